@@ -1,0 +1,1 @@
+//! inrush fills a training instance from S3 at line rate.

@@ -1,0 +1,2 @@
+//! The program: parse, resolve, run, report, exit code.
+fn main() {}
