@@ -1,1 +1,4 @@
 //! inrush fills a training instance from S3 at line rate.
+
+pub mod error;
+pub mod s3;
