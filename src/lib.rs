@@ -1,4 +1,7 @@
 //! inrush fills a training instance from S3 at line rate.
 
 pub mod error;
+pub mod limits;
 pub mod s3;
+#[expect(unsafe_code, reason = "the only room that talks to the kernel and owns slot memory")]
+pub mod sys;
