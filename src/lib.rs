@@ -1,6 +1,9 @@
 //! inrush fills a training instance from S3 at line rate.
 
+pub mod conn;
 pub mod error;
+pub mod failure;
+pub mod http;
 pub mod limits;
 pub mod s3;
 #[expect(unsafe_code, reason = "the only room that talks to the kernel and owns slot memory")]
