@@ -1,4 +1,5 @@
 //! inrush fills a training instance from S3 at line rate.
 
 pub mod error;
+pub mod plan;
 pub mod s3;

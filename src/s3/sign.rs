@@ -642,6 +642,9 @@ mod tests {
     }
 
     proptest! {
+        // The failing input is printed; it becomes a test of its own, not a file.
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
         #[test]
         fn the_fast_way_is_the_general_way(
             key in any_key(),
