@@ -261,11 +261,16 @@ impl Conn {
         }
     }
 
-    /// Drops an idle socket.
-    pub fn close(&mut self) {
-        assert!(self.state == State::Idle, "only an idle connection is closed from outside");
-        self.state = State::Closed;
-        self.push(Action::Close);
+    /// Drops everything at once: what it fetches, its actions, its socket. Only with no operation in
+    /// flight.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.slot_length);
+    }
+
+    /// True while the head of an answer has not come completely.
+    #[must_use]
+    pub fn awaits_head(&self) -> bool {
+        matches!(self.state, State::Sending { .. } | State::Head { .. })
     }
 
     /// True when it can take an ask.

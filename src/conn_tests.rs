@@ -228,10 +228,14 @@ fn an_answer_that_was_not_asked_for_is_refused() {
     for wrong in [
         "HTTP/1.1 200 OK\r\nContent-Length: 8".to_owned(),
         "HTTP/1.1 206 P\r\nContent-Length: 8".to_owned(),
-        format!("HTTP/1.1 206 P\r\nContent-Length: 9\r\nContent-Range: bytes {first}-{last}/{size}"),
+        format!(
+            "HTTP/1.1 206 P\r\nContent-Length: 9\r\nContent-Range: bytes {first}-{last}/{size}"
+        ),
         format!("HTTP/1.1 206 P\r\nContent-Range: bytes {first}-{last}/{size}"),
         format!("HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes 0-7/{size}"),
-        format!("HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes {first}-{last}/{first}9"),
+        format!(
+            "HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes {first}-{last}/{first}9"
+        ),
         format!(
             "HTTP/1.1 206 P\r\nTransfer-Encoding: chunked\r\nContent-Length: 8\r\nContent-Range: \
              bytes {first}-{last}/{size}"
@@ -307,11 +311,9 @@ fn a_broken_operation_is_named_by_where_it_broke() {
 #[test]
 fn an_answer_with_another_etag_is_another_version() {
     let answer = b"HTTP/1.1 200 OK\r\nETag: \"b\"\r\nContent-Length: 3\r\n\r\nabc";
-    for (listed, expected) in [
-        (&b"\"a\""[..], Some(Failure::WrongEtag)),
-        (b"\"b\"", None),
-        (b"W/\"b\"", None),
-    ] {
+    for (listed, expected) in
+        [(&b"\"a\""[..], Some(Failure::WrongEtag)), (b"\"b\"", None), (b"W/\"b\"", None)]
+    {
         let mut ask = whole_ask(3);
         ask.etag = Some(EtagDigest::of(listed));
         let mut driver = Driver::new(ask);

@@ -6,11 +6,13 @@
 
 use std::cmp::Ordering as Order;
 use std::collections::{BinaryHeap, VecDeque};
+use std::iter::Peekable;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
 use crate::limits::{OBJECTS_OPEN_MAX, OBJECTS_QUEUED_MAX};
+use crate::plan::ranges::Ranges;
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
 use crate::transfer::{Outcome, Shape, Transfer};
@@ -65,7 +67,7 @@ struct Sleeper {
 #[derive(Debug)]
 struct Open {
     transfer: Arc<Transfer>,
-    next_offset: u64,
+    ranges: Peekable<Ranges>,
 }
 
 #[derive(Debug)]
@@ -161,12 +163,7 @@ impl Scheduler {
     }
 
     /// Hands up to `count` ranges to a worker, behind what `ready` holds.
-    pub fn take(
-        &self,
-        worker: usize,
-        count: usize,
-        ready: &mut VecDeque<Assignment>,
-    ) -> Supply {
+    pub fn take(&self, worker: usize, count: usize, ready: &mut VecDeque<Assignment>) -> Supply {
         let mut state = self.lock();
         let mut given = 0;
         while given < count {
@@ -229,17 +226,17 @@ impl State {
     fn next(&mut self) -> Option<Assignment> {
         while self.open.len() < OBJECTS_OPEN_MAX {
             let Some(BySize(transfer)) = self.large.pop() else { break };
-            self.open.push_back(Open { transfer, next_offset: 0 });
+            let ranges = Ranges::new(transfer.object.size_bytes, transfer.part).peekable();
+            self.open.push_back(Open { transfer, ranges });
         }
         let Some(mut open) = self.open.pop_front() else {
             let transfer = self.small.pop_front()?;
-            let range = transfer.range_at(0);
+            let range = transfer.whole_range();
             return Some(Assignment { transfer, range });
         };
-        let range = open.transfer.range_at(open.next_offset);
+        let range = open.ranges.next().expect("an open object has ranges left");
         let transfer = Arc::clone(&open.transfer);
-        open.next_offset += range.length;
-        if open.next_offset < transfer.object.size_bytes {
+        if open.ranges.peek().is_some() {
             self.open.push_back(open);
         }
         Some(Assignment { transfer, range })
@@ -249,10 +246,9 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::ranges::PartSize;
     use crate::s3::{Endpoint, Object};
     use crate::transfer::Cut;
-
-    const CUT: Cut = Cut { part_size_bytes: 1 << 20, slot_length_bytes: 1 << 16 };
 
     fn transfers(sizes: &[u64]) -> Vec<Transfer> {
         let endpoint = Arc::new(Endpoint {
@@ -271,7 +267,9 @@ mod tests {
         };
         let new = |object: Object| {
             let path = object.key.clone();
-            Transfer::new(object, Arc::clone(&endpoint), path, CUT)
+            let part = PartSize::new(1 << 20).expect("aligned");
+            let cut = Cut { part, slot_length_bytes: 1 << 16 };
+            Transfer::new(object, Arc::clone(&endpoint), path, cut)
         };
         sizes.iter().enumerate().map(object).map(new).collect()
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::conn::{Conn, EtagDigest};
 use crate::error::Error;
+use crate::plan::ranges::{PartSize, Ranges};
 use crate::s3::{ByteRange, Endpoint, Object};
 use crate::sink::file::OpenFile;
 
@@ -35,8 +36,8 @@ pub struct Transfer {
     pub path: String,
     /// What it becomes.
     pub shape: Shape,
-    /// Length of its ranges in bytes, the last one excepted.
-    pub part_size_bytes: u64,
+    /// Length of its ranges, the last one excepted.
+    pub part: PartSize,
     /// Digest of its ETag, if it has one.
     pub etag: Option<EtagDigest>,
     file: OnceLock<Option<OpenFile>>,
@@ -49,8 +50,8 @@ pub struct Transfer {
 /// How ranges are cut, the same for every object of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// Length of a range in bytes; a multiple of the slot's length.
-    pub part_size_bytes: u64,
+    /// Length of a range; a multiple of the slot's length.
+    pub part: PartSize,
     /// Length of a data slot in bytes.
     pub slot_length_bytes: u32,
 }
@@ -70,7 +71,7 @@ impl Transfer {
             Shape::Ranges
         };
         let ranges = match shape {
-            Shape::Ranges => size.div_ceil(cut.part_size_bytes),
+            Shape::Ranges => Ranges::count_of(size, cut.part),
             Shape::Folder | Shape::Empty | Shape::Whole => 1,
         };
         let etag = (!object.etag.is_empty()).then(|| EtagDigest::of(object.etag.as_bytes()));
@@ -79,7 +80,7 @@ impl Transfer {
             endpoint,
             path,
             shape,
-            part_size_bytes: cut.part_size_bytes,
+            part: cut.part,
             etag,
             file: OnceLock::new(),
             unsettled: AtomicU64::new(ranges),
@@ -95,12 +96,10 @@ impl Transfer {
         format!("s3://{}/{}", self.endpoint.bucket, self.object.key)
     }
 
-    /// The range that begins at `offset`; the whole object where it is not cut.
+    /// The only range of an object that is not cut; of length 0 for folders and empty objects.
     #[must_use]
-    pub fn range_at(&self, offset: u64) -> ByteRange {
-        let left = self.object.size_bytes - offset;
-        let length = if self.shape == Shape::Ranges { left.min(self.part_size_bytes) } else { left };
-        ByteRange { offset, length }
+    pub fn whole_range(&self) -> ByteRange {
+        ByteRange { offset: 0, length: self.object.size_bytes }
     }
 
     /// The file that its ranges are written to, created by whoever needs it first; `None` when that
@@ -186,8 +185,6 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
-    const CUT: Cut = Cut { part_size_bytes: 8 << 20, slot_length_bytes: 1 << 20 };
-
     fn transfer(key: &str, size_bytes: u64) -> Transfer {
         let object = Object {
             key: key.to_owned(),
@@ -203,7 +200,9 @@ mod tests {
             region: "r".to_owned(),
             addresses: vec![].into(),
         };
-        Transfer::new(object, Arc::new(endpoint), key.to_owned(), CUT)
+        let part = PartSize::new(8 << 20).expect("aligned");
+        let cut = Cut { part, slot_length_bytes: 1 << 20 };
+        Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut)
     }
 
     #[test]

@@ -59,8 +59,9 @@ mod tests {
             assert_eq!(write_length(length, direct), expected, "{length} {direct}");
         }
         assert_eq!([allocation(1), allocation(4096), allocation(4097)], [4096, 4096, 8192]);
-        assert_eq!([progress(8191, true), progress(8192, true), progress(8191, false)], [
-            4096, 8192, 8191
-        ]);
+        assert_eq!(
+            [progress(8191, true), progress(8192, true), progress(8191, false)],
+            [4096, 8192, 8191]
+        );
     }
 }

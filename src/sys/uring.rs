@@ -253,9 +253,7 @@ impl Uring {
                     opcode::Write::new(file, from, *length).offset(*offset).build()
                 }
             }
-            Op::Await { counter } => {
-                opcode::PollAdd::new(descriptor(counter)?, POLL_IN).build()
-            }
+            Op::Await { counter } => opcode::PollAdd::new(descriptor(counter)?, POLL_IN).build(),
         };
         Some(entry)
     }
@@ -436,7 +434,8 @@ mod tests {
         let sent = complete(&mut ring);
         assert_eq!((sent.token, sent.result), (2, Ok(4)));
         let slot = sent.op.into_slot().expect("the slot comes back");
-        ring.submit(3, Op::Receive { socket, slot, at: 0, length: SLOT, fill: true }).expect("room");
+        ring.submit(3, Op::Receive { socket, slot, at: 0, length: SLOT, fill: true })
+            .expect("room");
         let received = complete(&mut ring);
         assert_eq!(received.result, Ok(SLOT));
         assert_eq!(&server.join().expect("no panic"), b"ping");
@@ -491,7 +490,8 @@ mod tests {
 
     #[test]
     fn a_refused_connect_is_told_by_its_errno() {
-        let unused = TcpListener::bind("127.0.0.1:0").expect("loopback").local_addr().expect("bound");
+        let unused =
+            TcpListener::bind("127.0.0.1:0").expect("loopback").local_addr().expect("bound");
         let (mut ring, _pool) = ring_and_pool();
         let socket = descriptor::tcp_socket(&unused).expect("a socket");
         ring.submit(1, Op::Connect { socket, address: unused }).expect("room");

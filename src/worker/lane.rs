@@ -264,7 +264,7 @@ impl<R: Ring, H: Host> Worker<R, H> {
         let is_send = matches!(op, Op::Send { .. });
         let is_connect = matches!(op, Op::Connect { .. });
         let on_data = match op {
-            Op::Receive { slot, .. } | Op::Send { slot, .. } if is_control(&slot, lane) => {
+            Op::Receive { slot, .. } | Op::Send { slot, .. } if lane.control.is_none() => {
                 lane.control = Some(slot);
                 false
             }
@@ -274,8 +274,8 @@ impl<R: Ring, H: Host> Worker<R, H> {
             }
             _ => false,
         };
-        if let (Ok(_), LaneState::Busy) = (result, lane.state) {
-            let before = lane.conn.reached();
+        if result.is_ok() && !self.scheduler.is_stopped() {
+            let awaited = lane.conn.awaits_head();
             let event = match result {
                 Ok(_) if is_connect => Event::Connected,
                 Ok(count) if is_send => Event::Sent(count),
@@ -286,7 +286,10 @@ impl<R: Ring, H: Host> Worker<R, H> {
                 Err(_) => unreachable!("matched above"),
             };
             lane.conn.handle(event);
-            self.note_progress(index, before);
+            if awaited && !lane.conn.awaits_head() {
+                lane.answered_us = self.now_us;
+                self.metrics.stages.first_byte_us += self.now_us - lane.asked_us;
+            }
         } else {
             let event = match result {
                 Err(errno) if !(expired && errno == Errno::CANCELED) => Event::Failed(errno),
@@ -295,17 +298,6 @@ impl<R: Ring, H: Host> Worker<R, H> {
             lane.conn.handle(event);
         }
         self.drive(index);
-    }
-
-    /// Notes when the head of an answer was complete.
-    fn note_progress(&mut self, index: usize, reached_before: u64) {
-        let lane = &mut self.lanes[index];
-        if lane.answered_us < lane.asked_us && lane.conn.has_answer() {
-            lane.answered_us = self.now_us;
-            self.metrics.stages.first_byte_us += self.now_us - lane.asked_us;
-        }
-        let reached = lane.conn.reached().saturating_sub(reached_before);
-        let _ = reached;
     }
 
     /// A piece of the object stands in the data slot.
@@ -334,7 +326,9 @@ impl<R: Ring, H: Host> Worker<R, H> {
         lane.state = LaneState::Free;
         lane.idle_since_us = self.now_us;
         lane.data = None;
-        self.metrics.stages.body_us += self.now_us.saturating_sub(lane.answered_us);
+        if lane.answered_us >= lane.asked_us {
+            self.metrics.stages.body_us += self.now_us - lane.answered_us;
+        }
         let (range, transfer) = (lane.range, lane.object());
         lane.transfer = None;
         self.free.push(index);
@@ -403,7 +397,7 @@ impl Lane {
         match (failure, body) {
             (Failure::Status(status), body) => {
                 let bytes = body.map_or(&[][..], |piece| self.piece(piece));
-                answer::refusal(status, bytes).within(context)
+                answer::explain(status, bytes, "").into_error(&context)
             }
             (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
                 .within(context)
@@ -422,9 +416,4 @@ impl Lane {
         let (at, end) = (piece.at as usize, (piece.at + piece.length) as usize);
         buffer.as_deref().map_or(&[], |bytes| &bytes[at..end])
     }
-}
-
-/// Tells a connection's control slot from a data slot: the one that is missing came back.
-fn is_control(_slot: &Slot, lane: &Lane) -> bool {
-    lane.control.is_none()
 }

@@ -390,6 +390,7 @@ impl<R: Ring, H: Host> Worker<R, H> {
             offset,
             begun_us: self.now_us,
             direct: file.direct,
+            stuck: 0,
         };
         let index = self.writes.insert(state);
         self.submit_write(index, slot, file.handle);
