@@ -1,11 +1,14 @@
 //! inrush fills a training instance from S3 at line rate.
 
+pub mod config;
 pub mod conn;
+pub mod engine;
 pub mod error;
 pub mod failure;
 pub mod host;
 pub mod http;
 pub mod limits;
+pub mod machine;
 pub mod metrics;
 pub mod plan;
 pub mod s3;

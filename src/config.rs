@@ -1,0 +1,275 @@
+//! What a run may use of this machine: workers, connections, slots. Resolved once, then immutable.
+//!
+//! Pure but for [`HostFacts::read`]; the numbers' bounds stand in [`crate::limits`].
+
+use std::num::NonZeroUsize;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{
+    CONNECTIONS_DEFAULT_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_DEFAULT,
+    CONNECTIONS_PER_WORKER_MAX, CONTROL_SLOT_BYTES, MEMORY_BYTES_DEFAULT_MAX, MEMORY_BYTES_MIN,
+    MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX,
+    SLOT_BYTES_MIN, SLOTS_PER_CONNECTION, WORKERS_MAX,
+};
+use crate::plan::ranges::PartSize;
+use crate::transfer::Cut;
+
+/// What the user asked for; `None` where nothing was said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Worker threads.
+    pub workers: Option<usize>,
+    /// Connections of the whole run.
+    pub connections: Option<usize>,
+    /// Bytes of one range GET.
+    pub part_size_bytes: Option<u64>,
+    /// Bytes of slot memory.
+    pub memory_bytes: Option<u64>,
+}
+
+/// What this process may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostFacts {
+    /// Processors by cpuset and cgroup quota.
+    pub processors: usize,
+    /// Memory by the cgroup's limit and the machine's size, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl HostFacts {
+    /// Asks the kernel. Where it does not answer, the least is assumed.
+    #[must_use]
+    pub fn read() -> Self {
+        // available_parallelism reads the affinity mask and the cgroup's quota (v1 and v2).
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+        let limits = limits.into_iter().map(String::from).chain(own_cgroup_limits());
+        let cgroup = limits.filter_map(|path| read_number(&path)).min();
+        let total = std::fs::read_to_string("/proc/meminfo")
+            .ok()
+            .and_then(|text| parse_meminfo(&text))
+            .unwrap_or(MEMORY_BYTES_MIN * MEMORY_CGROUP_SHARE);
+        Self { processors, memory_bytes: cgroup.unwrap_or(total).min(total) }
+    }
+}
+
+/// Files that hold the limits of this process's own cgroup (v2) and of those above it.
+fn own_cgroup_limits() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else {
+        return Vec::new();
+    };
+    let mut files = Vec::new();
+    let mut path = path.trim_end_matches('/');
+    while !path.is_empty() {
+        files.push(format!("/sys/fs/cgroup{path}/memory.max"));
+        path = path.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    files
+}
+
+/// A number alone in a file; `None` for `max` and for what cannot be read.
+fn read_number(path: &str) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn parse_meminfo(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// The shape of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Worker threads.
+    pub workers: usize,
+    /// Connections of the whole run; every worker has its share.
+    pub connections: usize,
+    /// Length of a data slot in bytes.
+    pub slot_length_bytes: u32,
+    /// Data slots of the whole run.
+    pub slots: usize,
+    /// Length of a range.
+    pub part: PartSize,
+    /// Slot memory in bytes, control slots included.
+    pub memory_bytes: u64,
+}
+
+impl Config {
+    /// Decides by wishes and facts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] when a wish is out of bounds or does not fit the memory.
+    pub fn resolve(wishes: Wishes, facts: HostFacts) -> Result<Self> {
+        let part_size = wishes.part_size_bytes.unwrap_or(PART_BYTES_DEFAULT);
+        check("--part-size", part_size, PART_BYTES_MIN, PART_BYTES_MAX)?;
+        let part_size = part_size.next_multiple_of(u64::from(SLOT_BYTES_MAX));
+        let part = PartSize::new(part_size).expect("a multiple of the slot's length");
+        let memory = wishes.memory_bytes.unwrap_or_else(|| {
+            (facts.memory_bytes / MEMORY_CGROUP_SHARE)
+                .clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT_MAX)
+        });
+        check("--memory", memory, MEMORY_BYTES_MIN, u64::MAX)?;
+        let workers = wishes.workers.unwrap_or(facts.processors.min(WORKERS_MAX));
+        check("--workers", workers as u64, 1, WORKERS_MAX as u64)?;
+        let most = CONNECTIONS_MAX.min(workers * CONNECTIONS_PER_WORKER_MAX);
+        let connections = match wishes.connections {
+            Some(connections) => {
+                check("--connections", connections as u64, 1, most as u64)?;
+                check_memory(connections, memory)?;
+                connections
+            }
+            None => default_connections(workers, memory),
+        };
+        let workers = workers.min(connections);
+        let slot_length_bytes = slot_length(connections, memory);
+        let (slot, count) = (u64::from(slot_length_bytes), connections as u64);
+        let room = (memory - count * u64::from(CONTROL_SLOT_BYTES)) / slot;
+        let slots = room.min(count * u64::from(SLOTS_PER_CONNECTION));
+        Ok(Self {
+            workers,
+            connections,
+            slot_length_bytes,
+            slots: usize::try_from(slots).expect("twice the connections at most"),
+            part,
+            memory_bytes: slots * slot + count * u64::from(CONTROL_SLOT_BYTES),
+        })
+    }
+
+    /// How objects are cut.
+    #[must_use]
+    pub fn cut(&self) -> Cut {
+        Cut { part: self.part, slot_length_bytes: self.slot_length_bytes }
+    }
+
+    /// Connections and data slots of worker `number`: an even share, the first ones take the rest.
+    #[must_use]
+    pub fn share(&self, number: usize) -> (usize, usize) {
+        let share =
+            |total: usize| total / self.workers + usize::from(number < total % self.workers);
+        let connections = share(self.connections);
+        (connections, share(self.slots).max(connections))
+    }
+}
+
+/// Memory that one connection needs at least, in bytes: a short slot and its control slot.
+const CONNECTION_BYTES_MIN: u64 = SLOT_BYTES_MIN as u64 + CONTROL_SLOT_BYTES as u64;
+
+fn default_connections(workers: usize, memory: u64) -> usize {
+    let wanted = (workers * CONNECTIONS_PER_WORKER_DEFAULT).min(CONNECTIONS_DEFAULT_MAX);
+    // Two slots each, where memory is scarce short ones.
+    let each = CONNECTION_BYTES_MIN + u64::from(SLOT_BYTES_MIN);
+    let affordable = usize::try_from(memory / each).unwrap_or(usize::MAX);
+    wanted.max(workers).min(affordable.max(1))
+}
+
+fn check_memory(connections: usize, memory: u64) -> Result<()> {
+    let needed = connections as u64 * CONNECTION_BYTES_MIN;
+    if needed <= memory {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Usage,
+        format!("--memory {memory} is too small for {connections} connections"),
+    )
+    .advise(format!("give at least --memory {needed}, or fewer --connections")))
+}
+
+/// The longest slot with which every connection has its share.
+fn slot_length(connections: usize, memory: u64) -> u32 {
+    let each = memory / connections as u64 - u64::from(CONTROL_SLOT_BYTES);
+    let mut length = SLOT_BYTES_MAX;
+    while length > SLOT_BYTES_MIN && u64::from(length) * u64::from(SLOTS_PER_CONNECTION) > each {
+        length /= 2;
+    }
+    length
+}
+
+fn check(flag: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let (what, bound) = if value < least { ("small", least) } else { ("large", most) };
+    let limit = if value < least { "at least" } else { "at most" };
+    Err(Error::new(ErrorKind::Usage, format!("{flag} {value} is too {what}"))
+        .advise(format!("give {limit} {bound}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: HostFacts = HostFacts { processors: 2, memory_bytes: 24 << 30 };
+
+    fn resolve(wishes: Wishes) -> Config {
+        Config::resolve(wishes, FACTS).expect("valid")
+    }
+
+    #[test]
+    fn defaults_on_a_small_machine() {
+        let config = resolve(Wishes::default());
+        assert_eq!((config.workers, config.connections), (2, 32));
+        assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 64));
+    }
+
+    #[test]
+    fn whatever_is_asked_for_fits_the_memory_and_every_worker_has_slots() {
+        for memory in [4u64 << 20, 5 << 20, 64 << 20, 192 << 20, 1 << 30] {
+            for workers in [1, 2, 3, 72, 256] {
+                let wishes = Wishes {
+                    memory_bytes: Some(memory),
+                    workers: Some(workers),
+                    ..Wishes::default()
+                };
+                let config = resolve(wishes);
+                assert!(config.memory_bytes <= memory, "{wishes:?} {config:?}");
+                assert!(config.slots >= config.connections, "{wishes:?} {config:?}");
+                let shares: Vec<_> = (0..config.workers).map(|n| config.share(n)).collect();
+                let connections: usize = shares.iter().map(|share| share.0).sum();
+                assert_eq!(connections, config.connections);
+                assert!(shares.iter().all(|(connections, slots)| slots >= connections));
+                assert!(shares.iter().all(|(connections, _)| *connections > 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_cgroup_gets_a_small_share() {
+        let facts = HostFacts { processors: 2, memory_bytes: 128 << 20 };
+        let config = Config::resolve(Wishes::default(), facts).expect("valid");
+        assert!(config.memory_bytes <= 32 << 20);
+    }
+
+    fn check_error(wishes: Wishes, expected: &str) {
+        let error = Config::resolve(wishes, FACTS).expect_err("out of bounds");
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Usage, expected));
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_told_with_the_bound() {
+        check_error(
+            Wishes { memory_bytes: Some(1000), ..Wishes::default() },
+            "--memory 1000 is too small; give at least 4194304",
+        );
+        check_error(
+            Wishes { workers: Some(0), ..Wishes::default() },
+            "--workers 0 is too small; give at least 1",
+        );
+        check_error(
+            Wishes { part_size_bytes: Some(2 << 30), ..Wishes::default() },
+            "--part-size 2147483648 is too large; give at most 1073741824",
+        );
+        check_error(
+            Wishes { connections: Some(200), memory_bytes: Some(4 << 20), ..Wishes::default() },
+            "--memory 4194304 is too small for 200 connections; give at least --memory 16384000, \
+             or fewer --connections",
+        );
+    }
+
+    #[test]
+    fn meminfo_is_read() {
+        assert_eq!(parse_meminfo("MemTotal:       2 kB\nMemFree: 1 kB\n"), Some(2048));
+        assert_eq!(parse_meminfo(""), None);
+    }
+}

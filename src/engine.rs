@@ -1,0 +1,306 @@
+//! Starts and pins the workers, and gathers what they counted.
+//!
+//! One thread per worker, each with its own ring, slots and machine; they share the scheduler.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use crate::config::Config;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::CONTROL_SLOT_BYTES;
+use crate::machine::Machine;
+use crate::metrics::{Gauge, WorkerMetrics};
+use crate::s3::sign::PublishedKeys;
+use crate::schedule::Scheduler;
+use crate::sink::Sink;
+use crate::sys::pool::{Chunk, Pages};
+use crate::sys::uring::Uring;
+use crate::sys::{Handle, Pool, Region, descriptor, usage};
+use crate::worker::{Parts, Worker};
+
+/// What a run of the data plane needs.
+#[derive(Debug)]
+pub struct Order {
+    /// Workers, connections, slots.
+    pub config: Config,
+    /// The destination's folder; `None` drops all bytes.
+    pub destination: Option<OwnedFd>,
+    /// Credentials, as the control plane refreshes them.
+    pub keys: Arc<PublishedKeys>,
+    /// Tries of one range.
+    pub attempts_max: u32,
+    /// When the run began.
+    pub begun: Instant,
+}
+
+/// The running workers.
+#[derive(Debug)]
+pub struct Engine {
+    /// Where objects go in and outcomes come out.
+    pub scheduler: Arc<Scheduler>,
+    gauges: Vec<Arc<Gauge>>,
+    threads: Vec<JoinHandle<WorkerMetrics>>,
+    ended: Arc<Notify>,
+    pages: Pages,
+    folder: Option<Arc<OwnedFd>>,
+    keys: Arc<PublishedKeys>,
+    begun: Instant,
+}
+
+/// What one worker thread is started with.
+struct Start {
+    number: usize,
+    core: Option<core_affinity::CoreId>,
+    connections: usize,
+    slot_length: u32,
+    data: Chunk,
+    control: Chunk,
+    sink: Sink,
+    attempts_max: u32,
+    scheduler: Arc<Scheduler>,
+    counter: Handle,
+    gauge: Arc<Gauge>,
+    machine: Machine,
+    ready: SyncSender<Result<()>>,
+    ended: Arc<Notify>,
+}
+
+impl Engine {
+    /// Starts all workers and waits until each has its ring.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Host`] when memory, descriptors or io_uring are not to be had; then no worker
+    /// is left.
+    pub fn start(order: Order) -> Result<Self> {
+        let Order { config, destination, keys, attempts_max, begun } = order;
+        let region = make_region(&config)?;
+        let counters = (0..config.workers).map(|_| descriptor::event_counter());
+        let counters: Vec<Handle> = counters.collect::<Result<_, _>>().map_err(|errno| {
+            Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
+                .advise("raise the limit of open files (ulimit -n)")
+        })?;
+        let scheduler = Arc::new(Scheduler::new(counters.clone()));
+        let folder = destination.map(Arc::new);
+        let sink = if folder.is_some() { Sink::File } else { Sink::Null };
+        let cores = cores_for(config.workers);
+        let ended = Arc::new(Notify::new());
+        let (ready, readiness) = sync_channel(config.workers);
+        let mut engine = Self {
+            scheduler: Arc::clone(&scheduler),
+            gauges: Vec::new(),
+            threads: Vec::new(),
+            ended: Arc::clone(&ended),
+            pages: region.pages(),
+            folder: folder.clone(),
+            keys: Arc::clone(&keys),
+            begun,
+        };
+        for (number, counter) in counters.into_iter().enumerate() {
+            let (connections, slots) = config.share(number);
+            let gauge = Arc::new(Gauge::default());
+            let data_length = slots * config.slot_length_bytes as usize;
+            let control_length = connections * CONTROL_SLOT_BYTES as usize;
+            let start = Start {
+                number,
+                core: cores.get(number).copied(),
+                connections,
+                slot_length: config.slot_length_bytes,
+                data: region.carve(data_length).expect("the region was made for it"),
+                control: region.carve(control_length).expect("the region was made for it"),
+                sink,
+                attempts_max,
+                scheduler: Arc::clone(&scheduler),
+                counter,
+                gauge: Arc::clone(&gauge),
+                machine: Machine::new(begun, seed(number), folder.clone(), Arc::clone(&keys)),
+                ready: ready.clone(),
+                ended: Arc::clone(&ended),
+            };
+            engine.spawn(start)?;
+            engine.gauges.push(gauge);
+        }
+        drop(ready);
+        engine.wait_until_ready(&readiness)?;
+        Ok(engine)
+    }
+
+    fn spawn(&mut self, start: Start) -> Result<()> {
+        let name = format!("inrush-{}", start.number);
+        let thread = std::thread::Builder::new().name(name).spawn(move || work(start));
+        match thread {
+            Ok(thread) => self.threads.push(thread),
+            Err(error) => {
+                let error = Error::new(ErrorKind::Host, format!("cannot start a worker: {error}"))
+                    .advise("raise the limit of processes (ulimit -u) or lower --workers");
+                self.scheduler.stop(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_until_ready(&mut self, readiness: &Receiver<Result<()>>) -> Result<()> {
+        for _ in 0..self.threads.len() {
+            let lost = || Error::new(ErrorKind::Host, "a worker ended before it began");
+            let answer = readiness.recv().unwrap_or_else(|_| Err(lost()));
+            if let Err(error) = answer {
+                self.scheduler.stop(error.clone());
+                for thread in self.threads.drain(..) {
+                    let _ = thread.join();
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Body bytes and retries so far.
+    #[must_use]
+    pub fn progress(&self) -> (u64, u64) {
+        let sum = |(bytes, retries), gauge: &Arc<Gauge>| {
+            (bytes + gauge.bytes(), retries + gauge.retries())
+        };
+        self.gauges.iter().fold((0, 0), sum)
+    }
+
+    /// What kind of pages the slots are on.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    /// True when every worker has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits until a worker ends; may wake early.
+    pub async fn worker_ended(&self) {
+        self.ended.notified().await;
+    }
+
+    /// Joins the workers, and settles what was never handed out.
+    ///
+    /// # Errors
+    /// When a worker panicked: a bug, told as such.
+    pub fn join(self) -> Result<Vec<WorkerMetrics>> {
+        let mut metrics = Vec::new();
+        let mut bug = None;
+        for thread in self.threads {
+            match thread.join() {
+                Ok(counted) => metrics.push(counted),
+                Err(_) => bug = Some("a worker panicked: this is a bug in inrush"),
+            }
+        }
+        let mut machine = Machine::new(self.begun, 0, self.folder, self.keys);
+        let reason = self.scheduler.stop_reason();
+        for transfer in self.scheduler.abandon() {
+            let reason = reason.clone();
+            transfer.fail(reason.unwrap_or_else(|| Error::new(ErrorKind::Host, "not begun")));
+            if let Some(file) = transfer.created_file() {
+                crate::host::Host::abandon(&mut machine, file);
+            }
+            let result = transfer.failure().cloned().map_or(Ok(()), Err);
+            let outcome = crate::transfer::Outcome { transfer, elapsed_us: 0, result };
+            self.scheduler.finish(outcome);
+        }
+        match bug {
+            Some(message) => Err(Error::new(ErrorKind::Host, message)),
+            None => Ok(metrics),
+        }
+    }
+}
+
+fn make_region(config: &Config) -> Result<Arc<Region>> {
+    let shares = (0..config.workers).map(|number| config.share(number));
+    let bytes = |(connections, slots): (usize, usize)| {
+        slots * config.slot_length_bytes as usize + connections * CONTROL_SLOT_BYTES as usize
+    };
+    let length: usize = shares.map(bytes).sum();
+    Region::new(length).map_err(|errno| {
+        Error::new(ErrorKind::Host, format!("cannot map {length} bytes for slots: {errno}"))
+            .advise("lower --memory")
+    })
+}
+
+/// One core for each worker, of those this process may use; none when there are fewer cores.
+fn cores_for(workers: usize) -> Vec<core_affinity::CoreId> {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    if cores.len() < workers { Vec::new() } else { cores }
+}
+
+fn seed(number: usize) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(number)
+}
+
+/// Ends the run when a worker unwinds: its ranges will never be settled.
+struct Guard {
+    scheduler: Arc<Scheduler>,
+    ended: Arc<Notify>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let bug = Error::new(ErrorKind::Host, "a worker panicked: this is a bug in inrush");
+            self.scheduler.stop(bug);
+        }
+        self.ended.notify_one();
+    }
+}
+
+/// A worker's thread, from pinning to its last count.
+fn work(start: Start) -> WorkerMetrics {
+    let Start { number, core, scheduler, ready, ended, .. } = start;
+    let _guard = Guard { scheduler: Arc::clone(&scheduler), ended };
+    if let Some(core) = core {
+        // Where pinning is forbidden the worker runs all the same.
+        let _ = core_affinity::set_for_current(core);
+    }
+    let data = Pool::new(start.data, start.slot_length);
+    let control = Pool::new(start.control, CONTROL_SLOT_BYTES);
+    let operations = (start.connections * 2 + data.count() * 2 + 2).next_power_of_two();
+    let mut ring = match Uring::new(u32::try_from(operations).expect("bounded by limits")) {
+        Ok(ring) => ring,
+        Err(error) => {
+            let _ =
+                ready.send(Err(Error::new(ErrorKind::Host, error.reason()).advise(error.advice())));
+            return WorkerMetrics::default();
+        }
+    };
+    ring.register(&data);
+    let features = ring.features();
+    let _ = ready.send(Ok(()));
+    drop(ready);
+    let mut worker = Worker::new(Parts {
+        ring,
+        host: start.machine,
+        data,
+        control,
+        connections: start.connections,
+        attempts_max: start.attempts_max,
+        sink: start.sink,
+        scheduler: Arc::clone(&scheduler),
+        number,
+        counter: start.counter,
+        gauge: start.gauge,
+    });
+    if let Err(errno) = worker.run() {
+        scheduler.stop(
+            Error::new(ErrorKind::Host, format!("a worker's ring failed: {errno}"))
+                .advise("see the kernel's log"),
+        );
+        return WorkerMetrics { features: Some(features), ..WorkerMetrics::default() };
+    }
+    let (mut metrics, _ring, _machine) = worker.into_parts();
+    metrics.features = Some(features);
+    metrics.cpu_seconds = usage::thread_cpu_seconds();
+    metrics
+}

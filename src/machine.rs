@@ -1,0 +1,453 @@
+//! The real machine behind [`Host`]: clock, chance, sockets, and the destination's file system.
+//!
+//! Every path is walked from the destination's folder one segment at a time without following links
+//! (openat(2), O_NOFOLLOW), so no key and no planted link leads out of it. Files come into being
+//! without a name (O_TMPFILE) where the file system can, so that a crash leaves nothing behind.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno as Code;
+
+use crate::error::{Error, ErrorKind};
+use crate::host::{FileError, Host};
+use crate::limits::FOLDERS_OPEN_MAX;
+use crate::s3::ByteRange;
+use crate::s3::sign::{Get, PublishedKeys, RequestWriter, SigningKeys};
+use crate::sink::file::{OpenFile, allocation};
+use crate::sys::{Errno, Handle, descriptor};
+use crate::transfer::Transfer;
+
+/// Permissions of new files, before the umask.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+/// Permissions of new folders, before the umask.
+const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
+
+/// One worker's machine.
+#[derive(Debug)]
+pub struct Machine {
+    begun: Instant,
+    chance: u64,
+    folders: Option<Folders>,
+    writer: RequestWriter,
+    published: Arc<PublishedKeys>,
+    keys: Option<Arc<SigningKeys>>,
+    keys_version: u64,
+}
+
+impl Machine {
+    /// A machine whose files go below `destination`; `None` for a run that writes none.
+    #[must_use]
+    pub fn new(
+        begun: Instant,
+        seed: u64,
+        destination: Option<Arc<OwnedFd>>,
+        published: Arc<PublishedKeys>,
+    ) -> Self {
+        let keys_version = published.version();
+        let keys = published.get();
+        Self {
+            begun,
+            chance: seed,
+            folders: destination.map(Folders::new),
+            writer: RequestWriter::new(),
+            published,
+            keys,
+            keys_version,
+        }
+    }
+
+    fn folders(&mut self) -> &mut Folders {
+        self.folders.as_mut().expect("a run that writes files has a destination")
+    }
+}
+
+impl Host for Machine {
+    fn now_us(&mut self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn random(&mut self) -> u64 {
+        // SplitMix64 (Steele, Lea, Flood 2014): for jitter and names, not for secrets.
+        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.chance;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno> {
+        descriptor::tcp_socket(address)
+    }
+
+    fn write_request(
+        &mut self,
+        out: &mut [u8],
+        transfer: &Transfer,
+        range: Option<ByteRange>,
+    ) -> Result<u32, Error> {
+        let version = self.published.version();
+        if version != self.keys_version {
+            self.keys = self.published.get();
+            self.keys_version = version;
+        }
+        let get = Get {
+            endpoint: &transfer.endpoint,
+            key: &transfer.object.key,
+            range,
+            if_match: &transfer.object.etag,
+            with_checksum: false,
+        };
+        let length = self.writer.write_get(out, &get, self.keys.as_deref(), SystemTime::now());
+        let length = length.map_err(|problem| {
+            Error::new(ErrorKind::Usage, problem.to_string()).advise("exclude the key")
+        })?;
+        Ok(u32::try_from(length).expect("a request fits a control slot"))
+    }
+
+    fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
+        self.folders().open(path.trim_end_matches('/')).map(drop)
+    }
+
+    fn write_whole(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let random = self.random();
+        let folders = self.folders();
+        let (folder, name) = folders.parent(path)?;
+        let at = |step, errno: Code| FileError { step, path: path.to_owned(), errno: errno.into() };
+        let new = folders.create(&folder, random, OFlags::empty()).map_err(|e| at("create", e))?;
+        let written = write_all(&new.file, bytes).map_err(|e| at("write", e));
+        let named =
+            written.and_then(|()| folders.name(&folder, &new, name).map_err(|e| at("name", e)));
+        named.inspect_err(|_| new.remove(&folder))
+    }
+
+    fn create(&mut self, path: &str, size_bytes: u64) -> Result<OpenFile, FileError> {
+        let random = self.random();
+        let folders = self.folders();
+        let (folder, name) = folders.parent(path)?;
+        let at = |step, errno: Code| FileError { step, path: path.to_owned(), errno: errno.into() };
+        let (new, direct) = match folders.create(&folder, random, OFlags::DIRECT) {
+            Ok(new) => (new, true),
+            // The file system refuses O_DIRECT (open(2)).
+            Err(Code::INVAL) => {
+                let new = folders.create(&folder, random, OFlags::empty());
+                (new.map_err(|errno| at("create", errno))?, false)
+            }
+            Err(errno) => return Err(at("create", errno)),
+        };
+        if let Err(errno) = allocate(&new.file, allocation(size_bytes)) {
+            new.remove(&folder);
+            return Err(at("allocate", errno));
+        }
+        Ok(OpenFile {
+            handle: Handle::from(new.file),
+            direct,
+            folder: Handle::Descriptor(folder),
+            temporary: new.temporary,
+            name: name.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    fn publish(&mut self, file: &OpenFile, size_bytes: u64) -> Result<(), FileError> {
+        let folders = self.folders();
+        let (Handle::Descriptor(handle), Handle::Descriptor(folder)) = (&file.handle, &file.folder)
+        else {
+            unreachable!("this machine makes real files")
+        };
+        let at =
+            |step, errno: Code| FileError { step, path: file.path.clone(), errno: errno.into() };
+        let cut = match allocation(size_bytes) == size_bytes {
+            true => Ok(()),
+            false => rustix::fs::ftruncate(handle, size_bytes).map_err(|e| at("truncate", e)),
+        };
+        let named = cut.and_then(|()| {
+            folders
+                .rename(folder, handle.as_fd(), &file.temporary, &file.name)
+                .map_err(|errno| at("name", errno))
+        });
+        named.inspect_err(|_| self.abandon(file))
+    }
+
+    fn abandon(&mut self, file: &OpenFile) {
+        if let (Handle::Descriptor(folder), false) = (&file.folder, file.temporary.is_empty()) {
+            // A file without a name goes away by itself; one that is gone already is no trouble.
+            let _ = rustix::fs::unlinkat(folder, &file.temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// A file that has no final name yet.
+struct NewFile {
+    file: OwnedFd,
+    /// Its temporary name; empty when it has none at all.
+    temporary: String,
+}
+
+impl NewFile {
+    fn remove(&self, folder: &OwnedFd) {
+        if !self.temporary.is_empty() {
+            let _ = rustix::fs::unlinkat(folder, &self.temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// Open folders below the destination, a bounded number of them.
+#[derive(Debug)]
+struct Folders {
+    root: Arc<OwnedFd>,
+    open: HashMap<String, Arc<OwnedFd>>,
+    /// Files may begin without a name here: learnt from the first answer.
+    nameless: bool,
+    /// A nameless file is named through its descriptor (AT_EMPTY_PATH), not through /proc.
+    by_descriptor: bool,
+}
+
+impl Folders {
+    fn new(root: Arc<OwnedFd>) -> Self {
+        Self { root, open: HashMap::new(), nameless: true, by_descriptor: true }
+    }
+
+    /// The folder at `path`, made if it is not there; the destination itself for an empty path.
+    fn open(&mut self, path: &str) -> Result<Arc<OwnedFd>, FileError> {
+        if path.is_empty() {
+            return Ok(Arc::clone(&self.root));
+        }
+        if let Some(folder) = self.open.get(path) {
+            return Ok(Arc::clone(folder));
+        }
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let above = self.open(above)?;
+        let folder = open_or_make(&above, name).map_err(|errno| FileError {
+            step: "open folder",
+            path: path.to_owned(),
+            errno: errno.into(),
+        })?;
+        if self.open.len() >= FOLDERS_OPEN_MAX {
+            self.open.clear();
+        }
+        let folder = Arc::new(folder);
+        self.open.insert(path.to_owned(), Arc::clone(&folder));
+        Ok(folder)
+    }
+
+    /// The folder that `path` lies in, and its name there.
+    fn parent<'a>(&mut self, path: &'a str) -> Result<(Arc<OwnedFd>, &'a str), FileError> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.open(above)?, name))
+    }
+
+    /// A new file without its final name.
+    fn create(&mut self, folder: &OwnedFd, random: u64, extra: OFlags) -> Result<NewFile, Code> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | extra;
+        if self.nameless {
+            match rustix::fs::openat(folder, ".", flags | OFlags::TMPFILE, FILE_MODE) {
+                Ok(file) => return Ok(NewFile { file, temporary: String::new() }),
+                // The file system, or a kernel's layer over it, has no nameless files (open(2)).
+                Err(Code::OPNOTSUPP | Code::ISDIR | Code::NOENT | Code::NOSYS) => {
+                    self.nameless = false;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        let temporary = format!(".inrush-{random:016x}.part");
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(folder, &temporary, flags, FILE_MODE)?;
+        Ok(NewFile { file, temporary })
+    }
+
+    fn name(&mut self, folder: &OwnedFd, new: &NewFile, name: &str) -> Result<(), Code> {
+        self.rename(folder, new.file.as_fd(), &new.temporary, name)
+    }
+
+    /// Gives a file its final name, in one step for whoever looks; an older file of that name goes.
+    fn rename(
+        &mut self,
+        folder: &OwnedFd,
+        file: std::os::fd::BorrowedFd<'_>,
+        temporary: &str,
+        name: &str,
+    ) -> Result<(), Code> {
+        if !temporary.is_empty() {
+            return rustix::fs::renameat(folder, temporary, folder, name);
+        }
+        match self.link(folder, file, name) {
+            Err(Code::EXIST) => {}
+            outcome => return outcome,
+        }
+        // linkat(2) does not replace: link beside it, then rename over it.
+        let beside = format!(".inrush-{:x}-{}.part", std::process::id(), file.as_raw_fd());
+        self.link(folder, file, &beside)?;
+        rustix::fs::renameat(folder, &beside, folder, name).inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(folder, &beside, AtFlags::empty());
+        })
+    }
+
+    fn link(
+        &mut self,
+        folder: &OwnedFd,
+        file: std::os::fd::BorrowedFd<'_>,
+        name: &str,
+    ) -> Result<(), Code> {
+        if self.by_descriptor {
+            match rustix::fs::linkat(file, "", folder, name, AtFlags::EMPTY_PATH) {
+                // Older kernels ask for CAP_DAC_READ_SEARCH and say ENOENT (linkat(2)).
+                Err(Code::NOENT | Code::PERM) => self.by_descriptor = false,
+                outcome => return outcome,
+            }
+        }
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::linkat(CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+/// Opens a folder without following a link, making it when it is not there.
+fn open_or_make(above: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(above, name, flags, Mode::empty()) {
+        Err(Code::NOENT) => {}
+        outcome => return outcome,
+    }
+    match rustix::fs::mkdirat(above, name, FOLDER_MODE) {
+        // Another worker was first.
+        Ok(()) | Err(Code::EXIST) => rustix::fs::openat(above, name, flags, Mode::empty()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn write_all(file: &OwnedFd, bytes: &[u8]) -> Result<(), Code> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(file, &bytes[done..], done as u64) {
+            Ok(0) => return Err(Code::IO),
+            Ok(count) => done += count,
+            Err(Code::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Allocates the blocks of a file; where the file system cannot, it only gets its length.
+fn allocate(file: &OwnedFd, length: u64) -> Result<(), Code> {
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
+            Err(Code::INTR) => {}
+            Err(Code::OPNOTSUPP | Code::NOSYS) => return rustix::fs::ftruncate(file, length),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Opens the destination's folder, making it and those above it when `make` says so.
+///
+/// # Errors
+/// When it is not a folder, or cannot be made or opened.
+pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
+    let trouble = |error: std::io::Error| {
+        Error::new(ErrorKind::Destination, format!("cannot use {}: {error}", path.display()))
+            .advise("name a folder that can be written")
+    };
+    std::fs::create_dir_all(path).map_err(trouble)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| trouble(errno.into()))
+}
+
+/// Bytes that an ordinary user may still write below `folder`; `None` when the file system does not
+/// say (statvfs(3)).
+#[must_use]
+pub fn free_bytes(folder: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(folder).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize)).filter(|_| stat.f_blocks > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn machine(folder: &Path) -> Machine {
+        let root = Arc::new(open_destination(folder).expect("a folder"));
+        Machine::new(Instant::now(), 1, Some(root), Arc::new(PublishedKeys::new(None)))
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("a folder");
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn small_files_appear_whole_and_replace_older_ones() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for nameless in [true, false] {
+            let mut machine = machine(folder.path());
+            machine.folders().nameless = nameless;
+            for bytes in [&b"one"[..], b"another", b""] {
+                machine.write_whole("a/b/c", bytes).expect("written");
+                assert_eq!(std::fs::read(folder.path().join("a/b/c")).expect("there"), bytes);
+                assert_eq!(names(&folder.path().join("a/b")), ["c"]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_file_has_no_name_until_it_is_published() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for nameless in [true, false] {
+            let mut machine = machine(folder.path());
+            machine.folders().nameless = nameless;
+            let file = machine.create("x/large", 10_000).expect("created");
+            assert!(!folder.path().join("x/large").exists());
+            machine.publish(&file, 10_000).expect("published");
+            let length = std::fs::metadata(folder.path().join("x/large")).expect("there").len();
+            assert_eq!(length, 10_000);
+            let second = machine.create("x/other", 5000).expect("created");
+            machine.abandon(&second);
+            drop(second);
+            assert_eq!(names(&folder.path().join("x")), ["large"]);
+            std::fs::remove_file(folder.path().join("x/large")).expect("removed");
+        }
+    }
+
+    #[test]
+    fn links_in_the_destination_are_not_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outside = tempfile::tempdir().expect("a folder");
+        symlink(outside.path(), folder.path().join("link")).expect("a link");
+        let victim = outside.path().join("victim");
+        std::fs::write(&victim, "as it was").expect("written");
+        symlink(&victim, folder.path().join("file")).expect("a link");
+        let mut machine = machine(folder.path());
+        let error = machine.write_whole("link/x", b"!").expect_err("refused");
+        assert!(Error::from(error).to_string().contains("link"), "names the path");
+        assert!(
+            machine.create("link/deep/x", 9).is_err() && machine.make_folder("link/y").is_err()
+        );
+        machine.write_whole("file", b"new").expect("the link itself is replaced");
+        assert_eq!(std::fs::read_to_string(&victim).expect("there"), "as it was");
+        assert_eq!(names(outside.path()), ["victim"]);
+    }
+
+    #[test]
+    fn a_file_and_a_folder_of_one_name_do_not_mix() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut machine = machine(folder.path());
+        machine.write_whole("a", b"file").expect("written");
+        assert!(machine.write_whole("a/b", b"below").is_err());
+        machine.make_folder("c/").expect("made");
+        assert!(machine.write_whole("c", b"file").is_err());
+        let file = machine.create("c", 5000).expect("created without a name");
+        assert!(machine.publish(&file, 5000).is_err());
+        assert_eq!(names(folder.path()), ["a", "c"]);
+    }
+}
