@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::limits::{
-    ANSWER_TIMEOUT, BACKOFF_BASE, BACKOFF_MAX, CONNECT_ADDRESSES_MAX, CONNECT_TIMEOUT,
+    ANSWER_TIMEOUT, BACKOFF_BASE, BACKOFF_MAX, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
     IDLE_CONNECTIONS_MAX, TRIES_MAX,
 };
 use super::tls::{Trust, client_config};
@@ -189,7 +189,8 @@ impl Client {
         let mut addresses = endpoint.addresses();
         fastrand::shuffle(&mut addresses);
         let mut last = Trouble::Passing("it has no address".to_owned());
-        for address in addresses.into_iter().take(CONNECT_ADDRESSES_MAX) {
+        let mut waits = 0;
+        for address in addresses {
             match timeout(CONNECT_TIMEOUT, self.connect_to(endpoint, address)).await {
                 Ok(Ok(sender)) => return Ok(sender),
                 Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(trouble),
@@ -197,6 +198,10 @@ impl Client {
                 Err(_) => {
                     let seconds = CONNECT_TIMEOUT.as_secs();
                     last = Trouble::Passing(format!("{address}: no connection within {seconds} s"));
+                    waits += 1;
+                    if waits == CONNECT_WAITS_MAX {
+                        break;
+                    }
                 }
             }
         }

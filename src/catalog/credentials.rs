@@ -41,6 +41,8 @@ pub enum CredentialSource {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     provider: Option<SharedCredentialsProvider>,
+    /// The profile that was named, for messages.
+    profile: Option<String>,
     published: Arc<PublishedKeys>,
     /// Before this the source is not asked again.
     not_before: Cell<SystemTime>,
@@ -57,19 +59,24 @@ impl Keeper {
             CredentialSource::Fixed(keys) => Ok(Self::without_provider(Some(keys.clone()))),
             CredentialSource::Chain => {
                 let region = Region::new(region.to_owned());
-                Self::with_provider(chain(profile, region).await).await
+                Self::with_provider(chain(profile, region).await, profile).await
             }
         }
     }
 
     fn without_provider(keys: Option<SigningKeys>) -> Self {
         let published = Arc::new(PublishedKeys::new(keys));
-        Self { provider: None, published, not_before: Cell::new(SystemTime::UNIX_EPOCH) }
+        let not_before = Cell::new(SystemTime::UNIX_EPOCH);
+        Self { provider: None, profile: None, published, not_before }
     }
 
-    async fn with_provider(provider: SharedCredentialsProvider) -> Result<Self> {
-        let keys = ask(&provider).await?;
-        Ok(Self { provider: Some(provider), ..Self::without_provider(Some(keys)) })
+    async fn with_provider(
+        provider: SharedCredentialsProvider,
+        profile: Option<&str>,
+    ) -> Result<Self> {
+        let keys = ask(&provider, profile).await?;
+        let profile = profile.map(str::to_owned);
+        Ok(Self { provider: Some(provider), profile, ..Self::without_provider(Some(keys)) })
     }
 
     pub(crate) const fn published(&self) -> &Arc<PublishedKeys> {
@@ -101,7 +108,7 @@ impl Keeper {
             return Ok(false);
         }
         self.not_before.set(now + REFRESH_PAUSE);
-        let keys = ask(provider).await?;
+        let keys = ask(provider, self.profile.as_deref()).await?;
         if self.published.get().as_deref() == Some(&keys) {
             return Ok(false);
         }
@@ -128,10 +135,10 @@ async fn chain(profile: Option<&str>, region: Region) -> SharedCredentialsProvid
     SharedCredentialsProvider::new(builder.build().await)
 }
 
-async fn ask(provider: &SharedCredentialsProvider) -> Result<SigningKeys> {
+async fn ask(provider: &SharedCredentialsProvider, profile: Option<&str>) -> Result<SigningKeys> {
     let given = match timeout(CREDENTIALS_TIMEOUT, provider.provide_credentials()).await {
         Ok(Ok(given)) => given,
-        Ok(Err(error)) => return Err(explain(&error)),
+        Ok(Err(error)) => return Err(explain(&error, profile)),
         Err(_) => {
             let seconds = CREDENTIALS_TIMEOUT.as_secs();
             let message = format!("no credentials within {seconds} s");
@@ -147,23 +154,40 @@ async fn ask(provider: &SharedCredentialsProvider) -> Result<SigningKeys> {
     )
 }
 
-fn explain(error: &CredentialsError) -> Error {
+fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
     if matches!(error, CredentialsError::CredentialsNotLoaded(_)) {
+        if let Some(profile) = profile {
+            let message = format!("the profile '{profile}' has no credentials");
+            return Error::new(ErrorKind::Access, message)
+                .advise("check --profile, ~/.aws/config and ~/.aws/credentials");
+        }
         return Error::new(ErrorKind::Access, "no credentials found").advise(
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --profile, or for public data \
              --no-sign-request",
         );
     }
-    let mut reason = error.to_string();
+    // The outermost words only say that there was an error; the causes say which.
+    let mut reasons: Vec<String> = Vec::new();
     let mut cause = std::error::Error::source(error);
     while let Some(next) = cause {
-        reason.push_str(&format!(": {next}"));
+        let words = next.to_string();
+        if words != error.to_string() && !reasons.contains(&words) {
+            reasons.push(words);
+        }
         cause = next.source();
     }
+    let reason = reasons.join(": ");
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
     Error::new(ErrorKind::Access, format!("credentials cannot be had: {reason}"))
         .advise("check --profile; after a long while: aws sso login")
+}
+
+/// A keeper whose source gives these access keys, one after the other, then none.
+#[cfg(test)]
+pub(crate) async fn giving(access_keys: &'static [&'static str; 2]) -> Keeper {
+    let provider = SharedCredentialsProvider::new(tests::Listed::new(access_keys));
+    Keeper::with_provider(provider, None).await.expect("the first keys")
 }
 
 #[cfg(test)]
@@ -172,27 +196,34 @@ mod tests {
     use super::*;
     use aws_credential_types::Credentials;
     use aws_credential_types::provider::future;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::{Duration, UNIX_EPOCH};
 
-    /// Gives keys that live an hour each, and from `ends` on none.
+    /// Gives these keys, which live an hour each, and then none.
     #[derive(Debug)]
-    struct Hourly {
-        given: AtomicU64,
-        ends: u64,
+    pub(super) struct Listed {
+        access_keys: &'static [&'static str],
+        given: AtomicUsize,
     }
 
-    impl ProvideCredentials for Hourly {
+    impl Listed {
+        pub(super) const fn new(access_keys: &'static [&'static str]) -> Self {
+            Self { access_keys, given: AtomicUsize::new(0) }
+        }
+    }
+
+    impl ProvideCredentials for Listed {
         fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
         where
             Self: 'a,
         {
             let hour = self.given.fetch_add(1, Ordering::SeqCst);
-            future::ProvideCredentials::ready(if hour < self.ends {
-                let expires = UNIX_EPOCH + Duration::from_secs(3600 * (hour + 1));
-                Ok(Credentials::new(format!("KEY{hour}"), "SECRET", None, Some(expires), "test"))
-            } else {
-                Err(CredentialsError::provider_error("the service is\ndown"))
+            future::ProvideCredentials::ready(match self.access_keys.get(hour) {
+                Some(key) => {
+                    let expires = at(3600 * (hour as u64 + 1));
+                    Ok(Credentials::new(*key, "SECRET", None, Some(expires), "test"))
+                }
+                None => Err(CredentialsError::provider_error("the service is\ndown")),
             })
         }
     }
@@ -204,8 +235,8 @@ mod tests {
     #[test]
     fn keys_are_replaced_before_they_end() {
         run(async {
-            let provider = SharedCredentialsProvider::new(Hourly { given: 0.into(), ends: 2 });
-            let keeper = Keeper::with_provider(provider).await.expect("keys");
+            let provider = SharedCredentialsProvider::new(Listed::new(&["KEY0", "KEY1"]));
+            let keeper = Keeper::with_provider(provider, None).await.expect("keys");
             let version = keeper.published().version();
             assert_eq!(keeper.refresh_if_needed(at(0)).await, Ok(false));
             assert_eq!(keeper.refresh_if_needed(at(3299)).await, Ok(false));
@@ -237,7 +268,9 @@ mod tests {
 
     #[test]
     fn no_credentials_say_what_to_do() {
-        let error = explain(&CredentialsError::not_loaded_no_source());
+        let error = explain(&CredentialsError::not_loaded_no_source(), Some("p"));
+        assert!(error.to_string().starts_with("the profile 'p' has no credentials"), "{error}");
+        let error = explain(&CredentialsError::not_loaded_no_source(), None);
         assert_eq!(error.kind(), ErrorKind::Access);
         let line = error.to_string();
         assert!(line.starts_with("no credentials found; set AWS_ACCESS_KEY_ID"), "{line}");

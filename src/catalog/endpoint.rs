@@ -16,7 +16,7 @@ use super::client::backoff;
 use super::limits::{ADDRESSES_MAX, RESOLVE_TIMEOUT, RESOLVE_TRIES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
-use crate::s3::uri::encode_key;
+use crate::s3::uri::{encode_key, shown};
 
 /// The region when nobody names one; S3 corrects it.
 pub const REGION_DEFAULT: &str = "us-east-1";
@@ -51,8 +51,7 @@ pub(crate) struct EndpointUrl {
 impl EndpointUrl {
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let refuse = |why: &str| {
-            let shown: String = text.chars().take(200).flat_map(char::escape_debug).collect();
-            Error::new(ErrorKind::Usage, format!("'{shown}' is not an endpoint: {why}"))
+            Error::new(ErrorKind::Usage, format!("'{}' is not an endpoint: {why}", shown(text)))
                 .advise("expected a URL such as https://s3.example.com or http://127.0.0.1:9000")
         };
         // A password must not come back in the message.

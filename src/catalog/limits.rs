@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Longest wait for one address to accept a connection and to finish a TLS handshake.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How many addresses of one host are tried in one attempt.
-pub const CONNECT_ADDRESSES_MAX: usize = 3;
+/// How many addresses of one host are waited for in vain in one attempt; being refused is no wait.
+pub const CONNECT_WAITS_MAX: usize = 3;
 /// Longest wait for a whole answer, its body included.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for a name's addresses.

@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
 use crate::s3::list::{ListQuery, PAGE_BYTES_MAX, Page, parse_page};
 use crate::s3::sign::PublishedKeys;
-use crate::s3::uri::{encode_key, quote_etag};
+use crate::s3::uri::{encode_key, quote_etag, shown};
 use crate::s3::{Endpoint, Object};
 use client::{Answer, Client, Question};
 use credentials::{CredentialSource, Keeper};
@@ -84,8 +84,7 @@ impl Control {
         let region = options.region.or(configured.region);
         let region = region.unwrap_or_else(|| REGION_DEFAULT.to_owned());
         if !is_region(&region) {
-            let shown: String = region.chars().take(100).flat_map(char::escape_debug).collect();
-            let message = format!("'{shown}' is not a region");
+            let message = format!("'{}' is not a region", shown(&region));
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("expected a name such as eu-west-1; check --region and AWS_REGION"));
         }
@@ -143,7 +142,7 @@ impl Control {
 
     /// The object's size, tag and date; `None` where there is none of this key.
     pub async fn head(&self, bucket: &str, key: &str) -> Result<Option<Object>> {
-        let what = format!("head s3://{bucket}/{key}");
+        let what = format!("head s3://{bucket}/{}", shown(key));
         let mut question = Question {
             method: Method::HEAD,
             target: encode_key(key).to_string(),
@@ -173,7 +172,7 @@ impl Control {
 
     /// One page of a listing.
     pub async fn list_page(&self, bucket: &str, query: &ListQuery) -> Result<Page> {
-        let what = format!("list s3://{bucket}/{}", query.prefix);
+        let what = format!("list s3://{bucket}/{}", shown(&query.prefix));
         let question = Question {
             method: Method::GET,
             target: format!("?{}", query.to_query()),
@@ -416,6 +415,38 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Endpoint);
             let line = error.to_string();
             assert!(line.contains("tried 6 times") && line.contains("127.0.0.1:"), "{line}");
+        });
+    }
+
+    #[test]
+    fn keys_that_have_expired_are_replaced() {
+        let server = Server::start(|head| match head.contains("Credential=NEW/") {
+            true => Reply::new(200, Server::page(&[], None)),
+            false => Reply::new(400, "<Error><Code>ExpiredToken</Code></Error>"),
+        });
+        for (given, expected) in
+            [(&["OLD", "NEW"], None), (&["OLD", "LATE"], Some(ErrorKind::Access))]
+        {
+            run(async {
+                let mut control = control(&server).await;
+                control.keeper = credentials::giving(given).await;
+                let outcome = control.list_page("bkt", &ListQuery::new("")).await;
+                assert_eq!(outcome.err().map(|error| error.kind()), expected);
+                assert_eq!(control.keys().version(), 2);
+            });
+        }
+    }
+
+    #[test]
+    fn answers_are_bounded() {
+        let server = Server::start(|head| {
+            let long = " ".repeat(ERROR_BODY_BYTES_MAX + 1);
+            Reply::new(403, if head.starts_with("HEAD") { String::new() } else { long })
+        });
+        run(async {
+            let control = control(&server).await;
+            let error = control.head("bkt", "key").await.expect_err("too long");
+            assert!(error.to_string().contains("more than 65536 bytes"), "{error}");
         });
     }
 

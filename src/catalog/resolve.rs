@@ -9,7 +9,7 @@ use super::Control;
 use super::limits::NEAR_MATCHES_MAX;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::list::{ListQuery, Page};
-use crate::s3::uri::{KeyGlob, KeyPattern, S3Uri};
+use crate::s3::uri::{KeyGlob, KeyPattern, S3Uri, shown};
 use crate::s3::{Endpoint, Object};
 
 /// Something to move, found to be there.
@@ -82,8 +82,10 @@ impl Control {
         match near.unwrap_or_default().as_slice() {
             [] => nothing(message).advise("check the bucket and the name"),
             near => {
-                let near: Vec<_> =
-                    near.iter().map(|near| format!("s3://{}/{near}", uri.bucket)).collect();
+                let near: Vec<_> = near
+                    .iter()
+                    .map(|near| format!("s3://{}/{}", uri.bucket, shown(near)))
+                    .collect();
                 nothing(message).advise(format!("did you mean {}?", near.join(" or ")))
             }
         }

@@ -17,6 +17,7 @@ use crate::plan::filter::Filter;
 use crate::plan::merge::{Merge, PathGuard};
 use crate::plan::path::{PathProblem, RelativePath};
 use crate::s3::list::{ListQuery, Page};
+use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
 /// One object of the run.
@@ -241,8 +242,8 @@ impl Feed {
             Found::Glob(glob) => (glob.list_prefix.as_str(), glob.folder.len()),
         };
         if !key.starts_with(prefix) {
-            let shown: String = key.chars().take(200).flat_map(char::escape_debug).collect();
-            let message = format!("list {}: the server gives '{shown}', not asked for", self.uri);
+            let message =
+                format!("list {}: the server gives '{}', not asked for", self.uri, shown(key));
             return Err(Error::new(ErrorKind::Endpoint, message));
         }
         if matches!(&self.found, Found::Glob(glob) if !glob.matches(key)) {
