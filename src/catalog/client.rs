@@ -6,7 +6,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header};
@@ -283,7 +283,7 @@ fn build(
         Error::new(ErrorKind::Usage, format!("'{target}' cannot be asked for: {error}"))
     })?;
     if let Some(keys) = keys.get() {
-        sign_request(&mut request, &endpoint.region, &keys, SystemTime::now())?;
+        sign_request(&mut request, &endpoint.region, &keys, super::now())?;
     }
     Ok(request)
 }

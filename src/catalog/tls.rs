@@ -1,6 +1,6 @@
 //! Whom TLS trusts: the system, a bundle of the user's, or (loudly) anyone.
 //!
-//! Not the connections: the control plane's are [`super::client`]'s.
+//! Not the connections: the control plane's are `client`'s.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -191,7 +191,7 @@ fn bucket_problem(bucket: &str) -> Option<&'static str> {
         Some("a bucket's name starts and ends with a letter or a digit")
     } else if bucket.contains("..") {
         Some("a bucket's name has no two dots in a row")
-    } else if bucket.parse::<std::net::Ipv4Addr>().is_ok() {
+    } else if bucket.split('.').filter(|part| part.parse::<u8>().is_ok()).count() == 4 {
         Some("a bucket's name cannot look like an address; give the server by --endpoint-url")
     } else {
         None
