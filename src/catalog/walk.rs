@@ -410,6 +410,31 @@ mod tests {
     }
 
     #[test]
+    fn one_page_is_fetched_ahead_and_no_more() {
+        let server =
+            bucket(&[("d/a", 1), ("d/b", 1), ("d/c", 1), ("d/e", 1), ("d/f", 1), ("d/g", 1)]);
+        run(async {
+            let control = Rc::new(control(&server).await);
+            let uri = S3Uri::parse("s3://bkt/d/").expect("a good address");
+            let source = control.resolve(&uri).await.expect("a source");
+            let mut walk = Walk::new(control, vec![source], Filter::default()).expect("a walk");
+            let first = walk.next_batch().await.expect("a batch").expect("not the end");
+            assert_eq!(first.len(), 2);
+            // Nobody asks for more, and still the second page comes; the third does not.
+            for _ in 0..5_000 {
+                if walk.feeds[0].is_ready() {
+                    break;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            assert!(walk.feeds[0].is_ready());
+            assert_eq!(server.seen().len(), 2);
+            let second = walk.next_batch().await.expect("a batch").expect("not the end");
+            assert_eq!(second[0].object.key, "d/c");
+        });
+    }
+
+    #[test]
     fn a_dropped_future_loses_nothing() {
         let server = bucket(&[("d/a", 1), ("d/b", 1), ("d/c", 1), ("d/e", 1), ("d/f", 1)]);
         run(async {
