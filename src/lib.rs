@@ -3,6 +3,7 @@
 pub mod config;
 pub mod conn;
 pub mod engine;
+pub mod catalog;
 pub mod error;
 pub mod failure;
 pub mod host;

@@ -9,6 +9,7 @@
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::s3::uri::shown;
 
 /// How many patterns one run may have.
 pub const PATTERNS_MAX: usize = 10_000;
@@ -46,8 +47,7 @@ fn compile<S: AsRef<str>>(flag: &str, patterns: &[S]) -> Result<Option<GlobSet>>
         return Err(Error::new(ErrorKind::Usage, message));
     }
     let refuse = |pattern: &str, why: &dyn std::fmt::Display| {
-        let shown: String = pattern.chars().take(200).flat_map(char::escape_debug).collect();
-        Error::new(ErrorKind::Usage, format!("{flag} '{shown}' is not a pattern: {why}"))
+        Error::new(ErrorKind::Usage, format!("{flag} '{}' is not a pattern: {why}", shown(pattern)))
             .advise("expected a glob such as '*.tar' or 'train/**/part-[0-9]*'")
     };
     let mut set = GlobSetBuilder::new();

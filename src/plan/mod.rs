@@ -1,4 +1,4 @@
-//! The plan: which objects move, under which names, in which ranges. Pure: no clock, file or socket.
+//! The plan: which objects move, under which names, in which ranges. Pure: no clock, no file.
 
 pub mod filter;
 pub mod merge;

@@ -99,7 +99,7 @@ impl PathProblem {
                     .into()
             }
             Self::Duplicate { first, again } if first == again => {
-                "the source lists the same path twice: run again, and if it stays check the endpoint"
+                "the source lists the same path twice: run again, and if it stays ask its server"
                     .into()
             }
             Self::Duplicate { first, again } => format!(

@@ -171,7 +171,7 @@ impl ServerError {
                 "get new temporary credentials (for example: aws sso login)"
             }
             ("InvalidToken", _) => {
-                "check AWS_SESSION_TOKEN: it belongs to one access key, and long-lived keys have none"
+                "check AWS_SESSION_TOKEN: it belongs to one access key; long-lived keys have none"
             }
             ("RequestTimeTooSkewed", _) => "set this machine's clock",
             ("AuthorizationHeaderMalformed" | "PermanentRedirect", _)

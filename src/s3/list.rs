@@ -11,7 +11,7 @@ use quick_xml::events::{BytesRef, Event};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Object;
-use crate::s3::uri::{encode_query, quote_etag};
+use crate::s3::uri::{encode_query, quote_etag, shown};
 
 /// Largest page that is read, in bytes. A thousand keys of 1,024 bytes, all percent-encoded, with
 /// their frames need about 4 MiB.
@@ -142,7 +142,7 @@ struct Contents {
 impl Parser {
     fn open(&mut self, name: &str) -> Result<()> {
         if self.path.is_empty() && name != "ListBucketResult" {
-            return Err(unreadable(format!("it is <{}>, not <ListBucketResult>", short(name))));
+            return Err(unreadable(format!("it is <{}>, not <ListBucketResult>", shown(name))));
         }
         if self.path.len() == DEPTH_MAX {
             return Err(unreadable("it nests too deep"));
@@ -182,7 +182,7 @@ impl Parser {
         let encoded = match self.encoding.trim() {
             "" => false,
             "url" => true,
-            other => return Err(unreadable(format!("encoding type '{}'", short(other)))),
+            other => return Err(unreadable(format!("encoding type '{}'", shown(other)))),
         };
         let next_token = match (self.truncated, self.next_token) {
             (None, _) => return Err(unreadable("IsTruncated is missing")),
@@ -210,7 +210,7 @@ impl Contents {
     fn into_object(self, encoded: bool) -> Result<Object> {
         let key = self.key.filter(|key| !key.is_empty());
         let key = decode(key.ok_or_else(|| unreadable("an object has no Key"))?, encoded)?;
-        let trouble = |what: &str| unreadable(format!("{what} of '{}'", short(&key)));
+        let trouble = |what: &str| unreadable(format!("{what} of '{}'", shown(&key)));
         let size = self.size.ok_or_else(|| trouble("there is no Size"))?;
         let size_bytes = size.trim().parse().map_err(|_| trouble("the Size is not a number"))?;
         let etag = self.etag.ok_or_else(|| trouble("there is no ETag"))?;
@@ -229,11 +229,7 @@ fn decode(name: String, encoded: bool) -> Result<String> {
     percent_decode_str(&spaced)
         .decode_utf8()
         .map(Cow::into_owned)
-        .map_err(|_| unreadable(format!("the key '{}' is not UTF-8", short(&spaced))))
-}
-
-fn short(text: &str) -> String {
-    text.chars().take(100).flat_map(char::escape_debug).collect()
+        .map_err(|_| unreadable(format!("the key '{}' is not UTF-8", shown(&spaced))))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ pub mod sign;
 pub mod uri;
 
 use std::net::SocketAddr;
-use std::sync::RwLock;
+use std::sync::{PoisonError, RwLock};
 
 /// One object as a listing or a HEAD told of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,8 @@ pub struct Object {
     pub etag: String,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// When it was last written: ISO 8601 as the listing gives it; empty when the origin gave none.
+    /// When it was last written, as the origin writes it: ISO 8601 in listings, an HTTP date in the
+    /// answer to a HEAD; empty when the origin gave none.
     pub last_modified: String,
 }
 
@@ -46,4 +47,54 @@ pub struct Endpoint {
     pub region: String,
     /// All addresses that name resolution gave; never empty. The control plane refreshes them.
     pub addresses: RwLock<Vec<SocketAddr>>,
+}
+
+impl Endpoint {
+    /// The host's name or address alone: what a certificate must be for.
+    #[must_use]
+    pub fn server_name(&self) -> &str {
+        let name = match self.host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => &self.host,
+        };
+        name.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// The port to connect to.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        let written = self.host.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        written.unwrap_or(if self.tls { 443 } else { 80 })
+    }
+
+    /// The addresses known now.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_taken_apart() {
+        let check = |host: &str, tls: bool, name: &str, port: u16| {
+            let endpoint = Endpoint {
+                bucket: String::new(),
+                tls,
+                host: host.to_owned(),
+                path_prefix: "/".to_owned(),
+                region: String::new(),
+                addresses: RwLock::default(),
+            };
+            assert_eq!((endpoint.server_name(), endpoint.port()), (name, port), "{host}");
+        };
+        check("s3.eu-west-1.amazonaws.com", true, "s3.eu-west-1.amazonaws.com", 443);
+        check("localhost:9000", false, "localhost", 9000);
+        check("127.0.0.1", false, "127.0.0.1", 80);
+        check("[::1]:9000", false, "::1", 9000);
+        check("[::1]", true, "::1", 443);
+    }
 }

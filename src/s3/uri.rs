@@ -51,6 +51,29 @@ pub fn quote_etag(etag: &str) -> Option<String> {
     Some(if quoted || etag.is_empty() { etag.to_owned() } else { format!("\"{etag}\"") })
 }
 
+/// How much of a name goes into a message, in characters.
+const SHOWN_CHARS_MAX: usize = 300;
+
+/// A name of the world, fit for a line on a terminal: nothing unprintable in it, and not too long.
+#[must_use]
+pub fn shown(name: &str) -> String {
+    let mut line = String::new();
+    for (at, found) in name.chars().enumerate() {
+        if at == SHOWN_CHARS_MAX {
+            line.push('…');
+            break;
+        }
+        match found {
+            // Longer than two: what has no shape of its own, such as a change of direction.
+            _ if found.is_control() || found.escape_debug().len() > 2 => {
+                line.extend(found.escape_debug());
+            }
+            _ => line.push(found),
+        }
+    }
+    line
+}
+
 /// A parsed `s3://` address.
 #[derive(Debug, Clone)]
 pub struct S3Uri {
@@ -94,7 +117,7 @@ impl KeyGlob {
 
 impl fmt::Display for S3Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&shown(&self.text))
     }
 }
 
@@ -168,7 +191,7 @@ fn bucket_problem(bucket: &str) -> Option<&'static str> {
         Some("a bucket's name starts and ends with a letter or a digit")
     } else if bucket.contains("..") {
         Some("a bucket's name has no two dots in a row")
-    } else if bucket.parse::<std::net::Ipv4Addr>().is_ok() {
+    } else if bucket.split('.').filter(|part| part.parse::<u8>().is_ok()).count() == 4 {
         Some("a bucket's name cannot look like an address; give the server by --endpoint-url")
     } else {
         None
@@ -339,6 +362,12 @@ mod tests {
         check("%2F//", "%252F//");
         check("ü*'()!", "%C3%BC%2A%27%28%29%21");
         assert_eq!(encode_query("a/b c").to_string(), "a%2Fb%20c");
+    }
+
+    #[test]
+    fn names_in_messages() {
+        assert_eq!(shown("a\x1b[1m\n'ü\u{202e}"), "a\\u{1b}[1m\\n'ü\\u{202e}");
+        assert_eq!(shown(&"k".repeat(1_000)).chars().count(), SHOWN_CHARS_MAX + 1);
     }
 
     #[test]

@@ -1,0 +1,335 @@
+//! HTTP of the control plane: one question, one bounded answer, on connections that are used again.
+//!
+//! Retries what may pass (connections, 5xx, slow down) with backoff and full jitter, and counts
+//! it. What an answer means is not decided here. Bytes of objects never come this way.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+
+use super::limits::{
+    ANSWER_TIMEOUT, BACKOFF_BASE, BACKOFF_MAX, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
+    IDLE_CONNECTIONS_MAX, TRIES_MAX,
+};
+use super::tls::{Trust, client_config};
+use crate::error::{Error, ErrorKind, Result};
+use crate::s3::Endpoint;
+use crate::s3::answer::explain;
+use crate::s3::sign::{PublishedKeys, USER_AGENT, sign_request};
+
+/// A question to a bucket's server.
+#[derive(Debug, Clone)]
+pub(crate) struct Question {
+    pub(crate) method: Method,
+    /// What comes after the endpoint's path prefix: the encoded key, or `?` and a query.
+    pub(crate) target: String,
+    /// The bytes asked for, as the `Range` header has them.
+    pub(crate) range: Option<&'static str>,
+    /// How long an answer's body may be, in bytes.
+    pub(crate) body_bytes_max: usize,
+}
+
+/// What came back, whatever its status.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// How often the question was asked.
+    pub(crate) tries: u32,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// Why there was no answer.
+enum Trouble {
+    /// It may go better the next time.
+    Passing(String),
+    /// It will not.
+    Lasting(Error),
+}
+
+/// Connections of the control plane, and what they cost so far.
+#[derive(Debug)]
+pub(crate) struct Client {
+    trust: Trust,
+    tls: OnceCell<Arc<ClientConfig>>,
+    idle: RefCell<Vec<Idle>>,
+    retries: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    host: String,
+    tls: bool,
+    sender: SendRequest<Empty<Bytes>>,
+}
+
+impl Client {
+    pub(crate) fn new(trust: Trust) -> Self {
+        Self { trust, tls: OnceCell::new(), idle: RefCell::new(Vec::new()), retries: Cell::new(0) }
+    }
+
+    /// How many questions were asked again.
+    pub(crate) fn retries(&self) -> u64 {
+        self.retries.get()
+    }
+
+    /// Asks until there is an answer that waiting would not change.
+    pub(crate) async fn ask(
+        &self,
+        endpoint: &Endpoint,
+        question: &Question,
+        keys: &PublishedKeys,
+    ) -> Result<Answer> {
+        let mut tries = 1;
+        loop {
+            let outcome = self.ask_once(endpoint, question, keys).await;
+            let why = match outcome {
+                Ok(mut answer) => {
+                    let told = explain(answer.status, &answer.body, "");
+                    if !told.is_transient() || tries == TRIES_MAX {
+                        answer.tries = tries;
+                        return Ok(answer);
+                    }
+                    None
+                }
+                Err(Trouble::Lasting(error)) => return Err(error),
+                Err(Trouble::Passing(why)) => Some(why),
+            };
+            if tries == TRIES_MAX {
+                let why = why.expect("answers were returned above");
+                let host = &endpoint.host;
+                let message = format!("{host} does not answer: {why}, tried {tries} times");
+                return Err(Error::new(ErrorKind::Endpoint, message)
+                    .advise("check the network, --endpoint-url and --region"));
+            }
+            self.retries.set(self.retries.get() + 1);
+            sleep(backoff(tries, fastrand::f64())).await;
+            tries += 1;
+        }
+    }
+
+    async fn ask_once(
+        &self,
+        endpoint: &Endpoint,
+        question: &Question,
+        keys: &PublishedKeys,
+    ) -> Result<Answer, Trouble> {
+        // A waiting connection may have been closed meanwhile: that is nobody's failure. Each round
+        // uses one up, so this ends.
+        while let Some(sender) = self.take_idle(endpoint) {
+            let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
+            match self.exchange(endpoint, sender, request, question.body_bytes_max).await {
+                Err(Trouble::Passing(_)) => {}
+                outcome => return outcome,
+            }
+        }
+        let sender = self.connect(endpoint).await?;
+        let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
+        self.exchange(endpoint, sender, request, question.body_bytes_max).await
+    }
+
+    async fn exchange(
+        &self,
+        endpoint: &Endpoint,
+        mut sender: SendRequest<Empty<Bytes>>,
+        request: Request<Empty<Bytes>>,
+        body_bytes_max: usize,
+    ) -> Result<Answer, Trouble> {
+        let exchange = async {
+            sender.ready().await.map_err(|error| passing(&error))?;
+            let response = sender.send_request(request).await.map_err(|error| passing(&error))?;
+            let (head, body) = response.into_parts();
+            let body = read_body(body, body_bytes_max).await?;
+            Ok(Answer { status: head.status.as_u16(), headers: head.headers, body, tries: 1 })
+        };
+        let answer = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
+            Err(Trouble::Passing(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())))
+        })?;
+        self.keep_idle(endpoint, sender);
+        Ok(answer)
+    }
+
+    fn take_idle(&self, endpoint: &Endpoint) -> Option<SendRequest<Empty<Bytes>>> {
+        let mut idle = self.idle.borrow_mut();
+        idle.retain(|idle| !idle.sender.is_closed());
+        let fits = |idle: &Idle| idle.host == endpoint.host && idle.tls == endpoint.tls;
+        let at = idle.iter().position(fits)?;
+        Some(idle.swap_remove(at).sender)
+    }
+
+    fn keep_idle(&self, endpoint: &Endpoint, sender: SendRequest<Empty<Bytes>>) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() == IDLE_CONNECTIONS_MAX {
+            idle.remove(0);
+        }
+        idle.push(Idle { host: endpoint.host.clone(), tls: endpoint.tls, sender });
+    }
+
+    async fn connect(&self, endpoint: &Endpoint) -> Result<SendRequest<Empty<Bytes>>, Trouble> {
+        let mut addresses = endpoint.addresses();
+        fastrand::shuffle(&mut addresses);
+        let mut last = Trouble::Passing("it has no address".to_owned());
+        let mut waits = 0;
+        for address in addresses {
+            match timeout(CONNECT_TIMEOUT, self.connect_to(endpoint, address)).await {
+                Ok(Ok(sender)) => return Ok(sender),
+                Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(trouble),
+                Ok(Err(trouble)) => last = trouble,
+                Err(_) => {
+                    let seconds = CONNECT_TIMEOUT.as_secs();
+                    last = Trouble::Passing(format!("{address}: no connection within {seconds} s"));
+                    waits += 1;
+                    if waits == CONNECT_WAITS_MAX {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_to(
+        &self,
+        endpoint: &Endpoint,
+        address: SocketAddr,
+    ) -> Result<SendRequest<Empty<Bytes>>, Trouble> {
+        let at = |error: std::io::Error| Trouble::Passing(format!("{address}: {error}"));
+        let stream = TcpStream::connect(address).await.map_err(at)?;
+        stream.set_nodelay(true).map_err(at)?;
+        if !endpoint.tls {
+            return handshake(stream).await;
+        }
+        let config = match self.tls.get() {
+            Some(config) => config,
+            None => {
+                let config = client_config(&self.trust).map_err(Trouble::Lasting)?;
+                self.tls.get_or_init(|| config)
+            }
+        };
+        let name = ServerName::try_from(endpoint.server_name().to_owned()).map_err(|_| {
+            let message = format!("'{}' is not a name for TLS", endpoint.server_name());
+            Trouble::Lasting(Error::new(ErrorKind::Usage, message))
+        })?;
+        let connector = TlsConnector::from(config.clone());
+        let stream = connector.connect(name, stream).await.map_err(|error| {
+            if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+                let message = format!("TLS with {} ({address}): {error}", endpoint.host);
+                Trouble::Lasting(
+                    Error::new(ErrorKind::Endpoint, message)
+                        .advise("check --endpoint-url; for a private authority give --ca-bundle"),
+                )
+            } else {
+                at(error)
+            }
+        })?;
+        handshake(stream).await
+    }
+}
+
+async fn handshake<S>(stream: S) -> Result<SendRequest<Empty<Bytes>>, Trouble>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| passing(&error))?;
+    // It ends when the sender is dropped; what goes wrong in it the sender is told.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// The request with its headers and, where there are keys, its signature as of now.
+fn build(
+    endpoint: &Endpoint,
+    question: &Question,
+    keys: &PublishedKeys,
+) -> Result<Request<Empty<Bytes>>> {
+    let target = match question.target.as_str() {
+        // A bucket in path style is `/bucket`, not `/bucket/`, which some servers take for a key.
+        query if query.starts_with('?') => {
+            let place = endpoint.path_prefix.trim_end_matches('/');
+            format!("{}{query}", if place.is_empty() { "/" } else { place })
+        }
+        key => format!("{}{key}", endpoint.path_prefix),
+    };
+    let mut request = Request::builder()
+        .method(question.method.clone())
+        .uri(&target)
+        .header(header::HOST, &endpoint.host)
+        .header(header::USER_AGENT, USER_AGENT);
+    if let Some(range) = question.range {
+        request = request.header(header::RANGE, range);
+    }
+    let mut request = request.body(Empty::new()).map_err(|error| {
+        Error::new(ErrorKind::Usage, format!("'{target}' cannot be asked for: {error}"))
+    })?;
+    if let Some(keys) = keys.get() {
+        sign_request(&mut request, &endpoint.region, &keys, super::now())?;
+    }
+    Ok(request)
+}
+
+async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Trouble> {
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| passing(&error))?;
+        if let Ok(data) = frame.into_data() {
+            if whole.len() + data.len() > bytes_max {
+                let message = format!("the server's answer has more than {bytes_max} bytes");
+                return Err(Trouble::Lasting(Error::new(ErrorKind::Endpoint, message)));
+            }
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(whole.into())
+}
+
+/// hyper's error with its causes, which hold the reason.
+fn passing(error: &dyn std::error::Error) -> Trouble {
+    let mut why = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        why.push_str(&format!(": {next}"));
+        cause = next.source();
+    }
+    Trouble::Passing(why)
+}
+
+/// The pause after try number `tries`: a random share, 0 to 1, of a time that doubles.
+pub(crate) fn backoff(tries: u32, share: f64) -> Duration {
+    let doublings = tries.saturating_sub(1).min(16);
+    BACKOFF_BASE.saturating_mul(1 << doublings).min(BACKOFF_MAX).mul_f64(share.clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_end() {
+        assert_eq!(backoff(1, 1.0), BACKOFF_BASE);
+        assert_eq!(backoff(2, 1.0), BACKOFF_BASE * 2);
+        assert_eq!(backoff(2, 0.5), BACKOFF_BASE);
+        assert_eq!(backoff(60, 1.0), BACKOFF_MAX);
+        assert_eq!(backoff(60, 0.0), Duration::ZERO);
+    }
+}

@@ -1,0 +1,47 @@
+//! Every bound of the control plane, by name. What S3 itself bounds stands in [`crate::s3`].
+
+use std::time::Duration;
+
+/// Longest wait for one address to accept a connection and to finish a TLS handshake.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How many addresses of one host are waited for in vain in one attempt; being refused is no wait.
+pub const CONNECT_WAITS_MAX: usize = 3;
+/// Longest wait for a whole answer, its body included.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for a name's addresses.
+pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a name is looked up before it counts as unknown.
+pub const RESOLVE_TRIES_MAX: u32 = 3;
+/// How often one question is asked, the first time included.
+pub const TRIES_MAX: u32 = 6;
+/// Longest pause before the second try; it doubles with each. The pause taken is a random share.
+pub const BACKOFF_BASE: Duration = Duration::from_millis(100);
+/// Longest pause between two tries.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// How many connections wait for the next question.
+pub const IDLE_CONNECTIONS_MAX: usize = 4;
+/// How often one question follows a bucket to another region.
+pub const REGION_MOVES_MAX: u32 = 2;
+/// How many addresses of one bucket are kept; a DNS answer of S3 has 8, and each is another 8.
+pub const ADDRESSES_MAX: usize = 64;
+/// Longest wait for credentials from all of the chain.
+pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for one answer of the instance's metadata service.
+pub const METADATA_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest wait for the metadata service in all: where there is none, it is found out this soon.
+pub const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long before their end credentials are replaced.
+pub const REFRESH_AHEAD: Duration = Duration::from_secs(300);
+/// Shortest time between two attempts to replace credentials.
+pub const REFRESH_PAUSE: Duration = Duration::from_secs(10);
+/// How many near matches an error names.
+pub const NEAR_MATCHES_MAX: usize = 3;
+/// How many entries [`super::walk::Walk::next_batch`] hands out at once.
+pub const BATCH_ENTRIES_MAX: usize = 1_000;
+/// How many sources one walk takes: each holds up to two pages in memory.
+pub const SOURCES_MAX: usize = 1_000;
+
+const _: () = assert!(BACKOFF_BASE.as_millis() <= BACKOFF_MAX.as_millis());
+const _: () = assert!(METADATA_ATTEMPT_TIMEOUT.as_millis() <= METADATA_TIMEOUT.as_millis());
+const _: () = assert!(METADATA_TIMEOUT.as_millis() <= CREDENTIALS_TIMEOUT.as_millis());
+const _: () = assert!(TRIES_MAX > 0 && RESOLVE_TRIES_MAX > 0);

@@ -1,0 +1,220 @@
+//! From an address to a source: is it an object, a folder, a glob, and is there anything at all?
+//!
+//! A key that is not there is answered with the names nearest to it. Going through a source page
+//! by page is [`super::walk`]'s matter.
+
+use std::sync::Arc;
+
+use super::Control;
+use super::limits::NEAR_MATCHES_MAX;
+use crate::error::{Error, ErrorKind, Result};
+use crate::s3::list::{ListQuery, Page};
+use crate::s3::uri::{KeyGlob, KeyPattern, S3Uri, shown};
+use crate::s3::{Endpoint, Object};
+
+/// Something to move, found to be there.
+#[derive(Debug)]
+pub struct Source {
+    /// The address as it was given.
+    pub uri: S3Uri,
+    /// Where its bucket is served.
+    pub endpoint: Arc<Endpoint>,
+    /// What it is.
+    pub found: Found,
+    /// The first page of its listing, which finding it took; the walk does not ask again.
+    pub(crate) first_page: Option<Page>,
+}
+
+/// What an address stands for.
+#[derive(Debug)]
+pub enum Found {
+    /// One object.
+    Object(Object),
+    /// All objects whose key starts so; empty, or with a slash at its end.
+    Folder {
+        /// What every key starts with.
+        prefix: String,
+    },
+    /// All objects that match. Whether there is one shows at the end of the walk.
+    Glob(KeyGlob),
+}
+
+impl Control {
+    /// Finds out what the address stands for; what is not there is an error with near matches.
+    pub async fn resolve(&self, uri: &S3Uri) -> Result<Source> {
+        let bucket = uri.bucket.as_str();
+        let (found, first_page) = match &uri.key {
+            KeyPattern::Bucket => self.folder(uri, "").await?,
+            KeyPattern::Folder(prefix) => self.folder(uri, prefix).await?,
+            KeyPattern::Glob(glob) => {
+                let page = self.list_page(bucket, &ListQuery::new(&glob.list_prefix)).await?;
+                (Found::Glob(glob.clone()), Some(page))
+            }
+            KeyPattern::Key(key) => match self.head(bucket, key).await? {
+                Some(object) => (Found::Object(object), None),
+                None => self.folder(uri, &format!("{key}/")).await?,
+            },
+        };
+        let endpoint = self.endpoint(bucket).await?;
+        Ok(Source { uri: uri.clone(), endpoint, found, first_page })
+    }
+
+    async fn folder(&self, uri: &S3Uri, prefix: &str) -> Result<(Found, Option<Page>)> {
+        let page = self.list_page(&uri.bucket, &ListQuery::new(prefix)).await?;
+        // A page may be empty and still have a successor.
+        if page.objects.is_empty() && page.next_token.is_none() {
+            return Err(self.nothing_there(uri, prefix).await);
+        }
+        Ok((Found::Folder { prefix: prefix.to_owned() }, Some(page)))
+    }
+
+    async fn nothing_there(&self, uri: &S3Uri, prefix: &str) -> Error {
+        let nothing = |message: String| Error::new(ErrorKind::NotFound, message);
+        let message = match &uri.key {
+            KeyPattern::Bucket => return nothing(format!("{uri}: the bucket is empty")),
+            KeyPattern::Key(_) => {
+                format!("{uri}: there is no object of this key and no such folder")
+            }
+            _ => format!("{uri}: there is nothing in this folder"),
+        };
+        // This is help: if it fails, the error stands without it.
+        let near = self.near_matches(&uri.bucket, prefix.trim_end_matches('/')).await;
+        match near.unwrap_or_default().as_slice() {
+            [] => nothing(message).advise("check the bucket and the name"),
+            near => {
+                let near: Vec<_> = near
+                    .iter()
+                    .map(|near| format!("s3://{}/{}", uri.bucket, shown(near)))
+                    .collect();
+                nothing(message).advise(format!("did you mean {}?", near.join(" or ")))
+            }
+        }
+    }
+
+    /// The names beside the key that look most like it: first among those that start alike.
+    async fn near_matches(&self, bucket: &str, key: &str) -> Result<Vec<String>> {
+        let folder_end = key.rfind('/').map_or(0, |at| at + 1);
+        let (folder, name) = key.split_at(folder_end);
+        let half = name.chars().count() / 2;
+        let start: String = name.chars().take(half).collect();
+        for prefix in [format!("{folder}{start}"), folder.to_owned()] {
+            let query = ListQuery { by_folder: true, ..ListQuery::new(prefix) };
+            let page = self.list_page(bucket, &query).await?;
+            let names = page.objects.into_iter().map(|object| object.key).chain(page.folders);
+            let near = closest(key, names);
+            if !near.is_empty() {
+                return Ok(near);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// Up to three names, nearest first; none that shares too little to be meant.
+fn closest(key: &str, names: impl Iterator<Item = String>) -> Vec<String> {
+    let distance_max = key.chars().count().div_ceil(3).clamp(2, 10);
+    let mut near: Vec<(usize, String)> = names
+        .map(|name| (strsim::damerau_levenshtein(key, name.trim_end_matches('/')), name))
+        .filter(|(distance, name)| {
+            *distance <= distance_max || name.starts_with(key) && !key.ends_with('/')
+        })
+        .collect();
+    near.sort();
+    near.into_iter().map(|(_, name)| name).take(NEAR_MATCHES_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::loopback::{Reply, Server, control, run};
+    use super::*;
+
+    /// A bucket with these keys; answers HEAD and one page of LIST.
+    fn bucket(keys: &'static [&'static str]) -> Server {
+        Server::start(move |head| {
+            let target = head.split(' ').nth(1).unwrap_or("");
+            let Some((_, query)) = target.split_once('?') else {
+                let key = target.trim_start_matches("/bkt/");
+                let there = keys.contains(&key);
+                return Reply::new(if there { 200 } else { 404 }, "").header("Content-Length", "3");
+            };
+            let value = |name: &str| {
+                let pair = query.split('&').find_map(|pair| pair.strip_prefix(name));
+                pair.unwrap_or("").replace("%2F", "/")
+            };
+            let prefix = value("prefix=");
+            let below = keys.iter().filter(|key| key.starts_with(&prefix));
+            if value("delimiter=").is_empty() {
+                let objects: Vec<_> = below.map(|key| (*key, 3)).collect();
+                return Reply::new(200, Server::page(&objects, None));
+            }
+            let mut folders: Vec<_> = below
+                .map(|key| {
+                    key[prefix.len()..].find('/').map_or(*key, |at| &key[..=prefix.len() + at])
+                })
+                .collect();
+            folders.dedup();
+            Reply::new(200, Server::folders(&folders))
+        })
+    }
+
+    const KEYS: &[&str] = &["eval/a", "models/x.bin", "train/a", "train/b/c", "train2/a"];
+
+    fn resolved(server: &Server, text: &str) -> Result<Source> {
+        let uri = S3Uri::parse(text).expect("a good address");
+        run(async { control(server).await.resolve(&uri).await })
+    }
+
+    #[test]
+    fn addresses_are_found_out() {
+        let server = bucket(KEYS);
+        let check = |text: &str, expected: &str| {
+            let source = resolved(&server, text).expect("it is there");
+            let found = match source.found {
+                Found::Object(object) => format!("object {} {}", object.key, object.size_bytes),
+                Found::Folder { prefix } => format!("folder {prefix}"),
+                Found::Glob(glob) => format!("glob {}", glob.list_prefix),
+            };
+            assert_eq!(found, expected, "{text}");
+            assert_eq!(source.endpoint.bucket, "bkt");
+        };
+        check("s3://bkt", "folder ");
+        check("s3://bkt/train/", "folder train/");
+        check("s3://bkt/train", "folder train/");
+        check("s3://bkt/train/a", "object train/a 3");
+        check("s3://bkt/train/b", "folder train/b/");
+        check("s3://bkt/train/*", "glob train/");
+    }
+
+    #[test]
+    fn what_is_not_there_has_near_matches() {
+        let server = bucket(KEYS);
+        let check = |text: &str, expected: &str| {
+            let error = resolved(&server, text).expect_err("it is not there");
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+            assert!(error.to_string().contains(expected), "{error}");
+        };
+        check(
+            "s3://bkt/trian",
+            "no such folder; did you mean s3://bkt/train/ or s3://bkt/train2/?",
+        );
+        check("s3://bkt/train3/", "nothing in this folder; did you mean s3://bkt/train");
+        check("s3://bkt/models/y.bin", "did you mean s3://bkt/models/x.bin?");
+        check("s3://bkt/nothing/like/it", "check the bucket and the name");
+        let empty = bucket(&[]);
+        let error = resolved(&empty, "s3://bkt/").expect_err("nothing");
+        assert_eq!(error.to_string(), "s3://bkt/: the bucket is empty");
+    }
+
+    #[test]
+    fn refusals_are_not_mistaken_for_absence() {
+        let body = "<Error><Code>AccessDenied</Code><RequestId>R1</RequestId></Error>";
+        let server = Server::start(move |head| {
+            Reply::new(403, if head.starts_with("HEAD") { "" } else { body })
+        });
+        for text in ["s3://bkt/key", "s3://bkt/folder/", "s3://bkt/*", "s3://bkt"] {
+            let error = resolved(&server, text).expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Access, "{error}");
+            assert!(error.to_string().contains("request id R1"), "{error}");
+        }
+    }
+}

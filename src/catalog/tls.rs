@@ -1,0 +1,122 @@
+//! Whom TLS trusts: the system, a bundle of the user's, or (loudly) anyone.
+//!
+//! Not the connections: the control plane's are `client`'s.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_platform_verifier::BuilderVerifierExt;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Whose certificates are believed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Those the system's roots have signed.
+    #[default]
+    System,
+    /// Those the roots in this PEM file have signed (`--ca-bundle`, `AWS_CA_BUNDLE`).
+    Bundle(PathBuf),
+    /// All: the server may be anyone. The caller warns about it.
+    Anyone,
+}
+
+/// The TLS configuration of every connection of the run.
+pub fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("aws-lc-rs has the suites of TLS 1.2 and 1.3");
+    let builder = match trust {
+        Trust::System => builder.with_platform_verifier().map_err(|error| {
+            Error::new(ErrorKind::Host, format!("the system's root certificates: {error}"))
+                .advise("install ca-certificates, or give --ca-bundle")
+        })?,
+        Trust::Bundle(path) => builder.with_root_certificates(read_bundle(path)?),
+        Trust::Anyone => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified { provider }))
+        }
+    };
+    Ok(Arc::new(builder.with_no_client_auth()))
+}
+
+fn read_bundle(path: &std::path::Path) -> Result<RootCertStore> {
+    let trouble = |why: &dyn std::fmt::Display| {
+        Error::new(ErrorKind::Usage, format!("certificates in {}: {why}", path.display()))
+            .advise("--ca-bundle takes a file of PEM certificates")
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| trouble(&error))? {
+        let certificate = certificate.map_err(|error| trouble(&error))?;
+        roots.add(certificate).map_err(|error| trouble(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(trouble(&"there are none"));
+    }
+    Ok(roots)
+}
+
+/// Believes any certificate, but holds the server to the key in it.
+#[derive(Debug)]
+struct Unverified {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_that_is_none_is_refused() {
+        let missing = Trust::Bundle("does/not/exist.pem".into());
+        let error = client_config(&missing).expect_err("no file");
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert!(error.to_string().contains("does/not/exist.pem"), "{error}");
+        let empty = Trust::Bundle("/dev/null".into());
+        let error = client_config(&empty).expect_err("no certificates");
+        assert!(error.to_string().contains("there are none"), "{error}");
+        assert!(client_config(&Trust::Anyone).is_ok());
+    }
+}

@@ -1,0 +1,469 @@
+//! The walk: every object of every source with its path at the destination, page by page.
+//!
+//! Several sources are merged by path, so that two objects for one file meet; the next page of each
+//! is fetched while this one is used. At most two pages of a source are in memory. Whether links or
+//! files at the destination are in the way is the sink's matter.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::task::{JoinHandle, spawn_local};
+
+use super::Control;
+use super::limits::{BATCH_ENTRIES_MAX, SOURCES_MAX};
+use super::resolve::{Found, Source};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::filter::Filter;
+use crate::plan::merge::{Merge, PathGuard};
+use crate::plan::path::{PathProblem, RelativePath};
+use crate::s3::list::{ListQuery, Page};
+use crate::s3::uri::shown;
+use crate::s3::{Endpoint, Object};
+
+/// One object of the run.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Which source it is of, as an index.
+    pub source: usize,
+    /// Where its bucket is served.
+    pub endpoint: Arc<Endpoint>,
+    /// The object.
+    pub object: Object,
+    /// Where it goes below the destination, or why it cannot.
+    pub path: Result<RelativePath, PathProblem>,
+    /// An empty object that stands for a folder: its key ends in a slash.
+    pub folder: bool,
+}
+
+/// A stream of entries.
+#[derive(Debug)]
+pub struct Walk {
+    control: Rc<Control>,
+    filter: Filter,
+    feeds: Vec<Feed>,
+    /// Feeds whose next object is not in `merge` yet.
+    hungry: Vec<usize>,
+    merge: Merge<Object>,
+    guard: PathGuard,
+    /// Entries that have not been handed out; kept here so that a dropped future loses none.
+    batch: Vec<Entry>,
+}
+
+/// The objects of one source.
+#[derive(Debug)]
+struct Feed {
+    uri: String,
+    endpoint: Arc<Endpoint>,
+    found: Found,
+    current: std::vec::IntoIter<Object>,
+    next: Next,
+    /// Whether any object was one of those wanted, before the filter.
+    any: bool,
+}
+
+#[derive(Debug)]
+enum Next {
+    Ready(Page),
+    Coming(Fetch),
+    Done,
+}
+
+/// A page under way; given up when it is dropped.
+#[derive(Debug)]
+struct Fetch(JoinHandle<Result<Page>>);
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Walk {
+    /// A walk through these sources; it must run inside a `LocalSet`, as tokio-uring has one.
+    pub fn new(control: Rc<Control>, sources: Vec<Source>, filter: Filter) -> Result<Self> {
+        if sources.len() > SOURCES_MAX {
+            let message = format!("{} sources are given of at most {SOURCES_MAX}", sources.len());
+            return Err(Error::new(ErrorKind::Usage, message)
+                .advise("give a common folder and --include instead"));
+        }
+        let feeds: Vec<Feed> = sources.into_iter().map(Feed::new).collect();
+        Ok(Self {
+            control,
+            filter,
+            hungry: (0..feeds.len()).collect(),
+            feeds,
+            merge: Merge::default(),
+            guard: PathGuard::default(),
+            batch: Vec::new(),
+        })
+    }
+
+    /// The next entries, at least one; `None` at the end.
+    ///
+    /// The future may be dropped and made again: no entry is lost. After an error the walk is over.
+    pub async fn next_batch(&mut self) -> Result<Option<Vec<Entry>>> {
+        loop {
+            let complete = self.feed().await?;
+            if complete
+                && self.batch.len() < BATCH_ENTRIES_MAX
+                && let Some((source, relative, object)) = self.merge.pop()
+            {
+                self.hungry.push(source);
+                let entry = self.entry(source, &relative, object)?;
+                self.batch.push(entry);
+                continue;
+            }
+            if self.batch.is_empty() {
+                return Ok(None);
+            }
+            return Ok(Some(std::mem::take(&mut self.batch)));
+        }
+    }
+
+    /// Gets the next object of every feed that has none in the merge. False when that would mean
+    /// to wait although there are entries to hand out.
+    async fn feed(&mut self) -> Result<bool> {
+        while let Some(source) = self.hungry.last().copied() {
+            let feed = &mut self.feeds[source];
+            let Some(object) = feed.current.next() else {
+                if !feed.is_ready() && !self.batch.is_empty() {
+                    return Ok(false);
+                }
+                if !feed.turn_page(&self.control).await? {
+                    self.hungry.pop();
+                }
+                continue;
+            };
+            let Some(relative) = feed.relative(&object)? else { continue };
+            let name = relative.strip_suffix('/').unwrap_or(&relative);
+            if self.filter.takes(name) {
+                self.hungry.pop();
+                self.merge.push(source, relative, object);
+            }
+        }
+        Ok(true)
+    }
+
+    fn entry(&mut self, source: usize, relative: &str, object: Object) -> Result<Entry> {
+        let folder = object.key.ends_with('/');
+        let path = if folder && object.size_bytes > 0 {
+            Err(PathProblem::FolderWithBytes)
+        } else {
+            RelativePath::parse(relative.strip_suffix('/').unwrap_or(relative))
+        };
+        let path = match path {
+            Ok(path) => self.guard.check(source, relative).map(|()| path),
+            problem => problem,
+        };
+        let feed = &self.feeds[source];
+        if !self.guard.is_sorted() && self.feeds.len() > 1 {
+            let message = format!(
+                "{}: the listing is not in order, so several sources cannot be held against each \
+                 other",
+                feed.uri
+            );
+            return Err(Error::new(ErrorKind::Endpoint, message)
+                .advise("give one source at a time (directory buckets list in no order)"));
+        }
+        Ok(Entry { source, endpoint: feed.endpoint.clone(), object, path, folder })
+    }
+}
+
+impl Feed {
+    fn new(source: Source) -> Self {
+        let (found, next) = match (source.found, source.first_page) {
+            (Found::Object(object), _) => {
+                let page = Page { objects: vec![object.clone()], ..Page::default() };
+                (Found::Object(object), page)
+            }
+            // Without a first page there is nothing, which `resolve` does not let through.
+            (found, page) => (found, page.unwrap_or_default()),
+        };
+        Self {
+            uri: source.uri.to_string(),
+            endpoint: source.endpoint,
+            found,
+            current: Vec::new().into_iter(),
+            next: Next::Ready(next),
+            any: false,
+        }
+    }
+
+    /// Whether turning the page takes no waiting.
+    fn is_ready(&self) -> bool {
+        match &self.next {
+            Next::Ready(_) | Next::Done => true,
+            Next::Coming(fetch) => fetch.0.is_finished(),
+        }
+    }
+
+    /// Goes on to the next page and has the one after it fetched; false at the end.
+    async fn turn_page(&mut self, control: &Rc<Control>) -> Result<bool> {
+        let page = match &mut self.next {
+            Next::Ready(page) => std::mem::take(page),
+            Next::Coming(fetch) => {
+                let page = (&mut fetch.0).await;
+                self.next = Next::Done;
+                page.expect("a fetch is not given up while its walk waits, and does not panic")?
+            }
+            Next::Done if matches!(self.found, Found::Glob(_)) && !self.any => {
+                let message = format!("{}: nothing matches", self.uri);
+                return Err(Error::new(ErrorKind::NotFound, message)
+                    .advise("'*' stays within one folder, '**' crosses them"));
+            }
+            Next::Done => return Ok(false),
+        };
+        self.next = match page.next_token {
+            Some(token) => Next::Coming(self.fetch(control.clone(), token)),
+            None => Next::Done,
+        };
+        self.current = page.objects.into_iter();
+        Ok(true)
+    }
+
+    fn fetch(&self, control: Rc<Control>, token: String) -> Fetch {
+        let bucket = self.endpoint.bucket.clone();
+        let prefix = match &self.found {
+            Found::Object(_) => unreachable!("an object has one page"),
+            Found::Folder { prefix } => prefix.clone(),
+            Found::Glob(glob) => glob.list_prefix.clone(),
+        };
+        let query = ListQuery { token: Some(token), ..ListQuery::new(prefix) };
+        Fetch(spawn_local(async move { control.list_page(&bucket, &query).await }))
+    }
+
+    /// The object's path below the destination, a folder's with its slash; `None` if the object is
+    /// not wanted: it does not match, or is the mark of the source's own folder.
+    fn relative(&mut self, object: &Object) -> Result<Option<String>> {
+        let key = object.key.as_str();
+        let (prefix, start) = match &self.found {
+            Found::Object(_) => ("", key.rfind('/').map_or(0, |at| at + 1)),
+            Found::Folder { prefix } => (prefix.as_str(), prefix.len()),
+            Found::Glob(glob) => (glob.list_prefix.as_str(), glob.folder.len()),
+        };
+        if !key.starts_with(prefix) {
+            let message =
+                format!("list {}: the server gives '{}', not asked for", self.uri, shown(key));
+            return Err(Error::new(ErrorKind::Endpoint, message));
+        }
+        if matches!(&self.found, Found::Glob(glob) if !glob.matches(key)) {
+            return Ok(None);
+        }
+        self.any = true;
+        let relative = &key[start..];
+        let own_mark = relative.is_empty() && object.size_bytes == 0;
+        Ok((!own_mark).then(|| relative.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::loopback::{Reply, Server, control, run};
+    use super::*;
+    use crate::s3::uri::S3Uri;
+
+    /// Sees every page of a bucket: two keys each, with tokens that say where to go on.
+    fn bucket(keys: &'static [(&'static str, u64)]) -> Server {
+        Server::start(move |head| {
+            let target = head.split(' ').nth(1).unwrap_or("");
+            let Some((_, query)) = target.split_once('?') else { return Reply::new(404, "") };
+            let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name));
+            let prefix = value("prefix=").unwrap_or("").replace("%2F", "/");
+            let start = value("continuation-token=").map_or(0, |token| token.parse().unwrap_or(0));
+            let below: Vec<_> =
+                keys.iter().copied().filter(|(key, _)| key.starts_with(&prefix)).collect();
+            let end = below.len().min(start + 2);
+            let next = (end < below.len()).then(|| end.to_string());
+            Reply::new(200, Server::page(&below[start..end], next.as_deref()))
+        })
+    }
+
+    fn walked(server: &Server, uris: &[&str], filter: Filter) -> Result<Vec<String>> {
+        run(async {
+            let control = Rc::new(control(server).await);
+            let mut sources = Vec::new();
+            for uri in uris {
+                let uri = S3Uri::parse(uri).expect("a good address");
+                sources.push(control.resolve(&uri).await?);
+            }
+            let mut walk = Walk::new(control, sources, filter)?;
+            let mut told = Vec::new();
+            while let Some(batch) = walk.next_batch().await? {
+                assert!(!batch.is_empty());
+                for entry in batch {
+                    let path = match entry.path {
+                        Ok(path) if entry.folder => format!("{path}/"),
+                        Ok(path) => path.to_string(),
+                        Err(problem) => format!("{:?} {}", problem, entry.object.key),
+                    };
+                    told.push(format!("{} {path}", entry.source));
+                }
+            }
+            Ok(told)
+        })
+    }
+
+    #[test]
+    fn three_pages_of_a_folder() {
+        let server =
+            bucket(&[("d/", 0), ("d/a", 1), ("d/b/", 0), ("d/b/c", 2), ("d/e", 3), ("x", 1)]);
+        let told = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
+        assert_eq!(told, ["0 a", "0 b/", "0 b/c", "0 e"]);
+        assert_eq!(server.seen().len(), 3);
+    }
+
+    #[test]
+    fn keys_that_have_no_file_are_entries_too() {
+        let server = bucket(&[
+            ("d/", 7),
+            ("d/../evil", 1),
+            ("d//x", 1),
+            ("d/a", 1),
+            ("d/a/b", 1),
+            ("d/f/", 5),
+            ("d/z", 1),
+        ]);
+        let told = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
+        assert_eq!(
+            told,
+            [
+                "0 FolderWithBytes d/",
+                "0 DotSegment d/../evil",
+                "0 Absolute d//x",
+                "0 a",
+                "0 FileAndFolder { file: 0, below: 0 } d/a/b",
+                "0 FolderWithBytes d/f/",
+                "0 z",
+            ]
+        );
+    }
+
+    #[test]
+    fn sources_are_merged_and_clashes_found() {
+        let server = bucket(&[
+            ("p/a", 1),
+            ("p/b", 1),
+            ("p/c", 1),
+            ("p/n", 1),
+            ("q/0", 1),
+            ("q/b", 1),
+            ("q/n/x", 1),
+            ("q/z", 1),
+        ]);
+        let told = walked(&server, &["s3://bkt/p/", "s3://bkt/q/"], Filter::default());
+        assert_eq!(
+            told.expect("a walk"),
+            [
+                "1 0",
+                "0 a",
+                "0 b",
+                "1 Duplicate { first: 0, again: 1 } q/b",
+                "0 c",
+                "0 n",
+                "1 FileAndFolder { file: 0, below: 1 } q/n/x",
+                "1 z",
+            ]
+        );
+    }
+
+    #[test]
+    fn globs_and_filters_choose() {
+        let server = bucket(&[
+            ("d/a-1.tar", 1),
+            ("d/a-2.idx", 1),
+            ("d/a-3.tar", 1),
+            ("d/a-4/x.tar", 1),
+            ("d/b.tar", 1),
+        ]);
+        let check = |uri: &str, include: &[&str], exclude: &[&str], expected: &[&str]| {
+            let filter = Filter::new(include, exclude).expect("good patterns");
+            assert_eq!(walked(&server, &[uri], filter).expect("a walk"), expected, "{uri}");
+        };
+        check("s3://bkt/d/a-*.tar", &[], &[], &["0 a-1.tar", "0 a-3.tar"]);
+        check("s3://bkt/d/a-*.tar", &[], &["*-3*"], &["0 a-1.tar"]);
+        check("s3://bkt/*/a-?.idx", &[], &[], &["0 d/a-2.idx"]);
+        check("s3://bkt/d/**/x.tar", &[], &[], &["0 a-4/x.tar"]);
+        check("s3://bkt/d/", &["*.tar"], &["a-4/"], &["0 a-1.tar", "0 a-3.tar", "0 b.tar"]);
+        check("s3://bkt/d/", &["nothing"], &[], &[]);
+        let error = walked(&server, &["s3://bkt/d/*.zip"], Filter::default()).expect_err("none");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().starts_with("s3://bkt/d/*.zip: nothing matches"), "{error}");
+    }
+
+    #[test]
+    fn disorder_is_an_error_only_between_sources() {
+        let server = bucket(&[("p/b", 1), ("p/a", 1), ("q/x", 1)]);
+        let told = walked(&server, &["s3://bkt/p/"], Filter::default());
+        assert_eq!(told.expect("a walk"), ["0 b", "0 a"]);
+        let error = walked(&server, &["s3://bkt/p/", "s3://bkt/q/"], Filter::default());
+        let error = error.expect_err("no order");
+        assert!(error.to_string().contains("not in order"), "{error}");
+    }
+
+    #[test]
+    fn a_server_that_gives_other_keys_is_not_believed() {
+        let server = Server::start(|_| Reply::new(200, Server::page(&[("etc/passwd", 1)], None)));
+        let error =
+            walked(&server, &["s3://bkt/d/"], Filter::default()).expect_err("not asked for");
+        assert_eq!(error.kind(), ErrorKind::Endpoint);
+        assert!(error.to_string().contains("etc/passwd"), "{error}");
+    }
+
+    #[test]
+    fn one_page_is_fetched_ahead_and_no_more() {
+        let server =
+            bucket(&[("d/a", 1), ("d/b", 1), ("d/c", 1), ("d/e", 1), ("d/f", 1), ("d/g", 1)]);
+        run(async {
+            let control = Rc::new(control(&server).await);
+            let uri = S3Uri::parse("s3://bkt/d/").expect("a good address");
+            let source = control.resolve(&uri).await.expect("a source");
+            let mut walk = Walk::new(control, vec![source], Filter::default()).expect("a walk");
+            let first = walk.next_batch().await.expect("a batch").expect("not the end");
+            assert_eq!(first.len(), 2);
+            // Nobody asks for more, and still the second page comes; the third does not.
+            for _ in 0..5_000 {
+                if walk.feeds[0].is_ready() {
+                    break;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            assert!(walk.feeds[0].is_ready());
+            assert_eq!(server.seen().len(), 2);
+            let second = walk.next_batch().await.expect("a batch").expect("not the end");
+            assert_eq!(second[0].object.key, "d/c");
+        });
+    }
+
+    #[test]
+    fn a_dropped_future_loses_nothing() {
+        let server = bucket(&[("d/a", 1), ("d/b", 1), ("d/c", 1), ("d/e", 1), ("d/f", 1)]);
+        run(async {
+            let control = Rc::new(control(&server).await);
+            let uri = S3Uri::parse("s3://bkt/d/").expect("a good address");
+            let source = control.resolve(&uri).await.expect("a source");
+            let mut walk = Walk::new(control, vec![source], Filter::default()).expect("a walk");
+            let mut keys = Vec::new();
+            // Ready or not, each round polls once and drops the future; pages come meanwhile.
+            for _ in 0..10_000 {
+                let polled = {
+                    let mut next = std::pin::pin!(walk.next_batch());
+                    std::future::poll_fn(|context| {
+                        std::task::Poll::Ready(next.as_mut().poll(context))
+                    })
+                    .await
+                };
+                match polled {
+                    std::task::Poll::Ready(Ok(Some(batch))) => {
+                        keys.extend(batch.into_iter().map(|entry| entry.object.key));
+                    }
+                    std::task::Poll::Ready(Ok(None)) => break,
+                    std::task::Poll::Ready(Err(error)) => panic!("{error}"),
+                    std::task::Poll::Pending => {
+                        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                    }
+                }
+            }
+            assert_eq!(keys, ["d/a", "d/b", "d/c", "d/e", "d/f"]);
+        });
+    }
+}
