@@ -1,0 +1,263 @@
+//! The real workers on a seeded simulated machine, held against a model: every byte of every object
+//! exactly once at the right place, or a named error and nothing under a final name; and every gauge
+//! at zero at the end.
+//!
+//! A failing seed prints the command that repeats it.
+
+mod origin;
+mod world;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use inrush::error::{Error, ErrorKind};
+use inrush::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN};
+use inrush::metrics::{Gauge, WorkerMetrics};
+use inrush::plan::ranges::PartSize;
+use inrush::s3::{Endpoint, Object};
+use inrush::schedule::Scheduler;
+use inrush::sink::Sink;
+use inrush::sys::{Handle, Pool, Region, Ring};
+use inrush::transfer::{Cut, Outcome, Shape, Transfer};
+use inrush::worker::{Parts, Worker};
+
+use origin::Rates;
+use world::{Chance, Shared, SimHost, SimRing, World, model};
+
+/// Turns after which a run counts as hanging: virtual time makes a sane run take a few thousand.
+const TURNS_MAX: usize = 2_000_000;
+
+/// What a seed makes of a run.
+#[derive(Debug, Clone, Copy)]
+struct Scenario {
+    rates: Rates,
+    /// The run is stopped in the middle, as by Ctrl-C.
+    stop: bool,
+    sink: Sink,
+}
+
+struct Bench {
+    world: Shared,
+    scheduler: Arc<Scheduler>,
+    workers: Vec<(Worker<SimRing, SimHost>, Pool, Pool, usize, usize)>,
+    keys: Vec<String>,
+}
+
+fn object(key: &str) -> Object {
+    let size_bytes = origin::size(key);
+    let etag = origin::etag(key);
+    Object { key: key.to_owned(), etag, size_bytes, last_modified: String::new() }
+}
+
+fn endpoint(number: u64) -> Arc<Endpoint> {
+    Arc::new(Endpoint {
+        bucket: format!("bucket{number}"),
+        tls: false,
+        host: "origin".to_owned(),
+        path_prefix: "/".to_owned(),
+        region: "us-east-1".to_owned(),
+        addresses: vec!["127.0.0.1:80".parse().expect("an address")].into(),
+    })
+}
+
+/// Sizes on both sides of every border, and some that are drawn.
+fn sizes(chance: &mut Chance, part: u64) -> Vec<u64> {
+    let slot = u64::from(SLOT_BYTES_MIN);
+    let room = slot - u64::from(inrush::limits::HEAD_ROOM_BYTES);
+    let borders = [0, 1, 4095, 4096, 4097, room, room + 1, slot - 1, slot, slot + 1];
+    let mut sizes: Vec<u64> = borders.into_iter().filter(|_| chance.hits(300)).collect();
+    sizes.extend([part - 1, part, part + 1].into_iter().filter(|_| chance.hits(300)));
+    sizes.extend((0..1 + chance.below(6)).map(|_| chance.below(500_000)));
+    sizes
+}
+
+fn set_up(seed: u64, scenario: Scenario) -> Bench {
+    let mut chance = Chance(seed ^ 0x5eed);
+    let world = World::new(seed, scenario.rates);
+    let part = u64::from(SLOT_BYTES_MIN) * (1 + chance.below(4));
+    let cut = Cut {
+        part: PartSize::new(part).expect("aligned"),
+        slot_length_bytes: SLOT_BYTES_MIN,
+    };
+    let count = 1 + usize::try_from(chance.below(2)).expect("small");
+    let counters = (0..count).map(|_| Handle::Simulated(0)).collect();
+    let scheduler = Arc::new(Scheduler::new(counters));
+    let endpoints = [endpoint(0), endpoint(1)];
+    let sizes = sizes(&mut chance, part);
+    let keys: Vec<String> =
+        sizes.iter().enumerate().map(|(index, size)| format!("k{index}-{size}")).collect();
+    let transfers = keys.iter().map(|key| {
+        let which = usize::from(chance.hits(200));
+        Transfer::new(object(key), Arc::clone(&endpoints[which]), key.clone(), cut)
+    });
+    scheduler.push(transfers.collect::<Vec<_>>());
+    scheduler.complete();
+    let mut workers = Vec::new();
+    for number in 0..count {
+        let connections = 1 + usize::try_from(chance.below(5)).expect("small");
+        let slots = connections + usize::try_from(chance.below(4)).expect("small");
+        let region = Region::new(4 << 20).expect("memory");
+        let data = region.carve(slots * SLOT_BYTES_MIN as usize).expect("room");
+        let control = region.carve(connections * CONTROL_SLOT_BYTES as usize).expect("room");
+        let data = Pool::new(data, SLOT_BYTES_MIN);
+        let control = Pool::new(control, CONTROL_SLOT_BYTES);
+        let worker = Worker::new(Parts {
+            ring: SimRing::new(Rc::clone(&world)),
+            host: SimHost(Rc::clone(&world)),
+            data: data.clone(),
+            control: control.clone(),
+            connections,
+            attempts_max: 12,
+            sink: scenario.sink,
+            scheduler: Arc::clone(&scheduler),
+            number,
+            counter: Handle::Simulated(0),
+            gauge: Arc::new(Gauge::default()),
+        });
+        workers.push((worker, data, control, slots, connections));
+    }
+    Bench { world, scheduler, workers, keys }
+}
+
+/// Runs all workers in turns to their end; returns what they counted.
+fn run(bench: &mut Bench, seed: u64, stop: bool) -> WorkerMetrics {
+    let mut chance = Chance(seed ^ 0x0bad);
+    let stop_at = stop.then(|| chance.below(400));
+    let mut running: Vec<usize> = (0..bench.workers.len()).collect();
+    let mut turns = 0;
+    while !running.is_empty() {
+        turns += 1;
+        assert!(turns < TURNS_MAX, "the run hangs");
+        if stop_at == Some(turns as u64) {
+            bench.scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+        }
+        let pick = usize::try_from(chance.below(running.len() as u64)).expect("small");
+        let worker = &mut bench.workers[running[pick]].0;
+        if !worker.turn().expect("a simulated ring does not fail") {
+            running.swap_remove(pick);
+        }
+    }
+    let mut total = WorkerMetrics::default();
+    for (mut worker, data, control, slots, connections) in bench.workers.drain(..) {
+        worker.run().expect("nothing is left to do");
+        let (metrics, ring, _host) = worker.into_parts();
+        assert_eq!(ring.in_flight(), 0, "the kernel owns nothing");
+        assert_eq!((data.free(), control.free()), (slots, connections), "every slot is back");
+        total.add(&metrics);
+    }
+    total
+}
+
+fn check(seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
+    let mut bench = set_up(seed, scenario);
+    let metrics = run(&mut bench, seed, scenario.stop);
+    for transfer in bench.scheduler.abandon() {
+        if let Some(file) = transfer.created_file() {
+            inrush::host::Host::abandon(&mut SimHost(Rc::clone(&bench.world)), file);
+        }
+        let result = Err(Error::new(ErrorKind::Interrupted, "not begun"));
+        bench.scheduler.finish(Outcome { transfer, elapsed_us: 0, result });
+    }
+    let mut outcomes = Vec::new();
+    bench.scheduler.collect(&mut outcomes);
+    assert_eq!(bench.scheduler.held(), 0, "every object has an outcome");
+    let world = bench.world.borrow();
+    assert_eq!(world.leftovers(), 0, "no file is left under a temporary name");
+    let mut ended: Vec<&str> = Vec::new();
+    for outcome in &outcomes {
+        let key = outcome.transfer.object.key.as_str();
+        ended.push(key);
+        assert_eq!(outcome.transfer.unsettled(), 0, "{key}");
+        match (&outcome.result, scenario.sink) {
+            (Ok(()), Sink::File) => {
+                let found = world.published.get(key).expect("published");
+                assert!(*found == model(key, origin::size(key)), "{key}: wrong bytes");
+            }
+            (Ok(()), Sink::Null) => assert!(world.published.is_empty()),
+            (Err(error), _) => {
+                assert!(!world.published.contains_key(key), "{key} failed: {error}");
+            }
+        }
+    }
+    ended.sort_unstable();
+    let mut expected: Vec<&str> = bench.keys.iter().map(String::as_str).collect();
+    expected.sort_unstable();
+    assert_eq!(ended, expected, "each object ends exactly once");
+    let retried: u64 = metrics.retries.iter().sum();
+    let told: u64 = outcomes.iter().map(|outcome| u64::from(outcome.transfer.retries())).sum();
+    assert_eq!(retried, told, "retries are counted once per object and once per worker");
+    drop(world);
+    (bench.world, outcomes)
+}
+
+/// Runs seeds, or the one that `INRUSH_SIM_SEED` names.
+fn seeds(test: &str, count: u64, each: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let chosen = std::env::var("INRUSH_SIM_SEED").ok().and_then(|seed| seed.parse().ok());
+    let range = chosen.map_or(0..count, |seed: u64| seed..seed + 1);
+    for seed in range {
+        let outcome = std::panic::catch_unwind(|| each(seed));
+        if let Err(panic) = outcome {
+            eprintln!("repeat with: INRUSH_SIM_SEED={seed} cargo test --test sim {test}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+const CALM: Rates =
+    Rates { network_per_mille: 0, hang_per_mille: 0, fatal_per_mille: 0, disk_per_mille: 0 };
+
+#[test]
+fn a_calm_network_brings_everything_once() {
+    seeds("a_calm_network_brings_everything_once", 500, |seed| {
+        let scenario = Scenario { rates: CALM, stop: false, sink: Sink::File };
+        let (world, outcomes) = check(seed, scenario);
+        assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
+        let world = world.borrow();
+        assert!(world.injected.is_empty());
+        for outcome in outcomes.iter().filter(|outcome| outcome.transfer.shape != Shape::Folder) {
+            let object = &outcome.transfer.object;
+            let served = world.served.get(&object.key).copied().unwrap_or(0);
+            let heads = 200 * (1 + object.size_bytes / u64::from(SLOT_BYTES_MIN));
+            assert!(served <= object.size_bytes + heads, "{}: fetched once", object.key);
+        }
+    });
+}
+
+#[test]
+fn faults_that_a_retry_heals_lose_nothing() {
+    seeds("faults_that_a_retry_heals_lose_nothing", 1500, |seed| {
+        let rates = Rates { network_per_mille: 30, hang_per_mille: 10, ..CALM };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File };
+        let (_, outcomes) = check(seed, scenario);
+        for outcome in outcomes {
+            assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+        }
+    });
+}
+
+#[test]
+fn a_hostile_network_gives_right_bytes_or_a_named_error() {
+    seeds("a_hostile_network_gives_right_bytes_or_a_named_error", 1500, |seed| {
+        let rates = Rates {
+            network_per_mille: 150,
+            hang_per_mille: 50,
+            fatal_per_mille: 20,
+            disk_per_mille: if seed % 3 == 0 { 5 } else { 0 },
+        };
+        let sink = if seed % 5 == 0 { Sink::Null } else { Sink::File };
+        check(seed, Scenario { rates, stop: seed % 4 == 1, sink });
+    });
+}
+
+#[test]
+fn a_stopped_run_leaves_only_whole_files() {
+    seeds("a_stopped_run_leaves_only_whole_files", 500, |seed| {
+        let rates = Rates { network_per_mille: 20, hang_per_mille: 20, ..CALM };
+        let (_, outcomes) = check(seed, Scenario { rates, stop: true, sink: Sink::File });
+        for outcome in outcomes {
+            if let Err(error) = outcome.result {
+                assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+            }
+        }
+    });
+}

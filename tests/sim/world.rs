@@ -1,0 +1,458 @@
+//! A simulated machine: ring, sockets, an origin behind them, and a file system, all driven by one
+//! seed. Time is virtual; nothing here waits.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use inrush::error::Error;
+use inrush::host::{FileError, Host};
+use inrush::s3::ByteRange;
+use inrush::sink::file::{OpenFile, allocation};
+use inrush::sys::{Completion, Errno, Handle, Op, Ring};
+use inrush::transfer::Transfer;
+
+use super::origin::{Fault, Rates, answer, object_byte};
+
+/// SplitMix64: small, and the same on every machine.
+#[derive(Debug)]
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    /// True in `per_mille` of 1,000 cases.
+    pub fn hits(&mut self, per_mille: u64) -> bool {
+        self.below(1000) < per_mille
+    }
+}
+
+/// One TCP connection as both sides see it.
+#[derive(Debug, Default)]
+struct Socket {
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    given: usize,
+    /// What happens when `answer[..cut]` has been given.
+    end: Option<(usize, Fault)>,
+    closed: bool,
+    answers: u32,
+}
+
+/// A file under its temporary name.
+#[derive(Debug)]
+struct File {
+    path: String,
+    direct: bool,
+    bytes: Vec<u8>,
+    writes: Vec<u8>,
+    done: bool,
+}
+
+/// The whole simulated machine.
+#[derive(Debug)]
+pub struct World {
+    pub chance: Chance,
+    pub rates: Rates,
+    pub now_us: u64,
+    sockets: Vec<Socket>,
+    files: Vec<File>,
+    /// What stands under final names.
+    pub published: BTreeMap<String, Vec<u8>>,
+    pub folders: Vec<String>,
+    /// Faults that were injected, by name.
+    pub injected: BTreeMap<&'static str, u64>,
+    /// Bytes of bodies that were sent for each object.
+    pub served: HashMap<String, u64>,
+}
+
+pub type Shared = Rc<RefCell<World>>;
+
+impl World {
+    pub fn new(seed: u64, rates: Rates) -> Shared {
+        Rc::new(RefCell::new(Self {
+            chance: Chance(seed),
+            rates,
+            now_us: 0,
+            sockets: Vec::new(),
+            files: Vec::new(),
+            published: BTreeMap::new(),
+            folders: Vec::new(),
+            injected: BTreeMap::new(),
+            served: HashMap::new(),
+        }))
+    }
+
+    pub fn count(&mut self, what: &'static str) {
+        *self.injected.entry(what).or_default() += 1;
+    }
+
+    /// Files that are neither published nor removed.
+    pub fn leftovers(&self) -> usize {
+        self.files.iter().filter(|file| !file.done).count()
+    }
+
+    /// An error at the file system, as rarely as the rates say.
+    fn trouble(&mut self, step: &'static str, path: &str) -> Result<(), FileError> {
+        let rate = self.rates.disk_per_mille;
+        if !self.chance.hits(rate) {
+            return Ok(());
+        }
+        self.count(step);
+        let errno = [Errno::NO_SPACE, Errno::IO, Errno::new(24), Errno::new(13)];
+        let errno = errno[usize::try_from(self.chance.below(4)).expect("small")];
+        Err(FileError { step, path: path.to_owned(), errno })
+    }
+}
+
+/// The worker's machine.
+#[derive(Debug)]
+pub struct SimHost(pub Shared);
+
+impl Host for SimHost {
+    fn now_us(&mut self) -> u64 {
+        let mut world = self.0.borrow_mut();
+        world.now_us += 1;
+        world.now_us
+    }
+
+    fn random(&mut self) -> u64 {
+        self.0.borrow_mut().chance.next()
+    }
+
+    fn socket(&mut self, _address: &SocketAddr) -> Result<Handle, Errno> {
+        let mut world = self.0.borrow_mut();
+        let rate = world.rates.network_per_mille / 4;
+        if world.chance.hits(rate) {
+            world.count("no socket");
+            return Err(Errno::new(24));
+        }
+        world.sockets.push(Socket::default());
+        Ok(Handle::Simulated(world.sockets.len() as u64 - 1))
+    }
+
+    fn write_request(
+        &mut self,
+        out: &mut [u8],
+        transfer: &Transfer,
+        range: Option<ByteRange>,
+    ) -> Result<u32, Error> {
+        let range = range
+            .map(|range| format!("{}-{}", range.offset, range.offset + range.length - 1))
+            .unwrap_or_default();
+        let text = format!("{} {range}\n", transfer.object.key);
+        out[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(u32::try_from(text.len()).expect("short"))
+    }
+
+    fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
+        let mut world = self.0.borrow_mut();
+        world.trouble("mkdir", path)?;
+        world.folders.push(path.to_owned());
+        Ok(())
+    }
+
+    fn write_whole(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let mut world = self.0.borrow_mut();
+        world.trouble("write whole", path)?;
+        let before = world.published.insert(path.to_owned(), bytes.to_vec());
+        assert!(before.is_none(), "{path} is published once");
+        Ok(())
+    }
+
+    fn create(&mut self, path: &str, size_bytes: u64) -> Result<OpenFile, FileError> {
+        let mut world = self.0.borrow_mut();
+        world.trouble("create", path)?;
+        let length = usize::try_from(allocation(size_bytes)).expect("small");
+        let direct = world.chance.hits(800);
+        world.files.push(File {
+            path: path.to_owned(),
+            direct,
+            bytes: vec![0xaa; length],
+            writes: vec![0; length],
+            done: false,
+        });
+        let number = world.files.len() as u64 - 1;
+        Ok(OpenFile {
+            handle: Handle::Simulated(number),
+            direct,
+            folder: Handle::Simulated(u64::MAX),
+            temporary: String::new(),
+            name: path.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    fn publish(&mut self, file: &OpenFile, size_bytes: u64) -> Result<(), FileError> {
+        let mut world = self.0.borrow_mut();
+        let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
+        let index = usize::try_from(number).expect("small");
+        let trouble = world.trouble("publish", &file.path);
+        let found = &mut world.files[index];
+        assert!(!found.done, "{} ends once", found.path);
+        found.done = true;
+        trouble?;
+        let size = usize::try_from(size_bytes).expect("small");
+        assert!(found.writes[..size].iter().all(|count| *count > 0), "every byte was written");
+        let bytes = found.bytes[..size].to_vec();
+        let before = world.published.insert(file.path.clone(), bytes);
+        assert!(before.is_none(), "{} is published once", file.path);
+        Ok(())
+    }
+
+    fn abandon(&mut self, file: &OpenFile) {
+        let mut world = self.0.borrow_mut();
+        let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
+        let found = &mut world.files[usize::try_from(number).expect("small")];
+        assert!(!found.done, "{} ends once", found.path);
+        found.done = true;
+    }
+}
+
+/// An operation that the simulated kernel owns.
+#[derive(Debug)]
+struct Flight {
+    token: u64,
+    op: Op,
+    /// When it completes; `u64::MAX` when only a cancel ends it.
+    ready_us: u64,
+    cancelled: bool,
+}
+
+/// A ring over the world.
+#[derive(Debug)]
+pub struct SimRing {
+    world: Shared,
+    flights: Vec<Flight>,
+    done: Vec<Completion>,
+}
+
+impl SimRing {
+    pub fn new(world: Shared) -> Self {
+        Self { world, flights: Vec::new(), done: Vec::new() }
+    }
+}
+
+impl Ring for SimRing {
+    fn submit(&mut self, token: u64, op: Op) -> Result<(), Op> {
+        assert!(self.flights.iter().all(|flight| flight.token != token), "tokens are unique");
+        let mut world = self.world.borrow_mut();
+        let rate = world.rates.network_per_mille / 8;
+        if world.chance.hits(rate) {
+            world.count("ring full");
+            return Err(op);
+        }
+        let delay = world.chance.below(2000);
+        let never = matches!(op, Op::Await { .. }) || {
+            let rate = world.rates.hang_per_mille;
+            matches!(op, Op::Connect { .. }) && world.chance.hits(rate)
+        };
+        let ready_us = if never { u64::MAX } else { world.now_us + delay };
+        self.flights.push(Flight { token, op, ready_us, cancelled: false });
+        Ok(())
+    }
+
+    fn cancel(&mut self, token: u64) {
+        if let Some(flight) = self.flights.iter_mut().find(|flight| flight.token == token) {
+            flight.cancelled = true;
+        }
+    }
+
+    fn enter(&mut self, wait_us: u64) -> Result<(), Errno> {
+        let mut world = self.world.borrow_mut();
+        let next = self
+            .flights
+            .iter()
+            .map(|flight| if flight.cancelled { 0 } else { flight.ready_us })
+            .min()
+            .unwrap_or(u64::MAX);
+        let until = world.now_us + wait_us;
+        world.now_us = world.now_us.max(next.min(until));
+        let mut index = 0;
+        while index < self.flights.len() {
+            let flight = &self.flights[index];
+            if flight.ready_us > world.now_us && !flight.cancelled {
+                index += 1;
+                continue;
+            }
+            let Flight { token, mut op, cancelled, .. } = self.flights.swap_remove(index);
+            match world.complete(&mut op, cancelled) {
+                Some(result) => self.done.push(Completion { token, op, result }),
+                // It hangs: only a cancel ends it.
+                None => {
+                    self.flights.push(Flight { token, op, ready_us: u64::MAX, cancelled });
+                    index += 1;
+                }
+            }
+        }
+        // Completions come in any order.
+        for last in (1..self.done.len()).rev() {
+            let other = usize::try_from(world.chance.below(last as u64 + 1)).expect("small");
+            self.done.swap(last, other);
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.flights.len() + self.done.len()
+    }
+}
+
+fn number(handle: &Handle) -> usize {
+    let Handle::Simulated(number) = handle else { unreachable!("simulated") };
+    usize::try_from(*number).expect("small")
+}
+
+impl World {
+    /// Carries an operation out; `None` when it goes on for ever.
+    fn complete(&mut self, op: &mut Op, cancelled: bool) -> Option<Result<u32, Errno>> {
+        match op {
+            Op::Await { .. } => cancelled.then_some(Err(Errno::CANCELED)),
+            Op::Connect { .. } => {
+                if cancelled {
+                    return Some(Err(Errno::CANCELED));
+                }
+                let rate = self.rates.network_per_mille;
+                let refused = self.chance.hits(rate);
+                if refused {
+                    self.count("refused");
+                }
+                Some(if refused { Err(Errno::REFUSED) } else { Ok(0) })
+            }
+            Op::Send { socket, slot, at, length } => {
+                let (from, length) = (*at as usize, *length as usize);
+                let bytes = slot[from..from + length].to_vec();
+                Some(self.send(number(socket), &bytes))
+            }
+            Op::Receive { socket, slot, at, length, fill } => {
+                let (from, length) = (*at as usize, *length as usize);
+                let into = &mut slot[from..from + length];
+                self.receive(number(socket), into, *fill, cancelled)
+            }
+            Op::Write { file, slot, at, length, offset } => {
+                let (from, length) = (*at as usize, *length as usize);
+                Some(self.write(number(file), &slot[from..from + length], *offset, from))
+            }
+        }
+    }
+
+    fn send(&mut self, socket: usize, bytes: &[u8]) -> Result<u32, Errno> {
+        if self.sockets[socket].closed {
+            return Err(Errno::RESET);
+        }
+        let rate = self.rates.network_per_mille;
+        let mut count = bytes.len();
+        if self.chance.hits(rate * 3) {
+            self.count("short send");
+            count = usize::try_from(1 + self.chance.below(bytes.len() as u64)).expect("small");
+        }
+        self.sockets[socket].request.extend_from_slice(&bytes[..count]);
+        if self.sockets[socket].request.ends_with(b"\n") {
+            self.serve(socket);
+        }
+        Ok(u32::try_from(count).expect("small"))
+    }
+
+    /// The origin reads a request and prepares its answer.
+    fn serve(&mut self, socket: usize) {
+        let request = std::mem::take(&mut self.sockets[socket].request);
+        let request = String::from_utf8(request).expect("text");
+        let kept = self.sockets[socket].answers > 0;
+        let fault = self.rates.draw(&mut self.chance, kept);
+        if let Some(fault) = fault {
+            self.count(fault.name());
+        }
+        let (bytes, end) = answer(&request, fault, &mut self.chance);
+        let served = self.served.entry(request.split(' ').next().expect("a key").to_owned());
+        *served.or_default() += bytes.len() as u64;
+        let found = &mut self.sockets[socket];
+        found.answer = bytes;
+        found.given = 0;
+        found.end = end;
+        found.answers += 1;
+    }
+
+    fn receive(
+        &mut self,
+        socket: usize,
+        into: &mut [u8],
+        fill: bool,
+        cancelled: bool,
+    ) -> Option<Result<u32, Errno>> {
+        let wish = into.len() as u64;
+        let short = !fill || self.chance.hits(100);
+        let limit = if short { 1 + self.chance.below(wish) } else { wish };
+        let found = &mut self.sockets[socket];
+        let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
+        let left = stop - found.given;
+        let count = left.min(usize::try_from(limit).expect("small"));
+        into[..count].copy_from_slice(&found.answer[found.given..found.given + count]);
+        found.given += count;
+        if count > 0 {
+            return Some(Ok(u32::try_from(count).expect("small")));
+        }
+        match found.end {
+            Some((_, Fault::Stall)) if cancelled => Some(Err(Errno::CANCELED)),
+            Some((_, Fault::Stall)) => None,
+            Some((_, Fault::Reset)) => {
+                found.closed = true;
+                Some(Err(Errno::RESET))
+            }
+            Some(_) => {
+                found.closed = true;
+                Some(Ok(0))
+            }
+            None if cancelled => Some(Err(Errno::CANCELED)),
+            None => None,
+        }
+    }
+
+    fn write(&mut self, file: usize, bytes: &[u8], offset: u64, at: usize) -> Result<u32, Errno> {
+        let rate = self.rates.disk_per_mille;
+        if self.chance.hits(rate) {
+            self.count("write error");
+            return Err(if self.chance.hits(500) { Errno::NO_SPACE } else { Errno::IO });
+        }
+        if self.chance.hits(self.rates.network_per_mille) {
+            self.count("write again");
+            return Err(if self.chance.hits(500) { Errno::INTERRUPTED } else { Errno::AGAIN });
+        }
+        let mut count = bytes.len();
+        if self.chance.hits(self.rates.network_per_mille * 2) {
+            self.count("short write");
+            count = usize::try_from(self.chance.below(bytes.len() as u64 + 1)).expect("small");
+        }
+        let found = &mut self.files[file];
+        let start = usize::try_from(offset).expect("small");
+        if found.direct {
+            let aligned = [start, at, bytes.len()].iter().all(|value| value % 4096 == 0);
+            assert!(aligned, "a direct write is aligned: {start} {at} {}", bytes.len());
+        }
+        assert!(start + bytes.len() <= found.bytes.len(), "a write never extends the file");
+        found.bytes[start..start + count].copy_from_slice(&bytes[..count]);
+        for counter in &mut found.writes[start..start + count] {
+            *counter = counter.saturating_add(1);
+        }
+        Ok(u32::try_from(count).expect("small"))
+    }
+}
+
+/// What an object's file must hold.
+pub fn model(key: &str, size: u64) -> Vec<u8> {
+    (0..size).map(|offset| object_byte(key, offset)).collect()
+}
