@@ -80,89 +80,100 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// The name on the wire, the status, and S3's usual message.
-    pub(crate) fn parts(self) -> (&'static str, StatusCode, &'static str) {
-        use StatusCode as S;
+    /// The name on the wire.
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::AccessDenied => ("AccessDenied", S::FORBIDDEN, "Access Denied"),
-            Self::AuthorizationHeaderMalformed => (
-                "AuthorizationHeaderMalformed",
-                S::BAD_REQUEST,
-                "The authorization header is malformed.",
-            ),
-            Self::AuthorizationQueryParametersError => (
-                "AuthorizationQueryParametersError",
-                S::BAD_REQUEST,
-                "Error parsing the authorization query parameters.",
-            ),
-            Self::ExpiredToken => {
-                ("ExpiredToken", S::BAD_REQUEST, "The provided token has expired.")
+            Self::InvalidUri => "InvalidURI",
+            Self::XAmzContentSha256Mismatch => "XAmzContentSHA256Mismatch",
+            Self::AccessDenied => "AccessDenied",
+            Self::AuthorizationHeaderMalformed => "AuthorizationHeaderMalformed",
+            Self::AuthorizationQueryParametersError => "AuthorizationQueryParametersError",
+            Self::ExpiredToken => "ExpiredToken",
+            Self::InternalError => "InternalError",
+            Self::InvalidAccessKeyId => "InvalidAccessKeyId",
+            Self::InvalidArgument => "InvalidArgument",
+            Self::InvalidRange => "InvalidRange",
+            Self::InvalidRequest => "InvalidRequest",
+            Self::InvalidToken => "InvalidToken",
+            Self::MethodNotAllowed => "MethodNotAllowed",
+            Self::NoSuchBucket => "NoSuchBucket",
+            Self::NoSuchKey => "NoSuchKey",
+            Self::NotImplemented => "NotImplemented",
+            Self::PermanentRedirect => "PermanentRedirect",
+            Self::PreconditionFailed => "PreconditionFailed",
+            Self::RequestTimeTooSkewed => "RequestTimeTooSkewed",
+            Self::SignatureDoesNotMatch => "SignatureDoesNotMatch",
+            Self::SlowDown => "SlowDown",
+        }
+    }
+
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::AccessDenied
+            | Self::InvalidAccessKeyId
+            | Self::RequestTimeTooSkewed
+            | Self::SignatureDoesNotMatch => StatusCode::FORBIDDEN,
+            Self::AuthorizationHeaderMalformed
+            | Self::AuthorizationQueryParametersError
+            | Self::ExpiredToken
+            | Self::InvalidArgument
+            | Self::InvalidRequest
+            | Self::InvalidToken
+            | Self::InvalidUri
+            | Self::XAmzContentSha256Mismatch => StatusCode::BAD_REQUEST,
+            Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::InvalidRange => StatusCode::RANGE_NOT_SATISFIABLE,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NoSuchBucket | Self::NoSuchKey => StatusCode::NOT_FOUND,
+            Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
+            Self::PermanentRedirect => StatusCode::MOVED_PERMANENTLY,
+            Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+            Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// S3's usual words.
+    fn message(self) -> &'static str {
+        match self {
+            Self::AccessDenied => "Access Denied",
+            Self::AuthorizationHeaderMalformed => "The authorization header is malformed.",
+            Self::AuthorizationQueryParametersError => {
+                "Error parsing the authorization query parameters."
             }
-            Self::InternalError => (
-                "InternalError",
-                S::INTERNAL_SERVER_ERROR,
-                "We encountered an internal error. Please try again.",
-            ),
-            Self::InvalidAccessKeyId => (
-                "InvalidAccessKeyId",
-                S::FORBIDDEN,
-                "The AWS Access Key Id you provided does not exist in our records.",
-            ),
-            Self::InvalidArgument => ("InvalidArgument", S::BAD_REQUEST, "Invalid Argument"),
-            Self::InvalidRange => {
-                ("InvalidRange", S::RANGE_NOT_SATISFIABLE, "The requested range is not satisfiable")
+            Self::ExpiredToken => "The provided token has expired.",
+            Self::InternalError => "We encountered an internal error. Please try again.",
+            Self::InvalidAccessKeyId => {
+                "The AWS Access Key Id you provided does not exist in our records."
             }
-            Self::InvalidRequest => ("InvalidRequest", S::BAD_REQUEST, "Invalid Request"),
-            Self::InvalidToken => (
-                "InvalidToken",
-                S::BAD_REQUEST,
-                "The provided token is malformed or otherwise invalid.",
-            ),
-            Self::InvalidUri => ("InvalidURI", S::BAD_REQUEST, "Couldn't parse the specified URI."),
-            Self::MethodNotAllowed => (
-                "MethodNotAllowed",
-                S::METHOD_NOT_ALLOWED,
-                "The specified method is not allowed against this resource.",
-            ),
-            Self::NoSuchBucket => {
-                ("NoSuchBucket", S::NOT_FOUND, "The specified bucket does not exist")
+            Self::InvalidArgument => "Invalid Argument",
+            Self::InvalidRange => "The requested range is not satisfiable",
+            Self::InvalidRequest => "Invalid Request",
+            Self::InvalidToken => "The provided token is malformed or otherwise invalid.",
+            Self::InvalidUri => "Couldn't parse the specified URI.",
+            Self::MethodNotAllowed => "The specified method is not allowed against this resource.",
+            Self::NoSuchBucket => "The specified bucket does not exist",
+            Self::NoSuchKey => "The specified key does not exist.",
+            Self::NotImplemented => {
+                "A header or query you provided implies functionality that is not implemented."
             }
-            Self::NoSuchKey => ("NoSuchKey", S::NOT_FOUND, "The specified key does not exist."),
-            Self::NotImplemented => (
-                "NotImplemented",
-                S::NOT_IMPLEMENTED,
-                "A header or query you provided implies functionality that is not implemented.",
-            ),
-            Self::PermanentRedirect => (
-                "PermanentRedirect",
-                S::MOVED_PERMANENTLY,
+            Self::PermanentRedirect => {
                 "The bucket you are attempting to access must be addressed using the specified \
-                 endpoint. Please send all future requests to this endpoint.",
-            ),
-            Self::PreconditionFailed => (
-                "PreconditionFailed",
-                S::PRECONDITION_FAILED,
-                "At least one of the pre-conditions you specified did not hold",
-            ),
-            Self::RequestTimeTooSkewed => (
-                "RequestTimeTooSkewed",
-                S::FORBIDDEN,
-                "The difference between the request time and the current time is too large.",
-            ),
-            Self::SignatureDoesNotMatch => (
-                "SignatureDoesNotMatch",
-                S::FORBIDDEN,
-                "The request signature we calculated does not match the signature you provided. \
-                 Check your key and signing method.",
-            ),
-            Self::SlowDown => {
-                ("SlowDown", S::SERVICE_UNAVAILABLE, "Please reduce your request rate.")
+                 endpoint. Please send all future requests to this endpoint."
             }
-            Self::XAmzContentSha256Mismatch => (
-                "XAmzContentSHA256Mismatch",
-                S::BAD_REQUEST,
-                "The provided 'x-amz-content-sha256' header does not match what was computed.",
-            ),
+            Self::PreconditionFailed => {
+                "At least one of the pre-conditions you specified did not hold"
+            }
+            Self::RequestTimeTooSkewed => {
+                "The difference between the request time and the current time is too large."
+            }
+            Self::SignatureDoesNotMatch => {
+                "The request signature we calculated does not match the signature you provided. \
+                 Check your key and signing method."
+            }
+            Self::SlowDown => "Please reduce your request rate.",
+            Self::XAmzContentSha256Mismatch => {
+                "The provided 'x-amz-content-sha256' header does not match what was computed."
+            }
         }
     }
 }
@@ -177,7 +188,7 @@ pub(crate) struct S3Error {
 
 impl From<Code> for S3Error {
     fn from(code: Code) -> Self {
-        Self { code, message: code.parts().2.to_owned(), details: Vec::new() }
+        Self { code, message: code.message().to_owned(), details: Vec::new() }
     }
 }
 
@@ -199,7 +210,7 @@ impl S3Error {
     /// The body of the answer.
     pub(crate) fn to_xml(&self, resource: &str, request_id: &str) -> String {
         let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
-        element(&mut xml, "Code", self.code.parts().0);
+        element(&mut xml, "Code", self.code.name());
         element(&mut xml, "Message", &self.message);
         for (name, value) in &self.details {
             element(&mut xml, name, value);

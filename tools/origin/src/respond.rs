@@ -49,7 +49,7 @@ impl Answer {
 
     /// The answer to a request that failed.
     pub(crate) fn error(error: &S3Error, resource: &str, request_id: &str) -> Self {
-        let mut answer = Self::text(error.code.parts().1, error.to_xml(resource, request_id));
+        let mut answer = Self::text(error.code.status(), error.to_xml(resource, request_id));
         if let Some(region) = error.detail("Region") {
             answer.set(BUCKET_REGION, region);
         }
