@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let key = index % count;
                 let request = format!("GET {prefix}{key:06}.bin HTTP/1.1\r\nHost: x\r\n\r\n");
                 stream.write_all(request.as_bytes()).await.expect("a connection that stays");
-                bytes.set(bytes.get() + answer(&mut stream, &mut buffer).await);
+                let length = answer(&mut stream, &mut buffer).await;
+                bytes.set(bytes.get() + length);
             }
         });
     }

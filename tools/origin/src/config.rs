@@ -75,6 +75,41 @@ pub struct ObjectSpec {
     pub key: String,
     /// Where its bytes come from.
     pub content: ObjectContent,
+    /// Further headers of its answers, such as `x-amz-meta-*`. Those that begin with
+    /// `x-amz-checksum-` are sent as S3 does: to HEAD, and to GET of the whole object, when the
+    /// request has `x-amz-checksum-mode: ENABLED`. Nobody checks that they are right.
+    pub headers: Vec<(String, String)>,
+}
+
+impl ObjectSpec {
+    /// An object without further headers.
+    pub fn new(
+        bucket: impl Into<String>,
+        key: impl Into<String>,
+        content: impl Into<ObjectContent>,
+    ) -> Self {
+        let (bucket, key, content) = (bucket.into(), key.into(), content.into());
+        Self { bucket, key, content, headers: Vec::new() }
+    }
+
+    /// Adds a header to its answers.
+    #[must_use]
+    pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+impl From<Bytes> for ObjectContent {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<&'static [u8]> for ObjectContent {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self::Bytes(Bytes::from_static(bytes))
+    }
 }
 
 /// Where the bytes of an [`ObjectSpec`] come from.

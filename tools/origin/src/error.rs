@@ -48,6 +48,16 @@ pub enum Error {
         /// Its length.
         length_bytes: usize,
     },
+    /// A header of an object cannot be sent.
+    #[error("not a header: '{name}' of {bucket}/{key}")]
+    Header {
+        /// The bucket.
+        bucket: String,
+        /// The key.
+        key: String,
+        /// The header's name.
+        name: String,
+    },
     /// A thread could not be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(#[source] io::Error),

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use percent_encoding::percent_encode;
 
 use super::*;
-use crate::config::{Config, ObjectContent, ObjectSpec, SyntheticSet};
+use crate::config::{Config, ObjectSpec, SyntheticSet};
 use crate::store::Store;
 
 const KEYS: [&str; 12] = [
@@ -27,8 +26,7 @@ const KEYS: [&str; 12] = [
 fn store(keys: &[&str], synthetic: Option<SyntheticSet>) -> Store {
     let mut config = Config::default();
     for key in keys {
-        let content = ObjectContent::Bytes(Bytes::from_static(b"x"));
-        config.objects.push(ObjectSpec { bucket: "b".into(), key: (*key).into(), content });
+        config.objects.push(ObjectSpec::new("b", *key, &b"x"[..]));
     }
     config.synthetic.extend(synthetic);
     Store::new(&config).unwrap()

@@ -19,6 +19,8 @@ use crate::store::{About, Bucket, Source, Store};
 
 /// Where a bucket is, in every answer about one.
 pub(crate) const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
+/// Asks for the checksum that was stored with an object.
+const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 
 /// What is sent, but for what goes wrong on the way.
 #[derive(Debug)]
@@ -141,6 +143,13 @@ impl Responder<'_> {
         answer.length_bytes = part.end - part.start;
         describe(&mut answer, &about);
         answer.headers.insert(CONTENT_TYPE, HeaderValue::from_static("binary/octet-stream"));
+        let checksums = status == StatusCode::OK
+            && header(CHECKSUM_MODE).is_some_and(|mode| mode.eq_ignore_ascii_case("enabled"));
+        for (name, value) in bucket.headers(&target.key).into_iter().flatten() {
+            if checksums || !name.as_str().starts_with("x-amz-checksum-") {
+                answer.headers.insert(name, value.clone());
+            }
+        }
         if status == StatusCode::PARTIAL_CONTENT {
             answer.set(CONTENT_RANGE, &content_range(part.start, part.end, about.length_bytes));
         }
@@ -186,7 +195,7 @@ fn names_etag(header: &str, etag: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, ObjectContent, ObjectSpec};
+    use crate::config::{Config, ObjectSpec};
 
     const BYTES: &[u8] = b"0123456789";
 
@@ -195,8 +204,9 @@ mod tests {
         key: &str,
         headers: &[(HeaderName, &str)],
     ) -> Result<Answer, S3Error> {
-        let content = ObjectContent::Bytes(Bytes::from_static(BYTES));
-        let object = ObjectSpec { bucket: "b".into(), key: "k".into(), content };
+        let object = ObjectSpec::new("b", "k", BYTES)
+            .with_header("x-amz-checksum-crc64nvme", "AAAAAAAAAAA=")
+            .with_header("x-amz-meta-colour", "blue");
         let config = Config { objects: vec![object], ..Config::default() };
         let store = Store::new(&config).unwrap();
         let mut map = HeaderMap::new();
@@ -238,6 +248,20 @@ mod tests {
         let unchanged = get(&[(IF_NONE_MATCH, &etag)]).unwrap();
         assert_eq!((unchanged.status.as_u16(), unchanged.length_bytes), (304, 0));
         assert!(get(&[(IF_NONE_MATCH, "\"x\"")]).unwrap().status.is_success());
+    }
+
+    #[test]
+    fn checksums_are_told_when_asked_for() {
+        const CHECKSUM: &str = "x-amz-checksum-crc64nvme";
+        let asked = [(CHECKSUM_MODE, "ENABLED")];
+        assert!(get(&asked).unwrap().headers.contains_key(CHECKSUM));
+        let head = ask(Operation::HeadObject, "k", &asked).unwrap();
+        assert!(head.headers.contains_key(CHECKSUM));
+        let part = get(&[(CHECKSUM_MODE, "ENABLED"), (RANGE, "bytes=0-1")]).unwrap();
+        assert!(!part.headers.contains_key(CHECKSUM));
+        let plain = get(&[]).unwrap();
+        assert!(!plain.headers.contains_key(CHECKSUM));
+        assert_eq!(plain.headers["x-amz-meta-colour"], "blue");
     }
 
     #[test]

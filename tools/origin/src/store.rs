@@ -14,6 +14,7 @@ use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use hyper::header::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 
 use crate::config::{Config, KEY_BYTES_MAX, ObjectContent, ObjectSpec, SyntheticSet};
@@ -26,8 +27,9 @@ use crate::synthetic::{fingerprint, index, seed_of};
 const FIXED_SECONDS: i64 = 1_704_067_200;
 /// Folders below the root are followed so deep; a link that points upwards would never end.
 const FOLDER_DEPTH_MAX: usize = 64;
-/// Mapped files are kept, so that a range does not pay for a mapping; the kernel allows 65,530.
-const MAPPED_FILES_MAX: usize = 4096;
+/// Mapped files are kept, so that a range does not pay for a mapping; half of the 65,530 mappings
+/// that the kernel allows a process.
+const MAPPED_FILES_MAX: usize = 32_768;
 
 /// All buckets.
 #[derive(Debug, Default)]
@@ -41,6 +43,8 @@ pub(crate) struct Store {
 pub(crate) struct Bucket {
     held: BTreeMap<String, Held>,
     sets: Vec<SyntheticSet>,
+    /// Further headers of the few objects that have some.
+    headers: BTreeMap<String, HeaderMap>,
 }
 
 #[derive(Debug)]
@@ -99,6 +103,14 @@ impl Store {
             let (bucket, key) = (object.bucket.clone(), object.key.clone());
             return Err(Error::Key { bucket, key, length_bytes });
         }
+        let mut headers = HeaderMap::new();
+        for (name, value) in &object.headers {
+            let (Ok(known), Ok(value)) = (name.parse::<HeaderName>(), value.parse()) else {
+                let (bucket, key) = (object.bucket.clone(), object.key.clone());
+                return Err(Error::Header { bucket, key, name: name.clone() });
+            };
+            headers.append(known, value);
+        }
         let held = match &object.content {
             ObjectContent::Bytes(bytes) => {
                 let etag = hex(&Sha256::digest(bytes)[..16]);
@@ -110,6 +122,10 @@ impl Store {
         };
         let bucket = self.buckets.entry(object.bucket.clone()).or_default();
         bucket.held.insert(object.key.clone(), held);
+        bucket.headers.remove(&object.key);
+        if !headers.is_empty() {
+            bucket.headers.insert(object.key.clone(), headers);
+        }
         Ok(())
     }
 
@@ -143,6 +159,11 @@ impl Bucket {
             return Some(held.about(key));
         }
         self.sets.iter().find(|set| set.contains(key)).map(|set| synthetic(key, set.length_bytes))
+    }
+
+    /// Headers that an object was given.
+    pub(crate) fn headers(&self, key: &str) -> Option<&HeaderMap> {
+        self.headers.get(key)
     }
 
     /// All objects from `start` on, in order.
@@ -341,8 +362,7 @@ mod tests {
         config.synthetic.push(SyntheticSet::new("b", "s/", 5, 10));
         config.synthetic.push(SyntheticSet::new("b", "t/", 200_000, 39 << 10));
         for key in ["a", "s/000001.bin", "s/0000015", "z"] {
-            let content = ObjectContent::Bytes(Bytes::from_static(b"held"));
-            config.objects.push(ObjectSpec { bucket: "b".into(), key: key.into(), content });
+            config.objects.push(ObjectSpec::new("b", key, &b"held"[..]));
         }
         Store::new(&config).unwrap()
     }
@@ -397,7 +417,7 @@ mod tests {
         for length in [0, 1025] {
             let (bucket, key) = ("b".to_owned(), "k".repeat(length));
             let content = ObjectContent::Synthetic { length_bytes: 1 };
-            assert!(store.add_object(&ObjectSpec { bucket, key, content }).is_err());
+            assert!(store.add_object(&ObjectSpec::new(bucket, key, content)).is_err());
         }
     }
 }

@@ -5,11 +5,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use inrush_origin::{
     Config, Credentials, Fault, FaultPlan, Match, ObjectContent, ObjectSpec, Operation, Origin,
     Profile, SyntheticSet, synthetic_bytes,
 };
+use sha2::{Digest as _, Sha256};
 
 const SMALL: &[u8] = b"0123456789";
 const BIG_BYTES: u64 = 3_000_017;
@@ -17,12 +18,11 @@ const BIG_BYTES: u64 = 3_000_017;
 fn config() -> Config {
     let mut config = Config::default();
     for key in ["small", "a b+c%2F=&é/.x"] {
-        let content = ObjectContent::Bytes(Bytes::from_static(SMALL));
-        config.objects.push(ObjectSpec { bucket: "b".into(), key: key.into(), content });
+        config.objects.push(ObjectSpec::new("b", key, SMALL));
     }
     config.synthetic.push(SyntheticSet::new("b", "big/", 10, BIG_BYTES));
     let content = ObjectContent::Synthetic { length_bytes: 1 << 40 };
-    config.objects.push(ObjectSpec { bucket: "b".into(), key: "terabyte".into(), content });
+    config.objects.push(ObjectSpec::new("b", "terabyte", content));
     config
 }
 
@@ -170,8 +170,7 @@ fn errors_and_conditions() {
     let same = ask(&origin, "GET /b/small", &format!("If-None-Match: {etag}\r\n"));
     assert_eq!((same.status(), same.body.len()), (304, 0));
     // Another version: another ETag, and the old one is refused.
-    let content = ObjectContent::Bytes(Bytes::from_static(b"new"));
-    let spec = ObjectSpec { bucket: "b".into(), key: "small".into(), content };
+    let spec = ObjectSpec::new("b", "small", &b"new"[..]);
     origin.put_object(&spec).unwrap();
     assert_eq!(ask(&origin, "GET /b/small", &format!("If-Match: {etag}\r\n")).status(), 412);
     assert_eq!(ask(&origin, "GET /b/small", "").text(), "new");
@@ -213,6 +212,61 @@ fn strangers_are_refused() {
     assert!(elsewhere.text().contains("<Region>us-east-1</Region>"));
     let old = ask(&origin, "GET /b/small", &headers.replace("eu-west-3", "us-east-1"));
     assert!(old.text().contains("<Code>RequestTimeTooSkewed</Code>"), "{}", old.text());
+}
+
+/// Headers that sign a GET of `path?query`: the least a client can do.
+fn sign(path: &str, query: &str, secret: &str) -> String {
+    let hmac = |key: &[u8], message: &str| {
+        let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+        mac.update(message.as_bytes());
+        mac.finalize().into_bytes().to_vec()
+    };
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let scope = format!("{}/eu-west-3/s3/aws4_request", &time[..8]);
+    let names = "host;x-amz-content-sha256;x-amz-date;x-amz-security-token";
+    let canonical = format!(
+        "GET\n{path}\n{query}\nhost:x\nx-amz-content-sha256:UNSIGNED-PAYLOAD\n\
+         x-amz-date:{time}\nx-amz-security-token:token\n\n{names}\nUNSIGNED-PAYLOAD"
+    );
+    let hash = hex(&Sha256::digest(canonical));
+    let mut key = format!("AWS4{secret}").into_bytes();
+    for part in scope.split('/') {
+        key = hmac(&key, part);
+    }
+    let signature = hex(&hmac(&key, &format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hash}")));
+    format!(
+        "x-amz-date: {time}\r\nx-amz-content-sha256: UNSIGNED-PAYLOAD\r\n\
+         x-amz-security-token: token\r\nAuthorization: AWS4-HMAC-SHA256 \
+         Credential=AKID/{scope}, SignedHeaders={names}, Signature={signature}\r\n"
+    )
+}
+
+#[test]
+fn signed_requests_are_accepted() {
+    let credentials = vec![Credentials::new("AKID", "secret").with_session_token("token")];
+    let region = "eu-west-3".to_owned();
+    let origin = Origin::start(Config { credentials, region, ..config() }).unwrap();
+    let path = "/b/a%20b%2Bc%252F%3D%26%C3%A9/.x";
+    let answer = ask(&origin, &format!("GET {path}"), &sign(path, "", "secret"));
+    assert_eq!((answer.status(), answer.text()), (200, "0123456789"));
+    // The path is compared in its canonical form, however the client wrote it.
+    let lazy = ask(&origin, "GET /b/a%20b+c%252F=&%c3%a9/.x", &sign(path, "", "secret"));
+    assert_eq!(lazy.text(), "0123456789");
+    let wrong = ask(&origin, &format!("GET {path}"), &sign(path, "", "secreT"));
+    assert_eq!(wrong.status(), 403);
+    assert!(wrong.text().contains("<Code>SignatureDoesNotMatch</Code>"));
+
+    let page = "list-type=2&max-keys=5&prefix=big%2F";
+    let first = ask(&origin, &format!("GET /b?{page}"), &sign("/b", page, "secret"));
+    assert_eq!(first.text().matches("<Key>").count(), 5, "{}", first.text());
+    let (_, token) = first.text().split_once("<NextContinuationToken>").unwrap();
+    let (token, _) = token.split_once('<').unwrap();
+    let token = token.replace('/', "%2F").replace('+', "%2B").replace('=', "%3D");
+    let page = format!("continuation-token={token}&{page}");
+    let second = ask(&origin, &format!("GET /b?{page}"), &sign("/b", &page, "secret"));
+    assert!(second.text().contains("<Key>big/000005.bin</Key>"), "{}", second.text());
+    assert!(second.text().contains("<IsTruncated>false</IsTruncated>"));
 }
 
 #[test]
