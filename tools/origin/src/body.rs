@@ -35,6 +35,8 @@ const POOLED_BUFFERS_MAX: usize = 256;
 const FLUSH_TIME: Duration = Duration::from_millis(20);
 /// A paced connection gets its bytes in so many pieces a second, at least.
 const PACED_FRAMES_PER_SECOND: u64 = 50;
+/// Timers are a millisecond coarse, and a busy machine makes them later still.
+const PACE_CREDIT: Duration = Duration::from_millis(20);
 
 /// What a connection, its requests and its bodies know of each other.
 #[derive(Debug, Default)]
@@ -43,6 +45,14 @@ pub(crate) struct Link {
     pub(crate) reset: Cell<bool>,
     /// When the pace of this connection allows the next piece.
     next_piece_at: Cell<Option<Instant>>,
+    /// Through which of the addresses the client came, in the order of the configuration.
+    pub(crate) address_index: usize,
+}
+
+impl Link {
+    pub(crate) fn new(address_index: usize) -> Self {
+        Self { address_index, ..Self::default() }
+    }
 }
 
 /// The connection is to be closed before the body, or the answer, is complete: on purpose.
@@ -166,7 +176,9 @@ impl ReplyBody {
         }
         if let Some(rate) = self.of.rate {
             let now = Instant::now();
-            let from = self.of.link.next_piece_at.get().map_or(now, |at| at.max(now));
+            // A timer that came late is made up for; time in which nothing was asked for is not.
+            let earliest = now.checked_sub(PACE_CREDIT).unwrap_or(now);
+            let from = self.of.link.next_piece_at.get().map_or(now, |at| at.max(earliest));
             let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get());
             let pause = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
             self.of.link.next_piece_at.set(Some(from + pause));

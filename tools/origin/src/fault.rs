@@ -143,11 +143,16 @@ pub(crate) struct FaultRequest<'a> {
     pub(crate) body_bytes: u64,
     /// Whether the answer has a Content-Range.
     pub(crate) partial: bool,
+    /// Through which address the client came.
+    pub(crate) address_index: usize,
 }
 
 /// Which requests a [`Rule`] speaks of: those that agree with every field that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Match {
+    /// Only requests through this address, counted from 0 in the order of
+    /// [`Config::listen`](crate::Config::listen): one bad server among good ones.
+    pub address: Option<usize>,
     /// Only this operation.
     pub operation: Option<Operation>,
     /// Only this bucket.
@@ -164,7 +169,8 @@ pub struct Match {
 
 impl Match {
     fn accepts(&self, request: &FaultRequest<'_>, attempt: u32) -> bool {
-        self.operation.is_none_or(|operation| operation == request.operation)
+        self.address.is_none_or(|index| index == request.address_index)
+            && self.operation.is_none_or(|operation| operation == request.operation)
             && self.bucket.as_ref().is_none_or(|bucket| bucket == request.bucket)
             && self.key.as_ref().is_none_or(|key| key == request.key)
             && self.key_prefix.as_ref().is_none_or(|prefix| request.key.starts_with(prefix))
@@ -387,6 +393,7 @@ mod tests {
             offset: 0,
             body_bytes: 8 << 20,
             partial: true,
+            address_index: 0,
         }
     }
 

@@ -49,7 +49,7 @@ impl Shared {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         Ok(Self {
             store: RwLock::new(Store::new(config)?),
-            counters: Arc::default(),
+            counters: Arc::new(Counters::new(config.listen.len())),
             verifier: Verifier {
                 credentials: config.credentials.clone(),
                 region: config.region.clone(),
@@ -95,7 +95,7 @@ impl Worker {
         let (head, body) = request.into_parts();
         // Nothing that is uploaded is ever looked at.
         drop(body);
-        let Decision { request_id, answer, fault } = self.decide(&head);
+        let Decision { request_id, answer, fault } = self.decide(&head, link.address_index);
         if !self.shared.first_byte_latency.is_zero() {
             tokio::time::sleep(self.shared.first_byte_latency).await;
         }
@@ -118,9 +118,9 @@ impl Worker {
         Ok(assemble(&head, answer, &request_id, fault, of))
     }
 
-    fn decide(&self, head: &Parts) -> Decision {
+    fn decide(&self, head: &Parts, address_index: usize) -> Decision {
         let shared = &self.shared;
-        shared.counters.requests.add(1);
+        shared.counters.count_request(address_index);
         let number = shared.request_number.fetch_add(1, Ordering::Relaxed);
         let request_id = format!("{:016X}", mix(number));
         let raw_query = head.uri.query().unwrap_or("");
@@ -145,6 +145,7 @@ impl Worker {
             offset: answer.offset,
             body_bytes: if head.method == Method::HEAD { 0 } else { answer.length_bytes },
             partial: answer.status == StatusCode::PARTIAL_CONTENT,
+            address_index,
         });
         if let Some(fault) = &fault {
             shared.counters.count_fault(fault);

@@ -153,7 +153,10 @@ fn run(
     runtime.block_on(async {
         let accepting: Vec<_> = listeners
             .into_iter()
-            .map(|listener| tokio_uring::spawn(accept(Rc::clone(&worker), listener)))
+            .enumerate()
+            .map(|(index, listener)| {
+                tokio_uring::spawn(accept(Rc::clone(&worker), index, listener))
+            })
             .collect();
         // An error means that the origin is gone without a word: stop as well.
         let _ = stopped.wait_for(|stop| *stop).await;
@@ -171,12 +174,12 @@ fn run(
     // Dropping the runtime drops every connection that is left, stalled or not.
 }
 
-async fn accept(worker: Rc<Worker>, listener: TcpListener) {
+async fn accept(worker: Rc<Worker>, address_index: usize, listener: TcpListener) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio_uring::spawn(converse(Rc::clone(&worker), stream));
+                tokio_uring::spawn(converse(Rc::clone(&worker), address_index, stream));
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
@@ -184,10 +187,10 @@ async fn accept(worker: Rc<Worker>, listener: TcpListener) {
 }
 
 /// Answers one connection's requests until it ends.
-async fn converse(worker: Rc<Worker>, stream: TcpStream) {
+async fn converse(worker: Rc<Worker>, address_index: usize, stream: TcpStream) {
     // Without it the end of an answer waits for an acknowledgement; it only costs time to fail.
     let _ = stream.set_nodelay(true);
-    let link = Rc::new(Link::default());
+    let link = Rc::new(Link::new(address_index));
     let wire = Wire::new(stream, Rc::clone(&link), Arc::clone(&worker.shared.counters));
     let service = service_fn(move |request| {
         let (worker, link) = (Rc::clone(&worker), Rc::clone(&link));

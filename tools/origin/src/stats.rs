@@ -20,6 +20,8 @@ pub struct Stats {
     pub connections_open: u64,
     /// Requests whose head arrived, whatever became of them.
     pub requests: u64,
+    /// The same for each address, in the order of [`Config::listen`](crate::Config::listen).
+    pub requests_by_address: Vec<u64>,
     /// GETs of objects.
     pub gets: u64,
     /// HEADs of objects and buckets.
@@ -48,7 +50,8 @@ impl Stats {
 pub(crate) struct Counters {
     pub(crate) connections: Counter,
     pub(crate) connections_open: Counter,
-    pub(crate) requests: Counter,
+    requests: Counter,
+    requests_by_address: Vec<Counter>,
     gets: Counter,
     heads: Counter,
     lists: Counter,
@@ -76,6 +79,16 @@ impl Counter {
 }
 
 impl Counters {
+    pub(crate) fn new(addresses: usize) -> Self {
+        let requests_by_address = (0..addresses).map(|_| Counter::default()).collect();
+        Self { requests_by_address, ..Self::default() }
+    }
+
+    pub(crate) fn count_request(&self, address_index: usize) {
+        self.requests.add(1);
+        self.requests_by_address[address_index].add(1);
+    }
+
     pub(crate) fn count_operation(&self, operation: Operation) {
         match operation {
             Operation::GetObject => self.gets.add(1),
@@ -95,6 +108,7 @@ impl Counters {
             connections: self.connections.get(),
             connections_open: self.connections_open.get(),
             requests: self.requests.get(),
+            requests_by_address: self.requests_by_address.iter().map(Counter::get).collect(),
             gets: self.gets.get(),
             heads: self.heads.get(),
             lists: self.lists.get(),
@@ -115,11 +129,14 @@ mod tests {
 
     #[test]
     fn snapshots_are_json() {
-        let counters = Counters::default();
-        counters.requests.add(3);
+        let counters = Counters::new(2);
+        for address_index in [0, 1, 1] {
+            counters.count_request(address_index);
+        }
         counters.count_operation(Operation::ListObjects);
         counters.count_fault(&Fault::SlowDown);
         let stats = counters.snapshot();
+        assert_eq!(stats.requests_by_address, [1, 2]);
         assert_eq!((stats.requests, stats.lists, stats.faults_total()), (3, 1, 1));
         let json = serde_json::to_string(&stats).unwrap();
         assert!(json.contains("\"faults\":{\"slow_down\":1}"), "{json}");

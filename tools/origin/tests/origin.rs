@@ -405,15 +405,19 @@ fn a_client_that_leaves_a_stalled_answer_frees_its_connection() {
 fn addresses_share_a_port_and_workers_share_addresses() {
     let listen = (1..=4).map(|last| SocketAddr::from(([127, 0, 0, last], 0))).collect();
     let workers = NonZeroUsize::new(2).unwrap();
-    let origin = Origin::start(Config { listen, workers, ..config() }).unwrap();
+    let when = Match { address: Some(2), ..Match::default() };
+    let faults = FaultPlan::none().with_rule(when, Fault::SlowDown);
+    let origin = Origin::start(Config { listen, workers, faults, ..config() }).unwrap();
     let port = origin.address().port();
     assert_eq!(origin.addresses().len(), 4);
-    for address in origin.addresses() {
+    for (index, address) in origin.addresses().iter().enumerate() {
         assert_eq!(address.port(), port);
         for _ in 0..8 {
-            assert_eq!(try_ask(*address, "GET /b/small", "").unwrap().body, SMALL);
+            let answer = try_ask(*address, "GET /b/small", "").unwrap();
+            assert_eq!(answer.status(), if index == 2 { 503 } else { 200 });
         }
     }
+    assert_eq!(origin.stats().requests_by_address, [8; 4]);
     // A second origin is told that the port is taken instead of sharing it.
     let taken = Config { listen: vec![origin.address()], workers, ..config() };
     assert!(Origin::start(taken).unwrap_err().to_string().contains("cannot listen on"));
