@@ -147,7 +147,7 @@ pub(crate) struct FaultRequest<'a> {
     pub(crate) address_index: usize,
 }
 
-/// Which requests a [`Rule`] speaks of: those that agree with every field that is set.
+/// Which requests a rule speaks of: those that agree with every field that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Match {
     /// Only requests through this address, counted from 0 in the order of
@@ -181,11 +181,9 @@ impl Match {
 
 /// A fault for the requests that match.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
-    /// Which requests.
-    pub when: Match,
-    /// What happens to them.
-    pub fault: Fault,
+struct Rule {
+    when: Match,
+    fault: Fault,
 }
 
 /// A mix of faults to draw from.

@@ -57,7 +57,7 @@ pub use config::{
     Config, Credentials, ObjectContent, ObjectSpec, ParseError, SyntheticSet, parse_size,
 };
 pub use error::Error;
-pub use fault::{Fault, FaultPlan, Match, Profile, Rule};
+pub use fault::{Fault, FaultPlan, Match, Profile};
 pub use request::Operation;
 pub use stats::Stats;
 pub use synthetic::synthetic_bytes;
