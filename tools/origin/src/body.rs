@@ -1,0 +1,296 @@
+//! The body of an answer: large pieces, zero-copy where bytes exist, and the faults within it.
+//!
+//! Held bytes leave as slices of one mapping; synthetic ones are made in buffers that come back
+//! when the kernel has taken them, so that no piece pays for fresh pages.
+//!
+//! Not here: the head of an answer (`respond.rs`) and what becomes of a connection whose body
+//! ended in an error (`wire.rs`).
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::fault::Fault;
+use crate::stats::Counters;
+use crate::store::{Source, slice};
+use crate::synthetic::{fill, index};
+
+/// Held bytes go out in pieces of this size: each costs one poll, and none costs memory.
+const HELD_FRAME_BYTES_MAX: u64 = 4 << 20;
+/// Synthetic bytes are made in pieces that are still in the cache when the kernel copies them.
+pub(crate) const MADE_FRAME_BYTES: usize = 128 << 10;
+/// Buffers that wait for reuse on one thread: 32 MiB.
+const POOLED_BUFFERS_MAX: usize = 256;
+/// Between the last byte before a reset or close and the act itself, so that the kernel has sent
+/// what it has: a reset throws away what is still queued.
+const FLUSH_TIME: Duration = Duration::from_millis(20);
+/// A paced connection gets its bytes in so many pieces a second, at least.
+const PACED_FRAMES_PER_SECOND: u64 = 50;
+/// Timers are a millisecond coarse, and a busy machine makes them later still.
+const PACE_CREDIT: Duration = Duration::from_millis(20);
+
+/// What a connection, its requests and its bodies know of each other.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    /// Close with a reset instead of an orderly end.
+    pub(crate) reset: Cell<bool>,
+    /// When the pace of this connection allows the next piece.
+    next_piece_at: Cell<Option<Instant>>,
+    /// Through which of the addresses the client came, in the order of the configuration.
+    pub(crate) address_index: usize,
+}
+
+impl Link {
+    pub(crate) fn new(address_index: usize) -> Self {
+        Self { address_index, ..Self::default() }
+    }
+}
+
+/// The connection is to be closed before the body, or the answer, is complete: on purpose.
+#[derive(Debug, thiserror::Error)]
+#[error("the fault plan ended this answer")]
+pub(crate) struct Ended;
+
+/// Counts an answer as in flight while it lives.
+#[derive(Debug)]
+pub(crate) struct InFlight(Rc<Cell<usize>>);
+
+impl InFlight {
+    pub(crate) fn new(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Self(Rc::clone(count))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// What a body belongs to.
+#[derive(Debug)]
+pub(crate) struct BodyOf {
+    pub(crate) link: Rc<Link>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) rate: Option<NonZeroU64>,
+    /// Held, never read: dropping it is what counts.
+    pub(crate) _in_flight: InFlight,
+}
+
+/// A range of an object, or a text, on its way out.
+#[derive(Debug)]
+pub(crate) struct ReplyBody {
+    source: Source,
+    /// The next byte of the object.
+    position: u64,
+    end: u64,
+    ending: Option<(u64, Ending)>,
+    flip_at: Option<u64>,
+    drip: Option<(u64, Duration)>,
+    sleep: Option<Pin<Box<Sleep>>>,
+    of: BodyOf,
+}
+
+/// What happens at a position instead of the next byte.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    /// The bytes so far are given time to leave; then comes `End`.
+    Flush {
+        reset: bool,
+    },
+    End {
+        reset: bool,
+    },
+    Stall(Option<Duration>),
+}
+
+impl ReplyBody {
+    pub(crate) fn new(
+        source: Source,
+        offset: u64,
+        length_bytes: u64,
+        fault: Option<Fault>,
+        of: BodyOf,
+    ) -> Self {
+        let (mut ending, mut flip_at, mut drip) = (None, None, None);
+        // The last byte at the latest: behind it HTTP has ended the answer already.
+        let at = |bytes: u64| offset + bytes.min(length_bytes.saturating_sub(1));
+        match fault {
+            Some(Fault::ResetAfter { bytes }) => {
+                ending = Some((at(bytes), Ending::Flush { reset: true }));
+            }
+            Some(Fault::Truncate { bytes }) => {
+                ending = Some((at(bytes), Ending::Flush { reset: false }));
+            }
+            Some(Fault::StallAfter { bytes, duration }) => {
+                ending = Some((at(bytes), Ending::Stall(duration)));
+            }
+            Some(Fault::FlipByte { at: bytes }) => flip_at = Some(at(bytes)),
+            Some(Fault::Drip { bytes, pause }) => drip = Some((u64::from(bytes.max(1)), pause)),
+            _ => {}
+        }
+        let end = offset + length_bytes;
+        Self { source, position: offset, end, ending, flip_at, drip, sleep: None, of }
+    }
+
+    /// The next piece; `length` is bounded by what the source likes and by what is to happen.
+    fn piece(&mut self) -> Bytes {
+        let mut length = self.end - self.position;
+        if let Some((at, _)) = self.ending {
+            length = length.min(at - self.position);
+        }
+        if let Some((bytes, _)) = self.drip {
+            length = length.min(bytes);
+        }
+        if let Some(rate) = self.of.rate {
+            length = length.min((rate.get() / PACED_FRAMES_PER_SECOND).max(1));
+        }
+        let mut piece = match &self.source {
+            Source::Bytes(bytes) => slice(bytes, self.position, length.min(HELD_FRAME_BYTES_MAX)),
+            Source::Synthetic { seed } => made(*seed, self.position, length),
+        };
+        let next = self.position + piece.len() as u64;
+        if let Some(at) = self.flip_at.filter(|at| (self.position..next).contains(at)) {
+            let mut copy = piece.to_vec();
+            copy[index(at - self.position)] ^= 0xff;
+            piece = Bytes::from(copy);
+        }
+        self.position = next;
+        piece
+    }
+
+    /// Sets the time before which no further piece may leave.
+    fn pace(&mut self, bytes: u64) {
+        if let Some((_, pause)) = self.drip {
+            self.sleep_until(Instant::now() + pause);
+        }
+        if let Some(rate) = self.of.rate {
+            let now = Instant::now();
+            // A timer that came late is made up for; time in which nothing was asked for is not.
+            let earliest = now.checked_sub(PACE_CREDIT).unwrap_or(now);
+            let from = self.of.link.next_piece_at.get().map_or(now, |at| at.max(earliest));
+            let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get());
+            let pause = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+            self.of.link.next_piece_at.set(Some(from + pause));
+        }
+    }
+
+    fn sleep_until(&mut self, deadline: Instant) {
+        self.sleep = Some(Box::pin(sleep_until(deadline)));
+    }
+
+    /// Acts out the ending that is due; `Ready(Ok)` when bytes may follow.
+    fn meet_ending(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        loop {
+            if let Some(sleep) = &mut self.sleep {
+                ready!(sleep.as_mut().poll(context));
+                self.sleep = None;
+            }
+            match self.ending {
+                Some((at, ending)) if at == self.position => match ending {
+                    Ending::Flush { reset } => {
+                        self.ending = Some((at, Ending::End { reset }));
+                        self.sleep_until(Instant::now() + FLUSH_TIME);
+                    }
+                    Ending::End { reset } => {
+                        self.of.link.reset.set(reset);
+                        return Poll::Ready(Err(Ended));
+                    }
+                    Ending::Stall(Some(duration)) => {
+                        self.ending = None;
+                        self.sleep_until(Instant::now() + duration);
+                    }
+                    // Nothing wakes this body again; the connection ends with its socket.
+                    Ending::Stall(None) => return Poll::Pending,
+                },
+                _ => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = Ended;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Ended>>> {
+        let this = self.get_mut();
+        if let Err(ended) = ready!(this.meet_ending(context)) {
+            return Poll::Ready(Some(Err(ended)));
+        }
+        if this.position == this.end {
+            return Poll::Ready(None);
+        }
+        let paced_until = this.of.rate.and_then(|_| this.of.link.next_piece_at.get());
+        if let Some(at) = paced_until.filter(|at| *at > Instant::now()) {
+            this.sleep_until(at);
+            let sleep = this.sleep.as_mut().expect("set in the line above");
+            ready!(sleep.as_mut().poll(context));
+            this.sleep = None;
+        }
+        let piece = this.piece();
+        this.pace(piece.len() as u64);
+        this.of.counters.body_bytes.add(piece.len() as u64);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.position == self.end
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.end - self.position)
+    }
+}
+
+/// A buffer that goes back to its thread when the last slice of it is dropped.
+#[derive(Debug)]
+struct Pooled {
+    buffer: Vec<u8>,
+    length: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<VecDeque<Vec<u8>>> = const { RefCell::new(VecDeque::new()) };
+}
+
+impl AsRef<[u8]> for Pooled {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        // At the end of a thread the pool may be gone before its last buffer.
+        let _ = POOL.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            if pool.len() < POOLED_BUFFERS_MAX {
+                pool.push_back(buffer);
+            }
+        });
+    }
+}
+
+fn made(seed: u64, offset: u64, length: u64) -> Bytes {
+    let length = usize::try_from(length).unwrap_or(usize::MAX).min(MADE_FRAME_BYTES);
+    // The last one in is the first one out: it is the warmest.
+    let buffer = POOL.with(|pool| pool.borrow_mut().pop_back());
+    let mut buffer = buffer.unwrap_or_else(|| vec![0; MADE_FRAME_BYTES]);
+    fill(seed, offset, &mut buffer[..length]);
+    Bytes::from_owner(Pooled { buffer, length })
+}

@@ -1,0 +1,152 @@
+//! The program `inrush-origin`: arguments in, an origin until a signal, counters out.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use inrush_origin::{Config, Credentials, FaultPlan, Origin, SyntheticSet, parse_size};
+use tokio::signal::unix::{SignalKind, signal};
+
+const EXAMPLES: &str = "\
+Examples:
+  Four objects of 1 GiB that cost no memory, /bench/big/0 to /bench/big/3:
+    inrush-origin --listen 127.0.0.1:9000 --synthetic 'bench/big/:4:1GiB:width=1:suffix='
+  200,000 small objects in 20 folders, signed requests only:
+    inrush-origin --synthetic 'train/p/:200000:39KiB:folders=20' \\
+        --access-key AKIDEXAMPLE --secret-key secret --region eu-west-3
+  The folders below ./data as buckets, on four addresses, with faults:
+    inrush-origin --root ./data --listen 127.0.0.1:9000 --listen 127.0.0.2:9000 \\
+        --listen 127.0.0.3:9000 --listen 127.0.0.4:9000 --faults 7:mixed
+
+On SIGINT or SIGTERM the counters are printed to stderr as JSON.";
+
+/// An S3-compatible, read-only origin for tests, demos and benchmarks.
+#[derive(Parser, Debug)]
+#[command(version, after_help = EXAMPLES)]
+struct Arguments {
+    /// Address to listen on; repeatable, and port 0 takes a free one, shared by all addresses
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
+    listen: Vec<SocketAddr>,
+    /// Folder whose first-level folders are buckets; nobody may change its files meanwhile
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Computed objects; repeatable. Options: :folders=N :width=N :suffix=TEXT
+    #[arg(long, value_name = "BUCKET/PREFIX:COUNT:SIZE")]
+    synthetic: Vec<SyntheticSet>,
+    /// Accept only requests signed with this key; without it everybody may read
+    #[arg(long, value_name = "KEY", requires = "secret_key")]
+    access_key: Option<String>,
+    /// The secret of the access key
+    #[arg(long, value_name = "SECRET", requires = "access_key")]
+    secret_key: Option<String>,
+    /// The session token that requests must carry as well
+    #[arg(long, value_name = "TOKEN", requires = "access_key")]
+    session_token: Option<String>,
+    /// The region that signatures must name
+    #[arg(long, value_name = "REGION", default_value = "us-east-1")]
+    region: String,
+    /// BUCKET.DOMAIN in the Host header names a bucket, as BUCKET.localhost always does
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
+    /// Threads, each with its own ring
+    #[arg(long, value_name = "N", default_value = "1")]
+    workers: NonZeroUsize,
+    /// Wait so long before each answer
+    #[arg(long, value_name = "MS", default_value = "0")]
+    first_byte_latency: u64,
+    /// Send so many bytes a second on each connection, e.g. 90MB
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
+    connection_rate: Option<NonZeroU64>,
+    /// Inject faults; profiles: corrupt, mixed, none, overloaded, slow
+    #[arg(long, value_name = "SEED:PROFILE", default_value = "0:none")]
+    faults: FaultPlan,
+    /// Write the address into this file as soon as requests are answered
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn config(self) -> Config {
+        let credentials = self.access_key.zip(self.secret_key).map(|(access_key, secret_key)| {
+            let credentials = Credentials::new(access_key, secret_key);
+            match self.session_token {
+                Some(token) => credentials.with_session_token(token),
+                None => credentials,
+            }
+        });
+        Config {
+            listen: self.listen,
+            workers: self.workers,
+            root: self.root,
+            synthetic: self.synthetic,
+            credentials: credentials.into_iter().collect(),
+            region: self.region,
+            domain: self.domain,
+            first_byte_latency: Duration::from_millis(self.first_byte_latency),
+            connection_rate: self.connection_rate,
+            faults: self.faults,
+            ..Config::default()
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("inrush-origin: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let ready_file = arguments.ready_file.take();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _entered = runtime.enter();
+    // Before anybody can know the address, so that no signal is missed.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let origin = Origin::start(arguments.config())?;
+    for address in origin.addresses() {
+        eprintln!("listening on http://{address}");
+    }
+    if let Some(path) = &ready_file {
+        // Whoever waits for the file must not see half of it.
+        let partial = path.with_extension("partial");
+        std::fs::write(&partial, format!("{}\n", origin.address()))?;
+        std::fs::rename(&partial, path)?;
+    }
+    runtime.block_on(async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    });
+    let stats = origin.stop();
+    writeln!(io::stderr(), "{}", serde_json::to_string(&stats)?)?;
+    Ok(())
+}
+
+fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
+    let rate = parse_size(text).map_err(|error| error.to_string())?;
+    NonZeroU64::new(rate).ok_or_else(|| "a rate of 0 would never send anything".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_sound() {
+        Arguments::command().debug_assert();
+        let arguments = Arguments::parse_from(["inrush-origin", "--connection-rate", "90MB"]);
+        assert_eq!(arguments.config().connection_rate, NonZeroU64::new(90_000_000));
+    }
+}

@@ -1,0 +1,206 @@
+//! Threads, listeners and connections: one thread, one ring, its own listeners.
+//!
+//! The runtime is tokio-uring's, started with an error instead of a panic where io_uring is
+//! missing. Its sockets are tokio's: hyper polls for readiness, which tokio-uring's own sockets
+//! do not offer.
+//!
+//! Not here: what a request means (`handle.rs`).
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::body::Link;
+use crate::config::Config;
+use crate::error::Error;
+use crate::handle::{Shared, Worker};
+use crate::wire::Wire;
+
+/// Connections that wait to be accepted: a client may open hundreds at once.
+const BACKLOG: i32 = 4096;
+/// hyper takes pieces of a body until it holds so much, then it writes.
+const WRITE_BUFFER_BYTES: usize = 256 << 10;
+/// Nothing of the data goes through the ring: only its wake-ups.
+const RING_ENTRIES: u32 = 64;
+/// Answers that are on their way when the origin is stopped get so long to leave.
+const DRAIN_TIME: Duration = Duration::from_millis(200);
+const DRAIN_STEP: Duration = Duration::from_millis(5);
+/// When accepting fails, mostly for want of descriptors, others need time to close some.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// The running threads of an origin.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    pub(crate) addresses: Vec<SocketAddr>,
+    stop: watch::Sender<bool>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Listens and starts all workers, or nothing.
+    pub(crate) fn start(config: &Config, shared: &Arc<Shared>) -> Result<Self, Error> {
+        let workers = config.workers.get();
+        let (addresses, mut listeners) = listen(&config.listen, workers)?;
+        let (stop, stopped) = watch::channel(false);
+        let (report, reports) = mpsc::channel();
+        let mut threads = Self { addresses, stop, handles: Vec::new() };
+        for index in (0..workers).rev() {
+            let own = listeners.pop().expect("one set of listeners a worker");
+            let (shared, stopped, report) = (Arc::clone(shared), stopped.clone(), report.clone());
+            let run = move || run(shared, own, stopped, &report);
+            let thread = std::thread::Builder::new().name(format!("origin-{index}"));
+            // An early return drops `threads`, which stops and joins those that run.
+            threads.handles.push(thread.spawn(run).map_err(Error::Thread)?);
+        }
+        drop(report);
+        for _ in 0..workers {
+            match reports.recv() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_) => return Err(Error::Thread(io::Error::other("a worker died at start"))),
+            }
+        }
+        Ok(threads)
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.stop.send_replace(true);
+        for handle in self.handles.drain(..) {
+            // A worker that panicked has said so; there is nothing left of it to stop.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+type Listeners = (Vec<SocketAddr>, Vec<Vec<TcpListener>>);
+
+/// One listener for each worker and address; all addresses share the first one's port.
+fn listen(wanted: &[SocketAddr], workers: usize) -> Result<Listeners, Error> {
+    let mut addresses = Vec::with_capacity(wanted.len());
+    let mut listeners: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut first_port = 0;
+    for asked in wanted {
+        let fail = |source| Error::Listen { address: *asked, source };
+        let mut address = *asked;
+        if address.port() == 0 {
+            address.set_port(first_port);
+        }
+        if workers > 1 && address.port() != 0 {
+            // Shared ports are also shared with another origin: ask once without sharing.
+            drop(bind(address, false).map_err(fail)?);
+        }
+        for own in &mut listeners {
+            let socket = bind(address, workers > 1).map_err(fail)?;
+            socket.listen(BACKLOG).map_err(fail)?;
+            let listener = TcpListener::from(socket);
+            listener.set_nonblocking(true).map_err(fail)?;
+            address = listener.local_addr().map_err(fail)?;
+            own.push(listener);
+        }
+        first_port = address.port();
+        addresses.push(address);
+    }
+    if addresses.is_empty() {
+        return Err(Error::NoAddress);
+    }
+    Ok((addresses, listeners))
+}
+
+fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A free port must be free of ended connections too, so only a chosen one is reused.
+    socket.set_reuse_address(address.port() != 0)?;
+    socket.set_reuse_port(shared)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// A worker's whole life.
+fn run(
+    shared: Arc<Shared>,
+    listeners: Vec<TcpListener>,
+    mut stopped: watch::Receiver<bool>,
+    report: &mpsc::Sender<Result<(), Error>>,
+) {
+    let mut builder = tokio_uring::builder();
+    builder.entries(RING_ENTRIES);
+    let runtime = match tokio_uring::Runtime::new(&builder) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = report.send(Err(Error::Ring(error)));
+            return;
+        }
+    };
+    // Whoever started this worker waits for exactly this.
+    let _ = report.send(Ok(()));
+    let worker = Rc::new(Worker::new(shared));
+    runtime.block_on(async {
+        let accepting: Vec<_> = listeners
+            .into_iter()
+            .enumerate()
+            .map(|(index, listener)| {
+                tokio_uring::spawn(accept(Rc::clone(&worker), index, listener))
+            })
+            .collect();
+        // An error means that the origin is gone without a word: stop as well.
+        let _ = stopped.wait_for(|stop| *stop).await;
+        for task in accepting {
+            task.abort();
+        }
+        let steps = DRAIN_TIME.as_millis() / DRAIN_STEP.as_millis();
+        for _ in 0..steps {
+            if worker.in_flight.get() == 0 {
+                break;
+            }
+            tokio::time::sleep(DRAIN_STEP).await;
+        }
+    });
+    // Dropping the runtime drops every connection that is left, stalled or not.
+}
+
+async fn accept(worker: Rc<Worker>, address_index: usize, listener: TcpListener) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio_uring::spawn(converse(Rc::clone(&worker), address_index, stream));
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// Answers one connection's requests until it ends.
+async fn converse(worker: Rc<Worker>, address_index: usize, stream: TcpStream) {
+    // Without it the end of an answer waits for an acknowledgement; it only costs time to fail.
+    let _ = stream.set_nodelay(true);
+    let link = Rc::new(Link::new(address_index));
+    let wire = Wire::new(stream, Rc::clone(&link), Arc::clone(&worker.shared.counters));
+    let service = service_fn(move |request| {
+        let (worker, link) = (Rc::clone(&worker), Rc::clone(&link));
+        async move { worker.handle(link, request).await }
+    });
+    // How a connection ends is the client's affair, or was planned.
+    let _ = http1::Builder::new()
+        .writev(true)
+        .max_buf_size(WRITE_BUFFER_BYTES)
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(wire), service)
+        .await;
+}

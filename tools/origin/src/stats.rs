@@ -1,0 +1,144 @@
+//! What happened: counters that all workers add to, and a snapshot of them.
+//!
+//! Not here: times. Who wants latencies measures them at the client.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+use crate::fault::Fault;
+use crate::request::Operation;
+
+/// A snapshot of an origin's counters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Connections that are open now.
+    pub connections_open: u64,
+    /// Requests whose head arrived, whatever became of them.
+    pub requests: u64,
+    /// The same for each address, in the order of [`Config::listen`](crate::Config::listen).
+    pub requests_by_address: Vec<u64>,
+    /// GETs of objects.
+    pub gets: u64,
+    /// HEADs of objects and buckets.
+    pub heads: u64,
+    /// Listings.
+    pub lists: u64,
+    /// Answers with a status of 400 or more, injected ones included.
+    pub errors: u64,
+    /// Bytes of bodies that were handed to connections.
+    pub body_bytes: u64,
+    /// Bytes that the kernel took, heads included.
+    pub bytes_sent: u64,
+    /// Faults that were injected, by name; kinds that never happened are left out.
+    pub faults: BTreeMap<&'static str, u64>,
+}
+
+impl Stats {
+    /// Faults of all kinds together.
+    pub fn faults_total(&self) -> u64 {
+        self.faults.values().sum()
+    }
+}
+
+/// The counters themselves; each is only a number, so relaxed order is enough.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) connections: Counter,
+    pub(crate) connections_open: Counter,
+    requests: Counter,
+    requests_by_address: Vec<Counter>,
+    gets: Counter,
+    heads: Counter,
+    lists: Counter,
+    pub(crate) errors: Counter,
+    pub(crate) body_bytes: Counter,
+    pub(crate) bytes_sent: Counter,
+    faults: [Counter; Fault::NAMES.len()],
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, number: u64) {
+        self.0.fetch_add(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self, number: u64) {
+        self.0.fetch_sub(number, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counters {
+    pub(crate) fn new(addresses: usize) -> Self {
+        let requests_by_address = (0..addresses).map(|_| Counter::default()).collect();
+        Self { requests_by_address, ..Self::default() }
+    }
+
+    pub(crate) fn count_request(&self, address_index: usize) {
+        self.requests.add(1);
+        self.requests_by_address[address_index].add(1);
+    }
+
+    pub(crate) fn count_operation(&self, operation: Operation) {
+        match operation {
+            Operation::GetObject => self.gets.add(1),
+            Operation::HeadBucket | Operation::HeadObject => self.heads.add(1),
+            Operation::ListObjects => self.lists.add(1),
+            Operation::GetBucketLocation => {}
+        }
+    }
+
+    pub(crate) fn count_fault(&self, fault: &Fault) {
+        self.faults[fault.kind()].add(1);
+    }
+
+    pub(crate) fn snapshot(&self) -> Stats {
+        let faults = Fault::NAMES.into_iter().zip(&self.faults);
+        Stats {
+            connections: self.connections.get(),
+            connections_open: self.connections_open.get(),
+            requests: self.requests.get(),
+            requests_by_address: self.requests_by_address.iter().map(Counter::get).collect(),
+            gets: self.gets.get(),
+            heads: self.heads.get(),
+            lists: self.lists.get(),
+            errors: self.errors.get(),
+            body_bytes: self.body_bytes.get(),
+            bytes_sent: self.bytes_sent.get(),
+            faults: faults
+                .map(|(name, counter)| (name, counter.get()))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_are_json() {
+        let counters = Counters::new(2);
+        for address_index in [0, 1, 1] {
+            counters.count_request(address_index);
+        }
+        counters.count_operation(Operation::ListObjects);
+        counters.count_fault(&Fault::SlowDown);
+        let stats = counters.snapshot();
+        assert_eq!(stats.requests_by_address, [1, 2]);
+        assert_eq!((stats.requests, stats.lists, stats.faults_total()), (3, 1, 1));
+        let json = serde_json::to_string(&stats).unwrap();
+        assert!(json.contains("\"faults\":{\"slow_down\":1}"), "{json}");
+    }
+}
