@@ -1,9 +1,9 @@
 //! inrush fills a training instance from S3 at line rate.
 
+pub mod catalog;
 pub mod config;
 pub mod conn;
 pub mod engine;
-pub mod catalog;
 pub mod error;
 pub mod failure;
 pub mod host;

@@ -329,7 +329,11 @@ impl<R: Ring, H: Host> Worker<R, H> {
                 } else {
                     next_us = next_us.min(until_us);
                 }
-            } else if lane.conn.is_idle() && lane.idle_since_us + IDLE_TIMEOUT_US <= self.now_us {
+            } else if lane.state == LaneState::Free
+                && lane.conn.is_idle()
+                && lane.idle_since_us + IDLE_TIMEOUT_US <= self.now_us
+            {
+                // A busy lane may be idle on the wire while its last bytes wait for a slot.
                 lane.hang_up();
             }
         }

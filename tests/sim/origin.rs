@@ -4,7 +4,7 @@ use super::world::Chance;
 
 /// What goes wrong with one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The connection is reset after some bytes.
     Reset,
     /// The connection ends after some bytes.
@@ -32,7 +32,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Reset => "reset",
             Self::End => "end",
@@ -52,20 +52,20 @@ impl Fault {
 
 /// How often things go wrong, in thousandths.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Rates {
+pub(crate) struct Rates {
     /// Network faults that a retry heals.
-    pub network_per_mille: u64,
+    pub(crate) network_per_mille: u64,
     /// Connects that never complete.
-    pub hang_per_mille: u64,
+    pub(crate) hang_per_mille: u64,
     /// Answers that no retry heals.
-    pub fatal_per_mille: u64,
+    pub(crate) fatal_per_mille: u64,
     /// File system errors.
-    pub disk_per_mille: u64,
+    pub(crate) disk_per_mille: u64,
 }
 
 impl Rates {
     /// Draws what goes wrong with one answer.
-    pub fn draw(&self, chance: &mut Chance, kept: bool) -> Option<Fault> {
+    pub(crate) fn draw(&self, chance: &mut Chance, kept: bool) -> Option<Fault> {
         if chance.hits(self.fatal_per_mille) {
             return Some(if chance.hits(500) { Fault::Denied } else { Fault::OtherEtag });
         }
@@ -89,26 +89,30 @@ impl Rates {
     }
 }
 
-/// Byte `offset` of an object: a pure function, different for neighbours and keys.
-pub fn object_byte(key: &str, offset: u64) -> u8 {
+/// The bytes of an object: a pure function of its key, different for neighbours and keys.
+pub(crate) fn object_bytes(key: &str, size: u64) -> Vec<u8> {
     let salt = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) + u64::from(byte));
-    let mixed = (offset ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    u8::try_from(mixed >> 56).expect("eight bits")
+    let word = |index: u64| (index ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    let length = usize::try_from(size).expect("small");
+    let mut bytes: Vec<u8> = (0..size.div_ceil(8)).flat_map(word).collect();
+    bytes.truncate(length);
+    bytes
 }
 
 /// The ETag of an object.
-pub fn etag(key: &str) -> String {
+pub(crate) fn etag(key: &str) -> String {
     format!("\"{key}\"")
 }
 
 /// Size of an object: it stands in its key, behind the last dash.
-pub fn size(key: &str) -> u64 {
+pub(crate) fn size(key: &str) -> u64 {
     key.rsplit('-').next().expect("a size").parse().expect("a number")
 }
 
 /// The answer to `key first-last\n` or `key \n`, and where it breaks off.
-pub fn answer(
+pub(crate) fn answer(
     request: &str,
+    model: &[u8],
     fault: Option<Fault>,
     chance: &mut Chance,
 ) -> (Vec<u8>, Option<(usize, Fault)>) {
@@ -120,7 +124,9 @@ pub fn answer(
     };
     let (first, last): (u64, u64) = (first, last);
     match fault {
-        Some(Fault::ServerError) => return (b"HTTP/1.1 500 E\r\nContent-Length: 4\r\n\r\noops".to_vec(), None),
+        Some(Fault::ServerError) => {
+            return (b"HTTP/1.1 500 E\r\nContent-Length: 4\r\n\r\noops".to_vec(), None);
+        }
         Some(Fault::SlowDown) => {
             let body = "HTTP/1.1 503 S\r\nTransfer-Encoding: chunked\r\n\r\n\
                 29\r\n<Error><Code>SlowDown</Code></Error>     \r\n0\r\n\r\n";
@@ -145,9 +151,13 @@ pub fn answer(
         let (first, last) = (first + shift, last + shift);
         head += &format!("Content-Range: bytes {first}-{last}/{}\r\n", size + shift * 2);
     }
-    head += &format!("Content-Length: {}\r\n\r\n", last - first + 1 + longer + if range.is_empty() { shift } else { 0 });
+    head += &format!(
+        "Content-Length: {}\r\n\r\n",
+        last - first + 1 + longer + if range.is_empty() { shift } else { 0 }
+    );
     let mut bytes = head.into_bytes();
-    bytes.extend((first..=last).map(|offset| object_byte(key, offset)));
+    let index = |offset: u64| usize::try_from(offset).expect("small");
+    bytes.extend_from_slice(&model[index(first)..=index(last)]);
     let end = match fault {
         Some(broken @ (Fault::Reset | Fault::End | Fault::Stall)) => {
             let cut = chance.below(bytes.len() as u64);

@@ -13,14 +13,14 @@ use inrush::sink::file::{OpenFile, allocation};
 use inrush::sys::{Completion, Errno, Handle, Op, Ring};
 use inrush::transfer::Transfer;
 
-use super::origin::{Fault, Rates, answer, object_byte};
+use super::origin::{Fault, Rates, answer, object_bytes, size};
 
 /// SplitMix64: small, and the same on every machine.
 #[derive(Debug)]
-pub struct Chance(pub u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,12 +28,12 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
     /// True in `per_mille` of 1,000 cases.
-    pub fn hits(&mut self, per_mille: u64) -> bool {
+    pub(crate) fn hits(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
 }
@@ -62,25 +62,27 @@ struct File {
 
 /// The whole simulated machine.
 #[derive(Debug)]
-pub struct World {
-    pub chance: Chance,
-    pub rates: Rates,
-    pub now_us: u64,
+pub(crate) struct World {
+    pub(crate) chance: Chance,
+    pub(crate) rates: Rates,
+    pub(crate) now_us: u64,
     sockets: Vec<Socket>,
     files: Vec<File>,
     /// What stands under final names.
-    pub published: BTreeMap<String, Vec<u8>>,
-    pub folders: Vec<String>,
+    pub(crate) published: BTreeMap<String, Vec<u8>>,
+    pub(crate) folders: Vec<String>,
     /// Faults that were injected, by name.
-    pub injected: BTreeMap<&'static str, u64>,
+    pub(crate) injected: BTreeMap<&'static str, u64>,
+    /// What each object consists of.
+    models: HashMap<String, Rc<Vec<u8>>>,
     /// Bytes of bodies that were sent for each object.
-    pub served: HashMap<String, u64>,
+    pub(crate) served: HashMap<String, u64>,
 }
 
-pub type Shared = Rc<RefCell<World>>;
+pub(crate) type Shared = Rc<RefCell<World>>;
 
 impl World {
-    pub fn new(seed: u64, rates: Rates) -> Shared {
+    pub(crate) fn new(seed: u64, rates: Rates) -> Shared {
         Rc::new(RefCell::new(Self {
             chance: Chance(seed),
             rates,
@@ -90,16 +92,27 @@ impl World {
             published: BTreeMap::new(),
             folders: Vec::new(),
             injected: BTreeMap::new(),
+            models: HashMap::new(),
             served: HashMap::new(),
         }))
     }
 
-    pub fn count(&mut self, what: &'static str) {
+    pub(crate) fn count(&mut self, what: &'static str) {
         *self.injected.entry(what).or_default() += 1;
     }
 
+    /// What an object's file must hold.
+    pub(crate) fn model(&mut self, key: &str) -> Rc<Vec<u8>> {
+        if let Some(model) = self.models.get(key) {
+            return Rc::clone(model);
+        }
+        let model = Rc::new(object_bytes(key, size(key)));
+        self.models.insert(key.to_owned(), Rc::clone(&model));
+        model
+    }
+
     /// Files that are neither published nor removed.
-    pub fn leftovers(&self) -> usize {
+    pub(crate) fn leftovers(&self) -> usize {
         self.files.iter().filter(|file| !file.done).count()
     }
 
@@ -118,7 +131,7 @@ impl World {
 
 /// The worker's machine.
 #[derive(Debug)]
-pub struct SimHost(pub Shared);
+pub(crate) struct SimHost(pub(crate) Shared);
 
 impl Host for SimHost {
     fn now_us(&mut self) -> u64 {
@@ -232,14 +245,14 @@ struct Flight {
 
 /// A ring over the world.
 #[derive(Debug)]
-pub struct SimRing {
+pub(crate) struct SimRing {
     world: Shared,
     flights: Vec<Flight>,
     done: Vec<Completion>,
 }
 
 impl SimRing {
-    pub fn new(world: Shared) -> Self {
+    pub(crate) fn new(world: Shared) -> Self {
         Self { world, flights: Vec::new(), done: Vec::new() }
     }
 }
@@ -377,8 +390,10 @@ impl World {
         if let Some(fault) = fault {
             self.count(fault.name());
         }
-        let (bytes, end) = answer(&request, fault, &mut self.chance);
-        let served = self.served.entry(request.split(' ').next().expect("a key").to_owned());
+        let key = request.split(' ').next().expect("a key").to_owned();
+        let model = self.model(&key);
+        let (bytes, end) = answer(&request, &model, fault, &mut self.chance);
+        let served = self.served.entry(key);
         *served.or_default() += bytes.len() as u64;
         let found = &mut self.sockets[socket];
         found.answer = bytes;
@@ -450,9 +465,4 @@ impl World {
         }
         Ok(u32::try_from(count).expect("small"))
     }
-}
-
-/// What an object's file must hold.
-pub fn model(key: &str, size: u64) -> Vec<u8> {
-    (0..size).map(|offset| object_byte(key, offset)).collect()
 }
