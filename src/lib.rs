@@ -1,5 +1,6 @@
 //! inrush fills a training instance from S3 at line rate.
 
+pub mod cli;
 pub mod conn;
 pub mod error;
 pub mod failure;
@@ -7,10 +8,12 @@ pub mod host;
 pub mod http;
 pub mod limits;
 pub mod metrics;
+pub mod out;
 pub mod plan;
 pub mod s3;
 pub mod schedule;
 pub mod sink;
+pub mod size;
 #[expect(unsafe_code, reason = "the only room that talks to the kernel and owns slot memory")]
 pub mod sys;
 pub mod transfer;
