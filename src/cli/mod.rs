@@ -3,7 +3,7 @@
 //! It reads no environment, file or clock, so help and usage errors cannot fail for the machine's
 //! sake. What the environment adds and what the numbers come to is [`crate::config`]'s matter.
 //!
-//! [`help`] holds the words around the options, [`man`] makes a page of both.
+//! `help.rs` holds the words around the options, `man.rs` makes a page of both.
 
 mod help;
 mod man;
@@ -191,7 +191,8 @@ enum TypedCommand {
 /// `get` before its operands are told apart: the last one is the destination, unless there is none.
 #[derive(Debug, clap::Args)]
 struct GetTyped {
-    /// sources, then the destination; the help has them apart, see [`help::COMMANDS`]
+    /// sources, then the destination
+    // The help has them apart: help::COMMANDS.
     #[arg(value_name = "SOURCE... DEST", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
     /// fetch and check, and write nothing; there is no DEST then

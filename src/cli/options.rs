@@ -30,9 +30,11 @@ pub enum AddressingStyle {
     /// path style for addresses, own endpoints and names with dots; else virtual
     #[default]
     Auto,
-    /// in the path: https://host/bucket/key
+    /// In the path.
+    #[value(help = "in the path: https://host/bucket/key")]
     Path,
-    /// in the host's name: https://bucket.host/key
+    /// In the name of the host.
+    #[value(help = "in the host's name: https://bucket.host/key")]
     Virtual,
 }
 
