@@ -10,6 +10,8 @@ pub mod limits;
 pub mod metrics;
 pub mod out;
 pub mod plan;
+pub mod progress;
+pub mod report;
 pub mod s3;
 pub mod schedule;
 pub mod sink;
