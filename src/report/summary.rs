@@ -128,7 +128,7 @@ pub struct DirectIo {
     pub files_buffered: u64,
 }
 
-/// Where the time went. The first three are times of day, and overlap. The others are sums over
+/// Where the time went. The first three are elapsed times, and overlap. The others are sums over
 /// connections or operations, so they may exceed the run's time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StageSeconds {
