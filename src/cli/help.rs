@@ -1,0 +1,211 @@
+//! The words around the options: what a command is for, examples, variables, exit codes.
+//!
+//! Data and plain text, for `--help` and for the manual page alike. What one option does is said
+//! beside it.
+
+use std::fmt::Write as _;
+
+use crate::error::ErrorKind;
+
+/// The program's name.
+pub(super) const NAME: &str = "inrush";
+
+/// The program in one line.
+pub(super) const ABOUT: &str = "Fills a training instance from S3 at line rate.";
+
+/// The program in a few.
+pub(super) const LONG_ABOUT: &str = "Fills a training instance from S3 at line rate.\n\n\
+    Objects are fetched in ranges over many connections, by one pinned thread per core with an \
+    io_uring of its own, and written past the page cache where the file system takes it. A name \
+    appears at the destination only when all its bytes are there.";
+
+/// Both forms of `get`.
+pub(super) const GET_USAGE: &str = "inrush get [OPTIONS] SOURCE... DEST\n       \
+    inrush get [OPTIONS] SOURCE... --discard";
+
+/// A command in words.
+pub(super) struct About {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// Its operands, where the table of options cannot tell them apart: name, and lines.
+    pub(super) operands: &'static [(&'static str, &'static [&'static str])],
+    /// What comes of it, in sentences; may be empty.
+    pub(super) details: &'static str,
+    /// What one wants, and what one types.
+    pub(super) examples: &'static [(&'static str, &'static str)],
+    /// Whether it talks to a server of the user's.
+    pub(super) remote: bool,
+}
+
+/// Every command.
+pub(super) const COMMANDS: [About; 5] = [
+    About {
+        name: "get",
+        operands: &[
+            (
+                "SOURCE...",
+                &[
+                    "what to fetch: s3://BUCKET/FOLDER/ (all below it), s3://BUCKET/KEY (the",
+                    "object, else the folder of that name) or a glob such as",
+                    "'s3://BUCKET/a/*.tar', in quotes that keep it from the shell",
+                ],
+            ),
+            ("DEST", &["where to: a folder, or for one object a folder or its file"]),
+        ],
+        details: "One object goes into DEST if that is a folder or ends in a slash, else to that \
+            very name. Of a folder or a glob, the path below the folder is kept below DEST. A \
+            file of the same name is replaced once the new one is complete.\n\n\
+            SIZE is digits followed by nothing (bytes), K, M or G, KiB, MiB or GiB (powers of \
+            1024), or kB, MB or GB (powers of 1000).",
+        examples: &[
+            ("all below a folder", "inrush get s3://bucket/train/ /mnt/nvme/train/"),
+            ("one object, under another name", "inrush get s3://bucket/model.bin /tmp/m.bin"),
+            ("what a glob matches", "inrush get 's3://bucket/train/*.tar' /mnt/nvme/train/"),
+            (
+                "the shards, without the old ones",
+                "inrush get s3://bucket/train/ data/ --include '*.tar' --exclude 'old/'",
+            ),
+            ("what would move", "inrush get s3://bucket/train/ data/ --dry-run"),
+            ("how fast the network alone is", "inrush get s3://bucket/train/ --discard"),
+            (
+                "from a server of one's own",
+                "inrush get s3://bucket/train/ data/ --endpoint-url http://10.0.0.7:9000",
+            ),
+            (
+                "for a script",
+                "inrush get s3://bucket/train/ data/ --quiet --json --report objects.jsonl",
+            ),
+        ],
+        remote: true,
+    },
+    About {
+        name: "ls",
+        operands: &[],
+        details: "Lines appear while the listing goes on: time of the last change, size in bytes, \
+            address. Control characters in keys are escaped; --json has them as they are.",
+        examples: &[
+            ("all below a folder", "inrush ls s3://bucket/train/"),
+            (
+                "how many bytes that is",
+                "inrush ls s3://bucket/train/ --json | jq -s 'map(.bytes) | add'",
+            ),
+        ],
+        remote: true,
+    },
+    About {
+        name: "demo",
+        operands: &[],
+        details: "Needs no server, no credentials and no network: it serves made-up objects on \
+            the loopback interface and fetches them into a folder that is removed afterwards.",
+        examples: &[
+            ("try it out", "inrush demo"),
+            ("look at the files afterwards", "inrush demo --keep"),
+        ],
+        remote: false,
+    },
+    About {
+        name: "completions",
+        operands: &[],
+        details: "",
+        examples: &[(
+            "for bash",
+            "inrush completions bash > ~/.local/share/bash-completion/completions/inrush",
+        )],
+        remote: false,
+    },
+    About {
+        name: "man",
+        operands: &[],
+        details: "",
+        examples: &[
+            ("read it", "inrush man | man -l -"),
+            ("install it", "inrush man > ~/.local/share/man/man1/inrush.1"),
+        ],
+        remote: false,
+    },
+];
+
+/// Variables that count where the option is not given.
+pub(super) const VARIABLES: [(&str, &str); 9] = [
+    ("AWS_ENDPOINT_URL_S3", "see --endpoint-url; stronger than AWS_ENDPOINT_URL"),
+    ("AWS_ENDPOINT_URL", "see --endpoint-url"),
+    ("AWS_REGION", "see --region; stronger than AWS_DEFAULT_REGION"),
+    ("AWS_DEFAULT_REGION", "see --region"),
+    ("AWS_PROFILE", "see --profile"),
+    ("AWS_ACCESS_KEY_ID", "key, with AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"),
+    ("AWS_CONFIG_FILE", "configuration file, instead of ~/.aws/config"),
+    ("AWS_SHARED_CREDENTIALS_FILE", "credentials file, instead of ~/.aws/credentials"),
+    ("AWS_EC2_METADATA_DISABLED", "true: do not ask the instance for credentials"),
+];
+
+/// Where else keys come from.
+pub(super) const CREDENTIALS: &str = "Keys are looked for where the AWS tools look: the \
+    environment, the profile (keys, SSO, a process, a role), web identity, the container, the \
+    instance.";
+
+/// Exit codes and what they mean, success included.
+pub(super) fn exit_codes() -> impl Iterator<Item = (u8, &'static str)> {
+    let failures = ErrorKind::ALL.into_iter().map(|kind| (kind.exit_code(), kind.meaning()));
+    std::iter::once((0, "success")).chain(failures)
+}
+
+/// The help of a command whose operands the table of options cannot tell apart.
+pub(super) fn template(about: &About) -> Option<String> {
+    let width = about.operands.iter().map(|(name, _)| name.len()).max()?;
+    let mut operands = String::new();
+    for (name, lines) in about.operands {
+        for (index, line) in lines.iter().enumerate() {
+            let name = if index == 0 { name } else { "" };
+            let _ = writeln!(operands, "  {name:width$}  {line}");
+        }
+    }
+    Some(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n\
+         Arguments:\n{operands}\n{{all-args}}{{after-help}}"
+    ))
+}
+
+/// What follows the options of a command.
+pub(super) fn after(about: &About) -> String {
+    let mut text = String::new();
+    if !about.details.is_empty() {
+        text += about.details;
+        text += "\n\n";
+    }
+    text += "Examples:\n";
+    for (what, typed) in about.examples {
+        text += &format!("  # {what}\n  {typed}\n");
+    }
+    if about.remote {
+        text += "\nEnvironment:\n";
+        text += &columns(VARIABLES.into_iter());
+        text += &format!("\n{CREDENTIALS}\n");
+    }
+    text + "\nExit codes:\n" + &exit_code_table()
+}
+
+/// What follows the commands.
+pub(super) fn after_all() -> String {
+    let mut text = String::from("Examples:\n");
+    for about in &COMMANDS {
+        for (what, typed) in about.examples.iter().take(1) {
+            text += &format!("  # {what}\n  {typed}\n");
+        }
+    }
+    text + "\nExit codes:\n" + &exit_code_table()
+}
+
+fn exit_code_table() -> String {
+    exit_codes().fold(String::new(), |mut table, (code, meaning)| {
+        let _ = writeln!(table, "  {code:>3}  {meaning}");
+        table
+    })
+}
+
+fn columns<'a>(rows: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> String {
+    let width = rows.clone().map(|(name, _)| name.len()).max().unwrap_or(0);
+    rows.fold(String::new(), |mut table, (name, meaning)| {
+        let _ = writeln!(table, "  {name:width$}  {meaning}");
+        table
+    })
+}

@@ -1,0 +1,295 @@
+//! `Args`: exactly what was typed, checked for what can be known without looking at anything.
+//!
+//! It reads no environment, file or clock, so help and usage errors cannot fail for the machine's
+//! sake. What the environment adds and what the numbers come to is [`crate::config`]'s matter.
+//!
+//! `help.rs` holds the words around the options, `man.rs` makes a page of both.
+
+mod help;
+mod man;
+mod options;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+
+use crate::s3::uri::S3Uri;
+
+pub use man::man;
+pub use options::{AddressingStyle, OutputArgs, SelectionArgs, ServiceArgs, TuningArgs};
+
+/// What was typed.
+#[derive(Debug, Clone)]
+pub enum Args {
+    /// `inrush get`
+    Get(Box<GetArgs>),
+    /// `inrush ls`
+    Ls(Box<LsArgs>),
+    /// `inrush demo`
+    Demo(Box<DemoArgs>),
+    /// `inrush completions`: for this shell.
+    Completions(Shell),
+    /// `inrush man`
+    Man,
+}
+
+/// Where the bytes of `get` go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// To this file or folder.
+    Local(PathBuf),
+    /// Nowhere: they are checked and dropped.
+    Discard,
+}
+
+/// What was typed after `get`.
+#[derive(Debug, Clone)]
+pub struct GetArgs {
+    /// What to fetch; never empty.
+    pub sources: Vec<S3Uri>,
+    /// Where to.
+    pub destination: Destination,
+    /// List what would move, and move nothing.
+    pub dry_run: bool,
+    /// The report of every object.
+    pub report: Option<PathBuf>,
+    /// Which of the objects.
+    pub selection: SelectionArgs,
+    /// Which server, and as whom.
+    pub service: ServiceArgs,
+    /// How much of the machine.
+    pub tuning: TuningArgs,
+    /// What is told.
+    pub output: OutputArgs,
+}
+
+/// What was typed after `ls`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct LsArgs {
+    /// what to list: s3://BUCKET/FOLDER/, s3://BUCKET/KEY or a glob such as s3://BUCKET/a/*.tar
+    #[arg(value_name = "SOURCE", value_parser = parse_source)]
+    pub source: S3Uri,
+    /// print one JSON line per object
+    #[arg(long)]
+    pub json: bool,
+    /// print no notes; errors are always printed
+    #[arg(long)]
+    pub quiet: bool,
+    /// Which server, and as whom.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// What was typed after `demo`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DemoArgs {
+    /// keep the folder with the fetched files, and print its name
+    #[arg(long)]
+    pub keep: bool,
+    /// How much of the machine.
+    #[command(flatten)]
+    pub tuning: TuningArgs,
+    /// What is told.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Reads a command line; its first word is the program's name.
+///
+/// # Errors
+/// A usage error, or the text of `--help` or `--version`: [`crate::out::leave`] prints either to
+/// the stream where it belongs and knows the exit code.
+pub fn parse<I, T>(words: I) -> Result<Args, clap::Error>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<OsString> + Clone,
+{
+    let matches = command().try_get_matches_from(words)?;
+    match Typed::from_arg_matches(&matches)?.command {
+        TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
+        TypedCommand::Ls(args) => Ok(Args::Ls(Box::new(args))),
+        TypedCommand::Demo(args) => Ok(Args::Demo(Box::new(args))),
+        TypedCommand::Completions { shell } => Ok(Args::Completions(shell)),
+        TypedCommand::Man => Ok(Args::Man),
+    }
+}
+
+/// The completion script of a shell.
+#[must_use]
+pub fn completions(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), help::NAME, &mut script);
+    script
+}
+
+/// The table of commands and options, with the help around it.
+#[must_use]
+pub fn command() -> clap::Command {
+    let version = Arg::new("version").short('V').long("version").action(ArgAction::Version);
+    let mut command = with_help(Typed::command(), help::after_all())
+        .disable_version_flag(true)
+        .arg(version.help("print the version"));
+    for about in &help::COMMANDS {
+        command = command.mut_subcommand(about.name, |child| {
+            let child = match help::template(about) {
+                Some(template) => child.help_template(template),
+                None => child,
+            };
+            with_help(child, help::after(about))
+        });
+    }
+    command
+}
+
+fn with_help(command: clap::Command, after: String) -> clap::Command {
+    let flag = Arg::new("help").short('h').long("help").action(ArgAction::Help);
+    // The last group's heading would be taken otherwise.
+    let flag = flag.help_heading(None::<&'static str>);
+    command
+        .disable_help_flag(true)
+        .arg(flag.help("print help with examples (--help) or the options alone (-h)"))
+        .after_long_help(after)
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = help::NAME,
+    version,
+    about = help::ABOUT,
+    long_about = help::LONG_ABOUT,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+struct Typed {
+    #[command(subcommand)]
+    command: TypedCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TypedCommand {
+    /// fetch objects into a folder or file, or fetch, check and drop them
+    #[command(override_usage = help::GET_USAGE)]
+    Get(GetTyped),
+    /// list objects
+    Ls(LsArgs),
+    /// start a server of its own, fetch from it, and show what this machine can do
+    Demo(DemoArgs),
+    /// print a completion script to standard output
+    Completions {
+        /// the shell
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// print the manual page to standard output
+    Man,
+}
+
+/// `get` before its operands are told apart: the last one is the destination, unless there is none.
+#[derive(Debug, clap::Args)]
+struct GetTyped {
+    /// sources, then the destination
+    // The help has them apart: help::COMMANDS.
+    #[arg(value_name = "SOURCE... DEST", hide = true, value_hint = ValueHint::AnyPath)]
+    operands: Vec<OsString>,
+    /// fetch and check, and write nothing; there is no DEST then
+    #[arg(long)]
+    discard: bool,
+    /// list what would move and how many bytes, and move nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// write one JSON line per object to this file
+    #[arg(
+        long,
+        help_heading = "Output",
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        value_parser = options::parse_report,
+        conflicts_with = "dry_run"
+    )]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+    #[command(flatten)]
+    tuning: TuningArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl GetTyped {
+    fn settle(self) -> Result<GetArgs, clap::Error> {
+        let mut operands = self.operands;
+        let destination = if self.discard {
+            Destination::Discard
+        } else {
+            let last = operands.pop().ok_or_else(|| {
+                usage("source and destination are missing: inrush get s3://BUCKET/KEY DEST")
+            })?;
+            Destination::Local(parse_destination(last)?)
+        };
+        if operands.is_empty() {
+            return Err(usage("the source is missing: give s3://BUCKET/KEY after 'get'"));
+        }
+        let sources = operands.into_iter().map(|operand| match operand.to_str() {
+            Some(text) if self.discard && !text.contains("://") => Err(usage(&format!(
+                "'{}' is one destination too many: with --discard nothing is written",
+                text.escape_debug()
+            ))),
+            Some(text) => parse_source(text).map_err(|why| usage(&why)),
+            None => Err(usage(&format!("{} is not UTF-8, and all keys are", operand.display()))),
+        });
+        Ok(GetArgs {
+            sources: sources.collect::<Result<_, _>>()?,
+            destination,
+            dry_run: self.dry_run,
+            report: self.report,
+            selection: self.selection,
+            service: self.service,
+            tuning: self.tuning,
+            output: self.output,
+        })
+    }
+}
+
+fn parse_source(text: &str) -> Result<S3Uri, String> {
+    S3Uri::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_destination(operand: OsString) -> Result<PathBuf, clap::Error> {
+    let shown = operand.display().to_string();
+    let shown = shown.escape_debug();
+    if operand.is_empty() {
+        return Err(usage("the destination is empty: give a folder or a file, such as '.'"));
+    }
+    if operand.as_encoded_bytes().starts_with(b"s3://") {
+        return Err(usage(&format!(
+            "the destination is missing: add a folder or a file after '{shown}', or give \
+             --discard to fetch and check without writing"
+        )));
+    }
+    if operand.as_encoded_bytes().windows(3).any(|three| three == b"://") {
+        return Err(usage(&format!(
+            "'{shown}' is not a local destination: what comes last is a folder or a file"
+        )));
+    }
+    if operand == "-" {
+        return Err(usage(
+            "'-' is not a destination: bytes are not written to standard output; \
+             write './-' for a file of that name",
+        ));
+    }
+    Ok(PathBuf::from(operand))
+}
+
+/// A usage error of one line.
+fn usage(message: &str) -> clap::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Options that several commands share, in groups. Pure, like all of [`crate::cli`].
+
+use std::path::PathBuf;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum};
+
+use crate::limits;
+use crate::size::{self, Binary};
+
+/// Most tries of one range that may be asked for: with the longest backoff about three hours.
+const ATTEMPTS_TYPED_MAX: u32 = 1000;
+
+/// Which objects of the sources.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Selection")]
+pub struct SelectionArgs {
+    /// take only what matches; repeatable, one match is enough; without a slash the pattern is
+    /// held against file names, with one against the path below the source
+    #[arg(long, value_name = "GLOB")]
+    pub include: Vec<String>,
+    /// leave out what matches; repeatable, and stronger than --include
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+}
+
+/// Where the bucket's name stands in a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum AddressingStyle {
+    /// path style for addresses, own endpoints and names with dots; else virtual
+    #[default]
+    Auto,
+    /// In the path.
+    #[value(help = "in the path: https://host/bucket/key")]
+    Path,
+    /// In the name of the host.
+    #[value(help = "in the host's name: https://bucket.host/key")]
+    Virtual,
+}
+
+/// Which server, and as whom.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Server")]
+pub struct ServiceArgs {
+    /// S3-compatible server, as http://HOST:PORT or https://HOST
+    /// [default: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, the profile's, or AWS]
+    #[arg(long, value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
+    pub endpoint_url: Option<String>,
+    /// region of the buckets
+    /// [default: $AWS_REGION, $AWS_DEFAULT_REGION, the profile's, or us-east-1]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub region: Option<String>,
+    /// profile of the AWS configuration files
+    /// [default: $AWS_PROFILE, or default]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub profile: Option<String>,
+    /// send requests without credentials, for public buckets
+    #[arg(long, conflicts_with = "profile")]
+    pub no_sign_request: bool,
+    /// where the bucket's name stands in a request
+    #[arg(long, value_name = "STYLE", value_enum, default_value_t)]
+    pub addressing_style: AddressingStyle,
+}
+
+/// How much of the machine; what is not given is chosen to fit it.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Resources")]
+pub struct TuningArgs {
+    /// Threads, each with a ring and a core of its own.
+    #[arg(long, value_name = "N", value_parser = parse_workers, help = help_workers())]
+    pub workers: Option<usize>,
+    /// Connections of the whole run.
+    #[arg(long, value_name = "N", value_parser = parse_connections, help = help_connections())]
+    pub connections: Option<usize>,
+    /// Bytes of one request.
+    #[arg(long, value_name = "SIZE", value_parser = parse_part_size, help = help_part_size())]
+    pub part_size: Option<u64>,
+    /// Bytes of buffers, for all workers together.
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory, help = help_memory())]
+    pub memory: Option<u64>,
+    /// tries of one range before its object fails, the first included
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse_attempts,
+        default_value_t = limits::ATTEMPTS_MAX
+    )]
+    pub max_attempts: u32,
+}
+
+impl Default for TuningArgs {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            connections: None,
+            part_size: None,
+            memory: None,
+            max_attempts: limits::ATTEMPTS_MAX,
+        }
+    }
+}
+
+/// What is told, and where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// print the summary as one JSON object to standard output
+    #[arg(long)]
+    pub json: bool,
+    /// print no progress, notes or summary; errors are always printed
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+fn help_workers() -> String {
+    let most = limits::WORKERS_MAX;
+    format!("threads, each with a core and a ring of its own, 1 to {most} [default: one per core]")
+}
+
+fn help_connections() -> String {
+    format!(
+        "connections of the whole run, 1 to {} [default: {} per worker, {} at most]",
+        limits::CONNECTIONS_MAX,
+        limits::CONNECTIONS_PER_WORKER_DEFAULT,
+        limits::CONNECTIONS_DEFAULT_MAX
+    )
+}
+
+fn help_part_size() -> String {
+    format!(
+        "bytes of one request, {} to {} [default: {}]",
+        typed(limits::PART_BYTES_MIN),
+        typed(limits::PART_BYTES_MAX),
+        typed(limits::PART_BYTES_DEFAULT)
+    )
+}
+
+fn help_memory() -> String {
+    format!(
+        "bytes of buffers for all workers together, {} or more [default: {}, at most 1/{} of the \
+         free memory]",
+        typed(limits::MEMORY_BYTES_MIN),
+        typed(limits::MEMORY_BYTES_DEFAULT_MAX),
+        limits::MEMORY_CGROUP_SHARE
+    )
+}
+
+/// A size as one would type it.
+fn typed(bytes: u64) -> String {
+    Binary(bytes).to_string().replace(' ', "")
+}
+
+fn parse_workers(text: &str) -> Result<usize, String> {
+    parse_number(text, limits::WORKERS_MAX)
+}
+
+fn parse_connections(text: &str) -> Result<usize, String> {
+    parse_number(text, limits::CONNECTIONS_MAX)
+}
+
+fn parse_attempts(text: &str) -> Result<u32, String> {
+    parse_number(text, ATTEMPTS_TYPED_MAX)
+}
+
+fn parse_number<N>(text: &str, most: N) -> Result<N, String>
+where
+    N: std::str::FromStr + PartialOrd + From<u8> + std::fmt::Display,
+{
+    let number = text.parse().ok().filter(|number| *number >= N::from(1) && *number <= most);
+    number.ok_or_else(|| format!("expected a whole number from 1 to {most}"))
+}
+
+fn parse_part_size(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text)?;
+    if (limits::PART_BYTES_MIN..=limits::PART_BYTES_MAX).contains(&bytes) {
+        return Ok(bytes);
+    }
+    let (least, most) = (typed(limits::PART_BYTES_MIN), typed(limits::PART_BYTES_MAX));
+    Err(format!("expected a size from {least} to {most}"))
+}
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text)?;
+    if bytes >= limits::MEMORY_BYTES_MIN {
+        return Ok(bytes);
+    }
+    Err(format!("expected a size of {} or more", typed(limits::MEMORY_BYTES_MIN)))
+}
+
+/// The name of a file to be written.
+pub(super) fn parse_report(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("expected the name of a file".to_owned()),
+        "-" => Err("expected the name of a file; /dev/stdout is standard output".to_owned()),
+        name => Ok(PathBuf::from(name)),
+    }
+}

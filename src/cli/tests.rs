@@ -1,0 +1,304 @@
+//! Tests of the arguments: what each option takes and refuses, and rules over the table of all.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::error::ErrorKind as Kind;
+use crate::limits;
+
+fn parse_line(line: &str) -> Result<Args, clap::Error> {
+    parse(std::iter::once("inrush").chain(line.split_whitespace()))
+}
+
+fn get(line: &str) -> GetArgs {
+    match parse_line(&format!("get s3://bucket/a/ out {line}")) {
+        Ok(Args::Get(args)) => *args,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// The refusal of a `get` with these options, on one line.
+fn refusal(line: &str) -> String {
+    told(&format!("get s3://bucket/a/ out {line}"))
+}
+
+fn told(line: &str) -> String {
+    match parse_line(line) {
+        Ok(args) => panic!("{line}: {args:?}"),
+        Err(error) => {
+            assert!(error.use_stderr(), "{line}: {error}");
+            error.to_string()
+        }
+    }
+}
+
+#[test]
+fn what_is_not_typed_is_not_there() {
+    let args = get("");
+    let sources: Vec<_> = args.sources.iter().map(ToString::to_string).collect();
+    assert_eq!(sources, ["s3://bucket/a/"]);
+    assert_eq!(args.destination, Destination::Local("out".into()));
+    assert!(!args.dry_run);
+    assert_eq!(args.report, None);
+    assert_eq!(args.selection, SelectionArgs::default());
+    assert_eq!(args.service, ServiceArgs::default());
+    assert_eq!(args.tuning, TuningArgs::default());
+    assert_eq!(args.output, OutputArgs::default());
+}
+
+#[test]
+fn operands() {
+    let Ok(Args::Get(args)) = parse_line("get s3://bucket/a s3://bucket/b/*.tar dir/") else {
+        panic!("two sources and a destination")
+    };
+    assert_eq!(args.sources.len(), 2);
+    assert_eq!(args.destination, Destination::Local("dir/".into()));
+    let Ok(Args::Get(args)) = parse_line("get s3://bucket/a --discard s3://bucket/b") else {
+        panic!("two sources and no destination")
+    };
+    assert_eq!(args.sources.len(), 2);
+    assert_eq!(args.destination, Destination::Discard);
+}
+
+#[test]
+fn operands_that_do_not_fit_are_told_in_one_line() {
+    let check = |line: &str, expected: &str| {
+        let told = told(line);
+        assert!(told.contains(expected), "{line}: {told}");
+        assert_eq!(told.matches('\n').count(), 1, "{line}: {told}");
+    };
+    check("get", "source and destination are missing");
+    check("get --discard", "the source is missing");
+    check("get out", "the source is missing");
+    check("get s3://bucket/a", "the destination is missing: add a folder or a file");
+    check("get s3://bucket/a", "or give --discard");
+    check("get s3://bucket/a s3://bucket/b", "after 's3://bucket/b'");
+    check("get s3://bucket/a s3a://bucket/b", "'s3a://bucket/b' is not a local destination");
+    check("get s3://bucket/a -", "'-' is not a destination");
+    check("get a b", "'a' is not an S3 address");
+    check("get s3://Bucket/a b", "upper-case");
+    check("get s3://bucket/a out --discard", "'out' is one destination too many");
+    let error = parse(["inrush", "get", "s3://bucket/a", ""]).expect_err("an empty name");
+    assert!(error.to_string().contains("the destination is empty"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn destinations_need_not_be_utf_8_and_sources_must() {
+    use std::os::unix::ffi::OsStringExt;
+    let odd = OsString::from_vec(vec![b's', 0xff]);
+    let words = ["inrush", "get", "s3://bucket/a"].map(OsString::from);
+    let args = parse(words.iter().cloned().chain([odd.clone()])).expect("a destination");
+    let Args::Get(args) = args else { panic!("not get") };
+    assert_eq!(args.destination, Destination::Local(odd.clone().into()));
+    let error = parse(words.into_iter().chain([odd, "out".into()])).expect_err("not a source");
+    assert!(error.to_string().contains("is not UTF-8"), "{error}");
+}
+
+#[test]
+fn selection() {
+    let args = get("--include *.tar --exclude old/ --include *.idx").selection;
+    assert_eq!(args.include, ["*.tar", "*.idx"]);
+    assert_eq!(args.exclude, ["old/"]);
+}
+
+#[test]
+fn what_is_done_and_told() {
+    assert!(get("--dry-run").dry_run);
+    assert_eq!(get("--json").output, OutputArgs { json: true, quiet: false });
+    assert_eq!(get("--quiet").output, OutputArgs { json: false, quiet: true });
+    assert_eq!(get("--report r.jsonl").report, Some("r.jsonl".into()));
+    assert!(refusal("--report -").contains("/dev/stdout"));
+    assert!(refusal("--report r --dry-run").contains("cannot be used with"));
+}
+
+#[test]
+fn service() {
+    let args = get("--endpoint-url http://h:1 --region r --profile p --addressing-style path");
+    let expected = ServiceArgs {
+        endpoint_url: Some("http://h:1".to_owned()),
+        region: Some("r".to_owned()),
+        profile: Some("p".to_owned()),
+        no_sign_request: false,
+        addressing_style: AddressingStyle::Path,
+    };
+    assert_eq!(args.service, expected);
+    assert!(get("--no-sign-request").service.no_sign_request);
+    assert!(refusal("--no-sign-request --profile p").contains("cannot be used with"));
+    let style = get("--addressing-style virtual").service.addressing_style;
+    assert_eq!(style, AddressingStyle::Virtual);
+    assert!(refusal("--addressing-style host").contains("auto, path, virtual"));
+    assert!(refusal("--region=").contains("a value is required"));
+}
+
+#[test]
+fn resources() {
+    let args = get("--workers 3 --connections 40 --part-size 16MiB --memory 1G --max-attempts 2");
+    let expected = TuningArgs {
+        workers: Some(3),
+        connections: Some(40),
+        part_size: Some(16 << 20),
+        memory: Some(1 << 30),
+        max_attempts: 2,
+    };
+    assert_eq!(args.tuning, expected);
+    assert_eq!(get("").tuning.max_attempts, limits::ATTEMPTS_MAX);
+}
+
+#[test]
+fn resources_out_of_bounds() {
+    let check = |line: &str, expected: &str| {
+        let told = refusal(line);
+        assert!(told.contains(expected), "{line}: {told}");
+    };
+    for number in ["0", "257", "x", "1.5", "", "99999999999999999999"] {
+        check(&format!("--workers={number}"), "1 to 256");
+    }
+    check("--connections 0", "1 to 4096");
+    check("--connections 4097", "1 to 4096");
+    check("--max-attempts 0", "1 to 1000");
+    check("--max-attempts 1001", "1 to 1000");
+    check("--part-size 1000K", "from 1MiB to 1GiB");
+    check("--part-size 2G", "from 1MiB to 1GiB");
+    check("--part-size 8X", "'8X' for '--part-size <SIZE>': a size is digits followed by");
+    check("--memory 1M", "4MiB or more");
+    check("--memory lots", "such as 8MiB");
+}
+
+#[test]
+fn the_other_commands() {
+    let Ok(Args::Ls(args)) = parse_line("ls s3://bucket/a --json --region r") else {
+        panic!("a listing")
+    };
+    assert!(args.json && !args.quiet && args.service.region.is_some());
+    assert_eq!(args.source.to_string(), "s3://bucket/a");
+    assert!(told("ls").contains("<SOURCE>"));
+    assert!(told("ls a").contains("'a' is not an S3 address"));
+    let Ok(Args::Demo(args)) = parse_line("demo --keep --workers 1") else { panic!("a demo") };
+    assert!(args.keep && args.tuning.workers == Some(1));
+    assert!(matches!(parse_line("completions zsh"), Ok(Args::Completions(Shell::Zsh))));
+    assert!(matches!(parse_line("man"), Ok(Args::Man)));
+    assert!(told("fetch").contains("unrecognized subcommand 'fetch'"));
+    assert!(told("get --includ a").contains("'--include'"));
+}
+
+#[test]
+fn the_table_is_in_order() {
+    let mut command = command();
+    command.build();
+    command.clone().debug_assert();
+    for child in command.get_subcommands() {
+        let name = child.get_name();
+        assert!(child.get_about().is_some(), "{name} has no help");
+        assert!(help::COMMANDS.iter().any(|about| about.name == name), "{name} has no words");
+        let mut seen = BTreeSet::new();
+        for arg in child.get_arguments() {
+            let id = arg.get_id();
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(!help.is_empty(), "{name} {id} has no help");
+            let first = help.chars().next().expect("it is not empty");
+            assert!(first.is_lowercase() || help.starts_with("S3"), "{name} {id}: {help}");
+            assert!(!help.ends_with('.') && !help.contains('\n'), "{name} {id}: {help}");
+            assert!(arg.is_positional() || arg.get_long().is_some(), "{name} {id} has no name");
+            if let Some(long) = arg.get_long() {
+                assert!(seen.insert(long.to_owned()), "{name} has two --{long}");
+                let words = long.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+                assert!(words, "{name} --{long}");
+            }
+            if arg.get_action().takes_values() {
+                let names = arg.get_value_names().unwrap_or_default();
+                assert!(!names.is_empty(), "{name} {id} has no value name");
+                assert!(names.iter().all(|name| **name == name.to_uppercase()), "{name} {id}");
+            }
+        }
+    }
+    assert_eq!(command.get_subcommands().count(), help::COMMANDS.len());
+}
+
+#[test]
+fn an_option_means_the_same_everywhere() {
+    let mut told = std::collections::BTreeMap::new();
+    let command = command();
+    for child in command.get_subcommands().filter(|child| child.get_name() != "ls") {
+        for arg in child.get_arguments().filter(|arg| !arg.is_positional()) {
+            let help = arg.get_help().map(ToString::to_string);
+            let before = told.insert(arg.get_id().clone(), help.clone());
+            assert!(before.is_none_or(|before| before == help), "{}", arg.get_id());
+        }
+    }
+}
+
+fn long_help(command_name: &str) -> String {
+    match parse_line(&format!("{command_name} --help")) {
+        Err(text) if !text.use_stderr() => text.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_help_has_examples_and_all_exit_codes() {
+    for name in std::iter::once("").chain(help::COMMANDS.iter().map(|about| about.name)) {
+        let text = long_help(name);
+        assert!(text.contains("Examples:\n  # "), "{name}");
+        assert!(text.contains("    0  success\n"), "{name}");
+        for kind in Kind::ALL {
+            let line = format!("  {:>3}  {}\n", kind.exit_code(), kind.meaning());
+            assert!(text.contains(&line), "{name}: {line}");
+        }
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(100), "{name}: {widest:?}");
+    }
+    for about in help::COMMANDS.iter().filter(|about| about.remote) {
+        let text = long_help(about.name);
+        for (variable, _) in help::VARIABLES {
+            assert!(text.contains(variable), "{} {variable}", about.name);
+        }
+    }
+}
+
+#[test]
+fn examples_can_be_typed() {
+    for (_, typed) in help::COMMANDS.iter().flat_map(|about| about.examples) {
+        let own = typed.split(['|', '>']).next().expect("the first of all").replace('\'', "");
+        let line = own.trim().strip_prefix("inrush ").expect("it starts with the program");
+        assert!(parse_line(line).is_ok(), "{typed}");
+    }
+}
+
+#[test]
+fn defaults_are_told_as_they_are() {
+    let text = long_help("get").split_whitespace().collect::<Vec<_>>().join(" ");
+    for told in ["[default: 8MiB]", "[default: 8]", "[default: auto]", "[default: 16 per worker,"] {
+        assert!(text.contains(told), "{told}");
+    }
+}
+
+#[test]
+fn the_page_has_every_option_and_exit_code() {
+    let page = String::from_utf8(man()).expect("UTF-8");
+    assert_eq!(page.matches(".TH ").count(), 1);
+    let plain = page.replace("\\-", "-");
+    let mut command = command();
+    command.build();
+    for child in command.get_subcommands() {
+        let heading = format!(".SH \"INRUSH {}\"", child.get_name().to_uppercase());
+        assert!(page.contains(&heading), "{heading}");
+        for long in child.get_arguments().filter_map(Arg::get_long) {
+            assert!(plain.contains(&format!("--{long}")), "{} --{long}", child.get_name());
+        }
+    }
+    for kind in Kind::ALL {
+        assert!(plain.contains(kind.meaning()), "{kind:?}");
+    }
+    for (variable, _) in help::VARIABLES {
+        assert!(plain.contains(variable), "{variable}");
+    }
+}
+
+#[test]
+fn completions_know_the_options() {
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        let script = String::from_utf8(completions(shell)).expect("UTF-8");
+        assert!(script.contains("part-size") && script.contains("virtual"), "{shell}");
+    }
+}

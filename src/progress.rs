@@ -1,0 +1,248 @@
+//! What people see while a run goes on, on standard error: a bar, notes, errors.
+//!
+//! The bar is drawn on a terminal only. Without one, notes are plain lines; with `--quiet` there
+//! are neither. Errors are always printed. Data goes to standard output: see [`crate::out`].
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::out::printable;
+use crate::size::Count;
+
+/// While the total is not known there is nothing to fill, and no end to tell.
+const TEMPLATE_LISTING: &str = "{spinner} {decimal_bytes} of {decimal_total_bytes} so far, {decimal_bytes_per_sec}, {wide_msg}";
+
+/// Once it is.
+const TEMPLATE_KNOWN: &str = "[{bar:24}] {decimal_bytes} of {decimal_total_bytes}, \
+    {decimal_bytes_per_sec}, {eta} left, {wide_msg}";
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProgressState {
+    /// Body bytes delivered.
+    pub bytes_done: u64,
+    /// Bytes of all objects listed so far.
+    pub bytes_known: u64,
+    /// Objects that ended, well or not.
+    pub objects_done: u64,
+    /// Objects listed so far.
+    pub objects_known: u64,
+    /// Whether that is all of them.
+    pub listing_complete: bool,
+    /// Failed attempts that were followed by another.
+    pub retries: u64,
+}
+
+impl ProgressState {
+    /// What the bar's own fields do not tell.
+    fn message(&self) -> String {
+        let (done, known) = (Count(self.objects_done), Count(self.objects_known));
+        let mut message = format!("{done} of {known} objects");
+        if self.retries > 0 {
+            let word = if self.retries == 1 { "retry" } else { "retries" };
+            message += &format!(", {} {word}", Count(self.retries));
+        }
+        if !self.listing_complete {
+            message += ", listing…";
+        }
+        message
+    }
+}
+
+/// The bar, and the lines above it.
+#[derive(Debug)]
+pub struct Progress {
+    /// Drawn on a terminal; `None` elsewhere and with `--quiet`.
+    bar: Option<ProgressBar>,
+    /// The total is known, and the bar has the style for it.
+    total_known: AtomicBool,
+    quiet: bool,
+}
+
+impl Progress {
+    /// Progress on standard error; nothing but errors when not `enabled`.
+    #[must_use]
+    pub fn new(enabled: bool) -> Self {
+        Self::on(ProgressDrawTarget::stderr(), enabled)
+    }
+
+    fn on(target: ProgressDrawTarget, enabled: bool) -> Self {
+        let bar = (enabled && !target.is_hidden()).then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), target);
+            bar.set_style(style(TEMPLATE_LISTING));
+            bar
+        });
+        Self { bar, total_known: AtomicBool::new(false), quiet: !enabled }
+    }
+
+    /// Shows where the run stands; cheap enough for several times a second.
+    pub fn update(&self, state: &ProgressState) {
+        let Some(bar) = &self.bar else { return };
+        if state.listing_complete && !self.total_known.swap(true, Ordering::Relaxed) {
+            bar.set_style(style(TEMPLATE_KNOWN));
+        }
+        bar.set_length(state.bytes_known);
+        // A range that is fetched again counts again: never beyond the end.
+        bar.set_position(state.bytes_done.min(state.bytes_known));
+        bar.set_message(state.message());
+    }
+
+    /// Prints a line above the bar, unless quiet.
+    pub fn note(&self, line: impl Display) {
+        if !self.quiet {
+            self.print(&printable(&line.to_string()));
+        }
+    }
+
+    /// Prints an error in one line, always.
+    pub fn error(&self, error: impl Display) {
+        self.print(&format!("error: {}", printable(&error.to_string())));
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn print(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| to_stderr(line)),
+            None => to_stderr(line),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Unlike `eprintln!` this does not panic when standard error is closed.
+fn to_stderr(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is right").progress_chars("=> ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use indicatif::TermLike;
+
+    use super::*;
+
+    /// Keeps all that is drawn.
+    #[derive(Debug, Clone, Default)]
+    struct Screen(Arc<Mutex<String>>);
+
+    impl Screen {
+        fn taken(&self) -> String {
+            std::mem::take(&mut self.0.lock().expect("no test panicked while it drew"))
+        }
+    }
+
+    impl TermLike for Screen {
+        fn width(&self) -> u16 {
+            100
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, line: &str) -> io::Result<()> {
+            self.write_str(line)
+        }
+
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.0.lock().expect("no test panicked while it drew").push_str(text);
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn screen(enabled: bool) -> (Screen, Progress) {
+        let screen = Screen::default();
+        let target = ProgressDrawTarget::term_like(Box::new(screen.clone()));
+        (screen, Progress::on(target, enabled))
+    }
+
+    const LISTING: ProgressState = ProgressState {
+        bytes_done: 1_000_000_000,
+        bytes_known: 4_000_000_000,
+        objects_done: 12,
+        objects_known: 1_234,
+        listing_complete: false,
+        retries: 0,
+    };
+
+    #[test]
+    fn what_the_message_tells() {
+        let check = |state: ProgressState, expected: &str| assert_eq!(state.message(), expected);
+        check(LISTING, "12 of 1,234 objects, listing…");
+        let known = ProgressState { listing_complete: true, ..LISTING };
+        check(known, "12 of 1,234 objects");
+        check(ProgressState { retries: 1, ..known }, "12 of 1,234 objects, 1 retry");
+        check(ProgressState { retries: 7, ..LISTING }, "12 of 1,234 objects, 7 retries, listing…");
+    }
+
+    #[test]
+    fn an_end_is_told_when_it_is_known() {
+        let (screen, progress) = screen(true);
+        progress.update(&LISTING);
+        let drawn = screen.taken();
+        assert!(drawn.contains("1.00 GB of 4.00 GB so far, "), "{drawn}");
+        assert!(drawn.contains("listing…") && !drawn.contains("left"), "{drawn}");
+        progress.update(&ProgressState { listing_complete: true, ..LISTING });
+        let drawn = screen.taken();
+        assert!(drawn.contains("1.00 GB of 4.00 GB, ") && drawn.contains(" left, "), "{drawn}");
+        assert!(drawn.contains("[======>"), "{drawn}");
+        progress.finish();
+        screen.taken();
+        progress.update(&ProgressState { listing_complete: true, ..LISTING });
+        assert_eq!(screen.taken().trim(), "");
+    }
+
+    #[test]
+    fn no_bar_when_quiet_or_without_a_terminal() {
+        let (screen, progress) = screen(false);
+        progress.update(&LISTING);
+        assert_eq!(screen.taken(), "");
+        assert!(Progress::on(ProgressDrawTarget::hidden(), true).bar.is_none());
+    }
+
+    #[test]
+    fn more_than_all_is_shown_as_all() {
+        let (screen, progress) = screen(true);
+        progress.update(&ProgressState { bytes_done: 5_000_000_000, ..LISTING });
+        assert!(screen.taken().contains("4.00 GB of 4.00 GB"));
+    }
+}

@@ -1,0 +1,20 @@
+//! What a run comes to: a summary of all, a line for each object. Numbers into JSON and words.
+//!
+//! Pure: plain data in, text out. Lines leave the program through [`crate::out`], words for people
+//! through [`crate::progress`]. Field names are read by scripts: they may be added, not renamed.
+
+mod object;
+mod summary;
+
+pub use object::{ListedLine, ObjectLine, PlannedLine, Status, Verified};
+pub use summary::{DirectIo, RingUse, StageSeconds, Summary, SummaryInputs};
+
+/// Microseconds as seconds.
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
+/// The line of JSON that stands for plain data.
+fn json(data: &impl serde::Serialize) -> String {
+    serde_json::to_string(data).expect("numbers and strings under fixed names become JSON")
+}

@@ -1,0 +1,279 @@
+//! Lines about single objects: how it ended (`--report`), that it is there (`ls`), that it would
+//! move (`--dry-run`).
+
+use serde::Serialize;
+
+use super::{json, seconds};
+use crate::out::printable;
+use crate::s3::Object;
+use crate::transfer::{Outcome, Shape, Transfer};
+
+/// How one object ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ObjectLine<'a> {
+    /// Its bucket.
+    pub bucket: &'a str,
+    /// Its key, as S3 keeps it.
+    pub key: &'a str,
+    /// Its path below the destination, `/`-separated; null when nothing is written.
+    pub path: Option<&'a str>,
+    /// Its size, as listed.
+    pub bytes: u64,
+    /// From its first request to its name at the destination.
+    pub seconds: f64,
+    /// Tries beyond the first, over all its ranges.
+    pub retries: u32,
+    /// How it ended.
+    pub status: Status,
+    /// Why it failed; null when it did not.
+    pub error: Option<String>,
+    /// Whether its bytes were held against a checksum.
+    pub verified: Verified,
+}
+
+/// How an object ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It is whole.
+    Ok,
+    /// It is not at the destination.
+    Failed,
+}
+
+/// Whether bytes were held against a checksum, and if not, why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    /// `not validated`.
+    pub verdict: &'static str,
+    /// Why, and what was checked instead.
+    pub reason: &'static str,
+}
+
+impl<'a> ObjectLine<'a> {
+    /// Tells of an outcome.
+    #[must_use]
+    pub fn new(outcome: &'a Outcome) -> Self {
+        let transfer = &*outcome.transfer;
+        let error = outcome.result.as_ref().err().map(ToString::to_string);
+        Self {
+            bucket: &transfer.endpoint.bucket,
+            key: &transfer.object.key,
+            path: Some(transfer.path.as_str()).filter(|path| !path.is_empty()),
+            bytes: transfer.object.size_bytes,
+            seconds: seconds(outcome.elapsed_us),
+            retries: transfer.retries(),
+            status: if error.is_some() { Status::Failed } else { Status::Ok },
+            verified: Verified {
+                verdict: "not validated",
+                reason: unverified(transfer, error.is_some()),
+            },
+            error,
+        }
+    }
+
+    /// The line of the report.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+}
+
+fn unverified(transfer: &Transfer, failed: bool) -> &'static str {
+    match (transfer.shape, transfer.etag.is_some()) {
+        _ if failed => "the object failed",
+        (Shape::Folder | Shape::Empty, _) => "it has no bytes",
+        (Shape::Whole, true) => "checksums are not compared yet; length and ETag were checked",
+        (Shape::Whole, false) => {
+            "checksums are not compared yet; the length was checked, and the origin gave no ETag"
+        }
+        (Shape::Ranges, true) => {
+            "checksums are not compared yet; length, ETag and range of each answer were checked"
+        }
+        (Shape::Ranges, false) => {
+            "checksums are not compared yet; length and range of each answer were checked, and \
+             the origin gave no ETag"
+        }
+    }
+}
+
+/// An object that is there, for `ls`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ListedLine<'a> {
+    /// Its bucket.
+    pub bucket: &'a str,
+    /// Its key, as S3 keeps it.
+    pub key: &'a str,
+    /// Its size.
+    pub bytes: u64,
+    /// Its entity tag, with its quotes; empty when the origin gave none.
+    pub etag: &'a str,
+    /// When it was last written, in ISO 8601; empty when the origin gave none.
+    pub last_modified: &'a str,
+}
+
+impl<'a> ListedLine<'a> {
+    /// Tells of a listed object.
+    #[must_use]
+    pub fn new(bucket: &'a str, object: &'a Object) -> Self {
+        Self {
+            bucket,
+            key: &object.key,
+            bytes: object.size_bytes,
+            etag: &object.etag,
+            last_modified: &object.last_modified,
+        }
+    }
+
+    /// The line for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The line for people: time, size in bytes, address.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let time = if self.last_modified.is_empty() { "-" } else { self.last_modified };
+        let (bucket, key) = (self.bucket, printable(self.key));
+        format!("{:24} {:>15} s3://{bucket}/{key}", printable(time), self.bytes)
+    }
+}
+
+/// An object that would move, for `--dry-run`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlannedLine<'a> {
+    /// Its bucket.
+    pub bucket: &'a str,
+    /// Its key, as S3 keeps it.
+    pub key: &'a str,
+    /// Where it would go: the path below the destination; null when nothing is written.
+    pub path: Option<&'a str>,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl<'a> PlannedLine<'a> {
+    /// Tells what would become of an object.
+    #[must_use]
+    pub fn new(transfer: &'a Transfer) -> Self {
+        Self {
+            bucket: &transfer.endpoint.bucket,
+            key: &transfer.object.key,
+            path: Some(transfer.path.as_str()).filter(|path| !path.is_empty()),
+            bytes: transfer.object.size_bytes,
+        }
+    }
+
+    /// The line for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The line for people: size in bytes, address, path.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let line = format!("{:>15} s3://{}/{}", self.bytes, self.bucket, printable(self.key));
+        match self.path {
+            Some(path) => format!("{line} -> {}", printable(path)),
+            None => line,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error::{Error, ErrorKind};
+    use crate::plan::ranges::PartSize;
+    use crate::s3::Endpoint;
+    use crate::transfer::Cut;
+
+    fn object(key: &str, etag: &str, size_bytes: u64) -> Object {
+        let last_modified = "2026-01-02T03:04:05.000Z".to_owned();
+        Object { key: key.to_owned(), etag: etag.to_owned(), size_bytes, last_modified }
+    }
+
+    fn transfer(key: &str, etag: &str, size_bytes: u64, path: &str) -> Transfer {
+        let endpoint = Endpoint {
+            bucket: "bucket".to_owned(),
+            tls: false,
+            host: "h".to_owned(),
+            path_prefix: "/".to_owned(),
+            region: "r".to_owned(),
+            addresses: vec![].into(),
+        };
+        let part = PartSize::new(8 << 20).expect("aligned");
+        let cut = Cut { part, slot_length_bytes: 1 << 20 };
+        Transfer::new(object(key, etag, size_bytes), Arc::new(endpoint), path.to_owned(), cut)
+    }
+
+    #[test]
+    fn an_object_that_is_whole() {
+        let transfer = transfer("a/\"b\"", "\"e\"", 20 << 20, "b");
+        transfer.count_retry();
+        let outcome =
+            Outcome { transfer: Arc::new(transfer), elapsed_us: 1_500_000, result: Ok(()) };
+        let expected = concat!(
+            r#"{"bucket":"bucket","key":"a/\"b\"","path":"b","bytes":20971520,"seconds":1.5,"#,
+            r#""retries":1,"status":"ok","error":null,"verified":{"verdict":"not validated","#,
+            r#""reason":"checksums are not compared yet; length, ETag and range of each answer "#,
+            r#"were checked"}}"#
+        );
+        assert_eq!(ObjectLine::new(&outcome).to_json(), expected);
+    }
+
+    #[test]
+    fn an_object_that_failed() {
+        let error = Error::new(ErrorKind::Access, "refused").advise("ask");
+        let transfer = Arc::new(transfer("a", "", 1, ""));
+        let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
+        let line = ObjectLine::new(&outcome);
+        assert_eq!((line.status, line.error.as_deref()), (Status::Failed, Some("refused; ask")));
+        assert_eq!((line.path, line.verified.reason), (None, "the object failed"));
+    }
+
+    #[test]
+    fn nothing_is_said_to_be_checked_that_was_not() {
+        let check = |etag: &str, size: u64, expected: &[&str], absent: &str| {
+            let reason = unverified(&transfer("a", etag, size, "a"), false);
+            assert!(expected.iter().all(|word| reason.contains(word)), "{reason}");
+            assert!(!reason.contains(absent), "{reason}");
+        };
+        check("\"e\"", 20 << 20, &["length", "ETag", "range"], "no ETag");
+        check("", 20 << 20, &["length", "range", "no ETag"], "ETag and");
+        check("\"e\"", 5, &["length", "ETag"], "range");
+        check("", 5, &["length", "no ETag"], "range");
+        check("\"e\"", 0, &["no bytes"], "checked");
+    }
+
+    #[test]
+    fn listed() {
+        let object = object("a\u{1b}b", "\"e\"", 7);
+        let line = ListedLine::new("bucket", &object);
+        assert_eq!(
+            line.to_text(),
+            "2026-01-02T03:04:05.000Z               7 s3://bucket/a\\u{1b}b"
+        );
+        assert_eq!(
+            line.to_json(),
+            concat!(
+                r#"{"bucket":"bucket","key":"a\u001bb","bytes":7,"etag":"\"e\"","#,
+                r#""last_modified":"2026-01-02T03:04:05.000Z"}"#
+            )
+        );
+    }
+
+    #[test]
+    fn planned() {
+        let to_file = transfer("a/b", "", 7, "b");
+        let line = PlannedLine::new(&to_file);
+        assert_eq!(line.to_text(), "              7 s3://bucket/a/b -> b");
+        assert_eq!(line.to_json(), r#"{"bucket":"bucket","key":"a/b","path":"b","bytes":7}"#);
+        let dropped = transfer("a/b", "", 7, "");
+        assert_eq!(PlannedLine::new(&dropped).to_text(), "              7 s3://bucket/a/b");
+    }
+}

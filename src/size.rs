@@ -1,0 +1,152 @@
+//! Sizes in bytes: as they are typed (`64MiB`), and as they are told (`4.29 GB`, `61 MiB`).
+//!
+//! Pure. Which sizes an option accepts is said beside that option.
+
+use std::fmt;
+
+/// Suffixes and what they stand for; letters count the same in both cases.
+const SUFFIXES: [(&str, u64); 10] = [
+    ("", 1),
+    ("k", 1 << 10),
+    ("m", 1 << 20),
+    ("g", 1 << 30),
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+];
+
+/// Reads a size as it is typed: digits, then a suffix or none.
+///
+/// # Errors
+/// One line that says what was given and what is expected.
+pub fn parse(text: &str) -> Result<u64, String> {
+    const EXPECTED: &str = "a size is digits followed by nothing (bytes), K, M or G, KiB, MiB or \
+        GiB (powers of 1024), or kB, MB or GB (powers of 1000), such as 8MiB";
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    if number.is_empty() {
+        return Err(EXPECTED.to_owned());
+    }
+    let suffix = suffix.to_ascii_lowercase();
+    let Some((_, unit)) = SUFFIXES.into_iter().find(|(name, _)| *name == suffix) else {
+        return Err(EXPECTED.to_owned());
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    bytes.ok_or_else(|| "it is larger than any memory or object".to_owned())
+}
+
+/// Bytes in powers of 1000, as networks and disks are sold: `4.29 GB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decimal(pub u64);
+
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        scaled(f, self.0, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB", "EB"])
+    }
+}
+
+/// Bytes in powers of 1024, as memory is counted: `61 MiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binary(pub u64);
+
+impl fmt::Display for Binary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        scaled(f, self.0, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
+    }
+}
+
+/// Three significant digits at least, and no zeros for show.
+fn scaled(f: &mut fmt::Formatter<'_>, bytes: u64, step: f64, units: &[&str]) -> fmt::Result {
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    // What would be rounded up to a whole step belongs to the next unit.
+    while value >= step - 0.5 && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    let digits = match value {
+        _ if value.fract() == 0.0 => 0,
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    write!(f, "{value:.digits$} {}", units[unit])
+}
+
+/// A count with commas between its thousands: `1,234`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count(pub u64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (index, digit) in digits.char_indices() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
+                f.write_str(",")?;
+            }
+            write!(f, "{digit}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_as_typed() {
+        let check = |text: &str, expected: u64| assert_eq!(parse(text), Ok(expected), "{text}");
+        check("0", 0);
+        check("4096", 4096);
+        check("1K", 1024);
+        check("64M", 67_108_864);
+        check("2G", 2_147_483_648);
+        check("64m", 67_108_864);
+        check("1KiB", 1024);
+        check("8MiB", 8_388_608);
+        check("1GiB", 1_073_741_824);
+        check("1kB", 1000);
+        check("1KB", 1000);
+        check("8MB", 8_000_000);
+        check("1GB", 1_000_000_000);
+        check("18446744073709551615", u64::MAX);
+    }
+
+    #[test]
+    fn what_is_not_a_size() {
+        for text in ["", "M", "-1", "+1", "1.5G", "8 MiB", " 8", "8MiBs", "0x10", "8T", "٣"] {
+            let why = parse(text).expect_err(text);
+            assert!(why.contains("such as 8MiB") && !why.contains('\n'), "{text}: {why}");
+        }
+        for text in ["18446744073709551616", "17179869184G"] {
+            assert!(parse(text).expect_err(text).contains("larger"), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_as_told() {
+        let check = |bytes: u64, decimal: &str, binary: &str| {
+            assert_eq!(Decimal(bytes).to_string(), decimal);
+            assert_eq!(Binary(bytes).to_string(), binary);
+        };
+        check(0, "0 B", "0 B");
+        check(999, "999 B", "999 B");
+        check(1_000, "1 kB", "1000 B");
+        check(4_290_000_000, "4.29 GB", "4.00 GiB");
+        check(61 << 20, "64.0 MB", "61 MiB");
+        check(999_999, "1.00 MB", "977 KiB");
+        check(999_499, "999 kB", "976 KiB");
+        check(12_345_678, "12.3 MB", "11.8 MiB");
+        check(u64::MAX, "18.4 EB", "16 EiB");
+    }
+
+    #[test]
+    fn counts() {
+        let told = [0, 999, 1_000, 1_234_567].map(|count| Count(count).to_string());
+        assert_eq!(told, ["0", "999", "1,000", "1,234,567"]);
+    }
+}

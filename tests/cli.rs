@@ -1,0 +1,107 @@
+//! The real binary: help, usage errors, exit codes, completions, the page. No server is asked.
+
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+
+/// The program with these words, in an environment of its own.
+fn inrush(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
+    command.args(words).env_clear().stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    inrush(words).output().expect("the program starts")
+}
+
+/// Runs the program, expects this exit code, and tells all when it is another.
+fn check(words: &[&str], code: i32) -> (String, String) {
+    let output = run(words);
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let status = output.status;
+    assert_eq!(
+        status.code(),
+        Some(code),
+        "inrush {words:?}: {status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}"
+    );
+    (stdout, stderr)
+}
+
+const COMMANDS: [&str; 5] = ["get", "ls", "demo", "completions", "man"];
+
+#[test]
+fn help_is_data() {
+    for words in [&["--help"][..], &["-h"], &["get", "--help"], &["--version"]] {
+        let (stdout, stderr) = check(words, 0);
+        assert!(!stdout.is_empty() && stderr.is_empty(), "{words:?}: {stderr}");
+        assert!(!stdout.contains('\u{1b}'), "colours without a terminal");
+    }
+    let (stdout, _) = check(&["--help"], 0);
+    for command in COMMANDS {
+        assert!(stdout.contains(&format!("\n  {command} ")), "{command}");
+        let (stdout, _) = check(&[command, "--help"], 0);
+        assert!(stdout.contains("Exit codes:") && stdout.contains("  130  interrupted"));
+    }
+    let (stdout, _) = check(&["--version"], 0);
+    assert_eq!(stdout, format!("inrush {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn nothing_typed_is_answered_with_the_commands() {
+    let (stdout, stderr) = check(&[], 2);
+    assert!(stdout.is_empty() && stderr.contains("Commands:"), "{stderr}");
+}
+
+#[test]
+fn usage_errors_exit_with_2_and_say_what_to_do() {
+    let told = |words: &[&str], expected: &str| {
+        let (stdout, stderr) = check(words, 2);
+        assert!(stdout.is_empty(), "{words:?}: {stdout}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(expected), "{words:?}: {stderr}");
+    };
+    told(&["fetch"], "unrecognized subcommand");
+    told(&["get", "--wrokers", "3", "s3://bucket/a", "b"], "--workers");
+    told(&["get", "s3://bucket/a", "b", "--memory", "1"], "4MiB or more");
+    told(&["ls"], "<SOURCE>");
+    told(&["ls", "bucket/a"], "does not start with s3://");
+    told(&["completions", "ksh"], "possible values");
+}
+
+#[test]
+fn a_missing_destination_is_told_in_one_line() {
+    let (_, stderr) = check(&["get", "s3://bucket/a"], 2);
+    assert_eq!(
+        stderr,
+        "error: the destination is missing: add a folder or a file after 's3://bucket/a', or give \
+         --discard to fetch and check without writing\n"
+    );
+}
+
+#[test]
+fn completions_and_the_page_are_data() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let (stdout, stderr) = check(&["completions", shell], 0);
+        assert!(stdout.contains("part-size") && stderr.is_empty(), "{shell}: {stderr}");
+    }
+    let (stdout, stderr) = check(&["man"], 0);
+    assert!(stdout.contains(".TH inrush 1") && stderr.is_empty(), "{stderr}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    for words in [&["man"][..], &["completions", "zsh"], &["get", "--help"]] {
+        let mut child = inrush(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        // Gone before the first byte is written, or soon after.
+        drop(child.stdout.take());
+        let mut stderr = String::new();
+        let mut pipe = child.stderr.take().expect("it is piped");
+        pipe.read_to_string(&mut stderr).expect("text");
+        let status = child.wait().expect("it ends");
+        assert!(status.success() && stderr.is_empty(), "{words:?}: {status} {stderr}");
+    }
+}
