@@ -27,8 +27,9 @@ NAMES = (
     "%2F", "100%", "%zz", "equals=and&amp", "semi;colon:at@dollar$comma,", "hash#question?star*",
     "single'quote", 'double"quote', "back`tick", "back\\slash", "pipe|caret^", "<angle>", "&lt;",
     "[square]", "{curly}", "(round)!", "~tilde", ".leading-dot", "..two-dots", "...", "trailing.",
-    "-dash", "--help", "Case", "case", "caf\u00e9", "cafe\u0301", "\u4e2d\u6587\u952e", "\u65e5\u672c\u8a9e",
-    "\U0001f980 crab", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\u0430\u0431\u0432", "\u05e9\u05dc\u05d5\u05dd",
+    "-dash", "--help", "Case", "case", "caf\u00e9", "cafe\u0301", "\u4e2d\u6587\u952e",
+    "\u65e5\u672c\u8a9e", "\U0001f980 crab", "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "\u0430\u0431\u0432", "\u05e9\u05dc\u05d5\u05dd",
     "\uff21 wide", "\ufb01 ligature", "zero\u200bwidth", "folder/inner file", "a/b=1/c+d/e f",
     "year=2026/month=11/part-0000", "a-b", "a.b", "a/b", "deep/" + "d/" * 40 + "leaf",
 )

@@ -145,7 +145,7 @@ def run(argv: Sequence[str | Path], *, seconds: float, env: Mapping[str, str] | 
         started = time.monotonic()
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out if keep_stdout else subprocess.DEVNULL,
-            stderr=err, env=dict(env) if env is not None else None)
+            stderr=err, env=dict(env) if env is not None else None, preexec_fn=die_with_parent)
         try:
             peak, timed_out = watch(child, started + seconds)
         except BaseException:
