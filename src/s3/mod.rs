@@ -1,5 +1,10 @@
 //! The words of S3: objects, byte ranges, endpoints; and requests as bytes. No I/O, no clock.
 
+pub mod answer;
+pub mod list;
+pub mod sign;
+pub mod uri;
+
 use std::net::SocketAddr;
 use std::sync::RwLock;
 

@@ -1,0 +1,627 @@
+//! One connection as a state machine: what happened goes in, what to do next comes out.
+//!
+//! It performs no I/O, knows no clock and holds no bytes: it counts them. Its worker carries out
+//! the [`Action`]s on a ring and reports back with [`Event`]s, one operation at a time. A range
+//! stays with its connection through failures: after a new connect it goes on from the byte that
+//! was reached.
+
+use crate::failure::Failure;
+use crate::http::{self, Head};
+use crate::limits::{
+    CONNECT_TIMEOUT_US, FIRST_BYTE_TIMEOUT_US, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES,
+    REFUSAL_BYTES_MAX, STALL_TIMEOUT_US,
+};
+use crate::s3::ByteRange;
+use crate::sys::Errno;
+
+/// Which of the connection's two buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The small one: requests, and heads of answers to range requests.
+    Control,
+    /// The data slot: bodies, and whole small answers.
+    Data,
+}
+
+/// What to fetch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// Bytes of the object. For a whole object all of them, without a `Range` header.
+    pub range: ByteRange,
+    /// Size of the whole object in bytes.
+    pub size: u64,
+    /// A small object: head and body come into one data slot and are delivered together.
+    pub whole: bool,
+    /// The listed ETag, which the answer must carry if it carries one; `None` when none was listed.
+    pub etag: Option<EtagDigest>,
+}
+
+/// A 64-bit digest (FNV-1a) of an ETag: enough to notice that an answer belongs to another version.
+/// The server has compared the tag itself (`If-Match`); this guards against one that did not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EtagDigest(u64);
+
+impl EtagDigest {
+    /// Digest of a tag as headers and listings give it; a weak one (`W/`) counts as its strong form.
+    #[must_use]
+    pub fn of(etag: &[u8]) -> Self {
+        let strong = etag.strip_prefix(b"W/").unwrap_or(etag);
+        Self(strong.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        }))
+    }
+}
+
+/// What happened to the operation that an action asked for.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The socket is connected.
+    Connected,
+    /// The request with this length stands in the control buffer.
+    Written {
+        /// Length in bytes.
+        length: u32,
+    },
+    /// So many bytes were sent.
+    Sent(u32),
+    /// So many bytes came; 0 is the end of the stream. `buffer` is the target's whole content.
+    Received(u32, &'a [u8]),
+    /// The operation failed.
+    Failed(Errno),
+    /// The operation was ended because its time was over.
+    Expired,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Make a socket and connect it.
+    Connect,
+    /// Write the request for this range into the control buffer; `None` for a whole object.
+    Write(Option<ByteRange>),
+    /// Send bytes of the control buffer.
+    Send {
+        /// First byte.
+        at: u32,
+        /// How many.
+        length: u32,
+    },
+    /// Receive into a buffer.
+    Receive {
+        /// Which.
+        target: Target,
+        /// First byte.
+        at: u32,
+        /// How many at most.
+        length: u32,
+        /// Wait for all of them.
+        fill: bool,
+    },
+    /// Copy body bytes that came with the head from the control buffer to the data slot.
+    Copy {
+        /// First byte in the control buffer.
+        from: u32,
+        /// First byte in the data slot.
+        to: u32,
+        /// How many.
+        length: u32,
+    },
+    /// Bytes of the data slot are bytes of the object: take the slot away and write it.
+    Deliver {
+        /// First byte in the data slot.
+        at: u32,
+        /// How many.
+        length: u32,
+        /// Their offset in the object.
+        offset: u64,
+    },
+    /// All bytes of the ask have been delivered.
+    Finished,
+    /// The attempt failed; the ask and what was reached stay here until [`Conn::resume`] or
+    /// [`Conn::forget`]. For [`Failure::Status`] the error body stands in the buffer.
+    Fail {
+        /// Why.
+        failure: Failure,
+        /// The error answer's body, where there is one.
+        body: Option<Piece>,
+    },
+    /// Close the socket.
+    Close,
+}
+
+/// A piece of one of the connection's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Which buffer.
+    pub target: Target,
+    /// First byte.
+    pub at: u32,
+    /// How many.
+    pub length: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// No socket.
+    Closed,
+    Connecting,
+    /// A socket, and nothing asked on it.
+    Idle,
+    /// The request is being written by the worker.
+    Asking,
+    Sending {
+        sent: u32,
+        length: u32,
+    },
+    /// Bytes of the answer's head so far.
+    Head {
+        filled: u32,
+    },
+    Body {
+        /// Body bytes still to come in this answer.
+        left: u64,
+    },
+    /// A small object's body, in the slot behind its head.
+    WholeBody {
+        head: u32,
+        filled: u32,
+    },
+    /// The body of an error answer.
+    Refusal {
+        status: u16,
+        at: u32,
+        filled: u32,
+        /// Where the body ends, when the head says so.
+        end: Option<u32>,
+    },
+    /// An attempt failed; waits for `resume` or `forget`.
+    Failed,
+}
+
+/// Most actions that one event can cause: two copies and two deliveries at a slot's border, the end,
+/// and a close.
+const ACTIONS_MAX: usize = 6;
+
+/// One connection to an origin.
+#[derive(Debug)]
+pub struct Conn {
+    state: State,
+    ask: Option<Ask>,
+    /// Bytes of the ask that have been received.
+    reached: u64,
+    slot_length: u32,
+    keep_alive: bool,
+    /// Answers that this socket has brought.
+    answers: u64,
+    actions: [Option<Action>; ACTIONS_MAX],
+    queued: usize,
+    taken: usize,
+}
+
+impl Conn {
+    /// A connection without a socket, whose data slots have `slot_length` bytes.
+    #[must_use]
+    pub fn new(slot_length: u32) -> Self {
+        Self {
+            state: State::Closed,
+            ask: None,
+            reached: 0,
+            slot_length,
+            keep_alive: false,
+            answers: 0,
+            actions: [None; ACTIONS_MAX],
+            queued: 0,
+            taken: 0,
+        }
+    }
+
+    /// True when an object of this size is fetched whole into one slot.
+    #[must_use]
+    pub fn fits_whole(size: u64, slot_length: u32) -> bool {
+        size + u64::from(HEAD_ROOM_BYTES) <= u64::from(slot_length)
+    }
+
+    /// Gives the connection something to fetch.
+    ///
+    /// # Panics
+    /// When it has something already, or the range does not begin at a slot's border: then bytes
+    /// would not be where direct I/O needs them.
+    pub fn ask(&mut self, ask: Ask) {
+        assert!(self.ask.is_none() && self.is_drained(), "one ask at a time");
+        assert!(ask.range.length > 0, "a range has bytes");
+        assert!(ask.range.offset.is_multiple_of(u64::from(self.slot_length)), "ranges are aligned");
+        assert!(!ask.whole || Self::fits_whole(ask.size, self.slot_length), "it fits");
+        self.ask = Some(ask);
+        self.reached = 0;
+        self.start();
+    }
+
+    /// Goes on with the ask after a failure.
+    pub fn resume(&mut self) {
+        assert!(self.state == State::Failed && self.ask.is_some(), "after a failure");
+        self.state = State::Closed;
+        self.start();
+    }
+
+    /// Gives the ask up after a failure; the connection is free for another.
+    pub fn forget(&mut self) {
+        assert!(self.state == State::Failed, "after a failure");
+        self.ask = None;
+        self.state = State::Closed;
+    }
+
+    fn start(&mut self) {
+        if self.state == State::Closed {
+            self.answers = 0;
+            self.state = State::Connecting;
+            self.push(Action::Connect);
+        } else {
+            assert!(self.state == State::Idle, "a free connection is closed or idle");
+            self.request();
+        }
+    }
+
+    /// Drops everything at once: what it fetches, its actions, its socket. Only with no operation in
+    /// flight.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.slot_length);
+    }
+
+    /// True while the head of an answer has not come completely.
+    #[must_use]
+    pub fn awaits_head(&self) -> bool {
+        matches!(self.state, State::Sending { .. } | State::Head { .. })
+    }
+
+    /// True when it can take an ask.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.ask.is_none() && matches!(self.state, State::Idle | State::Closed)
+    }
+
+    /// True when it has a socket and nothing to do.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle
+    }
+
+    /// True when every action has been taken.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.taken == self.queued
+    }
+
+    /// Bytes of the ask that have been received.
+    #[must_use]
+    pub fn reached(&self) -> u64 {
+        self.reached
+    }
+
+    /// How long the operation now in flight may take, in microseconds.
+    #[must_use]
+    pub fn timeout_us(&self) -> u64 {
+        match self.state {
+            State::Connecting => CONNECT_TIMEOUT_US,
+            State::Sending { .. } | State::Head { .. } | State::Asking => FIRST_BYTE_TIMEOUT_US,
+            _ => STALL_TIMEOUT_US,
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<Action> {
+        if self.is_drained() {
+            self.queued = 0;
+            self.taken = 0;
+            return None;
+        }
+        let action = self.actions[self.taken].take();
+        self.taken += 1;
+        action
+    }
+
+    fn push(&mut self, action: Action) {
+        self.actions[self.queued] = Some(action);
+        self.queued += 1;
+    }
+
+    fn current(&self) -> Ask {
+        self.ask.expect("this state has an ask")
+    }
+
+    /// Tells what happened.
+    ///
+    /// # Panics
+    /// When the event does not belong to the state: an operation was reported that nobody asked.
+    pub fn handle(&mut self, event: Event<'_>) {
+        assert!(self.is_drained(), "all actions are taken before the next event");
+        self.queued = 0;
+        self.taken = 0;
+        match (self.state, event) {
+            (_, Event::Expired) => self.expired(),
+            (state, Event::Failed(errno)) => self.broken(state, errno),
+            (State::Connecting, Event::Connected) => self.request(),
+            (State::Asking, Event::Written { length }) => {
+                self.state = State::Sending { sent: 0, length };
+                self.push(Action::Send { at: 0, length });
+            }
+            (State::Sending { sent, length }, Event::Sent(count)) => {
+                self.sent(sent + count, length);
+            }
+            (State::Head { filled }, Event::Received(count, buffer)) => {
+                self.head_bytes(filled, count, buffer);
+            }
+            (State::Body { left }, Event::Received(count, _)) => self.body_bytes(left, count),
+            (State::WholeBody { head, filled }, Event::Received(count, _)) => {
+                self.whole_bytes(head, filled, count);
+            }
+            (State::Refusal { .. }, Event::Received(count, buffer)) => {
+                self.refusal_bytes(count, buffer);
+            }
+            (state, event) => unreachable!("{event:?} in {state:?}"),
+        }
+    }
+
+    fn expired(&mut self) {
+        let failure = match self.state {
+            State::Connecting => Failure::ConnectTimeout,
+            State::Sending { .. } | State::Head { .. } => Failure::FirstByteTimeout,
+            State::Refusal { status, .. } => Failure::Status(status),
+            _ => Failure::Stall,
+        };
+        self.fail(failure, None);
+    }
+
+    fn broken(&mut self, state: State, errno: Errno) {
+        let failure = match state {
+            State::Connecting => Failure::Connect(errno),
+            State::Sending { .. } | State::Head { filled: 0 } if self.answers > 0 => Failure::Stale,
+            State::Refusal { status, .. } => Failure::Status(status),
+            _ => Failure::Broken(errno),
+        };
+        self.fail(failure, None);
+    }
+
+    fn fail(&mut self, failure: Failure, body: Option<Piece>) {
+        if self.current().whole {
+            self.reached = 0;
+        }
+        self.state = State::Failed;
+        self.push(Action::Fail { failure, body });
+        self.push(Action::Close);
+    }
+
+    fn request(&mut self) {
+        let ask = self.current();
+        self.state = State::Asking;
+        self.push(Action::Write((!ask.whole).then(|| ByteRange {
+            offset: ask.range.offset + self.reached,
+            length: ask.range.length - self.reached,
+        })));
+    }
+
+    fn sent(&mut self, sent: u32, length: u32) {
+        if sent < length {
+            self.state = State::Sending { sent, length };
+            self.push(Action::Send { at: sent, length: length - sent });
+        } else {
+            self.state = State::Head { filled: 0 };
+            self.receive_head(0);
+        }
+    }
+
+    fn head_target(&self) -> Target {
+        if self.current().whole { Target::Data } else { Target::Control }
+    }
+
+    /// Length of the buffer that takes head (and, for a small object, body).
+    fn head_limit(&self) -> u32 {
+        let ask = self.current();
+        if ask.whole {
+            HEAD_ROOM_BYTES + u32::try_from(ask.size).expect("a small object fits a slot")
+        } else {
+            HEAD_BYTES_MAX
+        }
+    }
+
+    fn receive_head(&mut self, filled: u32) {
+        let room = self.head_limit() - filled;
+        let length = if self.current().whole { room } else { room.min(HEAD_RECEIVE_BYTES) };
+        self.push(Action::Receive { target: self.head_target(), at: filled, length, fill: false });
+    }
+
+    fn head_bytes(&mut self, filled: u32, count: u32, buffer: &[u8]) {
+        if count == 0 {
+            let stale = filled == 0 && self.answers > 0;
+            return self.fail(if stale { Failure::Stale } else { Failure::Truncated }, None);
+        }
+        let filled = filled + count;
+        let head = match http::parse(&buffer[..filled as usize]) {
+            Ok(Some(head)) => head,
+            Ok(None) if filled < self.head_limit() => {
+                self.state = State::Head { filled };
+                return self.receive_head(filled);
+            }
+            Ok(None) | Err(_) => return self.fail(Failure::BadHead, None),
+        };
+        if (100..200).contains(&head.status) {
+            // An interim answer (RFC 9110 section 15.2) has no place before a GET's; a server that
+            // sends one is refused by name.
+            return self.fail(Failure::BadHead, None);
+        }
+        self.keep_alive = head.keep_alive;
+        self.answers += 1;
+        if head.status != 200 && head.status != 206 {
+            return self.refused(&head, filled, buffer);
+        }
+        match self.accept(&head) {
+            Ok(()) => self.body(&head, filled),
+            Err(failure) => self.fail(failure, None),
+        }
+    }
+
+    /// Checks that an answer is the one that was asked for.
+    fn accept(&self, head: &Head<'_>) -> Result<(), Failure> {
+        let ask = self.current();
+        if head.transfer_encoded {
+            return Err(Failure::WrongRange);
+        }
+        let first = ask.range.offset + self.reached;
+        let expected = ask.range.length - self.reached;
+        let right = match (head.content_range, head.status) {
+            (None, 200) => expected == ask.size,
+            (Some(range), 206) => {
+                range.first == first
+                    && range.last == first + expected - 1
+                    && range.size.is_none_or(|size| size == ask.size)
+            }
+            _ => false,
+        };
+        if !right || head.content_length != Some(expected) {
+            return Err(Failure::WrongRange);
+        }
+        match (ask.etag, head.etag) {
+            (Some(listed), Some(seen)) if listed != EtagDigest::of(seen) => Err(Failure::WrongEtag),
+            _ => Ok(()),
+        }
+    }
+
+    fn body(&mut self, head: &Head<'_>, filled: u32) {
+        let ask = self.current();
+        let beyond = u64::from(filled - head.length);
+        let left = ask.range.length - self.reached;
+        if beyond > left {
+            return self.fail(Failure::WrongRange, None);
+        }
+        if ask.whole {
+            return self.whole_bytes_reached(head.length, filled);
+        }
+        let mut from = head.length;
+        while from < filled {
+            let to = self.slot_position();
+            let length = (filled - from).min(self.slot_length - to);
+            self.push(Action::Copy { from, to, length });
+            self.reached += u64::from(length);
+            from += length;
+            self.deliver_if_full();
+        }
+        self.go_on(left - beyond);
+    }
+
+    /// Where the next body byte belongs within the data slot.
+    fn slot_position(&self) -> u32 {
+        u32::try_from(self.reached % u64::from(self.slot_length)).expect("below a slot's length")
+    }
+
+    /// Hands the slot over when it is full or the ask is complete.
+    fn deliver_if_full(&mut self) {
+        let ask = self.current();
+        let position = self.slot_position();
+        let length = match (position, self.reached == ask.range.length) {
+            (0, _) => self.slot_length,
+            (position, true) => position,
+            _ => return,
+        };
+        let offset = ask.range.offset + self.reached - u64::from(length);
+        self.push(Action::Deliver { at: 0, length, offset });
+    }
+
+    fn go_on(&mut self, left: u64) {
+        if left == 0 {
+            return self.finish();
+        }
+        self.state = State::Body { left };
+        let at = self.slot_position();
+        let room = u64::from(self.slot_length - at);
+        let length = u32::try_from(left.min(room)).expect("at most a slot");
+        self.push(Action::Receive { target: Target::Data, at, length, fill: true });
+    }
+
+    fn body_bytes(&mut self, left: u64, count: u32) {
+        if count == 0 {
+            return self.fail(Failure::Truncated, None);
+        }
+        self.reached += u64::from(count);
+        self.deliver_if_full();
+        self.go_on(left - u64::from(count));
+    }
+
+    fn whole_bytes(&mut self, head: u32, filled: u32, count: u32) {
+        if count == 0 {
+            return self.fail(Failure::Truncated, None);
+        }
+        self.whole_bytes_reached(head, filled + count);
+    }
+
+    fn whole_bytes_reached(&mut self, head: u32, filled: u32) {
+        let size = u32::try_from(self.current().size).expect("a small object fits a slot");
+        let end = head + size;
+        if filled < end {
+            self.state = State::WholeBody { head, filled };
+            let length = end - filled;
+            self.push(Action::Receive { target: Target::Data, at: filled, length, fill: true });
+        } else {
+            self.reached = u64::from(size);
+            self.push(Action::Deliver { at: head, length: size, offset: 0 });
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        self.ask = None;
+        self.push(Action::Finished);
+        self.rest();
+    }
+
+    /// After a complete answer: idle when the server keeps the connection, else closed.
+    fn rest(&mut self) {
+        if self.keep_alive {
+            self.state = State::Idle;
+        } else {
+            self.state = State::Closed;
+            self.push(Action::Close);
+        }
+    }
+
+    fn refused(&mut self, head: &Head<'_>, filled: u32, buffer: &[u8]) {
+        let end = head
+            .content_length
+            .filter(|_| !head.transfer_encoded)
+            .map(|length| u64::from(head.length) + length)
+            .and_then(|end| u32::try_from(end).ok());
+        self.state = State::Refusal { status: head.status, at: head.length, filled, end };
+        self.refusal_reached(buffer);
+    }
+
+    fn refusal_bytes(&mut self, count: u32, buffer: &[u8]) {
+        let State::Refusal { status, at, filled, end } = self.state else {
+            unreachable!("only called in this state")
+        };
+        let filled = filled + count;
+        // The end of the stream ends a body without a length.
+        let end = if count == 0 { Some(filled) } else { end };
+        self.state = State::Refusal { status, at, filled, end };
+        self.refusal_reached(buffer);
+    }
+
+    /// Reads on until the error body is complete or long enough to explain itself.
+    fn refusal_reached(&mut self, buffer: &[u8]) {
+        let State::Refusal { status, at, filled, end } = self.state else {
+            unreachable!("only called in this state")
+        };
+        let limit = self.head_limit().min(at + REFUSAL_BYTES_MAX);
+        let stop = end.unwrap_or(limit).min(limit);
+        let chunked_end = buffer[at as usize..filled as usize].ends_with(b"0\r\n\r\n");
+        if filled < stop && !(end.is_none() && chunked_end) {
+            let target = self.head_target();
+            let length = stop - filled;
+            return self.push(Action::Receive { target, at: filled, length, fill: false });
+        }
+        let length = filled.min(stop) - at;
+        let piece = Piece { target: self.head_target(), at, length };
+        self.fail(Failure::Status(status), Some(piece));
+    }
+}
+
+#[cfg(test)]
+#[path = "conn_tests.rs"]
+mod tests;

@@ -1,0 +1,343 @@
+//! Tests of the connection: every split of an answer, every early end, and what is refused.
+
+use super::*;
+use crate::failure::Remedy;
+use crate::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN};
+
+const SLOT: u32 = SLOT_BYTES_MIN;
+
+/// A driver without ring or clock: it feeds `answer` in steps chosen by `step`.
+struct Driver {
+    conn: Conn,
+    control: Vec<u8>,
+    data: Vec<u8>,
+    delivered: Vec<(u64, Vec<u8>)>,
+    failure: Option<Failure>,
+    refusal: Vec<u8>,
+    requests: Vec<Option<ByteRange>>,
+    finished: bool,
+    closed: bool,
+}
+
+impl Driver {
+    fn new(ask: Ask) -> Self {
+        let mut conn = Conn::new(SLOT);
+        conn.ask(ask);
+        Self {
+            conn,
+            control: vec![0; CONTROL_SLOT_BYTES as usize],
+            data: vec![0; SLOT as usize],
+            delivered: Vec::new(),
+            failure: None,
+            refusal: Vec::new(),
+            requests: Vec::new(),
+            finished: false,
+            closed: false,
+        }
+    }
+
+    /// Runs until nothing is asked for any more; returns how much of the answer was taken.
+    fn run(&mut self, answer: &[u8], mut step: impl FnMut() -> usize) -> usize {
+        let mut position = 0;
+        while let Some(action) = self.conn.poll() {
+            match action {
+                Action::Connect => self.conn.handle(Event::Connected),
+                Action::Write(range) => {
+                    self.requests.push(range);
+                    self.conn.handle(Event::Written { length: 300 });
+                }
+                Action::Send { at, length } => {
+                    assert!(at + length == 300, "the whole request");
+                    let count = length.min(u32::try_from(step()).expect("small"));
+                    self.conn.handle(Event::Sent(count));
+                }
+                Action::Receive { target, at, length, .. } => {
+                    let buffer = match target {
+                        Target::Control => &mut self.control,
+                        Target::Data => &mut self.data,
+                    };
+                    let count = step().min(length as usize).min(answer.len() - position);
+                    let at = at as usize;
+                    buffer[at..at + count].copy_from_slice(&answer[position..position + count]);
+                    position += count;
+                    let count = u32::try_from(count).expect("small");
+                    self.conn.handle(Event::Received(count, buffer));
+                }
+                Action::Copy { from, to, length } => {
+                    let (from, to, length) = (from as usize, to as usize, length as usize);
+                    self.data[to..to + length].copy_from_slice(&self.control[from..from + length]);
+                }
+                Action::Deliver { at, length, offset } => {
+                    let bytes = &self.data[at as usize..(at + length) as usize];
+                    self.delivered.push((offset, bytes.to_vec()));
+                    self.data.fill(0xee);
+                }
+                Action::Finished => self.finished = true,
+                Action::Fail { failure, body } => {
+                    self.failure = Some(failure);
+                    if let Some(Piece { target, at, length }) = body {
+                        let buffer = match target {
+                            Target::Control => &self.control,
+                            Target::Data => &self.data,
+                        };
+                        self.refusal = buffer[at as usize..(at + length) as usize].to_vec();
+                    }
+                }
+                Action::Close => self.closed = true,
+            }
+        }
+        position
+    }
+
+    fn bytes(&self, start: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (offset, piece) in &self.delivered {
+            assert_eq!(*offset, start + bytes.len() as u64, "in order, without a gap");
+            bytes.extend_from_slice(piece);
+        }
+        bytes
+    }
+}
+
+fn object(length: usize) -> Vec<u8> {
+    (0..length).map(|index| u8::try_from(index * 7 % 251).expect("below 251")).collect()
+}
+
+fn range_answer(offset: u64, body: &[u8], size: u64) -> Vec<u8> {
+    let last = offset + body.len() as u64 - 1;
+    let mut answer = format!(
+        "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nContent-Range: bytes \
+         {offset}-{last}/{size}\r\n\r\n",
+        body.len()
+    )
+    .into_bytes();
+    answer.extend_from_slice(body);
+    answer
+}
+
+fn whole_answer(body: &[u8]) -> Vec<u8> {
+    let mut answer =
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+    answer.extend_from_slice(body);
+    answer
+}
+
+const OFFSET: u64 = SLOT as u64 * 3;
+
+fn range_ask(length: u64) -> Ask {
+    let range = ByteRange { offset: OFFSET, length };
+    Ask { range, size: OFFSET + length + 9, whole: false, etag: None }
+}
+
+fn whole_ask(length: u64) -> Ask {
+    Ask { range: ByteRange { offset: 0, length }, size: length, whole: true, etag: None }
+}
+
+#[test]
+fn every_step_size_gives_the_same_range() {
+    for length in [1, 500, u64::from(SLOT) - 1, u64::from(SLOT), u64::from(SLOT) + 1, 150_000] {
+        let body = object(usize::try_from(length).expect("small"));
+        let answer = range_answer(OFFSET, &body, OFFSET + length + 9);
+        for step in (1..=130).chain([1000, 4096, 65_536, 1 << 20]) {
+            let mut driver = Driver::new(range_ask(length));
+            let taken = driver.run(&answer, || step);
+            assert_eq!(taken, answer.len());
+            assert!(driver.finished && !driver.closed && driver.conn.is_idle(), "step {step}");
+            assert!(driver.bytes(OFFSET) == body, "length {length} step {step}");
+        }
+    }
+}
+
+#[test]
+fn every_step_size_gives_the_same_small_object() {
+    for length in [1, 39_000, u64::from(SLOT) - u64::from(HEAD_ROOM_BYTES)] {
+        let body = object(usize::try_from(length).expect("small"));
+        let answer = whole_answer(&body);
+        for step in (1..=130).chain([1000, 4096, 65_536]) {
+            let mut driver = Driver::new(whole_ask(length));
+            driver.run(&answer, || step);
+            assert!(driver.finished && driver.conn.is_idle(), "step {step}");
+            assert_eq!(driver.requests, [None]);
+            assert!(driver.bytes(0) == body, "length {length} step {step}");
+        }
+    }
+}
+
+#[test]
+fn an_early_end_at_every_byte_is_a_failure_and_goes_on_from_there() {
+    let body = object(300);
+    let answer = range_answer(OFFSET, &body, OFFSET + 309);
+    let head = answer.len() - body.len();
+    for end in 0..answer.len() {
+        let mut driver = Driver::new(range_ask(300));
+        driver.run(&answer[..end], || 64);
+        assert_eq!(driver.failure, Some(Failure::Truncated), "{end}");
+        assert!(driver.closed && !driver.finished && driver.delivered.is_empty());
+        let reached = end.saturating_sub(head) as u64;
+        assert_eq!(driver.conn.reached(), reached, "{end}");
+        driver.conn.resume();
+        let rest = usize::try_from(reached).expect("small");
+        driver.run(&range_answer(OFFSET + reached, &body[rest..], OFFSET + 309), || 50);
+        let asked = ByteRange { offset: OFFSET + reached, length: 300 - reached };
+        assert_eq!(driver.requests.last(), Some(&Some(asked)));
+        assert!(driver.finished && driver.bytes(OFFSET) == body, "{end}");
+    }
+}
+
+#[test]
+fn a_small_object_starts_over() {
+    let body = object(2000);
+    let answer = whole_answer(&body);
+    for end in [0, 10, 60, 1000, answer.len() - 1] {
+        let mut driver = Driver::new(whole_ask(2000));
+        driver.run(&answer[..end], || 700);
+        assert_eq!((driver.failure, driver.conn.reached()), (Some(Failure::Truncated), 0));
+        driver.conn.resume();
+        driver.run(&answer, || 700);
+        assert!(driver.finished && driver.bytes(0) == body);
+    }
+}
+
+#[test]
+fn a_kept_connection_that_the_server_closed_is_stale_not_broken() {
+    let body = object(10);
+    let mut driver = Driver::new(whole_ask(10));
+    driver.run(&whole_answer(&body), || 4096);
+    driver.conn.ask(whole_ask(10));
+    driver.run(b"", || 4096);
+    assert_eq!(driver.failure, Some(Failure::Stale));
+    assert_eq!(Failure::Stale.remedy(), Remedy::Repeat);
+    driver.conn.resume();
+    driver.run(b"", || 4096);
+    assert_eq!(driver.failure, Some(Failure::Truncated), "a fresh one has no such excuse");
+}
+
+fn check_refusal(head: &str, expected: Failure) {
+    let mut driver = Driver::new(range_ask(8));
+    let answer = format!("{head}\r\n\r\n12345678");
+    driver.run(answer.as_bytes(), || 4096);
+    assert_eq!(driver.failure, Some(expected), "{head:?}");
+    assert!(driver.closed && driver.delivered.is_empty(), "{head:?}");
+}
+
+#[test]
+fn an_answer_that_was_not_asked_for_is_refused() {
+    let first = OFFSET;
+    let last = OFFSET + 7;
+    let size = OFFSET + 17;
+    for wrong in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 8".to_owned(),
+        "HTTP/1.1 206 P\r\nContent-Length: 8".to_owned(),
+        format!(
+            "HTTP/1.1 206 P\r\nContent-Length: 9\r\nContent-Range: bytes {first}-{last}/{size}"
+        ),
+        format!("HTTP/1.1 206 P\r\nContent-Range: bytes {first}-{last}/{size}"),
+        format!("HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes 0-7/{size}"),
+        format!(
+            "HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes {first}-{last}/{first}9"
+        ),
+        format!(
+            "HTTP/1.1 206 P\r\nTransfer-Encoding: chunked\r\nContent-Length: 8\r\nContent-Range: \
+             bytes {first}-{last}/{size}"
+        ),
+    ] {
+        check_refusal(&wrong, Failure::WrongRange);
+    }
+    check_refusal("HTTP/1.1 100 Continue", Failure::BadHead);
+    check_refusal("garbage", Failure::BadHead);
+}
+
+#[test]
+fn more_bytes_than_the_answer_has_are_refused() {
+    let mut answer = range_answer(OFFSET, &object(300), OFFSET + 309);
+    answer.extend_from_slice(b"surplus");
+    let mut driver = Driver::new(range_ask(300));
+    driver.run(&answer, || 4096);
+    assert_eq!(driver.failure, Some(Failure::WrongRange));
+}
+
+#[test]
+fn an_error_body_is_kept_for_its_explanation() {
+    let xml = "<Error><Code>AccessDenied</Code></Error>";
+    let plain = format!("HTTP/1.1 403 F\r\nContent-Length: {}\r\n\r\n{xml}", xml.len());
+    let chunked = format!(
+        "HTTP/1.1 403 F\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{xml}\r\n0\r\n\r\n",
+        xml.len()
+    );
+    let closed = format!("HTTP/1.1 403 F\r\nConnection: close\r\n\r\n{xml}");
+    for answer in [&plain, &chunked, &closed] {
+        for step in [1, 7, 4096] {
+            for ask in [range_ask(100), whole_ask(100)] {
+                let mut driver = Driver::new(ask);
+                driver.run(answer.as_bytes(), || step);
+                assert_eq!(driver.failure, Some(Failure::Status(403)));
+                let body = String::from_utf8(driver.refusal).expect("text");
+                assert!(body.contains(xml), "{answer:?} step {step}: {body:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_closes_after_its_answer_costs_a_connect_only() {
+    let body = object(20);
+    let mut answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 20\r\n\r\n".to_vec();
+    answer.extend_from_slice(&body);
+    let mut driver = Driver::new(whole_ask(20));
+    driver.run(&answer, || 4096);
+    assert!(driver.finished && driver.closed && driver.conn.is_free() && !driver.conn.is_idle());
+}
+
+#[test]
+fn a_broken_operation_is_named_by_where_it_broke() {
+    let mut conn = Conn::new(SLOT);
+    conn.ask(whole_ask(5));
+    assert_eq!(conn.poll(), Some(Action::Connect));
+    conn.handle(Event::Failed(Errno::REFUSED));
+    let failure = Failure::Connect(Errno::REFUSED);
+    assert_eq!(conn.poll(), Some(Action::Fail { failure, body: None }));
+    assert_eq!(conn.poll(), Some(Action::Close));
+    assert_eq!(conn.poll(), None);
+    conn.resume();
+    assert_eq!(conn.poll(), Some(Action::Connect));
+    conn.handle(Event::Expired);
+    let failure = Failure::ConnectTimeout;
+    assert_eq!(conn.poll(), Some(Action::Fail { failure, body: None }));
+    assert_eq!(conn.poll(), Some(Action::Close));
+    conn.forget();
+    assert!(conn.is_free());
+}
+
+#[test]
+fn an_answer_with_another_etag_is_another_version() {
+    let answer = b"HTTP/1.1 200 OK\r\nETag: \"b\"\r\nContent-Length: 3\r\n\r\nabc";
+    for (listed, expected) in
+        [(&b"\"a\""[..], Some(Failure::WrongEtag)), (b"\"b\"", None), (b"W/\"b\"", None)]
+    {
+        let mut ask = whole_ask(3);
+        ask.etag = Some(EtagDigest::of(listed));
+        let mut driver = Driver::new(ask);
+        driver.run(answer, || 4096);
+        assert_eq!(driver.failure, expected);
+        assert_eq!(driver.finished, expected.is_none());
+    }
+}
+
+#[test]
+fn going_on_across_a_slot_border_within_the_head_receive() {
+    let length = u64::from(SLOT) + 100;
+    let body = object(usize::try_from(length).expect("small"));
+    let size = OFFSET + length + 9;
+    let first = range_answer(OFFSET, &body, size);
+    let cut = first.len() - 200;
+    let mut driver = Driver::new(range_ask(length));
+    driver.run(&first[..cut], || 4096);
+    assert_eq!(driver.failure, Some(Failure::Truncated));
+    driver.conn.resume();
+    let reached = usize::try_from(driver.conn.reached()).expect("small");
+    let mut rest = range_answer(OFFSET + reached as u64, &body[reached..], size);
+    let close = b"HTTP/1.1 206 P\r\nConnection: close\r\n";
+    rest.splice(..rest.iter().position(|byte| *byte == b'\n').expect("a line") + 1, *close);
+    driver.run(&rest, || 4096);
+    assert!(driver.finished && driver.closed && driver.bytes(OFFSET) == body);
+}

@@ -1,0 +1,202 @@
+//! Why an attempt at a range failed, as data: counted, explained, decided upon.
+
+use std::fmt;
+
+use crate::sys::Errno;
+
+/// Why one attempt failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The connection could not be made.
+    Connect(Errno),
+    /// The connection was not made in time.
+    ConnectTimeout,
+    /// The connection broke while it was used.
+    Broken(Errno),
+    /// A kept connection had been closed by the server before this request reached it.
+    Stale,
+    /// No first byte in time.
+    FirstByteTimeout,
+    /// The body stopped coming.
+    Stall,
+    /// The answer ended before its body did.
+    Truncated,
+    /// The answer's head is not HTTP/1, contradicts itself, or is too long.
+    BadHead,
+    /// The answer is not the range that was asked for, or not of the length it must have.
+    WrongRange,
+    /// The answer carries another ETag than the listing: the object has changed.
+    WrongEtag,
+    /// The server refused with this status.
+    Status(u16),
+}
+
+/// The kinds of [`Failure`], for counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryReason {
+    /// See [`Failure::BadHead`].
+    BadHead,
+    /// See [`Failure::Broken`].
+    Broken,
+    /// See [`Failure::Connect`].
+    Connect,
+    /// See [`Failure::ConnectTimeout`].
+    ConnectTimeout,
+    /// See [`Failure::FirstByteTimeout`].
+    FirstByteTimeout,
+    /// Status 500, 502, 504 and the like.
+    ServerError,
+    /// Status 503 or 429: the server asks for less.
+    SlowDown,
+    /// See [`Failure::Stale`].
+    Stale,
+    /// See [`Failure::Stall`].
+    Stall,
+    /// Any other status: refused for good.
+    Refused,
+    /// See [`Failure::Truncated`].
+    Truncated,
+    /// See [`Failure::WrongEtag`].
+    WrongEtag,
+    /// See [`Failure::WrongRange`].
+    WrongRange,
+}
+
+impl RetryReason {
+    /// How many kinds there are.
+    pub const COUNT: usize = 13;
+
+    /// Every kind, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::BadHead,
+        Self::Broken,
+        Self::Connect,
+        Self::ConnectTimeout,
+        Self::FirstByteTimeout,
+        Self::ServerError,
+        Self::SlowDown,
+        Self::Stale,
+        Self::Stall,
+        Self::Refused,
+        Self::Truncated,
+        Self::WrongEtag,
+        Self::WrongRange,
+    ];
+
+    /// Its name in the report.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BadHead => "bad_head",
+            Self::Broken => "broken",
+            Self::Connect => "connect",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::FirstByteTimeout => "first_byte_timeout",
+            Self::ServerError => "server_error",
+            Self::SlowDown => "slow_down",
+            Self::Stale => "stale",
+            Self::Stall => "stall",
+            Self::Refused => "refused",
+            Self::Truncated => "truncated",
+            Self::WrongEtag => "wrong_etag",
+            Self::WrongRange => "wrong_range",
+        }
+    }
+}
+
+/// What to do after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Again at once; it does not count as a try.
+    Repeat,
+    /// Again after a backoff, while tries are left.
+    Backoff,
+    /// Give the object up.
+    GiveUp,
+}
+
+impl Failure {
+    /// Its kind, for counters.
+    #[must_use]
+    pub const fn reason(self) -> RetryReason {
+        match self {
+            Self::Connect(_) => RetryReason::Connect,
+            Self::ConnectTimeout => RetryReason::ConnectTimeout,
+            Self::Broken(_) => RetryReason::Broken,
+            Self::Stale => RetryReason::Stale,
+            Self::FirstByteTimeout => RetryReason::FirstByteTimeout,
+            Self::Stall => RetryReason::Stall,
+            Self::Truncated => RetryReason::Truncated,
+            Self::BadHead => RetryReason::BadHead,
+            Self::WrongRange => RetryReason::WrongRange,
+            Self::WrongEtag => RetryReason::WrongEtag,
+            Self::Status(429 | 503) => RetryReason::SlowDown,
+            Self::Status(500..) => RetryReason::ServerError,
+            Self::Status(_) => RetryReason::Refused,
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub const fn remedy(self) -> Remedy {
+        match self {
+            Self::Stale => Remedy::Repeat,
+            Self::Connect(_)
+            | Self::ConnectTimeout
+            | Self::Broken(_)
+            | Self::FirstByteTimeout
+            | Self::Stall
+            | Self::Truncated
+            | Self::BadHead
+            | Self::WrongRange
+            | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
+            Self::WrongEtag | Self::Status(_) => Remedy::GiveUp,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(errno) => write!(f, "connect failed: {errno}"),
+            Self::ConnectTimeout => f.write_str("the connection was not made in time"),
+            Self::Broken(errno) => write!(f, "the connection broke: {errno}"),
+            Self::Stale => f.write_str("the server had closed the kept connection"),
+            Self::FirstByteTimeout => f.write_str("no first byte in time"),
+            Self::Stall => f.write_str("the body stopped coming"),
+            Self::Truncated => f.write_str("the answer ended before its body did"),
+            Self::BadHead => f.write_str("the answer has no valid HTTP/1 head"),
+            Self::WrongRange => f.write_str("the answer is not the range that was asked for"),
+            Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),
+            Self::Status(status) => write!(f, "the server answered {status}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_number_and_a_name_of_its_own() {
+        for (number, reason) in RetryReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, number, "{}", reason.name());
+        }
+        let mut names: Vec<_> = RetryReason::ALL.map(RetryReason::name).into();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), RetryReason::COUNT);
+    }
+
+    #[test]
+    fn what_cannot_get_better_is_not_tried_again() {
+        for status in [400, 401, 403, 404, 412, 416] {
+            assert_eq!(Failure::Status(status).remedy(), Remedy::GiveUp, "{status}");
+        }
+        for status in [408, 429, 500, 502, 503, 504] {
+            assert_eq!(Failure::Status(status).remedy(), Remedy::Backoff, "{status}");
+        }
+        assert_eq!(Failure::WrongEtag.remedy(), Remedy::GiveUp);
+    }
+}

@@ -1,0 +1,213 @@
+//! Response heads: bytes in; incomplete, or status, framing and the few headers that matter, out.
+//!
+//! It never sees a body and knows no socket. Framing follows RFC 9112 section 6, ranges RFC 9110
+//! section 14.4.
+
+use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
+
+/// A complete response head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// Status code.
+    pub status: u16,
+    /// Length of the head in bytes, the empty line included: the body begins there.
+    pub length: u32,
+    /// `Content-Length` in bytes.
+    pub content_length: Option<u64>,
+    /// `Content-Range`.
+    pub content_range: Option<ContentRange>,
+    /// `Transfer-Encoding` is given: the body is not delimited by `Content-Length`.
+    pub transfer_encoded: bool,
+    /// The connection may carry another request after this answer.
+    pub keep_alive: bool,
+    /// `ETag`, with its quotes.
+    pub etag: Option<&'a [u8]>,
+    /// `x-amz-request-id`.
+    pub request_id: Option<&'a [u8]>,
+}
+
+/// `Content-Range: bytes first-last/size`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContentRange {
+    /// First byte.
+    pub first: u64,
+    /// Last byte, included.
+    pub last: u64,
+    /// Size of the whole object; `None` for `*`.
+    pub size: Option<u64>,
+}
+
+/// Why bytes are not a response head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadError {
+    /// A header that counts is there twice with different values, or is not a number.
+    Contradictory,
+    /// Not HTTP/1.
+    Malformed,
+    /// Longer than [`HEAD_BYTES_MAX`] or with more than [`HEADERS_MAX`] headers.
+    TooLong,
+}
+
+/// Parses what has come so far; `None` when the head is not complete yet.
+///
+/// # Errors
+/// When no more bytes can make it a head.
+pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    let window = &bytes[..bytes.len().min(HEAD_BYTES_MAX as usize)];
+    let length = match response.parse(window) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX as usize => return Ok(None),
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Err(HeadError::TooLong);
+        }
+        Err(_) => return Err(HeadError::Malformed),
+    };
+    let mut head = Head {
+        status: response.code.ok_or(HeadError::Malformed)?,
+        length: u32::try_from(length).map_err(|_| HeadError::TooLong)?,
+        content_length: None,
+        content_range: None,
+        transfer_encoded: false,
+        // HTTP/1.1 keeps connections unless told otherwise (RFC 9112 section 9.3).
+        keep_alive: response.version == Some(1),
+        etag: None,
+        request_id: None,
+    };
+    for header in response.headers.iter() {
+        head.take(header.name, header.value)?;
+    }
+    Ok(Some(head))
+}
+
+impl<'a> Head<'a> {
+    fn take(&mut self, name: &str, value: &'a [u8]) -> Result<(), HeadError> {
+        if name.eq_ignore_ascii_case("content-length") {
+            let length = number(value).ok_or(HeadError::Contradictory)?;
+            if self.content_length.is_some_and(|before| before != length) {
+                return Err(HeadError::Contradictory);
+            }
+            self.content_length = Some(length);
+        } else if name.eq_ignore_ascii_case("content-range") {
+            let range = content_range(value).ok_or(HeadError::Contradictory)?;
+            if self.content_range.is_some_and(|before| before != range) {
+                return Err(HeadError::Contradictory);
+            }
+            self.content_range = Some(range);
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            self.transfer_encoded = true;
+        } else if name.eq_ignore_ascii_case("connection") {
+            if has_token(value, b"close") {
+                self.keep_alive = false;
+            } else if has_token(value, b"keep-alive") {
+                self.keep_alive = true;
+            }
+        } else if name.eq_ignore_ascii_case("etag") {
+            self.etag = Some(value);
+        } else if name.eq_ignore_ascii_case("x-amz-request-id") {
+            self.request_id = Some(value);
+        }
+        Ok(())
+    }
+}
+
+fn has_token(value: &[u8], token: &[u8]) -> bool {
+    value.split(|byte| *byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
+}
+
+/// A decimal number without sign, as RFC 9110 writes lengths.
+fn number(value: &[u8]) -> Option<u64> {
+    let value = value.trim_ascii();
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+fn content_range(value: &[u8]) -> Option<ContentRange> {
+    let rest = value.trim_ascii().strip_prefix(b"bytes ")?;
+    let slash = rest.iter().position(|byte| *byte == b'/')?;
+    let (range, size) = (&rest[..slash], &rest[slash + 1..]);
+    let dash = range.iter().position(|byte| *byte == b'-')?;
+    let (first, last) = (number(&range[..dash])?, number(&range[dash + 1..])?);
+    let size = if size == b"*" { None } else { Some(number(size)?) };
+    let inside = size.is_none_or(|size| last < size);
+    (first <= last && inside).then_some(ContentRange { first, last, size })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESPONSE: &[u8] = b"HTTP/1.1 206 Partial Content\r\nDate: x\r\nETag: \"abc\"\r\n\
+        x-amz-request-id: R1\r\ncontent-range: bytes 8-15/100\r\nContent-Length: 8\r\n\r\n";
+
+    #[test]
+    fn a_whole_head_is_understood() {
+        let head = parse(RESPONSE).expect("valid").expect("complete");
+        assert_eq!((head.status, head.length as usize), (206, RESPONSE.len()));
+        assert_eq!(head.content_length, Some(8));
+        let range = ContentRange { first: 8, last: 15, size: Some(100) };
+        assert_eq!(head.content_range, Some(range));
+        assert_eq!(head.etag, Some(&b"\"abc\""[..]));
+        assert_eq!(head.request_id, Some(&b"R1"[..]));
+        assert!(head.keep_alive && !head.transfer_encoded);
+    }
+
+    #[test]
+    fn every_prefix_is_incomplete_and_more_changes_nothing() {
+        for end in 0..RESPONSE.len() {
+            assert_eq!(parse(&RESPONSE[..end]), Ok(None), "{end} bytes");
+        }
+        let mut longer = RESPONSE.to_vec();
+        longer.extend_from_slice(b"body\r\n\r\n");
+        assert_eq!(parse(&longer), parse(RESPONSE));
+    }
+
+    fn check(headers: &str, expected: Result<(Option<u64>, bool, bool), HeadError>) {
+        let text = format!("HTTP/1.1 200 OK\r\n{headers}\r\n");
+        let seen = parse(text.as_bytes()).map(|head| {
+            let head = head.expect("complete");
+            (head.content_length, head.transfer_encoded, head.keep_alive)
+        });
+        assert_eq!(seen, expected, "{headers:?}");
+    }
+
+    #[test]
+    fn framing_headers() {
+        check("", Ok((None, false, true)));
+        check("Content-Length: 5\r\nContent-Length: 5\r\n", Ok((Some(5), false, true)));
+        check("Content-Length: 5\r\nContent-Length: 6\r\n", Err(HeadError::Contradictory));
+        check("Content-Length: -5\r\n", Err(HeadError::Contradictory));
+        check("Content-Length: +5\r\n", Err(HeadError::Contradictory));
+        check("Content-Length: 99999999999999999999\r\n", Err(HeadError::Contradictory));
+        check("Transfer-Encoding: chunked\r\n", Ok((None, true, true)));
+        check("Connection: Close\r\n", Ok((None, false, false)));
+        check("Connection: foo, close\r\n", Ok((None, false, false)));
+        check("Content-Range: bytes 5-4/9\r\n", Err(HeadError::Contradictory));
+        check("Content-Range: bytes 0-9/9\r\n", Err(HeadError::Contradictory));
+        check("Content-Range: bytes */9\r\n", Err(HeadError::Contradictory));
+        check("Content-Range: bytes 0-8/*\r\n", Ok((None, false, true)));
+    }
+
+    #[test]
+    fn what_is_not_a_head() {
+        assert_eq!(parse(b"SSH-2.0-OpenSSH\r\n"), Err(HeadError::Malformed));
+        assert_eq!(parse(b"HTTP/2 200\r\n\r\n"), Err(HeadError::Malformed));
+        let mut bomb = b"HTTP/1.1 200 OK\r\n".to_vec();
+        while bomb.len() < HEAD_BYTES_MAX as usize {
+            bomb.extend_from_slice(b"a: b\r\n");
+        }
+        assert_eq!(parse(&bomb), Err(HeadError::TooLong));
+        let mut endless = b"HTTP/1.1 200 OK\r\nx: ".to_vec();
+        endless.resize(HEAD_BYTES_MAX as usize, b'y');
+        assert_eq!(parse(&endless), Err(HeadError::TooLong));
+    }
+
+    #[test]
+    fn http_1_0_closes_unless_it_says_otherwise() {
+        let head = parse(b"HTTP/1.0 200 OK\r\n\r\n").expect("valid").expect("complete");
+        assert!(!head.keep_alive);
+    }
+}

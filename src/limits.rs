@@ -1,0 +1,123 @@
+//! Every limit of the data plane: its name, its unit, and the relations that must hold.
+//!
+//! The control plane's limits stand in `catalog::limits`. Nothing here is computed at run time;
+//! what depends on the machine or the command line is in [`crate::config`].
+
+/// Direct I/O alignment in bytes: of memory, file offset and length. Every common device and file
+/// system takes 4,096 (statx(2), STATX_DIOALIGN); what asks for more is written buffered.
+pub const DIRECT_ALIGNMENT_BYTES: u32 = 4096;
+
+/// Longest data slot, in bytes. 1 MiB a write is where a virtual disk is saturated at depth 16.
+pub const SLOT_BYTES_MAX: u32 = 1 << 20;
+
+/// Shortest data slot, in bytes: smaller ones cost more system calls than they save memory.
+pub const SLOT_BYTES_MIN: u32 = 64 << 10;
+
+/// Length of a connection's control slot: the request on its way out, the head on its way in.
+pub const CONTROL_SLOT_BYTES: u32 = 16 << 10;
+
+/// Longest response head that is accepted, in bytes.
+pub const HEAD_BYTES_MAX: u32 = CONTROL_SLOT_BYTES;
+
+/// How much is asked for when only a head is expected: what comes with it is copied once, so it is
+/// kept small beside a range of megabytes.
+pub const HEAD_RECEIVE_BYTES: u32 = 4 << 10;
+
+/// Room kept before the body when a small object is received together with its head.
+pub const HEAD_ROOM_BYTES: u32 = HEAD_BYTES_MAX;
+
+/// Most headers in a response head.
+pub const HEADERS_MAX: usize = 64;
+
+/// Most bytes of an error answer's body that are kept to explain it.
+pub const REFUSAL_BYTES_MAX: u32 = 8 << 10;
+
+/// Data slots that a connection uses at once: one fills while the other is written.
+pub const SLOTS_PER_CONNECTION: u32 = 2;
+
+/// Most workers; a machine with more cores leaves the others to the training job.
+pub const WORKERS_MAX: usize = 256;
+
+/// Connections a worker opens when nothing is said.
+pub const CONNECTIONS_PER_WORKER_DEFAULT: usize = 16;
+
+/// Connections of a run when nothing is said, at most: about 100 Gb/s at 90 MB/s each.
+pub const CONNECTIONS_DEFAULT_MAX: usize = 256;
+
+/// Most connections of a run.
+pub const CONNECTIONS_MAX: usize = 4096;
+
+/// Most connections of one worker; the ring is sized for it.
+pub const CONNECTIONS_PER_WORKER_MAX: usize = 512;
+
+/// Bytes of one range GET when nothing is said.
+pub const PART_BYTES_DEFAULT: u64 = 8 << 20;
+
+/// Smallest part size.
+pub const PART_BYTES_MIN: u64 = SLOT_BYTES_MAX as u64;
+
+/// Largest part size.
+pub const PART_BYTES_MAX: u64 = 1 << 30;
+
+/// Memory for slots when nothing is said, at most; see [`MEMORY_CGROUP_SHARE`].
+pub const MEMORY_BYTES_DEFAULT_MAX: u64 = 192 << 20;
+
+/// The default takes at most one part in so many of the memory that the cgroup leaves.
+pub const MEMORY_CGROUP_SHARE: u64 = 4;
+
+/// Smallest `--memory`: four connections at the shortest slot with room for their heads.
+pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
+
+/// Ring entries for submissions; completions get twice as many and the slab of operations in flight
+/// is bounded by it, so the completion queue cannot overflow.
+pub const RING_ENTRIES: u32 = 4096;
+
+/// Objects that wait in the scheduler, at most: the listing stops until there is room.
+pub const OBJECTS_QUEUED_MAX: usize = 4096;
+
+/// Ranges that one hand-out gives to a worker, at most.
+pub const RANGES_PER_HANDOUT_MAX: usize = 64;
+
+/// Large objects that are in progress at once: few half-done files, but more than one inode.
+pub const OBJECTS_OPEN_MAX: usize = 4;
+
+/// Tries of one range, the first included.
+pub const ATTEMPTS_MAX: u32 = 8;
+
+/// Wait before the first retry, in microseconds; doubled each time, drawn from 0 up to it.
+pub const BACKOFF_BASE_US: u64 = 100_000;
+
+/// Longest wait between two tries, in microseconds.
+pub const BACKOFF_MAX_US: u64 = 10_000_000;
+
+/// Time for a connection to be made, in microseconds.
+pub const CONNECT_TIMEOUT_US: u64 = 10_000_000;
+
+/// Time from the request to the first byte of the answer, in microseconds.
+pub const FIRST_BYTE_TIMEOUT_US: u64 = 30_000_000;
+
+/// Time for one receive of at most a slot, in microseconds: slower is a stalled connection.
+pub const STALL_TIMEOUT_US: u64 = 30_000_000;
+
+/// An idle connection is closed after this time, in microseconds: S3 closes its side after about 5 s.
+pub const IDLE_TIMEOUT_US: u64 = 4_000_000;
+
+/// Longest time a worker sleeps without looking at the clock and the stop flag, in microseconds.
+pub const TURN_WAIT_MAX_US: u64 = 200_000;
+
+/// Folder handles that one worker keeps open, at most.
+pub const FOLDERS_OPEN_MAX: usize = 512;
+
+/// Failed objects that are told one by one on the screen; the report has them all.
+pub const FAILURES_TOLD_MAX: usize = 20;
+
+const _: () = assert!(SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
+const _: () = assert!(SLOT_BYTES_MAX.is_power_of_two() && SLOT_BYTES_MIN.is_power_of_two());
+const _: () = assert!(CONTROL_SLOT_BYTES.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
+const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
+const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN);
+const _: () = assert!(HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
+// One operation of each connection, its writes, a cancel for each, and the waker.
+const _: () = assert!(
+    CONNECTIONS_PER_WORKER_MAX * (2 + SLOTS_PER_CONNECTION as usize) < RING_ENTRIES as usize
+);

@@ -1,0 +1,116 @@
+//! Plain counters: one set per worker, added up at the end; and the few that are watched on the way.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::failure::RetryReason;
+use crate::sys::uring::Features;
+
+/// What one worker counted.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WorkerMetrics {
+    /// Body bytes received and delivered.
+    pub bytes: u64,
+    /// Objects that it finished.
+    pub objects: u64,
+    /// Requests sent.
+    pub requests: u64,
+    /// Connections made.
+    pub connects: u64,
+    /// Turns of its loop: one system call each.
+    pub turns: u64,
+    /// Failed attempts that were followed by another, by [`RetryReason`].
+    pub retries: [u64; RetryReason::COUNT],
+    /// Short writes that were continued.
+    pub short_writes: u64,
+    /// Large files written past the page cache.
+    pub files_direct: u64,
+    /// Large files whose file system refused that.
+    pub files_buffered: u64,
+    /// Time in stages, summed over connections or operations.
+    pub stages: Stages,
+    /// When its last work was done, in microseconds since the run began.
+    pub done_us: u64,
+    /// Processor time of its thread, in seconds.
+    pub cpu_seconds: f64,
+    /// What its ring used of the kernel; `None` for a simulated one.
+    pub features: Option<Features>,
+}
+
+/// Where the time went, in microseconds; sums over all connections or operations of a worker, so a
+/// sum can exceed the run's time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// From a request's start to the complete head of its answer.
+    pub first_byte_us: u64,
+    /// From the head to the last body byte.
+    pub body_us: u64,
+    /// Writes through the ring, from submission to completion.
+    pub write_us: u64,
+    /// Connections waited for a free slot.
+    pub slot_wait_us: u64,
+    /// Direct file system calls: create, small writes, rename.
+    pub file_us: u64,
+    /// Connections waited before a retry.
+    pub backoff_us: u64,
+}
+
+impl WorkerMetrics {
+    /// Adds another worker's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.objects += other.objects;
+        self.requests += other.requests;
+        self.connects += other.connects;
+        self.turns += other.turns;
+        for (mine, theirs) in self.retries.iter_mut().zip(other.retries) {
+            *mine += theirs;
+        }
+        self.short_writes += other.short_writes;
+        self.files_direct += other.files_direct;
+        self.files_buffered += other.files_buffered;
+        self.stages.add(&other.stages);
+        self.done_us = self.done_us.max(other.done_us);
+        self.cpu_seconds += other.cpu_seconds;
+        self.features = self.features.or(other.features);
+    }
+}
+
+impl Stages {
+    fn add(&mut self, other: &Self) {
+        self.first_byte_us += other.first_byte_us;
+        self.body_us += other.body_us;
+        self.write_us += other.write_us;
+        self.slot_wait_us += other.slot_wait_us;
+        self.file_us += other.file_us;
+        self.backoff_us += other.backoff_us;
+    }
+}
+
+/// What others may watch while a worker runs. Each worker has its own, on cache lines of its own,
+/// and writes it once a turn.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Gauge {
+    bytes: AtomicU64,
+    retries: AtomicU64,
+}
+
+impl Gauge {
+    /// Shows the worker's counts.
+    pub fn show(&self, metrics: &WorkerMetrics) {
+        self.bytes.store(metrics.bytes, Ordering::Relaxed);
+        self.retries.store(metrics.retries.iter().sum(), Ordering::Relaxed);
+    }
+
+    /// Body bytes delivered so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Retries so far.
+    #[must_use]
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,222 @@
+//! A key's path below the destination: checked, so that no key can leave it.
+//!
+//! Pure: only names are looked at. Links and files that are already at the destination are the
+//! sink's matter.
+
+use std::fmt;
+
+/// Longest name of one folder or file on Linux, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest path on Linux, in bytes, its final NUL included.
+pub const PATH_BYTES_MAX: usize = 4096;
+
+/// A path below the destination: names divided by single slashes, none of them `.` or `..`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RelativePath(String);
+
+impl RelativePath {
+    /// Checks a path whose key is of the world.
+    pub fn parse(relative: &str) -> Result<Self, PathProblem> {
+        if relative.starts_with('/') {
+            return Err(PathProblem::Absolute);
+        }
+        if relative.len() >= PATH_BYTES_MAX {
+            return Err(PathProblem::PathTooLong);
+        }
+        for name in relative.split('/') {
+            match name {
+                "" => return Err(PathProblem::EmptySegment),
+                "." | ".." => return Err(PathProblem::DotSegment),
+                _ if name.contains('\0') => return Err(PathProblem::Nul),
+                _ if name.len() > NAME_BYTES_MAX => return Err(PathProblem::NameTooLong),
+                _ => {}
+            }
+        }
+        Ok(Self(relative.to_owned()))
+    }
+
+    /// The path with its slashes.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RelativePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl AsRef<std::path::Path> for RelativePath {
+    fn as_ref(&self) -> &std::path::Path {
+        self.0.as_ref()
+    }
+}
+
+/// Why an object has no file to go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PathProblem {
+    /// The path starts with a slash.
+    Absolute,
+    /// A segment is `.` or `..`.
+    DotSegment,
+    /// Two sources have the same path.
+    Duplicate {
+        /// Which source had it first, as an index.
+        first: usize,
+        /// Which source has it again.
+        again: usize,
+    },
+    /// Two slashes in a row, or nothing at all.
+    EmptySegment,
+    /// The path goes through a name that is a file: `a` beside `a/b`.
+    FileAndFolder {
+        /// Which source has the file, as an index.
+        file: usize,
+        /// Which source has the path below it.
+        below: usize,
+    },
+    /// The key ends in a slash, as folders do, but has bytes.
+    FolderWithBytes,
+    /// A name is longer than file systems take.
+    NameTooLong,
+    /// A NUL in the path.
+    Nul,
+    /// The path is longer than the kernel takes.
+    PathTooLong,
+}
+
+impl PathProblem {
+    /// What is wrong and what to do, in one line.
+    #[must_use]
+    pub fn explain(self) -> String {
+        match self {
+            Self::Absolute => "the key is an absolute path: leave it out with --exclude".into(),
+            Self::DotSegment => {
+                "the key has a '.' or '..' between slashes, which would leave its folder: leave it \
+                 out with --exclude"
+                    .into()
+            }
+            Self::Duplicate { first, again } if first == again => {
+                "the source lists the same path twice: run again, and if it stays check the endpoint"
+                    .into()
+            }
+            Self::Duplicate { first, again } => format!(
+                "sources {} and {} both have this path: give each a destination of its own",
+                first + 1,
+                again + 1
+            ),
+            Self::EmptySegment => {
+                "the key has an empty name between two slashes: leave it out with --exclude".into()
+            }
+            Self::FileAndFolder { file, below } if file == below => {
+                "another key is a file where this one needs a folder: leave one out with --exclude"
+                    .into()
+            }
+            Self::FileAndFolder { file, below } => format!(
+                "source {} has a file where this key of source {} needs a folder: give each a \
+                 destination of its own",
+                file + 1,
+                below + 1
+            ),
+            Self::FolderWithBytes => {
+                "the key ends in a slash, as folders do, but the object has bytes: leave it out \
+                 with --exclude"
+                    .into()
+            }
+            Self::NameTooLong => {
+                format!("a name in the key has more than {NAME_BYTES_MAX} bytes, and no file can")
+            }
+            Self::Nul => "the key has a NUL, and no file name can".into(),
+            Self::PathTooLong => {
+                format!("the path has {PATH_BYTES_MAX} bytes or more, and no path can")
+            }
+        }
+    }
+}
+
+impl fmt::Display for PathProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.explain())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::path::{Component, Path};
+
+    #[test]
+    fn paths() {
+        let check = |relative: &str, expected: Result<(), PathProblem>| {
+            assert_eq!(RelativePath::parse(relative).map(|_| ()), expected, "{relative:?}");
+        };
+        check("a", Ok(()));
+        check("a/b c/…/ü", Ok(()));
+        check("...", Ok(()));
+        check("a/..b/c..", Ok(()));
+        check("a\\b\nc", Ok(()));
+        check(&"n".repeat(255), Ok(()));
+        check("", Err(PathProblem::EmptySegment));
+        check("/", Err(PathProblem::Absolute));
+        check("/etc/passwd", Err(PathProblem::Absolute));
+        check("a//b", Err(PathProblem::EmptySegment));
+        check("a/", Err(PathProblem::EmptySegment));
+        check("..", Err(PathProblem::DotSegment));
+        check("a/../../b", Err(PathProblem::DotSegment));
+        check("a/./b", Err(PathProblem::DotSegment));
+        check("a\0b", Err(PathProblem::Nul));
+        check(&"n".repeat(256), Err(PathProblem::NameTooLong));
+        check(&"ü".repeat(128), Err(PathProblem::NameTooLong));
+        check(&"n/".repeat(2_048), Err(PathProblem::PathTooLong));
+    }
+
+    #[test]
+    fn problems_are_one_line() {
+        for problem in [
+            PathProblem::Absolute,
+            PathProblem::DotSegment,
+            PathProblem::Duplicate { first: 0, again: 0 },
+            PathProblem::Duplicate { first: 0, again: 2 },
+            PathProblem::EmptySegment,
+            PathProblem::FileAndFolder { file: 0, below: 0 },
+            PathProblem::FileAndFolder { file: 1, below: 0 },
+            PathProblem::FolderWithBytes,
+            PathProblem::NameTooLong,
+            PathProblem::Nul,
+            PathProblem::PathTooLong,
+        ] {
+            let line = problem.explain();
+            assert!(!line.contains('\n') && !line.contains("  ") && !line.ends_with('.'), "{line}");
+        }
+        let both = PathProblem::Duplicate { first: 0, again: 2 }.explain();
+        assert!(both.contains("sources 1 and 3"), "{both}");
+    }
+
+    proptest! {
+        // The failing input is printed; it becomes a test of its own, not a file.
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn no_key_leaves_the_destination(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec!["..", ".", "/", "//", "a", "ü", "\0", "..a", "\\"]),
+                0..12,
+            ),
+        ) {
+            let relative = pieces.concat();
+            if let Ok(path) = RelativePath::parse(&relative) {
+                prop_assert_eq!(path.as_str(), &relative);
+                let path: &Path = path.as_ref();
+                prop_assert!(path.components().all(|part| matches!(part, Component::Normal(_))));
+                let names: Vec<_> = path.iter().filter_map(|name| name.to_str()).collect();
+                prop_assert_eq!(names.join("/"), relative);
+            } else {
+                let bad = |name: &str| matches!(name, "" | "." | "..") || name.contains('\0');
+                prop_assert!(relative.split('/').any(bad));
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! What an S3 server says when it refuses: the error body, and the failure it means to us.
+//!
+//! Pure and bounded. Bodies that are not S3's XML (a proxy's HTML, nothing at all) are not a fault
+//! of their own: the status then speaks alone.
+
+use std::fmt;
+
+use http::HeaderMap;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+use crate::error::{Error, ErrorKind};
+
+/// How many bytes of an error body are looked at.
+pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Longest text taken over from an error body, in characters.
+const TEXT_CHARS_MAX: usize = 300;
+
+/// A refusal as the server told it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerError {
+    /// The HTTP status.
+    pub status: u16,
+    /// S3's code, such as `NoSuchKey`; empty where the body has none.
+    pub code: String,
+    /// S3's message; empty where the body has none.
+    pub message: String,
+    /// What the server calls this request, for its support; may be empty.
+    pub request_id: String,
+    /// The region the server says is the right one; mostly empty.
+    pub region: String,
+}
+
+/// Reads an error body; `request_id` is the header's, the body's is the second choice.
+#[must_use]
+pub fn explain(status: u16, body: &[u8], request_id: &str) -> ServerError {
+    let mut told = ServerError { status, ..ServerError::default() };
+    let body = &body[..body.len().min(ERROR_BODY_BYTES_MAX)];
+    read_body(&String::from_utf8_lossy(body), &mut told);
+    if !request_id.is_empty() {
+        told.request_id = printable(request_id);
+    }
+    told
+}
+
+/// The refusal as a failure of `what`, such as `get s3://bucket/key`.
+#[must_use]
+pub fn s3_error(status: u16, headers: &HeaderMap, body: &[u8], what: &str) -> Error {
+    explain_answer(status, headers, body).into_error(what)
+}
+
+/// [`explain`] with the request id and the region from the headers.
+#[must_use]
+pub fn explain_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> ServerError {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let mut told = explain(status, body, header("x-amz-request-id"));
+    let region = header("x-amz-bucket-region");
+    if !region.is_empty() {
+        told.region = printable(region);
+    }
+    told
+}
+
+/// Fills in what `<Error>` says; stops silently at the first thing that is not XML.
+fn read_body(body: &str, told: &mut ServerError) {
+    let mut reader = Reader::from_str(body);
+    let mut names: Vec<String> = Vec::new();
+    let mut text = String::new();
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(start)) => {
+                names.push(start.local_name().as_ref().to_owned());
+                if names.len() == 1 && names[0] != "Error" {
+                    return;
+                }
+                text.clear();
+            }
+            Ok(Event::Text(piece)) => text.push_str(&piece.xml10_content()),
+            Ok(Event::CData(piece)) => text.push_str(&piece.xml10_content()),
+            Ok(Event::GeneralRef(reference)) => {
+                text.extend(crate::s3::list::resolve_reference(&reference));
+            }
+            Ok(Event::End(_)) => {
+                let field = match (names.len(), names.last().map(String::as_str)) {
+                    (2, Some("Code")) => Some(&mut told.code),
+                    (2, Some("Message")) => Some(&mut told.message),
+                    (2, Some("RequestId")) => Some(&mut told.request_id),
+                    (2, Some("Region")) => Some(&mut told.region),
+                    _ => None,
+                };
+                if let Some(field) = field {
+                    *field = printable(&text);
+                }
+                names.pop();
+                text.clear();
+            }
+            Ok(Event::Eof) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// One line without control characters, of bounded length: it goes to a terminal.
+fn printable(text: &str) -> String {
+    let plain: String =
+        text.chars().map(|found| if found.is_control() { ' ' } else { found }).collect();
+    plain.trim().trim_end_matches('.').chars().take(TEXT_CHARS_MAX).collect()
+}
+
+impl ServerError {
+    /// What kind of failure it is to us.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self.code.as_str() {
+            "InvalidObjectState" => ErrorKind::Objects,
+            "RequestTimeout" | "InternalError" | "SlowDown" | "ServiceUnavailable" => {
+                ErrorKind::Endpoint
+            }
+            "ExpiredToken"
+            | "InvalidToken"
+            | "TokenRefreshRequired"
+            | "AuthorizationHeaderMalformed"
+            | "InvalidAccessKeyId"
+            | "SignatureDoesNotMatch"
+            | "RequestTimeTooSkewed"
+            | "AccessDenied" => ErrorKind::Access,
+            "NoSuchBucket" | "NoSuchKey" | "NoSuchVersion" => ErrorKind::NotFound,
+            "PreconditionFailed" | "InvalidRange" => ErrorKind::Objects,
+            "InvalidBucketName" | "KeyTooLongError" => ErrorKind::Usage,
+            _ => match self.status {
+                401 | 403 => ErrorKind::Access,
+                404 | 410 => ErrorKind::NotFound,
+                412 | 416 => ErrorKind::Objects,
+                _ => ErrorKind::Endpoint,
+            },
+        }
+    }
+
+    /// Whether the same request may succeed a little later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self.status, 408 | 429 | 500 | 502 | 503 | 504)
+            || matches!(self.code.as_str(), "RequestTimeout" | "SlowDown" | "InternalError")
+    }
+
+    /// Whether newer credentials may be all that is missing.
+    #[must_use]
+    pub fn is_expired_token(&self) -> bool {
+        matches!(self.code.as_str(), "ExpiredToken" | "TokenRefreshRequired" | "InvalidToken")
+    }
+
+    /// The failure of `what`, with the server's words and what to do.
+    #[must_use]
+    pub fn into_error(self, what: &str) -> Error {
+        let error = Error::new(self.kind(), self.to_string()).within(what);
+        match self.advice() {
+            Some(advice) => error.advise(advice),
+            None => error,
+        }
+    }
+
+    fn advice(&self) -> Option<String> {
+        let fixed = match (self.code.as_str(), self.status) {
+            ("SignatureDoesNotMatch", _) => {
+                "check AWS_SECRET_ACCESS_KEY (or the profile's secret) and --region"
+            }
+            ("InvalidAccessKeyId", _) => {
+                "check AWS_ACCESS_KEY_ID (or --profile), and that the key belongs to this endpoint"
+            }
+            ("ExpiredToken" | "TokenRefreshRequired", _) => {
+                "get new temporary credentials (for example: aws sso login)"
+            }
+            ("InvalidToken", _) => {
+                "check AWS_SESSION_TOKEN: it belongs to one access key, and long-lived keys have none"
+            }
+            ("RequestTimeTooSkewed", _) => "set this machine's clock",
+            ("AuthorizationHeaderMalformed" | "PermanentRedirect", _)
+                if !self.region.is_empty() =>
+            {
+                return Some(format!("use --region {}", self.region));
+            }
+            ("InvalidObjectState", _) => "the object is archived: restore it first",
+            ("NoSuchBucket", _) => "check the bucket's name and --endpoint-url",
+            ("PreconditionFailed", _) | (_, 412) => {
+                "the object changed while it was read: run again to get the new one"
+            }
+            ("InvalidRange", _) | (_, 416) => {
+                "the object is shorter than it was listed: run again to get the new one"
+            }
+            (_, 401 | 403) => {
+                "the credentials need s3:GetObject and s3:ListBucket here; public data wants \
+                 --no-sign-request"
+            }
+            (_, 301 | 307) => "check --region and --endpoint-url",
+            (_, 429 | 503) => "the server asks to slow down: lower --connections or try later",
+            _ => return None,
+        };
+        Some(fixed.to_owned())
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server said {}", self.status)?;
+        if !self.code.is_empty() {
+            write!(f, " {}", self.code)?;
+        }
+        if !self.message.is_empty() {
+            write!(f, " ({})", self.message)?;
+        }
+        if !self.request_id.is_empty() {
+            write!(f, ", request id {}", self.request_id)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DENIED: &[u8] = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>AccessDenied\
+        </Code><Message>Access &lt;Denied&gt;.</Message><RequestId>R1</RequestId><HostId>x</HostId>\
+        </Error>";
+
+    #[test]
+    fn the_body_speaks() {
+        let told = explain(403, DENIED, "");
+        assert_eq!(told.code, "AccessDenied");
+        assert_eq!(told.message, "Access <Denied>");
+        assert_eq!(told.request_id, "R1");
+        assert_eq!(explain(403, DENIED, "H1").request_id, "H1");
+        let line = told.into_error("get s3://b/k").to_string();
+        assert!(line.starts_with("get s3://b/k: the server said 403 AccessDenied"), "{line}");
+        assert!(line.contains("request id R1") && line.contains("s3:GetObject"), "{line}");
+    }
+
+    #[test]
+    fn codes_and_statuses_have_their_kind() {
+        let check = |status: u16, code: &str, expected: ErrorKind| {
+            let body = format!("<Error><Code>{code}</Code></Error>");
+            assert_eq!(explain(status, body.as_bytes(), "").kind(), expected, "{status} {code}");
+        };
+        check(403, "SignatureDoesNotMatch", ErrorKind::Access);
+        check(403, "InvalidAccessKeyId", ErrorKind::Access);
+        check(400, "ExpiredToken", ErrorKind::Access);
+        check(400, "InvalidToken", ErrorKind::Access);
+        check(403, "InvalidObjectState", ErrorKind::Objects);
+        check(404, "NoSuchBucket", ErrorKind::NotFound);
+        check(404, "NoSuchKey", ErrorKind::NotFound);
+        check(412, "PreconditionFailed", ErrorKind::Objects);
+        check(412, "", ErrorKind::Objects);
+        check(416, "InvalidRange", ErrorKind::Objects);
+        check(500, "InternalError", ErrorKind::Endpoint);
+        check(503, "SlowDown", ErrorKind::Endpoint);
+        check(400, "RequestTimeout", ErrorKind::Endpoint);
+        check(301, "PermanentRedirect", ErrorKind::Endpoint);
+        check(403, "", ErrorKind::Access);
+        check(418, "", ErrorKind::Endpoint);
+        assert!(explain(503, b"", "").is_transient());
+        assert!(!explain(403, b"", "").is_transient());
+    }
+
+    #[test]
+    fn bodies_that_are_not_xml_are_no_trouble() {
+        for body in [
+            &b""[..],
+            b"<html><head><title>502</title></head><body><Code>x</Code></body></html>",
+            b"<Error><Code>Half",
+            b"\xff\xfe\x00garbage & more <<<>>>",
+            b"plain words",
+        ] {
+            let told = explain(502, body, "");
+            assert_eq!(told.code, "", "{body:?}");
+            assert_eq!(told.into_error("list").to_string(), "list: the server said 502");
+        }
+    }
+
+    #[test]
+    fn every_prefix_is_tolerated() {
+        for end in 0..DENIED.len() {
+            let told = explain(403, &DENIED[..end], "");
+            assert!(told.code.is_empty() || told.code == "AccessDenied", "{}", told.code);
+        }
+    }
+
+    #[test]
+    fn nothing_dirty_reaches_the_terminal() {
+        let body = format!("<Error><Message>a\x1b[31m\nb{}</Message></Error>", "c".repeat(9_000));
+        let told = explain(500, body.as_bytes(), "id\r\n");
+        assert!(told.message.starts_with("a [31m b"));
+        assert_eq!(told.message.chars().count(), TEXT_CHARS_MAX);
+        assert_eq!(told.request_id, "id");
+    }
+
+    #[test]
+    fn the_region_comes_from_header_or_body() {
+        let body =
+            b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>";
+        let told = explain_answer(400, &HeaderMap::new(), body);
+        assert_eq!(told.region, "eu-west-1");
+        assert!(told.into_error("list").to_string().ends_with("use --region eu-west-1"));
+        let mut headers = HeaderMap::new();
+        headers.insert("x-amz-bucket-region", "eu-north-1".parse().expect("a header value"));
+        assert_eq!(explain_answer(301, &headers, b"").region, "eu-north-1");
+    }
+}

@@ -1,0 +1,349 @@
+//! ListObjectsV2: a question as a query string, and the bytes of one page as objects.
+//!
+//! Pure. A page is read whole or not at all: anything missing, cut short or not understood is an
+//! error, never a shorter list. Paging itself is [`crate::catalog`]'s.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+use quick_xml::Reader;
+use quick_xml::events::{BytesRef, Event};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::s3::Object;
+use crate::s3::uri::{encode_query, quote_etag};
+
+/// Largest page that is read, in bytes. A thousand keys of 1,024 bytes, all percent-encoded, with
+/// their frames need about 4 MiB.
+pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How many keys are asked for at once; no S3 gives more.
+pub const PAGE_KEYS_MAX: u32 = 1_000;
+/// How deep the elements of a page may nest.
+const DEPTH_MAX: usize = 16;
+
+/// One question to ListObjectsV2.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListQuery {
+    /// What the keys start with; may be empty.
+    pub prefix: String,
+    /// Groups keys below the next slash into common prefixes.
+    pub by_folder: bool,
+    /// Where the page before said to go on.
+    pub token: Option<String>,
+    /// How many keys at most; [`PAGE_KEYS_MAX`] when `None`.
+    pub keys_max: Option<u32>,
+}
+
+impl ListQuery {
+    /// Everything that starts with `prefix`.
+    pub fn new(prefix: impl Into<String>) -> Self {
+        Self { prefix: prefix.into(), ..Self::default() }
+    }
+
+    /// The query string, sorted and encoded as `SigV4` wants it, without the question mark.
+    #[must_use]
+    pub fn to_query(&self) -> String {
+        let mut query = String::new();
+        if let Some(token) = &self.token {
+            query.push_str(&format!("continuation-token={}&", encode_query(token)));
+        }
+        if self.by_folder {
+            query.push_str("delimiter=%2F&");
+        }
+        let keys_max = self.keys_max.unwrap_or(PAGE_KEYS_MAX);
+        let prefix = encode_query(&self.prefix);
+        query.push_str("encoding-type=url&list-type=2&");
+        query.push_str(&format!("max-keys={keys_max}&prefix={prefix}"));
+        query
+    }
+}
+
+/// One page of a listing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The objects, in the server's order.
+    pub objects: Vec<Object>,
+    /// The common prefixes, when the question grouped by folder.
+    pub folders: Vec<String>,
+    /// How to ask for the next page; `None` on the last.
+    pub next_token: Option<String>,
+}
+
+/// Reads one page.
+pub fn parse_page(bytes: &[u8]) -> Result<Page> {
+    if bytes.len() > PAGE_BYTES_MAX {
+        return Err(unreadable(format!(
+            "it has {} bytes of at most {PAGE_BYTES_MAX}",
+            bytes.len()
+        )));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8"))?;
+    let mut parser = Parser::default();
+    let mut reader = Reader::from_str(text);
+    while !parser.closed {
+        match reader.read_event().map_err(unreadable)? {
+            Event::Start(start) => parser.open(start.local_name().as_ref())?,
+            Event::Empty(empty) => {
+                parser.open(empty.local_name().as_ref())?;
+                parser.close()?;
+            }
+            Event::End(_) => parser.close()?,
+            Event::Text(piece) => parser.text.push_str(&piece.xml10_content()),
+            Event::CData(piece) => parser.text.push_str(&piece.xml10_content()),
+            Event::GeneralRef(reference) => parser
+                .text
+                .push(resolve_reference(&reference).ok_or_else(|| unreadable("a bad entity"))?),
+            Event::Eof => return Err(unreadable("it is cut short")),
+            _ => {}
+        }
+    }
+    parser.finish()
+}
+
+fn unreadable(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Endpoint, format!("the listing cannot be read: {why}"))
+        .advise("check that --endpoint-url is an S3 server that knows ListObjectsV2")
+}
+
+/// The character that `&amp;`, `&#10;` and their like stand for; `None` for any other entity.
+pub(crate) fn resolve_reference(reference: &BytesRef<'_>) -> Option<char> {
+    match &**reference {
+        "amp" => Some('&'),
+        "lt" => Some('<'),
+        "gt" => Some('>'),
+        "quot" => Some('"'),
+        "apos" => Some('\''),
+        _ => reference.resolve_char_ref().ok().flatten(),
+    }
+}
+
+/// What a page has told so far; names are still encoded, since `EncodingType` may come last.
+#[derive(Default)]
+struct Parser {
+    path: Vec<String>,
+    text: String,
+    closed: bool,
+    encoding: String,
+    truncated: Option<bool>,
+    next_token: Option<String>,
+    contents: Vec<Contents>,
+    folders: Vec<String>,
+    current: Contents,
+}
+
+#[derive(Default)]
+struct Contents {
+    key: Option<String>,
+    etag: Option<String>,
+    size: Option<String>,
+    last_modified: Option<String>,
+}
+
+impl Parser {
+    fn open(&mut self, name: &str) -> Result<()> {
+        if self.path.is_empty() && name != "ListBucketResult" {
+            return Err(unreadable(format!("it is <{}>, not <ListBucketResult>", short(name))));
+        }
+        if self.path.len() == DEPTH_MAX {
+            return Err(unreadable("it nests too deep"));
+        }
+        self.path.push(name.to_owned());
+        self.text.clear();
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        let text = std::mem::take(&mut self.text);
+        let path: Vec<&str> = self.path.iter().skip(1).map(String::as_str).collect();
+        match path.as_slice() {
+            [] => self.closed = true,
+            ["EncodingType"] => self.encoding = text,
+            ["IsTruncated"] => {
+                self.truncated = Some(match text.trim() {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(unreadable("IsTruncated is neither true nor false")),
+                });
+            }
+            ["NextContinuationToken"] => self.next_token = Some(text),
+            ["Contents"] => self.contents.push(std::mem::take(&mut self.current)),
+            ["Contents", "Key"] => self.current.key = Some(text),
+            ["Contents", "ETag"] => self.current.etag = Some(text),
+            ["Contents", "Size"] => self.current.size = Some(text),
+            ["Contents", "LastModified"] => self.current.last_modified = Some(text),
+            ["CommonPrefixes", "Prefix"] => self.folders.push(text),
+            _ => {}
+        }
+        self.path.pop();
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Page> {
+        let encoded = match self.encoding.trim() {
+            "" => false,
+            "url" => true,
+            other => return Err(unreadable(format!("encoding type '{}'", short(other)))),
+        };
+        let next_token = match (self.truncated, self.next_token) {
+            (None, _) => return Err(unreadable("IsTruncated is missing")),
+            (Some(false), _) => None,
+            (Some(true), Some(token)) if !token.is_empty() => Some(token),
+            (Some(true), _) => {
+                return Err(unreadable("there is more, but no NextContinuationToken to ask by"));
+            }
+        };
+        let objects = self
+            .contents
+            .into_iter()
+            .map(|contents| contents.into_object(encoded))
+            .collect::<Result<_>>()?;
+        let folders = self
+            .folders
+            .into_iter()
+            .map(|folder| decode(folder, encoded))
+            .collect::<Result<_>>()?;
+        Ok(Page { objects, folders, next_token })
+    }
+}
+
+impl Contents {
+    fn into_object(self, encoded: bool) -> Result<Object> {
+        let key = self.key.filter(|key| !key.is_empty());
+        let key = decode(key.ok_or_else(|| unreadable("an object has no Key"))?, encoded)?;
+        let trouble = |what: &str| unreadable(format!("{what} of '{}'", short(&key)));
+        let size = self.size.ok_or_else(|| trouble("there is no Size"))?;
+        let size_bytes = size.trim().parse().map_err(|_| trouble("the Size is not a number"))?;
+        let etag = self.etag.ok_or_else(|| trouble("there is no ETag"))?;
+        let etag = quote_etag(&etag).ok_or_else(|| trouble("the ETag has bad characters"))?;
+        let last_modified = self.last_modified.unwrap_or_default();
+        Ok(Object { key, etag, size_bytes, last_modified })
+    }
+}
+
+/// `encoding-type=url` writes a space as `+` and a plus as `%2B`, as web forms do.
+fn decode(name: String, encoded: bool) -> Result<String> {
+    if !encoded {
+        return Ok(name);
+    }
+    let spaced = if name.contains('+') { Cow::Owned(name.replace('+', " ")) } else { name.into() };
+    percent_decode_str(&spaced)
+        .decode_utf8()
+        .map(Cow::into_owned)
+        .map_err(|_| unreadable(format!("the key '{}' is not UTF-8", short(&spaced))))
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(100).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>
+<Prefix>a%2F</Prefix><KeyCount>2</KeyCount><MaxKeys>1000</MaxKeys><Delimiter>%2F</Delimiter>
+<EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>
+<NextContinuationToken>1/x+y==</NextContinuationToken>
+<Contents><Key>a/b+c%2Bd%C3%BC</Key><LastModified>2024-01-02T03:04:05.000Z</LastModified>
+<ETag>&quot;e1&quot;</ETag><Size>7</Size><Owner><ID>o</ID><Key>no</Key></Owner>
+<StorageClass>STANDARD</StorageClass></Contents>
+<Contents><Key>a/z</Key><ETag>"e2"</ETag><Size>0</Size></Contents>
+<CommonPrefixes><Prefix>a/f+g/</Prefix></CommonPrefixes>
+</ListBucketResult>"#;
+
+    fn object(key: &str, etag: &str, size_bytes: u64, last_modified: &str) -> Object {
+        Object {
+            key: key.to_owned(),
+            etag: etag.to_owned(),
+            size_bytes,
+            last_modified: last_modified.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_page() {
+        let page = parse_page(PAGE.as_bytes()).expect("a good page");
+        assert_eq!(
+            page.objects,
+            [
+                object("a/b c+dü", "\"e1\"", 7, "2024-01-02T03:04:05.000Z"),
+                object("a/z", "\"e2\"", 0, ""),
+            ]
+        );
+        assert_eq!(page.folders, ["a/f g/"]);
+        assert_eq!(page.next_token.as_deref(), Some("1/x+y=="));
+    }
+
+    #[test]
+    fn names_stay_as_they_are_without_encoding_type() {
+        let text = PAGE.replace("<EncodingType>url</EncodingType>", "");
+        let page = parse_page(text.as_bytes()).expect("a good page");
+        assert_eq!(page.objects[0].key, "a/b+c%2Bd%C3%BC");
+        let last = "</ListBucketResult>";
+        let late = text.replace(last, &format!("<EncodingType>url</EncodingType>{last}"));
+        assert_eq!(parse_page(late.as_bytes()).expect("a good page").objects[0].key, "a/b c+dü");
+    }
+
+    #[test]
+    fn entities_and_long_keys() {
+        let check = |written: &str, expected: &str| {
+            let text = format!(
+                "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>{written}</Key>\
+                 <Size>1</Size><ETag>e</ETag></Contents></ListBucketResult>"
+            );
+            let page = parse_page(text.as_bytes()).expect("a good page");
+            assert_eq!(page.objects, [object(expected, "\"e\"", 1, "")]);
+            assert_eq!(page.next_token, None);
+        };
+        check("a &amp; &lt;b&gt; &quot;c&quot; &apos;d&apos; &#x41;&#66;", "a & <b> \"c\" 'd' AB");
+        check("<![CDATA[a & <b>]]>", "a & <b>");
+        check(&"k".repeat(1_000), &"k".repeat(1_000));
+        check(" a ", " a ");
+    }
+
+    #[test]
+    fn every_prefix_is_an_error() {
+        for end in 0..PAGE.len() {
+            assert!(parse_page(&PAGE.as_bytes()[..end]).is_err(), "{}", &PAGE[..end]);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let check = |from: &str, to: &str, expected: &str| {
+            let error = parse_page(PAGE.replace(from, to).as_bytes()).expect_err("a bad page");
+            assert!(error.to_string().contains(expected), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Endpoint);
+        };
+        check("<Size>0</Size>", "", "no Size of 'a/z'");
+        check("<Size>0</Size>", "<Size>-1</Size>", "not a number of 'a/z'");
+        check("<Size>0</Size>", "<Size/>", "not a number of 'a/z'");
+        check("<ETag>\"e2\"</ETag>", "", "no ETag of 'a/z'");
+        check("\"e2\"", "\"e&#13;&#10;x\"", "bad characters of 'a/z'");
+        check("<Key>a/z</Key>", "", "no Key");
+        check("<IsTruncated>true</IsTruncated>", "", "IsTruncated is missing");
+        check("<NextContinuationToken>1/x+y==</NextContinuationToken>", "", "no NextCont");
+        check("ListBucketResult", "html", "it is <html>");
+        check("%C3", "%FF", "not UTF-8");
+        check("a/z", "&nope;", "bad entity");
+        check(">url<", ">rot13<", "encoding type 'rot13'");
+    }
+
+    #[test]
+    fn questions() {
+        let mut query = ListQuery::new("a/b c");
+        assert_eq!(
+            query.to_query(),
+            "encoding-type=url&list-type=2&max-keys=1000&prefix=a%2Fb%20c"
+        );
+        query.token = Some("x+y/=".to_owned());
+        query.by_folder = true;
+        query.keys_max = Some(1);
+        assert_eq!(
+            query.to_query(),
+            "continuation-token=x%2By%2F%3D&delimiter=%2F&encoding-type=url&list-type=2\
+             &max-keys=1&prefix=a%2Fb%20c"
+        );
+    }
+}

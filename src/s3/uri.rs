@@ -1,0 +1,356 @@
+//! `s3://bucket/key` as users write it: a bucket and what is wanted in it; and keys as they stand
+//! in request targets.
+//!
+//! Pure. Whether a key is an object or a folder is not known here: that takes a request
+//! ([`crate::catalog`]). Access point ARNs and `https://` addresses are refused, in words.
+
+use std::fmt;
+
+use globset::{GlobBuilder, GlobMatcher};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Longest key S3 keeps, in bytes of UTF-8.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Shortest bucket name, in bytes.
+const BUCKET_BYTES_MIN: usize = 3;
+/// Longest bucket name, in bytes.
+const BUCKET_BYTES_MAX: usize = 63;
+/// The scheme that every address starts with.
+const SCHEME: &str = "s3://";
+
+/// What `SigV4` and S3 leave as it is in a path: the unreserved characters and the slash.
+const KEY_ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+/// The same for one query value, where the slash is encoded too.
+const QUERY_ENCODED: &AsciiSet = &KEY_ENCODED.add(b'/');
+
+/// The key, percent-encoded for a request target and for a canonical request, piece by piece.
+#[must_use]
+pub fn encode_key(key: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(key, KEY_ENCODED)
+}
+
+/// A query name or value, percent-encoded as `SigV4` wants it.
+#[must_use]
+pub fn encode_query(value: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(value, QUERY_ENCODED)
+}
+
+/// An entity tag with its quotes, fit for an `If-Match` header.
+///
+/// `None` where it cannot stand in a header: then the answer that gave it is not to be trusted.
+#[must_use]
+pub fn quote_etag(etag: &str) -> Option<String> {
+    let etag = etag.trim();
+    if !etag.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        return None;
+    }
+    let quoted = etag.strip_prefix("W/").unwrap_or(etag).starts_with('"');
+    Some(if quoted || etag.is_empty() { etag.to_owned() } else { format!("\"{etag}\"") })
+}
+
+/// A parsed `s3://` address.
+#[derive(Debug, Clone)]
+pub struct S3Uri {
+    /// The bucket's name, checked against S3's rules.
+    pub bucket: String,
+    /// What is wanted in it.
+    pub key: KeyPattern,
+    text: String,
+}
+
+/// Which keys of a bucket are wanted.
+#[derive(Debug, Clone)]
+pub enum KeyPattern {
+    /// All of them: `s3://bucket`.
+    Bucket,
+    /// Everything below a folder; the prefix ends in a slash.
+    Folder(String),
+    /// One key, or the folder of that name.
+    Key(String),
+    /// The keys that match.
+    Glob(KeyGlob),
+}
+
+/// A glob over whole keys.
+#[derive(Debug, Clone)]
+pub struct KeyGlob {
+    /// The folder before the first segment with a wildcard, with its slash; empty at the top.
+    pub folder: String,
+    /// What every matching key starts with, at least as long as `folder`; this is listed.
+    pub list_prefix: String,
+    matcher: GlobMatcher,
+}
+
+impl KeyGlob {
+    /// Whether the key is one of those wanted.
+    #[must_use]
+    pub fn matches(&self, key: &str) -> bool {
+        self.matcher.is_match(key)
+    }
+}
+
+impl fmt::Display for S3Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl S3Uri {
+    /// Reads `s3://bucket`, `s3://bucket/folder/`, `s3://bucket/key` or a glob.
+    ///
+    /// `*` and `?` stay within one segment, `**` crosses them, `[a-z]` is one of a set. A backslash
+    /// takes the meaning from the character after it; braces have none.
+    pub fn parse(text: &str) -> Result<Self> {
+        let refuse = |why: &str| Err(malformed(text, why));
+        if text.trim() != text {
+            return refuse("it starts or ends with white space");
+        }
+        let Some(rest) = text.strip_prefix(SCHEME) else {
+            return refuse(other_scheme(text));
+        };
+        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+        if let Some(why) = bucket_problem(bucket) {
+            return refuse(why);
+        }
+        if key.contains('\0') {
+            return refuse("the key has a NUL");
+        }
+        let key = key_pattern(key).map_err(|why| malformed(text, &why))?;
+        Ok(Self { bucket: bucket.to_owned(), key, text: text.to_owned() })
+    }
+}
+
+fn malformed(text: &str, why: &str) -> Error {
+    let shown: String = text.chars().take(200).flat_map(char::escape_debug).collect();
+    Error::new(ErrorKind::Usage, format!("'{shown}' is not an S3 address: {why}")).advise(
+        "expected s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob such as s3://BUCKET/a/*.tar",
+    )
+}
+
+fn other_scheme(text: &str) -> &'static str {
+    let lower = text.to_ascii_lowercase();
+    if lower.starts_with("https://") || lower.starts_with("http://") {
+        "it is a web address; give the bucket and key, and the server by --endpoint-url"
+    } else if lower.starts_with("arn:") {
+        "it is an ARN, and access points are not supported; give the bucket's name"
+    } else if lower.starts_with(SCHEME)
+        || lower.starts_with("s3a://")
+        || lower.starts_with("s3n://")
+    {
+        "the scheme must be written s3://"
+    } else if lower.starts_with("s3:") {
+        "two slashes belong after s3:"
+    } else {
+        "it does not start with s3://"
+    }
+}
+
+/// Why the name cannot be a bucket's.
+fn bucket_problem(bucket: &str) -> Option<&'static str> {
+    let bytes = bucket.as_bytes();
+    let is_end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    if bucket.is_empty() {
+        Some("the bucket is missing")
+    } else if bucket.contains(char::is_whitespace) {
+        Some("the bucket's name has white space in it")
+    } else if bytes.iter().any(u8::is_ascii_uppercase) {
+        Some("the bucket's name has upper-case letters, and bucket names are lower case")
+    } else if bucket.contains(['*', '?', '[']) {
+        Some("a wildcard cannot stand in the bucket's name")
+    } else if !bytes.iter().all(|byte| is_end(byte) || matches!(byte, b'-' | b'.')) {
+        Some("a bucket's name has only lower-case letters, digits, dots and hyphens")
+    } else if !(BUCKET_BYTES_MIN..=BUCKET_BYTES_MAX).contains(&bytes.len()) {
+        Some("a bucket's name has 3 to 63 characters")
+    } else if !(bytes.first().is_some_and(is_end) && bytes.last().is_some_and(is_end)) {
+        Some("a bucket's name starts and ends with a letter or a digit")
+    } else if bucket.contains("..") {
+        Some("a bucket's name has no two dots in a row")
+    } else if bucket.parse::<std::net::Ipv4Addr>().is_ok() {
+        Some("a bucket's name cannot look like an address; give the server by --endpoint-url")
+    } else {
+        None
+    }
+}
+
+fn key_pattern(key: &str) -> Result<KeyPattern, String> {
+    let scanned = Scanned::scan(key);
+    if scanned.literal.len() > KEY_BYTES_MAX {
+        return Err(format!(
+            "the key has {} bytes, and S3's longest has {KEY_BYTES_MAX}",
+            scanned.literal.len()
+        ));
+    }
+    let Some(wild_at) = scanned.wild_at else {
+        return Ok(match scanned.literal {
+            key if key.is_empty() => KeyPattern::Bucket,
+            key if key.ends_with('/') => KeyPattern::Folder(key),
+            key => KeyPattern::Key(key),
+        });
+    };
+    let list_prefix = scanned.literal[..wild_at].to_owned();
+    let folder = list_prefix[..list_prefix.rfind('/').map_or(0, |at| at + 1)].to_owned();
+    let matcher = GlobBuilder::new(&scanned.glob)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .build()
+        .map_err(|error| format!("the glob cannot be read: {}", error.kind()))?
+        .compile_matcher();
+    Ok(KeyPattern::Glob(KeyGlob { folder, list_prefix, matcher }))
+}
+
+/// A key as typed, read once: the characters it stands for, and the same for globset.
+struct Scanned {
+    literal: String,
+    glob: String,
+    /// Where in `literal` the first wildcard stands.
+    wild_at: Option<usize>,
+}
+
+impl Scanned {
+    fn scan(key: &str) -> Self {
+        let mut scanned = Self { literal: String::new(), glob: String::new(), wild_at: None };
+        let mut rest = key.chars().peekable();
+        while let Some(found) = rest.next() {
+            let special = |c: &char| matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\');
+            match found {
+                '\\' => {
+                    let plain = rest.next_if(special).unwrap_or('\\');
+                    scanned.literal.push(plain);
+                    scanned.glob.extend(['\\', plain]);
+                }
+                '*' | '?' | '[' => {
+                    scanned.wild_at.get_or_insert(scanned.literal.len());
+                    scanned.literal.push(found);
+                    scanned.glob.push(found);
+                }
+                '{' | '}' => {
+                    scanned.literal.push(found);
+                    scanned.glob.extend(['\\', found]);
+                }
+                plain => {
+                    scanned.literal.push(plain);
+                    scanned.glob.push(plain);
+                }
+            }
+        }
+        scanned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> String {
+        match S3Uri::parse(text) {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Usage);
+                error.to_string()
+            }
+            Ok(uri) => match uri.key {
+                KeyPattern::Bucket => format!("{} bucket", uri.bucket),
+                KeyPattern::Folder(prefix) => format!("{} folder {prefix}", uri.bucket),
+                KeyPattern::Key(key) => format!("{} key {key}", uri.bucket),
+                KeyPattern::Glob(glob) => {
+                    format!("{} glob {} {}", uri.bucket, glob.folder, glob.list_prefix)
+                }
+            },
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        let check = |text: &str, expected: &str| assert_eq!(told(text), expected, "{text}");
+        check("s3://bucket", "bucket bucket");
+        check("s3://bucket/", "bucket bucket");
+        check("s3://bucket/a/b/", "bucket folder a/b/");
+        check("s3://bucket/a/b", "bucket key a/b");
+        check("s3://bucket//a", "bucket key /a");
+        check("s3://my.bucket-1/a b+c=d", "my.bucket-1 key a b+c=d");
+        check("s3://bucket/a/{b}", "bucket key a/{b}");
+        check(r"s3://bucket/a\*b", "bucket key a*b");
+        check(r"s3://bucket/a\\b\c", r"bucket key a\b\c");
+        check("s3://bucket/a/b-*.tar", "bucket glob a/ a/b-");
+        check(r"s3://bucket/a\[1\]/b/**/c", "bucket glob a[1]/b/ a[1]/b/");
+        check("s3://bucket/*", "bucket glob  ");
+        check("s3://train--usw2-az1--x-s3/k", "train--usw2-az1--x-s3 key k");
+    }
+
+    #[test]
+    fn refusals_say_what_is_expected() {
+        let check = |text: &str, expected: &str| {
+            let told = told(text);
+            assert!(told.contains(expected), "{text}: {told}");
+            assert!(told.contains("expected s3://BUCKET/KEY"), "{text}: {told}");
+            assert!(!told.contains('\n'), "{text}: {told}");
+        };
+        check("https://bucket.s3.amazonaws.com/k", "--endpoint-url");
+        check("arn:aws:s3:::bucket/k", "ARN");
+        check("bucket/key", "does not start with s3://");
+        check("s3:/bucket/key", "two slashes");
+        check("S3://bucket/key", "written s3://");
+        check("s3://", "bucket is missing");
+        check("s3:///key", "bucket is missing");
+        check("s3://Bucket/key", "upper-case");
+        check("s3://buc ket/key", "white space");
+        check(" s3://bucket/key", "white space");
+        check("s3://bucket/key\n", "white space");
+        check("s3://b/key", "3 to 63");
+        check("s3://buc_ket/key", "only lower-case");
+        check("s3://-bucket/key", "starts and ends");
+        check("s3://buc..ket/key", "two dots");
+        check("s3://127.0.0.1/key", "address");
+        check("s3://buck*/key", "wildcard");
+        check("s3://bucket/a[", "glob cannot be read");
+        check(&format!("s3://bucket/{}", "k".repeat(1025)), "1025 bytes");
+    }
+
+    #[test]
+    fn globs_keep_to_their_segment() {
+        let check = |glob: &str, key: &str, expected: bool| {
+            let uri = S3Uri::parse(&format!("s3://bucket/{glob}")).expect("a good glob");
+            let KeyPattern::Glob(glob) = uri.key else { panic!("not a glob: {glob}") };
+            assert_eq!(glob.matches(key), expected, "{key}");
+            assert!(!expected || key.starts_with(&glob.list_prefix), "{key}");
+        };
+        check("a/*.tar", "a/x.tar", true);
+        check("a/*.tar", "a/b/x.tar", false);
+        check("a/**/*.tar", "a/b/c/x.tar", true);
+        check("a/**/*.tar", "a/x.tar", true);
+        check("a/?", "a/x", true);
+        check("a/?", "a//", false);
+        check("a/[0-9]", "a/7", true);
+        check("a/{x}*", "a/{x}y", true);
+        check("a/{x,y}*", "a/x", false);
+        check(r"a\*/*", "a*/b", true);
+        check(r"a\*/*", "ab/b", false);
+        check(r"a\b/*", r"a\b/c", true);
+    }
+
+    #[test]
+    fn keys_in_targets() {
+        let check =
+            |key: &str, expected: &str| assert_eq!(encode_key(key).to_string(), expected, "{key}");
+        check("a/b-._~", "a/b-._~");
+        check("a b+c=d&e", "a%20b%2Bc%3Dd%26e");
+        check("%2F//", "%252F//");
+        check("ü*'()!", "%C3%BC%2A%27%28%29%21");
+        assert_eq!(encode_query("a/b c").to_string(), "a%2Fb%20c");
+    }
+
+    #[test]
+    fn etags() {
+        let check = |etag: &str, expected: Option<&str>| {
+            assert_eq!(quote_etag(etag).as_deref(), expected, "{etag}");
+        };
+        check("abc", Some("\"abc\""));
+        check("\"abc-7\"", Some("\"abc-7\""));
+        check("W/\"abc\"", Some("W/\"abc\""));
+        check("", Some(""));
+        check("a\r\nx-evil: 1", None);
+        check("ä", None);
+    }
+}

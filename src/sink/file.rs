@@ -1,0 +1,67 @@
+//! Files by direct I/O: aligned writes in any order, a padded tail, cut to size at the end.
+//!
+//! Pure: lengths and decisions. The calls are [`crate::host::Host`]'s.
+
+use crate::limits::DIRECT_ALIGNMENT_BYTES;
+use crate::sys::Handle;
+
+/// A file that is being written under a temporary name.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// The open file.
+    pub handle: Handle,
+    /// Writes go past the page cache (O_DIRECT) and must be aligned.
+    pub direct: bool,
+    /// The folder that it is in.
+    pub folder: Handle,
+    /// Its temporary name there.
+    pub temporary: String,
+    /// Its name when it is whole.
+    pub name: String,
+    /// The path below the destination, for messages.
+    pub path: String,
+}
+
+/// How many bytes of a slot to write for `length` bytes of an object: rounded up to the alignment
+/// where the write is direct. Only the tail of an object is ever rounded.
+#[must_use]
+pub fn write_length(length: u32, direct: bool) -> u32 {
+    if direct { length.next_multiple_of(DIRECT_ALIGNMENT_BYTES) } else { length }
+}
+
+/// Space to allocate for an object of `size_bytes`: whole alignment units, so that the padded tail
+/// does not extend the file.
+#[must_use]
+pub fn allocation(size_bytes: u64) -> u64 {
+    size_bytes.next_multiple_of(u64::from(DIRECT_ALIGNMENT_BYTES))
+}
+
+/// After `done` of a write's bytes: how many count. A direct write goes on at an aligned place, so
+/// a ragged end is written again.
+#[must_use]
+pub fn progress(done: u32, direct: bool) -> u32 {
+    if direct { done - done % DIRECT_ALIGNMENT_BYTES } else { done }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths() {
+        for (length, direct, expected) in [
+            (1, true, 4096),
+            (4096, true, 4096),
+            (4097, true, 8192),
+            (1 << 20, true, 1 << 20),
+            (4097, false, 4097),
+        ] {
+            assert_eq!(write_length(length, direct), expected, "{length} {direct}");
+        }
+        assert_eq!([allocation(1), allocation(4096), allocation(4097)], [4096, 4096, 8192]);
+        assert_eq!(
+            [progress(8191, true), progress(8192, true), progress(8191, false)],
+            [4096, 8192, 8191]
+        );
+    }
+}

@@ -1,0 +1,234 @@
+//! The safe face of the only room with `unsafe`: slots, the ring, descriptors.
+//!
+//! It knows nothing of S3, HTTP or files' meaning. [`Ring`] is what a worker sees of the kernel's
+//! asynchronous side; [`uring::Uring`] is io_uring, and tests put a seeded simulator in its place. A
+//! ring over readiness (epoll and plain system calls) could take the same seat.
+
+pub mod descriptor;
+pub mod pool;
+pub mod uring;
+pub mod usage;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroI32;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+pub use pool::{Pool, Region, Slot};
+
+/// An error number of the kernel, always positive (errno(3)).
+///
+/// Completions carry it negated; it is turned round once, where the completion is read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(NonZeroI32);
+
+impl Errno {
+    /// Operation cancelled.
+    pub const CANCELED: Self = Self::known(125);
+    /// Connection reset by peer.
+    pub const RESET: Self = Self::known(104);
+    /// Input/output error.
+    pub const IO: Self = Self::known(5);
+    /// No space left on device.
+    pub const NO_SPACE: Self = Self::known(28);
+    /// Interrupted system call.
+    pub const INTERRUPTED: Self = Self::known(4);
+    /// Try again.
+    pub const AGAIN: Self = Self::known(11);
+    /// Invalid argument.
+    pub const INVALID: Self = Self::known(22);
+    /// Bad file descriptor.
+    pub const BAD_DESCRIPTOR: Self = Self::known(9);
+    /// Connection refused.
+    pub const REFUSED: Self = Self::known(111);
+
+    const fn known(number: i32) -> Self {
+        match NonZeroI32::new(number) {
+            Some(number) => Self(number),
+            None => panic!("an errno is not zero"),
+        }
+    }
+
+    /// From a positive errno; anything else is told as EIO, for no caller may take it for success.
+    #[must_use]
+    pub const fn new(number: i32) -> Self {
+        match NonZeroI32::new(number) {
+            Some(nonzero) if number > 0 => Self(nonzero),
+            _ => Self::IO,
+        }
+    }
+
+    /// The positive number.
+    #[must_use]
+    pub const fn number(self) -> i32 {
+        self.0.get()
+    }
+
+    /// True when the same call may succeed at once: EINTR or EAGAIN.
+    #[must_use]
+    pub fn is_transient(self) -> bool {
+        self == Self::INTERRUPTED || self == Self::AGAIN
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::new(errno.raw_os_error())
+    }
+}
+
+impl From<std::io::Error> for Errno {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(error.raw_os_error().unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::io::Error::from_raw_os_error(self.number()).fmt(f)
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Errno({}: {self})", self.number())
+    }
+}
+
+/// Something that operations act on; cloned into each, so it lives until the last one is done.
+#[derive(Debug, Clone)]
+pub enum Handle {
+    /// A file descriptor of this process.
+    Descriptor(Arc<OwnedFd>),
+    /// A number that only a simulated ring understands.
+    Simulated(u64),
+}
+
+impl From<OwnedFd> for Handle {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self::Descriptor(Arc::new(descriptor))
+    }
+}
+
+/// One operation: plain data and what it acts on. It owns its slot from submission to completion.
+#[derive(Debug)]
+pub enum Op {
+    /// Connects a socket (connect(2)).
+    Connect {
+        /// The socket.
+        socket: Handle,
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// Sends bytes of a slot (send(2)); may be short.
+    Send {
+        /// The socket.
+        socket: Handle,
+        /// The bytes.
+        slot: Slot,
+        /// First byte within the slot.
+        at: u32,
+        /// How many bytes.
+        length: u32,
+    },
+    /// Receives into a slot (recv(2)); 0 is the peer's end of stream.
+    Receive {
+        /// The socket.
+        socket: Handle,
+        /// Where the bytes go.
+        slot: Slot,
+        /// First byte within the slot.
+        at: u32,
+        /// How many bytes at most.
+        length: u32,
+        /// Wait for all of them (MSG_WAITALL); it may still be short.
+        fill: bool,
+    },
+    /// Writes bytes of a slot to a file at an offset (pwrite(2)); may be short.
+    Write {
+        /// The file.
+        file: Handle,
+        /// The bytes.
+        slot: Slot,
+        /// First byte within the slot.
+        at: u32,
+        /// How many bytes.
+        length: u32,
+        /// Where in the file.
+        offset: u64,
+    },
+    /// Completes when an event counter is raised (eventfd(2)).
+    Await {
+        /// The counter.
+        counter: Handle,
+    },
+}
+
+impl Op {
+    /// Takes the slot back, if the operation has one.
+    #[must_use]
+    pub fn into_slot(self) -> Option<Slot> {
+        match self {
+            Self::Send { slot, .. } | Self::Receive { slot, .. } | Self::Write { slot, .. } => {
+                Some(slot)
+            }
+            Self::Connect { .. } | Self::Await { .. } => None,
+        }
+    }
+}
+
+/// An operation that the kernel has given back.
+#[derive(Debug)]
+pub struct Completion {
+    /// The number it was submitted under.
+    pub token: u64,
+    /// The operation with its slot.
+    pub op: Op,
+    /// Bytes moved (0 for a connect), or why not.
+    pub result: Result<u32, Errno>,
+}
+
+/// The asynchronous side of the kernel: operations in, completions out.
+pub trait Ring {
+    /// Takes an operation. `token` is unique among those in flight.
+    ///
+    /// # Errors
+    /// Gives the operation back when there is no room for one more.
+    fn submit(&mut self, token: u64, op: Op) -> Result<(), Op>;
+
+    /// Asks for the operation under `token` to be ended early. It still completes: with
+    /// [`Errno::CANCELED`], or with what it had reached.
+    fn cancel(&mut self, token: u64);
+
+    /// Hands submissions to the kernel and waits for a completion, at most `wait_us` microseconds.
+    ///
+    /// # Errors
+    /// Only what makes the ring unusable; EINTR and a timeout are success.
+    fn enter(&mut self, wait_us: u64) -> Result<(), Errno>;
+
+    /// Takes one completion.
+    fn reap(&mut self) -> Option<Completion>;
+
+    /// Operations that the kernel owns now.
+    fn in_flight(&self) -> usize;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_means_what_the_kernel_means() {
+        assert_eq!(
+            std::io::Error::from_raw_os_error(Errno::RESET.number()).kind(),
+            std::io::ErrorKind::ConnectionReset
+        );
+        assert_eq!(
+            std::io::Error::from_raw_os_error(Errno::NO_SPACE.number()).kind(),
+            std::io::ErrorKind::StorageFull
+        );
+        assert_eq!(Errno::CANCELED.to_string(), "Operation canceled (os error 125)");
+        assert_eq!(Errno::new(-22), Errno::IO, "a negative number is never an errno");
+    }
+}

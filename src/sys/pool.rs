@@ -1,0 +1,272 @@
+//! One region of memory, cut into slots; a slot is owned by exactly one holder.
+//!
+//! Only this file can make a [`Slot`]. Dropping a slot gives it back to its pool. While the kernel
+//! works on a slot the ring holds it (see `uring`), so nobody can touch its bytes.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use memmap2::{Advice, MmapMut, MmapOptions};
+
+use super::Errno;
+
+/// Length of a huge page in bytes on every 64-bit Linux that runs io_uring at speed.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// What kind of pages a region got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pages {
+    /// Huge pages reserved by the administrator (hugetlbfs).
+    Huge,
+    /// Ordinary pages; the kernel was asked to join them (MADV_HUGEPAGE).
+    Transparent,
+    /// Ordinary pages.
+    Ordinary,
+}
+
+/// All slot memory of a run: one anonymous mapping, handed out in chunks to the workers' pools.
+pub struct Region {
+    map: Mapping,
+    length: usize,
+    carved: AtomicUsize,
+    pages: Pages,
+}
+
+/// Keeps the mapping alive; its bytes are reached only through the slots cut from it.
+struct Mapping {
+    base: NonNull<u8>,
+    _map: MmapMut,
+}
+
+// SAFETY: `base` points into `_map`, which is owned and never remapped; moving or sharing the pair
+// between threads moves no bytes. Access to the bytes goes through slots, which are disjoint.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared `Mapping` gives nobody access to bytes.
+unsafe impl Sync for Mapping {}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("length_bytes", &self.length)
+            .field("carved_bytes", &self.carved)
+            .field("pages", &self.pages)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Region {
+    /// Maps `length` bytes (rounded up to whole huge pages), zeroed, on huge pages when they are to
+    /// be had.
+    ///
+    /// # Errors
+    /// What mmap(2) says, ENOMEM as a rule.
+    pub fn new(length: usize) -> Result<Arc<Self>, Errno> {
+        let length = length.max(1).next_multiple_of(HUGE_PAGE_BYTES);
+        let huge = MmapOptions::new().len(length).huge(Some(21)).map_anon();
+        let (mut map, pages) = match huge {
+            Ok(map) => (map, Pages::Huge),
+            Err(_) => {
+                let map = MmapOptions::new().len(length).map_anon().map_err(Errno::from)?;
+                let joined = map.advise(Advice::HugePage).is_ok();
+                (map, if joined { Pages::Transparent } else { Pages::Ordinary })
+            }
+        };
+        let base = NonNull::new(map.as_mut_ptr()).expect("a mapping does not begin at null");
+        let map = Mapping { base, _map: map };
+        Ok(Arc::new(Self { map, length, carved: AtomicUsize::new(0), pages }))
+    }
+
+    /// Takes the next `length` bytes for one pool; `None` when the region is used up.
+    #[must_use]
+    pub fn carve(self: &Arc<Self>, length: usize) -> Option<Chunk> {
+        let start = self
+            .carved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |carved| {
+                carved.checked_add(length).filter(|end| *end <= self.length)
+            })
+            .ok()?;
+        Some(Chunk { region: Arc::clone(self), start, length })
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn length_bytes(&self) -> usize {
+        self.length
+    }
+
+    /// What kind of pages it got.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        self.pages
+    }
+}
+
+/// A piece of a region that belongs to one pool alone: [`Region::carve`] never gives a byte twice.
+#[derive(Debug)]
+pub struct Chunk {
+    region: Arc<Region>,
+    start: usize,
+    length: usize,
+}
+
+/// The slots of one worker, all of one length.
+#[derive(Clone)]
+pub struct Pool {
+    home: Rc<Home>,
+}
+
+struct Home {
+    chunk: Chunk,
+    slot_length: u32,
+    /// Free slots by index, last returned on top: its bytes are still in the cache.
+    free: RefCell<Vec<u32>>,
+    count: u32,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("slot_length_bytes", &self.home.slot_length)
+            .field("slots", &self.home.count)
+            .field("free", &self.free())
+            .finish()
+    }
+}
+
+impl Pool {
+    /// Cuts a chunk into slots of `slot_length` bytes.
+    ///
+    /// # Panics
+    /// When `slot_length` is 0.
+    #[must_use]
+    pub fn new(chunk: Chunk, slot_length: u32) -> Self {
+        assert!(slot_length > 0, "a slot has a length");
+        let count = u32::try_from(chunk.length / slot_length as usize).unwrap_or(u32::MAX);
+        let free = RefCell::new((0..count).rev().collect());
+        Self { home: Rc::new(Home { chunk, slot_length, free, count }) }
+    }
+
+    /// Takes a free slot.
+    #[must_use]
+    pub fn take(&self) -> Option<Slot> {
+        let index = self.home.free.borrow_mut().pop()?;
+        let at = self.home.chunk.start + index as usize * self.home.slot_length as usize;
+        // SAFETY: `add` needs the result to stay within the mapping: index < count, so at +
+        // slot_length <= start + length of the chunk, which `carve` checked against the region.
+        let base = unsafe { self.home.chunk.region.map.base.add(at) };
+        Some(Slot { base, index, home: Rc::clone(&self.home) })
+    }
+
+    /// How many slots are free now.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.home.free.borrow().len()
+    }
+
+    /// How many slots there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.home.count as usize
+    }
+
+    /// Length of each slot in bytes.
+    #[must_use]
+    pub fn slot_length_bytes(&self) -> u32 {
+        self.home.slot_length
+    }
+
+    /// Address and length of the pool's memory, for registration with a ring.
+    pub(super) fn span(&self) -> (usize, usize) {
+        let base = self.home.chunk.region.map.base.as_ptr() as usize;
+        (base + self.home.chunk.start, self.home.chunk.length)
+    }
+}
+
+/// One piece of slot memory, held by exactly one owner; as a slice of bytes when in user hands.
+pub struct Slot {
+    base: NonNull<u8>,
+    index: u32,
+    home: Rc<Home>,
+}
+
+impl Slot {
+    /// Address of the first byte, for an operation that will own this slot.
+    pub(super) fn base(&mut self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Number of the slot within its pool.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+}
+
+impl Deref for Slot {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: from_raw_parts needs memory that is valid, initialised and not written elsewhere
+        // for the borrow: the mapping is zeroed at start and lives as long as `home`; the index
+        // left the free list when this slot was made, so no other slot covers these bytes; and an
+        // operation in flight owns its slot, so the kernel writes only where nobody can borrow.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.home.slot_length as usize) }
+    }
+}
+
+impl DerefMut for Slot {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` makes this the only borrow.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.base.as_ptr(), self.home.slot_length as usize)
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.home.free.borrow_mut().push(self.index);
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slot({})", self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_disjoint_and_come_back() {
+        let region = Region::new(1 << 20).expect("memory");
+        let pool = Pool::new(region.carve(64 << 10).expect("room"), 16 << 10);
+        let mut slots: Vec<Slot> = std::iter::from_fn(|| pool.take()).collect();
+        assert_eq!((slots.len(), pool.free()), (4, 0));
+        for (value, slot) in (1u8..).zip(&mut slots) {
+            slot.fill(value);
+        }
+        for (value, slot) in (1u8..).zip(&slots) {
+            assert!(slot.iter().all(|byte| *byte == value));
+        }
+        drop(slots);
+        assert_eq!(pool.free(), 4);
+    }
+
+    #[test]
+    fn a_region_is_never_given_twice() {
+        let region = Region::new(HUGE_PAGE_BYTES).expect("memory");
+        let first = region.carve(HUGE_PAGE_BYTES - 4096).expect("room");
+        let second = region.carve(4096).expect("room");
+        assert_eq!(first.start + first.length, second.start);
+        assert!(region.carve(1).is_none());
+    }
+}

@@ -1,0 +1,510 @@
+//! io_uring behind the [`Ring`] trait: set up by what the kernel has, one system call a turn.
+//!
+//! Every operation in flight stands in a slab with everything the kernel may touch: its slot, its
+//! descriptor, its address. It leaves the slab only with its completion.
+
+use std::fmt;
+use std::os::fd::AsRawFd;
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, opcode, squeue};
+use rustix::net::SocketAddrAny;
+
+use super::{Completion, Errno, Handle, Op, Pool, Ring, Slot};
+
+/// Marks the completion of a cancel request, which nobody waits for.
+const CANCEL_DATA: u64 = u64::MAX;
+
+/// Most turns that dropping a ring waits for the kernel to give its operations back.
+const DRAIN_TURNS_MAX: usize = 50;
+
+/// Wait of one such turn, in microseconds.
+const DRAIN_WAIT_US: u64 = 100_000;
+
+/// How the ring was set up: the newest mode that the kernel took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SetupMode {
+    /// SINGLE_ISSUER | DEFER_TASKRUN | SUBMIT_ALL (Linux 6.1).
+    DeferTaskrun,
+    /// COOP_TASKRUN | SUBMIT_ALL (Linux 5.19).
+    CoopTaskrun,
+    /// No flags (Linux 5.11).
+    Plain,
+}
+
+/// What a ring uses of the kernel, for the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Features {
+    /// Set-up flags in force.
+    pub mode: SetupMode,
+    /// The slots are registered: writes need no page pinning.
+    pub registered_slots: bool,
+    /// The ring's own descriptor is registered (Linux 5.18).
+    pub registered_ring: bool,
+}
+
+/// Why there is no ring, with what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetupError {
+    errno: Errno,
+    missing: Option<&'static str>,
+    /// Value of kernel.io_uring_disabled, where it can be read.
+    disabled: Option<u8>,
+}
+
+impl SetupError {
+    fn from_errno(errno: Errno) -> Self {
+        let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled")
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
+        Self { errno, missing: None, disabled }
+    }
+
+    fn missing(operation: &'static str) -> Self {
+        Self { errno: Errno::INVALID, missing: Some(operation), disabled: None }
+    }
+
+    /// What failed.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self.missing {
+            Some(operation) => format!("this kernel's io_uring lacks {operation}"),
+            None => format!("io_uring is not available: {}", self.errno),
+        }
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        const EPERM: i32 = 1;
+        const ENOMEM: i32 = 12;
+        const ENOSYS: i32 = 38;
+        match (self.errno.number(), self.disabled) {
+            (EPERM, Some(value @ 1..)) => format!(
+                "kernel.io_uring_disabled is {value}; run 'sysctl -w kernel.io_uring_disabled=0' as root"
+            ),
+            (EPERM | ENOSYS, _) if self.missing.is_none() => "a seccomp profile may forbid it \
+                (Docker's default one does: use a profile that allows io_uring_setup, \
+                io_uring_enter and io_uring_register, or --security-opt seccomp=unconfined), or \
+                the kernel is older than Linux 5.11"
+                .to_owned(),
+            (ENOMEM, _) => "raise the locked-memory limit (ulimit -l)".to_owned(),
+            _ => "Linux 5.11 or newer is needed, 6.1 or newer is best".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.reason(), self.advice())
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+/// An operation in flight and all that the kernel may read or write for it.
+struct Entry {
+    token: u64,
+    op: Op,
+    /// The address of a connect, at a place that does not move.
+    _address: Option<Box<SocketAddrAny>>,
+}
+
+/// A ring of the kernel.
+pub struct Uring {
+    // First: the ring is closed before the memory that its operations name goes away.
+    ring: IoUring,
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    features: Features,
+    /// Address and length of the registered memory; keeps its pool alive.
+    registered: Option<(usize, usize)>,
+    pools: Vec<Pool>,
+}
+
+impl fmt::Debug for Uring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uring")
+            .field("features", &self.features)
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Uring {
+    /// Sets up a ring for the calling thread with room for `entries` operations in flight, by the
+    /// newest mode that the kernel takes (io_uring_setup(2)).
+    ///
+    /// # Errors
+    /// When io_uring is absent, forbidden, or lacks an operation.
+    pub fn new(entries: u32) -> Result<Self, SetupError> {
+        let (ring, mode) = Self::set_up(entries)?;
+        Self::check_operations(&ring)?;
+        let slab = (0..entries).map(|_| None).collect();
+        let features = Features { mode, registered_slots: false, registered_ring: false };
+        let free = (0..entries).rev().collect();
+        let mut uring =
+            Self { ring, entries: slab, free, features, registered: None, pools: Vec::new() };
+        uring.features.registered_ring = uring.ring.submitter().register_ring_fd().is_ok();
+        Ok(uring)
+    }
+
+    fn set_up(entries: u32) -> Result<(IoUring, SetupMode), SetupError> {
+        const INVALID: i32 = 22;
+        for mode in [SetupMode::DeferTaskrun, SetupMode::CoopTaskrun, SetupMode::Plain] {
+            let mut builder = IoUring::builder();
+            builder.setup_cqsize(entries * 2).dontfork();
+            match mode {
+                SetupMode::DeferTaskrun => {
+                    builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all();
+                }
+                SetupMode::CoopTaskrun => {
+                    builder.setup_coop_taskrun().setup_submit_all();
+                }
+                SetupMode::Plain => {}
+            }
+            match builder.build(entries) {
+                Ok(ring) if ring.params().is_feature_ext_arg() => return Ok((ring, mode)),
+                Ok(_) => return Err(SetupError::missing("timed waits (IORING_FEAT_EXT_ARG)")),
+                Err(error) if error.raw_os_error() == Some(INVALID) => {}
+                Err(error) => return Err(SetupError::from_errno(error.into())),
+            }
+        }
+        Err(SetupError::from_errno(Errno::INVALID))
+    }
+
+    fn check_operations(ring: &IoUring) -> Result<(), SetupError> {
+        let mut probe = Probe::new();
+        let registered = ring.submitter().register_probe(&mut probe);
+        registered.map_err(|error| SetupError::from_errno(error.into()))?;
+        for (code, name) in [
+            (opcode::Connect::CODE, "connect"),
+            (opcode::Send::CODE, "send"),
+            (opcode::Recv::CODE, "recv"),
+            (opcode::Write::CODE, "write"),
+            (opcode::WriteFixed::CODE, "write_fixed"),
+            (opcode::PollAdd::CODE, "poll_add"),
+            (opcode::AsyncCancel::CODE, "async_cancel"),
+        ] {
+            if !probe.is_supported(code) {
+                return Err(SetupError::missing(name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers a pool's memory, so that writes from its slots need no page pinning
+    /// (io_uring_register(2)). Where RLIMIT_MEMLOCK forbids it the ring goes on without.
+    pub fn register(&mut self, pool: &Pool) {
+        let (base, length) = pool.span();
+        // The kernel takes at most 1 GiB a buffer; a worker's share is far below.
+        let vector = libc::iovec { iov_base: base as *mut _, iov_len: length };
+        // SAFETY: register_buffers needs memory that stays mapped while registered: the pool's
+        // region is kept alive by the clone pushed below until after `ring` is closed.
+        let outcome = unsafe { self.ring.submitter().register_buffers(&[vector]) };
+        self.pools.push(pool.clone());
+        if outcome.is_ok() {
+            self.registered = Some((base, length));
+            self.features.registered_slots = true;
+        }
+    }
+
+    /// What the ring uses of the kernel.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    fn is_registered(&self, base: *mut u8) -> bool {
+        let address = base as usize;
+        self.registered.is_some_and(|(start, length)| (start..start + length).contains(&address))
+    }
+
+    /// The submission for `op`; its slot and address stay in the slab until completion.
+    fn describe(
+        &self,
+        op: &mut Op,
+        address: &mut Option<Box<SocketAddrAny>>,
+    ) -> Option<squeue::Entry> {
+        let entry = match op {
+            Op::Connect { socket, address: target } => {
+                let boxed = address.insert(Box::new(SocketAddrAny::from(*target)));
+                opcode::Connect::new(descriptor(socket)?, boxed.as_ptr().cast(), boxed.addr_len())
+                    .build()
+            }
+            Op::Send { socket, slot, at, length } => {
+                let from = piece(slot, *at, *length)?;
+                opcode::Send::new(descriptor(socket)?, from, *length)
+                    .flags(libc::MSG_NOSIGNAL)
+                    .build()
+            }
+            Op::Receive { socket, slot, at, length, fill } => {
+                let into = piece(slot, *at, *length)?;
+                let flags = if *fill { libc::MSG_WAITALL } else { 0 };
+                opcode::Recv::new(descriptor(socket)?, into, *length).flags(flags).build()
+            }
+            Op::Write { file, slot, at, length, offset } => {
+                let from = piece(slot, *at, *length)?;
+                let file = descriptor(file)?;
+                if self.is_registered(from) {
+                    opcode::WriteFixed::new(file, from, *length, 0).offset(*offset).build()
+                } else {
+                    opcode::Write::new(file, from, *length).offset(*offset).build()
+                }
+            }
+            Op::Await { counter } => opcode::PollAdd::new(descriptor(counter)?, POLL_IN).build(),
+        };
+        Some(entry)
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> Result<(), Errno> {
+        for _ in 0..2 {
+            // SAFETY: push needs everything that the entry names to stay valid until completion:
+            // the caller has put operation, slot and address into the slab (or, for a cancel,
+            // names no memory), and the slab gives them back only when the completion is read.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return Ok(());
+            }
+            self.ring.submit().map_err(Errno::from)?;
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// Takes back a slab entry whose submission did not happen.
+    fn retract(&mut self, index: u32) -> Op {
+        self.free.push(index);
+        self.entries[index as usize].take().expect("just put there").op
+    }
+}
+
+/// poll(2)'s POLLIN for a submission.
+const POLL_IN: u32 = 1;
+
+fn descriptor(handle: &Handle) -> Option<Fd> {
+    match handle {
+        Handle::Descriptor(descriptor) => Some(Fd(descriptor.as_raw_fd())),
+        Handle::Simulated(_) => None,
+    }
+}
+
+/// Address of `length` bytes at `at` within a slot; `None` when they are not all inside it.
+fn piece(slot: &mut Slot, at: u32, length: u32) -> Option<*mut u8> {
+    let end = at.checked_add(length)?;
+    let inside = end as usize <= slot.len() && length > 0;
+    inside.then(|| slot.base().wrapping_add(at as usize))
+}
+
+impl Ring for Uring {
+    fn submit(&mut self, token: u64, mut op: Op) -> Result<(), Op> {
+        let mut address = None;
+        let Some(entry) = self.describe(&mut op, &mut address) else {
+            unreachable!("an operation names bytes inside its slot and a real descriptor: {op:?}")
+        };
+        let Some(index) = self.free.pop() else { return Err(op) };
+        self.entries[index as usize] = Some(Entry { token, op, _address: address });
+        match self.push(&entry.user_data(u64::from(index))) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.retract(index)),
+        }
+    }
+
+    fn cancel(&mut self, token: u64) {
+        let found = self
+            .entries
+            .iter()
+            .position(|entry| entry.as_ref().is_some_and(|entry| entry.token == token));
+        if let Some(index) = found {
+            let entry = opcode::AsyncCancel::new(index as u64).build().user_data(CANCEL_DATA);
+            // A cancel that finds no room is asked for again by the caller's next deadline.
+            let _ = self.push(&entry);
+        }
+    }
+
+    fn enter(&mut self, wait_us: u64) -> Result<(), Errno> {
+        let micros = u32::try_from(wait_us % 1_000_000).unwrap_or(0);
+        let wait = Timespec::new().sec(wait_us / 1_000_000).nsec(micros * 1000);
+        let args = SubmitArgs::new().timespec(&wait);
+        match self.ring.submitter().submit_with_args(1, &args) {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                // A timeout, a signal, or a full completion queue: reap and come back.
+                Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        loop {
+            let (data, result) = {
+                let entry = self.ring.completion().next()?;
+                (entry.user_data(), entry.result())
+            };
+            if data == CANCEL_DATA {
+                continue;
+            }
+            let index = u32::try_from(data).expect("user data is a slab index");
+            let entry = self.entries[index as usize].take().expect("one completion per operation");
+            self.free.push(index);
+            let result = u32::try_from(result).map_err(|_| Errno::new(-result));
+            return Some(Completion { token: entry.token, op: entry.op, result });
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}
+
+impl Drop for Uring {
+    /// Ends what is in flight and waits for it. What the kernel will not give back in bounded time
+    /// is leaked, together with its memory: better lost than written to by a late completion.
+    fn drop(&mut self) {
+        for _ in 0..DRAIN_TURNS_MAX {
+            if self.in_flight() == 0 {
+                return;
+            }
+            let tokens: Vec<u64> = self.entries.iter().flatten().map(|entry| entry.token).collect();
+            for token in tokens {
+                self.cancel(token);
+            }
+            if self.enter(DRAIN_WAIT_US).is_err() {
+                break;
+            }
+            while self.reap().is_some() {}
+        }
+        for entry in self.entries.drain(..).flatten() {
+            std::mem::forget(entry);
+        }
+        for pool in self.pools.drain(..) {
+            std::mem::forget(pool);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::os::unix::fs::FileExt;
+
+    use super::super::Region;
+    use super::super::descriptor;
+    use super::*;
+
+    const SLOT: u32 = 64 << 10;
+
+    fn ring_and_pool() -> (Uring, Pool) {
+        let region = Region::new(1 << 20).expect("memory");
+        let pool = Pool::new(region.carve(16 * SLOT as usize).expect("room"), SLOT);
+        let mut ring = Uring::new(64).expect("io_uring");
+        ring.register(&pool);
+        (ring, pool)
+    }
+
+    fn complete(ring: &mut Uring) -> Completion {
+        for _ in 0..100 {
+            ring.enter(100_000).expect("a usable ring");
+            if let Some(completion) = ring.reap() {
+                return completion;
+            }
+        }
+        panic!("no completion in 10 s");
+    }
+
+    #[test]
+    fn a_round_trip_over_loopback_and_to_a_file() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let server = std::thread::spawn(move || {
+            let (mut peer, _) = listener.accept().expect("a client");
+            let mut question = [0; 4];
+            peer.read_exact(&mut question).expect("four bytes");
+            peer.write_all(&[7; SLOT as usize]).expect("an answer");
+            question
+        });
+        let (mut ring, pool) = ring_and_pool();
+        let socket = descriptor::tcp_socket(&address).expect("a socket");
+        ring.submit(1, Op::Connect { socket: socket.clone(), address }).expect("room");
+        assert_eq!(complete(&mut ring).result, Ok(0));
+        let mut slot = pool.take().expect("a slot");
+        slot[..4].copy_from_slice(b"ping");
+        ring.submit(2, Op::Send { socket: socket.clone(), slot, at: 0, length: 4 }).expect("room");
+        let sent = complete(&mut ring);
+        assert_eq!((sent.token, sent.result), (2, Ok(4)));
+        let slot = sent.op.into_slot().expect("the slot comes back");
+        ring.submit(3, Op::Receive { socket, slot, at: 0, length: SLOT, fill: true })
+            .expect("room");
+        let received = complete(&mut ring);
+        assert_eq!(received.result, Ok(SLOT));
+        assert_eq!(&server.join().expect("no panic"), b"ping");
+        let slot = received.op.into_slot().expect("the slot comes back");
+        assert!(slot.iter().all(|byte| *byte == 7));
+        let file = tempfile::tempfile().expect("a temporary file");
+        let handle = Handle::from(std::os::fd::OwnedFd::from(file.try_clone().expect("a copy")));
+        let op = Op::Write { file: handle, slot, at: 4096, length: 8192, offset: 4096 };
+        ring.submit(4, op).expect("room");
+        assert_eq!(complete(&mut ring).result, Ok(8192));
+        let mut read = [0; 8192];
+        file.read_exact_at(&mut read, 4096).expect("written");
+        assert!(read.iter().all(|byte| *byte == 7));
+        assert_eq!((ring.in_flight(), pool.free()), (0, pool.count()));
+    }
+
+    #[test]
+    fn a_cancelled_receive_gives_its_slot_back() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let (mut ring, pool) = ring_and_pool();
+        let socket = descriptor::tcp_socket(&address).expect("a socket");
+        ring.submit(1, Op::Connect { socket: socket.clone(), address }).expect("room");
+        assert_eq!(complete(&mut ring).result, Ok(0));
+        let slot = pool.take().expect("a slot");
+        let receive = Op::Receive { socket, slot, at: 0, length: 100, fill: true };
+        ring.submit(9, receive).expect("room");
+        ring.enter(1000).expect("a usable ring");
+        assert!(ring.reap().is_none(), "nobody sends");
+        ring.cancel(9);
+        let ended = complete(&mut ring);
+        assert_eq!((ended.token, ended.result), (9, Err(Errno::CANCELED)));
+        drop(ended);
+        assert_eq!(pool.free(), pool.count());
+    }
+
+    #[test]
+    fn a_dropped_ring_takes_its_slots_from_the_kernel_first() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let (mut ring, pool) = ring_and_pool();
+        let socket = descriptor::tcp_socket(&address).expect("a socket");
+        ring.submit(1, Op::Connect { socket: socket.clone(), address }).expect("room");
+        assert_eq!(complete(&mut ring).result, Ok(0));
+        let slot = pool.take().expect("a slot");
+        let receive = Op::Receive { socket, slot, at: 0, length: 100, fill: true };
+        ring.submit(2, receive).expect("room");
+        ring.enter(1000).expect("a usable ring");
+        drop(ring);
+        assert_eq!(pool.free(), pool.count());
+    }
+
+    #[test]
+    fn a_refused_connect_is_told_by_its_errno() {
+        let unused =
+            TcpListener::bind("127.0.0.1:0").expect("loopback").local_addr().expect("bound");
+        let (mut ring, _pool) = ring_and_pool();
+        let socket = descriptor::tcp_socket(&unused).expect("a socket");
+        ring.submit(1, Op::Connect { socket, address: unused }).expect("room");
+        assert_eq!(complete(&mut ring).result, Err(Errno::REFUSED));
+    }
+
+    #[test]
+    fn setup_errors_say_what_to_do() {
+        let error = SetupError { errno: Errno::new(1), missing: None, disabled: Some(2) };
+        assert!(error.to_string().contains("sysctl -w kernel.io_uring_disabled=0"), "{error}");
+        let error = SetupError { errno: Errno::new(38), missing: None, disabled: None };
+        assert!(error.to_string().contains("seccomp"), "{error}");
+        let error = SetupError::missing("connect");
+        assert!(error.to_string().contains("6.1"), "{error}");
+    }
+}

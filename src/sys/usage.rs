@@ -1,0 +1,48 @@
+//! What this process and thread have used: processor time and peak memory.
+
+use rustix::time::{ClockId, clock_gettime};
+
+fn seconds(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    #[expect(clippy::cast_precision_loss, reason = "seconds of processor time are far below 2^53")]
+    let whole = time.tv_sec as f64;
+    #[expect(clippy::cast_precision_loss, reason = "below 10^9")]
+    let fraction = time.tv_nsec as f64 / 1e9;
+    whole + fraction
+}
+
+/// Processor seconds of the whole process, user and system (CLOCK_PROCESS_CPUTIME_ID).
+#[must_use]
+pub fn process_cpu_seconds() -> f64 {
+    seconds(ClockId::ProcessCPUTime)
+}
+
+/// Processor seconds of the calling thread.
+#[must_use]
+pub fn thread_cpu_seconds() -> f64 {
+    seconds(ClockId::ThreadCPUTime)
+}
+
+/// Highest resident set of this process in bytes (VmHWM of proc_pid_status(5)); 0 where /proc is
+/// not mounted.
+#[must_use]
+pub fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_read() {
+        let before = thread_cpu_seconds();
+        let spent: u64 = (0..1_000_000u64).map(std::hint::black_box).sum();
+        assert!(spent > 0 && thread_cpu_seconds() > before);
+        assert!(process_cpu_seconds() >= thread_cpu_seconds() - 1.0);
+        assert!(peak_rss_bytes() > 100_000);
+    }
+}

@@ -1,0 +1,233 @@
+//! One object on its way: what all workers share of it, and how its end is agreed upon.
+//!
+//! It does no I/O. Each of its ranges is settled exactly once, by success or not; whoever settles
+//! the last one finishes the object.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::conn::{Conn, EtagDigest};
+use crate::error::Error;
+use crate::plan::ranges::{PartSize, Ranges};
+use crate::s3::{ByteRange, Endpoint, Object};
+use crate::sink::file::OpenFile;
+
+/// What kind of thing comes to be at the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// A key that ends in `/`: a folder.
+    Folder,
+    /// An object of no bytes: an empty file, for which nothing is fetched.
+    Empty,
+    /// A small object: one request, one slot, one write.
+    Whole,
+    /// A large object, in ranges.
+    Ranges,
+}
+
+/// One object of the run.
+#[derive(Debug)]
+pub struct Transfer {
+    /// The object as it was listed.
+    pub object: Object,
+    /// Where it is served.
+    pub endpoint: Arc<Endpoint>,
+    /// Its path below the destination, `/`-separated and checked; empty for the null sink.
+    pub path: String,
+    /// What it becomes.
+    pub shape: Shape,
+    /// Length of its ranges, the last one excepted.
+    pub part: PartSize,
+    /// Digest of its ETag, if it has one.
+    pub etag: Option<EtagDigest>,
+    file: OnceLock<Option<OpenFile>>,
+    unsettled: AtomicU64,
+    failure: OnceLock<Error>,
+    retries: AtomicU32,
+    begun_us: AtomicU64,
+}
+
+/// How ranges are cut, the same for every object of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Length of a range; a multiple of the slot's length.
+    pub part: PartSize,
+    /// Length of a data slot in bytes.
+    pub slot_length_bytes: u32,
+}
+
+impl Transfer {
+    /// An object to be fetched to `path`.
+    #[must_use]
+    pub fn new(object: Object, endpoint: Arc<Endpoint>, path: String, cut: Cut) -> Self {
+        let size = object.size_bytes;
+        let shape = if object.key.ends_with('/') && size == 0 {
+            Shape::Folder
+        } else if size == 0 {
+            Shape::Empty
+        } else if Conn::fits_whole(size, cut.slot_length_bytes) {
+            Shape::Whole
+        } else {
+            Shape::Ranges
+        };
+        let ranges = match shape {
+            Shape::Ranges => Ranges::count_of(size, cut.part),
+            Shape::Folder | Shape::Empty | Shape::Whole => 1,
+        };
+        let etag = (!object.etag.is_empty()).then(|| EtagDigest::of(object.etag.as_bytes()));
+        Self {
+            object,
+            endpoint,
+            path,
+            shape,
+            part: cut.part,
+            etag,
+            file: OnceLock::new(),
+            unsettled: AtomicU64::new(ranges),
+            failure: OnceLock::new(),
+            retries: AtomicU32::new(0),
+            begun_us: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// How it is named in messages: `s3://bucket/key`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("s3://{}/{}", self.endpoint.bucket, self.object.key)
+    }
+
+    /// The only range of an object that is not cut; of length 0 for folders and empty objects.
+    #[must_use]
+    pub fn whole_range(&self) -> ByteRange {
+        ByteRange { offset: 0, length: self.object.size_bytes }
+    }
+
+    /// The file that its ranges are written to, created by whoever needs it first; `None` when that
+    /// failed, with the failure recorded.
+    pub fn file(&self, create: impl FnOnce() -> Result<OpenFile, Error>) -> Option<&OpenFile> {
+        let file = self.file.get_or_init(|| match create() {
+            Ok(file) => Some(file),
+            Err(error) => {
+                self.fail(error);
+                None
+            }
+        });
+        file.as_ref()
+    }
+
+    /// The file, if it was created.
+    #[must_use]
+    pub fn created_file(&self) -> Option<&OpenFile> {
+        self.file.get().and_then(Option::as_ref)
+    }
+
+    /// Records why the object fails; the first reason stays.
+    pub fn fail(&self, error: Error) {
+        let _ = self.failure.set(error);
+    }
+
+    /// Why it failed, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
+
+    /// Settles one range; true for the caller that settled the last one and must finish the object.
+    #[must_use]
+    pub fn settle(&self) -> bool {
+        let before = self.unsettled.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a range is settled once");
+        before == 1
+    }
+
+    /// Ranges that are not settled yet.
+    #[must_use]
+    pub fn unsettled(&self) -> u64 {
+        self.unsettled.load(Ordering::Acquire)
+    }
+
+    /// Counts one more try of one of its ranges.
+    pub fn count_retry(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tries beyond the first, over all its ranges.
+    #[must_use]
+    pub fn retries(&self) -> u32 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// Notes that work on it has begun; the earliest time stays.
+    pub fn begin(&self, now_us: u64) {
+        self.begun_us.fetch_min(now_us, Ordering::Relaxed);
+    }
+
+    /// When work on it began; `None` when it never did.
+    #[must_use]
+    pub fn begun_us(&self) -> Option<u64> {
+        Some(self.begun_us.load(Ordering::Relaxed)).filter(|begun| *begun != u64::MAX)
+    }
+}
+
+/// How one object ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The object.
+    pub transfer: Arc<Transfer>,
+    /// From its first request to its name at the destination, in microseconds.
+    pub elapsed_us: u64,
+    /// Success, or why not.
+    pub result: Result<(), Error>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn transfer(key: &str, size_bytes: u64) -> Transfer {
+        let object = Object {
+            key: key.to_owned(),
+            etag: String::new(),
+            size_bytes,
+            last_modified: String::new(),
+        };
+        let endpoint = Endpoint {
+            bucket: "b".to_owned(),
+            tls: false,
+            host: "h".to_owned(),
+            path_prefix: "/".to_owned(),
+            region: "r".to_owned(),
+            addresses: vec![].into(),
+        };
+        let part = PartSize::new(8 << 20).expect("aligned");
+        let cut = Cut { part, slot_length_bytes: 1 << 20 };
+        Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut)
+    }
+
+    #[test]
+    fn shapes() {
+        let room = u64::from(crate::limits::HEAD_ROOM_BYTES);
+        for (key, size, shape, ranges) in [
+            ("a/", 0, Shape::Folder, 1),
+            ("a", 0, Shape::Empty, 1),
+            ("a", 1, Shape::Whole, 1),
+            ("a", (1 << 20) - room, Shape::Whole, 1),
+            ("a", (1 << 20) - room + 1, Shape::Ranges, 1),
+            ("a", 8 << 20, Shape::Ranges, 1),
+            ("a", (8 << 20) + 1, Shape::Ranges, 2),
+        ] {
+            let transfer = transfer(key, size);
+            assert_eq!((transfer.shape, transfer.unsettled()), (shape, ranges), "{key} {size}");
+        }
+    }
+
+    #[test]
+    fn the_last_settler_is_told_and_the_first_failure_stays() {
+        let transfer = transfer("a", 20 << 20);
+        transfer.fail(Error::new(ErrorKind::Endpoint, "first"));
+        transfer.fail(Error::new(ErrorKind::Endpoint, "second"));
+        assert_eq!([transfer.settle(), transfer.settle(), transfer.settle()], [false, false, true]);
+        assert_eq!(transfer.failure().map(Error::message), Some("first"));
+    }
+}

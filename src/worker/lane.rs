@@ -1,0 +1,419 @@
+//! A worker's side of one connection: its socket, its slots, what it fetches, and how the actions of
+//! [`Conn`] are carried out.
+
+use std::sync::Arc;
+
+use super::Worker;
+use crate::conn::{Action, Ask, Conn, Event, Piece, Target};
+use crate::error::{Error, ErrorKind};
+use crate::failure::{Failure, Remedy};
+use crate::host::Host;
+use crate::limits::{BACKOFF_BASE_US, BACKOFF_MAX_US};
+use crate::s3::{ByteRange, Endpoint, answer};
+use crate::schedule::Assignment;
+use crate::sink::Disposal;
+use crate::sys::{Errno, Handle, Op, Ring, Slot};
+use crate::transfer::{Shape, Transfer};
+
+/// What a connection is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LaneState {
+    /// It may be given a range.
+    Free,
+    /// It has a range.
+    Busy,
+    /// It has a range and waits before the next try.
+    Backoff { until_us: u64 },
+}
+
+/// What follows a failed attempt, once its actions are carried out.
+#[derive(Debug)]
+enum Verdict {
+    Resume,
+    Backoff { until_us: u64 },
+    GiveUp(Error),
+}
+
+/// One connection of a worker.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) conn: Conn,
+    pub(super) state: LaneState,
+    /// The kernel has an operation of it.
+    pub(super) in_flight: bool,
+    /// When that operation is late.
+    pub(super) deadline_us: u64,
+    /// It was late (or the run was stopped) and its end has been asked for.
+    pub(super) expired: bool,
+    pub(super) data: Option<Slot>,
+    /// The action that waits for a data slot.
+    pub(super) parked: Option<Action>,
+    pub(super) parked_since_us: u64,
+    pub(super) idle_since_us: u64,
+    control: Option<Slot>,
+    socket: Option<Handle>,
+    /// Where the socket leads.
+    endpoint: Option<Arc<Endpoint>>,
+    /// Number of the range among the worker's.
+    range: usize,
+    transfer: Option<Arc<Transfer>>,
+    bytes: ByteRange,
+    attempts: u32,
+    verdict: Option<Verdict>,
+    asked_us: u64,
+    answered_us: u64,
+}
+
+impl Lane {
+    /// A connection without a socket.
+    pub(super) fn new(control: Slot, slot_length: u32) -> Self {
+        Self {
+            conn: Conn::new(slot_length),
+            state: LaneState::Free,
+            in_flight: false,
+            deadline_us: 0,
+            expired: false,
+            data: None,
+            parked: None,
+            parked_since_us: 0,
+            idle_since_us: 0,
+            control: Some(control),
+            socket: None,
+            endpoint: None,
+            range: 0,
+            transfer: None,
+            bytes: ByteRange { offset: 0, length: 0 },
+            attempts: 0,
+            verdict: None,
+            asked_us: 0,
+            answered_us: 0,
+        }
+    }
+
+    /// Drops an idle socket.
+    pub(super) fn hang_up(&mut self) {
+        self.conn.reset();
+        self.socket = None;
+        self.endpoint = None;
+    }
+
+    fn object(&self) -> Arc<Transfer> {
+        Arc::clone(self.transfer.as_ref().expect("a busy connection has an object"))
+    }
+}
+
+impl<R: Ring, H: Host> Worker<R, H> {
+    /// Starts a range on a free connection.
+    pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
+        let Assignment { transfer, range } = assignment;
+        let number = self.ranges.insert(Arc::clone(&transfer));
+        let lane = &mut self.lanes[index];
+        let same = lane.endpoint.as_ref().is_some_and(|now| Arc::ptr_eq(now, &transfer.endpoint));
+        if lane.conn.is_idle() && !same {
+            lane.hang_up();
+        }
+        lane.range = number;
+        lane.bytes = range;
+        lane.attempts = 1;
+        lane.state = LaneState::Busy;
+        let ask = Ask {
+            range,
+            size: transfer.object.size_bytes,
+            whole: transfer.shape == Shape::Whole,
+            etag: transfer.etag,
+        };
+        lane.transfer = Some(transfer);
+        lane.conn.ask(ask);
+        self.drive(index);
+    }
+
+    /// Carries out a connection's actions until it waits for something.
+    pub(super) fn drive(&mut self, index: usize) {
+        loop {
+            while self.lanes[index].parked.is_none() {
+                let Some(action) = self.lanes[index].conn.poll() else { break };
+                self.act(index, action);
+            }
+            let lane = &mut self.lanes[index];
+            if lane.parked.is_some() {
+                return;
+            }
+            match lane.verdict.take() {
+                None => return,
+                Some(Verdict::Resume) => lane.conn.resume(),
+                Some(Verdict::Backoff { until_us }) => {
+                    lane.state = LaneState::Backoff { until_us };
+                    return;
+                }
+                Some(Verdict::GiveUp(error)) => return self.give_up(index, &error),
+            }
+        }
+    }
+
+    /// Carries out one action.
+    pub(super) fn act(&mut self, index: usize, action: Action) {
+        match action {
+            Action::Connect => self.connect(index),
+            Action::Write(range) => self.write_request(index, range),
+            Action::Send { at, length } => {
+                let lane = &mut self.lanes[index];
+                let slot = lane.control.take().expect("not in flight");
+                let socket = lane.socket.clone().expect("connected");
+                self.submit(index, Op::Send { socket, slot, at, length });
+            }
+            Action::Receive { target, at, length, fill } => {
+                let Some(slot) = self.slot_for(index, target, action) else { return };
+                let socket = self.lanes[index].socket.clone().expect("connected");
+                self.submit(index, Op::Receive { socket, slot, at, length, fill });
+            }
+            Action::Copy { from, to, length } => {
+                let Some(mut slot) = self.slot_for(index, Target::Data, action) else { return };
+                let lane = &mut self.lanes[index];
+                let control = lane.control.as_ref().expect("not in flight");
+                let (from, to, length) = (from as usize, to as usize, length as usize);
+                slot[to..to + length].copy_from_slice(&control[from..from + length]);
+                lane.data = Some(slot);
+            }
+            Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),
+            Action::Finished => self.fetched(index),
+            Action::Fail { failure, body } => self.attempt_failed(index, failure, body),
+            Action::Close => {
+                let lane = &mut self.lanes[index];
+                lane.socket = None;
+                lane.endpoint = None;
+            }
+        }
+    }
+
+    fn connect(&mut self, index: usize) {
+        let endpoint = Arc::clone(&self.lanes[index].object().endpoint);
+        let address = {
+            let addresses = endpoint.addresses.read().unwrap_or_else(|poison| poison.into_inner());
+            addresses.get(self.connects % addresses.len().max(1)).copied()
+        };
+        self.connects += 1;
+        let Some(address) = address else {
+            return self.lanes[index].conn.handle(Event::Failed(Errno::INVALID));
+        };
+        match self.host.socket(&address) {
+            Ok(socket) => {
+                let lane = &mut self.lanes[index];
+                lane.socket = Some(socket.clone());
+                lane.endpoint = Some(endpoint);
+                self.metrics.connects += 1;
+                self.submit(index, Op::Connect { socket, address });
+            }
+            Err(errno) => self.lanes[index].conn.handle(Event::Failed(errno)),
+        }
+    }
+
+    fn write_request(&mut self, index: usize, range: Option<ByteRange>) {
+        let lane = &mut self.lanes[index];
+        let transfer = lane.object();
+        let slot = lane.control.as_mut().expect("not in flight");
+        match self.host.write_request(slot, &transfer, range) {
+            Ok(length) => {
+                self.metrics.requests += 1;
+                lane.asked_us = self.now_us;
+                lane.conn.handle(Event::Written { length });
+            }
+            Err(error) => {
+                transfer.fail(error.within(transfer.name()));
+                lane.conn.handle(Event::Failed(Errno::CANCELED));
+            }
+        }
+    }
+
+    /// The slot that an action needs; without one the connection waits its turn.
+    fn slot_for(&mut self, index: usize, target: Target, action: Action) -> Option<Slot> {
+        let lane = &mut self.lanes[index];
+        if target == Target::Control {
+            return Some(lane.control.take().expect("not in flight"));
+        }
+        if let Some(slot) = lane.data.take() {
+            return Some(slot);
+        }
+        // Those who wait come first.
+        if self.slot_queue.is_empty()
+            && let Some(slot) = self.data.take()
+        {
+            return Some(slot);
+        }
+        lane.parked = Some(action);
+        lane.parked_since_us = self.now_us;
+        self.slot_queue.push_back(index);
+        None
+    }
+
+    fn submit(&mut self, index: usize, op: Op) {
+        let lane = &mut self.lanes[index];
+        lane.deadline_us = self.now_us + lane.conn.timeout_us();
+        lane.expired = false;
+        lane.in_flight = true;
+        if let Err(op) = self.ring.submit(index as u64, op) {
+            // The ring has room for every connection and slot; a kernel short of memory has not.
+            self.lane_done(index, op, Err(Errno::AGAIN));
+        }
+    }
+
+    /// A connection's operation is over.
+    pub(super) fn lane_done(&mut self, index: usize, op: Op, result: Result<u32, Errno>) {
+        let lane = &mut self.lanes[index];
+        lane.in_flight = false;
+        let expired = std::mem::take(&mut lane.expired);
+        let is_send = matches!(op, Op::Send { .. });
+        let is_connect = matches!(op, Op::Connect { .. });
+        let on_data = match op {
+            Op::Receive { slot, .. } | Op::Send { slot, .. } if lane.control.is_none() => {
+                lane.control = Some(slot);
+                false
+            }
+            Op::Receive { slot, .. } => {
+                lane.data = Some(slot);
+                true
+            }
+            _ => false,
+        };
+        if result.is_ok() && !self.scheduler.is_stopped() {
+            let awaited = lane.conn.awaits_head();
+            let event = match result {
+                Ok(_) if is_connect => Event::Connected,
+                Ok(count) if is_send => Event::Sent(count),
+                Ok(count) => {
+                    let buffer = if on_data { &lane.data } else { &lane.control };
+                    Event::Received(count, buffer.as_deref().expect("just put back"))
+                }
+                Err(_) => unreachable!("matched above"),
+            };
+            lane.conn.handle(event);
+            if awaited && !lane.conn.awaits_head() {
+                lane.answered_us = self.now_us;
+                self.metrics.stages.first_byte_us += self.now_us - lane.asked_us;
+            }
+        } else {
+            let event = match result {
+                Err(errno) if !(expired && errno == Errno::CANCELED) => Event::Failed(errno),
+                _ => Event::Expired,
+            };
+            lane.conn.handle(event);
+        }
+        self.drive(index);
+    }
+
+    /// A piece of the object stands in the data slot.
+    fn deliver(&mut self, index: usize, at: u32, length: u32, offset: u64) {
+        let lane = &mut self.lanes[index];
+        let slot = lane.data.take().expect("it was just filled");
+        let (range, transfer) = (lane.range, lane.object());
+        self.metrics.bytes += u64::from(length);
+        match self.sink.dispose(transfer.shape) {
+            Disposal::Drop => drop(slot),
+            Disposal::WriteAt => self.write(range, slot, length, offset),
+            Disposal::WriteWhole => {
+                let before = self.host.now_us();
+                let bytes = &slot[at as usize..(at + length) as usize];
+                if let Err(error) = self.host.write_whole(&transfer.path, bytes) {
+                    self.file_failed(&transfer, error);
+                }
+                self.metrics.stages.file_us += self.host.now_us() - before;
+            }
+        }
+    }
+
+    /// The connection is done with its range.
+    fn fetched(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        lane.state = LaneState::Free;
+        lane.idle_since_us = self.now_us;
+        lane.data = None;
+        if lane.answered_us >= lane.asked_us {
+            self.metrics.stages.body_us += self.now_us - lane.answered_us;
+        }
+        let (range, transfer) = (lane.range, lane.object());
+        lane.transfer = None;
+        self.free.push(index);
+        if self.ranges.fetched(range) {
+            self.ranges.remove(range);
+            self.settle(&transfer);
+        }
+    }
+
+    /// Decides what follows a failed attempt.
+    fn attempt_failed(&mut self, index: usize, failure: Failure, body: Option<Piece>) {
+        let lane = &mut self.lanes[index];
+        let transfer = lane.object();
+        let repeat = failure.remedy() == Remedy::Repeat;
+        let retry = failure.remedy() == Remedy::Backoff && lane.attempts < self.attempts_max;
+        if let Some(error) = transfer.failure() {
+            lane.verdict = Some(Verdict::GiveUp(error.clone()));
+            return;
+        }
+        if !(repeat || retry) || self.scheduler.is_stopped() {
+            let error = self.scheduler.stop_reason().unwrap_or_else(|| lane.explain(failure, body));
+            lane.verdict = Some(Verdict::GiveUp(error));
+            return;
+        }
+        self.metrics.retries[failure.reason() as usize] += 1;
+        transfer.count_retry();
+        if transfer.shape == Shape::Whole {
+            lane.data = None;
+        }
+        if repeat {
+            lane.verdict = Some(Verdict::Resume);
+            return;
+        }
+        let ceiling = BACKOFF_BASE_US << (lane.attempts - 1).min(16);
+        let wait_us = self.host.random() % ceiling.min(BACKOFF_MAX_US);
+        lane.attempts += 1;
+        self.metrics.stages.backoff_us += wait_us;
+        lane.verdict = Some(Verdict::Backoff { until_us: self.now_us + wait_us });
+    }
+
+    /// Gives a connection's range up, with no operation of it in flight.
+    pub(super) fn give_up(&mut self, index: usize, error: &Error) {
+        let lane = &mut self.lanes[index];
+        let transfer = lane.object();
+        transfer.fail(error.clone());
+        lane.hang_up();
+        lane.parked = None;
+        lane.verdict = None;
+        self.fetched(index);
+    }
+}
+
+impl Lane {
+    /// The error of an object whose range failed for good.
+    fn explain(&self, failure: Failure, body: Option<Piece>) -> Error {
+        let transfer = self.object();
+        let what = match transfer.shape {
+            Shape::Ranges => {
+                let last = self.bytes.offset + self.bytes.length - 1;
+                format!("get {} bytes {}-{last}", transfer.name(), self.bytes.offset)
+            }
+            _ => format!("get {}", transfer.name()),
+        };
+        let tries = if self.attempts == 1 { "try" } else { "tries" };
+        let context = format!("{what} failed after {} {tries}", self.attempts);
+        match (failure, body) {
+            (Failure::Status(status), body) => {
+                let bytes = body.map_or(&[][..], |piece| self.piece(piece));
+                answer::explain(status, bytes, "").into_error(&context)
+            }
+            (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
+                .within(context)
+                .advise(match failure {
+                    Failure::WrongEtag => "run it again to fetch the new version",
+                    _ => "check the network and the endpoint, or lower --connections",
+                }),
+        }
+    }
+
+    fn piece(&self, piece: Piece) -> &[u8] {
+        let buffer = match piece.target {
+            Target::Control => &self.control,
+            Target::Data => &self.data,
+        };
+        let (at, end) = (piece.at as usize, (piece.at + piece.length) as usize);
+        buffer.as_deref().map_or(&[], |bytes| &bytes[at..end])
+    }
+}

@@ -1,0 +1,482 @@
+//! One thread, one ring, one loop: turns the connections' actions into operations, and completions
+//! into events.
+//!
+//! A turn reads the clock, gives free connections work, ends what is late, submits and waits in one
+//! system call, takes all completions, then applies them. Nothing is allocated per range and no lock
+//! is taken but for the hand-out of work. Generic over ring and host: tests run the same code on a
+//! seeded simulation.
+
+mod lane;
+mod range;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::host::{FileError, Host};
+use crate::limits::{
+    CONTROL_SLOT_BYTES, IDLE_TIMEOUT_US, RANGES_PER_HANDOUT_MAX, TURN_WAIT_MAX_US,
+};
+use crate::metrics::{Gauge, WorkerMetrics};
+use crate::schedule::{Assignment, Scheduler, Supply};
+use crate::sink::Sink;
+use crate::sys::{Completion, Errno, Handle, Op, Pool, Ring, Slot};
+use crate::transfer::{Outcome, Shape, Transfer};
+use lane::{Lane, LaneState};
+use range::{Ranges, WriteState, Writes};
+
+/// Token of the operation that waits for the event counter.
+const TOKEN_WAKE: u64 = 1 << 40;
+/// Tokens from here on belong to writes; below are the connections' numbers.
+const TOKEN_WRITE: u64 = 1 << 32;
+
+/// What a worker is given.
+#[derive(Debug)]
+pub struct Parts<R, H> {
+    /// Its ring.
+    pub ring: R,
+    /// Its machine.
+    pub host: H,
+    /// Data slots; at least one per connection.
+    pub data: Pool,
+    /// Control slots of [`CONTROL_SLOT_BYTES`]; one per connection.
+    pub control: Pool,
+    /// How many connections.
+    pub connections: usize,
+    /// Tries of one range, the first included.
+    pub attempts_max: u32,
+    /// Where the bytes go.
+    pub sink: Sink,
+    /// Which range next.
+    pub scheduler: Arc<Scheduler>,
+    /// Its number among the workers.
+    pub number: usize,
+    /// Raised when there is work again.
+    pub counter: Handle,
+    /// For those who watch.
+    pub gauge: Arc<Gauge>,
+}
+
+/// One worker.
+#[derive(Debug)]
+pub struct Worker<R, H> {
+    ring: R,
+    host: H,
+    data: Pool,
+    attempts_max: u32,
+    sink: Sink,
+    scheduler: Arc<Scheduler>,
+    number: usize,
+    counter: Handle,
+    gauge: Arc<Gauge>,
+    lanes: Vec<Lane>,
+    /// Free connections, the last used on top: it is the one most likely still open.
+    free: Vec<usize>,
+    /// Connections that wait for a data slot, in order.
+    slot_queue: VecDeque<usize>,
+    ready: VecDeque<Assignment>,
+    supply: Supply,
+    ranges: Ranges,
+    writes: Writes,
+    completions: Vec<Completion>,
+    awaiting: bool,
+    now_us: u64,
+    /// Connections are spread over addresses by this count.
+    connects: usize,
+    metrics: WorkerMetrics,
+}
+
+impl<R: Ring, H: Host> Worker<R, H> {
+    /// A worker, ready to run.
+    ///
+    /// # Panics
+    /// When there are fewer slots than connections: one of them could wait for ever.
+    #[must_use]
+    pub fn new(parts: Parts<R, H>) -> Self {
+        let Parts { ring, host, data, control, connections, .. } = parts;
+        assert!(connections > 0 && data.count() >= connections, "a data slot per connection");
+        assert!(control.slot_length_bytes() >= CONTROL_SLOT_BYTES, "room for a head");
+        let slot_length = data.slot_length_bytes();
+        let lane = |_| Lane::new(control.take().expect("a control slot each"), slot_length);
+        let lanes: Vec<Lane> = (0..connections).map(lane).collect();
+        let slots = data.count();
+        Self {
+            ring,
+            host,
+            data,
+            attempts_max: parts.attempts_max,
+            sink: parts.sink,
+            scheduler: parts.scheduler,
+            number: parts.number,
+            counter: parts.counter,
+            gauge: parts.gauge,
+            lanes,
+            free: (0..connections).rev().collect(),
+            slot_queue: VecDeque::with_capacity(connections),
+            ready: VecDeque::with_capacity(RANGES_PER_HANDOUT_MAX + connections),
+            supply: Supply::Given,
+            ranges: Ranges::new(connections + slots),
+            writes: Writes::new(slots),
+            completions: Vec::with_capacity(connections + slots + 1),
+            awaiting: false,
+            now_us: 0,
+            connects: parts.number,
+            metrics: WorkerMetrics::default(),
+        }
+    }
+
+    /// Runs until there is no more work, or the run is stopped.
+    ///
+    /// # Errors
+    /// Only when the ring itself fails; then the run cannot go on.
+    pub fn run(&mut self) -> Result<(), Errno> {
+        while self.turn()? {}
+        self.quiesce()
+    }
+
+    /// What it counted, the ring and the host.
+    #[must_use]
+    pub fn into_parts(self) -> (WorkerMetrics, R, H) {
+        assert!(self.ranges.is_empty() && self.writes.is_empty(), "nothing is left in flight");
+        (self.metrics, self.ring, self.host)
+    }
+
+    /// One turn of the loop; false when the worker's work is done.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub fn turn(&mut self) -> Result<bool, Errno> {
+        self.now_us = self.host.now_us();
+        if self.scheduler.is_stopped() {
+            self.give_up_all();
+        } else {
+            self.assign();
+        }
+        if self.is_done() {
+            return Ok(false);
+        }
+        self.watch_counter();
+        let wait_us = self.tend();
+        self.ring.enter(wait_us)?;
+        self.metrics.turns += 1;
+        self.now_us = self.host.now_us();
+        self.collect();
+        self.serve_slot_queue();
+        self.gauge.show(&self.metrics);
+        Ok(true)
+    }
+
+    fn is_done(&self) -> bool {
+        let supplied = self.supply == Supply::Ended || self.scheduler.is_stopped();
+        supplied && self.ready.is_empty() && self.ranges.is_empty() && self.lanes_at_rest()
+    }
+
+    fn lanes_at_rest(&self) -> bool {
+        self.lanes.iter().all(|lane| !lane.in_flight && lane.state == LaneState::Free)
+    }
+
+    /// Ends the wait for the counter, after the last turn.
+    fn quiesce(&mut self) -> Result<(), Errno> {
+        self.metrics.done_us = self.now_us;
+        while self.ring.in_flight() > 0 {
+            self.ring.cancel(TOKEN_WAKE);
+            self.ring.enter(TURN_WAIT_MAX_US)?;
+            while self.ring.reap().is_some() {}
+        }
+        self.gauge.show(&self.metrics);
+        Ok(())
+    }
+
+    /// Takes all completions, then applies them.
+    fn collect(&mut self) {
+        let mut completions = std::mem::take(&mut self.completions);
+        while let Some(completion) = self.ring.reap() {
+            completions.push(completion);
+        }
+        for completion in completions.drain(..) {
+            self.apply(completion);
+        }
+        self.completions = completions;
+    }
+
+    fn apply(&mut self, completion: Completion) {
+        let Completion { token, op, result } = completion;
+        match token {
+            TOKEN_WAKE => {
+                self.awaiting = false;
+                crate::sys::descriptor::lower(&self.counter);
+                if self.supply == Supply::Later {
+                    self.supply = Supply::Given;
+                }
+            }
+            token if token >= TOKEN_WRITE => {
+                let index = usize::try_from(token - TOKEN_WRITE).expect("an index");
+                self.write_done(index, op, result);
+            }
+            token => {
+                let lane = usize::try_from(token).expect("an index");
+                self.lane_done(lane, op, result);
+            }
+        }
+    }
+
+    /// Keeps an operation on the event counter in flight, so that new work ends the wait.
+    fn watch_counter(&mut self) {
+        if !self.awaiting {
+            let op = Op::Await { counter: self.counter.clone() };
+            self.awaiting = self.ring.submit(TOKEN_WAKE, op).is_ok();
+        }
+    }
+
+    /// Gives free connections something to do.
+    fn assign(&mut self) {
+        loop {
+            if self.ready.is_empty() {
+                if self.free.is_empty() || self.supply != Supply::Given {
+                    return;
+                }
+                let count = self.free.len().min(RANGES_PER_HANDOUT_MAX);
+                self.supply = self.scheduler.take(self.number, count, &mut self.ready);
+                if self.supply != Supply::Given {
+                    return;
+                }
+            }
+            let Some(assignment) = self.ready.pop_front() else { return };
+            assignment.transfer.begin(self.now_us);
+            if assignment.transfer.failure().is_some() {
+                self.settle(&assignment.transfer);
+            } else if assignment.range.length == 0 {
+                self.make_empty(&assignment.transfer);
+            } else if let Some(lane) = self.free.pop() {
+                self.begin(lane, assignment);
+            } else {
+                self.ready.push_front(assignment);
+                return;
+            }
+        }
+    }
+
+    /// Folders and empty files: nothing to fetch.
+    fn make_empty(&mut self, transfer: &Arc<Transfer>) {
+        let outcome = match (self.sink, transfer.shape) {
+            (Sink::Null, _) => Ok(()),
+            (Sink::File, Shape::Folder) => self.host.make_folder(&transfer.path),
+            (Sink::File, _) => self.host.write_whole(&transfer.path, &[]),
+        };
+        if let Err(error) = outcome {
+            self.file_failed(transfer, error);
+        }
+        self.settle(transfer);
+    }
+
+    fn file_failed(&mut self, transfer: &Transfer, error: FileError) {
+        let ends_run = error.ends_run();
+        let error = Error::from(error).within(transfer.name());
+        if ends_run {
+            self.scheduler.stop(error.clone());
+        }
+        transfer.fail(error);
+    }
+
+    /// Settles one range; the last one finishes the object.
+    fn settle(&mut self, transfer: &Arc<Transfer>) {
+        if transfer.settle() {
+            self.finish(transfer);
+        }
+    }
+
+    fn finish(&mut self, transfer: &Arc<Transfer>) {
+        if let Some(file) = transfer.created_file() {
+            if transfer.failure().is_some() {
+                self.host.abandon(file);
+            } else {
+                let before = self.host.now_us();
+                let published = self.host.publish(file, transfer.object.size_bytes);
+                if let Err(error) = published {
+                    self.file_failed(transfer, error);
+                }
+                self.metrics.stages.file_us += self.host.now_us() - before;
+            }
+        }
+        let result = match transfer.failure() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        };
+        self.metrics.objects += u64::from(result.is_ok());
+        let elapsed_us = self.now_us.saturating_sub(transfer.begun_us().unwrap_or(self.now_us));
+        self.scheduler.finish(Outcome { transfer: Arc::clone(transfer), elapsed_us, result });
+    }
+
+    /// Ends late operations, wakes sleeping connections, closes idle ones; returns how long the
+    /// ring may wait, in microseconds.
+    fn tend(&mut self) -> u64 {
+        let mut next_us = self.now_us + TURN_WAIT_MAX_US;
+        for index in 0..self.lanes.len() {
+            let lane = &mut self.lanes[index];
+            if lane.in_flight {
+                if lane.deadline_us <= self.now_us && !lane.expired {
+                    lane.expired = true;
+                    self.ring.cancel(index as u64);
+                }
+                if !lane.expired {
+                    next_us = next_us.min(lane.deadline_us);
+                }
+            } else if let LaneState::Backoff { until_us } = lane.state {
+                if until_us <= self.now_us {
+                    lane.state = LaneState::Busy;
+                    lane.conn.resume();
+                    self.drive(index);
+                } else {
+                    next_us = next_us.min(until_us);
+                }
+            } else if lane.conn.is_idle() && lane.idle_since_us + IDLE_TIMEOUT_US <= self.now_us {
+                lane.hang_up();
+            }
+        }
+        next_us - self.now_us
+    }
+
+    /// After a stop: ends every operation and gives up every range.
+    fn give_up_all(&mut self) {
+        let reason = self.scheduler.stop_reason().unwrap_or_else(|| {
+            Error::new(crate::error::ErrorKind::Interrupted, "the run was stopped")
+        });
+        while let Some(Assignment { transfer, .. }) = self.ready.pop_front() {
+            transfer.fail(reason.clone());
+            self.settle(&transfer);
+        }
+        self.slot_queue.clear();
+        for index in 0..self.lanes.len() {
+            let lane = &mut self.lanes[index];
+            if lane.in_flight {
+                if !lane.expired {
+                    lane.expired = true;
+                    self.ring.cancel(index as u64);
+                }
+            } else if lane.state != LaneState::Free {
+                self.give_up(index, &reason);
+            }
+        }
+    }
+
+    /// Takes a data slot for connections that wait for one.
+    fn serve_slot_queue(&mut self) {
+        while !self.slot_queue.is_empty() {
+            let Some(slot) = self.data.take() else { return };
+            let Some(index) = self.slot_queue.pop_front() else { return };
+            let lane = &mut self.lanes[index];
+            self.metrics.stages.slot_wait_us += self.now_us.saturating_sub(lane.parked_since_us);
+            lane.data = Some(slot);
+            let action = lane.parked.take().expect("it waits with an action");
+            self.act(index, action);
+            self.drive(index);
+        }
+    }
+}
+
+impl<R: Ring, H: Host> Worker<R, H> {
+    /// Starts a write of `slot[..length]` to a large object's file; counts it in its range.
+    fn write(&mut self, range: usize, slot: Slot, length: u32, offset: u64) {
+        let transfer = self.ranges.transfer(range);
+        let Some(file) = self.open_file(&transfer) else { return };
+        let write_length = crate::sink::file::write_length(length, file.direct);
+        let mut slot = slot;
+        slot[length as usize..write_length as usize].fill(0);
+        self.ranges.write_begins(range);
+        let state = WriteState {
+            range,
+            done: 0,
+            length: write_length,
+            offset,
+            begun_us: self.now_us,
+            direct: file.direct,
+            stuck: 0,
+        };
+        let index = self.writes.insert(state);
+        self.submit_write(index, slot, file.handle);
+    }
+
+    /// The file of a large object, created by whoever comes first.
+    fn open_file(&mut self, transfer: &Arc<Transfer>) -> Option<OpenHandle> {
+        let size_bytes = transfer.object.size_bytes;
+        let (host, stages) = (&mut self.host, &mut self.metrics.stages);
+        let (mut created, mut failure) = (false, None);
+        let file = transfer.file(|| {
+            let before = host.now_us();
+            let file = host.create(&transfer.path, size_bytes);
+            stages.file_us += host.now_us() - before;
+            created = file.is_ok();
+            file.map_err(|error| {
+                failure = Some(error.clone());
+                Error::from(error).within(transfer.name())
+            })
+        });
+        if let Some(error) = failure {
+            self.file_failed(transfer, error);
+        }
+        let file = file?;
+        if created && file.direct {
+            self.metrics.files_direct += 1;
+        } else if created {
+            self.metrics.files_buffered += 1;
+        }
+        Some(OpenHandle { handle: file.handle.clone(), direct: file.direct })
+    }
+
+    fn submit_write(&mut self, index: usize, slot: Slot, file: Handle) {
+        let state = self.writes.get(index);
+        let op = Op::Write {
+            file,
+            slot,
+            at: state.done,
+            length: state.length - state.done,
+            offset: state.offset + u64::from(state.done),
+        };
+        if let Err(op) = self.ring.submit(TOKEN_WRITE + index as u64, op) {
+            self.write_done(index, op, Err(Errno::AGAIN));
+        }
+    }
+
+    fn write_done(&mut self, index: usize, op: Op, result: Result<u32, Errno>) {
+        let Op::Write { file, slot, length, .. } = op else {
+            unreachable!("write tokens belong to writes")
+        };
+        let state = self.writes.get_mut(index);
+        let outcome = match result {
+            Ok(count) if count == length => Ok(true),
+            Ok(count) => {
+                let counted = crate::sink::file::progress(count, state.direct);
+                state.done += counted;
+                state.stuck = if counted == 0 { state.stuck + 1 } else { 0 };
+                if state.stuck < range::WRITE_TRIES_MAX { Ok(false) } else { Err(Errno::IO) }
+            }
+            Err(errno) if errno.is_transient() && state.stuck < range::WRITE_TRIES_MAX => {
+                state.stuck += 1;
+                Ok(false)
+            }
+            Err(errno) => Err(errno),
+        };
+        if outcome == Ok(false) {
+            self.metrics.short_writes += 1;
+            return self.submit_write(index, slot, file);
+        }
+        drop(slot);
+        let state = self.writes.remove(index);
+        self.metrics.stages.write_us += self.now_us.saturating_sub(state.begun_us);
+        let transfer = self.ranges.transfer(state.range);
+        if let Err(errno) = outcome {
+            let path = transfer.path.clone();
+            self.file_failed(&transfer, FileError { step: "write", path, errno });
+        }
+        if self.ranges.write_ends(state.range) {
+            self.ranges.remove(state.range);
+            self.settle(&transfer);
+        }
+    }
+}
+
+/// What a write needs of an open file.
+struct OpenHandle {
+    handle: Handle,
+    direct: bool,
+}

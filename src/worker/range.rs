@@ -1,0 +1,140 @@
+//! Slabs of a worker: ranges that are not settled and writes in flight. Filled at start, never grown
+//! past what slots and connections allow.
+
+use std::sync::Arc;
+
+use crate::transfer::Transfer;
+
+/// How often a write may make no progress before it is an error.
+pub(super) const WRITE_TRIES_MAX: u32 = 16;
+
+/// A range from its hand-out until its last byte is written.
+#[derive(Debug)]
+struct RangeState {
+    transfer: Arc<Transfer>,
+    /// Its connection has received (or given up) all of it.
+    fetched: bool,
+    writes: u32,
+}
+
+/// All ranges of a worker that are not settled.
+#[derive(Debug)]
+pub(super) struct Ranges {
+    entries: Vec<Option<RangeState>>,
+    free: Vec<usize>,
+}
+
+impl Ranges {
+    /// Room for `count` ranges.
+    pub(super) fn new(count: usize) -> Self {
+        Self { entries: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
+    }
+
+    /// Takes a range in.
+    pub(super) fn insert(&mut self, transfer: Arc<Transfer>) -> usize {
+        // One per connection, and one per write in flight for those whose connection went on.
+        let index = self.free.pop().expect("as many as connections and slots");
+        self.entries[index] = Some(RangeState { transfer, fetched: false, writes: 0 });
+        index
+    }
+
+    fn get_mut(&mut self, index: usize) -> &mut RangeState {
+        self.entries[index].as_mut().expect("a range that is not settled")
+    }
+
+    /// The object that it belongs to.
+    pub(super) fn transfer(&self, index: usize) -> Arc<Transfer> {
+        Arc::clone(&self.entries[index].as_ref().expect("a range that is not settled").transfer)
+    }
+
+    /// One more write is in flight.
+    pub(super) fn write_begins(&mut self, index: usize) {
+        self.get_mut(index).writes += 1;
+    }
+
+    /// A write ended; true when the range is complete.
+    pub(super) fn write_ends(&mut self, index: usize) -> bool {
+        let range = self.get_mut(index);
+        range.writes -= 1;
+        range.fetched && range.writes == 0
+    }
+
+    /// Its connection is done with it; true when the range is complete.
+    pub(super) fn fetched(&mut self, index: usize) -> bool {
+        let range = self.get_mut(index);
+        range.fetched = true;
+        range.writes == 0
+    }
+
+    /// Takes a complete range out.
+    pub(super) fn remove(&mut self, index: usize) {
+        self.entries[index] = None;
+        self.free.push(index);
+    }
+
+    /// True when every range is settled.
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+}
+
+/// A write in flight.
+#[derive(Debug)]
+pub(super) struct WriteState {
+    /// Its range.
+    pub(super) range: usize,
+    /// Bytes written.
+    pub(super) done: u32,
+    /// Bytes to write.
+    pub(super) length: u32,
+    /// Offset in the file of the first one.
+    pub(super) offset: u64,
+    /// When it began.
+    pub(super) begun_us: u64,
+    /// It must stay aligned.
+    pub(super) direct: bool,
+    /// Tries in a row without progress.
+    pub(super) stuck: u32,
+}
+
+/// All writes of a worker in flight.
+#[derive(Debug)]
+pub(super) struct Writes {
+    entries: Vec<Option<WriteState>>,
+    free: Vec<usize>,
+}
+
+impl Writes {
+    /// Room for `count` writes: each holds a slot.
+    pub(super) fn new(count: usize) -> Self {
+        Self { entries: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
+    }
+
+    /// Takes a write in.
+    pub(super) fn insert(&mut self, state: WriteState) -> usize {
+        let index = self.free.pop().expect("a write holds a slot");
+        self.entries[index] = Some(state);
+        index
+    }
+
+    /// The write.
+    pub(super) fn get(&self, index: usize) -> &WriteState {
+        self.entries[index].as_ref().expect("a write in flight")
+    }
+
+    /// The write, to change it.
+    pub(super) fn get_mut(&mut self, index: usize) -> &mut WriteState {
+        self.entries[index].as_mut().expect("a write in flight")
+    }
+
+    /// Takes an ended write out.
+    pub(super) fn remove(&mut self, index: usize) -> WriteState {
+        self.free.push(index);
+        self.entries[index].take().expect("a write in flight")
+    }
+
+    /// True when none is in flight.
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+}
