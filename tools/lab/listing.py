@@ -62,7 +62,7 @@ def token(page: int) -> str:
 def contents(entry: Entry, url: bool) -> str:
     """The element of one object."""
     when = datetime.datetime.fromtimestamp(entry.mtime, datetime.timezone.utc)
-    key = quote(entry.key, safe="/") if url else escape(entry.key, QUOTES)
+    key = quote_plus(entry.key, safe="/") if url else escape(entry.key, QUOTES)
     return (f"<Contents><Key>{key}</Key>"
             f"<LastModified>{when:%Y-%m-%dT%H:%M:%S}.000Z</LastModified>"
             f"<ETag>{escape(entry.etag, QUOTES)}</ETag><Size>{entry.size}</Size>"
