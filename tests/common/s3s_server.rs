@@ -135,6 +135,8 @@ fn serve(listener: TcpListener, service: S3Service, stopped: oneshot::Receiver<(
     runtime.spawn(async move {
         let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
         while let Ok((stream, _)) = listener.accept().await {
+            // Head and body are two writes: without this, each answer waits for a delayed ACK.
+            stream.set_nodelay(true).expect("a socket that takes options");
             let connection = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service.clone());
             tokio::spawn(connection);
