@@ -47,9 +47,11 @@ SPEED = {"gb_per_s": "GB/s", "told_gb_per_s": "told GB/s", "cpu_s_per_gb": "CPU 
 # Start, listing and renames of inrush count against it: its whole life beside what a limit tells.
 SPEED_RATIOS = {"gb_per_s": "told_gb_per_s", "told_gb_per_s": "told_gb_per_s",
                 "cpu_s_per_gb": "cpu_s_per_gb"}
-FILES = {"files_per_s": "files/s", "cpu_us_per_file": "CPU us/file", "gb_per_s": "GB/s",
+FILES = {"files_per_s": "files/s", "cpu_us_per_file": "CPU us/file",
+         "user_us_per_file": "user us/file", "gb_per_s": "GB/s",
          "peak_rss_mib": "peak MiB"}
-FILES_RATIOS = {"files_per_s": "files_per_s", "cpu_us_per_file": "cpu_us_per_file"}
+FILES_RATIOS = {"files_per_s": "files_per_s", "cpu_us_per_file": "cpu_us_per_file",
+                "user_us_per_file": "user_us_per_file"}
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def inrush(bench: Bench, prefix: str, discard: bool = False,
         return measure.Sample(
             bytes=sum(entry.size for entry in objects), files=len(objects),
             seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
-            peak_rss_bytes=outcome.peak_rss_bytes,
+            user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
             told_gb_per_s=client.summary(outcome)["gigabytes_per_second"])
 
     return once
@@ -134,8 +136,8 @@ def limit(bench: Bench, program: Path, arguments: Sequence[str], objects: int) -
         bench.clear()
         return measure.Sample(
             bytes=size, files=objects, seconds=outcome.seconds,
-            cpu_seconds=cpu_per_gb * size / measure.GB, peak_rss_bytes=outcome.peak_rss_bytes,
-            told_gb_per_s=told)
+            cpu_seconds=cpu_per_gb * size / measure.GB, user_seconds=0.0,
+            peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=told)
 
     return once
 
@@ -155,7 +157,8 @@ def s5cmd(bench: Bench, prefix: str) -> measure.Contender:
         return measure.Sample(
             bytes=sum(entry.size for entry in objects), files=len(objects),
             seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
-            peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=0.0)
+            user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
+            told_gb_per_s=0.0)
 
     return once
 
@@ -202,7 +205,7 @@ def rss(bench: Bench) -> tuple[str, dict[str, object]]:
         "4 x 1 GiB, 64 MiB": inrush(bench, "large/", options=("--memory", "64MiB")),
         "small, 64 MiB": inrush(bench, "small/", options=("--memory", "64MiB")),
     }
-    return finish(bench, "rss: peak memory", contenders, SPEED, {"peak_rss_mib": "peak_rss_mib"})
+    return finish(bench, "rss: peak memory", contenders, SPEED, {})
 
 
 def finish(bench: Bench, title: str, contenders: dict[str, measure.Contender],

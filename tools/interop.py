@@ -164,7 +164,7 @@ def moto_origin(stack: ExitStack, temp: Path, root: Path) -> Origin:
     server.put_all(BUCKET, entries)
     for entry in moto.not_held(server, BUCKET, entries, "data/names/"):
         say(f"note  moto does not hold {entry.key!r} as it was put; not asked for")
-        server.ask("DELETE", f"/{BUCKET}/{entry.key}")
+        server.delete(BUCKET, entry.key)
         entries.remove(entry)
     return Origin("moto", server.url, server.virtual_url, (),
                   client.clean_environment(temp, moto.CREDENTIALS), entries, "data/")

@@ -29,6 +29,8 @@ class Sample:
     files: int
     seconds: float
     cpu_seconds: float
+    user_seconds: float
+    """The part of it outside the kernel; 0 where it is not known."""
     peak_rss_bytes: int
     told_gb_per_s: float
     """What the program says of itself, its own start and end aside."""
@@ -52,6 +54,11 @@ class Sample:
     def cpu_us_per_file(self) -> float:
         """CPU-microseconds for each file."""
         return self.cpu_seconds * 1e6 / self.files
+
+    @property
+    def user_us_per_file(self) -> float:
+        """CPU-microseconds for each file outside the kernel, which vary least."""
+        return self.user_seconds * 1e6 / self.files
 
     @property
     def peak_rss_mib(self) -> float:
@@ -109,7 +116,7 @@ def summarise(samples: Mapping[str, Sequence[Sample]], columns: Mapping[str, str
                     for name, taken in samples.items()},
         "ratios": {f"{first} / {name}": {over: ratio(samples[first], taken, over, under)
                                          for over, under in against.items()}
-                   for name, taken in samples.items() if first in samples and name != first},
+                   for name, taken in samples.items() if against and name != first},
     }
 
 

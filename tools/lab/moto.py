@@ -62,6 +62,10 @@ class Moto:
         for entry in entries:
             self.ask("PUT", f"/{bucket}/{quote(entry.key, safe='/~')}", entry.path.read_bytes())
 
+    def delete(self, bucket: str, key: str) -> None:
+        """Takes one key out."""
+        self.ask("DELETE", f"/{bucket}/{quote(key, safe='/~')}")
+
     def keys(self, bucket: str) -> list[tuple[str, int]]:
         """Keys and sizes as moto lists them."""
         found: list[tuple[str, int]] = []

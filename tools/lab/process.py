@@ -38,6 +38,7 @@ class Outcome:
     code: int
     seconds: float
     cpu_seconds: float
+    user_seconds: float
     peak_rss_bytes: int
     stdout: str
     stderr: str
@@ -159,7 +160,7 @@ def run(argv: Sequence[str | Path], *, seconds: float, env: Mapping[str, str] | 
         err.seek(0)
         return Outcome(
             code=child.returncode, seconds=elapsed,
-            cpu_seconds=usage.ru_utime + usage.ru_stime,
+            cpu_seconds=usage.ru_utime + usage.ru_stime, user_seconds=usage.ru_utime,
             peak_rss_bytes=peak or usage.ru_maxrss * 1024,
             stdout=out.read().decode(errors="replace"),
             stderr=err.read().decode(errors="replace"), timed_out=timed_out)
