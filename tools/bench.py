@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""The benchmark: how near `inrush` is to what this machine can do, and to its peer.
+
+    tools/bench.py [large] [small] [discard] [rss] [--limit PATH] [--receive-limit PATH]
+                   [--builtin-limit PATH] [--json FILE]
+
+Without a name it runs the two claims, `large` and `small`.
+
+* large: 4 objects of 1 GiB from nginx (one worker, plain HTTP, sources in memory) to files on disk,
+  beside a limit program that receives and writes and does nothing else.
+* small: 20,000 objects of 39,000 bytes in 256 folders from the same nginx to the same disk, beside
+  s5cmd with its defaults.
+* discard: the large objects to nowhere, beside a program that only receives.
+* rss: the peak memory of runs that differ in object size, object count and `--memory`.
+
+A limit program is called as `PATH PORT TARGET_PREFIX OUT_DIR CONNECTIONS SLOT_KIB OBJECTS` (large)
+or `PATH PORT TARGET_PREFIX CONNECTIONS BUFFER_BYTES 0 1` (discard), fetches TARGET_PREFIX0 to
+TARGET_PREFIX3 in ranges of 8 MiB, and prints a line with `X GB/s cpu Y s/GB`. Runs alternate;
+files are deleted and the disk is synced between them, outside the measured time. The first round
+warms up and is compared byte by byte; after that names and sizes are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import client, compare, dataset, install, listing, measure, nginx, process
+from lab.process import LabError, Outcome, say
+
+BUCKET = "bench"
+CLAIMS = ("large", "small")
+LARGE_OBJECTS = 4
+SMALL_BYTES = 39_000
+SMALL_FOLDERS = 256
+RUN_SECONDS = 180.0
+SPEED = {"gb_per_s": "GB/s", "told_gb_per_s": "told GB/s", "cpu_s_per_gb": "CPU s/GB",
+         "peak_rss_mib": "peak MiB"}
+# Start, listing and renames of inrush count against it: its whole life beside what a limit tells.
+SPEED_RATIOS = {"gb_per_s": "told_gb_per_s", "told_gb_per_s": "told_gb_per_s",
+                "cpu_s_per_gb": "cpu_s_per_gb"}
+FILES = {"files_per_s": "files/s", "cpu_us_per_file": "CPU us/file",
+         "user_us_per_file": "user us/file", "gb_per_s": "GB/s",
+         "peak_rss_mib": "peak MiB"}
+FILES_RATIOS = {"files_per_s": "files_per_s", "cpu_us_per_file": "cpu_us_per_file",
+                "user_us_per_file": "user_us_per_file"}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Everything a run needs: the server, the objects, the disk."""
+
+    args: argparse.Namespace
+    server: nginx.Nginx
+    entries: list[listing.Entry]
+    disk: Path
+    env: dict[str, str]
+
+    @property
+    def destination(self) -> Path:
+        """Where every run writes."""
+        return self.disk / "destination"
+
+    def clear(self) -> None:
+        """Deletes what a run wrote and lets the disk settle."""
+        shutil.rmtree(self.destination, ignore_errors=True)
+        os.sync()
+
+    def below(self, prefix: str) -> list[listing.Entry]:
+        """The objects of a prefix."""
+        return [entry for entry in self.entries if entry.key.startswith(prefix)]
+
+
+def require(outcome: Outcome, name: str) -> None:
+    """A run that failed ends the benchmark."""
+    if outcome.timed_out or outcome.code != 0:
+        end = "not done in time" if outcome.timed_out else f"exit {outcome.code}"
+        raise LabError(f"{name}: {end}: {outcome.last_words()}")
+
+
+def check(bench: Bench, prefix: str, name: str, every_byte: bool) -> None:
+    """Sees that the run left the objects of `prefix` and nothing else."""
+    wanted = bench.below(prefix)
+    if every_byte:
+        complaints = compare.trees(bench.destination, wanted, prefix)
+    else:
+        found = {path.relative_to(bench.destination).as_posix(): path.stat().st_size
+                 for path in bench.destination.rglob("*") if path.is_file()}
+        right = found == {entry.key[len(prefix):]: entry.size for entry in wanted}
+        complaints = [] if right else [f"{len(found)} files are not the {len(wanted)} objects"]
+    if complaints:
+        raise LabError(f"{name}: {compare.summary(complaints)}")
+
+
+def inrush(bench: Bench, prefix: str, discard: bool = False,
+           options: Sequence[str] = ()) -> measure.Contender:
+    """`inrush get` of a prefix."""
+    objects = bench.below(prefix)
+
+    def once(every_byte: bool) -> measure.Sample:
+        outcome = client.get(
+            bench.args.inrush, [f"s3://{BUCKET}/{prefix}"], None if discard else bench.destination,
+            endpoint=bench.server.url, options=["--no-sign-request", *bench.args.option, *options],
+            env=bench.env, seconds=RUN_SECONDS)
+        require(outcome, "inrush")
+        if not discard:
+            check(bench, prefix, "inrush", every_byte)
+        bench.clear()
+        return measure.Sample(
+            bytes=sum(entry.size for entry in objects), files=len(objects),
+            seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
+            user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
+            told_gb_per_s=client.summary(outcome)["gigabytes_per_second"])
+
+    return once
+
+
+def limit(bench: Bench, program: Path, arguments: Sequence[str], objects: int) -> measure.Contender:
+    """A limit program; its CPU time is the one it tells, without its start."""
+
+    def once(_every_byte: bool) -> measure.Sample:
+        bench.destination.mkdir()
+        outcome = process.run([program, str(bench.server.port), f"/{BUCKET}/large/object",
+                               *arguments], seconds=RUN_SECONDS)
+        require(outcome, program.name)
+        told, cpu_per_gb = measure.told_by_limit(outcome.stdout)
+        size = objects * dataset.GIB
+        bench.clear()
+        return measure.Sample(
+            bytes=size, files=objects, seconds=outcome.seconds,
+            cpu_seconds=cpu_per_gb * size / measure.GB, user_seconds=0.0,
+            peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=told)
+
+    return once
+
+
+def s5cmd(bench: Bench, prefix: str) -> measure.Contender:
+    """s5cmd with its defaults; what it prints goes nowhere."""
+    program, objects = install.s5cmd(), bench.below(prefix)
+
+    def once(every_byte: bool) -> measure.Sample:
+        outcome = process.run(
+            [program, "--endpoint-url", bench.server.url, "--no-sign-request", "cp",
+             f"s3://{BUCKET}/{prefix}*", f"{bench.destination}/"],
+            seconds=RUN_SECONDS, env=bench.env, keep_stdout=False)
+        require(outcome, "s5cmd")
+        check(bench, prefix, "s5cmd", every_byte)
+        bench.clear()
+        return measure.Sample(
+            bytes=sum(entry.size for entry in objects), files=len(objects),
+            seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
+            user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
+            told_gb_per_s=0.0)
+
+    return once
+
+
+def large(bench: Bench) -> tuple[str, dict[str, object]]:
+    """File mode beside the limit of receiving and writing."""
+    arguments = [str(bench.destination), str(bench.args.limit_connections),
+                 str(bench.args.limit_slot_kib), str(LARGE_OBJECTS)]
+    contenders = {"inrush": inrush(bench, "large/")}
+    for name, program in (("limit", bench.args.limit), ("builtin", bench.args.builtin_limit)):
+        if program:
+            contenders[name] = limit(bench, program, arguments, LARGE_OBJECTS)
+    return speed_table(bench, f"large: {LARGE_OBJECTS} objects of 1 GiB to files", contenders)
+
+
+def discard(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Receiving alone beside the limit of receiving."""
+    arguments = [str(bench.args.limit_connections), str(dataset.MIB), "0", "1"]
+    contenders = {"inrush": inrush(bench, "large/", discard=True)}
+    if bench.args.receive_limit:
+        contenders["limit"] = limit(bench, bench.args.receive_limit, arguments, LARGE_OBJECTS)
+    return speed_table(bench, f"discard: {LARGE_OBJECTS} objects of 1 GiB to nowhere", contenders)
+
+
+def speed_table(bench: Bench, title: str, contenders: dict[str, measure.Contender]
+                ) -> tuple[str, dict[str, object]]:
+    """Runs the contenders that are wanted and compares bytes."""
+    return finish(bench, title, contenders, SPEED, SPEED_RATIOS)
+
+
+def small(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Many files beside s5cmd."""
+    contenders = {"inrush": inrush(bench, "small/"), "s5cmd": s5cmd(bench, "small/")}
+    title = f"small: {bench.args.small_count:,} objects of {SMALL_BYTES:,} bytes to files"
+    return finish(bench, title, contenders, FILES, FILES_RATIOS)
+
+
+def rss(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Peak memory, which must depend on `--memory` alone."""
+    contenders = {
+        "1 x 1 GiB": inrush(bench, "one/"),
+        "4 x 1 GiB": inrush(bench, "large/"),
+        "small": inrush(bench, "small/"),
+        "4 x 1 GiB, 64 MiB": inrush(bench, "large/", options=("--memory", "64MiB")),
+        "small, 64 MiB": inrush(bench, "small/", options=("--memory", "64MiB")),
+    }
+    return finish(bench, "rss: peak memory", contenders, SPEED, {})
+
+
+def finish(bench: Bench, title: str, contenders: dict[str, measure.Contender],
+           columns: dict[str, str], ratios: dict[str, str]) -> tuple[str, dict[str, object]]:
+    """Runs the rounds; the table and the figures."""
+    if bench.args.without_inrush:
+        contenders = {name: run for name, run in contenders.items() if name != "inrush"}
+    if not contenders:
+        raise LabError("nothing to run")
+    say(f"{title}; medians of {bench.args.runs}")
+    samples = measure.rounds(contenders, bench.args.warm_up, bench.args.runs)
+    summary = measure.summarise(samples, columns, next(iter(contenders)), ratios)
+    return measure.table("", summary, columns), {"title": title, **summary}
+
+
+BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
+    "large": large, "small": small, "discard": discard, "rss": rss}
+
+
+def write_objects(bucket: Path, wanted: Sequence[str], small_count: int) -> None:
+    """The objects that the wanted benchmarks fetch."""
+    if set(wanted) & {"large", "discard", "rss"}:
+        for number in range(LARGE_OBJECTS):
+            dataset.write_stamped(bucket / f"large/object{number}", dataset.GIB, number)
+        (bucket / "one").mkdir()
+        (bucket / "one/object").hardlink_to(bucket / "large/object0")
+    if set(wanted) & {"small", "rss"}:
+        dataset.write_uniform(bucket, "small", small_count, SMALL_BYTES, SMALL_FOLDERS)
+
+
+def run_all(args: argparse.Namespace) -> dict[str, object]:
+    """Serves the objects and runs one benchmark after the other."""
+    report: dict[str, object] = {}
+    with ExitStack() as stack:
+        folder = tempfile.TemporaryDirectory
+        memory = Path(stack.enter_context(folder(prefix="inrush-bench-", dir=args.memory_folder)))
+        disk = Path(stack.enter_context(folder(prefix="inrush-bench-", dir=args.disk)))
+        root = memory / "root"
+        write_objects(root / BUCKET, args.names, args.small_count)
+        prefixes = {BUCKET: ["large/", "small/", "one/"]}
+        server = stack.enter_context(nginx.serve(root, memory / "nginx", prefixes))
+        bench = Bench(args, server, listing.scan(root / BUCKET), disk,
+                      client.clean_environment(disk))
+        report["machine"] = measure.machine(disk)
+        version = process.run([install.system_program("nginx"), "-v"], seconds=5)
+        report["nginx"] = version.stderr.strip()
+        for name in args.names:
+            text, report[name] = BENCHES[name](bench)
+            say(text + "\n")
+            if args.json:
+                args.json.write_text(json.dumps(report, indent=1) + "\n")
+    return report
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHES)} (default: {CLAIMS})")
+    add("--inrush", type=Path, default=client.default_program(),
+        help="the program to measure (default: INRUSH_BIN or the release build)")
+    add("--option", action="append", default=[], help="an option more for inrush; repeatable")
+    add("--without-inrush", action="store_true", help="measure only what it is compared with")
+    add("--limit", type=Path, help="a program that only receives and writes")
+    add("--builtin-limit", type=Path, help="another one, called in the same way")
+    add("--receive-limit", type=Path, help="a program that only receives")
+    add("--limit-connections", type=int, default=16, help="(default: %(default)s)")
+    add("--limit-slot-kib", type=int, default=1024, help="(default: %(default)s)")
+    add("--runs", type=int, default=5, help="runs that count (default: %(default)s)")
+    add("--warm-up", type=int, default=1, help="runs that do not (default: %(default)s)")
+    add("--small-count", type=int, default=20_000, help="(default: %(default)s)")
+    add("--disk", type=Path, help="a folder on the disk to write to (default: the temp folder)")
+    add("--memory-folder", type=Path, default=Path("/dev/shm"),
+        help="a folder for the sources; 5 GiB (default: %(default)s)")
+    add("--json", type=Path, help="also write all figures to this file")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Runs what was asked for; the exit code."""
+    args = arguments()
+    process.unwind_on_signals()
+    args.names = args.names or list(CLAIMS)
+    if set(args.names) - set(BENCHES) or args.runs < 1:
+        say(f"benchmarks are {', '.join(BENCHES)}; at least one run")
+        return 2
+    if not args.without_inrush and not args.inrush.is_file():
+        say(f"{args.inrush} is missing; build it with `cargo build --release` or give --inrush")
+        return 2
+    try:
+        run_all(args)
+    except LabError as error:
+        say(f"no figure: {error}")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Interop: does `inrush get` bring every byte from servers that this project did not write?
+
+    tools/interop.py [--inrush PATH] [--servers nginx,moto] [--temp FOLDER]
+
+The matrix is {nginx, moto} x {the temp folder's filesystem, XFS, ext4} x {default, little memory,
+8 MiB parts, one worker, virtual-host style, discard}. Each case downloads a bucket of awkward sizes
+and names and is compared byte by byte. One line for each case, and a closing line; exit 1 when a
+case failed, 2 when the lab itself could not work. It installs what is missing (as root), listens
+on loopback only, takes less than three minutes, and removes all it made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab import client, compare, dataset, install, listing, moto, nginx, process, volumes
+from lab.process import LabError, say
+
+BUCKET = "lab"
+CASE_SECONDS = 60.0
+TOTAL_SECONDS = 170.0
+SERVERS = ("nginx", "moto")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to call the client."""
+
+    name: str
+    options: tuple[str, ...] = ()
+    virtual: bool = False
+    discard: bool = False
+
+
+VARIANTS = (
+    Variant("default"),
+    Variant("--memory 64MiB", ("--memory", "64MiB")),
+    Variant("--part-size 8MiB", ("--part-size", "8MiB")),
+    Variant("--workers 1", ("--workers", "1")),
+    Variant("virtual style", ("--addressing-style", "virtual"), virtual=True),
+    Variant("--discard", discard=True),
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A running server, as the cases need it."""
+
+    name: str
+    url: str
+    virtual_url: str
+    options: tuple[str, ...]
+    env: dict[str, str]
+    entries: list[listing.Entry]
+    prefix_of_variants: str
+    """What the cases beside the default ask for: less, from a slow server."""
+
+    def virtual_host(self) -> str:
+        """The bucket's host name in virtual-host style."""
+        return f"{BUCKET}.{self.virtual_url.removeprefix('http://').rsplit(':', 1)[0]}"
+
+
+@dataclass
+class Tally:
+    """What became of the cases, and how much time is left for more."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    deadline: float = field(default_factory=lambda: time.monotonic() + TOTAL_SECONDS)
+
+    def seconds_left(self) -> float:
+        """How long the next case may take."""
+        return min(CASE_SECONDS, self.deadline - time.monotonic())
+
+    def tell(self, case: str, complaint: str | None, detail: str) -> None:
+        """Counts and prints one case."""
+        if complaint is None:
+            self.passed += 1
+            say(f"ok    {case}  {detail}")
+        else:
+            self.failed += 1
+            say(f"FAIL  {case}  {complaint}")
+
+    def skip(self, case: str, reason: str) -> None:
+        """Counts and prints a case that cannot be run here."""
+        self.skipped += 1
+        say(f"skip  {case}  {reason}")
+
+
+def resolves(name: str) -> bool:
+    """True when `name` leads to loopback."""
+    try:
+        return socket.gethostbyname(name) == "127.0.0.1"
+    except OSError:
+        return False
+
+
+def judge(outcome: process.Outcome, wanted: Sequence[listing.Entry],
+          destination: Path | None, prefix: str) -> str | None:
+    """What is wrong with a run, if anything."""
+    if outcome.timed_out:
+        return f"not done after {outcome.seconds:.0f} s"
+    if outcome.code != 0:
+        return f"exit {outcome.code}: {outcome.last_words()}"
+    try:
+        summary = client.summary(outcome)
+    except LabError as error:
+        return str(error)
+    counted = (summary["objects"], summary["bytes"])
+    if counted != (len(wanted), sum(entry.size for entry in wanted)):
+        return f"the summary counts {counted[0]} objects and {counted[1]} bytes"
+    complaints = compare.trees(destination, wanted, prefix) if destination else []
+    return compare.summary(complaints) if complaints else None
+
+
+def run_case(program: Path, origin: Origin, volume: volumes.Volume, variant: Variant,
+             tally: Tally) -> None:
+    """One download, compared and deleted."""
+    case = f"{origin.name:5}  {volume.name:12}  {variant.name:16}"
+    if variant.virtual and not resolves(origin.virtual_host()):
+        tally.skip(case, f"{origin.virtual_host()} does not resolve here")
+        return
+    if tally.seconds_left() <= 0:
+        tally.tell(case, "no time left", "")
+        return
+    prefix = "" if variant.name == "default" else origin.prefix_of_variants
+    wanted = [entry for entry in origin.entries if entry.key.startswith(prefix)]
+    destination = None if variant.discard else volume.path / "destination"
+    try:
+        outcome = client.get(
+            program, [f"s3://{BUCKET}/{prefix}"], destination,
+            endpoint=origin.virtual_url if variant.virtual else origin.url,
+            options=[*origin.options, *variant.options], env=origin.env,
+            seconds=tally.seconds_left())
+        tally.tell(case, judge(outcome, wanted, destination, prefix),
+                   f"{len(wanted)} objects in {outcome.seconds:.2f} s")
+    finally:
+        if destination:
+            shutil.rmtree(destination, ignore_errors=True)
+
+
+def nginx_origin(stack: ExitStack, temp: Path, root: Path) -> Origin:
+    """nginx over the tree, asked without signatures."""
+    server = stack.enter_context(nginx.serve(root, temp / "nginx", {BUCKET: ["data/"]}))
+    return Origin("nginx", server.url, server.virtual_url, ("--no-sign-request",),
+                  client.clean_environment(temp), listing.scan(root / BUCKET), "")
+
+
+def moto_origin(stack: ExitStack, temp: Path, root: Path) -> Origin:
+    """moto filled from the tree, asked with signatures."""
+    server = stack.enter_context(moto.serve(temp / "moto"))
+    entries = listing.scan(root / BUCKET)
+    server.put_all(BUCKET, entries)
+    for entry in moto.not_held(server, BUCKET, entries, "data/names/"):
+        say(f"note  moto does not hold {entry.key!r} as it was put; not asked for")
+        server.delete(BUCKET, entry.key)
+        entries.remove(entry)
+    return Origin("moto", server.url, server.virtual_url, (),
+                  client.clean_environment(temp, moto.CREDENTIALS), entries, "data/")
+
+
+def origins(stack: ExitStack, temp: Path, names: Sequence[str]) -> Iterator[Origin]:
+    """The servers, one after the other, over one data set."""
+    root = temp / "root"
+    dataset.write_matrix(root / BUCKET)
+    makers = {"nginx": nginx_origin, "moto": moto_origin}
+    for name in names:
+        with ExitStack() as running:
+            yield makers[name](running, temp, root)
+
+
+def matrix(program: Path, names: Sequence[str], parent: Path | None) -> Tally:
+    """All cases; everything that was made is gone when it returns."""
+    tally = Tally()
+    with ExitStack() as stack:
+        no_mounts = volumes.private_mounts()
+        temp = Path(stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="inrush-interop-", dir=parent)))
+        if no_mounts is None:
+            hosts = [f"{BUCKET}.{domain}" for domain in (nginx.VIRTUAL_DOMAIN, moto.VIRTUAL_DOMAIN)]
+            volumes.add_hosts(stack, temp, hosts)
+        places = volumes.volumes(stack, temp, no_mounts)
+        for origin in origins(stack, temp, names):
+            for place in places:
+                if isinstance(place, volumes.Skipped):
+                    tally.skip(f"{origin.name:5}  {place.name:12}", place.reason)
+                    continue
+                for variant in VARIANTS:
+                    run_case(program, origin, place, variant, tally)
+    return tally
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--inrush", type=Path, default=client.default_program(),
+                        help="the program to test (default: INRUSH_BIN or the release build)")
+    parser.add_argument("--servers", default=",".join(SERVERS),
+                        help="which servers, with commas between (default: %(default)s)")
+    parser.add_argument("--temp", type=Path, help="where to work (default: the temp folder)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Runs the matrix; the exit code."""
+    args = arguments()
+    process.unwind_on_signals()
+    names = [name for name in args.servers.split(",") if name]
+    if not names or set(names) - set(SERVERS):
+        say(f"servers are {', '.join(SERVERS)}")
+        return 2
+    if not args.inrush.is_file():
+        say(f"{args.inrush} is missing; build it with `cargo build --release` or give --inrush")
+        return 2
+    try:
+        install.system_program("nginx")
+        if "moto" in names:
+            install.moto_server()
+        tally = matrix(args.inrush.resolve(), names, args.temp)
+    except LabError as error:
+        say(f"the lab cannot work: {error}")
+        return 2
+    say(f"{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
+    return 1 if tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

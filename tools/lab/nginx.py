@@ -1,0 +1,184 @@
+"""nginx as an S3 look-alike: objects are files, listings are static pages.
+
+One worker process, `sendfile`, loopback only. GET, HEAD, Range and If-Match are nginx's own; the
+rest of S3's reading side is in the configuration written here. Buckets answer in path style and,
+on hosts named `BUCKET.<domain>`, in virtual-host style. Signatures are not looked at. After a 412
+nginx closes the connection although its answer says keep-alive.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import resource
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import listing
+from .install import system_program
+from .process import LabError, Server, free_port
+
+VIRTUAL_DOMAIN = "s3.lab.localhost"
+READY_SECONDS = 10.0
+PORTS_TRIED = 5
+ERRORS = {
+    400: ("InvalidArgument", "The continuation token or the prefix is not known here"),
+    404: ("NoSuchKey", "The specified key does not exist."),
+    405: ("MethodNotAllowed", "The specified method is not allowed against this resource."),
+    412: ("PreconditionFailed", "At least one of the preconditions did not hold"),
+    416: ("InvalidRange", "The requested range is not satisfiable"),
+    501: ("NotImplemented", "Delimiters and start-after are not answered here"),
+}
+CONFIG = """\
+{user}daemon off;
+worker_processes 1;
+worker_rlimit_nofile {files};
+error_log {temp}/error.log warn;
+pid {temp}/nginx.pid;
+events {{ worker_connections {connections}; multi_accept on; }}
+http {{
+  log_format lab '$request_method $request_uri $status $body_bytes_sent "$http_range"';
+  access_log {access_log};
+  client_body_temp_path {temp}/client_body;
+  proxy_temp_path {temp}/proxy;
+  fastcgi_temp_path {temp}/fastcgi;
+  uwsgi_temp_path {temp}/uwsgi;
+  scgi_temp_path {temp}/scgi;
+  default_type application/octet-stream;
+  types {{ }}
+  sendfile on;
+  tcp_nopush on;
+  tcp_nodelay on;
+  keepalive_timeout 300s;
+  keepalive_requests 1000000;
+  server_tokens off;
+  etag on;
+  merge_slashes off;
+  large_client_header_buffers 8 32k;
+  server_names_hash_bucket_size 256;
+  map_hash_max_size 262144;
+  map_hash_bucket_size 8192;
+{maps}
+{servers}
+}}
+"""
+SERVER = """\
+  server {{
+    listen 127.0.0.1:{port}{options};
+    server_name {name};
+    root "{root}";
+    add_header x-amz-request-id lab always;
+{errors}
+    location = /.lab/ready {{ return 204; }}
+{buckets}
+    location / {{ try_files $uri =404; }}
+  }}
+"""
+BUCKET = """\
+    location = {at} {{
+      set $lab_bucket {bucket};
+      if ($lab_refused) {{ return 501; }}
+      root "{pages}";
+      default_type application/xml;
+      try_files /$lab_page =400;
+    }}
+"""
+
+
+@dataclass(frozen=True)
+class Nginx:
+    """A running look-alike."""
+
+    port: int
+    access_log: Path
+
+    @property
+    def url(self) -> str:
+        """The endpoint in path style."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def virtual_url(self) -> str:
+        """The endpoint in virtual-host style; its names need resolving."""
+        return f"http://{VIRTUAL_DOMAIN}:{self.port}"
+
+
+def error_pages() -> str:
+    """S3's XML for the statuses that nginx gives.
+
+    Named locations that `return`: a file would meet If-Match and Range a second time.
+    """
+    lines = []
+    for status, (code, message) in ERRORS.items():
+        xml = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+        lines.append(f"    error_page {status} @status{status};\n    location @status{status} "
+                     f"{{ default_type application/xml; return {status} '{xml}'; }}")
+    return "\n".join(lines)
+
+
+def servers(root: Path, temp: Path, port: int, buckets: Sequence[str]) -> str:
+    """The path-style server and one virtual host for each bucket."""
+    errors, pages = error_pages(), temp / "pages"
+    both = "".join(BUCKET.format(at=f"/{bucket}{end}", bucket=bucket, pages=pages)
+                   for bucket in buckets for end in ("", "/"))
+    blocks = [SERVER.format(port=port, options=" default_server backlog=4096", name="_", root=root,
+                            errors=errors, buckets=both)]
+    for bucket in buckets:
+        one = BUCKET.format(at="/", bucket=bucket, pages=pages)
+        blocks.append(SERVER.format(port=port, options="", name=f"{bucket}.{VIRTUAL_DOMAIN}",
+                                    root=root / bucket, errors=errors, buckets=one))
+    return "".join(blocks)
+
+
+def write_config(root: Path, temp: Path, port: int, choices: dict[str, str],
+                 buckets: Sequence[str], log_requests: bool) -> Path:
+    """`nginx.conf` in `temp`, with everything nginx writes in `temp` too."""
+    files = min(16_384, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    config = CONFIG.format(
+        user="user root root;\n" if os.geteuid() == 0 else "", temp=temp, files=files,
+        connections=files // 2, access_log=f"{temp}/access.log lab" if log_requests else "off",
+        maps=listing.maps(choices), servers=servers(root, temp, port, buckets))
+    path = temp / "nginx.conf"
+    path.write_text(config)
+    return path
+
+
+def answers(port: int) -> bool:
+    """True when something on `port` says that it is this look-alike."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.request("GET", "/.lab/ready")
+        return connection.getresponse().status == 204
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+@contextmanager
+def serve(root: Path, temp: Path, prefixes: Mapping[str, Sequence[str]], *,
+          log_requests: bool = False) -> Iterator[Nginx]:
+    """Serves `root`/BUCKET for each bucket in `prefixes`, which names the prefixes to list.
+
+    The trees must be complete: listings are made once, before the server starts.
+    """
+    program = system_program("nginx")
+    temp.mkdir(parents=True, exist_ok=True)
+    choices: dict[str, str] = {}
+    for bucket, wanted in prefixes.items():
+        entries = listing.scan(root / bucket)
+        choices |= listing.write_pages(temp / "pages", bucket, entries, wanted)
+    for _ in range(PORTS_TRIED):
+        port = free_port()
+        config = write_config(root, temp, port, choices, list(prefixes), log_requests)
+        server = Server([program, "-p", temp, "-e", temp / "start.log", "-c", config],
+                        temp / "output.log")
+        try:
+            if server.wait_ready(lambda: answers(port), READY_SECONDS):
+                yield Nginx(port, temp / "access.log")
+                return
+        finally:
+            server.stop()
+    raise LabError(f"nginx does not start: {server.last_words()}")

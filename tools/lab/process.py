@@ -1,0 +1,188 @@
+"""Child processes: servers that always stop, and runs that are bounded and measured.
+
+Every child of the lab starts here. CPU time comes from `wait4`, so it counts all threads of the
+child, the kernel's io_uring workers included. Peak RSS is sampled from `VmHWM`: `ru_maxrss` would
+also count this process as it was when it forked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+STOP_SECONDS = 5.0
+SAMPLE_SECONDS = 0.02
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class LabError(Exception):
+    """The lab itself could not do its work; says what and why."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended and what it cost."""
+
+    code: int
+    seconds: float
+    cpu_seconds: float
+    user_seconds: float
+    peak_rss_bytes: int
+    stdout: str
+    stderr: str
+    timed_out: bool
+
+    def last_words(self, limit: int = 400) -> str:
+        """The end of what it said, on one line."""
+        words = " | ".join((self.stderr or self.stdout).strip().splitlines()[-4:])
+        return words[-limit:]
+
+
+def unwind_on_signals() -> None:
+    """Turns the first SIGTERM or SIGHUP into `SystemExit`, so that every `with` is left."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        for name in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(name, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, leave)
+
+
+def die_with_parent() -> None:
+    """In the child: get SIGTERM when the lab goes, however it goes."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """A child that serves until it is left."""
+
+    def __init__(self, argv: Sequence[str | Path], log: Path,
+                 env: Mapping[str, str] | None = None) -> None:
+        self.argv = [str(part) for part in argv]
+        self.log = log
+        with log.open("ab") as output:
+            self.child = subprocess.Popen(
+                self.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                env=dict(env) if env is not None else None, preexec_fn=die_with_parent)
+
+    def wait_ready(self, ready: Callable[[], bool], seconds: float) -> bool:
+        """True once `ready()`; false when the child has ended or the time is over."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.child.poll() is None:
+            if ready():
+                return True
+            time.sleep(0.05)
+        return False
+
+    def last_words(self) -> str:
+        """The end of its log, on one line."""
+        return " | ".join(self.log.read_text(errors="replace").strip().splitlines()[-4:])
+
+    def stop(self) -> None:
+        """SIGTERM, a bounded wait, then SIGKILL."""
+        if self.child.poll() is None:
+            self.child.terminate()
+            try:
+                self.child.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+                self.child.wait(STOP_SECONDS)
+
+
+def peak_rss(pid: int) -> int:
+    """The child's highest resident size so far, in bytes; 0 when it is gone."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def watch(child: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:
+    """Waits for the end of `child` without reaping it: peak RSS, and whether it was killed."""
+    peak, timed_out = 0, False
+    handle = os.pidfd_open(child.pid)
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        while not poll.poll(SAMPLE_SECONDS * 1000):
+            peak = max(peak, peak_rss(child.pid))
+            if time.monotonic() > deadline and not timed_out:
+                timed_out = True
+                child.kill()
+    finally:
+        os.close(handle)
+    return peak, timed_out
+
+
+def run(argv: Sequence[str | Path], *, seconds: float, env: Mapping[str, str] | None = None,
+        keep_stdout: bool = True) -> Outcome:
+    """Runs `argv` for at most `seconds` and tells what it cost."""
+    command = [str(part) for part in argv]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        started = time.monotonic()
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out if keep_stdout else subprocess.DEVNULL,
+            stderr=err, env=dict(env) if env is not None else None, preexec_fn=die_with_parent)
+        try:
+            peak, timed_out = watch(child, started + seconds)
+        except BaseException:
+            child.kill()
+            child.wait()
+            raise
+        elapsed = time.monotonic() - started
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        return Outcome(
+            code=child.returncode, seconds=elapsed,
+            cpu_seconds=usage.ru_utime + usage.ru_stime, user_seconds=usage.ru_utime,
+            peak_rss_bytes=peak or usage.ru_maxrss * 1024,
+            stdout=out.read().decode(errors="replace"),
+            stderr=err.read().decode(errors="replace"), timed_out=timed_out)
+
+
+def must(argv: Sequence[str | Path], *, seconds: float = 60,
+         env: Mapping[str, str] | None = None) -> str:
+    """Runs a tool of the system that has to succeed; its stdout."""
+    try:
+        outcome = run(argv, seconds=seconds, env=env)
+    except OSError as error:
+        raise LabError(f"{argv[0]}: {error.strerror}") from error
+    if outcome.code != 0:
+        raise LabError(f"{' '.join(map(str, argv))}: exit {outcome.code}: {outcome.last_words()}")
+    return outcome.stdout
+
+
+def say(line: str) -> None:
+    """One line to the reader, at once."""
+    print(line, flush=True)
+
+
+def note(line: str) -> None:
+    """One line beside the results."""
+    print(line, file=sys.stderr, flush=True)
