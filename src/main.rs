@@ -1,2 +1,15 @@
-//! The program: parse, resolve, run, report, exit code.
-fn main() {}
+//! The program: parse, run, exit code.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use inrush::{cli, command, out};
+
+fn main() -> ExitCode {
+    let begun = Instant::now();
+    match cli::parse(std::env::args_os()) {
+        Ok(args) => ExitCode::from(command::run(args, begun)),
+        // Help and version, or a usage error.
+        Err(refusal) => ExitCode::from(out::leave(&refusal)),
+    }
+}

@@ -45,3 +45,9 @@ const _: () = assert!(BACKOFF_BASE.as_millis() <= BACKOFF_MAX.as_millis());
 const _: () = assert!(METADATA_ATTEMPT_TIMEOUT.as_millis() <= METADATA_TIMEOUT.as_millis());
 const _: () = assert!(METADATA_TIMEOUT.as_millis() <= CREDENTIALS_TIMEOUT.as_millis());
 const _: () = assert!(TRIES_MAX > 0 && RESOLVE_TRIES_MAX > 0);
+
+/// Pause between two looks at the credentials' expiry, in seconds.
+pub const UPKEEP_SECONDS: u64 = 5;
+
+/// Names are resolved again once in so many looks: every 30 s.
+pub const UPKEEP_ROUNDS_PER_LOOKUP: u32 = 6;

@@ -1,0 +1,519 @@
+//! `inrush get`: resolve the sources, feed the scheduler from the listing, watch, report.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+use super::session;
+use crate::catalog::resolve::{Found, Source};
+use crate::catalog::walk::{Entry, Walk};
+use crate::cli::{Destination, GetArgs, TuningArgs};
+use crate::config::{Config, HostFacts, Wishes};
+use crate::engine::{Engine, Order};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::FAILURES_TOLD_MAX;
+use crate::machine;
+use crate::metrics::WorkerMetrics;
+use crate::out::{Lines, ReportWriter};
+use crate::plan::filter::Filter;
+use crate::progress::{Progress, ProgressState};
+use crate::report::{ObjectLine, PlannedLine, Summary, SummaryInputs};
+use crate::s3::uri::shown;
+use crate::sink::Sink;
+use crate::size::Decimal;
+use crate::sys::usage;
+use crate::transfer::{Cut, Outcome, Transfer};
+
+/// How often outcomes are collected and progress is shown.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Progress is drawn once in so many ticks.
+const TICKS_PER_DRAW: u64 = 5;
+
+/// Fetches; returns the exit code.
+pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
+    let progress = Progress::new(!args.output.quiet);
+    let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
+    let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
+    let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
+    let control = session::control(&args.service).await?;
+    let mut sources = Vec::new();
+    for uri in &args.sources {
+        sources.push(control.resolve(uri).await?);
+    }
+    let target = Target::choose(&args.destination, &sources)?;
+    let endpoints: Vec<_> = sources.iter().map(|source| source.endpoint.clone()).collect();
+    let walk = Walk::new(control.clone(), sources, filter)?;
+    if args.dry_run {
+        return plan_only(walk, &target, config.cut(), args.output.json).await;
+    }
+    if let Some(secure) = endpoints.iter().find(|endpoint| endpoint.tls) {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            format!("get from https://{} is not possible: the data plane speaks http", secure.host),
+        )
+        .advise("give an endpoint that speaks http: --endpoint-url http://HOST"));
+    }
+    let resolved = begun.elapsed();
+    let mut run = Run::new(walk, target, config, progress, report, begun)?;
+    run.read_ahead().await?;
+    let order = Order {
+        config,
+        destination: run.target.open()?,
+        keys: control.keys(),
+        attempts_max: args.tuning.max_attempts,
+        begun,
+    };
+    raise_descriptor_limit();
+    let engine = Engine::start(order)?;
+    let started = begun.elapsed();
+    let upkeep = session::upkeep(control.clone(), endpoints);
+    tokio::select! {
+        biased;
+        done = run.drive(&engine) => done?,
+        () = upkeep => unreachable!("upkeep has no end"),
+    }
+    let pages = engine.pages();
+    let stop = engine.scheduler.stop_reason();
+    let scheduler = Arc::clone(&engine.scheduler);
+    let workers = engine.join();
+    run.collect(&scheduler);
+    let ended = begun.elapsed();
+    let code = run.exit_code(stop, workers.as_ref().err());
+    let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
+    let times = Times { resolved, started, ended };
+    let inputs = run.inputs(workers, sink, pages, &times, code);
+    run.tell(&Summary::new(&inputs), args.output.json)?;
+    Ok(code)
+}
+
+/// What the options ask for.
+pub(super) fn wishes(tuning: &TuningArgs) -> Wishes {
+    Wishes {
+        workers: tuning.workers,
+        connections: tuning.connections,
+        part_size_bytes: tuning.part_size,
+        memory_bytes: tuning.memory,
+    }
+}
+
+/// As many descriptors as this process may have: small ones suffice, many small files need more.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Where it is refused the limit stays; running out of descriptors is a named error.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Moments of a run since the process began.
+struct Times {
+    resolved: Duration,
+    started: Duration,
+    ended: Duration,
+}
+
+/// Where the bytes go.
+#[derive(Debug)]
+enum Target {
+    /// Below this folder, each object at its relative path.
+    Folder(PathBuf),
+    /// One object to one file.
+    File { folder: PathBuf, name: String },
+    /// Nowhere.
+    Discard,
+}
+
+impl Target {
+    /// One object goes into DEST if that is a folder or ends in `/`, else to that name; everything
+    /// else needs a folder.
+    fn choose(destination: &Destination, sources: &[Source]) -> Result<Self> {
+        let Destination::Local(path) = destination else { return Ok(Self::Discard) };
+        let one = matches!(sources, [Source { found: Found::Object(_), .. }]);
+        let as_folder = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => return Ok(Self::Folder(path.clone())),
+            Ok(_) if !one || as_folder => {
+                let message = format!("{} is a file, not a folder", path.display());
+                return Err(Error::new(ErrorKind::Destination, message)
+                    .advise("name a folder, or move the file away"));
+            }
+            _ => {}
+        }
+        if !one || as_folder {
+            return Ok(Self::Folder(path.clone()));
+        }
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+            Error::new(ErrorKind::Destination, format!("{} is no file name", path.display()))
+                .advise("name a folder, or a file in UTF-8")
+        })?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
+        Ok(Self::File { folder, name: name.to_owned() })
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Folder(folder) | Self::File { folder, .. } => Some(folder),
+            Self::Discard => None,
+        }
+    }
+
+    fn open(&self) -> Result<Option<OwnedFd>> {
+        self.folder().map(machine::open_destination).transpose()
+    }
+
+    fn sink(&self) -> Sink {
+        if self.folder().is_some() { Sink::File } else { Sink::Null }
+    }
+
+    /// The transfer of an entry, or why it cannot be.
+    fn transfer(&self, entry: Entry, cut: Cut) -> Result<Transfer, Box<(Transfer, Error)>> {
+        let Entry { endpoint, object, path, .. } = entry;
+        let problem = match (self, path) {
+            (Self::File { name, .. }, _) => {
+                return Ok(Transfer::new(object, endpoint, name.clone(), cut));
+            }
+            (Self::Folder(_) | Self::Discard, Ok(path)) => {
+                return Ok(Transfer::new(object, endpoint, path.as_str().to_owned(), cut));
+            }
+            // What is dropped needs no path.
+            (Self::Discard, Err(_)) => {
+                return Ok(Transfer::new(object, endpoint, String::new(), cut));
+            }
+            (Self::Folder(_), Err(problem)) => problem,
+        };
+        let transfer = Transfer::new(object, endpoint, String::new(), cut);
+        let what = format!("s3://{}/{}", transfer.endpoint.bucket, shown(&transfer.object.key));
+        let error = Error::new(ErrorKind::Destination, problem.explain())
+            .within(what)
+            .advise("leave it out with --exclude, or copy it under another key");
+        Err(Box::new((transfer, error)))
+    }
+}
+
+/// `--dry-run`: lists what would move.
+async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, json: bool) -> Result<u8> {
+    let mut lines = Lines::stdout();
+    let (mut objects, mut bytes, mut problems) = (0u64, 0u64, 0u64);
+    let progress = Progress::new(true);
+    while let Some(batch) = walk.next_batch().await? {
+        for entry in batch {
+            let transfer = match target.transfer(entry, cut) {
+                Ok(transfer) => transfer,
+                Err(failed) => {
+                    problems += 1;
+                    progress.error(&failed.1);
+                    continue;
+                }
+            };
+            objects += 1;
+            bytes += transfer.object.size_bytes;
+            let line = PlannedLine::new(&transfer);
+            let line = if json { line.to_json() } else { line.to_text() };
+            if lines.line(&line)? == ControlFlow::Break(()) {
+                return Ok(0);
+            }
+        }
+    }
+    let _ = lines.flush()?;
+    progress.note(format!("{objects} objects, {} would move", Decimal(bytes)));
+    Ok(if problems > 0 { ErrorKind::Objects.exit_code() } else { 0 })
+}
+
+/// A run of the data plane, as the control plane sees it.
+struct Run {
+    walk: Walk,
+    target: Target,
+    config: Config,
+    progress: Progress,
+    report: Option<ReportWriter>,
+    begun: Instant,
+    /// Objects that wait for room in the scheduler.
+    pending: VecDeque<Transfer>,
+    listed: bool,
+    listing_ended_us: u64,
+    listing_error: Option<Error>,
+    free_bytes: Option<u64>,
+    known: ProgressState,
+    objects_ok: u64,
+    failures: u64,
+    /// The kind of all failures, while they are of one kind.
+    failure_kind: Option<ErrorKind>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Run {
+    fn new(
+        walk: Walk,
+        target: Target,
+        config: Config,
+        progress: Progress,
+        report: Option<ReportWriter>,
+        begun: Instant,
+    ) -> Result<Self> {
+        let free_bytes = match target.folder() {
+            Some(folder) => {
+                // Checked before anything is made: a destination that cannot be is an early error.
+                let existing = folder.ancestors().find(|path| path.exists());
+                let existing = existing.filter(|path| !path.as_os_str().is_empty());
+                machine::free_bytes(existing.unwrap_or(Path::new(".")))
+            }
+            None => None,
+        };
+        Ok(Self {
+            walk,
+            target,
+            config,
+            progress,
+            report,
+            begun,
+            pending: VecDeque::new(),
+            listed: false,
+            listing_ended_us: 0,
+            listing_error: None,
+            free_bytes,
+            known: ProgressState::default(),
+            objects_ok: 0,
+            failures: 0,
+            failure_kind: None,
+            outcomes: Vec::new(),
+        })
+    }
+
+    /// Takes what the first page holds, so that what is wrong with it shows before any byte moves.
+    async fn read_ahead(&mut self) -> Result<()> {
+        let batch = self.walk.next_batch().await?;
+        self.take(batch)?;
+        if self.target.sink() == Sink::File && self.pending.is_empty() && self.failures > 0 {
+            let kind = self.failure_kind.unwrap_or(ErrorKind::Objects);
+            return Err(Error::new(kind, "no object of the first page can be stored"));
+        }
+        Ok(())
+    }
+
+    /// Takes a batch of the listing in; `None` is its end.
+    fn take(&mut self, batch: Option<Vec<Entry>>) -> Result<()> {
+        let Some(batch) = batch else {
+            self.listed = true;
+            self.listing_ended_us = micros(self.begun.elapsed());
+            return Ok(());
+        };
+        for entry in batch {
+            self.known.objects_known += 1;
+            match self.target.transfer(entry, self.config.cut()) {
+                Ok(transfer) => {
+                    self.known.bytes_known += transfer.object.size_bytes;
+                    self.pending.push_back(transfer);
+                }
+                Err(failed) => {
+                    let (transfer, error) = *failed;
+                    let transfer = Arc::new(transfer);
+                    self.note_outcome(Outcome { transfer, elapsed_us: 0, result: Err(error) });
+                }
+            }
+        }
+        match self.free_bytes {
+            Some(free) if self.known.bytes_known > free => Err(Error::new(
+                ErrorKind::Destination,
+                format!(
+                    "{} has {} free, and at least {} are to be written",
+                    self.target.folder().unwrap_or(Path::new(".")).display(),
+                    Decimal(free),
+                    Decimal(self.known.bytes_known)
+                ),
+            )
+            .advise("free space, or choose another destination")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Feeds the workers and watches them to their end.
+    async fn drive(&mut self, engine: &Engine) -> Result<()> {
+        let scheduler = &engine.scheduler;
+        let mut interrupt = listen(SignalKind::interrupt())?;
+        let mut terminate = listen(SignalKind::terminate())?;
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut ticks = 0u64;
+        let mut told_complete = false;
+        while !engine.has_ended() {
+            let room = scheduler.room().min(self.pending.len());
+            if room > 0 {
+                scheduler.push(self.pending.drain(..room));
+            }
+            if self.listed && self.pending.is_empty() && !told_complete {
+                told_complete = true;
+                scheduler.complete();
+            }
+            tokio::select! {
+                batch = self.walk.next_batch(), if !self.listed && self.pending.is_empty() => {
+                    if let Err(error) = batch.and_then(|batch| self.take(batch)) {
+                        self.end_listing(error, engine);
+                    }
+                }
+                _ = tick.tick() => {
+                    ticks += 1;
+                    self.collect(scheduler);
+                    if ticks.is_multiple_of(TICKS_PER_DRAW) {
+                        self.draw(engine);
+                    }
+                }
+                () = engine.worker_ended() => {}
+                _ = interrupt.recv() => self.interrupt(engine),
+                _ = terminate.recv() => self.interrupt(engine),
+            }
+        }
+        Ok(())
+    }
+
+    /// The listing failed. A destination that is too small ends the run; what was listed of a server
+    /// that stopped answering is still fetched.
+    fn end_listing(&mut self, error: Error, engine: &Engine) {
+        self.listed = true;
+        self.listing_ended_us = micros(self.begun.elapsed());
+        if error.kind() == ErrorKind::Destination {
+            self.pending.clear();
+            engine.scheduler.stop(error);
+        } else {
+            self.listing_error = Some(error);
+        }
+    }
+
+    fn interrupt(&mut self, engine: &Engine) {
+        self.listed = true;
+        self.pending.clear();
+        let reason = Error::new(ErrorKind::Interrupted, "interrupted");
+        engine.scheduler.stop(reason);
+    }
+
+    fn draw(&mut self, engine: &Engine) {
+        let (bytes_done, retries) = engine.progress();
+        self.known.bytes_done = bytes_done;
+        self.known.retries = retries;
+        self.known.objects_done = self.objects_ok + self.failures;
+        self.known.listing_complete = self.listed;
+        self.progress.update(&self.known);
+    }
+
+    /// Takes the outcomes since the last time.
+    fn collect(&mut self, scheduler: &crate::schedule::Scheduler) {
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        scheduler.collect(&mut outcomes);
+        for outcome in outcomes.drain(..) {
+            self.note_outcome(outcome);
+        }
+        self.outcomes = outcomes;
+    }
+
+    fn note_outcome(&mut self, outcome: Outcome) {
+        if let Some(report) = &mut self.report
+            && let Err(error) = report.line(&ObjectLine::new(&outcome).to_json())
+        {
+            self.progress.error(error);
+            self.report = None;
+        }
+        let Err(error) = outcome.result else {
+            self.objects_ok += 1;
+            return;
+        };
+        let first = self.failures == 0;
+        self.failures += 1;
+        self.failure_kind = self.failure_kind.filter(|kind| *kind == error.kind());
+        if first {
+            self.failure_kind = Some(error.kind());
+        }
+        let told = self.failures <= FAILURES_TOLD_MAX as u64;
+        if told && error.kind() != ErrorKind::Interrupted {
+            self.progress.error(&error);
+        }
+    }
+
+    /// Prints what ended the run, and decides its exit code.
+    fn exit_code(&mut self, stop: Option<Error>, bug: Option<&Error>) -> u8 {
+        self.progress.finish();
+        let untold = self.failures.saturating_sub(FAILURES_TOLD_MAX as u64);
+        if untold > 0 && stop.as_ref().is_none_or(|stop| stop.kind() != ErrorKind::Interrupted) {
+            self.progress.error(format!("{untold} more objects failed; --report lists them all"));
+        }
+        if let Some(bug) = bug {
+            self.progress.error(bug);
+            return bug.kind().exit_code();
+        }
+        if let Some(stop) = stop {
+            match stop.kind() {
+                ErrorKind::Interrupted => self.progress.error(format!(
+                    "interrupted: {} objects are whole; of the others nothing is left, neither \
+                     under their names nor in temporary files",
+                    self.objects_ok
+                )),
+                _ if self.failures == 0 => self.progress.error(&stop),
+                _ => {}
+            }
+            return stop.kind().exit_code();
+        }
+        if let Some(error) = &self.listing_error {
+            self.progress.error(error);
+            return error.kind().exit_code();
+        }
+        match (self.failures, self.objects_ok, self.failure_kind) {
+            (0, _, _) => 0,
+            (_, 0, Some(kind)) => kind.exit_code(),
+            _ => ErrorKind::Objects.exit_code(),
+        }
+    }
+
+    fn inputs(
+        &self,
+        workers: Vec<WorkerMetrics>,
+        sink: Sink,
+        pages: crate::sys::pool::Pages,
+        times: &Times,
+        exit_code: u8,
+    ) -> SummaryInputs {
+        SummaryInputs {
+            workers,
+            sink,
+            failed_objects: self.failures,
+            elapsed_us: micros(times.ended),
+            resolve_us: micros(times.resolved),
+            list_us: self.listing_ended_us.saturating_sub(micros(times.resolved)),
+            transfer_us: micros(times.ended - times.started),
+            cpu_seconds: usage::process_cpu_seconds(),
+            peak_rss_bytes: usage::peak_rss_bytes(),
+            pages: Some(pages),
+            connections: self.config.connections as u64,
+            part_size_bytes: self.config.part.bytes(),
+            slot_length_bytes: u64::from(self.config.slot_length_bytes),
+            memory_bytes: self.config.memory_bytes,
+            exit_code,
+        }
+    }
+
+    fn tell(&mut self, summary: &Summary, json: bool) -> Result<()> {
+        for line in summary.lines() {
+            self.progress.note(line);
+        }
+        if let Some(report) = self.report.take() {
+            report.finish()?;
+        }
+        if json {
+            crate::out::print(format!("{}\n", summary.to_json()).as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+fn listen(kind: SignalKind) -> Result<Signal> {
+    signal(kind)
+        .map_err(|error| Error::new(ErrorKind::Host, format!("cannot listen for signals: {error}")))
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

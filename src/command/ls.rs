@@ -1,0 +1,32 @@
+//! `inrush ls`: a listing on standard output, page by page.
+
+use std::ops::ControlFlow;
+
+use super::session;
+use crate::catalog::walk::Walk;
+use crate::cli::LsArgs;
+use crate::error::Result;
+use crate::out::Lines;
+use crate::plan::filter::Filter;
+use crate::report::ListedLine;
+
+/// Lists a source. A reader that goes away ends it, as success.
+pub(super) async fn run(args: LsArgs) -> Result<()> {
+    let control = session::control(&args.service).await?;
+    let source = control.resolve(&args.source).await?;
+    let mut walk = Walk::new(control, vec![source], Filter::default())?;
+    let mut lines = Lines::stdout();
+    while let Some(batch) = walk.next_batch().await? {
+        for entry in batch {
+            let line = ListedLine::new(&entry.endpoint.bucket, &entry.object);
+            let line = if args.json { line.to_json() } else { line.to_text() };
+            if lines.line(&line)? == ControlFlow::Break(()) {
+                return Ok(());
+            }
+        }
+        if lines.flush()? == ControlFlow::Break(()) {
+            return Ok(());
+        }
+    }
+    lines.flush().map(|_| ())
+}

@@ -1,0 +1,43 @@
+//! The commands: each tells its story from arguments to exit code with the rooms below it.
+
+mod demo;
+mod get;
+mod ls;
+mod session;
+
+use std::time::Instant;
+
+use crate::cli::Args;
+use crate::error::{Error, ErrorKind, Result};
+use crate::out;
+use crate::progress::Progress;
+use crate::sys::uring::Uring;
+
+/// Runs what was typed; returns the exit code. `begun` is when the process began.
+#[must_use]
+pub fn run(args: Args, begun: Instant) -> u8 {
+    let outcome = match args {
+        Args::Get(args) => on_runtime(|| get::run(*args, begun)).and_then(|code| code),
+        Args::Ls(args) => on_runtime(|| ls::run(*args)).and_then(|done| done.map(|()| 0)),
+        Args::Demo(args) => demo::run(&args, begun),
+        Args::Completions(shell) => out::print(&crate::cli::completions(shell)).map(|()| 0),
+        Args::Man => out::print(&crate::cli::man()).map(|()| 0),
+    };
+    outcome.unwrap_or_else(|error| {
+        Progress::new(false).error(&error);
+        error.kind().exit_code()
+    })
+}
+
+/// Runs the control plane on a tokio-uring runtime.
+fn on_runtime<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
+    // The runtime panics without io_uring; ask first, and say what is missing.
+    let probe = Uring::new(2)
+        .map_err(|error| Error::new(ErrorKind::Host, error.reason()).advise(error.advice()))?;
+    drop(probe);
+    let runtime = tokio_uring::Runtime::new(&tokio_uring::builder()).map_err(|error| {
+        Error::new(ErrorKind::Host, format!("cannot start the control plane: {error}"))
+            .advise("raise the limits of open files (ulimit -n) and locked memory (ulimit -l)")
+    })?;
+    Ok(runtime.block_on(future()))
+}

@@ -1,0 +1,48 @@
+//! What `get` and `ls` share: a control plane made of options, and the upkeep while it is used.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::catalog::credentials::CredentialSource;
+use crate::catalog::endpoint::AddressingStyle;
+use crate::catalog::{Control, ControlOptions, limits};
+use crate::cli::{self, ServiceArgs};
+use crate::error::Result;
+use crate::s3::Endpoint;
+
+/// The control plane that these options ask for.
+pub(super) async fn control(args: &ServiceArgs) -> Result<Rc<Control>> {
+    let options = ControlOptions {
+        endpoint_url: args.endpoint_url.clone(),
+        region: args.region.clone(),
+        profile: args.profile.clone(),
+        addressing: match args.addressing_style {
+            cli::AddressingStyle::Auto => AddressingStyle::Auto,
+            cli::AddressingStyle::Path => AddressingStyle::Path,
+            cli::AddressingStyle::Virtual => AddressingStyle::Virtual,
+        },
+        credentials: match args.no_sign_request {
+            true => CredentialSource::Anonymous,
+            false => CredentialSource::Chain,
+        },
+        ..ControlOptions::default()
+    };
+    Ok(Rc::new(Control::new(options).await?))
+}
+
+/// Keeps credentials and addresses fresh, for as long as it is polled.
+pub(super) async fn upkeep(control: Rc<Control>, endpoints: Vec<Arc<Endpoint>>) {
+    let mut rounds = 0u32;
+    loop {
+        tokio::time::sleep(Duration::from_secs(limits::UPKEEP_SECONDS)).await;
+        // What fails now is tried again next time; requests say what is wrong, if anything is.
+        let _ = control.refresh_if_needed(crate::catalog::now()).await;
+        rounds = rounds.wrapping_add(1);
+        if rounds.is_multiple_of(limits::UPKEEP_ROUNDS_PER_LOOKUP) {
+            for endpoint in &endpoints {
+                let _ = control.refresh_addresses(endpoint).await;
+            }
+        }
+    }
+}
