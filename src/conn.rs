@@ -191,6 +191,8 @@ pub struct Conn {
     reached: u64,
     slot_length: u32,
     keep_alive: bool,
+    /// ETag of the answers to this ask; the first one counts where none was listed.
+    etag: Option<EtagDigest>,
     /// Answers that this socket has brought.
     answers: u64,
     actions: [Option<Action>; ACTIONS_MAX],
@@ -208,6 +210,7 @@ impl Conn {
             reached: 0,
             slot_length,
             keep_alive: false,
+            etag: None,
             answers: 0,
             actions: [None; ACTIONS_MAX],
             queued: 0,
@@ -231,6 +234,7 @@ impl Conn {
         assert!(ask.range.length > 0, "a range has bytes");
         assert!(ask.range.offset.is_multiple_of(u64::from(self.slot_length)), "ranges are aligned");
         assert!(!ask.whole || Self::fits_whole(ask.size, self.slot_length), "it fits");
+        self.etag = ask.etag;
         self.ask = Some(ask);
         self.reached = 0;
         self.start();
@@ -289,6 +293,12 @@ impl Conn {
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.taken == self.queued
+    }
+
+    /// ETag that the answers to the last ask carried, or the listed one.
+    #[must_use]
+    pub fn etag(&self) -> Option<EtagDigest> {
+        self.etag
     }
 
     /// Bytes of the ask that have been received.
@@ -460,7 +470,7 @@ impl Conn {
     }
 
     /// Checks that an answer is the one that was asked for.
-    fn accept(&self, head: &Head<'_>) -> Result<(), Failure> {
+    fn accept(&mut self, head: &Head<'_>) -> Result<(), Failure> {
         let ask = self.current();
         if head.transfer_encoded {
             return Err(Failure::WrongRange);
@@ -479,9 +489,13 @@ impl Conn {
         if !right || head.content_length != Some(expected) {
             return Err(Failure::WrongRange);
         }
-        match (ask.etag, head.etag) {
-            (Some(listed), Some(seen)) if listed != EtagDigest::of(seen) => Err(Failure::WrongEtag),
-            _ => Ok(()),
+        let seen = head.etag.map(EtagDigest::of);
+        match (self.etag, seen) {
+            (Some(known), Some(seen)) if known != seen => Err(Failure::WrongEtag),
+            (known, seen) => {
+                self.etag = known.or(seen);
+                Ok(())
+            }
         }
     }
 

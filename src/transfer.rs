@@ -42,6 +42,8 @@ pub struct Transfer {
     pub etag: Option<EtagDigest>,
     file: OnceLock<Option<OpenFile>>,
     unsettled: AtomicU64,
+    /// ETag of the first range's answer, where none was listed.
+    seen_etag: OnceLock<EtagDigest>,
     failure: OnceLock<Error>,
     retries: AtomicU32,
     begun_us: AtomicU64,
@@ -84,6 +86,7 @@ impl Transfer {
             etag,
             file: OnceLock::new(),
             unsettled: AtomicU64::new(ranges),
+            seen_etag: OnceLock::new(),
             failure: OnceLock::new(),
             retries: AtomicU32::new(0),
             begun_us: AtomicU64::new(u64::MAX),
@@ -130,6 +133,13 @@ impl Transfer {
     #[must_use]
     pub fn failure(&self) -> Option<&Error> {
         self.failure.get()
+    }
+
+    /// Holds the ETag of one range's answer against those of the others; false when they are of two
+    /// versions. Where the listing gave a tag every answer has been held against that already.
+    #[must_use]
+    pub fn agrees(&self, seen: Option<EtagDigest>) -> bool {
+        seen.is_none_or(|seen| *self.seen_etag.get_or_init(|| seen) == seen)
     }
 
     /// Settles one range; true for the caller that settled the last one and must finish the object.
@@ -220,6 +230,14 @@ mod tests {
             let transfer = transfer(key, size);
             assert_eq!((transfer.shape, transfer.unsettled()), (shape, ranges), "{key} {size}");
         }
+    }
+
+    #[test]
+    fn answers_without_a_listed_tag_must_agree() {
+        let transfer = transfer("a", 20 << 20);
+        let [one, other] = [b"1", b"2"].map(|tag| Some(EtagDigest::of(tag)));
+        assert!(transfer.agrees(None) && transfer.agrees(one) && transfer.agrees(one));
+        assert!(!transfer.agrees(other));
     }
 
     #[test]

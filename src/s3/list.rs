@@ -213,8 +213,9 @@ impl Contents {
         let trouble = |what: &str| unreadable(format!("{what} of '{}'", shown(&key)));
         let size = self.size.ok_or_else(|| trouble("there is no Size"))?;
         let size_bytes = size.trim().parse().map_err(|_| trouble("the Size is not a number"))?;
-        let etag = self.etag.ok_or_else(|| trouble("there is no ETag"))?;
-        let etag = quote_etag(&etag).ok_or_else(|| trouble("the ETag has bad characters"))?;
+        // Some servers list none; then the answers are held against each other.
+        let etag = quote_etag(&self.etag.unwrap_or_default())
+            .ok_or_else(|| trouble("the ETag has bad characters"))?;
         let last_modified = self.last_modified.unwrap_or_default();
         Ok(Object { key, etag, size_bytes, last_modified })
     }
@@ -315,7 +316,6 @@ mod tests {
         check("<Size>0</Size>", "", "no Size of 'a/z'");
         check("<Size>0</Size>", "<Size>-1</Size>", "not a number of 'a/z'");
         check("<Size>0</Size>", "<Size/>", "not a number of 'a/z'");
-        check("<ETag>\"e2\"</ETag>", "", "no ETag of 'a/z'");
         check("\"e2\"", "\"e&#13;&#10;x\"", "bad characters of 'a/z'");
         check("<Key>a/z</Key>", "", "no Key");
         check("<IsTruncated>true</IsTruncated>", "", "IsTruncated is missing");
@@ -324,6 +324,13 @@ mod tests {
         check("%C3", "%FF", "not UTF-8");
         check("a/z", "&nope;", "bad entity");
         check(">url<", ">rot13<", "encoding type 'rot13'");
+    }
+
+    #[test]
+    fn an_object_without_a_tag_is_an_object() {
+        let page = parse_page(PAGE.replace("<ETag>\"e2\"</ETag>", "").as_bytes()).expect("a page");
+        let object = page.objects.iter().find(|object| object.key == "a/z").expect("listed");
+        assert_eq!(object.etag, "");
     }
 
     #[test]

@@ -175,7 +175,14 @@ impl<R: Ring, H: Host> Worker<R, H> {
                 lane.data = Some(slot);
             }
             Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),
-            Action::Finished => self.fetched(index),
+            Action::Finished => {
+                let lane = &self.lanes[index];
+                let transfer = lane.object();
+                if !transfer.agrees(lane.conn.etag()) {
+                    transfer.fail(lane.explain(Failure::WrongEtag, None));
+                }
+                self.fetched(index);
+            }
             Action::Fail { failure, body } => self.attempt_failed(index, failure, body),
             Action::Close => {
                 let lane = &mut self.lanes[index];
