@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::http::{self, Head};
 use crate::limits::{
     CONNECT_TIMEOUT_US, FIRST_BYTE_TIMEOUT_US, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES,
-    REFUSAL_BYTES_MAX, STALL_TIMEOUT_US,
+    RECEIVE_LOW_WATER_BYTES_MAX, REFUSAL_BYTES_MAX, STALL_TIMEOUT_US,
 };
 use crate::s3::ByteRange;
 use crate::sys::Errno;
@@ -299,6 +299,18 @@ impl Conn {
     #[must_use]
     pub fn etag(&self) -> Option<EtagDigest> {
         self.etag
+    }
+
+    /// How many bytes must have come before a receive of `length` is woken. More than one only while
+    /// at least as many will come beyond it: a tail shorter than the mark would never wake it.
+    #[must_use]
+    pub fn low_water(&self, length: u32, fill: bool) -> u32 {
+        // A small object comes in one receive, with nothing beyond it.
+        let ask = self.ask.filter(|ask| !ask.whole);
+        let left = ask.map_or(0, |ask| ask.range.length - self.reached);
+        let mark = RECEIVE_LOW_WATER_BYTES_MAX.min(self.slot_length / 2);
+        let enough = left >= u64::from(length) + u64::from(mark);
+        if fill && enough { mark } else { 1 }
     }
 
     /// Bytes of the ask that have been received.

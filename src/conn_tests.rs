@@ -341,3 +341,20 @@ fn going_on_across_a_slot_border_within_the_head_receive() {
     driver.run(&rest, || 4096);
     assert!(driver.finished && driver.closed && driver.bytes(OFFSET) == body);
 }
+
+#[test]
+fn a_receive_waits_for_many_bytes_only_while_as_many_come_beyond_it() {
+    let mark = SLOT / 2;
+    for (length, whole, receive, expected) in [
+        (u64::from(SLOT) * 2, false, SLOT, mark),
+        (u64::from(SLOT + mark), false, SLOT, mark),
+        (u64::from(SLOT + mark) - 1, false, SLOT, 1),
+        (u64::from(SLOT), false, SLOT, 1),
+        (u64::from(SLOT - HEAD_ROOM_BYTES), true, 100, 1),
+    ] {
+        let mut conn = Conn::new(SLOT);
+        conn.ask(if whole { whole_ask(length) } else { range_ask(length) });
+        assert_eq!(conn.low_water(receive, true), expected, "{length} {whole}");
+        assert_eq!(conn.low_water(receive, false), 1);
+    }
+}

@@ -24,6 +24,9 @@ pub trait Host {
     /// What socket(2) says.
     fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno>;
 
+    /// Wakes receives on a socket only when so many bytes have come; a hint that may be ignored.
+    fn set_low_water(&mut self, socket: &Handle, bytes: u32);
+
     /// Writes a signed request for an object or a range of it into `out`; returns its length.
     ///
     /// # Errors

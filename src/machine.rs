@@ -85,6 +85,10 @@ impl Host for Machine {
         descriptor::tcp_socket(address)
     }
 
+    fn set_low_water(&mut self, socket: &Handle, bytes: u32) {
+        descriptor::set_low_water(socket, bytes);
+    }
+
     fn write_request(
         &mut self,
         out: &mut [u8],

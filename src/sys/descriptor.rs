@@ -1,6 +1,7 @@
 //! Opens what operations act on: sockets and event counters.
 
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
@@ -46,5 +47,26 @@ pub fn lower(counter: &Handle) {
     if let Handle::Descriptor(descriptor) = counter {
         // EAGAIN means that it was not raised.
         let _ = rustix::io::read(descriptor, &mut [0u8; 8]);
+    }
+}
+
+/// Wakes a receive on `socket` only when so many bytes have come (SO_RCVLOWAT, socket(7)): fewer
+/// wake-ups for a long body. Whoever sets it must know that as many bytes will come.
+///
+/// A kernel that refuses leaves it as it was, which is right too, only slower.
+pub fn set_low_water(socket: &Handle, bytes: u32) {
+    let Handle::Descriptor(descriptor) = socket else { return };
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).expect("four");
+    // SAFETY: setsockopt reads `length` bytes at the pointer during the call only: that is `value`,
+    // which outlives it; the descriptor is open for as long as `socket` is borrowed.
+    unsafe {
+        libc::setsockopt(
+            descriptor.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const value).cast(),
+            length,
+        );
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Lane {
     verdict: Option<Verdict>,
     asked_us: u64,
     answered_us: u64,
+    /// What the socket's low-water mark is now, in bytes.
+    low_water: u32,
 }
 
 impl Lane {
@@ -87,6 +89,7 @@ impl Lane {
             verdict: None,
             asked_us: 0,
             answered_us: 0,
+            low_water: 1,
         }
     }
 
@@ -163,7 +166,13 @@ impl<R: Ring, H: Host> Worker<R, H> {
             }
             Action::Receive { target, at, length, fill } => {
                 let Some(slot) = self.slot_for(index, target, action) else { return };
-                let socket = self.lanes[index].socket.clone().expect("connected");
+                let lane = &mut self.lanes[index];
+                let socket = lane.socket.clone().expect("connected");
+                let low_water = lane.conn.low_water(length, fill);
+                if lane.low_water != low_water {
+                    lane.low_water = low_water;
+                    self.host.set_low_water(&socket, low_water);
+                }
                 self.submit(index, Op::Receive { socket, slot, at, length, fill });
             }
             Action::Copy { from, to, length } => {
@@ -205,6 +214,7 @@ impl<R: Ring, H: Host> Worker<R, H> {
         match self.host.socket(&address) {
             Ok(socket) => {
                 let lane = &mut self.lanes[index];
+                lane.low_water = 1;
                 lane.socket = Some(socket.clone());
                 lane.endpoint = Some(endpoint);
                 self.metrics.connects += 1;

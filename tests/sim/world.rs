@@ -47,6 +47,8 @@ struct Socket {
     /// What happens when `answer[..cut]` has been given.
     end: Option<(usize, Fault)>,
     closed: bool,
+    /// A receive is not woken before so many bytes are there.
+    low_water: usize,
     answers: u32,
 }
 
@@ -153,6 +155,11 @@ impl Host for SimHost {
         }
         world.sockets.push(Socket::default());
         Ok(Handle::Simulated(world.sockets.len() as u64 - 1))
+    }
+
+    fn set_low_water(&mut self, socket: &Handle, bytes: u32) {
+        let mut world = self.0.borrow_mut();
+        world.sockets[number(socket)].low_water = bytes as usize;
     }
 
     fn write_request(
@@ -415,6 +422,10 @@ impl World {
         let found = &mut self.sockets[socket];
         let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
         let left = stop - found.given;
+        if left < found.low_water && left > 0 && found.end.is_none() {
+            // Too few to wake it, and no more to come.
+            return cancelled.then_some(Err(Errno::CANCELED));
+        }
         let count = left.min(usize::try_from(limit).expect("small"));
         into[..count].copy_from_slice(&found.answer[found.given..found.given + count]);
         found.given += count;
