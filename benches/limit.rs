@@ -276,7 +276,7 @@ impl Motion<'_> {
                     self.receive(waiting);
                 }
             }
-            Op::Connect { .. } | Op::Await { .. } => unreachable!("not asked for here"),
+            Op::Connect { .. } | Op::Poll { .. } => unreachable!("not asked for here"),
         }
     }
 

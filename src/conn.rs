@@ -26,14 +26,26 @@ pub enum Target {
 /// What to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// Bytes of the object. For a whole object all of them, without a `Range` header.
+    /// Bytes of the object. For [`Manner::Whole`] all of them, without a `Range` header.
     pub range: ByteRange,
     /// Size of the whole object in bytes.
     pub size: u64,
-    /// A small object: head and body come into one data slot and are delivered together.
-    pub whole: bool,
+    /// How the body is taken.
+    pub manner: Manner,
     /// The listed ETag, which the answer must carry if it carries one; `None` when none was listed.
     pub etag: Option<EtagDigest>,
+}
+
+/// How a body is taken from the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Into data slots, each delivered when it is full.
+    Slots,
+    /// A small object: head and body come into one data slot and are delivered together.
+    Whole,
+    /// The body stays in the socket: whoever drives the connection moves it on ([`Action::Move`])
+    /// and says how far that got. No receive may reach beyond the head.
+    Stream,
 }
 
 /// A 64-bit digest (FNV-1a) of an ETag: enough to notice that an answer belongs to another version.
@@ -68,6 +80,8 @@ pub enum Event<'a> {
     Received(u32, &'a [u8]),
     /// The operation failed.
     Failed(Errno),
+    /// So many body bytes were moved out of the socket; 0 is the end of the stream.
+    Moved(u64),
     /// The operation was ended because its time was over.
     Expired,
 }
@@ -115,6 +129,8 @@ pub enum Action {
         /// Their offset in the object.
         offset: u64,
     },
+    /// Move the body out of the socket, piece by piece.
+    Move,
     /// All bytes of the ask have been delivered.
     Finished,
     /// The attempt failed; the ask and what was reached stay here until [`Conn::resume`] or
@@ -232,8 +248,10 @@ impl Conn {
     pub fn ask(&mut self, ask: Ask) {
         assert!(self.ask.is_none() && self.is_drained(), "one ask at a time");
         assert!(ask.range.length > 0, "a range has bytes");
-        assert!(ask.range.offset.is_multiple_of(u64::from(self.slot_length)), "ranges are aligned");
-        assert!(!ask.whole || Self::fits_whole(ask.size, self.slot_length), "it fits");
+        let aligned = ask.range.offset.is_multiple_of(u64::from(self.slot_length));
+        assert!(aligned || ask.manner == Manner::Stream, "ranges are aligned");
+        let fits = Self::fits_whole(ask.size, self.slot_length);
+        assert!(fits || ask.manner != Manner::Whole, "it fits");
         self.etag = ask.etag;
         self.ask = Some(ask);
         self.reached = 0;
@@ -306,7 +324,7 @@ impl Conn {
     #[must_use]
     pub fn low_water(&self, length: u32, fill: bool) -> u32 {
         // A small object comes in one receive, with nothing beyond it.
-        let ask = self.ask.filter(|ask| !ask.whole);
+        let ask = self.ask.filter(|ask| ask.manner == Manner::Slots);
         let left = ask.map_or(0, |ask| ask.range.length - self.reached);
         let mark = RECEIVE_LOW_WATER_BYTES_MAX.min(self.slot_length / 2);
         let enough = left >= u64::from(length) + u64::from(mark);
@@ -346,6 +364,10 @@ impl Conn {
         self.queued += 1;
     }
 
+    fn is_whole(&self) -> bool {
+        self.current().manner == Manner::Whole
+    }
+
     fn current(&self) -> Ask {
         self.ask.expect("this state has an ask")
     }
@@ -373,6 +395,7 @@ impl Conn {
                 self.head_bytes(filled, count, buffer);
             }
             (State::Body { left }, Event::Received(count, _)) => self.body_bytes(left, count),
+            (State::Body { left }, Event::Moved(count)) => self.moved(left, count),
             (State::WholeBody { head, filled }, Event::Received(count, _)) => {
                 self.whole_bytes(head, filled, count);
             }
@@ -404,7 +427,7 @@ impl Conn {
     }
 
     fn fail(&mut self, failure: Failure, body: Option<Piece>) {
-        if self.current().whole {
+        if self.is_whole() {
             self.reached = 0;
         }
         self.state = State::Failed;
@@ -415,7 +438,7 @@ impl Conn {
     fn request(&mut self) {
         let ask = self.current();
         self.state = State::Asking;
-        self.push(Action::Write((!ask.whole).then(|| ByteRange {
+        self.push(Action::Write((ask.manner != Manner::Whole).then(|| ByteRange {
             offset: ask.range.offset + self.reached,
             length: ask.range.length - self.reached,
         })));
@@ -432,13 +455,13 @@ impl Conn {
     }
 
     fn head_target(&self) -> Target {
-        if self.current().whole { Target::Data } else { Target::Control }
+        if self.is_whole() { Target::Data } else { Target::Control }
     }
 
     /// Length of the buffer that takes head (and, for a small object, body).
     fn head_limit(&self) -> u32 {
         let ask = self.current();
-        if ask.whole {
+        if self.is_whole() {
             HEAD_ROOM_BYTES + u32::try_from(ask.size).expect("a small object fits a slot")
         } else {
             HEAD_BYTES_MAX
@@ -447,7 +470,7 @@ impl Conn {
 
     fn receive_head(&mut self, filled: u32) {
         let room = self.head_limit() - filled;
-        let length = if self.current().whole { room } else { room.min(HEAD_RECEIVE_BYTES) };
+        let length = if self.is_whole() { room } else { room.min(HEAD_RECEIVE_BYTES) };
         self.push(Action::Receive { target: self.head_target(), at: filled, length, fill: false });
     }
 
@@ -518,8 +541,14 @@ impl Conn {
         if beyond > left {
             return self.fail(Failure::WrongRange, None);
         }
-        if ask.whole {
-            return self.whole_bytes_reached(head.length, filled);
+        match ask.manner {
+            Manner::Slots => {}
+            Manner::Whole => return self.whole_bytes_reached(head.length, filled),
+            Manner::Stream => {
+                assert!(beyond == 0, "what was received beyond the head would be lost");
+                self.state = State::Body { left };
+                return self.push(Action::Move);
+            }
         }
         let mut from = head.length;
         while from < filled {
@@ -569,6 +598,23 @@ impl Conn {
         self.reached += u64::from(count);
         self.deliver_if_full();
         self.go_on(left - u64::from(count));
+    }
+
+    fn moved(&mut self, left: u64, count: u64) {
+        assert!(count <= left, "no more is moved than the answer has");
+        self.reached += count;
+        self.state = State::Body { left: left - count };
+        match (count, left - count) {
+            (0, _) => self.fail(Failure::Truncated, None),
+            (_, 0) => self.finish(),
+            _ => {}
+        }
+    }
+
+    /// Body bytes of the answer now coming that are still to be moved; 0 when there is no body.
+    #[must_use]
+    pub fn body_left(&self) -> u64 {
+        if let State::Body { left } = self.state { left } else { 0 }
     }
 
     fn whole_bytes(&mut self, head: u32, filled: u32, count: u32) {

@@ -72,6 +72,7 @@ impl Driver {
                     self.delivered.push((offset, bytes.to_vec()));
                     self.data.fill(0xee);
                 }
+                Action::Move => unreachable!("nothing is streamed here"),
                 Action::Finished => self.finished = true,
                 Action::Fail { failure, body } => {
                     self.failure = Some(failure);
@@ -126,11 +127,11 @@ const OFFSET: u64 = SLOT as u64 * 3;
 
 fn range_ask(length: u64) -> Ask {
     let range = ByteRange { offset: OFFSET, length };
-    Ask { range, size: OFFSET + length + 9, whole: false, etag: None }
+    Ask { range, size: OFFSET + length + 9, manner: Manner::Slots, etag: None }
 }
 
 fn whole_ask(length: u64) -> Ask {
-    Ask { range: ByteRange { offset: 0, length }, size: length, whole: true, etag: None }
+    Ask { range: ByteRange { offset: 0, length }, size: length, manner: Manner::Whole, etag: None }
 }
 
 #[test]

@@ -204,7 +204,7 @@ impl Engine {
             let reason = reason.clone();
             transfer.fail(reason.unwrap_or_else(|| Error::new(ErrorKind::Host, "not begun")));
             if let Some(file) = transfer.created_file() {
-                crate::host::Host::abandon(&mut machine, file);
+                crate::host::FileHost::abandon(&mut machine, file);
             }
             let result = transfer.failure().cloned().map_or(Ok(()), Err);
             let outcome = crate::transfer::Outcome { transfer, elapsed_us: 0, result };

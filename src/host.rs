@@ -1,5 +1,5 @@
-//! What a worker asks of its machine besides the ring: the time, chance, sockets, and the file
-//! system calls that are faster made directly. Tests put a simulated machine in its place.
+//! What a worker asks of its machine besides the ring: the time, chance, sockets, and the calls that
+//! are faster made directly. Tests put a simulated machine in its place.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -37,7 +37,10 @@ pub trait Host {
         transfer: &Transfer,
         range: Option<ByteRange>,
     ) -> Result<u32, Error>;
+}
 
+/// The machine of a worker that writes files.
+pub trait FileHost: Host {
     /// Makes a folder and those above it.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The real machine behind [`Host`]: clock, chance, sockets, and the destination's file system.
+//! The real machine behind [`FileHost`]: clock, chance, sockets, and the destination's file system.
 //!
 //! Every path is walked from the destination's folder one segment at a time without following links
 //! (openat(2), O_NOFOLLOW), so no key and no planted link leads out of it. Files come into being
@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
-use crate::host::{FileError, Host};
+use crate::host::{FileError, FileHost, Host};
 use crate::limits::FOLDERS_OPEN_MAX;
 use crate::s3::ByteRange;
 use crate::s3::sign::{Get, PublishedKeys, RequestWriter, SigningKeys};
@@ -113,7 +113,9 @@ impl Host for Machine {
         })?;
         Ok(u32::try_from(length).expect("a request fits a control slot"))
     }
+}
 
+impl FileHost for Machine {
     fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
         self.folders().open(path.trim_end_matches('/')).map(drop)
     }

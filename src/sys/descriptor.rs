@@ -25,7 +25,7 @@ pub fn tcp_socket(address: &SocketAddr) -> Result<Handle, Errno> {
     Ok(Handle::from(socket))
 }
 
-/// A counter that wakes a worker: [`raise`] from any thread, [`super::Op::Await`] in its ring.
+/// A counter that wakes a worker: [`raise`] from any thread, [`super::Op::Poll`] in its ring.
 ///
 /// # Errors
 /// What eventfd(2) says: EMFILE or ENFILE when descriptors run out.

@@ -111,6 +111,15 @@ impl From<OwnedFd> for Handle {
     }
 }
 
+/// There is something to read.
+pub const POLL_IN: u16 = 1;
+/// There is room to write.
+pub const POLL_OUT: u16 = 4;
+/// The other side is gone, or the descriptor is broken.
+pub const POLL_ERROR: u16 = 8;
+/// The other side has closed.
+pub const POLL_HANG_UP: u16 = 16;
+
 /// One operation: plain data and what it acts on. It owns its slot from submission to completion.
 #[derive(Debug)]
 pub enum Op {
@@ -158,10 +167,13 @@ pub enum Op {
         /// Where in the file.
         offset: u64,
     },
-    /// Completes when an event counter is raised (eventfd(2)).
-    Await {
-        /// The counter.
-        counter: Handle,
+    /// Completes when one of these events is there, or an error or hang-up (poll(2)); the result is
+    /// the events.
+    Poll {
+        /// A socket, pipe or event counter.
+        handle: Handle,
+        /// [`POLL_IN`], [`POLL_OUT`], or 0 for errors and hang-ups alone.
+        events: u16,
     },
 }
 
@@ -173,7 +185,7 @@ impl Op {
             Self::Send { slot, .. } | Self::Receive { slot, .. } | Self::Write { slot, .. } => {
                 Some(slot)
             }
-            Self::Connect { .. } | Self::Await { .. } => None,
+            Self::Connect { .. } | Self::Poll { .. } => None,
         }
     }
 }
@@ -185,7 +197,7 @@ pub struct Completion {
     pub token: u64,
     /// The operation with its slot.
     pub op: Op,
-    /// Bytes moved (0 for a connect), or why not.
+    /// Bytes moved (0 for a connect, the events of a poll), or why not.
     pub result: Result<u32, Errno>,
 }
 

@@ -253,7 +253,9 @@ impl Uring {
                     opcode::Write::new(file, from, *length).offset(*offset).build()
                 }
             }
-            Op::Await { counter } => opcode::PollAdd::new(descriptor(counter)?, POLL_IN).build(),
+            Op::Poll { handle, events } => {
+                opcode::PollAdd::new(descriptor(handle)?, u32::from(*events)).build()
+            }
         };
         Some(entry)
     }
@@ -277,9 +279,6 @@ impl Uring {
         self.entries[index as usize].take().expect("just put there").op
     }
 }
-
-/// poll(2)'s POLLIN for a submission.
-const POLL_IN: u32 = 1;
 
 fn descriptor(handle: &Handle) -> Option<Fd> {
     match handle {

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use super::Worker;
-use crate::conn::{Action, Ask, Conn, Event, Piece, Target};
+use crate::conn::{Action, Ask, Conn, Event, Manner, Piece, Target};
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
-use crate::host::Host;
+use crate::host::FileHost;
 use crate::limits::{BACKOFF_BASE_US, BACKOFF_MAX_US};
 use crate::s3::{ByteRange, Endpoint, answer};
 use crate::schedule::Assignment;
@@ -105,7 +105,7 @@ impl Lane {
     }
 }
 
-impl<R: Ring, H: Host> Worker<R, H> {
+impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Starts a range on a free connection.
     pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
         let Assignment { transfer, range } = assignment;
@@ -122,7 +122,10 @@ impl<R: Ring, H: Host> Worker<R, H> {
         let ask = Ask {
             range,
             size: transfer.object.size_bytes,
-            whole: transfer.shape == Shape::Whole,
+            manner: match transfer.shape {
+                Shape::Whole => Manner::Whole,
+                _ => Manner::Slots,
+            },
             etag: transfer.etag,
         };
         lane.transfer = Some(transfer);
@@ -183,6 +186,7 @@ impl<R: Ring, H: Host> Worker<R, H> {
                 slot[to..to + length].copy_from_slice(&control[from..from + length]);
                 lane.data = Some(slot);
             }
+            Action::Move => unreachable!("nothing is streamed here"),
             Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),
             Action::Finished => {
                 let lane = &self.lanes[index];

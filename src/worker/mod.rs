@@ -13,14 +13,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::host::{FileError, Host};
+use crate::host::{FileError, FileHost};
 use crate::limits::{
     CONTROL_SLOT_BYTES, IDLE_TIMEOUT_US, RANGES_PER_HANDOUT_MAX, TURN_WAIT_MAX_US,
 };
 use crate::metrics::{Gauge, WorkerMetrics};
 use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
-use crate::sys::{Completion, Errno, Handle, Op, Pool, Ring, Slot};
+use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring, Slot};
 use crate::transfer::{Outcome, Shape, Transfer};
 use lane::{Lane, LaneState};
 use range::{Ranges, WriteState, Writes};
@@ -86,7 +86,7 @@ pub struct Worker<R, H> {
     metrics: WorkerMetrics,
 }
 
-impl<R: Ring, H: Host> Worker<R, H> {
+impl<R: Ring, H: FileHost> Worker<R, H> {
     /// A worker, ready to run.
     ///
     /// # Panics
@@ -223,7 +223,7 @@ impl<R: Ring, H: Host> Worker<R, H> {
     /// Keeps an operation on the event counter in flight, so that new work ends the wait.
     fn watch_counter(&mut self) {
         if !self.awaiting {
-            let op = Op::Await { counter: self.counter.clone() };
+            let op = Op::Poll { handle: self.counter.clone(), events: POLL_IN };
             self.awaiting = self.ring.submit(TOKEN_WAKE, op).is_ok();
         }
     }
@@ -378,7 +378,7 @@ impl<R: Ring, H: Host> Worker<R, H> {
     }
 }
 
-impl<R: Ring, H: Host> Worker<R, H> {
+impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Starts a write of `slot[..length]` to a large object's file; counts it in its range.
     fn write(&mut self, range: usize, slot: Slot, length: u32, offset: u64) {
         let transfer = self.ranges.transfer(range);

@@ -151,7 +151,7 @@ fn check(seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
     let metrics = run(&mut bench, seed, scenario.stop);
     for transfer in bench.scheduler.abandon() {
         if let Some(file) = transfer.created_file() {
-            inrush::host::Host::abandon(&mut SimHost(Rc::clone(&bench.world)), file);
+            inrush::host::FileHost::abandon(&mut SimHost(Rc::clone(&bench.world)), file);
         }
         let result = Err(Error::new(ErrorKind::Interrupted, "not begun"));
         bench.scheduler.finish(Outcome { transfer, elapsed_us: 0, result });

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use inrush::error::Error;
-use inrush::host::{FileError, Host};
+use inrush::host::{FileError, FileHost, Host};
 use inrush::s3::ByteRange;
 use inrush::sink::file::{OpenFile, allocation};
 use inrush::sys::{Completion, Errno, Handle, Op, Ring};
@@ -175,7 +175,9 @@ impl Host for SimHost {
         out[..text.len()].copy_from_slice(text.as_bytes());
         Ok(u32::try_from(text.len()).expect("short"))
     }
+}
 
+impl FileHost for SimHost {
     fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
         let mut world = self.0.borrow_mut();
         world.trouble("mkdir", path)?;
@@ -274,7 +276,7 @@ impl Ring for SimRing {
             return Err(op);
         }
         let delay = world.chance.below(2000);
-        let never = matches!(op, Op::Await { .. }) || {
+        let never = matches!(op, Op::Poll { .. }) || {
             let rate = world.rates.hang_per_mille;
             matches!(op, Op::Connect { .. }) && world.chance.hits(rate)
         };
@@ -342,7 +344,7 @@ impl World {
     /// Carries an operation out; `None` when it goes on for ever.
     fn complete(&mut self, op: &mut Op, cancelled: bool) -> Option<Result<u32, Errno>> {
         match op {
-            Op::Await { .. } => cancelled.then_some(Err(Errno::CANCELED)),
+            Op::Poll { .. } => cancelled.then_some(Err(Errno::CANCELED)),
             Op::Connect { .. } => {
                 if cancelled {
                     return Some(Err(Errno::CANCELED));
