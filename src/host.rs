@@ -69,6 +69,67 @@ pub trait FileHost: Host {
     fn abandon(&mut self, file: &OpenFile);
 }
 
+/// A pipe of a worker's own: what is prefetched and not in turn yet waits there.
+#[derive(Debug)]
+pub struct PrivatePipe {
+    /// Where bytes go in.
+    pub writer: Handle,
+    /// Where they come out.
+    pub reader: Handle,
+    /// Bytes that it may hold at most; the kernel may be full earlier.
+    pub capacity_bytes: u64,
+}
+
+/// The machine of a worker that feeds a reader: calls that never wait, and the places where a reader
+/// looks.
+pub trait PipeHost: Host {
+    /// Makes calls on a connected socket return at once (O_NONBLOCK).
+    ///
+    /// # Errors
+    /// What fcntl(2) says.
+    fn set_nonblocking(&mut self, socket: &Handle) -> Result<(), Errno>;
+
+    /// Sends without waiting (send(2)).
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is no room now.
+    fn send(&mut self, socket: &Handle, bytes: &[u8]) -> Result<usize, Errno>;
+
+    /// Receives without waiting; with `peek` the bytes stay (recv(2), MSG_PEEK). 0 is the end.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is nothing now.
+    fn receive(&mut self, socket: &Handle, into: &mut [u8], peek: bool) -> Result<usize, Errno>;
+
+    /// Moves bytes without copying them to user memory, without waiting (splice(2)). 0 is the end of
+    /// the stream.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody reads.
+    fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno>;
+
+    /// A pipe of our own, as large as the kernel lets it be up to `wish_bytes`.
+    ///
+    /// # Errors
+    /// EMFILE and ENFILE when descriptors run out.
+    fn private_pipe(&mut self, wish_bytes: u64) -> Result<PrivatePipe, Errno>;
+
+    /// Makes the place for this epoch, so that a reader can open it.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn offer(&mut self, epoch: u64) -> Result<(), FileError>;
+
+    /// Opens an offered place for writing; `None` while nobody reads there.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn open(&mut self, epoch: u64) -> Result<Option<Handle>, FileError>;
+
+    /// Takes the place of an epoch away, so that no later reader waits there.
+    fn withdraw(&mut self, epoch: u64);
+}
+
 /// A file system call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {

@@ -14,6 +14,7 @@ pub mod limits;
 pub mod machine;
 pub mod metrics;
 pub mod out;
+pub mod pipe;
 pub mod plan;
 pub mod progress;
 pub mod report;

@@ -30,6 +30,8 @@ impl Errno {
     pub const RESET: Self = Self::known(104);
     /// Input/output error.
     pub const IO: Self = Self::known(5);
+    /// Broken pipe: nobody reads.
+    pub const PIPE: Self = Self::known(32);
     /// No space left on device.
     pub const NO_SPACE: Self = Self::known(28);
     /// Interrupted system call.

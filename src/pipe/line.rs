@@ -1,0 +1,140 @@
+//! One connection of a feeder: its socket, its private pipe, and what it is to bring.
+
+use std::sync::Arc;
+
+use crate::conn::Conn;
+use crate::host::PrivatePipe;
+use crate::limits::CONTROL_SLOT_BYTES;
+use crate::s3::Endpoint;
+use crate::sys::Handle;
+use crate::transfer::Transfer;
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineState {
+    /// It may be given a range.
+    Free,
+    /// It has a range that is not wholly received.
+    Busy,
+    /// It waits before the next try.
+    Backoff {
+        /// Until when.
+        until_us: u64,
+    },
+    /// All is received; some of it is still in its pipe.
+    Received,
+}
+
+/// What the ring does for a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pending {
+    /// Nothing.
+    None,
+    /// A connect.
+    Connect,
+    /// Waits for the socket to be readable.
+    Readable,
+    /// Waits for the socket to be writable.
+    Writable,
+}
+
+/// One connection of a feeder.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) conn: Conn,
+    pub(super) state: LineState,
+    pub(super) pending: Pending,
+    pub(super) expired: bool,
+    pub(super) deadline_us: u64,
+    /// The socket has said that it is readable since the last time that nothing came.
+    pub(super) readable: bool,
+    /// The private pipe takes no more.
+    pub(super) full: bool,
+    /// Bytes in the private pipe.
+    pub(super) in_pipe: u64,
+    pub(super) pipe: Option<PrivatePipe>,
+    pub(super) socket: Option<Handle>,
+    pub(super) endpoint: Option<Arc<Endpoint>>,
+    pub(super) transfer: Option<Arc<Transfer>>,
+    pub(super) epoch: u64,
+    pub(super) attempts: u32,
+    pub(super) idle_since_us: u64,
+    /// What the connection asks for: bytes of `control` to send, or to receive into.
+    pub(super) want: Want,
+    /// Requests on their way out, heads on their way in.
+    pub(super) control: Vec<u8>,
+}
+
+/// What a line waits to do once its socket allows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    /// Nothing.
+    Nothing,
+    /// Send these bytes of the control buffer.
+    Send {
+        /// From.
+        at: u32,
+        /// How many.
+        length: u32,
+    },
+    /// Receive (a head, or an error's body) into the control buffer.
+    Receive {
+        /// From.
+        at: u32,
+        /// At most so many.
+        length: u32,
+    },
+    /// Move the body on.
+    Move,
+}
+
+impl Line {
+    /// A line without socket and pipe.
+    pub(super) fn new() -> Self {
+        Self {
+            conn: Conn::new(CONTROL_SLOT_BYTES),
+            state: LineState::Free,
+            pending: Pending::None,
+            expired: false,
+            deadline_us: 0,
+            readable: false,
+            full: false,
+            in_pipe: 0,
+            pipe: None,
+            socket: None,
+            endpoint: None,
+            transfer: None,
+            epoch: 0,
+            attempts: 0,
+            idle_since_us: 0,
+            want: Want::Nothing,
+            control: vec![0; CONTROL_SLOT_BYTES as usize],
+        }
+    }
+
+    /// Drops the socket, with nothing of it in flight.
+    pub(super) fn hang_up(&mut self) {
+        self.conn.reset();
+        self.socket = None;
+        self.endpoint = None;
+        self.want = Want::Nothing;
+        self.readable = false;
+    }
+
+    /// Drops everything: what it brought is not wanted any more. A pipe with bytes in it goes too.
+    pub(super) fn discard(&mut self) {
+        self.hang_up();
+        if self.in_pipe > 0 {
+            self.pipe = None;
+            self.in_pipe = 0;
+        }
+        self.full = false;
+        self.transfer = None;
+        self.state = LineState::Free;
+    }
+
+    /// The object of a busy line.
+    pub(super) fn object(&self) -> Arc<Transfer> {
+        Arc::clone(self.transfer.as_ref().expect("a busy line has an object"))
+    }
+}

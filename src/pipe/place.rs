@@ -1,0 +1,179 @@
+//! The real machine of Pipe mode: named pipes below a folder, or standard output.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno as Code;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::pipe::{PipeFlags, SpliceFlags};
+
+use super::feeder::PIPE_BYTES;
+use crate::error::Error;
+use crate::host::{FileError, Host, PipeHost, PrivatePipe};
+use crate::machine::Machine;
+use crate::s3::ByteRange;
+use crate::sys::{Errno, Handle};
+use crate::transfer::Transfer;
+
+/// Permissions of named pipes, before the umask.
+const FIFO_MODE: Mode = Mode::from_raw_mode(0o666);
+
+/// Where a channel's bytes go.
+#[derive(Debug)]
+pub enum Place {
+    /// Named pipes `NAME_0`, `NAME_1`, ... in a folder.
+    Fifos {
+        /// The folder.
+        folder: Arc<OwnedFd>,
+        /// The channel's name.
+        name: String,
+        /// Size of the last pipe opened, as the kernel gave it; 0 before.
+        granted_bytes: u64,
+    },
+    /// A pipe that is there already, for one epoch: standard output.
+    Output(Handle),
+}
+
+/// The machine of one channel.
+#[derive(Debug)]
+pub struct Outfall {
+    machine: Machine,
+    place: Place,
+}
+
+impl Outfall {
+    /// A machine that feeds this place.
+    #[must_use]
+    pub fn new(machine: Machine, place: Place) -> Self {
+        Self { machine, place }
+    }
+}
+
+impl Host for Outfall {
+    fn now_us(&mut self) -> u64 {
+        self.machine.now_us()
+    }
+
+    fn random(&mut self) -> u64 {
+        self.machine.random()
+    }
+
+    fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno> {
+        self.machine.socket(address)
+    }
+
+    fn set_low_water(&mut self, socket: &Handle, bytes: u32) {
+        self.machine.set_low_water(socket, bytes);
+    }
+
+    fn write_request(
+        &mut self,
+        out: &mut [u8],
+        transfer: &Transfer,
+        range: Option<ByteRange>,
+    ) -> Result<u32, Error> {
+        self.machine.write_request(out, transfer, range)
+    }
+}
+
+fn descriptor(handle: &Handle) -> Result<&OwnedFd, Errno> {
+    match handle {
+        Handle::Descriptor(descriptor) => Ok(descriptor),
+        Handle::Simulated(_) => Err(Errno::BAD_DESCRIPTOR),
+    }
+}
+
+fn fifo_name(name: &str, epoch: u64) -> String {
+    format!("{name}_{epoch}")
+}
+
+impl PipeHost for Outfall {
+    fn set_nonblocking(&mut self, socket: &Handle) -> Result<(), Errno> {
+        let socket = descriptor(socket)?;
+        let flags = rustix::fs::fcntl_getfl(socket)?;
+        Ok(rustix::fs::fcntl_setfl(socket, flags | OFlags::NONBLOCK)?)
+    }
+
+    fn send(&mut self, socket: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        Ok(rustix::net::send(descriptor(socket)?, bytes, flags)?)
+    }
+
+    fn receive(&mut self, socket: &Handle, into: &mut [u8], peek: bool) -> Result<usize, Errno> {
+        let peek = if peek { RecvFlags::PEEK } else { RecvFlags::empty() };
+        let flags = peek | RecvFlags::DONTWAIT;
+        let (count, _) = rustix::net::recv(descriptor(socket)?, into, flags)?;
+        Ok(count)
+    }
+
+    fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
+        let (from, to) = (descriptor(from)?, descriptor(to)?);
+        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        Ok(rustix::pipe::splice(from, None, to, None, length, flags)? as u64)
+    }
+
+    fn private_pipe(&mut self, wish_bytes: u64) -> Result<PrivatePipe, Errno> {
+        let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let capacity_bytes = grow(writer.as_fd(), wish_bytes);
+        Ok(PrivatePipe { reader: reader.into(), writer: writer.into(), capacity_bytes })
+    }
+
+    fn offer(&mut self, epoch: u64) -> Result<(), FileError> {
+        let Place::Fifos { folder, name, .. } = &self.place else { return Ok(()) };
+        let path = fifo_name(name, epoch);
+        let at = |step, errno: Code| FileError { step, path: path.clone(), errno: errno.into() };
+        match rustix::fs::mkfifoat(folder, &path, FIFO_MODE) {
+            Err(Code::EXIST) => {}
+            outcome => return outcome.map_err(|errno| at("make pipe", errno)),
+        }
+        // A pipe that an earlier run left is replaced; anything else is somebody's.
+        let found = rustix::fs::statat(folder, &path, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|errno| at("look at", errno))?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::Fifo {
+            return Err(at("make pipe", Code::EXIST));
+        }
+        rustix::fs::unlinkat(folder, &path, AtFlags::empty())
+            .map_err(|errno| at("replace pipe", errno))?;
+        rustix::fs::mkfifoat(folder, &path, FIFO_MODE).map_err(|errno| at("make pipe", errno))
+    }
+
+    fn open(&mut self, epoch: u64) -> Result<Option<Handle>, FileError> {
+        let (folder, name, granted_bytes) = match &mut self.place {
+            Place::Output(handle) => return Ok(Some(handle.clone())),
+            Place::Fifos { folder, name, granted_bytes } => (folder, name, granted_bytes),
+        };
+        let path = fifo_name(name, epoch);
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match rustix::fs::openat(folder, &path, flags, Mode::empty()) {
+            Ok(file) => {
+                *granted_bytes = grow(file.as_fd(), PIPE_BYTES);
+                Ok(Some(Handle::from(file)))
+            }
+            // Nobody has it open for reading (fifo(7)).
+            Err(Code::NXIO) => Ok(None),
+            Err(errno) => Err(FileError { step: "open pipe", path, errno: errno.into() }),
+        }
+    }
+
+    fn withdraw(&mut self, epoch: u64) {
+        if let Place::Fifos { folder, name, .. } = &self.place {
+            let path = fifo_name(name, epoch);
+            // A reader that waits in open(2) for a writer is let go: it opens and sees the end.
+            let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let release = rustix::fs::openat(folder, &path, flags, Mode::empty());
+            let _ = rustix::fs::unlinkat(folder, &path, AtFlags::empty());
+            drop(release);
+        }
+    }
+}
+
+/// Makes a pipe larger, as far as the kernel allows (F_SETPIPE_SZ); tells what it is then.
+fn grow(pipe: std::os::fd::BorrowedFd<'_>, wish_bytes: u64) -> u64 {
+    let wish = usize::try_from(wish_bytes).unwrap_or(usize::MAX);
+    let granted = rustix::pipe::fcntl_setpipe_size(pipe, wish)
+        .or_else(|_| rustix::pipe::fcntl_getpipe_size(pipe));
+    granted.map_or(0, |bytes| bytes as u64)
+}
