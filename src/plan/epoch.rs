@@ -1,0 +1,124 @@
+//! The order of an epoch: key order, or a permutation that seed and epoch alone decide; then the
+//! shard.
+//!
+//! The permutation of `n` objects, 0 to `n - 1` in key order, is a Fisher-Yates shuffle: for `i`
+//! from `n - 1` down to 1 the objects at `i` and `j` change places, where `j` is the upper 64 bits of
+//! the 128-bit product of the next random word and `i + 1`. The words are those of SplitMix64
+//! (Steele, Lea and Flood, 2014) from the state `seed XOR (epoch + 1) * 0x9E3779B97F4A7C15` (modulo
+//! 2^64). A shard `I/N` is what stands at the places `p` with `p mod N = I` after the shuffle, so
+//! that shards never overlap and together are the epoch.
+
+use std::str::FromStr;
+
+/// The increment of SplitMix64.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Part `index` of `count` parts of every epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shard {
+    /// Which, from 0.
+    pub index: u32,
+    /// Of how many; not 0.
+    pub count: u32,
+}
+
+impl Shard {
+    /// Everything.
+    pub const WHOLE: Self = Self { index: 0, count: 1 };
+
+    /// True when what stands at `place` of the epoch belongs to it.
+    #[must_use]
+    pub const fn takes(self, place: u64) -> bool {
+        place % self.count as u64 == self.index as u64
+    }
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("'{text}' is no shard: expected I/N with I below N, such as 0/4");
+        let (index, count) = text.split_once('/').ok_or_else(expected)?;
+        let (index, count) = match (index.parse(), count.parse()) {
+            (Ok(index), Ok(count)) if index < count => (index, count),
+            _ => return Err(expected()),
+        };
+        Ok(Self { index, count })
+    }
+}
+
+/// The permutation of `count` objects for this seed and epoch.
+#[must_use]
+pub fn permutation(seed: u64, epoch: u64, count: u32) -> Vec<u32> {
+    let mut state = seed ^ epoch.wrapping_add(1).wrapping_mul(GOLDEN);
+    let mut order: Vec<u32> = (0..count).collect();
+    for last in (1..order.len()).rev() {
+        state = state.wrapping_add(GOLDEN);
+        let product = u128::from(mixed(state)) * (last as u128 + 1);
+        let other = usize::try_from(product >> 64).expect("at most last");
+        order.swap(last, other);
+    }
+    order
+}
+
+/// The output function of SplitMix64.
+fn mixed(state: u64) -> u64 {
+    let mut mixed = state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permutation_has_everything_once_and_depends_on_seed_and_epoch() {
+        let first = permutation(7, 0, 1000);
+        let mut sorted = first.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..1000).collect::<Vec<u32>>());
+        assert_eq!(first, permutation(7, 0, 1000));
+        assert_ne!(first, permutation(7, 1, 1000));
+        assert_ne!(first, permutation(8, 0, 1000));
+        assert_eq!((permutation(1, 2, 0), permutation(1, 2, 1)), (vec![], vec![0]));
+    }
+
+    #[test]
+    fn the_order_stays_what_it_is_from_version_to_version() {
+        // Computed from the description above, with a program of its own.
+        assert_eq!(permutation(42, 0, 8), expected_by_description(42, 0, 8));
+    }
+
+    /// The description, word for word and slowly.
+    fn expected_by_description(seed: u64, epoch: u64, n: usize) -> Vec<u32> {
+        let mut state = seed ^ (epoch + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut objects: Vec<u32> = (0..u32::try_from(n).expect("small")).collect();
+        let mut i = n - 1;
+        while i >= 1 {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            let word = z ^ (z >> 31);
+            let j = (u128::from(word) * (i as u128 + 1)) >> 64;
+            objects.swap(i, usize::try_from(j).expect("small"));
+            i -= 1;
+        }
+        objects
+    }
+
+    #[test]
+    fn shards_are_disjoint_and_complete() {
+        let shards: Vec<Shard> = (0..3).map(|index| Shard { index, count: 3 }).collect();
+        for place in 0..10 {
+            assert_eq!(shards.iter().filter(|shard| shard.takes(place)).count(), 1);
+        }
+        assert_eq!("2/3".parse(), Ok(Shard { index: 2, count: 3 }));
+        for bad in ["", "1", "3/3", "-1/3", "a/b", "0/0", "1/2/3"] {
+            let error = bad.parse::<Shard>().expect_err("no shard");
+            assert!(error.contains("expected I/N"), "{error}");
+        }
+    }
+}
