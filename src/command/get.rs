@@ -24,6 +24,7 @@ use crate::out::{Lines, ReportWriter};
 use crate::plan::filter::Filter;
 use crate::progress::{Progress, ProgressState};
 use crate::report::{ObjectLine, PlannedLine, Summary, SummaryInputs};
+use crate::s3::Endpoint;
 use crate::s3::uri::shown;
 use crate::sink::Sink;
 use crate::size::Decimal;
@@ -45,6 +46,9 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let control = session::control(&args.service).await?;
     let mut sources = Vec::new();
     for uri in &args.sources {
+        if !args.dry_run {
+            refuse_tls(&*control.endpoint(&uri.bucket).await?)?;
+        }
         sources.push(control.resolve(uri).await?);
     }
     let target = Target::choose(&args.destination, &sources)?;
@@ -52,13 +56,6 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let walk = Walk::new(control.clone(), sources, filter)?;
     if args.dry_run {
         return plan_only(walk, &target, config.cut(), args.output.json).await;
-    }
-    if let Some(secure) = endpoints.iter().find(|endpoint| endpoint.tls) {
-        return Err(Error::new(
-            ErrorKind::Usage,
-            format!("get from https://{} is not possible: the data plane speaks http", secure.host),
-        )
-        .advise("give an endpoint that speaks http: --endpoint-url http://HOST"));
     }
     let resolved = begun.elapsed();
     let mut run = Run::new(walk, target, config, progress, report, begun)?;
@@ -91,6 +88,17 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let inputs = run.inputs(workers, sink, pages, &times, code);
     run.tell(&Summary::new(&inputs), args.output.json)?;
     Ok(code)
+}
+
+/// The data plane has no TLS: said before anything is asked of the server.
+fn refuse_tls(endpoint: &Endpoint) -> Result<()> {
+    if !endpoint.tls {
+        return Ok(());
+    }
+    let message =
+        format!("get from https://{} is not possible: the data plane speaks http", endpoint.host);
+    Err(Error::new(ErrorKind::Usage, message)
+        .advise("give an endpoint that speaks http: --endpoint-url http://HOST"))
 }
 
 /// What the options ask for.
@@ -142,6 +150,12 @@ impl Target {
                 let message = format!("{} is a file, not a folder", path.display());
                 return Err(Error::new(ErrorKind::Destination, message)
                     .advise("name a folder, or move the file away"));
+            }
+            // A device or a pipe would be replaced by a file of its name.
+            Ok(found) if !found.is_file() => {
+                let message = format!("{} is not an ordinary file", path.display());
+                return Err(Error::new(ErrorKind::Destination, message)
+                    .advise("name a file or a folder; to write nothing give --discard"));
             }
             _ => {}
         }
@@ -243,6 +257,8 @@ struct Run {
     known: ProgressState,
     objects_ok: u64,
     failures: u64,
+    /// Failures that were not told: [`FAILURES_TOLD_MAX`] were.
+    untold: u64,
     /// The kind of all failures, while they are of one kind.
     failure_kind: Option<ErrorKind>,
     outcomes: Vec<Outcome>,
@@ -281,6 +297,7 @@ impl Run {
             known: ProgressState::default(),
             objects_ok: 0,
             failures: 0,
+            untold: 0,
             failure_kind: None,
             outcomes: Vec::new(),
         })
@@ -314,7 +331,8 @@ impl Run {
                 Err(failed) => {
                     let (transfer, error) = *failed;
                     let transfer = Arc::new(transfer);
-                    self.note_outcome(Outcome { transfer, elapsed_us: 0, result: Err(error) });
+                    let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
+                    self.note_outcome(outcome, None);
                 }
             }
         }
@@ -405,13 +423,15 @@ impl Run {
     fn collect(&mut self, scheduler: &crate::schedule::Scheduler) {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         scheduler.collect(&mut outcomes);
+        let stop = scheduler.stop_reason();
         for outcome in outcomes.drain(..) {
-            self.note_outcome(outcome);
+            self.note_outcome(outcome, stop.as_ref());
         }
         self.outcomes = outcomes;
     }
 
-    fn note_outcome(&mut self, outcome: Outcome) {
+    /// Counts and tells how an object ended. What ended the whole run is told once, at its end.
+    fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
         if let Some(report) = &mut self.report
             && let Err(error) = report.line(&ObjectLine::new(&outcome).to_json())
         {
@@ -428,17 +448,21 @@ impl Run {
         if first {
             self.failure_kind = Some(error.kind());
         }
-        let told = self.failures <= FAILURES_TOLD_MAX as u64;
-        if told && error.kind() != ErrorKind::Interrupted {
+        if stop == Some(&error) {
+            return;
+        }
+        if self.failures <= FAILURES_TOLD_MAX as u64 {
             self.progress.error(&error);
+        } else {
+            self.untold += 1;
         }
     }
 
     /// Prints what ended the run, and decides its exit code.
     fn exit_code(&mut self, stop: Option<Error>, bug: Option<&Error>) -> u8 {
         self.progress.finish();
-        let untold = self.failures.saturating_sub(FAILURES_TOLD_MAX as u64);
-        if untold > 0 && stop.as_ref().is_none_or(|stop| stop.kind() != ErrorKind::Interrupted) {
+        if self.untold > 0 {
+            let untold = self.untold;
             self.progress.error(format!("{untold} more objects failed; --report lists them all"));
         }
         if let Some(bug) = bug {
@@ -452,8 +476,7 @@ impl Run {
                      under their names nor in temporary files",
                     self.objects_ok
                 )),
-                _ if self.failures == 0 => self.progress.error(&stop),
-                _ => {}
+                _ => self.progress.error(&stop),
             }
             return stop.kind().exit_code();
         }
