@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use super::session;
+use super::session::{self, Interrupts};
+use crate::catalog::Control;
 use crate::catalog::resolve::{Found, Source};
 use crate::catalog::walk::{Entry, Walk};
 use crate::cli::{Destination, GetArgs, TuningArgs};
@@ -43,23 +44,15 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
     let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
-    let control = session::control(&args.service).await?;
-    let mut sources = Vec::new();
-    for uri in &args.sources {
-        if !args.dry_run {
-            refuse_tls(&*control.endpoint(&uri.bucket).await?)?;
-        }
-        sources.push(control.resolve(uri).await?);
-    }
-    let target = Target::choose(&args.destination, &sources)?;
-    let endpoints: Vec<_> = sources.iter().map(|source| source.endpoint.clone()).collect();
-    let walk = Walk::new(control.clone(), sources, filter)?;
+    let mut interrupts = Interrupts::listen()?;
+    let Plan { control, endpoints, target, walk } = interrupts.unless(find(&args, filter)).await?;
     if args.dry_run {
-        return plan_only(walk, &target, config.cut(), args.output.json).await;
+        let planned = plan_only(walk, &target, config.cut(), args.output.json);
+        return interrupts.unless(planned).await;
     }
     let resolved = begun.elapsed();
     let mut run = Run::new(walk, target, config, progress, report, begun)?;
-    run.read_ahead().await?;
+    interrupts.unless(run.read_ahead()).await?;
     let order = Order {
         config,
         destination: run.target.open()?,
@@ -73,7 +66,7 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let upkeep = session::upkeep(control.clone(), endpoints);
     tokio::select! {
         biased;
-        done = run.drive(&engine) => done?,
+        done = run.drive(&engine, &mut interrupts) => done?,
         () = upkeep => unreachable!("upkeep has no end"),
     }
     let pages = engine.pages();
@@ -88,6 +81,30 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let inputs = run.inputs(workers, sink, pages, &times, code);
     run.tell(&Summary::new(&inputs), args.output.json)?;
     Ok(code)
+}
+
+/// What is to move, where from and where to.
+struct Plan {
+    control: Rc<Control>,
+    endpoints: Vec<Arc<Endpoint>>,
+    target: Target,
+    walk: Walk,
+}
+
+/// Finds the sources out.
+async fn find(args: &GetArgs, filter: Filter) -> Result<Plan> {
+    let control = session::control(&args.service).await?;
+    let mut sources = Vec::new();
+    for uri in &args.sources {
+        if !args.dry_run {
+            refuse_tls(&*control.endpoint(&uri.bucket).await?)?;
+        }
+        sources.push(control.resolve(uri).await?);
+    }
+    let target = Target::choose(&args.destination, &sources)?;
+    let endpoints = sources.iter().map(|source| source.endpoint.clone()).collect();
+    let walk = Walk::new(control.clone(), sources, filter)?;
+    Ok(Plan { control, endpoints, target, walk })
 }
 
 /// The data plane has no TLS: said before anything is asked of the server.
@@ -352,10 +369,8 @@ impl Run {
     }
 
     /// Feeds the workers and watches them to their end.
-    async fn drive(&mut self, engine: &Engine) -> Result<()> {
+    async fn drive(&mut self, engine: &Engine, interrupts: &mut Interrupts) -> Result<()> {
         let scheduler = &engine.scheduler;
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let mut terminate = listen(SignalKind::terminate())?;
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut ticks = 0u64;
@@ -383,8 +398,7 @@ impl Run {
                     }
                 }
                 () = engine.worker_ended() => {}
-                _ = interrupt.recv() => self.interrupt(engine),
-                _ = terminate.recv() => self.interrupt(engine),
+                () = interrupts.next() => self.interrupt(engine),
             }
         }
         Ok(())
@@ -530,11 +544,6 @@ impl Run {
         }
         Ok(())
     }
-}
-
-fn listen(kind: SignalKind) -> Result<Signal> {
-    signal(kind)
-        .map_err(|error| Error::new(ErrorKind::Host, format!("cannot listen for signals: {error}")))
 }
 
 fn micros(duration: Duration) -> u64 {
