@@ -14,7 +14,7 @@ use super::session::{self, Interrupts};
 use crate::catalog::Control;
 use crate::catalog::resolve::{Found, Source};
 use crate::catalog::walk::{Entry, Walk};
-use crate::cli::{Destination, GetArgs, TuningArgs};
+use crate::cli::{Destination, GetArgs, OutputArgs, TuningArgs};
 use crate::config::{Config, HostFacts, Wishes};
 use crate::engine::{Engine, Order};
 use crate::error::{Error, ErrorKind, Result};
@@ -47,7 +47,7 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let mut interrupts = Interrupts::listen()?;
     let Plan { control, endpoints, target, walk } = interrupts.unless(find(&args, filter)).await?;
     if args.dry_run {
-        let planned = plan_only(walk, &target, config.cut(), args.output.json);
+        let planned = plan_only(walk, &target, config.cut(), args.output);
         return interrupts.unless(planned).await;
     }
     let resolved = begun.elapsed();
@@ -229,10 +229,10 @@ impl Target {
 }
 
 /// `--dry-run`: lists what would move.
-async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, json: bool) -> Result<u8> {
+async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs) -> Result<u8> {
     let mut lines = Lines::stdout();
     let (mut objects, mut bytes, mut problems) = (0u64, 0u64, 0u64);
-    let progress = Progress::new(true);
+    let progress = Progress::new(!output.quiet);
     while let Some(batch) = walk.next_batch().await? {
         for entry in batch {
             let transfer = match target.transfer(entry, cut) {
@@ -246,7 +246,7 @@ async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, json: bool) -> Res
             objects += 1;
             bytes += transfer.object.size_bytes;
             let line = PlannedLine::new(&transfer);
-            let line = if json { line.to_json() } else { line.to_text() };
+            let line = if output.json { line.to_json() } else { line.to_text() };
             if lines.line(&line)? == ControlFlow::Break(()) {
                 return Ok(0);
             }
