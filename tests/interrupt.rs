@@ -10,6 +10,8 @@ mod program;
 #[path = "common/served.rs"]
 #[expect(dead_code, reason = "most tests have no use for a rate")]
 mod served;
+#[path = "common/without.rs"]
+mod without;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,6 +29,7 @@ use rustix::process::Signal;
 use matrix::Objects;
 use program::{Program, Run, Running};
 use served::{ACCESS_KEY, BUCKET, SECRET, config, get, start};
+use without::without;
 
 /// The documented exit code.
 const INTERRUPTED: i32 = 130;
@@ -70,9 +73,9 @@ fn silent(when: Match) -> Config {
     Config { faults: FaultPlan::none().with_rule(when, fault), ..quick() }
 }
 
-fn start_get(origin: &Origin, destination: &Path) -> Running {
+fn start_get(origin: &Origin, destination: &Path, before: &[String]) -> Running {
     let options = ["s3://lab/", "--part-size", "1MiB", "--connections", "4"];
-    get(origin, options).with([destination]).start()
+    get(origin, options).with([destination]).by_way_of(before).start()
 }
 
 /// The files below a folder, by path; folders are looked into and left out.
@@ -113,13 +116,22 @@ fn assert_whole(folder: &Path, leftovers: bool, run: &Run) -> usize {
     whole
 }
 
-/// Stops a run with a signal once `moment` has come.
+/// Stops runs with a signal once `moment` has come: one whose files begin without a name, and one
+/// whose files have temporary names.
 #[track_caller]
-fn stop_when(signal: Signal, mut moment: impl FnMut(&Origin, &Path) -> bool) {
+fn stop_when(signal: Signal, moment: impl Fn(&Origin, &Path) -> bool) {
+    stop_one(signal, &moment, &[]);
+    if let Some(before) = without("tmpfile") {
+        stop_one(signal, &moment, &before);
+    }
+}
+
+#[track_caller]
+fn stop_one(signal: Signal, moment: impl Fn(&Origin, &Path) -> bool, before: &[String]) {
     let origin = start(slow());
     let folder = tempfile::tempdir().expect("a folder");
     let destination = folder.path().join("destination");
-    let mut running = start_get(&origin, &destination);
+    let mut running = start_get(&origin, &destination, before);
     assert!(running.until(|| moment(&origin, &destination)), "it ended before its moment");
     let sent = Instant::now();
     running.signal(signal);
@@ -127,7 +139,7 @@ fn stop_when(signal: Signal, mut moment: impl FnMut(&Origin, &Path) -> bool) {
     let seconds = sent.elapsed().as_secs_f64();
     if signal == Signal::KILL {
         let run = run.expect_killed(signal);
-        assert_whole(&destination, true, &run);
+        assert_whole(&destination, !before.is_empty(), &run);
         return;
     }
     let run = run.expect(INTERRUPTED).expect_error(&["interrupted: ", " objects are whole"]);
@@ -142,7 +154,7 @@ fn stop_when(signal: Signal, mut moment: impl FnMut(&Origin, &Path) -> bool) {
 }
 
 /// Bytes that the origin has sent.
-fn sent(bytes: u64) -> impl FnMut(&Origin, &Path) -> bool {
+fn sent(bytes: u64) -> impl Fn(&Origin, &Path) -> bool {
     move |origin, _| origin.stats().body_bytes >= bytes
 }
 
@@ -184,7 +196,7 @@ fn what_was_interrupted_can_be_run_again() {
     let folder = tempfile::tempdir().expect("a folder");
     for signal in [Signal::KILL, Signal::INT] {
         let before = origin.stats().body_bytes;
-        let mut running = start_get(&origin, folder.path());
+        let mut running = start_get(&origin, folder.path(), &[]);
         assert!(running.until(|| origin.stats().body_bytes > before + (2 << 20)));
         running.signal(signal);
         running.wait();

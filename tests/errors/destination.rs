@@ -7,10 +7,11 @@ use std::process::Command;
 use inrush_origin::Operation::{GetObject, ListObjects};
 use inrush_origin::{Fault, FaultPlan, Match, SyntheticSet};
 
-use crate::matrix::Objects;
+use crate::matrix::{Objects, bytes_of};
 use crate::mount::Mount;
 use crate::program::Run;
 use crate::served::{BUCKET, config, get, serve, start};
+use crate::without::without;
 use crate::{DESTINATION, Nowhere, USAGE, names, objects};
 
 const MIB: usize = 1 << 20;
@@ -38,6 +39,11 @@ fn expect_full(run: Run) -> Run {
     let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
     run.check((1..=workers).contains(&run.stderr.lines().count()), "one line for each worker");
     run
+}
+
+/// So many objects of 100 bytes.
+fn small(count: usize) -> Objects {
+    (0..count).map(|n| format!("{n:04}")).map(|key| (key.clone(), bytes_of(&key, 100))).collect()
 }
 
 #[test]
@@ -137,11 +143,21 @@ fn what_cannot_fit_is_refused_before_the_first_byte() {
 #[test]
 fn a_disk_that_fills_up_keeps_what_is_whole() {
     // Small files take a page each, which their sizes do not tell; large ones come last.
+    let ways = [Some(Vec::new()), without("tmpfile").map(Vec::from)];
+    for before in ways.into_iter().flatten() {
+        fills_up(&before);
+    }
+}
+
+/// Fills a disk, with files that begin without a name or, where that is forbidden, with one.
+#[track_caller]
+fn fills_up(before: &[String]) {
     let Some(mount) = Mount::tmpfs("size=2m") else { return };
-    let mut all: Objects = (0..700).map(|n| (format!("{n:04}"), vec![n as u8; 100])).collect();
+    let mut all: Objects = small(700);
     all.extend(objects(&[("large", MIB + 5)]));
     let origin = serve(&all);
-    let run = expect_full(get(&origin, ["s3://lab/"]).with([mount.path()]).run());
+    let program = get(&origin, ["s3://lab/"]).with([mount.path()]);
+    let run = expect_full(program.by_way_of(before).run());
     let whole = assert_all_whole(mount.path(), &all);
     run.check(whole > 0 && whole < all.len(), &format!("{whole} objects are whole"));
 }
@@ -149,7 +165,7 @@ fn a_disk_that_fills_up_keeps_what_is_whole() {
 #[test]
 fn a_disk_without_room_for_names_keeps_what_is_whole() {
     let Some(mount) = Mount::tmpfs("size=8m,nr_inodes=50") else { return };
-    let all: Objects = (0..200).map(|n| (format!("{n:04}"), vec![n as u8; 100])).collect();
+    let all: Objects = small(200);
     let origin = serve(&all);
     expect_full(get(&origin, ["s3://lab/"]).with([mount.path()]).run());
     assert!(assert_all_whole(mount.path(), &all) > 0);

@@ -1,38 +1,23 @@
 //! A machine that cannot run it: no io_uring, no descriptors, no memory.
 
-use std::path::Path;
-use std::process::Command;
-
 use crate::program::Program;
 use crate::served::{ACCESS_KEY, SECRET, get, serve};
+use crate::without::without;
 use crate::{HOST, Nowhere, objects};
-
-/// Where a Python 3 is, without a wrapper that would need an environment; `None`, said on standard
-/// error, where there is none.
-fn python() -> Option<String> {
-    let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
-    let found = asked.ok().filter(|output| output.status.success());
-    if found.is_none() {
-        eprintln!("skipped: there is no python3 to forbid io_uring with");
-    }
-    found.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
 
 #[test]
 fn without_io_uring_the_setting_is_named() {
-    let Some(python) = python() else { return };
     let origin = serve(&objects(&[("a", 3)]));
     let nowhere = Nowhere::new();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/errors/without_io_uring.py");
-    for (errno, reason) in [("1", "not permitted"), ("38", "not implemented")] {
-        let before = [python.as_str(), script.to_str().expect("UTF-8"), errno];
+    for (what, reason) in [("io_uring:1", "not permitted"), ("io_uring:38", "not implemented")] {
+        let Some(before) = without(what) else { return };
         let words = ["io_uring is not available", reason, "seccomp", "io_uring_setup"];
-        let run = get(&origin, ["s3://lab/"]).with([nowhere.path()]).by_way_of(before).run();
+        let run = get(&origin, ["s3://lab/"]).with([nowhere.path()]).by_way_of(&before).run();
         run.expect(HOST).expect_error(&words);
         let run = Program::new(["ls", "s3://lab/"]).asking(&origin).with_keys(ACCESS_KEY, SECRET);
-        run.by_way_of(before).run().expect(HOST).expect_error(&words);
+        run.by_way_of(&before).run().expect(HOST).expect_error(&words);
         // What needs no ring works.
-        Program::new(["--help"]).by_way_of(before).run().expect(0);
+        Program::new(["--help"]).by_way_of(&before).run().expect(0);
     }
     nowhere.assert_untouched();
     assert_eq!(origin.stop().requests, 0);
@@ -45,7 +30,7 @@ fn few_descriptors_are_enough_or_named() {
     for limit in ["8", "16", "24", "32"] {
         let nowhere = Nowhere::new();
         let before = ["sh", "-c", "ulimit -n $0 && exec \"$@\"", limit];
-        let run = get(&origin, ["s3://lab/"]).with([nowhere.path()]).by_way_of(before).run();
+        let run = get(&origin, ["s3://lab/"]).with([nowhere.path()]).by_way_of(&before).run();
         if run.status.code() == Some(0) {
             nowhere.assert_holds(&all);
         } else {
@@ -62,6 +47,6 @@ fn little_memory_is_named() {
     let nowhere = Nowhere::new();
     let before = ["sh", "-c", "ulimit -v $0 && exec \"$@\"", "1000000"];
     let words = ["s3://lab/", "--memory", "8GiB", "--connections", "4096", "--workers", "8"];
-    let run = get(&origin, words).with([nowhere.path()]).by_way_of(before).run();
+    let run = get(&origin, words).with([nowhere.path()]).by_way_of(&before).run();
     run.expect(HOST).expect_error(&["cannot map", "lower --memory"]);
 }

@@ -11,6 +11,8 @@ mod mount;
 mod program;
 #[path = "../common/served.rs"]
 mod served;
+#[path = "../common/without.rs"]
+mod without;
 
 mod destination;
 mod faults;

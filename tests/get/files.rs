@@ -9,6 +9,7 @@ use inrush_origin::{ObjectContent, ObjectSpec, SyntheticSet, synthetic_bytes};
 use crate::matrix::{Objects, many, names};
 use crate::mount::Mount;
 use crate::served::{BUCKET, config, get, serve, start};
+use crate::without::without;
 use crate::{Place, objects, pick};
 
 const KIB: usize = 1 << 10;
@@ -314,11 +315,19 @@ fn takes_direct(folder: &Path) -> bool {
 
 #[track_caller]
 fn check_direct(folder: &Path) {
-    let expected = takes_direct(folder);
+    check_direct_by_way_of(folder, &[], takes_direct(folder));
+    if let Some(before) = without("direct") {
+        check_direct_by_way_of(folder, &before, false);
+    }
+}
+
+#[track_caller]
+fn check_direct_by_way_of(folder: &Path, before: &[String], expected: bool) {
     let all = objects(&[("large", 2 * MIB + 9), ("larger", 9 * MIB), ("small", 50)]);
     let origin = serve(&all);
     let path = folder.join("destination");
-    let run = get(&origin, ["s3://lab/", "--json"]).with([&path]).run().expect(0);
+    let program = get(&origin, ["s3://lab/", "--json"]).with([&path]).by_way_of(before);
+    let run = program.run().expect(0);
     crate::matrix::assert_same(&path, &all);
     let told = &run.json()["direct_io"];
     let count = |yes: bool| if yes { 2 } else { 0 };

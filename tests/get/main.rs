@@ -12,6 +12,8 @@ mod mount;
 mod program;
 #[path = "../common/served.rs"]
 mod served;
+#[path = "../common/without.rs"]
+mod without;
 
 mod files;
 mod service;
