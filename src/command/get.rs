@@ -221,9 +221,7 @@ impl Target {
         };
         let transfer = Transfer::new(object, endpoint, String::new(), cut);
         let what = format!("s3://{}/{}", transfer.endpoint.bucket, shown(&transfer.object.key));
-        let error = Error::new(ErrorKind::Destination, problem.explain())
-            .within(what)
-            .advise("leave it out with --exclude, or copy it under another key");
+        let error = Error::new(ErrorKind::Destination, problem.explain()).within(what);
         Err(Box::new((transfer, error)))
     }
 }
@@ -320,13 +318,15 @@ impl Run {
         })
     }
 
-    /// Takes what the first page holds, so that what is wrong with it shows before any byte moves.
+    /// Takes the first page with anything to move, so that what is wrong shows before any byte does.
     async fn read_ahead(&mut self) -> Result<()> {
-        let batch = self.walk.next_batch().await?;
-        self.take(batch)?;
-        if self.target.sink() == Sink::File && self.pending.is_empty() && self.failures > 0 {
+        while self.pending.is_empty() && !self.listed {
+            let batch = self.walk.next_batch().await?;
+            self.take(batch)?;
+        }
+        if self.pending.is_empty() && self.failures > 0 {
             let kind = self.failure_kind.unwrap_or(ErrorKind::Objects);
-            return Err(Error::new(kind, "no object of the first page can be stored"));
+            return Err(Error::new(kind, "no object can be stored"));
         }
         Ok(())
     }
