@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use crate::matrix::Objects;
 use crate::served::{get, serve};
 use crate::{DESTINATION, NOT_FOUND, Nowhere, OBJECTS, below, names, objects};
 
@@ -27,6 +28,8 @@ fn check(prefix: &str, good: &[(&str, usize)], bad: &[(&str, &str)]) {
             line.starts_with("error: ") && line.contains(&shown) && line.contains(words)
         };
         run.check(lines.iter().any(|line| told(&line)), &format!("an error for {key:?}: {words}"));
+        let once = |line: &&str| line.matches("--exclude").count() == 1;
+        run.check(lines.iter().all(once), "each says once what to do");
     }
     nowhere.assert_holds(&wanted);
 }
@@ -83,6 +86,21 @@ fn only_bad_keys_write_nothing() {
     run.check(lines.len() == 3, "an error for each key and one for all was expected");
     run.check(lines.iter().all(|line| line.starts_with("error: ")), "only errors were expected");
     nowhere.assert_untouched();
+}
+
+#[test]
+fn pages_of_bad_keys_are_not_the_end() {
+    // More than one page of them, before the first that is good.
+    let mut all: Objects = (0..2_100).map(|n| (format!("p//{n:04}"), vec![1])).collect();
+    let good = objects(&[("p/good", 5), ("p/large", 2 << 20)]);
+    all.extend(good.clone());
+    let origin = serve(&all);
+    let nowhere = Nowhere::new();
+    let run = get(&origin, ["s3://lab/p/"]).with([nowhere.path()]).run().expect(OBJECTS);
+    run.check(run.stderr.lines().count() == 21, "twenty errors and the number of the others");
+    let run = run.expect_words(&["error: 2080 more objects failed; --report lists them all"]);
+    run.check(run.stdout.is_empty(), "nothing was expected on standard output");
+    nowhere.assert_holds(&below("p/", &good));
 }
 
 #[test]
