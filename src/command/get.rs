@@ -4,16 +4,17 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use super::session;
+use super::session::{self, Interrupts};
+use crate::catalog::Control;
 use crate::catalog::resolve::{Found, Source};
 use crate::catalog::walk::{Entry, Walk};
-use crate::cli::{Destination, GetArgs, TuningArgs};
+use crate::cli::{Destination, GetArgs, OutputArgs, TuningArgs};
 use crate::config::{Config, HostFacts, Wishes};
 use crate::engine::{Engine, Order};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,6 +25,7 @@ use crate::out::{Lines, ReportWriter};
 use crate::plan::filter::Filter;
 use crate::progress::{Progress, ProgressState};
 use crate::report::{ObjectLine, PlannedLine, Summary, SummaryInputs};
+use crate::s3::Endpoint;
 use crate::s3::uri::shown;
 use crate::sink::Sink;
 use crate::size::Decimal;
@@ -42,27 +44,15 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
     let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
-    let control = session::control(&args.service).await?;
-    let mut sources = Vec::new();
-    for uri in &args.sources {
-        sources.push(control.resolve(uri).await?);
-    }
-    let target = Target::choose(&args.destination, &sources)?;
-    let endpoints: Vec<_> = sources.iter().map(|source| source.endpoint.clone()).collect();
-    let walk = Walk::new(control.clone(), sources, filter)?;
+    let mut interrupts = Interrupts::listen()?;
+    let Plan { control, endpoints, target, walk } = interrupts.unless(find(&args, filter)).await?;
     if args.dry_run {
-        return plan_only(walk, &target, config.cut(), args.output.json).await;
-    }
-    if let Some(secure) = endpoints.iter().find(|endpoint| endpoint.tls) {
-        return Err(Error::new(
-            ErrorKind::Usage,
-            format!("get from https://{} is not possible: the data plane speaks http", secure.host),
-        )
-        .advise("give an endpoint that speaks http: --endpoint-url http://HOST"));
+        let planned = plan_only(walk, &target, config.cut(), args.output);
+        return interrupts.unless(planned).await;
     }
     let resolved = begun.elapsed();
     let mut run = Run::new(walk, target, config, progress, report, begun)?;
-    run.read_ahead().await?;
+    interrupts.unless(run.read_ahead()).await?;
     let order = Order {
         config,
         destination: run.target.open()?,
@@ -76,7 +66,7 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let upkeep = session::upkeep(control.clone(), endpoints);
     tokio::select! {
         biased;
-        done = run.drive(&engine) => done?,
+        done = run.drive(&engine, &mut interrupts) => done?,
         () = upkeep => unreachable!("upkeep has no end"),
     }
     let pages = engine.pages();
@@ -91,6 +81,41 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let inputs = run.inputs(workers, sink, pages, &times, code);
     run.tell(&Summary::new(&inputs), args.output.json)?;
     Ok(code)
+}
+
+/// What is to move, where from and where to.
+struct Plan {
+    control: Rc<Control>,
+    endpoints: Vec<Arc<Endpoint>>,
+    target: Target,
+    walk: Walk,
+}
+
+/// Finds the sources out.
+async fn find(args: &GetArgs, filter: Filter) -> Result<Plan> {
+    let control = session::control(&args.service).await?;
+    let mut sources = Vec::new();
+    for uri in &args.sources {
+        if !args.dry_run {
+            refuse_tls(&*control.endpoint(&uri.bucket).await?)?;
+        }
+        sources.push(control.resolve(uri).await?);
+    }
+    let target = Target::choose(&args.destination, &sources)?;
+    let endpoints = sources.iter().map(|source| source.endpoint.clone()).collect();
+    let walk = Walk::new(control.clone(), sources, filter)?;
+    Ok(Plan { control, endpoints, target, walk })
+}
+
+/// The data plane has no TLS: said before anything is asked of the server.
+fn refuse_tls(endpoint: &Endpoint) -> Result<()> {
+    if !endpoint.tls {
+        return Ok(());
+    }
+    let message =
+        format!("get from https://{} is not possible: the data plane speaks http", endpoint.host);
+    Err(Error::new(ErrorKind::Usage, message)
+        .advise("give an endpoint that speaks http: --endpoint-url http://HOST"))
 }
 
 /// What the options ask for.
@@ -143,6 +168,12 @@ impl Target {
                 return Err(Error::new(ErrorKind::Destination, message)
                     .advise("name a folder, or move the file away"));
             }
+            // A device or a pipe would be replaced by a file of its name.
+            Ok(found) if !found.is_file() => {
+                let message = format!("{} is not an ordinary file", path.display());
+                return Err(Error::new(ErrorKind::Destination, message)
+                    .advise("name a file or a folder; to write nothing give --discard"));
+            }
             _ => {}
         }
         if !one || as_folder {
@@ -190,18 +221,16 @@ impl Target {
         };
         let transfer = Transfer::new(object, endpoint, String::new(), cut);
         let what = format!("s3://{}/{}", transfer.endpoint.bucket, shown(&transfer.object.key));
-        let error = Error::new(ErrorKind::Destination, problem.explain())
-            .within(what)
-            .advise("leave it out with --exclude, or copy it under another key");
+        let error = Error::new(ErrorKind::Destination, problem.explain()).within(what);
         Err(Box::new((transfer, error)))
     }
 }
 
 /// `--dry-run`: lists what would move.
-async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, json: bool) -> Result<u8> {
+async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs) -> Result<u8> {
     let mut lines = Lines::stdout();
     let (mut objects, mut bytes, mut problems) = (0u64, 0u64, 0u64);
-    let progress = Progress::new(true);
+    let progress = Progress::new(!output.quiet);
     while let Some(batch) = walk.next_batch().await? {
         for entry in batch {
             let transfer = match target.transfer(entry, cut) {
@@ -215,7 +244,7 @@ async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, json: bool) -> Res
             objects += 1;
             bytes += transfer.object.size_bytes;
             let line = PlannedLine::new(&transfer);
-            let line = if json { line.to_json() } else { line.to_text() };
+            let line = if output.json { line.to_json() } else { line.to_text() };
             if lines.line(&line)? == ControlFlow::Break(()) {
                 return Ok(0);
             }
@@ -243,6 +272,8 @@ struct Run {
     known: ProgressState,
     objects_ok: u64,
     failures: u64,
+    /// Failures that were not told: [`FAILURES_TOLD_MAX`] were.
+    untold: u64,
     /// The kind of all failures, while they are of one kind.
     failure_kind: Option<ErrorKind>,
     outcomes: Vec<Outcome>,
@@ -281,18 +312,21 @@ impl Run {
             known: ProgressState::default(),
             objects_ok: 0,
             failures: 0,
+            untold: 0,
             failure_kind: None,
             outcomes: Vec::new(),
         })
     }
 
-    /// Takes what the first page holds, so that what is wrong with it shows before any byte moves.
+    /// Takes the first page with anything to move, so that what is wrong shows before any byte does.
     async fn read_ahead(&mut self) -> Result<()> {
-        let batch = self.walk.next_batch().await?;
-        self.take(batch)?;
-        if self.target.sink() == Sink::File && self.pending.is_empty() && self.failures > 0 {
+        while self.pending.is_empty() && !self.listed {
+            let batch = self.walk.next_batch().await?;
+            self.take(batch)?;
+        }
+        if self.pending.is_empty() && self.failures > 0 {
             let kind = self.failure_kind.unwrap_or(ErrorKind::Objects);
-            return Err(Error::new(kind, "no object of the first page can be stored"));
+            return Err(Error::new(kind, "no object can be stored"));
         }
         Ok(())
     }
@@ -314,7 +348,8 @@ impl Run {
                 Err(failed) => {
                     let (transfer, error) = *failed;
                     let transfer = Arc::new(transfer);
-                    self.note_outcome(Outcome { transfer, elapsed_us: 0, result: Err(error) });
+                    let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
+                    self.note_outcome(outcome, None);
                 }
             }
         }
@@ -334,10 +369,8 @@ impl Run {
     }
 
     /// Feeds the workers and watches them to their end.
-    async fn drive(&mut self, engine: &Engine) -> Result<()> {
+    async fn drive(&mut self, engine: &Engine, interrupts: &mut Interrupts) -> Result<()> {
         let scheduler = &engine.scheduler;
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let mut terminate = listen(SignalKind::terminate())?;
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut ticks = 0u64;
@@ -365,8 +398,7 @@ impl Run {
                     }
                 }
                 () = engine.worker_ended() => {}
-                _ = interrupt.recv() => self.interrupt(engine),
-                _ = terminate.recv() => self.interrupt(engine),
+                () = interrupts.next() => self.interrupt(engine),
             }
         }
         Ok(())
@@ -405,13 +437,15 @@ impl Run {
     fn collect(&mut self, scheduler: &crate::schedule::Scheduler) {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         scheduler.collect(&mut outcomes);
+        let stop = scheduler.stop_reason();
         for outcome in outcomes.drain(..) {
-            self.note_outcome(outcome);
+            self.note_outcome(outcome, stop.as_ref());
         }
         self.outcomes = outcomes;
     }
 
-    fn note_outcome(&mut self, outcome: Outcome) {
+    /// Counts and tells how an object ended. What ended the whole run is told once, at its end.
+    fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
         if let Some(report) = &mut self.report
             && let Err(error) = report.line(&ObjectLine::new(&outcome).to_json())
         {
@@ -428,17 +462,21 @@ impl Run {
         if first {
             self.failure_kind = Some(error.kind());
         }
-        let told = self.failures <= FAILURES_TOLD_MAX as u64;
-        if told && error.kind() != ErrorKind::Interrupted {
+        if stop == Some(&error) {
+            return;
+        }
+        if self.failures <= FAILURES_TOLD_MAX as u64 {
             self.progress.error(&error);
+        } else {
+            self.untold += 1;
         }
     }
 
     /// Prints what ended the run, and decides its exit code.
     fn exit_code(&mut self, stop: Option<Error>, bug: Option<&Error>) -> u8 {
         self.progress.finish();
-        let untold = self.failures.saturating_sub(FAILURES_TOLD_MAX as u64);
-        if untold > 0 && stop.as_ref().is_none_or(|stop| stop.kind() != ErrorKind::Interrupted) {
+        if self.untold > 0 {
+            let untold = self.untold;
             self.progress.error(format!("{untold} more objects failed; --report lists them all"));
         }
         if let Some(bug) = bug {
@@ -452,8 +490,7 @@ impl Run {
                      under their names nor in temporary files",
                     self.objects_ok
                 )),
-                _ if self.failures == 0 => self.progress.error(&stop),
-                _ => {}
+                _ => self.progress.error(&stop),
             }
             return stop.kind().exit_code();
         }
@@ -507,11 +544,6 @@ impl Run {
         }
         Ok(())
     }
-}
-
-fn listen(kind: SignalKind) -> Result<Signal> {
-    signal(kind)
-        .map_err(|error| Error::new(ErrorKind::Host, format!("cannot listen for signals: {error}")))
 }
 
 fn micros(duration: Duration) -> u64 {

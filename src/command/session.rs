@@ -1,14 +1,17 @@
-//! What `get` and `ls` share: a control plane made of options, and the upkeep while it is used.
+//! What the commands share: a control plane made of options, its upkeep while it is used, and
+//! signals.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
 use crate::catalog::credentials::CredentialSource;
 use crate::catalog::endpoint::AddressingStyle;
 use crate::catalog::{Control, ControlOptions, limits};
 use crate::cli::{self, ServiceArgs};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 
 /// The control plane that these options ask for.
@@ -43,6 +46,45 @@ pub(super) async fn upkeep(control: Rc<Control>, endpoints: Vec<Arc<Endpoint>>) 
             for endpoint in &endpoints {
                 let _ = control.refresh_addresses(endpoint).await;
             }
+        }
+    }
+}
+
+/// Ctrl-C and SIGTERM, listened to from here on: until then they end the process at once.
+#[derive(Debug)]
+pub(super) struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupts {
+    /// Listens; it must run inside the runtime.
+    pub(super) fn listen() -> Result<Self> {
+        let listen = |kind| {
+            let trouble = |error| format!("cannot listen for signals: {error}");
+            signal(kind).map_err(|error| Error::new(ErrorKind::Host, trouble(error)))
+        };
+        let interrupt = listen(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for one of them; may be dropped and asked again.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Does this, which writes nothing, unless it is interrupted.
+    pub(super) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.next() => Err(Error::new(
+                ErrorKind::Interrupted,
+                "interrupted before anything was fetched",
+            )),
+            done = work => done,
         }
     }
 }

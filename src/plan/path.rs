@@ -126,11 +126,19 @@ impl PathProblem {
                     .into()
             }
             Self::NameTooLong => {
-                format!("a name in the key has more than {NAME_BYTES_MAX} bytes, and no file can")
+                format!(
+                    "a name in the key has more than {NAME_BYTES_MAX} bytes, and no file can: \
+                     leave it out with --exclude"
+                )
             }
-            Self::Nul => "the key has a NUL, and no file name can".into(),
+            Self::Nul => {
+                "the key has a NUL, and no file name can: leave it out with --exclude".into()
+            }
             Self::PathTooLong => {
-                format!("the path has {PATH_BYTES_MAX} bytes or more, and no path can")
+                format!(
+                    "the path has {PATH_BYTES_MAX} bytes or more, and no path can: leave it out \
+                     with --exclude"
+                )
             }
         }
     }

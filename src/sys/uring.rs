@@ -79,6 +79,8 @@ impl SetupError {
     pub fn advice(&self) -> String {
         const EPERM: i32 = 1;
         const ENOMEM: i32 = 12;
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
         const ENOSYS: i32 = 38;
         match (self.errno.number(), self.disabled) {
             (EPERM, Some(value @ 1..)) => format!(
@@ -89,6 +91,7 @@ impl SetupError {
                 io_uring_enter and io_uring_register, or --security-opt seccomp=unconfined), or \
                 the kernel is older than Linux 5.11"
                 .to_owned(),
+            (ENFILE | EMFILE, _) => "raise the limit of open files (ulimit -n)".to_owned(),
             (ENOMEM, _) => "raise the locked-memory limit (ulimit -l)".to_owned(),
             _ => "Linux 5.11 or newer is needed, 6.1 or newer is best".to_owned(),
         }

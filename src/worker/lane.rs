@@ -420,12 +420,13 @@ impl Lane {
                 let bytes = body.map_or(&[][..], |piece| self.piece(piece));
                 answer::explain(status, bytes, "").into_error(&context)
             }
+            // The same as an answer of 412.
+            (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())
+                .within(context)
+                .advise("run it again to fetch the new version"),
             (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
                 .within(context)
-                .advise(match failure {
-                    Failure::WrongEtag => "run it again to fetch the new version",
-                    _ => "check the network and the endpoint, or lower --connections",
-                }),
+                .advise("check the network and the endpoint, or lower --connections"),
         }
     }
 

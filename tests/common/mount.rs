@@ -1,0 +1,50 @@
+//! File systems for a test: a small tmpfs, a folder that is read-only. Gone when dropped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A mounted file system.
+pub(crate) struct Mount {
+    point: PathBuf,
+    _folder: TempDir,
+}
+
+impl Mount {
+    /// A tmpfs of these options; `None`, said on standard error, where nobody may mount.
+    pub(crate) fn tmpfs(options: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let point = folder.path().join("mount");
+        std::fs::create_dir(&point).expect("a folder");
+        let mounted =
+            run(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&point));
+        if !mounted {
+            eprintln!("skipped: a tmpfs cannot be mounted here");
+            return None;
+        }
+        Some(Self { point, _folder: folder })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.point
+    }
+
+    /// Lets nobody write to it any more.
+    pub(crate) fn make_read_only(&self) {
+        let remounted = run(Command::new("mount").args(["-o", "remount,ro"]).arg(&self.point));
+        assert!(remounted, "what was mounted can be mounted again");
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Lazily, so that it goes even while a killed program still holds it.
+        run(Command::new("umount").arg("-l").arg(&self.point));
+    }
+}
+
+fn run(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}

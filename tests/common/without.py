@@ -1,0 +1,61 @@
+"""Runs a command without something of the kernel: python3 without.py WHAT COMMAND...
+
+WHAT is `io_uring:ERRNO`: io_uring_setup fails with ERRNO; `tmpfile`: files without a name cannot be
+made; or `direct`: files cannot be opened past the page cache. Both are so on some file systems. A
+seccomp filter sees to it, for the command and all that
+it starts.
+"""
+
+import ctypes
+import os
+import platform
+import struct
+import sys
+
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
+SECCOMP_MODE_FILTER = 2
+ALLOW = 0x7FFF_0000
+ERRNO = 0x0005_0000
+LOAD, JUMP_IF_EQUAL, JUMP_IF_SET, RETURN = 0x20, 0x15, 0x45, 0x06
+NUMBER, THIRD_ARGUMENT = 0, 32
+"""Where they stand in struct seccomp_data."""
+IO_URING_SETUP = 425
+OPENAT = {"x86_64": 257, "aarch64": 56}
+O_TMPFILE = 0o20000000
+O_DIRECT = os.O_DIRECT
+EINVAL, EOPNOTSUPP = 22, 95
+
+
+class Program(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+
+def filter_of(what: str) -> list[tuple[int, int, int, int]]:
+    """The filter's instructions: code, jump if true, jump if false, operand."""
+    name, _, error = what.partition(":")
+    if name == "io_uring":
+        return [(LOAD, 0, 0, NUMBER), (JUMP_IF_EQUAL, 0, 1, IO_URING_SETUP),
+                (RETURN, 0, 0, ERRNO | int(error)), (RETURN, 0, 0, ALLOW)]
+    if name in ("tmpfile", "direct"):
+        flag, refusal = (O_TMPFILE, EOPNOTSUPP) if name == "tmpfile" else (O_DIRECT, EINVAL)
+        return [(LOAD, 0, 0, NUMBER), (JUMP_IF_EQUAL, 0, 3, OPENAT[platform.machine()]),
+                (LOAD, 0, 0, THIRD_ARGUMENT), (JUMP_IF_SET, 0, 1, flag),
+                (RETURN, 0, 0, ERRNO | refusal), (RETURN, 0, 0, ALLOW)]
+    sys.exit(f"{what} is not io_uring:ERRNO, tmpfile or direct")
+
+
+def main() -> None:
+    """Forbids it to this process and becomes the command."""
+    lines = filter_of(sys.argv[1])
+    program = Program(len(lines), b"".join(struct.pack("=HBBI", *line) for line in lines))
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            or prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)):
+        sys.exit(f"no seccomp: {os.strerror(ctypes.get_errno())}")
+    os.execv(sys.argv[2], sys.argv[2:])
+
+
+main()

@@ -1,0 +1,227 @@
+//! Destinations that cannot take the bytes.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use inrush_origin::Operation::{GetObject, ListObjects};
+use inrush_origin::{Fault, FaultPlan, Match, SyntheticSet};
+
+use crate::matrix::{Objects, bytes_of};
+use crate::mount::Mount;
+use crate::program::Run;
+use crate::served::{BUCKET, config, get, serve, start};
+use crate::without::without;
+use crate::{DESTINATION, Nowhere, USAGE, names, objects};
+
+const MIB: usize = 1 << 20;
+
+/// Fails unless every file below the folder is one of these objects, whole.
+#[track_caller]
+fn assert_all_whole(folder: &Path, objects: &Objects) -> usize {
+    let names = names(folder);
+    for name in &names {
+        let bytes = fs::read(folder.join(name)).expect("a file");
+        assert_eq!(Some(&bytes), objects.get(name), "{name} is not whole");
+    }
+    names.len()
+}
+
+/// Fails unless the run ended for want of space, told once by each worker at most.
+#[track_caller]
+fn expect_full(run: Run) -> Run {
+    let run = run.expect(DESTINATION);
+    let full = |line: &str| {
+        line.starts_with("error: s3://lab/")
+            && line.contains("o space left on device (os error 28); free space")
+    };
+    run.check(run.stderr.lines().all(full), "only errors of a full disk were expected");
+    let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
+    run.check((1..=workers).contains(&run.stderr.lines().count()), "one line for each worker");
+    run
+}
+
+/// So many objects of 100 bytes.
+fn small(count: usize) -> Objects {
+    (0..count).map(|n| format!("{n:04}")).map(|key| (key.clone(), bytes_of(&key, 100))).collect()
+}
+
+#[test]
+fn a_file_is_no_place_for_a_folder() {
+    let origin = serve(&objects(&[("folder/a", 3), ("folder/b", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    fs::write(&file, "as it was").expect("a file");
+    let file = file.to_str().expect("UTF-8");
+    let into = format!("{file}/");
+    let below = format!("{file}/below");
+    for words in [
+        &["s3://lab/folder/", file][..],
+        &["s3://lab/folder", file],
+        &["s3://lab/**", file],
+        &["s3://lab/folder/a", "s3://lab/folder/b", file],
+    ] {
+        let run = get(&origin, words).run();
+        run.expect(DESTINATION).expect_error(&[file, "is a file, not a folder; name a folder"]);
+    }
+    for words in
+        [["s3://lab/folder/a", &into], ["s3://lab/folder/", &below], ["s3://lab/folder/a", &below]]
+    {
+        get(&origin, words).run().expect(DESTINATION).expect_error(&[file, "name a folder"]);
+    }
+    assert_eq!(fs::read(file).expect("a file"), b"as it was");
+    assert_eq!(names(folder.path()), ["file"]);
+    assert_eq!(origin.stop().gets, 0);
+}
+
+#[test]
+fn what_is_no_ordinary_file_is_not_replaced() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+    assert!(made.success());
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("/dev/null", &link).expect("a link");
+    for path in [&pipe, &link] {
+        let run = get(&origin, ["s3://lab/a"]).with([path]).run();
+        run.expect(DESTINATION).expect_error(&["not an ordinary file", "--discard"]);
+    }
+    use std::os::unix::fs::FileTypeExt as _;
+    assert!(fs::symlink_metadata(&pipe).expect("it is there").file_type().is_fifo());
+    assert!(link.is_symlink());
+    assert_eq!(names(folder.path()), ["link", "pipe"]);
+}
+
+#[test]
+fn nobody_can_write_to_proc() {
+    let origin = serve(&objects(&[("folder/a", 3)]));
+    for (source, destination, named) in [
+        ("s3://lab/folder/", "/proc/inrush", "cannot use /proc/inrush"),
+        ("s3://lab/folder/a", "/proc/inrush", "create inrush"),
+        ("s3://lab/folder/a", "/proc/inrush/", "cannot use /proc/inrush"),
+        ("s3://lab/folder/", "/proc", "create a"),
+    ] {
+        let run = get(&origin, [source, destination]).run();
+        run.expect(DESTINATION).expect_error(&[named]);
+    }
+}
+
+#[test]
+fn a_read_only_destination_is_told() {
+    let Some(mount) = Mount::tmpfs("size=8m") else { return };
+    let there = mount.path().join("there");
+    fs::create_dir(&there).expect("a folder");
+    mount.make_read_only();
+    let origin = serve(&objects(&[("folder/a", 3), ("folder/b", 2 * MIB), ("folder/c", 0)]));
+    let missing = mount.path().join("missing");
+    for (source, destination) in [
+        ("s3://lab/folder/", &missing),
+        ("s3://lab/folder/", &there),
+        ("s3://lab/folder/a", &there),
+        ("s3://lab/folder/b", &missing),
+    ] {
+        let run = get(&origin, [source]).with([destination]).run();
+        run.expect(DESTINATION).expect_error(&["ead-only file system", "can be written"]);
+    }
+    assert_eq!(names(mount.path()), ["there"]);
+}
+
+#[test]
+fn what_cannot_fit_is_refused_before_the_first_byte() {
+    let Some(mount) = Mount::tmpfs("size=4m") else { return };
+    let origin = serve(&objects(&[("folder/a", 3), ("folder/b", 5 * MIB), ("folder/c", 0)]));
+    let destination = mount.path().join("destination");
+    for source in ["s3://lab/folder/", "s3://lab/folder/b"] {
+        let run = get(&origin, [source]).with([&destination]).run();
+        run.expect(DESTINATION).expect_error(&["free", "to be written; free space"]);
+    }
+    assert!(names(mount.path()).is_empty());
+    assert_eq!(origin.stop().gets, 0);
+}
+
+#[test]
+fn a_disk_that_fills_up_keeps_what_is_whole() {
+    // Small files take a page each, which their sizes do not tell; large ones come last.
+    let ways = [Some(Vec::new()), without("tmpfile").map(Vec::from)];
+    for before in ways.into_iter().flatten() {
+        fills_up(&before);
+    }
+}
+
+/// Fills a disk, with files that begin without a name or, where that is forbidden, with one.
+#[track_caller]
+fn fills_up(before: &[String]) {
+    let Some(mount) = Mount::tmpfs("size=2m") else { return };
+    let mut all: Objects = small(700);
+    all.extend(objects(&[("large", MIB + 5)]));
+    let origin = serve(&all);
+    let program = get(&origin, ["s3://lab/"]).with([mount.path()]);
+    let run = expect_full(program.by_way_of(before).run());
+    let whole = assert_all_whole(mount.path(), &all);
+    run.check(whole > 0 && whole < all.len(), &format!("{whole} objects are whole"));
+}
+
+#[test]
+fn a_disk_without_room_for_names_keeps_what_is_whole() {
+    let Some(mount) = Mount::tmpfs("size=8m,nr_inodes=50") else { return };
+    let all: Objects = small(200);
+    let origin = serve(&all);
+    expect_full(get(&origin, ["s3://lab/"]).with([mount.path()]).run());
+    assert!(assert_all_whole(mount.path(), &all) > 0);
+}
+
+#[test]
+fn a_total_that_grows_beyond_the_disk_ends_the_run() {
+    // The first page fits; the second, which comes late, does not.
+    let Some(mount) = Mount::tmpfs("size=16m") else { return };
+    let mut configuration = config(&Objects::new());
+    let mut large = SyntheticSet::new(BUCKET, "z/", 1, 32 << 20);
+    large.suffix = String::new();
+    configuration.synthetic = vec![SyntheticSet::new(BUCKET, "a/", 1000, 1), large];
+    let duration = Some(std::time::Duration::from_millis(300));
+    let late = Match { operation: Some(ListObjects), ..Match::default() };
+    configuration.faults = FaultPlan::none().with_rule(late, Fault::StallBeforeHead { duration });
+    let origin = start(configuration);
+    let run = get(&origin, ["s3://lab/"]).with([mount.path()]).run();
+    run.expect(DESTINATION).expect_error(&["free", "to be written; free space"]);
+    assert!(!mount.path().join("z").join("000000").exists());
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_anything_moves() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let nowhere = Nowhere::new();
+    for report in ["/proc/inrush/report", "/proc"] {
+        let words = ["s3://lab/", "--report", report];
+        let run = get(&origin, words).with([nowhere.path()]).run();
+        run.expect(USAGE).expect_error(&[report, "--report"]);
+    }
+    nowhere.assert_untouched();
+    assert_eq!(origin.stop().requests, 0);
+}
+
+#[test]
+fn a_report_on_a_full_disk_costs_no_objects() {
+    let all = objects(&[("a", 3), ("b", 2 * MIB)]);
+    let origin = serve(&all);
+    let nowhere = Nowhere::new();
+    let run = get(&origin, ["s3://lab/", "--report", "/dev/full"]).with([nowhere.path()]).run();
+    run.expect(DESTINATION).expect_error(&["write the report /dev/full"]);
+    nowhere.assert_holds(&all);
+}
+
+#[test]
+fn room_is_not_asked_for_when_nothing_is_written() {
+    let origin = serve(&objects(&[("a", 3)]));
+    get(&origin, ["s3://lab/", "--discard"]).run().expect(0);
+    let when = Match { operation: Some(GetObject), ..Match::default() };
+    let mut configuration = config(&Objects::new());
+    configuration.faults = FaultPlan::none().with_rule(when, Fault::SlowDown);
+    configuration.synthetic = vec![SyntheticSet::new(BUCKET, "huge/", 9, 1 << 60)];
+    let nowhere = Nowhere::new();
+    let run = get(&start(configuration), ["s3://lab/", "--dry-run"]).with([nowhere.path()]).run();
+    let run = run.expect(0);
+    run.check(run.stdout.lines().count() == 9, "nine lines were expected");
+    nowhere.assert_untouched();
+}

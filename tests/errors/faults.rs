@@ -1,0 +1,167 @@
+//! A server that refuses, breaks off, stalls and changes its objects.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use inrush_origin::Operation::GetObject;
+use inrush_origin::{Fault, FaultPlan, Match, Profile};
+
+use crate::matrix::{Objects, bytes_of};
+use crate::served::{config, get, object, serve, start};
+use crate::{ACCESS, ENDPOINT, NOT_FOUND, Nowhere, OBJECTS, below, objects};
+
+const MIB: usize = 1 << 20;
+
+/// Small and large objects, enough for every kind of fault.
+fn mixture() -> Objects {
+    let mut all: Objects = (0..120)
+        .map(|number| (format!("{}/{number:03}", number % 5), bytes_of("small", 100 * number)))
+        .collect();
+    all.extend(objects(&[("large/a", 3 * MIB + 1), ("large/b", 2 * MIB), ("large/c", MIB - 1)]));
+    all
+}
+
+/// Gets all of `objects` although the faults happen, and returns retries.
+#[track_caller]
+fn survive(objects: &Objects, faults: FaultPlan) -> u64 {
+    let mut configuration = config(objects);
+    configuration.faults = faults;
+    let origin = start(configuration);
+    let nowhere = Nowhere::new();
+    let options = ["s3://lab/", "--json", "--part-size", "1MiB"];
+    let run = get(&origin, options).with([nowhere.path()]).run().expect(0);
+    run.check(run.stderr.is_empty(), "nothing was expected on standard error");
+    nowhere.assert_holds(objects);
+    let retries = run.json()["retries"].clone();
+    let counts = retries.as_object().expect("counts by reason");
+    counts.values().map(|count| count.as_u64().expect("a count")).sum()
+}
+
+#[test]
+fn every_byte_is_right_whatever_the_server_does() {
+    let all = mixture();
+    for seed in 1..=3 {
+        for profile in [Profile::Mixed, Profile::Overloaded] {
+            let retries = survive(&all, FaultPlan::seeded(seed, profile));
+            assert!(retries > 0, "seed {seed} of {profile:?} has faults, and there was no retry");
+        }
+    }
+    survive(&all, FaultPlan::seeded(1, Profile::Slow));
+}
+
+#[test]
+fn each_fault_alone_is_survived() {
+    let all = objects(&[("large", 2 * MIB + 77), ("small", 5000)]);
+    // At the first byte of the object: a try that goes on elsewhere is another request.
+    let first = Match {
+        operation: Some(GetObject),
+        offsets: Some(0..1),
+        attempts: Some(1..=2),
+        ..Match::default()
+    };
+    for fault in [
+        Fault::SlowDown,
+        Fault::InternalError,
+        Fault::ResetBeforeHead,
+        Fault::ResetAfter { bytes: 0 },
+        Fault::ResetAfter { bytes: 4000 },
+        Fault::Truncate { bytes: 0 },
+        Fault::Truncate { bytes: 4999 },
+        Fault::StallAfter { bytes: 100, duration: Some(Duration::from_millis(300)) },
+        Fault::WrongContentRange,
+    ] {
+        let retries = survive(&all, FaultPlan::none().with_rule(first.clone(), fault));
+        let expected = !matches!(fault, Fault::StallAfter { .. });
+        assert!((retries > 0) == expected, "{fault:?}: {retries} retries");
+    }
+    let pause = Duration::from_millis(1);
+    survive(&all, FaultPlan::none().with_rule(first.clone(), Fault::Drip { bytes: 65_536, pause }));
+    survive(&all, FaultPlan::none().with_rule(first, Fault::CloseAfterResponse));
+}
+
+/// Gets three objects of which one fails for good; the others arrive.
+#[track_caller]
+fn one_fails(fault: Fault, words: &[&str]) {
+    let all = objects(&[("a", 500), ("bad", 500), ("c", 2 * MIB)]);
+    let mut configuration = config(&all);
+    let when =
+        Match { operation: Some(GetObject), key: Some("bad".to_owned()), ..Match::default() };
+    configuration.faults = FaultPlan::none().with_rule(when, fault);
+    let origin = start(configuration);
+    let nowhere = Nowhere::new();
+    let options = ["s3://lab/", "--max-attempts", "2"];
+    let run = get(&origin, options).with([nowhere.path()]).run();
+    run.expect(OBJECTS).expect_error(&["get s3://lab/bad"]).expect_words(words);
+    let wanted: Objects = all.into_iter().filter(|(key, _)| key != "bad").collect();
+    nowhere.assert_holds(&wanted);
+}
+
+#[test]
+fn an_object_that_fails_for_good_is_told_and_the_others_arrive() {
+    one_fails(Fault::SlowDown, &["after 2 tries", "SlowDown", "lower --connections"]);
+    one_fails(Fault::InternalError, &["after 2 tries", "InternalError"]);
+    one_fails(Fault::ResetBeforeHead, &["after 2 tries", "onnection"]);
+    one_fails(Fault::Truncate { bytes: 10 }, &["after 2 tries", "ended before its body did"]);
+}
+
+#[test]
+fn a_changed_object_is_told_and_not_kept() {
+    one_fails(Fault::ChangedEtag, &["other ETag", "run it again"]);
+    // Alone as well, with the code that says the same.
+    let mut configuration = config(&objects(&[("bad", 2 * MIB)]));
+    let when = Match { operation: Some(GetObject), ..Match::default() };
+    configuration.faults = FaultPlan::none().with_rule(when, Fault::ChangedEtag);
+    let nowhere = Nowhere::new();
+    let run = get(&start(configuration), ["s3://lab/"]).with([nowhere.path()]).run();
+    run.expect(OBJECTS).expect_error(&["s3://lab/bad", "other ETag"]);
+    nowhere.assert_holds(&Objects::new());
+}
+
+#[test]
+fn an_object_that_is_replaced_while_it_is_read_is_refused() {
+    let all = objects(&[("p/changes", 3 * MIB)]);
+    let mut configuration = config(&all);
+    configuration.connection_rate = NonZeroU64::new(2 << 20);
+    let origin = start(configuration);
+    let nowhere = Nowhere::new();
+    let options = ["s3://lab/p/", "--part-size", "1MiB", "--connections", "1"];
+    let mut running = get(&origin, options).with([nowhere.path()]).start();
+    assert!(running.until(|| origin.stats().gets > 0), "the first range is asked for");
+    // It takes half a second; the next range is another version's.
+    origin.put_object(&object("p/changes", bytes_of("another", 3 * MIB))).expect("a key");
+    let run = running.wait().expect(OBJECTS);
+    run.expect_error(&["s3://lab/p/changes", "PreconditionFailed", "run again"]);
+    nowhere.assert_holds(&Objects::new());
+}
+
+#[test]
+fn faults_of_the_listing_are_told_when_they_last() {
+    for (fault, words) in
+        [(Fault::SlowDown, "SlowDown"), (Fault::ResetBeforeHead, "list s3://lab/")]
+    {
+        let mut configuration = config(&objects(&[("p/a", 3)]));
+        configuration.faults = FaultPlan::none().with_rule(Match::default(), fault);
+        let nowhere = Nowhere::new();
+        let run = get(&start(configuration), ["s3://lab/p/"]).with([nowhere.path()]).run();
+        run.expect(ENDPOINT).expect_error(&[words]);
+        nowhere.assert_untouched();
+    }
+}
+
+#[test]
+fn an_object_that_is_gone_or_forbidden_is_told() {
+    // Keys that end during a run: nothing newer is to be had, and the server says why.
+    let all = objects(&[("p/a", 3)]);
+    let mut configuration = config(&all);
+    let expired = std::time::SystemTime::now() - Duration::from_secs(1);
+    configuration.credentials =
+        configuration.credentials.into_iter().map(|keys| keys.with_expiry(expired)).collect();
+    let nowhere = Nowhere::new();
+    let run = get(&start(configuration), ["s3://lab/p/"]).with([nowhere.path()]).run();
+    run.expect(ACCESS).expect_error(&["ExpiredToken", "get new temporary credentials"]);
+    let origin = serve(&all);
+    let run = get(&origin, ["s3://lab/p/b"]).with([nowhere.path()]).run();
+    run.expect(NOT_FOUND).expect_error(&["did you mean s3://lab/p/a?"]);
+    assert!(below("p/", &all).contains_key("a"));
+    nowhere.assert_untouched();
+}

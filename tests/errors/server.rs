@@ -1,0 +1,207 @@
+//! Keys, buckets, addresses and servers that are wrong or not there.
+
+use std::net::TcpListener;
+
+use crate::program::Program;
+use crate::served::{ACCESS_KEY, SECRET, get, serve};
+use crate::{ACCESS, ENDPOINT, NOT_FOUND, Nowhere, USAGE, objects};
+
+/// A port of loopback on which nobody listens.
+fn closed_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
+    listener.local_addr().expect("its address").port()
+}
+
+#[test]
+fn no_credentials_are_told_soon() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let nowhere = Nowhere::new();
+    let words = ["get", "--quiet", "s3://lab/"];
+    let run = Program::new(words).with([nowhere.path()]).asking(&origin).run();
+    let words = ["no credentials found", "AWS_ACCESS_KEY_ID", "--no-sign-request"];
+    let run = run.expect(ACCESS).expect_error(&words);
+    run.check(run.seconds < 10.0, "it took too long");
+    nowhere.assert_untouched();
+}
+
+#[test]
+fn a_silent_metadata_service_is_given_up_soon() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let nowhere = Nowhere::new();
+    // It takes connections and never says a word.
+    let silent = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
+    let address = format!("http://{}", silent.local_addr().expect("its address"));
+    let run = Program::new(["get", "--quiet", "s3://lab/"])
+        .with([nowhere.path()])
+        .asking(&origin)
+        .set("AWS_EC2_METADATA_DISABLED", "false")
+        .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
+        .run();
+    let run = run.expect(ACCESS).expect_error(&["credentials"]);
+    run.check(run.seconds < 15.0, "it took too long");
+    nowhere.assert_untouched();
+}
+
+#[test]
+fn wrong_keys_are_told_in_the_words_of_the_server() {
+    let origin = serve(&objects(&[("folder/a", 3)]));
+    let nowhere = Nowhere::new();
+    for source in ["s3://lab/", "s3://lab/folder/", "s3://lab/folder/a", "s3://lab/*"] {
+        let destination = nowhere.path();
+        let words = [source, destination.to_str().expect("UTF-8")];
+        let run = get(&origin, words).with_keys(ACCESS_KEY, "another").run();
+        let words = ["SignatureDoesNotMatch", "request id ", "AWS_SECRET_ACCESS_KEY"];
+        run.expect(ACCESS).expect_error(&words);
+        let run =
+            get(&origin, words_of(source, &destination)).with_keys("AKIDNOBODY", SECRET).run();
+        let words = ["InvalidAccessKeyId", "request id ", "AWS_ACCESS_KEY_ID"];
+        run.expect(ACCESS).expect_error(&words);
+    }
+    nowhere.assert_untouched();
+}
+
+fn words_of<'a>(source: &'a str, destination: &'a std::path::Path) -> [&'a str; 2] {
+    [source, destination.to_str().expect("UTF-8")]
+}
+
+#[test]
+fn what_is_not_there_is_told_with_what_is_near() {
+    let origin = serve(&objects(&[("train/part-1", 3), ("train/part-2", 3), ("models/x.bin", 3)]));
+    let nowhere = Nowhere::new();
+    let destination = nowhere.path();
+    let told = |source: &str, words: &[&str]| {
+        let run = get(&origin, words_of(source, &destination)).run();
+        run.expect(NOT_FOUND).expect_error(words);
+        let run = Program::new(["ls", source]).asking(&origin).with_keys(ACCESS_KEY, SECRET).run();
+        run.expect(NOT_FOUND).expect_error(words);
+    };
+    told("s3://nobody-has-this/", &["NoSuchBucket", "check the bucket's name"]);
+    told("s3://nobody-has-this/key", &["NoSuchBucket", "check the bucket's name"]);
+    told("s3://lab/train/part-3", &["did you mean s3://lab/train/part-1"]);
+    told("s3://lab/models/y.bin", &["did you mean s3://lab/models/x.bin?"]);
+    told("s3://lab/trian/", &["nothing in this folder; did you mean s3://lab/train/?"]);
+    told("s3://lab/nothing/like/it/", &["nothing in this folder; check the bucket and the name"]);
+    told("s3://lab/*.tar", &["nothing matches; '*' stays within one folder"]);
+    told("s3://lab/train/**/*.tar", &["nothing matches"]);
+    nowhere.assert_untouched();
+}
+
+#[test]
+fn malformed_addresses_are_refused_before_anything_is_asked() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let nowhere = Nowhere::new();
+    for (source, words) in [
+        ("lab/a", "does not start with s3://"),
+        ("s3://", "the bucket is missing"),
+        ("s3://Lab/a", "upper-case"),
+        ("s3://la_b/a", "only lower-case letters"),
+        ("s3:/lab/a", "two slashes"),
+        ("https://lab.s3.amazonaws.com/a", "--endpoint-url"),
+        ("arn:aws:s3:::lab/a", "ARN"),
+        ("s3://lab/[a", "glob"),
+        (" s3://lab/a", "white space"),
+    ] {
+        let run = get(&origin, words_of(source, &nowhere.path())).run();
+        run.expect(USAGE).expect_error(&[words]);
+    }
+    assert_eq!(origin.stop().requests, 0);
+    nowhere.assert_untouched();
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_with_the_range() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let nowhere = Nowhere::new();
+    for (options, words) in [
+        (["--memory", "1MiB"], "4MiB or more"),
+        (["--memory", "lots"], "--memory"),
+        (["--workers", "0"], "from 1 to 256"),
+        (["--workers", "257"], "from 1 to 256"),
+        (["--connections", "0"], "from 1 to 4096"),
+        (["--part-size", "1KiB"], "from 1MiB to 1GiB"),
+        (["--part-size", "2GiB"], "from 1MiB to 1GiB"),
+        (["--max-attempts", "0"], "from 1 to 1000"),
+    ] {
+        let run = get(&origin, words_of("s3://lab/", &nowhere.path())).with(options).run();
+        let run = run.expect(USAGE).expect_words(&[words]);
+        // More lines follow: where help is to be had.
+        run.check(run.stderr.starts_with("error: invalid value '"), "an error was expected");
+    }
+    // What only the whole shows.
+    let options = ["--memory", "4MiB", "--connections", "200"];
+    let run = get(&origin, words_of("s3://lab/", &nowhere.path())).with(options).run();
+    run.expect(USAGE).expect_error(&["too small for 200 connections", "give at least --memory"]);
+    assert_eq!(origin.stop().requests, 0);
+    nowhere.assert_untouched();
+}
+
+#[test]
+fn an_endpoint_that_is_not_there_is_told_in_bounded_time() {
+    let nowhere = Nowhere::new();
+    let endpoint = format!("http://127.0.0.1:{}", closed_port());
+    for source in ["s3://lab/", "s3://lab/key"] {
+        let run = Program::new(["get", "--quiet"])
+            .with(words_of(source, &nowhere.path()))
+            .with(["--endpoint-url", &endpoint, "--region", "us-east-1"])
+            .with_keys(ACCESS_KEY, SECRET)
+            .run();
+        let run = run.expect(ENDPOINT).expect_error(&["127.0.0.1", "refused", "--endpoint-url"]);
+        run.check(run.seconds < 30.0, "it took too long");
+    }
+    nowhere.assert_untouched();
+}
+
+#[test]
+fn what_speaks_no_http_is_told() {
+    let nowhere = Nowhere::new();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("its address"));
+    std::thread::spawn(move || {
+        use std::io::Write as _;
+        // It ends with the process of the tests.
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.write_all(b"220 mail.example ready\r\n");
+        }
+    });
+    let run = Program::new(["get", "--quiet"])
+        .with(words_of("s3://lab/", &nowhere.path()))
+        .with(["--endpoint-url", &endpoint, "--region", "us-east-1"])
+        .with_keys(ACCESS_KEY, SECRET)
+        .run();
+    run.expect(ENDPOINT).expect_error(&["list s3://lab/"]);
+    nowhere.assert_untouched();
+}
+
+#[test]
+fn https_is_refused_in_words_before_anything_is_asked() {
+    let nowhere = Nowhere::new();
+    let endpoint = format!("https://127.0.0.1:{}", closed_port());
+    let run = Program::new(["get", "--quiet"])
+        .with(words_of("s3://lab/", &nowhere.path()))
+        .with(["--endpoint-url", &endpoint, "--region", "us-east-1"])
+        .with_keys(ACCESS_KEY, SECRET)
+        .run();
+    run.expect(USAGE).expect_error(&["https://127.0.0.1", "give an endpoint that speaks http"]);
+    nowhere.assert_untouched();
+}
+
+#[test]
+fn bad_endpoints_and_regions_are_refused() {
+    let nowhere = Nowhere::new();
+    for (endpoint, region, words) in [
+        ("127.0.0.1:9000", "us-east-1", "http://"),
+        ("ftp://127.0.0.1/", "us-east-1", "must start with http:// or https://"),
+        ("http://user:secret@127.0.0.1/", "us-east-1", "AWS_"),
+        ("http://127.0.0.1:1/", "EU west", "is not a region"),
+    ] {
+        let run = Program::new(["get", "--quiet"])
+            .with(words_of("s3://lab/", &nowhere.path()))
+            .with(["--endpoint-url", endpoint, "--region", region])
+            .with_keys(ACCESS_KEY, SECRET)
+            .run();
+        let run = run.expect(USAGE).expect_error(&[words]);
+        run.check(!run.stderr.contains("secret@"), "a password was told");
+    }
+    nowhere.assert_untouched();
+}
