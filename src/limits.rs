@@ -116,6 +116,15 @@ pub const FOLDERS_OPEN_MAX: usize = 512;
 /// Failed objects that are told one by one on the screen; the report has them all.
 pub const FAILURES_TOLD_MAX: usize = 20;
 
+/// Bytes of the demo's large objects when nothing is said, where there is room for them.
+pub const DEMO_LARGE_BYTES_DEFAULT: u64 = 2 << 30;
+
+/// Least of them: several parts each.
+pub const DEMO_LARGE_BYTES_MIN: u64 = 64 << 20;
+
+/// Most of them.
+pub const DEMO_LARGE_BYTES_MAX: u64 = 1 << 40;
+
 const _: () = assert!(SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(SLOT_BYTES_MAX.is_power_of_two() && SLOT_BYTES_MIN.is_power_of_two());
 const _: () = assert!(CONTROL_SLOT_BYTES.is_multiple_of(DIRECT_ALIGNMENT_BYTES));

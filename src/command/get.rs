@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use super::session;
+use crate::catalog::credentials::CredentialSource;
 use crate::catalog::resolve::{Found, Source};
 use crate::catalog::walk::{Entry, Walk};
 use crate::cli::{Destination, GetArgs, TuningArgs};
@@ -36,13 +37,25 @@ const TICK: Duration = Duration::from_millis(20);
 /// Progress is drawn once in so many ticks.
 const TICKS_PER_DRAW: u64 = 5;
 
-/// Fetches; returns the exit code.
-pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
+/// How a `get` ended.
+pub(super) struct Ended {
+    /// The exit code.
+    pub(super) code: u8,
+    /// What it came to; `None` when nothing was to move (`--dry-run`).
+    pub(super) summary: Option<Summary>,
+}
+
+/// Fetches with these credentials, and tells what it came to.
+pub(super) async fn run(
+    args: GetArgs,
+    credentials: CredentialSource,
+    begun: Instant,
+) -> Result<Ended> {
     let progress = Progress::new(!args.output.quiet);
     let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
     let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
-    let control = session::control(&args.service).await?;
+    let control = session::control(&args.service, credentials).await?;
     let mut sources = Vec::new();
     for uri in &args.sources {
         sources.push(control.resolve(uri).await?);
@@ -51,7 +64,8 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let endpoints: Vec<_> = sources.iter().map(|source| source.endpoint.clone()).collect();
     let walk = Walk::new(control.clone(), sources, filter)?;
     if args.dry_run {
-        return plan_only(walk, &target, config.cut(), args.output.json).await;
+        let code = plan_only(walk, &target, config.cut(), args.output.json).await?;
+        return Ok(Ended { code, summary: None });
     }
     if let Some(secure) = endpoints.iter().find(|endpoint| endpoint.tls) {
         return Err(Error::new(
@@ -89,8 +103,9 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
     let times = Times { resolved, started, ended };
     let inputs = run.inputs(workers, sink, pages, &times, code);
-    run.tell(&Summary::new(&inputs), args.output.json)?;
-    Ok(code)
+    let summary = Summary::new(&inputs);
+    run.tell(&summary, args.output.json)?;
+    Ok(Ended { code, summary: Some(summary) })
 }
 
 /// What the options ask for.
@@ -509,7 +524,8 @@ impl Run {
     }
 }
 
-fn listen(kind: SignalKind) -> Result<Signal> {
+/// A signal, from now on for the program to act on.
+pub(super) fn listen(kind: SignalKind) -> Result<Signal> {
     signal(kind)
         .map_err(|error| Error::new(ErrorKind::Host, format!("cannot listen for signals: {error}")))
 }
