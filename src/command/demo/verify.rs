@@ -3,6 +3,8 @@
 //! Streamed: two buffers, whatever the size of a file. It shares no code with the data plane, and
 //! reads with plain system calls.
 
+#![expect(clippy::disallowed_types, reason = "what the data plane wrote is read another way")]
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
