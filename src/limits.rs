@@ -104,7 +104,8 @@ pub const FIRST_BYTE_TIMEOUT_US: u64 = 30_000_000;
 /// Time for one receive of at most a slot, in microseconds: slower is a stalled connection.
 pub const STALL_TIMEOUT_US: u64 = 30_000_000;
 
-/// An idle connection is closed after this time, in microseconds: S3 closes its side after about 5 s.
+/// An idle connection is closed after this time, in microseconds: S3 closes its side after about 5
+/// s.
 pub const IDLE_TIMEOUT_US: u64 = 4_000_000;
 
 /// Longest time a worker sleeps without looking at the clock and the stop flag, in microseconds.

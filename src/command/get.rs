@@ -387,8 +387,8 @@ impl Run {
         Ok(())
     }
 
-    /// The listing failed. A destination that is too small ends the run; what was listed of a server
-    /// that stopped answering is still fetched.
+    /// The listing failed. A destination that is too small ends the run; what was listed of a
+    /// server that stopped answering is still fetched.
     fn end_listing(&mut self, error: Error, engine: &Engine) {
         self.listed = true;
         self.listing_ended_us = micros(self.begun.elapsed());

@@ -1,6 +1,6 @@
 //! The real workers on a seeded simulated machine, held against a model: every byte of every object
-//! exactly once at the right place, or a named error and nothing under a final name; and every gauge
-//! at zero at the end.
+//! exactly once at the right place, or a named error and nothing under a final name; and every
+//! gauge at zero at the end.
 //!
 //! A failing seed prints the command that repeats it.
 

@@ -81,8 +81,8 @@ impl Row {
 }
 
 /// The columns of [`Row::to_text`].
-pub(super) const HEADING: &str = "what       objects     bytes     time    GB/s  CPU-s/TB  verified  \
-     O_DIRECT        io_uring";
+pub(super) const HEADING: &str = "what       objects     bytes     time    GB/s  CPU-s/TB  \
+     verified  O_DIRECT        io_uring";
 
 /// What the columns do not say of themselves.
 pub(super) fn footnote(peak_rss_bytes: u64) -> String {
