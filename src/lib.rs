@@ -12,18 +12,18 @@
 //! acts is small and at the edge. So the same worker runs on a seeded simulated machine in tests.
 //!
 //! ```text
-//!            control plane                                  data plane: one per core
+//!          control plane                                 data plane: one per core
 //!
-//! main ─> cli ─> command ─┬─> catalog ──> plan ──> transfer ──> schedule
-//!                         │   LIST, HEAD,  paths,    objects      │ ranges
-//!                         │   keys         ranges                 v
-//!                         ├─> config ──> engine ──────────────> worker ──> conn <── http
-//!                         │                                       │  ^       events in, actions out
-//!                         │                  host: clock, files <─┤  │
-//!                         │                  sys: ring, slots  <──┘  └── sink: what a slot becomes
-//!                         │
-//!                         └─< report <─ metrics, outcomes ────────┘
-//!                              out: data      progress: words
+//! main -> cli -> command -+-> catalog ---> plan ---> transfer ---> schedule
+//!                         |   LIST, HEAD,  paths,    objects          | ranges
+//!                         |   keys         ranges                     v
+//!                         +-> config ---> engine ----------------> worker <--> conn <-- http
+//!                         |                                         |   |   events, actions
+//!                         |                  clock, files: host <---+   |
+//!                         |                  ring, slots:  sys  <---+   +---> sink
+//!                         |                                         v
+//!                         +-- report <--- metrics, outcomes <-------+
+//!                             out: data    progress: words
 //! ```
 //!
 //! # The rooms, in the order of flow
@@ -57,7 +57,7 @@
 //! * [`error`]: the world's failures, with advice and exit codes. [`size`]: bytes as people write
 //!   them.
 //!
-//! Beside `src/`: `tools/origin` is the S3 server of the demo and the tests, and shares no code with
+//! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
 //! this crate; `tests/sim` holds the workers against a model; `tests/s3s.rs` and `tools/interop.py`
 //! hold the program against servers that nobody here wrote; `tools/bench.py` measures it.
 //!
@@ -79,8 +79,8 @@
 //! * Rooms use only rooms below them, as a table says that names each exception: `tests/tidy.rs`.
 //! * The kernel owns a slot while an operation on it is in flight: [`sys::Op`] owns its
 //!   [`sys::Slot`], which cannot be copied, and the ring keeps the operation until its completion.
-//! * Every operation in flight is in the ring's slab, and none is left when a ring goes: an assertion
-//!   in [`sys::uring`], and the gauges of `tests/sim`.
+//! * Every operation in flight is in the ring's slab; a run ends with none, and with every slot back
+//!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
 //! * A name appears at the destination only when all its bytes are there: tests of [`machine`],

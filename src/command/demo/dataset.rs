@@ -127,7 +127,7 @@ fn odd_names() -> Set {
     const FOLDER: &str = "odd names/";
     let longest_name = "\u{4e2d}".repeat(85);
     // 1,024 bytes are the most that a key can have.
-    let mut longest_key = ["deep"; 200].join("/");
+    let mut longest_key = ["deep"; 210].join("/");
     longest_key.truncate(1024 - FOLDER.len() - 2);
     longest_key.push_str("/x");
     let names = NAMES.into_iter().map(str::to_owned).chain([longest_name, longest_key]);

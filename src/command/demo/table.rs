@@ -11,6 +11,9 @@ use crate::report::{DirectIo, RingUse, Summary};
 use crate::size::{Binary, Count, Decimal};
 use crate::sys::uring::SetupMode;
 
+/// Of fewer bytes no rate is told: it would be that of starting and naming files.
+const RATED_BYTES_MIN: u64 = 1_000_000;
+
 /// What came of one set.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
@@ -63,8 +66,8 @@ impl Row {
 
     /// The row for people, under [`HEADING`].
     pub(super) fn to_text(&self) -> String {
-        let empty = self.bytes == 0;
-        let told = |value: String| if empty { "-".to_owned() } else { value };
+        let told =
+            |value: String| if self.bytes < RATED_BYTES_MIN { "-".to_owned() } else { value };
         format!(
             "{:10} {:>7} {:>9} {:>8} {:>7} {:>9}  {:8}  {:14}  {}",
             self.set,
