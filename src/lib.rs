@@ -79,7 +79,7 @@
 //! * Rooms use only rooms below them, as a table says that names each exception: `tests/tidy.rs`.
 //! * The kernel owns a slot while an operation on it is in flight: [`sys::Op`] owns its
 //!   [`sys::Slot`], which cannot be copied, and the ring keeps the operation until its completion.
-//! * Every operation in flight is in the ring's slab; a run ends with none, and with every slot back
+//! * Every operation in flight is in the ring's slab; a run ends with none, and each slot back
 //!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
@@ -88,8 +88,8 @@
 //! * No key leads out of the destination, whatever links stand there: tests of [`plan`] and
 //!   [`machine`].
 //! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.
-//! * Everything is bounded: by name in [`limits`] and [`catalog::limits`]. Memory does not grow with
-//!   the size or the number of objects: `tools/bench.py rss`.
+//! * Everything is bounded: by name in [`limits`] and [`catalog::limits`]. Memory does not grow
+//!   with the size or the number of objects: `tools/bench.py rss`.
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`].
 //! * Fields of the JSON report are added, never renamed: tests of [`report`].
 

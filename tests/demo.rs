@@ -1,4 +1,4 @@
-//! `inrush demo` with the real binary: it says that all is well only when it is, and leaves nothing.
+//! `inrush demo` with the real binary: it says that all is well when it is, and leaves nothing.
 
 #![expect(clippy::disallowed_methods, reason = "a test waits for a while, not for ever")]
 
