@@ -145,8 +145,8 @@ impl Conn {
         }
     }
 
-    /// Drops everything at once: what it fetches, its actions, its socket. Only with no operation in
-    /// flight.
+    /// Drops everything at once: what it fetches, its actions, its socket. Only with no operation
+    /// in flight.
     pub fn reset(&mut self) {
         *self = Self::new(self.slot_length);
     }
@@ -181,8 +181,9 @@ impl Conn {
         self.etag
     }
 
-    /// How many bytes must have come before a receive of `length` is woken. More than one only while
-    /// at least as many will come beyond it: a tail shorter than the mark would never wake it.
+    /// How many bytes must have come before a receive of `length` is woken. More than one only
+    /// while at least as many will come beyond it: a tail shorter than the mark would never wake
+    /// it.
     #[must_use]
     pub fn low_water(&self, length: u32, fill: bool) -> u32 {
         // A small object comes in one receive, with nothing beyond it.

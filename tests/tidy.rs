@@ -147,7 +147,7 @@ fn walk(folder: &Path, ending: &str, paths: &mut Vec<PathBuf>) {
 }
 
 fn rust() -> Vec<Source> {
-    sources(&["src", "tests", "tools/origin"], ".rs")
+    sources(&["benches", "src", "tests", "tools/origin"], ".rs")
 }
 
 /// Fails with all complaints at once.
