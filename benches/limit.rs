@@ -1,6 +1,7 @@
 //! What this machine could do: the inner motion of a download and nothing else. Connections that
-//! fetch ranges into aligned slots with one receive each, and direct writes into preallocated files:
-//! no signing, no retries, no checks, no listing. Beside it a download's own figure is a ratio.
+//! fetch ranges into aligned slots with one receive each, and direct writes into preallocated
+//! files: no signing, no retries, no checks, no listing. Beside it a download's own figure is a
+//! ratio.
 //!
 //! `cargo bench --bench limit` starts the in-repo origin in a process of its own and measures bare
 //! receive, bare write, and both. `cargo bench --bench limit -- PORT PATH_PREFIX OUT_DIR CONNS

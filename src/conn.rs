@@ -5,6 +5,8 @@
 //! stays with its connection through failures: after a new connect it goes on from the byte that
 //! was reached.
 
+mod words;
+
 use crate::failure::Failure;
 use crate::http::{self, Head};
 use crate::limits::{
@@ -14,147 +16,7 @@ use crate::limits::{
 use crate::s3::ByteRange;
 use crate::sys::Errno;
 
-/// Which of the connection's two buffers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// The small one: requests, and heads of answers to range requests.
-    Control,
-    /// The data slot: bodies, and whole small answers.
-    Data,
-}
-
-/// What to fetch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
-    /// Bytes of the object. For [`Manner::Whole`] all of them, without a `Range` header.
-    pub range: ByteRange,
-    /// Size of the whole object in bytes.
-    pub size: u64,
-    /// How the body is taken.
-    pub manner: Manner,
-    /// The listed ETag, which the answer must carry if it carries one; `None` when none was listed.
-    pub etag: Option<EtagDigest>,
-}
-
-/// How a body is taken from the socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// Into data slots, each delivered when it is full.
-    Slots,
-    /// A small object: head and body come into one data slot and are delivered together.
-    Whole,
-    /// The body stays in the socket: whoever drives the connection moves it on ([`Action::Move`])
-    /// and says how far that got. No receive may reach beyond the head.
-    Stream,
-}
-
-/// A 64-bit digest (FNV-1a) of an ETag: enough to notice that an answer belongs to another version.
-/// The server has compared the tag itself (`If-Match`); this guards against one that did not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EtagDigest(u64);
-
-impl EtagDigest {
-    /// Digest of a tag as headers and listings give it; a weak one (`W/`) counts as its strong form.
-    #[must_use]
-    pub fn of(etag: &[u8]) -> Self {
-        let strong = etag.strip_prefix(b"W/").unwrap_or(etag);
-        Self(strong.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        }))
-    }
-}
-
-/// What happened to the operation that an action asked for.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// The socket is connected.
-    Connected,
-    /// The request with this length stands in the control buffer.
-    Written {
-        /// Length in bytes.
-        length: u32,
-    },
-    /// So many bytes were sent.
-    Sent(u32),
-    /// So many bytes came; 0 is the end of the stream. `buffer` is the target's whole content.
-    Received(u32, &'a [u8]),
-    /// The operation failed.
-    Failed(Errno),
-    /// So many body bytes were moved out of the socket; 0 is the end of the stream.
-    Moved(u64),
-    /// The operation was ended because its time was over.
-    Expired,
-}
-
-/// What to do next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Make a socket and connect it.
-    Connect,
-    /// Write the request for this range into the control buffer; `None` for a whole object.
-    Write(Option<ByteRange>),
-    /// Send bytes of the control buffer.
-    Send {
-        /// First byte.
-        at: u32,
-        /// How many.
-        length: u32,
-    },
-    /// Receive into a buffer.
-    Receive {
-        /// Which.
-        target: Target,
-        /// First byte.
-        at: u32,
-        /// How many at most.
-        length: u32,
-        /// Wait for all of them.
-        fill: bool,
-    },
-    /// Copy body bytes that came with the head from the control buffer to the data slot.
-    Copy {
-        /// First byte in the control buffer.
-        from: u32,
-        /// First byte in the data slot.
-        to: u32,
-        /// How many.
-        length: u32,
-    },
-    /// Bytes of the data slot are bytes of the object: take the slot away and write it.
-    Deliver {
-        /// First byte in the data slot.
-        at: u32,
-        /// How many.
-        length: u32,
-        /// Their offset in the object.
-        offset: u64,
-    },
-    /// Move the body out of the socket, piece by piece.
-    Move,
-    /// All bytes of the ask have been delivered.
-    Finished,
-    /// The attempt failed; the ask and what was reached stay here until [`Conn::resume`] or
-    /// [`Conn::forget`]. For [`Failure::Status`] the error body stands in the buffer.
-    Fail {
-        /// Why.
-        failure: Failure,
-        /// The error answer's body, where there is one.
-        body: Option<Piece>,
-    },
-    /// Close the socket.
-    Close,
-}
-
-/// A piece of one of the connection's buffers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
-    /// Which buffer.
-    pub target: Target,
-    /// First byte.
-    pub at: u32,
-    /// How many.
-    pub length: u32,
-}
+pub use words::{Action, Ask, EtagDigest, Event, Manner, Piece, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -194,8 +56,8 @@ enum State {
     Failed,
 }
 
-/// Most actions that one event can cause: two copies and two deliveries at a slot's border, the end,
-/// and a close.
+/// Most actions that one event can cause: two copies and two deliveries at a slot's border, the
+/// end, and a close.
 const ACTIONS_MAX: usize = 6;
 
 /// One connection to an origin.
@@ -283,8 +145,8 @@ impl Conn {
         }
     }
 
-    /// Drops everything at once: what it fetches, its actions, its socket. Only with no operation in
-    /// flight.
+    /// Drops everything at once: what it fetches, its actions, its socket. Only with no operation
+    /// in flight.
     pub fn reset(&mut self) {
         *self = Self::new(self.slot_length);
     }
@@ -319,8 +181,9 @@ impl Conn {
         self.etag
     }
 
-    /// How many bytes must have come before a receive of `length` is woken. More than one only while
-    /// at least as many will come beyond it: a tail shorter than the mark would never wake it.
+    /// How many bytes must have come before a receive of `length` is woken. More than one only
+    /// while at least as many will come beyond it: a tail shorter than the mark would never wake
+    /// it.
     #[must_use]
     pub fn low_water(&self, length: u32, fill: bool) -> u32 {
         // A small object comes in one receive, with nothing beyond it.

@@ -1,5 +1,5 @@
-//! What a worker asks of its machine besides the ring: the time, chance, sockets, and the calls that
-//! are faster made directly. Tests put a simulated machine in its place.
+//! What a worker asks of its machine besides the ring: the time, chance, sockets, and the calls
+//! that are faster made directly. Tests put a simulated machine in its place.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,97 @@
 //! inrush fills a training instance from S3 at line rate.
+//!
+//! This page is the map: what flows where, which room does what, what the words mean, and what must
+//! stay true. Who wants to use the program reads `README.md`.
+//!
+//! # Bird's eye
+//!
+//! Two planes. The **control plane** is ordinary async Rust on one thread: it finds credentials and
+//! endpoints, lists, and says how things stand. The **data plane** moves the bytes: one pinned
+//! thread per core, each with an io_uring, a share of one region of memory, and a share of the
+//! connections; no async, no allocation per range. What decides is pure and told the time; what
+//! acts is small and at the edge. So the same worker runs on a seeded simulated machine in tests.
+//!
+//! ```text
+//!          control plane                                 data plane: one per core
+//!
+//! main -> cli -> command -+-> catalog ---> plan ---> transfer ---> schedule
+//!                         |   LIST, HEAD,  paths,    objects          | ranges
+//!                         |   keys         ranges                     v
+//!                         +-> config ---> engine ----------------> worker <--> conn <-- http
+//!                         |                                         |   |   events, actions
+//!                         |                  clock, files: host <---+   |
+//!                         |                  ring, slots:  sys  <---+   +---> sink
+//!                         |                                         v
+//!                         +-- report <--- metrics, outcomes <-------+
+//!                             out: data    progress: words
+//! ```
+//!
+//! # The rooms, in the order of flow
+//!
+//! Of a run:
+//!
+//! * [`cli`]: exactly what was typed; help, completions and the manual page from one table. Pure.
+//! * [`command`]: the story of each command, from arguments to exit code.
+//! * [`config`]: what a run may use of this machine, resolved once. [`limits`]: every bound of the
+//!   data plane, and the relations between them, checked at compile time.
+//! * [`catalog`]: the control plane: credentials, endpoints, LIST and HEAD.
+//! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
+//! * [`plan`]: which objects, under which paths, in which ranges. Pure.
+//!
+//! Of the bytes:
+//!
+//! * [`transfer`]: one object on its way, shared by those who fetch its ranges. Pure.
+//! * [`schedule`]: which range next, and for whom.
+//! * [`engine`]: starts and pins the workers, gathers what they counted.
+//! * [`worker`]: the loop: one turn is one system call. Generic over ring and host.
+//! * [`conn`]: one connection as a state machine. Pure. [`http`]: heads of answers. Pure.
+//! * [`failure`]: why an attempt failed, and what follows from it. Pure.
+//! * [`sink`]: what the bytes of a range become. Pure.
+//! * [`host`]: what a worker asks of its machine; [`machine`]: the real one, with clock and files.
+//! * [`sys`]: ring, slots, descriptors: the only `unsafe`.
+//!
+//! Of the telling:
+//!
+//! * [`metrics`]: plain counters, a set per worker. [`report`]: counters into words and JSON.
+//! * [`progress`]: the bar and the lines on standard error. [`out`]: data on standard output.
+//! * [`error`]: the world's failures, with advice and exit codes. [`size`]: bytes as people write
+//!   them.
+//!
+//! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
+//! this crate; `tests/sim` holds the workers against a model; `tests/s3s.rs` and `tools/interop.py`
+//! hold the program against servers that nobody here wrote; `tools/bench.py` measures it.
+//!
+//! # The words
+//!
+//! * **object**: a bucket, a key, an ETag, a size.
+//! * **range**: contiguous bytes of one object; one GET.
+//! * **slot**: one aligned piece of registered memory.
+//! * **sink**: what a range becomes: a file, or nothing.
+//! * **worker**: one thread, one ring, one loop. **turn**: one pass of that loop.
+//! * **origin**: an S3-compatible server.
+//! * **ceiling**: what one stage could do alone.
+//!
+//! # What must stay true, and what holds it
+//!
+//! * `unsafe` stands in [`sys`] alone, each block with its reason: `unsafe_code = "deny"` and
+//!   clippy in `Cargo.toml`, `tests/tidy.rs`.
+//! * Pure rooms name no clock, file, socket or thread: `clippy.toml` and `tests/tidy.rs`.
+//! * Rooms use only rooms below them, as a table says that names each exception: `tests/tidy.rs`.
+//! * The kernel owns a slot while an operation on it is in flight: [`sys::Op`] owns its
+//!   [`sys::Slot`], which cannot be copied, and the ring keeps the operation until its completion.
+//! * Every operation in flight is in the ring's slab; a run ends with none, and each slot back
+//!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
+//! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
+//!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
+//! * A name appears at the destination only when all its bytes are there: tests of [`machine`],
+//!   `tests/sim`.
+//! * No key leads out of the destination, whatever links stand there: tests of [`plan`] and
+//!   [`machine`].
+//! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.
+//! * Everything is bounded: by name in [`limits`] and [`catalog::limits`]. Memory does not grow
+//!   with the size or the number of objects: `tools/bench.py rss`.
+//! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`].
+//! * Fields of the JSON report are added, never renamed: tests of [`report`].
 
 pub mod catalog;
 pub mod cli;

@@ -104,7 +104,8 @@ pub const FIRST_BYTE_TIMEOUT_US: u64 = 30_000_000;
 /// Time for one receive of at most a slot, in microseconds: slower is a stalled connection.
 pub const STALL_TIMEOUT_US: u64 = 30_000_000;
 
-/// An idle connection is closed after this time, in microseconds: S3 closes its side after about 5 s.
+/// An idle connection is closed after this time, in microseconds: S3 closes its side after about 5
+/// s.
 pub const IDLE_TIMEOUT_US: u64 = 4_000_000;
 
 /// Longest time a worker sleeps without looking at the clock and the stop flag, in microseconds.
@@ -115,6 +116,15 @@ pub const FOLDERS_OPEN_MAX: usize = 512;
 
 /// Failed objects that are told one by one on the screen; the report has them all.
 pub const FAILURES_TOLD_MAX: usize = 20;
+
+/// Bytes of the demo's large objects when nothing is said, where there is room for them.
+pub const DEMO_LARGE_BYTES_DEFAULT: u64 = 2 << 30;
+
+/// Least of them: several parts each.
+pub const DEMO_LARGE_BYTES_MIN: u64 = 64 << 20;
+
+/// Most of them.
+pub const DEMO_LARGE_BYTES_MAX: u64 = 1 << 40;
 
 const _: () = assert!(SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(SLOT_BYTES_MAX.is_power_of_two() && SLOT_BYTES_MIN.is_power_of_two());

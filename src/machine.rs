@@ -107,7 +107,9 @@ impl Host for Machine {
             if_match: &transfer.object.etag,
             with_checksum: false,
         };
-        let length = self.writer.write_get(out, &get, self.keys.as_deref(), SystemTime::now());
+        #[expect(clippy::disallowed_methods, reason = "the machine's clock; a signature's date")]
+        let now = SystemTime::now();
+        let length = self.writer.write_get(out, &get, self.keys.as_deref(), now);
         let length = length.map_err(|problem| {
             Error::new(ErrorKind::Usage, problem.to_string()).advise("exclude the key")
         })?;
@@ -378,6 +380,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::disallowed_methods, reason = "a machine of a test begins now")]
     fn machine(folder: &Path) -> Machine {
         let root = Arc::new(open_destination(folder).expect("a folder"));
         Machine::new(Instant::now(), 1, Some(root), Arc::new(PublishedKeys::new(None)))

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use inrush::{cli, command, out};
 
+#[expect(clippy::disallowed_methods, reason = "a run begins when the process does")]
 fn main() -> ExitCode {
     let begun = Instant::now();
     match cli::parse(std::env::args_os()) {

@@ -1,4 +1,5 @@
-//! Plain counters: one set per worker, added up at the end; and the few that are watched on the way.
+//! Plain counters: one set per worker, added up at the end; and the few that are watched on the
+//! way.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

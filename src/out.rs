@@ -3,6 +3,8 @@
 //! What people read goes to standard error: see [`crate::progress`]. A reader of standard output
 //! that has seen enough (`inrush ls .. | head`) ends the output, not the run's success.
 
+#![expect(clippy::disallowed_types, reason = "reports are files; no object's bytes pass here")]
+
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind as Io, StdoutLock, Write};
 use std::ops::ControlFlow;

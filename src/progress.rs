@@ -13,7 +13,8 @@ use crate::out::printable;
 use crate::size::Count;
 
 /// While the total is not known there is nothing to fill, and no end to tell.
-const TEMPLATE_LISTING: &str = "{spinner} {decimal_bytes} of {decimal_total_bytes} so far, {decimal_bytes_per_sec}, {wide_msg}";
+const TEMPLATE_LISTING: &str = "{spinner} {decimal_bytes} of {decimal_total_bytes} so far, \
+    {decimal_bytes_per_sec}, {wide_msg}";
 
 /// Once it is.
 const TEMPLATE_KNOWN: &str = "[{bar:24}] {decimal_bytes} of {decimal_total_bytes}, \

@@ -3,6 +3,12 @@
 //! The server is `s3s-fs`, in this process. `tools/interop.py` does the same with nginx and moto,
 //! on more filesystems.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test has a clock, files and sockets of its own"
+)]
+
 #[path = "common/matrix.rs"]
 mod matrix;
 #[path = "common/s3s_server.rs"]

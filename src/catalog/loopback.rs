@@ -3,6 +3,8 @@
 //! Answers come from a function of the request's head. Threads and connections are bounded, the
 //! port is a free one. Not the origin that benchmarks use.
 
+#![expect(clippy::disallowed_types, reason = "a server for tests, with blocking sockets")]
+
 use std::fmt::Write as _;
 use std::future::Future;
 use std::io::{BufRead, BufReader, Write};

@@ -89,6 +89,10 @@ pub struct DemoArgs {
     /// keep the folder with the fetched files, and print its name
     #[arg(long)]
     pub keep: bool,
+    /// Bytes of the large objects together.
+    #[arg(long, value_name = "SIZE", value_parser = options::parse_demo_size,
+        help = options::help_demo_size())]
+    pub size: Option<u64>,
     /// How much of the machine.
     #[command(flatten)]
     pub tuning: TuningArgs,

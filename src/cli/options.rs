@@ -145,6 +145,15 @@ fn help_memory() -> String {
     )
 }
 
+pub(super) fn help_demo_size() -> String {
+    format!(
+        "bytes of the large objects together, {} to {} [default: {}, less where there is no room]",
+        typed(limits::DEMO_LARGE_BYTES_MIN),
+        typed(limits::DEMO_LARGE_BYTES_MAX),
+        typed(limits::DEMO_LARGE_BYTES_DEFAULT)
+    )
+}
+
 /// A size as one would type it.
 fn typed(bytes: u64) -> String {
     Binary(bytes).to_string().replace(' ', "")
@@ -177,6 +186,15 @@ fn parse_part_size(text: &str) -> Result<u64, String> {
     }
     let (least, most) = (typed(limits::PART_BYTES_MIN), typed(limits::PART_BYTES_MAX));
     Err(format!("expected a size from {least} to {most}"))
+}
+
+pub(super) fn parse_demo_size(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text)?;
+    let (least, most) = (limits::DEMO_LARGE_BYTES_MIN, limits::DEMO_LARGE_BYTES_MAX);
+    if (least..=most).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(format!("expected a size from {} to {}", typed(least), typed(most)))
 }
 
 fn parse_memory(text: &str) -> Result<u64, String> {

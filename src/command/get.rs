@@ -12,6 +12,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::session::{self, Interrupts};
 use crate::catalog::Control;
+use crate::catalog::credentials::CredentialSource;
 use crate::catalog::resolve::{Found, Source};
 use crate::catalog::walk::{Entry, Walk};
 use crate::cli::{Destination, GetArgs, OutputArgs, TuningArgs};
@@ -38,17 +39,31 @@ const TICK: Duration = Duration::from_millis(20);
 /// Progress is drawn once in so many ticks.
 const TICKS_PER_DRAW: u64 = 5;
 
-/// Fetches; returns the exit code.
-pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
+/// How a `get` ended.
+pub(super) struct Ended {
+    /// The exit code.
+    pub(super) code: u8,
+    /// What it came to; `None` when nothing was to move (`--dry-run`).
+    pub(super) summary: Option<Summary>,
+}
+
+/// Fetches with these credentials, and tells what it came to.
+pub(super) async fn run(
+    args: GetArgs,
+    credentials: CredentialSource,
+    begun: Instant,
+) -> Result<Ended> {
     let progress = Progress::new(!args.output.quiet);
     let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
     let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
     let mut interrupts = Interrupts::listen()?;
-    let Plan { control, endpoints, target, walk } = interrupts.unless(find(&args, filter)).await?;
+    let found = interrupts.unless(find(&args, credentials, filter)).await?;
+    let Plan { control, endpoints, target, walk } = found;
     if args.dry_run {
         let planned = plan_only(walk, &target, config.cut(), args.output);
-        return interrupts.unless(planned).await;
+        let code = interrupts.unless(planned).await?;
+        return Ok(Ended { code, summary: None });
     }
     let resolved = begun.elapsed();
     let mut run = Run::new(walk, target, config, progress, report, begun)?;
@@ -79,8 +94,9 @@ pub(super) async fn run(args: GetArgs, begun: Instant) -> Result<u8> {
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
     let times = Times { resolved, started, ended };
     let inputs = run.inputs(workers, sink, pages, &times, code);
-    run.tell(&Summary::new(&inputs), args.output.json)?;
-    Ok(code)
+    let summary = Summary::new(&inputs);
+    run.tell(&summary, args.output.json)?;
+    Ok(Ended { code, summary: Some(summary) })
 }
 
 /// What is to move, where from and where to.
@@ -92,8 +108,8 @@ struct Plan {
 }
 
 /// Finds the sources out.
-async fn find(args: &GetArgs, filter: Filter) -> Result<Plan> {
-    let control = session::control(&args.service).await?;
+async fn find(args: &GetArgs, credentials: CredentialSource, filter: Filter) -> Result<Plan> {
+    let control = session::control(&args.service, credentials).await?;
     let mut sources = Vec::new();
     for uri in &args.sources {
         if !args.dry_run {
@@ -404,8 +420,8 @@ impl Run {
         Ok(())
     }
 
-    /// The listing failed. A destination that is too small ends the run; what was listed of a server
-    /// that stopped answering is still fetched.
+    /// The listing failed. A destination that is too small ends the run; what was listed of a
+    /// server that stopped answering is still fetched.
     fn end_listing(&mut self, error: Error, engine: &Engine) {
         self.listed = true;
         self.listing_ended_us = micros(self.begun.elapsed());

@@ -12,7 +12,7 @@ use crate::report::ListedLine;
 
 /// Lists a source. A reader that goes away ends it, as success.
 pub(super) async fn run(args: LsArgs) -> Result<()> {
-    let control = session::control(&args.service).await?;
+    let control = session::control(&args.service, session::credentials(&args.service)).await?;
     let source = control.resolve(&args.source).await?;
     let mut walk = Walk::new(control, vec![source], Filter::default())?;
     let mut lines = Lines::stdout();

@@ -17,9 +17,13 @@ use crate::sys::uring::Uring;
 #[must_use]
 pub fn run(args: Args, begun: Instant) -> u8 {
     let outcome = match args {
-        Args::Get(args) => on_runtime(|| get::run(*args, begun)).and_then(|code| code),
+        Args::Get(args) => {
+            let credentials = session::credentials(&args.service);
+            let ended = on_runtime(|| get::run(*args, credentials, begun)).and_then(|ended| ended);
+            ended.map(|ended| ended.code)
+        }
         Args::Ls(args) => on_runtime(|| ls::run(*args)).and_then(|done| done.map(|()| 0)),
-        Args::Demo(args) => demo::run(&args, begun),
+        Args::Demo(args) => demo::run(&args),
         Args::Completions(shell) => out::print(&crate::cli::completions(shell)).map(|()| 0),
         Args::Man => out::print(&crate::cli::man()).map(|()| 0),
     };
@@ -29,12 +33,17 @@ pub fn run(args: Args, begun: Instant) -> u8 {
     })
 }
 
+/// Says what is missing where there is no io_uring: a runtime that finds out itself panics.
+fn require_io_uring() -> Result<()> {
+    let probe = Uring::new(2);
+    probe
+        .map(drop)
+        .map_err(|error| Error::new(ErrorKind::Host, error.reason()).advise(error.advice()))
+}
+
 /// Runs the control plane on a tokio-uring runtime.
 fn on_runtime<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
-    // The runtime panics without io_uring; ask first, and say what is missing.
-    let probe = Uring::new(2)
-        .map_err(|error| Error::new(ErrorKind::Host, error.reason()).advise(error.advice()))?;
-    drop(probe);
+    require_io_uring()?;
     let runtime = tokio_uring::Runtime::new(&tokio_uring::builder()).map_err(|error| {
         Error::new(ErrorKind::Host, format!("cannot start the control plane: {error}"))
             .advise("raise the limits of open files (ulimit -n) and locked memory (ulimit -l)")

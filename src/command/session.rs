@@ -14,8 +14,19 @@ use crate::cli::{self, ServiceArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 
+/// Where these options say that keys come from.
+pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
+    match args.no_sign_request {
+        true => CredentialSource::Anonymous,
+        false => CredentialSource::Chain,
+    }
+}
+
 /// The control plane that these options ask for.
-pub(super) async fn control(args: &ServiceArgs) -> Result<Rc<Control>> {
+pub(super) async fn control(
+    args: &ServiceArgs,
+    credentials: CredentialSource,
+) -> Result<Rc<Control>> {
     let options = ControlOptions {
         endpoint_url: args.endpoint_url.clone(),
         region: args.region.clone(),
@@ -25,10 +36,7 @@ pub(super) async fn control(args: &ServiceArgs) -> Result<Rc<Control>> {
             cli::AddressingStyle::Path => AddressingStyle::Path,
             cli::AddressingStyle::Virtual => AddressingStyle::Virtual,
         },
-        credentials: match args.no_sign_request {
-            true => CredentialSource::Anonymous,
-            false => CredentialSource::Chain,
-        },
+        credentials,
         ..ControlOptions::default()
     };
     Ok(Rc::new(Control::new(options).await?))

@@ -15,6 +15,6 @@ fn seconds(us: u64) -> f64 {
 }
 
 /// The line of JSON that stands for plain data.
-fn json(data: &impl serde::Serialize) -> String {
+pub(crate) fn json(data: &impl serde::Serialize) -> String {
     serde_json::to_string(data).expect("numbers and strings under fixed names become JSON")
 }

@@ -68,6 +68,8 @@ pub struct Summary {
     pub cpu_seconds_per_terabyte: Option<f64>,
     /// Processor time of the process.
     pub cpu_seconds: f64,
+    /// Of that: of the workers' threads.
+    pub worker_cpu_seconds: f64,
     /// Highest resident set of the process.
     pub peak_rss_bytes: u64,
     /// Failed attempts that were followed by another, by reason; only those there were.
@@ -171,6 +173,7 @@ impl Summary {
             gigabytes_per_second: (inputs.elapsed_us > 0).then(|| gigabytes / elapsed),
             cpu_seconds_per_terabyte: (all.bytes > 0).then(|| inputs.cpu_seconds / terabytes),
             cpu_seconds: inputs.cpu_seconds,
+            worker_cpu_seconds: all.cpu_seconds,
             peak_rss_bytes: inputs.peak_rss_bytes,
             retries: retries(&all),
             first_worker_done_seconds: done().min().map(seconds),
@@ -430,7 +433,7 @@ mod tests {
              failed_objects first_worker_done_seconds gigabytes_per_second \
              last_worker_done_seconds memory_bytes objects pages part_size_bytes peak_rss_bytes \
              requests retries ring seconds short_writes sink slot_length_bytes stages turns \
-             version workers"
+             version worker_cpu_seconds workers"
         );
         assert_eq!(
             names(&json["stages"]),

@@ -1,8 +1,8 @@
 //! The safe face of the only room with `unsafe`: slots, the ring, descriptors.
 //!
 //! It knows nothing of S3, HTTP or files' meaning. [`Ring`] is what a worker sees of the kernel's
-//! asynchronous side; [`uring::Uring`] is io_uring, and tests put a seeded simulator in its place. A
-//! ring over readiness (epoll and plain system calls) could take the same seat.
+//! asynchronous side; [`uring::Uring`] is io_uring, and tests put a seeded simulator in its place.
+//! A ring over readiness (epoll and plain system calls) could take the same seat.
 
 pub mod descriptor;
 pub mod pool;

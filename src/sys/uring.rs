@@ -21,6 +21,9 @@ const DRAIN_TURNS_MAX: usize = 50;
 /// Wait of one such turn, in microseconds.
 const DRAIN_WAIT_US: u64 = 100_000;
 
+/// The oldest kernel whose io_uring has what is needed, timed waits above all.
+pub const KERNEL_MIN: &str = "Linux 5.11";
+
 /// How the ring was set up: the newest mode that the kernel took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -29,7 +32,7 @@ pub enum SetupMode {
     DeferTaskrun,
     /// COOP_TASKRUN | SUBMIT_ALL (Linux 5.19).
     CoopTaskrun,
-    /// No flags (Linux 5.11).
+    /// No flags: [`KERNEL_MIN`].
     Plain,
 }
 
@@ -84,16 +87,17 @@ impl SetupError {
         const ENOSYS: i32 = 38;
         match (self.errno.number(), self.disabled) {
             (EPERM, Some(value @ 1..)) => format!(
-                "kernel.io_uring_disabled is {value}; run 'sysctl -w kernel.io_uring_disabled=0' as root"
+                "kernel.io_uring_disabled is {value}; run \
+                 'sysctl -w kernel.io_uring_disabled=0' as root"
             ),
-            (EPERM | ENOSYS, _) if self.missing.is_none() => "a seccomp profile may forbid it \
-                (Docker's default one does: use a profile that allows io_uring_setup, \
-                io_uring_enter and io_uring_register, or --security-opt seccomp=unconfined), or \
-                the kernel is older than Linux 5.11"
-                .to_owned(),
+            (EPERM | ENOSYS, _) if self.missing.is_none() => format!(
+                "a seccomp profile may forbid it (Docker's default one does: use a profile that \
+                 allows io_uring_setup, io_uring_enter and io_uring_register, or --security-opt \
+                 seccomp=unconfined), or the kernel is older than {KERNEL_MIN}"
+            ),
             (ENFILE | EMFILE, _) => "raise the limit of open files (ulimit -n)".to_owned(),
             (ENOMEM, _) => "raise the locked-memory limit (ulimit -l)".to_owned(),
-            _ => "Linux 5.11 or newer is needed, 6.1 or newer is best".to_owned(),
+            _ => format!("{KERNEL_MIN} or newer is needed, 6.1 or newer is best"),
         }
     }
 }

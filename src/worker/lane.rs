@@ -1,5 +1,5 @@
-//! A worker's side of one connection: its socket, its slots, what it fetches, and how the actions of
-//! [`Conn`] are carried out.
+//! A worker's side of one connection: its socket, its slots, what it fetches, and how the actions
+//! of [`Conn`] are carried out.
 
 use std::sync::Arc;
 

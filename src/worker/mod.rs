@@ -2,9 +2,9 @@
 //! into events.
 //!
 //! A turn reads the clock, gives free connections work, ends what is late, submits and waits in one
-//! system call, takes all completions, then applies them. Nothing is allocated per range and no lock
-//! is taken but for the hand-out of work. Generic over ring and host: tests run the same code on a
-//! seeded simulation.
+//! system call, takes all completions, then applies them. Nothing is allocated per range and no
+//! lock is taken but for the hand-out of work. Generic over ring and host: tests run the same code
+//! on a seeded simulation.
 
 mod lane;
 mod range;

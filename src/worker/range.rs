@@ -1,5 +1,5 @@
-//! Slabs of a worker: ranges that are not settled and writes in flight. Filled at start, never grown
-//! past what slots and connections allow.
+//! Slabs of a worker: ranges that are not settled and writes in flight. Filled at start, never
+//! grown past what slots and connections allow.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The real workers on a seeded simulated machine, held against a model: every byte of every object
-//! exactly once at the right place, or a named error and nothing under a final name; and every gauge
-//! at zero at the end.
+//! exactly once at the right place, or a named error and nothing under a final name; and every
+//! gauge at zero at the end.
 //!
 //! A failing seed prints the command that repeats it.
 
@@ -36,10 +36,19 @@ struct Scenario {
     sink: Sink,
 }
 
+/// A worker, the pools that must be whole at its end, and what it was given.
+struct Simulated {
+    worker: Worker<SimRing, SimHost>,
+    data: Pool,
+    control: Pool,
+    slots: usize,
+    connections: usize,
+}
+
 struct Bench {
     world: Shared,
     scheduler: Arc<Scheduler>,
-    workers: Vec<(Worker<SimRing, SimHost>, Pool, Pool, usize, usize)>,
+    workers: Vec<Simulated>,
     keys: Vec<String>,
 }
 
@@ -112,7 +121,7 @@ fn set_up(seed: u64, scenario: Scenario) -> Bench {
             counter: Handle::Simulated(0),
             gauge: Arc::new(Gauge::default()),
         });
-        workers.push((worker, data, control, slots, connections));
+        workers.push(Simulated { worker, data, control, slots, connections });
     }
     Bench { world, scheduler, workers, keys }
 }
@@ -130,13 +139,13 @@ fn run(bench: &mut Bench, seed: u64, stop: bool) -> WorkerMetrics {
             bench.scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
         }
         let pick = usize::try_from(chance.below(running.len() as u64)).expect("small");
-        let worker = &mut bench.workers[running[pick]].0;
+        let worker = &mut bench.workers[running[pick]].worker;
         if !worker.turn().expect("a simulated ring does not fail") {
             running.swap_remove(pick);
         }
     }
     let mut total = WorkerMetrics::default();
-    for (mut worker, data, control, slots, connections) in bench.workers.drain(..) {
+    for Simulated { mut worker, data, control, slots, connections } in bench.workers.drain(..) {
         worker.run().expect("nothing is left to do");
         let (metrics, ring, _host) = worker.into_parts();
         assert_eq!(ring.in_flight(), 0, "the kernel owns nothing");

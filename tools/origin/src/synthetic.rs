@@ -2,9 +2,9 @@
 //!
 //! The function: every key has a 64-bit seed; page `p` (4 KiB) of the object is one fixed table of
 //! 512 random words, each xor-ed with `mix(seed + (p + 1) * GOLDEN)`, little-endian. Any two pages
-//! of any two keys differ in every word (but for 64-bit collisions), and every word of a page differs from its
-//! neighbours, so a byte that lands in the wrong place is noticed. One xor a word is what makes it
-//! faster than a socket.
+//! of any two keys differ in every word (but for 64-bit collisions), and every word of a page
+//! differs from its neighbours, so a byte that lands in the wrong place is noticed. One xor a word
+//! is what makes it faster than a socket.
 //!
 //! Not here: which objects exist (`store.rs`), or the buffers that bodies are made of (`body.rs`).
 

@@ -1,0 +1,202 @@
+//! `inrush demo`: an origin in this process, `get` from it, and every byte compared.
+//!
+//! What is shown is the real thing: the same [`get::run`] as on the command line, with signed
+//! requests over loopback sockets and files on a disk. `dataset` says what is served, `place` where
+//! the files go, `verify` compares them, `table` tells what came of it.
+
+mod dataset;
+mod place;
+mod table;
+mod verify;
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use inrush_origin::{Config as OriginConfig, Credentials, Origin};
+
+use super::get;
+use super::session::Interrupts;
+use super::{on_runtime, require_io_uring};
+use crate::catalog::credentials::CredentialSource;
+use crate::cli::{
+    AddressingStyle, DemoArgs, Destination, GetArgs, OutputArgs, SelectionArgs, ServiceArgs,
+};
+use crate::config::{Config, HostFacts};
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
+use crate::s3::sign::SigningKeys;
+use crate::s3::uri::S3Uri;
+use crate::size::Decimal;
+use crate::sys::usage;
+use dataset::{BUCKET, Set};
+use place::Place;
+use table::{Outcome, Row};
+use verify::Findings;
+
+/// Keys that open nothing but this process's own origin.
+const ACCESS_KEY: &str = "INRUSHDEMO";
+const SECRET: &str = "for/the/demo/alone";
+const REGION: &str = "us-east-1";
+
+/// Runs the demo; returns the exit code.
+pub(super) fn run(args: &DemoArgs) -> Result<u8> {
+    require_io_uring()?;
+    let progress = Progress::new(!args.output.quiet);
+    let config = Config::resolve(get::wishes(&args.tuning), HostFacts::read())?;
+    let (slot, part) = (u64::from(config.slot_length_bytes), config.part.bytes());
+    let others = dataset::sets(0, slot, part).iter().map(Set::bytes).sum();
+    let place = Place::choose(args.size, others)?;
+    let sets = dataset::sets(place.large_bytes, slot, part);
+    let origin = start_origin(&sets)?;
+    progress.note(format!(
+        "origin in this process on {}, signatures verified; files go to {}{}",
+        origin.address(),
+        place.folder.display(),
+        match args.size.is_none() && place.large_bytes < crate::limits::DEMO_LARGE_BYTES_DEFAULT {
+            true => format!(", which has room for {} of large objects", Decimal(place.large_bytes)),
+            false => String::new(),
+        }
+    ));
+    let demo = Demo { args, origin: &origin, progress: &progress, rows: Vec::new() };
+    let code = on_runtime(|| demo.run(&place, sets)).and_then(|code| code);
+    origin.stop();
+    code
+}
+
+/// An origin that serves these objects to who signs with the demo's keys.
+fn start_origin(sets: &[Set]) -> Result<Origin> {
+    let config = OriginConfig {
+        workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        objects: dataset::specs(sets),
+        credentials: vec![Credentials::new(ACCESS_KEY, SECRET)],
+        region: REGION.to_owned(),
+        ..OriginConfig::default()
+    };
+    Origin::start(config).map_err(|error| {
+        Error::new(ErrorKind::Host, format!("cannot start the demo's origin: {error}"))
+    })
+}
+
+/// The demo as it goes on.
+struct Demo<'a> {
+    args: &'a DemoArgs,
+    origin: &'a Origin,
+    progress: &'a Progress,
+    rows: Vec<Row>,
+}
+
+impl Demo<'_> {
+    /// Fetches and compares set by set, in a folder that goes away unless it is to be kept.
+    async fn run(mut self, place: &Place, sets: Vec<Set>) -> Result<u8> {
+        // From here on an interrupt does not kill: whatever ends the demo, the folder goes.
+        let mut signals = Interrupts::listen()?;
+        let begun = now();
+        let folder = place.make()?;
+        self.progress.note(table::HEADING);
+        let mut code = 0;
+        for set in sets {
+            let step = self.step(folder.path(), Arc::new(set), &mut signals).await?;
+            if step == ErrorKind::Interrupted.exit_code() {
+                return Ok(step);
+            }
+            code = code.max(step);
+        }
+        let peak_rss_bytes = usage::peak_rss_bytes();
+        let seconds = begun.elapsed().as_secs_f64();
+        self.progress.note(table::footnote(peak_rss_bytes));
+        let kept = self.args.keep.then(|| folder.keep());
+        if let Some(kept) = &kept {
+            self.progress.note(format!("the files are in {}", kept.display()));
+        }
+        if self.args.output.json {
+            let outcome = Outcome {
+                version: env!("CARGO_PKG_VERSION"),
+                exit_code: code,
+                verified: self.rows.iter().all(|row| row.verified),
+                seconds,
+                peak_rss_bytes,
+                kept,
+                sets: self.rows,
+            };
+            crate::out::print(format!("{}\n", crate::report::json(&outcome)).as_bytes())?;
+        }
+        Ok(code)
+    }
+
+    /// Fetches one set and compares it; returns the exit code so far.
+    async fn step(&mut self, folder: &Path, set: Arc<Set>, signals: &mut Interrupts) -> Result<u8> {
+        let destination = folder.join(set.name);
+        let keys = SigningKeys::new(ACCESS_KEY, SECRET, None, None)?;
+        let args = self.get_args(&set, &destination);
+        let ended = get::run(args, CredentialSource::Fixed(keys), now()).await?;
+        let Some(summary) = ended.summary.filter(|_| ended.code == 0) else {
+            return Ok(ended.code);
+        };
+        let Some(findings) = compare(&destination, &set, signals).await else {
+            self.progress.error("interrupted: the demo's folder is removed");
+            return Ok(ErrorKind::Interrupted.exit_code());
+        };
+        let whole = findings.problem_count == 0
+            && findings.bytes == set.bytes()
+            && summary.objects == set.items.len() as u64;
+        let row = Row::new(&set, &summary, whole);
+        self.progress.note(row.to_text());
+        self.rows.push(row);
+        if whole {
+            return Ok(0);
+        }
+        findings.problems.iter().for_each(|problem| self.progress.error(problem));
+        self.progress.error(format!(
+            "{} of {} objects of '{}' are not what was served: this is a bug in inrush",
+            findings.problem_count.max(1),
+            set.items.len(),
+            set.name
+        ));
+        Ok(ErrorKind::Objects.exit_code())
+    }
+
+    /// What one would type to fetch this set.
+    fn get_args(&self, set: &Set, destination: &Path) -> GetArgs {
+        let source = format!("s3://{BUCKET}/{}/", set.name);
+        GetArgs {
+            sources: vec![S3Uri::parse(&source).expect("the sets have names that are keys")],
+            destination: Destination::Local(destination.to_path_buf()),
+            dry_run: false,
+            report: None,
+            selection: SelectionArgs::default(),
+            service: ServiceArgs {
+                endpoint_url: Some(format!("http://{}", self.origin.address())),
+                region: Some(REGION.to_owned()),
+                addressing_style: AddressingStyle::Path,
+                ..ServiceArgs::default()
+            },
+            tuning: self.args.tuning.clone(),
+            output: OutputArgs { json: false, quiet: true },
+        }
+    }
+}
+
+/// Compares on a thread of its own; `None` when a signal came first.
+async fn compare(root: &Path, set: &Arc<Set>, signals: &mut Interrupts) -> Option<Findings> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (root, set, stopped) = (root.to_path_buf(), Arc::clone(set), Arc::clone(&stop));
+    let comparison =
+        tokio::task::spawn_blocking(move || verify::compare(&root, &set, stopped.as_ref()));
+    tokio::select! {
+        biased;
+        () = signals.next() => {
+            stop.store(true, Ordering::Relaxed);
+            None
+        }
+        findings = comparison => Some(findings.expect("a comparison does not panic")),
+    }
+}
+
+/// When a part of the demo begins. Commands are an edge, so this may look at the clock.
+#[expect(clippy::disallowed_methods, reason = "the demo's only look at the clock")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,149 @@
+//! What the demo tells: a row for each set, and one JSON object for scripts.
+//!
+//! Plain data in, text out.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::dataset::Set;
+use crate::report::{DirectIo, RingUse, Summary};
+use crate::size::{Binary, Count, Decimal};
+use crate::sys::uring::SetupMode;
+
+/// Of fewer bytes no rate is told: it would be that of starting and naming files.
+const RATED_BYTES_MIN: u64 = 1_000_000;
+
+/// What came of one set.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    pub(super) set: &'static str,
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    pub(super) gigabytes_per_second: f64,
+    /// Of the workers; the origin has threads of its own in this process.
+    pub(super) worker_cpu_seconds_per_terabyte: Option<f64>,
+    pub(super) verified: bool,
+    pub(super) direct_io: DirectIo,
+    pub(super) ring: Option<RingUse>,
+    pub(super) retries: u64,
+}
+
+/// The demo as one JSON object.
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    pub(super) version: &'static str,
+    pub(super) exit_code: u8,
+    pub(super) verified: bool,
+    /// From the first request to the last comparison.
+    pub(super) seconds: f64,
+    /// Highest resident set of the process, the origin included.
+    pub(super) peak_rss_bytes: u64,
+    /// The folder with the files, where it was kept.
+    pub(super) kept: Option<PathBuf>,
+    pub(super) sets: Vec<Row>,
+}
+
+impl Row {
+    /// A row from the summary of a `get` of this set.
+    pub(super) fn new(set: &Set, summary: &Summary, verified: bool) -> Self {
+        let terabytes = summary.bytes as f64 / 1e12;
+        Self {
+            set: set.name,
+            objects: summary.objects,
+            bytes: summary.bytes,
+            seconds: summary.seconds,
+            gigabytes_per_second: summary.gigabytes_per_second.unwrap_or(0.0),
+            worker_cpu_seconds_per_terabyte: (summary.bytes > 0)
+                .then(|| summary.worker_cpu_seconds / terabytes),
+            verified,
+            direct_io: summary.direct_io,
+            ring: summary.ring,
+            retries: summary.retries.values().sum(),
+        }
+    }
+
+    /// The row for people, under [`HEADING`].
+    pub(super) fn to_text(&self) -> String {
+        let told =
+            |value: String| if self.bytes < RATED_BYTES_MIN { "-".to_owned() } else { value };
+        format!(
+            "{:10} {:>7} {:>9} {:>8} {:>7} {:>9}  {:8}  {:14}  {}",
+            self.set,
+            Count(self.objects).to_string(),
+            Decimal(self.bytes).to_string(),
+            format!("{:.2} s", self.seconds),
+            told(format!("{:.2}", self.gigabytes_per_second)),
+            told(format!("{:.0}", self.worker_cpu_seconds_per_terabyte.unwrap_or(0.0))),
+            if self.verified { "yes" } else { "NO" },
+            direct_io(self.direct_io),
+            ring(self.ring),
+        )
+    }
+}
+
+/// The columns of [`Row::to_text`].
+pub(super) const HEADING: &str = "what       objects     bytes     time    GB/s  CPU-s/TB  \
+     verified  O_DIRECT        io_uring";
+
+/// What the columns do not say of themselves.
+pub(super) fn footnote(peak_rss_bytes: u64) -> String {
+    format!(
+        "peak memory {}, origin included; CPU-s/TB is of inrush's workers alone; verified: every \
+         byte compared, no file too many",
+        Binary(peak_rss_bytes)
+    )
+}
+
+fn direct_io(direct: DirectIo) -> String {
+    match (direct.files_direct, direct.files_buffered) {
+        // Files of one slot are written in one call.
+        (0, 0) => "-".to_owned(),
+        (direct, 0) => format!("{direct} files"),
+        (direct, buffered) => format!("{direct}, {buffered} refused"),
+    }
+}
+
+fn ring(ring: Option<RingUse>) -> String {
+    let Some(ring) = ring else { return "-".to_owned() };
+    let mode = match ring.mode {
+        SetupMode::DeferTaskrun => "defer_taskrun",
+        SetupMode::CoopTaskrun => "coop_taskrun",
+        SetupMode::Plain => "plain",
+    };
+    let slots = if ring.registered_slots { "" } else { ", slots not registered" };
+    format!("{mode}{slots}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_under_their_headings() {
+        let row = Row {
+            set: "odd sizes",
+            objects: 2_000,
+            bytes: 2_147_483_648,
+            seconds: 1.5,
+            gigabytes_per_second: 1.43,
+            worker_cpu_seconds_per_terabyte: Some(151.2),
+            verified: false,
+            direct_io: DirectIo { used: true, files_direct: 5, files_buffered: 2 },
+            ring: None,
+            retries: 0,
+        };
+        let ends = ["objects", "bytes", "time", "GB/s", "CPU-s/TB"]
+            .map(|column| HEADING.find(column).expect("a column") + column.len());
+        let text = row.to_text();
+        let values: Vec<&str> = ends.iter().map(|end| &text[..*end]).collect();
+        for (value, expected) in values.iter().zip(["2,000", "2.15 GB", "1.50 s", "1.43", "151"]) {
+            assert!(value.ends_with(expected), "{value:?} {expected}");
+        }
+        for (column, expected) in [("verified", "NO"), ("O_DIRECT", "5, 2 refused")] {
+            let at = HEADING.find(column).expect("a column");
+            assert!(text[at..].starts_with(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The project's style as a test: what the compiler and clippy cannot see.
+//!
+//! Each check has been seen to fail once, on a line that broke it. Functions of at most 70 lines,
+//! unsafe blocks that are documented, clocks and files only at edges are clippy's (clippy.toml);
+//! formatting is rustfmt's; links of the documentation are rustdoc's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const COLUMNS_MAX: usize = 100;
+const LINES_MAX: usize = 600;
+
+/// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
+/// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
+const ROOMS: [(&str, bool, &[&str]); 25] = [
+    ("sys", false, &[]),
+    ("error", true, &[]),
+    ("size", true, &[]),
+    ("limits", true, &[]),
+    ("failure", true, &["sys"]),
+    ("http", true, &["limits"]),
+    ("s3", true, &["error"]),
+    ("plan", true, &["error", "s3"]),
+    ("conn", true, &["failure", "http", "limits", "s3", "sys"]),
+    ("metrics", true, &["failure", "sys"]),
+    ("transfer", true, &["conn", "error", "plan", "s3", "sink"]),
+    ("sink", true, &["limits", "sys", "transfer"]),
+    ("schedule", true, &["error", "limits", "plan", "s3", "sys", "transfer"]),
+    ("host", false, &["error", "s3", "sink", "sys", "transfer"]),
+    (
+        "worker",
+        false,
+        &[
+            "conn", "error", "failure", "host", "limits", "metrics", "s3", "schedule", "sink",
+            "sys", "transfer",
+        ],
+    ),
+    ("machine", false, &["error", "host", "limits", "s3", "sink", "sys", "transfer"]),
+    ("config", false, &["error", "limits", "plan", "transfer"]),
+    (
+        "engine",
+        false,
+        &[
+            "config", "error", "host", "limits", "machine", "metrics", "s3", "schedule", "sink",
+            "sys", "transfer", "worker",
+        ],
+    ),
+    ("cli", true, &["error", "limits", "s3", "size"]),
+    ("out", false, &["error"]),
+    ("progress", false, &["out", "size"]),
+    ("report", true, &["failure", "metrics", "out", "s3", "sink", "size", "sys", "transfer"]),
+    ("catalog", false, &["error", "plan", "s3"]),
+    (
+        "command",
+        false,
+        &[
+            "catalog", "cli", "config", "engine", "error", "limits", "machine", "metrics", "out",
+            "plan", "progress", "report", "s3", "schedule", "sink", "size", "sys", "transfer",
+        ],
+    ),
+    // The map and the program.
+    ("lib", false, &[]),
+];
+
+/// Arrows that go the other way, or out of a pure room to an edge, each with its reason.
+const EXCEPTIONS: [(&str, &str, &str); 2] = [
+    ("transfer", "sink", "a transfer holds its sink's open file, a sink asks for its shape"),
+    ("report", "out", "for `printable`, which is a pure function of a text"),
+];
+
+/// What a pure room never names.
+const IMPURE: [&str; 11] = [
+    "std::fs",
+    "std::net::Tcp",
+    "std::net::Udp",
+    "std::thread",
+    "std::os",
+    "std::env::",
+    "Instant::now",
+    "SystemTime::now",
+    ".elapsed()",
+    "tokio",
+    "rustix",
+];
+
+/// Where `unsafe` may stand.
+const UNSAFE: [&str; 2] = ["src/sys/", "tools/origin/src/map.rs"];
+
+struct Source {
+    /// Below the project's folder.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// The lines before the tests of the file, with their numbers; none of a file of tests.
+    fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let tests_at = self.text.find("\n#[cfg(test)]\nmod tests").unwrap_or(self.text.len());
+        let tests_at = if self.is_test() { 0 } else { tests_at };
+        (1..).zip(self.text[..tests_at].lines())
+    }
+
+    /// The same without lines that are comments.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.lines().filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.ends_with("tests.rs") || self.path == "src/catalog/loopback.rs"
+    }
+
+    /// The room of a file of `src/`; the program and tests are in none.
+    fn room(&self) -> Option<&str> {
+        let below = self.path.strip_prefix("src/").filter(|_| !self.is_test())?;
+        let room = below.split('/').next()?;
+        Some(room.strip_suffix(".rs").unwrap_or(room)).filter(|room| *room != "main")
+    }
+}
+
+fn project() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files below these folders of the project whose names end so, in order.
+fn sources(folders: &[&str], ending: &str) -> Vec<Source> {
+    let mut paths = Vec::new();
+    folders.iter().for_each(|folder| walk(&project().join(folder), ending, &mut paths));
+    paths.sort();
+    assert!(!paths.is_empty(), "no {ending} below {folders:?}");
+    let read = |path: PathBuf| Source {
+        text: std::fs::read_to_string(&path).expect("a text"),
+        path: path.strip_prefix(project()).expect("below").to_str().expect("UTF-8").to_owned(),
+    };
+    paths.into_iter().map(read).collect()
+}
+
+fn walk(folder: &Path, ending: &str, paths: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            walk(&path, ending, paths);
+        } else if path.to_str().is_some_and(|path| path.ends_with(ending)) {
+            paths.push(path);
+        }
+    }
+}
+
+fn rust() -> Vec<Source> {
+    sources(&["benches", "src", "tests", "tools/origin"], ".rs")
+}
+
+/// Fails with all complaints at once.
+fn assert_none(complaints: Vec<String>) {
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    let without = rust().into_iter().filter(|source| !source.text.starts_with("//! "));
+    assert_none(without.map(|source| format!("{}: begin with //!", source.path)).collect());
+}
+
+#[test]
+fn lines_and_files_are_short() {
+    let mut complaints = Vec::new();
+    for source in rust() {
+        for (number, line) in (1..).zip(source.text.lines()) {
+            if line.chars().count() > COLUMNS_MAX {
+                complaints.push(format!("{}:{number}: over {COLUMNS_MAX} columns", source.path));
+            }
+        }
+        let lines = source.lines().count();
+        if lines > LINES_MAX {
+            complaints.push(format!("{}: {lines} lines before its tests", source.path));
+        }
+    }
+    assert_none(complaints);
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    // In pieces, so that this file does not find itself.
+    let marks = ["FIX-ME", "TO-DO", "X-XX", "dbg-!(", "todo-!(", "unimplemented-!(", "HA-CK"]
+        .map(|mark| mark.replace('-', ""));
+    assert_none(find(&rust(), &marks));
+}
+
+#[test]
+fn no_words_of_a_workplace() {
+    let words = ["/wo-rk/", "../sha-red", "C-EO", "sub-agent", "/ro-ot/", "/fa-rm/"]
+        .map(|word| word.replace('-', ""));
+    let mut files = rust();
+    files.extend(sources(&["tools"], ".py"));
+    for name in ["README.md", "CHANGELOG.md", "Cargo.toml", "clippy.toml", ".ci/run"] {
+        let text = std::fs::read_to_string(project().join(name)).unwrap_or_default();
+        files.push(Source { path: name.to_owned(), text });
+    }
+    assert_none(find(&files, &words));
+}
+
+fn find(files: &[Source], words: &[String]) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in files {
+        for (number, line) in (1..).zip(file.text.lines()) {
+            let hits = words.iter().filter(|word| line.contains(*word));
+            found.extend(hits.map(|word| format!("{}:{number}: {word}", file.path)));
+        }
+    }
+    found
+}
+
+#[test]
+fn unsafe_stays_in_its_rooms() {
+    let mut complaints = Vec::new();
+    for source in rust() {
+        let may = UNSAFE.iter().any(|room| source.path.starts_with(room));
+        for (number, line) in source.code().filter(|_| !may) {
+            let mut words = line.split_whitespace();
+            if words.any(|word| word == "unsafe") {
+                complaints.push(format!("{}:{number}: unsafe", source.path));
+            }
+        }
+    }
+    assert_none(complaints);
+}
+
+/// The rooms that each room uses, as written in its code.
+fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+    let mut arrows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources(&["src"], ".rs") {
+        let Some(room) = source.room() else { continue };
+        let used = arrows.entry(room.to_owned()).or_default();
+        for (number, line) in source.code() {
+            assert!(!line.contains("crate::{"), "{}:{number}: name one room", source.path);
+            for rest in line.split("crate::").skip(1) {
+                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+                let other = &rest[..end.unwrap_or(rest.len())];
+                if other != room {
+                    used.insert(other.to_owned());
+                }
+            }
+        }
+    }
+    arrows
+}
+
+#[test]
+fn rooms_use_only_what_they_may() {
+    let mut complaints = Vec::new();
+    let actual = arrows();
+    let known: BTreeSet<&str> = ROOMS.iter().map(|(room, ..)| *room).collect();
+    let new = actual.keys().filter(|room| !known.contains(room.as_str()));
+    complaints.extend(new.map(|room| format!("{room}: not in the table of rooms")));
+    for (room, _, may) in ROOMS {
+        let used = actual.get(room).cloned().unwrap_or_default();
+        let may: BTreeSet<String> = may.iter().map(|other| (*other).to_owned()).collect();
+        for other in used.symmetric_difference(&may) {
+            let what = if may.contains(other) { "is in the table, not in" } else { "is new in" };
+            complaints.push(format!("{room} -> {other}: {what} the code"));
+        }
+    }
+    assert_none(complaints);
+}
+
+#[test]
+fn arrows_go_one_way() {
+    let mut complaints = Vec::new();
+    let place = |room: &str| ROOMS.iter().position(|(name, ..)| *name == room);
+    for (room, pure, may) in ROOMS {
+        for other in may {
+            let excepted = EXCEPTIONS.iter().any(|(from, to, _)| (*from, *to) == (room, *other));
+            let above = place(other).expect("a room") < place(room).expect("a room");
+            // sys lends its plain types (Handle, Errno); its ring and pool stay the worker's.
+            let to_edge = pure && *other != "sys" && !ROOMS[place(other).expect("a room")].1;
+            if (!above || to_edge) && !excepted {
+                complaints.push(format!("{room} -> {other}: goes back, or out of a pure room"));
+            }
+        }
+    }
+    assert_none(complaints);
+}
+
+#[test]
+fn pure_rooms_touch_nothing() {
+    let pure: Vec<&str> =
+        ROOMS.iter().filter(|(_, pure, _)| *pure).map(|(room, ..)| *room).collect();
+    let mut complaints = Vec::new();
+    for source in sources(&["src"], ".rs") {
+        if !source.room().is_some_and(|room| pure.contains(&room)) {
+            continue;
+        }
+        for (number, line) in source.code() {
+            let hits = IMPURE.iter().filter(|name| line.contains(*name));
+            complaints.extend(hits.map(|name| format!("{}:{number}: {name}", source.path)));
+        }
+    }
+    assert_none(complaints);
+}
+
+/// The names of an enum's variants, from its text.
+fn variants(text: &str, name: &str) -> Vec<String> {
+    let at = text.find(&format!("pub enum {name} {{")).expect("an enum");
+    let body = &text[at..at + text[at..].find("\n}").expect("its end")];
+    let line = |line: &str| {
+        let rest = line.strip_prefix("    ").filter(|rest| rest.starts_with(char::is_uppercase))?;
+        Some(rest.split(|c: char| !c.is_alphanumeric()).next()?.to_owned())
+    };
+    body.lines().filter_map(line).collect()
+}
+
+#[test]
+fn every_reason_for_a_retry_is_given_somewhere() {
+    let all = sources(&["src"], ".rs");
+    let of_room = |source: &&Source| source.path == "src/failure.rs";
+    let room = all.iter().find(of_room).expect("the room of failures");
+    let reasons = variants(&room.text, "RetryReason");
+    assert_eq!(reasons.len(), 13, "{reasons:?}");
+    let mut complaints = Vec::new();
+    let counted = |reason: &str| room.code().any(|(_, line)| line.contains(&arm(reason)));
+    complaints.extend(reasons.iter().filter(|reason| !counted(reason)).cloned());
+    for failure in variants(&room.text, "Failure") {
+        let given = all.iter().filter(|source| !of_room(source)).any(|source| {
+            source.code().any(|(_, line)| line.contains(&format!("Failure::{failure}")))
+        });
+        if !given {
+            complaints.push(format!("Failure::{failure} is never made"));
+        }
+    }
+    assert_none(complaints);
+}
+
+fn arm(reason: &str) -> String {
+    format!("=> RetryReason::{reason},")
+}
+
+#[test]
+fn the_kernel_that_is_needed_is_written_once() {
+    let version = inrush::sys::uring::KERNEL_MIN;
+    let number = version.strip_prefix("Linux ").expect("a kernel");
+    let mut found = Vec::new();
+    for source in sources(&["src"], ".rs") {
+        let lines = (1..).zip(source.text.lines()).filter(|(_, line)| line.contains(number));
+        found.extend(lines.map(|(at, _): (usize, _)| format!("{}:{at}", source.path)));
+    }
+    assert_eq!(found.len(), 1, "{found:?}");
+    let readme = std::fs::read_to_string(project().join("README.md")).expect("README.md");
+    assert!(readme.contains(version), "README.md does not name {version}");
+}
+
+/// What the program prints for these words.
+fn printed(words: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_inrush")).args(words).env_clear().output();
+    String::from_utf8(output.expect("the program starts").stdout).expect("UTF-8")
+}
+
+#[test]
+fn the_readme_tells_the_help_as_it_is() {
+    let readme = std::fs::read_to_string(project().join("README.md")).expect("README.md");
+    let mut shown = 0;
+    for block in readme.split("```console\n").skip(1) {
+        let block = block.split("```").next().expect("a block");
+        let (command, text) = block.split_once('\n').expect("a command and its output");
+        let words: Vec<&str> = command.trim_start_matches("$ ").split(' ').collect();
+        if words.first() == Some(&"inrush") && words.last() == Some(&"--help") {
+            assert_eq!(text, printed(&words[1..]), "{command}");
+            shown += 1;
+        }
+    }
+    assert!(shown > 0, "the README shows no help");
+}
+
+#[test]
+fn the_readme_names_no_option_that_is_not_there() {
+    let readme = std::fs::read_to_string(project().join("README.md")).expect("README.md");
+    let help: String =
+        ["get", "ls", "demo"].iter().map(|command| printed(&[command, "--help"])).collect();
+    let options = readme.split("`--").skip(1);
+    for option in options {
+        let end = option.find(|c: char| !c.is_ascii_lowercase() && c != '-').expect("an end");
+        let option = format!("--{}", &option[..end]);
+        assert!(help.contains(&option), "{option} is in README.md, not in the help");
+    }
+}
