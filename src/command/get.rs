@@ -318,7 +318,8 @@ impl Run {
         })
     }
 
-    /// Takes the first page with anything to move, so that what is wrong shows before any byte does.
+    /// Takes the first page with anything to move, so that what is wrong with it shows before any
+    /// byte moves.
     async fn read_ahead(&mut self) -> Result<()> {
         while self.pending.is_empty() && !self.listed {
             let batch = self.walk.next_batch().await?;
@@ -404,8 +405,8 @@ impl Run {
         Ok(())
     }
 
-    /// The listing failed. A destination that is too small ends the run; what was listed of a server
-    /// that stopped answering is still fetched.
+    /// The listing failed. A destination that is too small ends the run; what was listed of a
+    /// server that stopped answering is still fetched.
     fn end_listing(&mut self, error: Error, engine: &Engine) {
         self.listed = true;
         self.listing_ended_us = micros(self.begun.elapsed());
