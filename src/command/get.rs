@@ -334,7 +334,8 @@ impl Run {
         })
     }
 
-    /// Takes the first page with anything to move, so that what is wrong shows before any byte does.
+    /// Takes the first page with anything to move, so that what is wrong with it shows before any
+    /// byte moves.
     async fn read_ahead(&mut self) -> Result<()> {
         while self.pending.is_empty() && !self.listed {
             let batch = self.walk.next_batch().await?;
