@@ -235,7 +235,8 @@ fn cores_for(workers: usize) -> Vec<core_affinity::CoreId> {
     if cores.len() < workers { Vec::new() } else { cores }
 }
 
-fn seed(number: usize) -> u64 {
+/// A seed that differs from run to run, for jitter and temporary names.
+pub(crate) fn seed(number: usize) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(number)
 }

@@ -23,6 +23,10 @@ pub(super) const LONG_ABOUT: &str = "Fills a training instance from S3 at line r
 pub(super) const GET_USAGE: &str = "inrush get [OPTIONS] SOURCE... DEST\n       \
     inrush get [OPTIONS] SOURCE... --discard";
 
+/// Both forms of `pipe`.
+pub(super) const PIPE_USAGE: &str = "inrush pipe [OPTIONS] SOURCE... DIR/CHANNEL\n       \
+    inrush pipe [OPTIONS] --channel NAME=SOURCE... DIR";
+
 /// A command in words.
 pub(super) struct About {
     /// Its name.
@@ -38,7 +42,7 @@ pub(super) struct About {
 }
 
 /// Every command.
-pub(super) const COMMANDS: [About; 5] = [
+pub(super) const COMMANDS: [About; 7] = [
     About {
         name: "get",
         operands: &[
@@ -89,6 +93,44 @@ pub(super) const COMMANDS: [About; 5] = [
                 "how many bytes that is",
                 "inrush ls s3://bucket/train/ --json | jq -s 'map(.bytes) | add'",
             ),
+        ],
+        remote: true,
+    },
+    About {
+        name: "pipe",
+        operands: &[
+            ("SOURCE...", &["what to serve: s3://BUCKET/FOLDER/, s3://BUCKET/KEY or a glob"]),
+            ("DIR/CHANNEL", &["the named pipes are DIR/CHANNEL_0, DIR/CHANNEL_1, ..."]),
+        ],
+        details: "Each epoch is one pass over the objects in key order, or shuffled, through a \
+            named pipe of its own: CHANNEL_0, then CHANNEL_1 and so on. The next one is there as \
+            soon as this one has been opened. A reader that closes early ends its epoch. Nothing \
+            waits on the disk, and a channel that nobody opens costs nothing.\n\n\
+            The shuffle is a function of seed and epoch alone; shard I/N is every N-th object \
+            after the shuffle, from place I on.",
+        examples: &[
+            (
+                "three epochs, shuffled",
+                "inrush pipe s3://bucket/train/ /opt/ml/input/data/train \
+                --epochs 3 --shuffle-seed 7",
+            ),
+            (
+                "two channels",
+                "inrush pipe --channel train=s3://bucket/train/ \
+                --channel test=s3://bucket/test/ /opt/ml/input/data --ready-file /tmp/ready",
+            ),
+            ("this host's quarter", "inrush pipe s3://bucket/train/ data/train --shard 0/4"),
+        ],
+        remote: true,
+    },
+    About {
+        name: "cat",
+        operands: &[],
+        details: "The objects one after the other, in key order. A reader that has seen enough and \
+            closes is success.",
+        examples: &[
+            ("look into an archive", "inrush cat s3://bucket/train/0.tar | tar -t"),
+            ("all below a folder", "inrush cat s3://bucket/logs/ | zstd > logs.zst"),
         ],
         remote: true,
     },

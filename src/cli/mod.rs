@@ -8,6 +8,7 @@
 mod help;
 mod man;
 mod options;
+mod pipe;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,9 +18,11 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, V
 use clap_complete::Shell;
 
 use crate::s3::uri::S3Uri;
+use pipe::PipeTyped;
 
 pub use man::man;
 pub use options::{AddressingStyle, OutputArgs, SelectionArgs, ServiceArgs, TuningArgs};
+pub use pipe::{CatArgs, Channel, PipeArgs, StreamArgs};
 
 /// What was typed.
 #[derive(Debug, Clone)]
@@ -28,6 +31,10 @@ pub enum Args {
     Get(Box<GetArgs>),
     /// `inrush ls`
     Ls(Box<LsArgs>),
+    /// `inrush pipe`
+    Pipe(Box<PipeArgs>),
+    /// `inrush cat`
+    Cat(Box<CatArgs>),
     /// `inrush demo`
     Demo(Box<DemoArgs>),
     /// `inrush completions`: for this shell.
@@ -115,6 +122,8 @@ where
     match Typed::from_arg_matches(&matches)?.command {
         TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
         TypedCommand::Ls(args) => Ok(Args::Ls(Box::new(args))),
+        TypedCommand::Pipe(typed) => typed.settle().map(Box::new).map(Args::Pipe),
+        TypedCommand::Cat(args) => Ok(Args::Cat(Box::new(args))),
         TypedCommand::Demo(args) => Ok(Args::Demo(Box::new(args))),
         TypedCommand::Completions { shell } => Ok(Args::Completions(shell)),
         TypedCommand::Man => Ok(Args::Man),
@@ -180,6 +189,11 @@ enum TypedCommand {
     Get(GetTyped),
     /// list objects
     Ls(LsArgs),
+    /// serve objects as one stream per epoch through named pipes
+    #[command(override_usage = help::PIPE_USAGE)]
+    Pipe(PipeTyped),
+    /// write objects as one stream to standard output
+    Cat(CatArgs),
     /// start a server of its own, fetch from it, and show what this machine can do
     Demo(DemoArgs),
     /// print a completion script to standard output

@@ -124,7 +124,7 @@ async fn find(args: &GetArgs, credentials: CredentialSource, filter: Filter) -> 
 }
 
 /// The data plane has no TLS: said before anything is asked of the server.
-fn refuse_tls(endpoint: &Endpoint) -> Result<()> {
+pub(super) fn refuse_tls(endpoint: &Endpoint) -> Result<()> {
     if !endpoint.tls {
         return Ok(());
     }

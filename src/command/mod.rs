@@ -4,6 +4,7 @@ mod demo;
 mod get;
 mod ls;
 mod session;
+mod stream;
 
 use std::time::Instant;
 
@@ -23,6 +24,8 @@ pub fn run(args: Args, begun: Instant) -> u8 {
             ended.map(|ended| ended.code)
         }
         Args::Ls(args) => on_runtime(|| ls::run(*args)).and_then(|done| done.map(|()| 0)),
+        Args::Pipe(args) => on_runtime(|| stream::pipe(*args, begun)).and_then(|code| code),
+        Args::Cat(args) => on_runtime(|| stream::cat(*args, begun)).and_then(|code| code),
         Args::Demo(args) => demo::run(&args),
         Args::Completions(shell) => out::print(&crate::cli::completions(shell)).map(|()| 0),
         Args::Man => out::print(&crate::cli::man()).map(|()| 0),

@@ -1,7 +1,7 @@
 //! What comes next in a channel's stream: objects and the ends of epochs, in order, bounded.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
@@ -38,6 +38,8 @@ pub enum Next {
 pub struct Feed {
     state: Mutex<State>,
     stopped: AtomicBool,
+    /// The epoch that is being read, or waits for its reader.
+    reading: AtomicU64,
     counter: Handle,
     part: PartSize,
 }
@@ -66,7 +68,13 @@ impl Feed {
     /// An empty feed whose reader sleeps on `counter`.
     #[must_use]
     pub fn new(counter: Handle, part: PartSize) -> Self {
-        Self { state: Mutex::default(), stopped: AtomicBool::new(false), counter, part }
+        Self {
+            state: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            reading: AtomicU64::new(0),
+            counter,
+            part,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -120,6 +128,17 @@ impl Feed {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
+    }
+
+    /// The epoch that is being read, or waits for its reader.
+    #[must_use]
+    pub fn reading(&self) -> u64 {
+        self.reading.load(Ordering::Acquire)
+    }
+
+    /// Says which epoch that is.
+    pub fn set_reading(&self, epoch: u64) {
+        self.reading.store(epoch, Ordering::Release);
     }
 
     /// Why it was ended early.

@@ -497,6 +497,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             self.leave_outlet();
         }
         self.epoch += 1;
+        self.feed.set_reading(self.epoch);
         self.outlet = if self.epochs == Some(self.epoch) {
             Outlet::Closed
         } else {

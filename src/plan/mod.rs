@@ -1,5 +1,6 @@
 //! The plan: which objects move, under which names, in which ranges. Pure: no clock, no file.
 
+pub mod epoch;
 pub mod filter;
 pub mod merge;
 pub mod path;

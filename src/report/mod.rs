@@ -4,14 +4,21 @@
 //! through [`crate::progress`]. Field names are read by scripts: they may be added, not renamed.
 
 mod object;
+mod stream;
 mod summary;
 
 pub use object::{ListedLine, ObjectLine, PlannedLine, Status, Verified};
+pub use stream::{ChannelSummary, EpochSummary, StreamSummary};
 pub use summary::{DirectIo, RingUse, StageSeconds, Summary, SummaryInputs};
 
 /// Microseconds as seconds.
 fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
+}
+
+/// Bytes in 10^9.
+fn gigabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e9
 }
 
 /// The line of JSON that stands for plain data.

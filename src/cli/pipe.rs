@@ -1,0 +1,209 @@
+//! `pipe` and `cat`: what was typed.
+
+use std::ffi::OsString;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use clap::ValueHint;
+
+use super::{ServiceArgs, parse_source, usage};
+use crate::limits;
+use crate::plan::epoch::Shard;
+use crate::s3::uri::S3Uri;
+
+/// Most channels of one process, as many as a SageMaker training job may have.
+pub(super) const CHANNELS_MAX: usize = 20;
+
+/// One channel: a name, and what it serves.
+#[derive(Debug, Clone)]
+pub struct Channel {
+    /// The pipes are this name, `_` and the epoch's number.
+    pub name: String,
+    /// What it serves; never empty.
+    pub sources: Vec<S3Uri>,
+}
+
+/// What was typed after `pipe`.
+#[derive(Debug, Clone)]
+pub struct PipeArgs {
+    /// The channels; never empty, no name twice.
+    pub channels: Vec<Channel>,
+    /// The folder of the pipes.
+    pub folder: PathBuf,
+    /// How many epochs; `None` for ever.
+    pub epochs: Option<NonZeroU64>,
+    /// Seed of the shuffle; `None` for key order.
+    pub shuffle_seed: Option<u64>,
+    /// Which part of every epoch.
+    pub shard: Shard,
+    /// Written when the first pipes are there.
+    pub ready_file: Option<PathBuf>,
+    /// How the stream is fetched.
+    pub stream: StreamArgs,
+    /// Which server, and as whom.
+    pub service: ServiceArgs,
+}
+
+/// What was typed after `cat`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct CatArgs {
+    /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several are merged by key
+    #[arg(value_name = "SOURCE", value_parser = parse_source, required = true)]
+    pub sources: Vec<S3Uri>,
+    /// How the stream is fetched.
+    #[command(flatten)]
+    pub stream: StreamArgs,
+    /// Which server, and as whom.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// How a stream is fetched and what is told of it.
+#[derive(Debug, Clone, clap::Args)]
+pub struct StreamArgs {
+    /// connections of each channel [default: 32 for one channel, 64 for all where there are more]
+    #[arg(long, value_name = "N", value_parser = parse_connections)]
+    pub connections: Option<usize>,
+    /// bytes of one request, such as 8MiB
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
+    pub part_size: Option<u64>,
+    /// tries of one request before the stream is given up
+    #[arg(long, value_name = "N", default_value_t = limits::ATTEMPTS_MAX)]
+    pub max_attempts: u32,
+    /// print no notes; errors are always printed
+    #[arg(long)]
+    pub quiet: bool,
+    /// print the summary as JSON: to standard output, for cat to standard error
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_connections(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (1..=limits::CONNECTIONS_PER_WORKER_MAX).contains(&count) => Ok(count),
+        _ => Err(format!("expected a number from 1 to {}", limits::CONNECTIONS_PER_WORKER_MAX)),
+    }
+}
+
+/// `pipe` before its operands are told apart.
+#[derive(Debug, clap::Args)]
+pub(super) struct PipeTyped {
+    /// sources, then the place of the pipes
+    // The help has them apart: help::COMMANDS.
+    #[arg(value_name = "SOURCE... DIR/CHANNEL", hide = true, value_hint = ValueHint::AnyPath)]
+    operands: Vec<OsString>,
+    /// a channel by name, with its source; repeatable, then the operand is the folder alone
+    #[arg(long, value_name = "NAME=SOURCE")]
+    channel: Vec<String>,
+    /// how many epochs: a number, or 'forever'
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_epochs)]
+    epochs: Epochs,
+    /// shuffle every epoch by this seed
+    #[arg(long, value_name = "SEED")]
+    shuffle_seed: Option<u64>,
+    /// serve part I of N of every epoch, counted from 0
+    #[arg(long, value_name = "I/N", default_value = "0/1")]
+    shard: Shard,
+    /// write the names of the first pipes to this file when they are there
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    ready_file: Option<PathBuf>,
+    #[command(flatten)]
+    stream: StreamArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Epochs(Option<NonZeroU64>);
+
+fn parse_epochs(text: &str) -> Result<Epochs, String> {
+    match text {
+        "forever" => Ok(Epochs(None)),
+        _ => text
+            .parse()
+            .map(|count| Epochs(Some(count)))
+            .map_err(|_| "expected a number of at least 1, or 'forever'".to_owned()),
+    }
+}
+
+impl PipeTyped {
+    pub(super) fn settle(self) -> Result<PipeArgs, clap::Error> {
+        let mut operands = self.operands;
+        let place = operands.pop().map(PathBuf::from);
+        let place = place.filter(|place| !place.as_os_str().as_encoded_bytes().starts_with(b"s3:"));
+        let Some(place) = place else {
+            return Err(usage(
+                "the place of the pipes is missing: add DIR/CHANNEL after the sources",
+            ));
+        };
+        let (folder, channels) = if self.channel.is_empty() {
+            let name = place
+                .file_name()
+                .and_then(|name| name.to_str())
+                .filter(|_| !place.as_os_str().as_encoded_bytes().ends_with(b"/"));
+            let Some(name) = name else {
+                return Err(usage("the place of the pipes is DIR/CHANNEL: the channel is missing"));
+            };
+            let sources = operands
+                .iter()
+                .map(|operand| parse_source(&operand.to_string_lossy()).map_err(|why| usage(&why)));
+            let sources = sources.collect::<Result<Vec<_>, _>>()?;
+            if sources.is_empty() {
+                return Err(usage("the source is missing: give s3://BUCKET/FOLDER/ after 'pipe'"));
+            }
+            let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let folder = parent.map_or_else(|| PathBuf::from("."), PathBuf::from);
+            (folder, vec![Channel { name: check_name(name)?, sources }])
+        } else {
+            if !operands.is_empty() {
+                return Err(usage("with --channel the only operand is the folder of the pipes"));
+            }
+            (place, channels(&self.channel)?)
+        };
+        Ok(PipeArgs {
+            channels,
+            folder,
+            epochs: self.epochs.0,
+            shuffle_seed: self.shuffle_seed,
+            shard: self.shard,
+            ready_file: self.ready_file,
+            stream: self.stream,
+            service: self.service,
+        })
+    }
+}
+
+fn channels(typed: &[String]) -> Result<Vec<Channel>, clap::Error> {
+    if typed.len() > CHANNELS_MAX {
+        return Err(usage(&format!(
+            "{} channels are given of at most {CHANNELS_MAX}",
+            typed.len()
+        )));
+    }
+    let mut channels: Vec<Channel> = Vec::new();
+    for text in typed {
+        let Some((name, source)) = text.split_once('=') else {
+            return Err(usage(&format!(
+                "'{text}' is no channel: expected NAME=s3://BUCKET/FOLDER/"
+            )));
+        };
+        let name = check_name(name)?;
+        if channels.iter().any(|channel| channel.name == name) {
+            return Err(usage(&format!("the channel '{name}' is given twice")));
+        }
+        let source = parse_source(source).map_err(|why| usage(&why))?;
+        channels.push(Channel { name, sources: vec![source] });
+    }
+    Ok(channels)
+}
+
+/// Room in a file name for `_` and the number of an epoch.
+const CHANNEL_NAME_BYTES_MAX: usize = 200;
+
+fn check_name(name: &str) -> Result<String, clap::Error> {
+    let plain = !name.is_empty() && name.len() <= CHANNEL_NAME_BYTES_MAX;
+    if plain && !name.contains(['/', '\0']) && name != "." && name != ".." {
+        return Ok(name.to_owned());
+    }
+    Err(usage(&format!("'{}' is no name for a channel", name.escape_debug())))
+}

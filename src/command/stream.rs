@@ -1,0 +1,488 @@
+//! `inrush pipe` and `inrush cat`: a feeder per channel, fed from the listing.
+
+use std::io::Write as _;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::fs::FileType;
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+
+use super::session::{self, Interrupts};
+use crate::catalog::Control;
+use crate::catalog::walk::Walk;
+use crate::cli::{CatArgs, Channel, PipeArgs, StreamArgs};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX};
+use crate::machine::{self, Machine};
+use crate::pipe::feed::Feed;
+use crate::pipe::feeder::{FeedCount, Feeder, FeederParts, PIPE_BYTES};
+use crate::pipe::place::{Outfall, Place};
+use crate::plan::epoch::{Shard, permutation};
+use crate::plan::filter::Filter;
+use crate::plan::ranges::PartSize;
+use crate::progress::Progress;
+use crate::report::{StreamSummary, json};
+use crate::s3::Endpoint;
+use crate::s3::uri::S3Uri;
+use crate::sys::uring::Uring;
+use crate::sys::{Handle, descriptor, usage};
+use crate::transfer::{Cut, Transfer};
+
+/// Connections of a single channel when nothing is said.
+const CONNECTIONS_ONE: usize = 32;
+/// Connections of all channels when nothing is said.
+const CONNECTIONS_ALL: usize = 64;
+/// Fewest connections of a channel when nothing is said.
+const CONNECTIONS_LEAST: usize = 4;
+/// Pause before the feed is looked at again when it is full.
+const FEED_PAUSE: Duration = Duration::from_millis(5);
+/// Pause before the next epoch is listed when this one has no reader yet.
+const EPOCH_PAUSE: Duration = Duration::from_millis(20);
+/// Entries of a feeder's ring: an operation for each connection, its cancel, and the polls.
+const RING_ENTRIES: u32 = 2048;
+
+/// Serves channels; returns the exit code.
+pub(super) async fn pipe(args: PipeArgs, begun: Instant) -> Result<u8> {
+    let progress = Progress::new(!args.stream.quiet);
+    let mut interrupts = Interrupts::listen()?;
+    let ready = interrupts.unless(start_pipes(&args, begun)).await?;
+    let (control, mut channels) = ready;
+    let names: Vec<String> = args
+        .channels
+        .iter()
+        .map(|channel| args.folder.join(format!("{}_0", channel.name)).display().to_string())
+        .collect();
+    progress.note(format!("ready: {}", names.join(" ")));
+    if let Some(path) = &args.ready_file {
+        std::fs::write(path, names.join("\n") + "\n").map_err(|error| {
+            stop_all(&channels);
+            Error::new(ErrorKind::Destination, format!("cannot write {}: {error}", path.display()))
+                .advise("name a file that can be written")
+        })?;
+    }
+    let order = Order { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
+    let code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;
+    tell(&channels, &args.stream, begun, code, &progress, false)?;
+    Ok(code)
+}
+
+async fn start_pipes(args: &PipeArgs, begun: Instant) -> Result<(Rc<Control>, Vec<Running>)> {
+    let part = part_size(&args.stream)?;
+    let credentials = session::credentials(&args.service);
+    let control = session::control(&args.service, credentials).await?;
+    for channel in &args.channels {
+        check_sources(&control, &channel.sources).await?;
+    }
+    let folder = Arc::new(machine::open_destination(&args.folder)?);
+    let connections = args.stream.connections.unwrap_or(match args.channels.len() {
+        1 => CONNECTIONS_ONE,
+        count => (CONNECTIONS_ALL / count).max(CONNECTIONS_LEAST),
+    });
+    let mut channels = Vec::new();
+    for Channel { name, sources } in &args.channels {
+        let place =
+            Place::Fifos { folder: Arc::clone(&folder), name: name.clone(), granted_bytes: 0 };
+        let plan = Plan { name: name.clone(), sources: sources.clone(), place, connections };
+        let started = Running::start(plan, part, &control, &args.stream, args.epochs, begun);
+        match started {
+            Ok(running) => channels.push(running),
+            Err(error) => {
+                stop_all(&channels);
+                for channel in &mut channels {
+                    let _ = channel.join();
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok((control, channels))
+}
+
+/// Writes to standard output; returns the exit code.
+pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
+    let progress = Progress::new(!args.stream.quiet);
+    let mut interrupts = Interrupts::listen()?;
+    let part = part_size(&args.stream)?;
+    let credentials = session::credentials(&args.service);
+    let control = interrupts.unless(session::control(&args.service, credentials)).await?;
+    interrupts.unless(check_sources(&control, &args.sources)).await?;
+    let (place, pump) = output()?;
+    let plan = Plan {
+        name: "-".to_owned(),
+        sources: args.sources.clone(),
+        place,
+        connections: args.stream.connections.unwrap_or(CONNECTIONS_ONE),
+    };
+    let epochs = NonZeroU64::new(1);
+    let running = Running::start(plan, part, &control, &args.stream, epochs, begun)?;
+    let mut channels = vec![running];
+    let order = Order { epochs, shuffle_seed: None, shard: Shard::WHOLE };
+    let mut code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;
+    if let Some(pump) = pump
+        && let Ok(Err(error)) = pump.join()
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+        && code == 0
+    {
+        progress.error(format!("cannot write to standard output: {error}"));
+        code = ErrorKind::Destination.exit_code();
+    }
+    if args.stream.json {
+        tell(&channels, &args.stream, begun, code, &progress, true)?;
+    }
+    Ok(code)
+}
+
+/// Refuses sources that are not there and servers that cannot be spoken to, before any pipe is made.
+async fn check_sources(control: &Rc<Control>, sources: &[S3Uri]) -> Result<()> {
+    for uri in sources {
+        super::get::refuse_tls(&*control.endpoint(&uri.bucket).await?)?;
+    }
+    Ok(())
+}
+
+fn part_size(args: &StreamArgs) -> Result<PartSize> {
+    let bytes = args.part_size.unwrap_or(PART_BYTES_DEFAULT);
+    if !(PART_BYTES_MIN..=PART_BYTES_MAX).contains(&bytes) {
+        return Err(Error::new(ErrorKind::Usage, format!("--part-size {bytes} is out of bounds"))
+            .advise(format!("give {PART_BYTES_MIN} to {PART_BYTES_MAX}")));
+    }
+    let whole = bytes.next_multiple_of(u64::from(SLOT_BYTES_MAX));
+    Ok(PartSize::new(whole).expect("a multiple of the slot's length"))
+}
+
+/// What copies a private pipe to an output that is none.
+type Pump = JoinHandle<std::io::Result<u64>>;
+
+/// Standard output as a place: itself when it is a pipe, else a pipe that a thread copies to it.
+fn output() -> Result<(Place, Option<Pump>)> {
+    let trouble = |what: &str, errno: rustix::io::Errno| {
+        Error::new(ErrorKind::Destination, format!("{what}: {errno}"))
+            .advise("redirect standard output to a pipe or a file")
+    };
+    let stdout = rustix::io::dup(std::io::stdout())
+        .map_err(|errno| trouble("cannot use standard output", errno))?;
+    let found = rustix::fs::fstat(&stdout)
+        .map_err(|errno| trouble("cannot look at standard output", errno))?;
+    if FileType::from_raw_mode(found.st_mode) == FileType::Fifo {
+        // Where the kernel refuses a larger pipe the given one does.
+        let size = usize::try_from(PIPE_BYTES).unwrap_or(usize::MAX);
+        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, size);
+        return Ok((Place::Output(Handle::from(stdout)), None));
+    }
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|errno| trouble("cannot make a pipe", errno))?;
+    let pump = std::thread::spawn(move || pump(&reader, &stdout));
+    Ok((Place::Output(Handle::from(writer)), Some(pump)))
+}
+
+/// Copies until the end.
+fn pump(reader: &OwnedFd, writer: &OwnedFd) -> std::io::Result<u64> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut total = 0;
+    loop {
+        let count = match rustix::io::read(reader, &mut buffer) {
+            Ok(0) => return Ok(total),
+            Ok(count) => count,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut done = 0;
+        while done < count {
+            match rustix::io::write(writer, &buffer[done..count]) {
+                Ok(written) => done += written,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        total += count as u64;
+    }
+}
+
+/// How the epochs are ordered.
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    epochs: Option<NonZeroU64>,
+    shuffle_seed: Option<u64>,
+    shard: Shard,
+}
+
+/// What a channel is to be.
+struct Plan {
+    name: String,
+    sources: Vec<S3Uri>,
+    place: Place,
+    connections: usize,
+}
+
+/// A channel that is being served.
+struct Running {
+    name: String,
+    sources: Vec<S3Uri>,
+    part: PartSize,
+    feed: Arc<Feed>,
+    ended: Arc<Notify>,
+    thread: Option<JoinHandle<(FeedCount, Result<()>)>>,
+    count: FeedCount,
+}
+
+impl Running {
+    /// Starts a channel's thread and waits until its first pipe is there.
+    fn start(
+        plan: Plan,
+        part: PartSize,
+        control: &Rc<Control>,
+        args: &StreamArgs,
+        epochs: Option<NonZeroU64>,
+        begun: Instant,
+    ) -> Result<Self> {
+        let Plan { name, sources, place, connections } = plan;
+        let counter = descriptor::event_counter().map_err(|errno| {
+            Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
+                .advise("raise the limit of open files (ulimit -n)")
+        })?;
+        let feed = Arc::new(Feed::new(counter.clone(), part));
+        let ended = Arc::new(Notify::new());
+        let (ready, readiness) = std::sync::mpsc::sync_channel(1);
+        let machine = Machine::new(begun, crate::engine::seed(0), None, control.keys());
+        let (their_feed, their_end) = (Arc::clone(&feed), Arc::clone(&ended));
+        let attempts_max = args.max_attempts;
+        let work = move || {
+            let made = Uring::new(RING_ENTRIES)
+                .map_err(|error| Error::new(ErrorKind::Host, error.reason()).advise(error.advice()))
+                .and_then(|ring| {
+                    Feeder::new(FeederParts {
+                        ring,
+                        host: Outfall::new(machine, place),
+                        feed: their_feed,
+                        counter,
+                        connections,
+                        attempts_max,
+                        epochs: epochs.map(NonZeroU64::get),
+                    })
+                });
+            let outcome = match made {
+                Ok(mut feeder) => {
+                    let _ = ready.send(Ok(()));
+                    let outcome = feeder.run();
+                    (feeder.count().clone(), outcome)
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                    (FeedCount::default(), Ok(()))
+                }
+            };
+            their_end.notify_one();
+            outcome
+        };
+        let thread = std::thread::Builder::new().name(format!("inrush-{name}")).spawn(work);
+        let thread = thread.map_err(|error| {
+            Error::new(ErrorKind::Host, format!("cannot start a thread: {error}"))
+                .advise("raise the limit of processes (ulimit -u)")
+        })?;
+        let lost = || Err(Error::new(ErrorKind::Host, "a channel ended before it began"));
+        readiness.recv().unwrap_or_else(|_| lost())?;
+        let (thread, count) = (Some(thread), FeedCount::default());
+        Ok(Self { name, sources, part, feed, ended, thread, count })
+    }
+
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn join(&mut self) -> Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let (count, outcome) = thread.join().map_err(|_| {
+            Error::new(ErrorKind::Host, "a channel panicked: this is a bug in inrush")
+        })?;
+        self.count = count;
+        outcome
+    }
+}
+
+fn stop_all(channels: &[Running]) {
+    for channel in channels {
+        channel.feed.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+    }
+}
+
+/// Feeds all channels until each has ended, or a signal comes.
+async fn serve(
+    control: &Rc<Control>,
+    channels: &mut [Running],
+    order: Order,
+    interrupts: &mut Interrupts,
+    progress: &Progress,
+) -> u8 {
+    let mut supplies = Vec::new();
+    for channel in channels.iter() {
+        let (control, feed) = (Rc::clone(control), Arc::clone(&channel.feed));
+        let (sources, part) = (channel.sources.clone(), channel.part);
+        supplies.push(spawn_local(async move {
+            if let Err(error) = supply(&control, &sources, part, &feed, order).await {
+                feed.stop(error);
+            }
+        }));
+    }
+    let upkeep = spawn_local(session::upkeep(Rc::clone(control), Vec::<Arc<Endpoint>>::new()));
+    let mut interrupted = false;
+    while let Some(channel) = channels.iter().find(|channel| !channel.has_ended()) {
+        let ended = Arc::clone(&channel.ended);
+        tokio::select! {
+            () = interrupts.next() => {
+                interrupted = true;
+                stop_all(channels);
+            }
+            () = ended.notified() => {}
+            // A thread is finished a moment after it says so.
+            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+        }
+    }
+    upkeep.abort();
+    supplies.iter().for_each(tokio::task::JoinHandle::abort);
+    let mut code = 0;
+    for channel in channels.iter_mut() {
+        let outcome = channel.join().and_then(|()| match channel.feed.stop_reason() {
+            Some(error) if error.kind() != ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        });
+        if let Err(error) = outcome {
+            progress.error(error.clone().within(format!("channel {}", channel.name)));
+            code = error.kind().exit_code();
+        }
+    }
+    if interrupted {
+        progress.error("interrupted: no named pipe is left");
+        code = ErrorKind::Interrupted.exit_code();
+    }
+    code
+}
+
+/// Fills a channel's feed, epoch by epoch, at most one ahead of the reader.
+async fn supply(
+    control: &Rc<Control>,
+    sources: &[S3Uri],
+    part: PartSize,
+    feed: &Feed,
+    order: Order,
+) -> Result<()> {
+    let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
+    let mut all: Vec<Arc<Transfer>> = Vec::new();
+    let mut epoch = 0u64;
+    while order.epochs.is_none_or(|epochs| epoch < epochs.get()) {
+        while feed.reading() + 1 < epoch {
+            tokio::time::sleep(EPOCH_PAUSE).await;
+        }
+        if let Some(seed) = order.shuffle_seed {
+            if epoch == 0 {
+                list(control, sources, cut, async |batch| {
+                    all.extend(batch);
+                    Ok(())
+                })
+                .await?;
+            }
+            let count = u32::try_from(all.len()).map_err(|_| {
+                Error::new(
+                    ErrorKind::Usage,
+                    format!("{} objects are too many to shuffle", all.len()),
+                )
+                .advise("leave --shuffle-seed out")
+            })?;
+            let permuted = permutation(seed, epoch, count);
+            let places = permuted.into_iter().zip(0u64..);
+            let mine = places.filter(|(_, place)| order.shard.takes(*place));
+            let mut mine = mine.map(|(index, _)| Arc::clone(&all[index as usize])).peekable();
+            while mine.peek().is_some() {
+                let room = room(feed).await;
+                feed.push(mine.by_ref().take(room).collect::<Vec<_>>());
+            }
+        } else {
+            let mut place = 0u64;
+            list(control, sources, cut, async |batch| {
+                let mut mine = batch.into_iter().filter(|_| {
+                    place += 1;
+                    order.shard.takes(place - 1)
+                });
+                let mut rest: Vec<_> = mine.by_ref().collect();
+                while !rest.is_empty() {
+                    let count = room(feed).await.min(rest.len());
+                    feed.push(rest.drain(..count).collect::<Vec<_>>());
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        room(feed).await;
+        feed.end_epoch();
+        epoch += 1;
+    }
+    feed.complete();
+    Ok(())
+}
+
+/// Waits for room in the feed.
+async fn room(feed: &Feed) -> usize {
+    loop {
+        match feed.room() {
+            0 => tokio::time::sleep(FEED_PAUSE).await,
+            room => return room,
+        }
+    }
+}
+
+/// Lists the sources in key order and hands on what it finds, page by page.
+async fn list(
+    control: &Rc<Control>,
+    sources: &[S3Uri],
+    cut: Cut,
+    mut take: impl AsyncFnMut(Vec<Arc<Transfer>>) -> Result<()>,
+) -> Result<()> {
+    let mut found = Vec::new();
+    for uri in sources {
+        found.push(control.resolve(uri).await?);
+    }
+    let mut walk = Walk::new(Rc::clone(control), found, Filter::default())?;
+    while let Some(batch) = walk.next_batch().await? {
+        let transfers = batch
+            .into_iter()
+            .map(|entry| Arc::new(Transfer::new(entry.object, entry.endpoint, String::new(), cut)));
+        take(transfers.collect()).await?;
+    }
+    Ok(())
+}
+
+/// Tells what each epoch came to.
+fn tell(
+    channels: &[Running],
+    args: &StreamArgs,
+    begun: Instant,
+    code: u8,
+    progress: &Progress,
+    to_stderr: bool,
+) -> Result<()> {
+    let counts = channels.iter().map(|channel| (channel.name.as_str(), &channel.count));
+    let summary = StreamSummary::new(
+        counts,
+        begun.elapsed(),
+        usage::process_cpu_seconds(),
+        usage::peak_rss_bytes(),
+        code,
+    );
+    for line in summary.lines() {
+        progress.note(line);
+    }
+    if !args.json {
+        return Ok(());
+    }
+    let line = format!("{}\n", json(&summary));
+    if to_stderr {
+        // Standard output is the stream's.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        return Ok(());
+    }
+    crate::out::print(line.as_bytes())
+}
