@@ -192,6 +192,14 @@ mod tests {
     }
 
     #[test]
+    fn an_unsatisfiable_range_is_told_by_its_status() {
+        // RFC 9110 section 15.5.17: a 416 answer names the size in this form.
+        let text = b"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */9\r\n\r\n";
+        let head = parse(text).expect("a good head").expect("complete");
+        assert_eq!((head.status, head.content_range), (416, None));
+    }
+
+    #[test]
     fn what_is_not_a_head() {
         assert_eq!(parse(b"SSH-2.0-OpenSSH\r\n"), Err(HeadError::Malformed));
         assert_eq!(parse(b"HTTP/2 200\r\n\r\n"), Err(HeadError::Malformed));

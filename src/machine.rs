@@ -439,6 +439,21 @@ mod tests {
     }
 
     #[test]
+    fn a_replacement_is_not_stopped_by_what_an_earlier_process_left() {
+        // Containers give every run the same process number, and descriptors repeat.
+        let folder = tempfile::tempdir().expect("a folder");
+        for descriptor in 0..300 {
+            let left = format!(".inrush-{:x}-{descriptor}.part", std::process::id());
+            std::fs::write(folder.path().join(left), "killed before its rename").expect("written");
+        }
+        let mut machine = machine(folder.path());
+        for bytes in [&b"one"[..], b"two"] {
+            machine.write_whole("a", bytes).expect("written");
+            assert_eq!(std::fs::read(folder.path().join("a")).expect("there"), bytes);
+        }
+    }
+
+    #[test]
     fn a_file_and_a_folder_of_one_name_do_not_mix() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut machine = machine(folder.path());
