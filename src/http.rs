@@ -89,7 +89,8 @@ impl<'a> Head<'a> {
                 return Err(HeadError::Contradictory);
             }
             self.content_length = Some(length);
-        } else if name.eq_ignore_ascii_case("content-range") {
+        } else if name.eq_ignore_ascii_case("content-range") && self.status != 416 {
+            // With 416 it is `bytes */SIZE`, which says nothing about a body.
             let range = content_range(value).ok_or(HeadError::Contradictory)?;
             if self.content_range.is_some_and(|before| before != range) {
                 return Err(HeadError::Contradictory);
