@@ -143,6 +143,12 @@ impl Target {
                 return Err(Error::new(ErrorKind::Destination, message)
                     .advise("name a folder, or move the file away"));
             }
+            // Naming the object would put a file where /dev/null was.
+            Ok(found) if !found.is_file() => {
+                let message = format!("{} is a device, pipe or socket", path.display());
+                return Err(Error::new(ErrorKind::Destination, message)
+                    .advise("name a file or folder; --discard stores nothing"));
+            }
             _ => {}
         }
         if !one || as_folder {
