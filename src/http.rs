@@ -89,7 +89,8 @@ impl<'a> Head<'a> {
                 return Err(HeadError::Contradictory);
             }
             self.content_length = Some(length);
-        } else if name.eq_ignore_ascii_case("content-range") {
+        } else if name.eq_ignore_ascii_case("content-range") && self.status != 416 {
+            // With 416 it is `bytes */SIZE`, which says nothing about a body.
             let range = content_range(value).ok_or(HeadError::Contradictory)?;
             if self.content_range.is_some_and(|before| before != range) {
                 return Err(HeadError::Contradictory);
@@ -189,6 +190,14 @@ mod tests {
         check("Content-Range: bytes 0-9/9\r\n", Err(HeadError::Contradictory));
         check("Content-Range: bytes */9\r\n", Err(HeadError::Contradictory));
         check("Content-Range: bytes 0-8/*\r\n", Ok((None, false, true)));
+    }
+
+    #[test]
+    fn an_unsatisfiable_range_is_told_by_its_status() {
+        // RFC 9110 section 15.5.17: a 416 answer names the size in this form.
+        let text = b"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */9\r\n\r\n";
+        let head = parse(text).expect("a good head").expect("complete");
+        assert_eq!((head.status, head.content_range), (416, None));
     }
 
     #[test]

@@ -129,8 +129,10 @@ impl FileHost for Machine {
         let at = |step, errno: Code| FileError { step, path: path.to_owned(), errno: errno.into() };
         let new = folders.create(&folder, random, OFlags::empty()).map_err(|e| at("create", e))?;
         let written = write_all(&new.file, bytes).map_err(|e| at("write", e));
-        let named =
-            written.and_then(|()| folders.name(&folder, &new, name).map_err(|e| at("name", e)));
+        let named = written.and_then(|()| {
+            let file = new.file.as_fd();
+            folders.rename(&folder, file, &new.temporary, name, random).map_err(|e| at("name", e))
+        });
         named.inspect_err(|_| new.remove(&folder))
     }
 
@@ -163,6 +165,7 @@ impl FileHost for Machine {
     }
 
     fn publish(&mut self, file: &OpenFile, size_bytes: u64) -> Result<(), FileError> {
+        let random = self.random();
         let folders = self.folders();
         let (Handle::Descriptor(handle), Handle::Descriptor(folder)) = (&file.handle, &file.folder)
         else {
@@ -176,7 +179,7 @@ impl FileHost for Machine {
         };
         let named = cut.and_then(|()| {
             folders
-                .rename(folder, handle.as_fd(), &file.temporary, &file.name)
+                .rename(folder, handle.as_fd(), &file.temporary, &file.name, random)
                 .map_err(|errno| at("name", errno))
         });
         named.inspect_err(|_| self.abandon(file))
@@ -263,14 +266,16 @@ impl Folders {
                 Err(errno) => return Err(errno),
             }
         }
-        let temporary = format!(".inrush-{random:016x}.part");
+        let temporary = temporary_name(random);
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(folder, &temporary, flags, FILE_MODE)?;
+        let file =
+            rustix::fs::openat(folder, &temporary, flags, FILE_MODE).inspect_err(|errno| {
+                // The kernel refuses O_DIRECT only after it has made the file.
+                if *errno == Code::INVAL {
+                    let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
+                }
+            })?;
         Ok(NewFile { file, temporary })
-    }
-
-    fn name(&mut self, folder: &OwnedFd, new: &NewFile, name: &str) -> Result<(), Code> {
-        self.rename(folder, new.file.as_fd(), &new.temporary, name)
     }
 
     /// Gives a file its final name, in one step for whoever looks; an older file of that name goes.
@@ -280,6 +285,7 @@ impl Folders {
         file: std::os::fd::BorrowedFd<'_>,
         temporary: &str,
         name: &str,
+        random: u64,
     ) -> Result<(), Code> {
         if !temporary.is_empty() {
             return rustix::fs::renameat(folder, temporary, folder, name);
@@ -288,8 +294,9 @@ impl Folders {
             Err(Code::EXIST) => {}
             outcome => return outcome,
         }
-        // linkat(2) does not replace: link beside it, then rename over it.
-        let beside = format!(".inrush-{:x}-{}.part", std::process::id(), file.as_raw_fd());
+        // linkat(2) does not replace: link beside it, then rename over it. The name is drawn by
+        // chance: process numbers repeat between containers, and a killed process leaves its own.
+        let beside = temporary_name(random);
         self.link(folder, file, &beside)?;
         rustix::fs::renameat(folder, &beside, folder, name).inspect_err(|_| {
             let _ = rustix::fs::unlinkat(folder, &beside, AtFlags::empty());
@@ -312,6 +319,11 @@ impl Folders {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         rustix::fs::linkat(CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW)
     }
+}
+
+/// A name that no object's file has while it has no name of its own.
+fn temporary_name(random: u64) -> String {
+    format!(".inrush-{random:016x}.part")
 }
 
 /// Opens a folder without following a link, making it when it is not there.
@@ -445,6 +457,21 @@ mod tests {
         machine.write_whole("file", b"new").expect("the link itself is replaced");
         assert_eq!(std::fs::read_to_string(&victim).expect("there"), "as it was");
         assert_eq!(names(outside.path()), ["victim"]);
+    }
+
+    #[test]
+    fn a_replacement_is_not_stopped_by_what_an_earlier_process_left() {
+        // Containers give every run the same process number, and descriptors repeat.
+        let folder = tempfile::tempdir().expect("a folder");
+        for descriptor in 0..300 {
+            let left = format!(".inrush-{:x}-{descriptor}.part", std::process::id());
+            std::fs::write(folder.path().join(left), "killed before its rename").expect("written");
+        }
+        let mut machine = machine(folder.path());
+        for bytes in [&b"one"[..], b"two"] {
+            machine.write_whole("a", bytes).expect("written");
+            assert_eq!(std::fs::read(folder.path().join("a")).expect("there"), bytes);
+        }
     }
 
     #[test]

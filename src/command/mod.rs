@@ -51,5 +51,9 @@ fn on_runtime<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
         Error::new(ErrorKind::Host, format!("cannot start the control plane: {error}"))
             .advise("raise the limits of open files (ulimit -n) and locked memory (ulimit -l)")
     })?;
-    Ok(runtime.block_on(future()))
+    let output = runtime.block_on(future());
+    // Dropping it would wait for a name lookup under way, which nothing can cut short; the process
+    // ends next.
+    std::mem::forget(runtime);
+    Ok(output)
 }

@@ -479,6 +479,26 @@ mod tests {
     }
 
     #[test]
+    fn a_cancelled_receive_tells_what_had_come() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let (mut ring, pool) = ring_and_pool();
+        let socket = descriptor::tcp_socket(&address).expect("a socket");
+        ring.submit(1, Op::Connect { socket: socket.clone(), address }).expect("room");
+        assert_eq!(complete(&mut ring).result, Ok(0));
+        let (mut peer, _) = listener.accept().expect("a client");
+        let slot = pool.take().expect("a slot");
+        let receive = Op::Receive { socket, slot, at: 0, length: 100, fill: true };
+        ring.submit(9, receive).expect("room");
+        ring.enter(1000).expect("a usable ring");
+        peer.write_all(b"ten bytes.").expect("sent");
+        ring.enter(50_000).expect("a usable ring");
+        assert!(ring.reap().is_none(), "not all has come");
+        ring.cancel(9);
+        assert_eq!(complete(&mut ring).result, Ok(10));
+    }
+
+    #[test]
     fn a_dropped_ring_takes_its_slots_from_the_kernel_first() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("bound");

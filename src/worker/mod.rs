@@ -247,6 +247,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.settle(&assignment.transfer);
             } else if assignment.range.length == 0 {
                 self.make_empty(&assignment.transfer);
+                // There may be thousands, and a file system may be slow.
+                if self.scheduler.is_stopped() {
+                    return;
+                }
             } else if let Some(lane) = self.free.pop() {
                 self.begin(lane, assignment);
             } else {
