@@ -80,8 +80,8 @@ pub struct PrivatePipe {
     pub capacity_bytes: u64,
 }
 
-/// The machine of a worker that feeds a reader: calls that never wait, and the places where a reader
-/// looks.
+/// The machine of a worker that feeds a reader: calls that never wait, and the places where a
+/// reader looks.
 pub trait PipeHost: Host {
     /// Makes calls on a connected socket return at once (O_NONBLOCK).
     ///
@@ -101,11 +101,12 @@ pub trait PipeHost: Host {
     /// [`Errno::AGAIN`] when there is nothing now.
     fn receive(&mut self, socket: &Handle, into: &mut [u8], peek: bool) -> Result<usize, Errno>;
 
-    /// Moves bytes without copying them to user memory, without waiting (splice(2)). 0 is the end of
-    /// the stream.
+    /// Moves bytes without copying them to user memory, without waiting (splice(2)). 0 is the end
+    /// of the stream.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody reads.
+    /// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody
+    /// reads.
     fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno>;
 
     /// A pipe of our own, as large as the kernel lets it be up to `wish_bytes`.

@@ -47,6 +47,7 @@
 //! * [`conn`]: one connection as a state machine. Pure. [`http`]: heads of answers. Pure.
 //! * [`failure`]: why an attempt failed, and what follows from it. Pure.
 //! * [`sink`]: what the bytes of a range become. Pure.
+//! * [`pipe`]: objects one after the other into a named pipe; no command uses it yet.
 //! * [`host`]: what a worker asks of its machine; [`machine`]: the real one, with clock and files.
 //! * [`sys`]: ring, slots, descriptors: the only `unsafe`.
 //!

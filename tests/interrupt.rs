@@ -1,6 +1,12 @@
 //! Ctrl-C, SIGTERM and SIGKILL in the middle: what has a name is whole, and after the first two
 //! nothing else is left.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test has a clock and files of its own"
+)]
+
 #[path = "common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of sizes and names belongs to other tests")]
 mod matrix;

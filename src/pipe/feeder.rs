@@ -1,8 +1,8 @@
 //! The loop that feeds one channel: many ranges at once on their way in, one stream out.
 //!
 //! Lines are kept in the order of the stream: the front one is handed on, the others fill their
-//! sockets and private pipes. The reader's pace is the back-pressure: a full pipe is not polled, and
-//! what waits costs nothing. Generic over ring and host, like the worker of File mode.
+//! sockets and private pipes. The reader's pace is the back-pressure: a full pipe is not polled,
+//! and what waits costs nothing. Generic over ring and host, like the worker of File mode.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -673,8 +673,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         true
     }
 
-    /// Moves body bytes out of the socket, to the reader or into the line's own pipe; true when some
-    /// were moved or the connection failed.
+    /// Moves body bytes out of the socket, to the reader or into the line's own pipe; true when
+    /// some were moved or the connection failed.
     fn move_body(&mut self, index: usize, out: Option<&Handle>) -> bool {
         let line = &self.lines[index];
         if line.want != Want::Move || line.pending != Pending::None || (out.is_none() && line.full)

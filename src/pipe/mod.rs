@@ -1,9 +1,9 @@
 //! Pipe mode: one stream of bytes per epoch, objects in order, to whoever opens the named pipe.
 //!
-//! [`feed`] is the list of what comes next, filled by the control plane; [`feeder`] is the loop that
-//! fetches many ranges at once and hands them on in order; [`line`] is one of its connections;
-//! [`place`] is the real machine: named pipes and standard output. Nothing is copied to user memory:
-//! bytes go from socket to pipe by splice(2).
+//! [`feed`] is the list of what comes next, filled by the control plane; [`feeder`] is the loop
+//! that fetches many ranges at once and hands them on in order; `line` is one of its connections;
+//! [`place`] is the real machine: named pipes and standard output. Nothing is copied to user
+//! memory: bytes go from socket to pipe by splice(2).
 
 pub mod feed;
 pub mod feeder;

@@ -2,8 +2,8 @@
 //! shard.
 //!
 //! The permutation of `n` objects, 0 to `n - 1` in key order, is a Fisher-Yates shuffle: for `i`
-//! from `n - 1` down to 1 the objects at `i` and `j` change places, where `j` is the upper 64 bits of
-//! the 128-bit product of the next random word and `i + 1`. The words are those of SplitMix64
+//! from `n - 1` down to 1 the objects at `i` and `j` change places, where `j` is the upper 64 bits
+//! of the 128-bit product of the next random word and `i + 1`. The words are those of SplitMix64
 //! (Steele, Lea and Flood, 2014) from the state `seed XOR (epoch + 1) * 0x9E3779B97F4A7C15` (modulo
 //! 2^64). A shard `I/N` is what stands at the places `p` with `p mod N = I` after the shuffle, so
 //! that shards never overlap and together are the epoch.

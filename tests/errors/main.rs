@@ -1,6 +1,12 @@
 //! What goes wrong is told in one line that says what to do, with the documented exit code, and
 //! nothing is written that is not whole: the real program against the in-repo origin.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test has a clock and files of its own"
+)]
+
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of sizes and names belongs to other tests")]
 mod matrix;

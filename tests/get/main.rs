@@ -1,6 +1,12 @@
 //! `get` and `ls` of the real program against the in-repo origin: byte for byte, what it tells, and
 //! how it finds its server and keys.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test has a clock and files of its own"
+)]
+
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "one size of the matrix belongs to another test")]
 mod matrix;

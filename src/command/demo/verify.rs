@@ -65,6 +65,19 @@ pub(super) fn compare(root: &Path, set: &Set, stop: &AtomicBool) -> Findings {
     findings
 }
 
+/// What stands in a folder beside these names; a folder that cannot be read is no good either.
+pub(super) fn strangers(folder: &Path, names: &[&str]) -> Vec<String> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return vec![format!("{}: {error}", folder.display())],
+    };
+    let found = entries.map(|entry| match entry {
+        Ok(entry) => entry.file_name().to_string_lossy().into_owned(),
+        Err(error) => error.to_string(),
+    });
+    found.filter(|name| !names.contains(&name.as_str())).collect()
+}
+
 /// What is wrong with one file; `None` when nothing is.
 fn compare_file(
     path: &Path,
@@ -151,6 +164,15 @@ mod tests {
     #[test]
     fn what_is_whole_is_found_whole() {
         check(|_| {}, &[]);
+    }
+
+    #[test]
+    fn a_stranger_beside_the_sets_is_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("set")).expect("made");
+        assert!(strangers(folder.path(), &["set"]).is_empty());
+        std::fs::write(folder.path().join("other"), "").expect("written");
+        assert_eq!(strangers(folder.path(), &["set"]), ["other"]);
     }
 
     #[test]
