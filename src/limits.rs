@@ -126,6 +126,22 @@ pub const DEMO_LARGE_BYTES_MIN: u64 = 64 << 20;
 /// Most of them.
 pub const DEMO_LARGE_BYTES_MAX: u64 = 1 << 40;
 
+/// Wanted size of a private pipe and of the reader's pipe, in bytes: the usual limit of an
+/// unprivileged user (pipe(7), pipe-max-size).
+pub const PIPE_BYTES: u64 = 1 << 20;
+
+/// Most bytes that one splice asks for.
+pub const SPLICE_BYTES_MAX: u64 = 4 << 20;
+
+/// First pause between two looks for a reader, in microseconds; doubled up to the last.
+pub const READER_WAIT_FIRST_US: u64 = 1_000;
+
+/// Longest pause between two looks for a reader, in microseconds.
+pub const READER_WAIT_LAST_US: u64 = 20_000;
+
+/// Objects that wait in a channel's feed, at most.
+pub const FEED_OBJECTS_MAX: usize = 2048;
+
 const _: () = assert!(SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(SLOT_BYTES_MAX.is_power_of_two() && SLOT_BYTES_MIN.is_power_of_two());
 const _: () = assert!(CONTROL_SLOT_BYTES.is_multiple_of(DIRECT_ALIGNMENT_BYTES));

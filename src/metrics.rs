@@ -87,6 +87,44 @@ impl Stages {
     }
 }
 
+/// What an epoch came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EpochCount {
+    /// Its number, from 0.
+    pub epoch: u64,
+    /// Bytes handed to the reader.
+    pub bytes: u64,
+    /// The reader closed before the end.
+    pub left_early: bool,
+    /// When its reader came, in microseconds since the run began.
+    pub opened_us: u64,
+    /// From the reader's coming to the first byte, in microseconds; `None` when there was none.
+    pub first_byte_us: Option<u64>,
+    /// From the reader's coming to the end, in microseconds.
+    pub elapsed_us: u64,
+    /// The reader had taken all and waited for us, in microseconds.
+    pub reader_waited_us: u64,
+    /// The pipe was full and we waited for the reader, in microseconds.
+    pub reader_kept_us: u64,
+}
+
+/// What a feeder counted over all epochs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FeedCount {
+    /// Epochs in order.
+    pub epochs: Vec<EpochCount>,
+    /// Failed attempts that were followed by another, by [`RetryReason`].
+    pub retries: [u64; RetryReason::COUNT],
+    /// Connections made.
+    pub connects: u64,
+    /// Requests sent.
+    pub requests: u64,
+    /// Size of the smallest private pipe that the kernel gave, in bytes.
+    pub pipe_bytes_min: Option<u64>,
+    /// Turns of the loop.
+    pub turns: u64,
+}
+
 /// What others may watch while a worker runs. Each worker has its own, on cache lines of its own,
 /// and writes it once a turn.
 #[derive(Debug, Default)]

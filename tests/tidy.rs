@@ -41,8 +41,8 @@ const ROOMS: [(&str, bool, &[&str]); 26] = [
         "pipe",
         false,
         &[
-            "conn", "error", "failure", "host", "http", "limits", "machine", "plan", "s3", "sys",
-            "transfer",
+            "conn", "error", "failure", "host", "http", "limits", "machine", "metrics", "plan",
+            "s3", "sys", "transfer",
         ],
     ),
     ("config", false, &["error", "limits", "plan", "transfer"]),
@@ -54,17 +54,22 @@ const ROOMS: [(&str, bool, &[&str]); 26] = [
             "sys", "transfer", "worker",
         ],
     ),
-    ("cli", true, &["error", "limits", "s3", "size"]),
+    ("cli", true, &["error", "limits", "plan", "s3", "size"]),
     ("out", false, &["error"]),
     ("progress", false, &["out", "size"]),
-    ("report", true, &["failure", "metrics", "out", "s3", "sink", "size", "sys", "transfer"]),
+    (
+        "report",
+        true,
+        &["failure", "limits", "metrics", "out", "s3", "sink", "size", "sys", "transfer"],
+    ),
     ("catalog", false, &["error", "plan", "s3"]),
     (
         "command",
         false,
         &[
             "catalog", "cli", "config", "engine", "error", "limits", "machine", "metrics", "out",
-            "plan", "progress", "report", "s3", "schedule", "sink", "size", "sys", "transfer",
+            "pipe", "plan", "progress", "report", "s3", "schedule", "sink", "size", "sys",
+            "transfer",
         ],
     ),
     // The map and the program.

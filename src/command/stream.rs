@@ -17,10 +17,13 @@ use crate::catalog::Control;
 use crate::catalog::walk::Walk;
 use crate::cli::{CatArgs, Channel, PipeArgs, StreamArgs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX};
+use crate::limits::{
+    PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, PIPE_BYTES, SLOT_BYTES_MAX,
+};
 use crate::machine::{self, Machine};
+use crate::metrics::FeedCount;
 use crate::pipe::feed::Feed;
-use crate::pipe::feeder::{FeedCount, Feeder, FeederParts, PIPE_BYTES};
+use crate::pipe::feeder::{Feeder, FeederParts};
 use crate::pipe::place::{Outfall, Place};
 use crate::plan::epoch::{Shard, permutation};
 use crate::plan::filter::Filter;
@@ -137,7 +140,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     Ok(code)
 }
 
-/// Refuses sources that are not there and servers that cannot be spoken to, before any pipe is made.
+/// Refuses servers that cannot be spoken to, before any pipe is made.
 async fn check_sources(control: &Rc<Control>, sources: &[S3Uri]) -> Result<()> {
     for uri in sources {
         super::get::refuse_tls(&*control.endpoint(&uri.bucket).await?)?;

@@ -5,13 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
+use crate::limits::FEED_OBJECTS_MAX;
 use crate::plan::ranges::{PartSize, Ranges};
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
 use crate::transfer::Transfer;
-
-/// Objects that wait in a channel's feed, at most.
-pub const FEED_OBJECTS_MAX: usize = 2048;
 
 /// One step of the stream.
 #[derive(Debug, Clone)]

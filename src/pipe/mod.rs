@@ -7,6 +7,5 @@
 
 pub mod feed;
 pub mod feeder;
-mod line;
 
 pub mod place;

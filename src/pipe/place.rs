@@ -9,9 +9,9 @@ use rustix::io::Errno as Code;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-use super::feeder::PIPE_BYTES;
 use crate::error::Error;
 use crate::host::{FileError, Host, PipeHost, PrivatePipe};
+use crate::limits::PIPE_BYTES;
 use crate::machine::Machine;
 use crate::s3::ByteRange;
 use crate::sys::{Errno, Handle};

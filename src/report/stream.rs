@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::failure::RetryReason;
-use crate::pipe::feeder::{EpochCount, FeedCount, PIPE_BYTES};
+use crate::limits::PIPE_BYTES;
+use crate::metrics::{EpochCount, FeedCount};
 use crate::size::{Binary, Decimal};
 
 /// What a run of `pipe` or `cat` came to.
@@ -102,8 +103,8 @@ impl StreamSummary {
         for channel in &self.channels {
             for epoch in &channel.epochs {
                 lines.push(format!(
-                    "{}_{}: {} in {:.2} s: {:.2} GB/s, first byte after {:.0} ms; the reader waited \
-                     {:.2} s for bytes, the bytes {:.2} s for the reader{}",
+                    "{}_{}: {} in {:.2} s: {:.2} GB/s, first byte after {:.0} ms; the reader \
+                     waited {:.2} s for bytes, the bytes {:.2} s for the reader{}",
                     channel.name,
                     epoch.epoch,
                     Decimal(epoch.bytes),

@@ -1,0 +1,326 @@
+//! The lines' side of a feeder: connections to requests, heads and bodies, as far as each goes
+//! without waiting.
+
+use std::sync::Arc;
+
+use super::line::{LineState, Pending, Want};
+use super::{Feeder, Outlet, Piece};
+use crate::conn::{Action, Event, Target};
+use crate::error::{Error, ErrorKind};
+use crate::failure::{Failure, Remedy};
+use crate::host::PipeHost;
+use crate::http;
+use crate::limits::{
+    BACKOFF_BASE_US, BACKOFF_MAX_US, HEAD_RECEIVE_BYTES, PIPE_BYTES, SPLICE_BYTES_MAX,
+};
+use crate::s3::{ByteRange, answer};
+use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
+
+impl<R: Ring, H: PipeHost> Feeder<R, H> {
+    /// Carries out a connection's actions, and goes on as far as its socket lets it.
+    pub(super) fn drive(&mut self, index: usize) {
+        loop {
+            self.carry_out(index);
+            if self.lines[index].pending != Pending::None || !self.proceed(index) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, index: usize) {
+        while let Some(action) = self.lines[index].conn.poll() {
+            self.act(index, action);
+        }
+    }
+
+    fn act(&mut self, index: usize, action: Action) {
+        let line = &mut self.lines[index];
+        match action {
+            Action::Connect => self.connect(index),
+            Action::Write(range) => self.write_request(index, range),
+            Action::Send { at, length } => line.want = Want::Send { at, length },
+            Action::Receive { target: Target::Control, at, length, .. } => {
+                line.want = Want::Receive { at, length };
+            }
+            Action::Move => line.want = Want::Move,
+            Action::Finished => {
+                line.want = Want::Nothing;
+                line.state = LineState::Received;
+                let transfer = line.object();
+                if !transfer.agrees(line.conn.etag()) {
+                    self.give_up(index, Failure::WrongEtag, &[]);
+                }
+            }
+            Action::Fail { failure, body } => {
+                let body = body.map_or_else(Vec::new, |piece| {
+                    let (at, end) = (piece.at as usize, (piece.at + piece.length) as usize);
+                    line.control[at..end].to_vec()
+                });
+                self.attempt_failed(index, failure, &body);
+            }
+            Action::Close => {
+                line.socket = None;
+                line.endpoint = None;
+                line.readable = false;
+            }
+            Action::Receive { .. } | Action::Copy { .. } | Action::Deliver { .. } => {
+                unreachable!("a streamed body does not enter user memory")
+            }
+        }
+    }
+
+    fn connect(&mut self, index: usize) {
+        let endpoint = Arc::clone(&self.lines[index].object().endpoint);
+        let addresses = endpoint.addresses();
+        let address = addresses.get(self.connects % addresses.len().max(1)).copied();
+        self.connects += 1;
+        let socket = address.ok_or(Errno::INVALID).and_then(|address| {
+            let socket = self.host.socket(&address)?;
+            Ok((socket, address))
+        });
+        let line = &mut self.lines[index];
+        match socket {
+            Ok((socket, address)) => {
+                line.socket = Some(socket.clone());
+                line.endpoint = Some(endpoint);
+                line.want = Want::Nothing;
+                self.count.connects += 1;
+                self.submit(index, Pending::Connect, Op::Connect { socket, address });
+            }
+            Err(errno) => line.conn.handle(Event::Failed(errno)),
+        }
+    }
+
+    fn write_request(&mut self, index: usize, range: Option<ByteRange>) {
+        let line = &mut self.lines[index];
+        let transfer = line.object();
+        match self.host.write_request(&mut line.control, &transfer, range) {
+            Ok(length) => {
+                self.count.requests += 1;
+                line.conn.handle(Event::Written { length });
+            }
+            Err(error) => {
+                self.failure.get_or_insert(error.within(transfer.name()));
+                line.conn.handle(Event::Failed(Errno::CANCELED));
+            }
+        }
+    }
+
+    fn submit(&mut self, index: usize, pending: Pending, op: Op) {
+        let line = &mut self.lines[index];
+        line.deadline_us = self.now_us + line.conn.timeout_us();
+        line.expired = false;
+        line.pending = pending;
+        if self.ring.submit(index as u64, op).is_err() {
+            line.pending = Pending::None;
+            line.conn.handle(Event::Failed(Errno::AGAIN));
+        }
+    }
+
+    /// Has the ring wait for a socket; false, for the caller's sake.
+    fn wait_for(&mut self, index: usize, pending: Pending) -> bool {
+        let events = if pending == Pending::Writable { POLL_OUT } else { POLL_IN };
+        let handle = self.lines[index].socket.clone().expect("connected");
+        self.submit(index, pending, Op::Poll { handle, events });
+        false
+    }
+
+    /// Does what the line wants next; true when something happened, false when it has to wait.
+    fn proceed(&mut self, index: usize) -> bool {
+        match self.lines[index].want {
+            Want::Nothing => false,
+            Want::Send { at, length } => self.send(index, at, length),
+            Want::Receive { at, length } => self.receive_head(index, at, length),
+            Want::Move => {
+                // The head of the stream goes straight to the reader, in `deliver`.
+                let open = matches!(self.outlet, Outlet::Open { .. });
+                let first = self.window.front() == Some(&Piece::Line(index));
+                !(open && first) && self.move_body(index, None)
+            }
+        }
+    }
+
+    fn send(&mut self, index: usize, at: u32, length: u32) -> bool {
+        let line = &mut self.lines[index];
+        let socket = line.socket.as_ref().expect("connected");
+        let bytes = &line.control[at as usize..(at + length) as usize];
+        let event = match self.host.send(socket, bytes) {
+            Ok(count) => Event::Sent(u32::try_from(count).expect("at most what was given")),
+            Err(errno) if errno.is_transient() => return self.wait_for(index, Pending::Writable),
+            Err(errno) => Event::Failed(errno),
+        };
+        line.want = Want::Nothing;
+        line.conn.handle(event);
+        true
+    }
+
+    /// Receives head bytes and not one byte beyond the head: the body must stay in the socket.
+    fn receive_head(&mut self, index: usize, at: u32, length: u32) -> bool {
+        let line = &mut self.lines[index];
+        let socket = line.socket.as_ref().expect("connected");
+        let start = at as usize;
+        let end = start + length.min(HEAD_RECEIVE_BYTES) as usize;
+        let seen = self.host.receive(socket, &mut line.control[start..end], true);
+        let outcome = seen.and_then(|seen| {
+            let take = match http::parse(&line.control[..start + seen]) {
+                Ok(Some(head)) if line.conn.awaits_head() => head.length as usize - start,
+                _ => seen,
+            };
+            self.host.receive(socket, &mut line.control[start..start + take], false)
+        });
+        let event = match outcome {
+            Ok(count) => {
+                let count = u32::try_from(count).expect("at most what was asked for");
+                Event::Received(count, &line.control)
+            }
+            Err(errno) if errno.is_transient() => return self.wait_for(index, Pending::Readable),
+            Err(errno) => Event::Failed(errno),
+        };
+        line.want = Want::Nothing;
+        line.conn.handle(event);
+        true
+    }
+
+    /// Moves body bytes out of the socket, to the reader or into the line's own pipe; true when
+    /// some were moved or the connection failed.
+    pub(super) fn move_body(&mut self, index: usize, out: Option<&Handle>) -> bool {
+        let line = &self.lines[index];
+        if line.want != Want::Move || line.pending != Pending::None || (out.is_none() && line.full)
+        {
+            return false;
+        }
+        let Some(target) = out.cloned().or_else(|| self.own_pipe(index)) else { return false };
+        let line = &mut self.lines[index];
+        let socket = line.socket.as_ref().expect("connected");
+        let length = line.conn.body_left().min(SPLICE_BYTES_MAX);
+        let event = match self.host.splice(socket, &target, length) {
+            Ok(count) => {
+                line.readable = false;
+                line.in_pipe += if out.is_none() { count } else { 0 };
+                Event::Moved(count)
+            }
+            Err(errno) if errno.is_transient() => return self.move_blocked(index, out.is_some()),
+            Err(Errno::PIPE) if out.is_some() => {
+                return self.refused_by_reader(Err(Errno::PIPE));
+            }
+            Err(errno) => Event::Failed(errno),
+        };
+        let moved = if let Event::Moved(count) = event { count } else { 0 };
+        line.conn.handle(event);
+        if out.is_some() && moved > 0 {
+            self.delivered(moved);
+        }
+        true
+    }
+
+    /// A splice from a socket said EAGAIN: the socket is empty, or the target is full. When the
+    /// socket has just said that it is readable, it is the target.
+    fn move_blocked(&mut self, index: usize, to_reader: bool) -> bool {
+        let line = &mut self.lines[index];
+        if !line.readable {
+            return self.wait_for(index, Pending::Readable);
+        }
+        if to_reader {
+            if let Outlet::Open { full, .. } = &mut self.outlet {
+                *full = true;
+            }
+        } else {
+            line.full = true;
+        }
+        false
+    }
+
+    /// The line's own pipe, made when it is first needed.
+    fn own_pipe(&mut self, index: usize) -> Option<Handle> {
+        if self.lines[index].pipe.is_none() {
+            match self.host.private_pipe(PIPE_BYTES) {
+                Ok(pipe) => {
+                    let least = self.count.pipe_bytes_min.get_or_insert(pipe.capacity_bytes);
+                    *least = pipe.capacity_bytes.min(*least);
+                    self.lines[index].pipe = Some(pipe);
+                }
+                Err(errno) => {
+                    self.failure = Some(
+                        Error::new(ErrorKind::Host, format!("cannot make a pipe: {errno}"))
+                            .advise("raise the limit of open files (ulimit -n)"),
+                    );
+                    return None;
+                }
+            }
+        }
+        self.lines[index].pipe.as_ref().map(|pipe| pipe.writer.clone())
+    }
+
+    /// Tells the connection what happened and carries out what follows.
+    fn happened(&mut self, index: usize, event: Event<'_>) {
+        self.lines[index].conn.handle(event);
+        self.drive(index);
+    }
+
+    fn attempt_failed(&mut self, index: usize, failure: Failure, body: &[u8]) {
+        let line = &mut self.lines[index];
+        line.want = Want::Nothing;
+        if line.transfer.is_none() || self.feed.is_stopped() {
+            return;
+        }
+        let transfer = line.object();
+        let repeat = failure.remedy() == Remedy::Repeat;
+        let retry = failure.remedy() == Remedy::Backoff && line.attempts < self.attempts_max;
+        if !(repeat || retry) {
+            return self.give_up(index, failure, body);
+        }
+        self.count.retries[failure.reason() as usize] += 1;
+        transfer.count_retry();
+        let mut wait_us = 0;
+        if !repeat {
+            let ceiling = BACKOFF_BASE_US << (line.attempts - 1).min(16);
+            wait_us = self.host.random() % ceiling.min(BACKOFF_MAX_US);
+            line.attempts += 1;
+        }
+        line.state = LineState::Backoff { until_us: self.now_us + wait_us };
+    }
+
+    /// A range that cannot be had ends the channel: a stream with a hole is no stream.
+    fn give_up(&mut self, index: usize, failure: Failure, body: &[u8]) {
+        let line = &self.lines[index];
+        let name = line.object().name();
+        let context = format!("stream {name} failed after {} tries", line.attempts);
+        let error = match failure {
+            Failure::Status(status) => answer::explain(status, body, "").into_error(&context),
+            failure => Error::new(ErrorKind::Endpoint, failure.to_string())
+                .within(context)
+                .advise("check the network and the endpoint"),
+        };
+        self.failure.get_or_insert(error);
+    }
+
+    pub(super) fn line_done(&mut self, index: usize, result: Result<u32, Errno>) {
+        let line = &mut self.lines[index];
+        let pending = std::mem::replace(&mut line.pending, Pending::None);
+        let expired = std::mem::take(&mut line.expired);
+        if line.transfer.is_none() {
+            // Its range was dropped while the kernel had its socket.
+            line.discard();
+            line.idle_since_us = self.now_us;
+            self.free.push(index);
+            return;
+        }
+        match result {
+            Err(errno) if !(expired && errno == Errno::CANCELED) => {
+                self.happened(index, Event::Failed(errno));
+            }
+            Err(_) => self.happened(index, Event::Expired),
+            Ok(_) if pending == Pending::Connect => {
+                let socket = line.socket.clone().expect("connected");
+                match self.host.set_nonblocking(&socket) {
+                    Ok(()) => self.happened(index, Event::Connected),
+                    Err(errno) => self.happened(index, Event::Failed(errno)),
+                }
+            }
+            Ok(_) => {
+                line.readable = pending == Pending::Readable;
+                self.drive(index);
+            }
+        }
+    }
+}
