@@ -126,7 +126,7 @@ fn help_connections() -> String {
     )
 }
 
-fn help_part_size() -> String {
+pub(super) fn help_part_size() -> String {
     format!(
         "bytes of one request, {} to {} [default: {}]",
         typed(limits::PART_BYTES_MIN),
@@ -167,7 +167,7 @@ fn parse_connections(text: &str) -> Result<usize, String> {
     parse_number(text, limits::CONNECTIONS_MAX)
 }
 
-fn parse_attempts(text: &str) -> Result<u32, String> {
+pub(super) fn parse_attempts(text: &str) -> Result<u32, String> {
     parse_number(text, ATTEMPTS_TYPED_MAX)
 }
 
@@ -179,7 +179,7 @@ where
     number.ok_or_else(|| format!("expected a whole number from 1 to {most}"))
 }
 
-fn parse_part_size(text: &str) -> Result<u64, String> {
+pub(super) fn parse_part_size(text: &str) -> Result<u64, String> {
     let bytes = size::parse(text)?;
     if (limits::PART_BYTES_MIN..=limits::PART_BYTES_MAX).contains(&bytes) {
         return Ok(bytes);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 
-use super::{ServiceArgs, parse_source, usage};
+use super::{ServiceArgs, options, parse_source, usage};
 use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
@@ -64,13 +64,23 @@ pub struct StreamArgs {
     /// connections of each channel [default: 32 for one channel, 64 for all where there are more]
     #[arg(long, value_name = "N", value_parser = parse_connections)]
     pub connections: Option<usize>,
-    /// bytes of one request, such as 8MiB
-    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
+    /// Bytes of one request.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = options::parse_part_size,
+        help = options::help_part_size()
+    )]
     pub part_size: Option<u64>,
-    /// tries of one request before the stream is given up
-    #[arg(long, value_name = "N", default_value_t = limits::ATTEMPTS_MAX)]
+    /// tries of one range before its object fails, the first included
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = options::parse_attempts,
+        default_value_t = limits::ATTEMPTS_MAX
+    )]
     pub max_attempts: u32,
-    /// print no notes; errors are always printed
+    /// print no progress, notes or summary; errors are always printed
     #[arg(long)]
     pub quiet: bool,
     /// print the summary as JSON: to standard output, for cat to standard error
