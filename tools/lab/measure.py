@@ -18,7 +18,7 @@ from pathlib import Path
 from .process import LabError, must, note
 
 GB = 1e9
-LIMIT_LINE = re.compile(r"([\d.]+) GB/s\s+cpu ([\d.]+) s/GB")
+LIMIT_LINE = re.compile(r"([\d.]+) GB/s\s+(?:producer )?cpu ([\d.]+) s/GB")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,50 @@
+"""Streams under measurement: a producer that feeds a reader in another process.
+
+The producer's time counts, the reader's does not; how long it took is from the producer's start to
+its exit, which comes after the reader has taken everything but the last pipe full.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .process import LabError, Outcome, run
+
+READER = Path(__file__).with_name("pipe_reader.py")
+
+
+def through_pipe(producer: Sequence[str | Path], pipe: Path, size: int, *,
+                 env: Mapping[str, str], seconds: float) -> Outcome:
+    """Runs a producer that serves the named pipe `pipe` to its end."""
+    with subprocess.Popen([sys.executable, str(READER), str(pipe)], stdout=subprocess.PIPE,
+                          text=True) as reader:
+        try:
+            outcome = run(producer, seconds=seconds, env=env)
+            out, _ = reader.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            raise LabError(f"{pipe}: the reader sees no end") from error
+        finally:
+            reader.kill()
+    expect(out, size, str(producer[0]))
+    return outcome
+
+
+def through_stdout(producer: Sequence[str | Path], size: int, *, env: Mapping[str, str],
+                   seconds: float) -> Outcome:
+    """Runs a producer whose standard output is read to its end."""
+    command = ["sh", "-c", '"$@" | "$0" "$READER" - >"$COUNT"', sys.executable,
+               *[str(part) for part in producer]]
+    count = Path(env["HOME"]) / "count"
+    outcome = run(command, seconds=seconds,
+                  env={**env, "READER": str(READER), "COUNT": str(count)})
+    expect(count.read_text(), size, str(producer[0]))
+    return outcome
+
+
+def expect(told: str, size: int, name: str) -> None:
+    """The reader must have got every byte."""
+    if told.strip() != str(size):
+        raise LabError(f"{name}: the reader got {told.strip() or 'nothing'} of {size} bytes")
