@@ -90,7 +90,9 @@ async fn start_pipes(args: &PipeArgs, begun: Instant) -> Result<(Rc<Control>, Ve
     for Channel { name, sources } in &args.channels {
         let place =
             Place::Fifos { folder: Arc::clone(&folder), name: name.clone(), granted_bytes: 0 };
-        let plan = Plan { name: name.clone(), sources: sources.clone(), place, connections };
+        let alone = args.channels.len() == 1;
+        let (name, sources) = (name.clone(), sources.clone());
+        let plan = Plan { name, sources, place, connections, alone };
         let started = Running::start(plan, part, &control, &args.stream, args.epochs, begun);
         match started {
             Ok(running) => channels.push(running),
@@ -120,6 +122,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         sources: args.sources.clone(),
         place,
         connections: args.stream.connections.unwrap_or(CONNECTIONS_ONE),
+        alone: true,
     };
     let epochs = NonZeroU64::new(1);
     let running = Running::start(plan, part, &control, &args.stream, epochs, begun)?;
@@ -220,6 +223,8 @@ struct Plan {
     sources: Vec<S3Uri>,
     place: Place,
     connections: usize,
+    /// The only channel of the process.
+    alone: bool,
 }
 
 /// A channel that is being served.
@@ -243,7 +248,7 @@ impl Running {
         epochs: Option<NonZeroU64>,
         begun: Instant,
     ) -> Result<Self> {
-        let Plan { name, sources, place, connections } = plan;
+        let Plan { name, sources, place, connections, alone } = plan;
         let counter = descriptor::event_counter().map_err(|errno| {
             Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
                 .advise("raise the limit of open files (ulimit -n)")
@@ -251,10 +256,15 @@ impl Running {
         let feed = Arc::new(Feed::new(counter.clone(), part));
         let ended = Arc::new(Notify::new());
         let (ready, readiness) = std::sync::mpsc::sync_channel(1);
-        let machine = Machine::new(begun, crate::engine::seed(0), None, control.keys());
+        let seed = crate::engine::seed(0);
+        let machine = Machine::new(begun, seed, None, control.keys());
         let (their_feed, their_end) = (Arc::clone(&feed), Arc::clone(&ended));
+        // Many channels share the cores as the kernel sees fit.
         let attempts_max = args.max_attempts;
         let work = move || {
+            if alone {
+                crate::engine::pin_somewhere(seed);
+            }
             let made = Uring::new(RING_ENTRIES)
                 .map_err(|error| Error::new(ErrorKind::Host, error.reason()).advise(error.advice()))
                 .and_then(|ring| {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use super::Feeder;
 use super::line::{LineState, Pending, Want};
-use super::{Feeder, Outlet, Piece};
 use crate::conn::{Action, Event, Target};
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
@@ -131,12 +131,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             Want::Nothing => false,
             Want::Send { at, length } => self.send(index, at, length),
             Want::Receive { at, length } => self.receive_head(index, at, length),
-            Want::Move => {
-                // The head of the stream goes straight to the reader, in `deliver`.
-                let open = matches!(self.outlet, Outlet::Open { .. });
-                let first = self.window.front() == Some(&Piece::Line(index));
-                !(open && first) && self.move_body(index, None)
-            }
+            Want::Move => self.move_body(index),
         }
     }
 
@@ -181,52 +176,38 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         true
     }
 
-    /// Moves body bytes out of the socket, to the reader or into the line's own pipe; true when
-    /// some were moved or the connection failed.
-    pub(super) fn move_body(&mut self, index: usize, out: Option<&Handle>) -> bool {
+    /// Moves body bytes out of the socket into the line's own pipe; true when some were moved or the
+    /// connection failed.
+    pub(super) fn move_body(&mut self, index: usize) -> bool {
         let line = &self.lines[index];
-        if line.want != Want::Move || line.pending != Pending::None || (out.is_none() && line.full)
-        {
+        if line.want != Want::Move || line.pending != Pending::None || line.full {
             return false;
         }
-        let Some(target) = out.cloned().or_else(|| self.own_pipe(index)) else { return false };
+        let Some(target) = self.own_pipe(index) else { return false };
         let line = &mut self.lines[index];
         let socket = line.socket.as_ref().expect("connected");
         let length = line.conn.body_left().min(SPLICE_BYTES_MAX);
         let event = match self.host.splice(socket, &target, length) {
             Ok(count) => {
                 line.readable = false;
-                line.in_pipe += if out.is_none() { count } else { 0 };
+                line.in_pipe += count;
                 Event::Moved(count)
             }
-            Err(errno) if errno.is_transient() => return self.move_blocked(index, out.is_some()),
-            Err(Errno::PIPE) if out.is_some() => {
-                return self.refused_by_reader(Err(Errno::PIPE));
-            }
+            Err(errno) if errno.is_transient() => return self.move_blocked(index),
             Err(errno) => Event::Failed(errno),
         };
-        let moved = if let Event::Moved(count) = event { count } else { 0 };
         line.conn.handle(event);
-        if out.is_some() && moved > 0 {
-            self.delivered(moved);
-        }
         true
     }
 
-    /// A splice from a socket said EAGAIN: the socket is empty, or the target is full. When the
-    /// socket has just said that it is readable, it is the target.
-    fn move_blocked(&mut self, index: usize, to_reader: bool) -> bool {
+    /// A splice from a socket said EAGAIN: the socket is empty, or the pipe is full. When the socket
+    /// has just said that it is readable, it is the pipe.
+    fn move_blocked(&mut self, index: usize) -> bool {
         let line = &mut self.lines[index];
         if !line.readable {
             return self.wait_for(index, Pending::Readable);
         }
-        if to_reader {
-            if let Outlet::Open { full, .. } = &mut self.outlet {
-                *full = true;
-            }
-        } else {
-            line.full = true;
-        }
+        line.full = true;
         false
     }
 

@@ -361,10 +361,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             self.assign();
             return true;
         }
-        while self.move_body(index, Some(out)) {
-            self.carry_out(index);
-        }
-        self.lines[index].state == LineState::Received
+        // What its pipe had no room for may go in now.
+        let moved = self.move_body(index);
+        self.carry_out(index);
+        moved
     }
 
     fn delivered(&mut self, count: u64) {
