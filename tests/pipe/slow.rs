@@ -1,0 +1,123 @@
+//! What a reader that sleeps costs, and pipes that the kernel keeps small.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::program::Running;
+use crate::reader::Reader;
+use crate::served::serve;
+use crate::{MIB, Stage, assert_read, objects, pipe, stream};
+
+/// Most resident memory of a run, in KiB.
+const RESIDENT_KIB_MAX: u64 = 300 * 1024;
+
+/// Starts serving `train` with these words by way of a shell that notes its process id.
+fn start_noted(stage: &Stage, origin: &inrush_origin::Origin, words: &[&str]) -> (Running, u32) {
+    let note = tempfile::NamedTempFile::new().expect("a file");
+    let script = format!("echo $$ > {}; exec \"$@\"", note.path().display());
+    let program = pipe(origin, ["s3://lab/"]).with([stage.channel("train")]).with(words);
+    let running = stage.start(program.by_way_of(["/bin/sh", "-c", &script, "sh"]));
+    let text = fs::read_to_string(note.path()).expect("UTF-8");
+    (running, text.trim().parse().expect("a process id"))
+}
+
+/// Processor time of a process, in clock ticks of 10 ms.
+fn ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
+    let (_, rest) = stat.rsplit_once(')').expect("a name in parentheses");
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut next = || fields.next().and_then(|field| field.parse::<u64>().ok()).expect("a number");
+    next() + next()
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its size");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[test]
+fn a_reader_that_sleeps_costs_next_to_nothing() {
+    let all = objects(&[("large", 200 * MIB), ("more", 20 * MIB)]);
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let (running, pid) = start_noted(&stage, &origin, &["--epochs", "2"]);
+    let mut reader = Reader::start(&stage.channel("train"), &["sleep:1000000:4", "all"]);
+    reader.until("asleep");
+    // Connections still fill their pipes for a moment.
+    std::thread::sleep(Duration::from_millis(700));
+    let before = ticks(pid);
+    std::thread::sleep(Duration::from_secs(3));
+    let spent = ticks(pid) - before;
+    let resident = resident_kib(pid);
+    eprintln!("asleep for 3 s: {spent} ticks of 10 ms; resident: {resident} KiB");
+    // 1 % of a core, and a tick at each end.
+    assert!(spent <= 5, "{spent} ticks of 10 ms in 3 s");
+    assert!(resident < RESIDENT_KIB_MAX, "{resident} KiB resident");
+    reader.finish().iter().for_each(|told| assert_read(told, &stream(&all)));
+    stage.end(running, 0);
+}
+
+#[test]
+fn a_channel_that_nobody_opens_costs_next_to_nothing() {
+    let all = objects(&[("large", 100 * MIB)]);
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let (running, pid) = start_noted(&stage, &origin, &["--epochs", "forever"]);
+    std::thread::sleep(Duration::from_millis(1000));
+    let before = ticks(pid);
+    std::thread::sleep(Duration::from_secs(3));
+    let spent = ticks(pid) - before;
+    eprintln!("unopened for 3 s: {spent} ticks of 10 ms");
+    assert!(spent <= 8, "{spent} ticks of 10 ms in 3 s");
+    running.signal(rustix::process::Signal::TERM);
+    stage.end(running, crate::INTERRUPTED);
+}
+
+#[test]
+fn an_unprivileged_user_has_small_pipes() {
+    // A user who has all the pages of pipes that one may have: the rest are of two pages.
+    let hog = "import fcntl, os, sys, time\n\
+               pipes = []\n\
+               for _ in range(200):\n\
+               \x20   pipes.append(os.pipe())\n\
+               \x20   try: fcntl.fcntl(pipes[-1][1], 1031, 1 << 20)\n\
+               \x20   except OSError: pass\n\
+               os.execv(sys.argv[1], sys.argv[1:])\n";
+    let user = ["/usr/bin/setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"];
+    let found = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+    let found = found.expect("python3").stdout;
+    let python = String::from_utf8(found).expect("UTF-8").trim().to_owned();
+    let program = env!("CARGO_BIN_EXE_inrush");
+    let can = |words: &[&str]| {
+        let tried = Command::new(user[0]).args(&user[1..]).args(words).output();
+        tried.is_ok_and(|output| output.status.success())
+    };
+    if !can(&[program, "--version"]) || !can(&[&python, "-c", "pass"]) {
+        eprintln!("skipped: the program cannot be run as another user here");
+        return;
+    }
+    let all = objects(&[("large", 20 * MIB + 5), ("small", 99)]);
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(stage.path(), open).expect("a folder for everybody");
+    // The pipes stay open over the execv: they are inherited.
+    let hog = hog.replace("os.pipe()", "tuple(os.dup(end) for end in os.pipe())");
+    let inheritable = hog
+        .replace("os.execv", "[os.set_inheritable(e, True) for p in pipes for e in p]; os.execv");
+    let before = [&user[..], &[&python, "-c", &inheritable]].concat();
+    let words = ["--epochs", "3", "--part-size", "1MiB"];
+    let program = pipe(&origin, ["s3://lab/"]).with([stage.channel("train")]).with(words);
+    let running = stage.start(program.by_way_of(before));
+    let told = Reader::start(&stage.channel("train"), &["all", "leave:70000", "wait"]).finish();
+    let whole = stream(&all);
+    assert_read(&told[0], &whole);
+    assert_read(&told[1], &whole[..70_000]);
+    assert_read(&told[2], &whole);
+    let run = stage.end(running, 0);
+    let least = run.json()["channels"][0]["pipe_bytes_min"].as_u64().expect("private pipes");
+    run.check(least < 1 << 20, "the pipes should have been small");
+    run.check(run.stderr.contains("the kernel refuses more"), "and the summary should say so");
+}
