@@ -117,12 +117,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Has the ring wait for a socket; false, for the caller's sake.
+    /// Has the ring wait for a socket; true when it does not take that, which fails the connection.
     fn wait_for(&mut self, index: usize, pending: Pending) -> bool {
         let events = if pending == Pending::Writable { POLL_OUT } else { POLL_IN };
         let handle = self.lines[index].socket.clone().expect("connected");
         self.submit(index, pending, Op::Poll { handle, events });
-        false
+        self.lines[index].pending == Pending::None
     }
 
     /// Does what the line wants next; true when something happened, false when it has to wait.
