@@ -214,10 +214,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 
     /// A splice from a socket said EAGAIN: the socket is empty, or the target is full. When the
-    /// socket has just said that it is readable, it is the target.
+    /// socket has just said that it is readable, it is the target. That counts once: a poll may
+    /// complete for nothing, and an empty pipe of our own is never full.
     fn move_blocked(&mut self, index: usize, to_reader: bool) -> bool {
         let line = &mut self.lines[index];
-        if !line.readable {
+        let said = std::mem::take(&mut line.readable);
+        if !said || (!to_reader && line.in_pipe == 0) {
             return self.wait_for(index, Pending::Readable);
         }
         if to_reader {
