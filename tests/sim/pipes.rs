@@ -261,7 +261,10 @@ fn each_fault_of_a_stream_is_one_retry() {
         assert!(ran.result.is_ok(), "{:?}", ran.result);
         let injected = &ran.lab.borrow().injected;
         let retries: u64 = ran.count.retries.iter().sum();
-        assert_eq!(retries, to_retry(injected), "{injected:?}");
+        let most = to_retry(injected);
+        // A full ring fails a connection whose answer may have had a fault still to come.
+        let least = most - injected.get("ring full").copied().unwrap_or(0);
+        assert!((least..=most).contains(&retries), "{retries} after {injected:?}");
     });
 }
 
@@ -286,7 +289,8 @@ fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
                 [ErrorKind::Access, ErrorKind::Endpoint, ErrorKind::Destination, ErrorKind::Host];
             assert!(hit && kinds.contains(&error.kind()), "{error} after {injected:?}");
         } else if !leaves && stop_us.is_none() && !ran.lab.borrow().feed.is_stopped() {
-            assert!(!hit, "no error after {injected:?}");
+            // A full ring may fail a connection before its refusal is read.
+            assert!(!hit || injected.contains_key("ring full"), "no error after {injected:?}");
         }
     });
 }

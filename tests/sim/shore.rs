@@ -184,7 +184,8 @@ impl Ring for LabRing {
         }
         let rate = lab.spurious_per_mille;
         let spurious = lab.chance.hits(rate);
-        let spurious_us = if spurious { from_us + lab.chance.below(50_000) } else { u64::MAX };
+        let later_us = from_us.saturating_add(lab.chance.below(50_000));
+        let spurious_us = if spurious { later_us } else { u64::MAX };
         self.flights.push(Flight { token, op, from_us, spurious_us, cancelled: false, refused });
         Ok(())
     }
