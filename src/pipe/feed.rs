@@ -184,3 +184,107 @@ impl Feed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::s3::{Endpoint, Object};
+    use crate::transfer::Cut;
+
+    const PART: PartSize = PartSize::new(4096).expect("aligned");
+
+    fn feed() -> Feed {
+        Feed::new(Handle::Simulated(0), PART)
+    }
+
+    fn transfer(key: &str, size_bytes: u64) -> Arc<Transfer> {
+        let (etag, last_modified) = (String::new(), String::new());
+        let object = Object { key: key.to_owned(), etag, size_bytes, last_modified };
+        let endpoint = Endpoint {
+            bucket: "b".to_owned(),
+            tls: false,
+            host: "h".to_owned(),
+            path_prefix: "/".to_owned(),
+            region: "r".to_owned(),
+            addresses: vec![].into(),
+        };
+        let cut = Cut { part: PART, slot_length_bytes: 64 << 10 };
+        Arc::new(Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut))
+    }
+
+    /// The next step as a text: `key first+length`, "end", "later" or "ended".
+    fn next(feed: &Feed) -> String {
+        match feed.next() {
+            Next::Step(Step::Range(transfer, range)) => {
+                format!("{} {}+{}", transfer.object.key, range.offset, range.length)
+            }
+            Next::Step(Step::EpochEnd) => "end".to_owned(),
+            Next::Later => "later".to_owned(),
+            Next::Ended => "ended".to_owned(),
+        }
+    }
+
+    fn take<const COUNT: usize>(feed: &Feed) -> [String; COUNT] {
+        std::array::from_fn(|_| next(feed))
+    }
+
+    #[test]
+    fn ranges_come_in_order_and_empty_objects_not_at_all() {
+        let feed = feed();
+        assert_eq!(next(&feed), "later");
+        feed.push([transfer("a", 5000), transfer("none", 0), transfer("b", 1)]);
+        feed.end_epoch();
+        assert_eq!(take(&feed), ["a 0+4096", "a 4096+904", "b 0+1", "end", "later"]);
+        feed.end_epoch();
+        feed.complete();
+        assert_eq!(take(&feed), ["end", "ended", "ended"], "an epoch may be empty");
+    }
+
+    #[test]
+    fn a_skipped_epoch_is_passed_over_to_its_end() {
+        let feed = feed();
+        feed.push([transfer("a", 9000), transfer("b", 1)]);
+        assert_eq!(next(&feed), "a 0+4096");
+        feed.skip_epoch(0);
+        assert_eq!(next(&feed), "later", "its end is not there yet");
+        feed.push([transfer("c", 1)]);
+        feed.end_epoch();
+        feed.push([transfer("d", 1)]);
+        feed.end_epoch();
+        assert_eq!(take(&feed), ["end", "d 0+1", "end", "later"]);
+    }
+
+    #[test]
+    fn skipping_what_was_already_taken_leaves_the_next_epoch_whole() {
+        let feed = feed();
+        feed.push([transfer("a", 1)]);
+        feed.end_epoch();
+        feed.push([transfer("b", 9000)]);
+        assert_eq!(take(&feed), ["a 0+1", "end", "b 0+4096"]);
+        feed.skip_epoch(0);
+        assert_eq!(take(&feed), ["b 4096+4096", "b 8192+808", "later"]);
+    }
+
+    #[test]
+    fn it_is_bounded_and_takes_again_what_was_made_room_for() {
+        let feed = feed();
+        assert_eq!(feed.room(), FEED_OBJECTS_MAX);
+        feed.push((0..FEED_OBJECTS_MAX).map(|_| transfer("a", 1)));
+        assert_eq!(feed.room(), 0);
+        feed.end_epoch();
+        assert_eq!(feed.room(), 0, "an end too many is no room below zero");
+        assert_eq!(take(&feed), ["a 0+1", "a 0+1"]);
+        assert_eq!(feed.room(), 1);
+    }
+
+    #[test]
+    fn the_first_reason_to_stop_stays() {
+        let feed = feed();
+        assert!(!feed.is_stopped() && feed.stop_reason().is_none());
+        feed.stop(Error::new(ErrorKind::Interrupted, "first"));
+        feed.stop(Error::new(ErrorKind::Host, "second"));
+        assert!(feed.is_stopped());
+        assert_eq!(feed.stop_reason().map(|error| error.kind()), Some(ErrorKind::Interrupted));
+    }
+}

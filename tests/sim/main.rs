@@ -5,6 +5,9 @@
 //! A failing seed prints the command that repeats it.
 
 mod origin;
+mod pipes;
+mod plumbing;
+mod shore;
 mod world;
 
 use std::rc::Rc;

@@ -117,12 +117,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Has the ring wait for a socket; false, for the caller's sake.
+    /// Has the ring wait for a socket; true when it does not take that, which fails the connection.
     fn wait_for(&mut self, index: usize, pending: Pending) -> bool {
         let events = if pending == Pending::Writable { POLL_OUT } else { POLL_IN };
         let handle = self.lines[index].socket.clone().expect("connected");
         self.submit(index, pending, Op::Poll { handle, events });
-        false
+        self.lines[index].pending == Pending::None
     }
 
     /// Does what the line wants next; true when something happened, false when it has to wait.
@@ -201,10 +201,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 
     /// A splice from a socket said EAGAIN: the socket is empty, or the pipe is full. When the socket
-    /// has just said that it is readable, it is the pipe.
+    /// has just said that it is readable, it is the pipe. That counts once: a poll may complete for
+    /// nothing, and an empty pipe is never full.
     fn move_blocked(&mut self, index: usize) -> bool {
         let line = &mut self.lines[index];
-        if !line.readable {
+        let said = std::mem::take(&mut line.readable);
+        if !said || line.in_pipe == 0 {
             return self.wait_for(index, Pending::Readable);
         }
         line.full = true;

@@ -241,7 +241,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Opens the epoch's place when somebody reads there; then the next epoch's place appears.
     fn look_for_reader(&mut self) {
         let Outlet::Wanted { look_us, pause_us } = self.outlet else { return };
-        if look_us > self.now_us {
+        // After a failure nothing is opened: the next place may be what could not be made.
+        if look_us > self.now_us || self.failure.is_some() {
             return;
         }
         match self.host.open(self.epoch) {

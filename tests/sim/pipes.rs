@@ -1,0 +1,356 @@
+//! The real feeder of Pipe mode on the simulated machine, held against a model: each epoch's reader
+//! gets the objects' bytes in order, all of them or exactly as far as it read; places come and go
+//! in order; nothing spins, nothing is left.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use inrush::error::{Error, ErrorKind};
+use inrush::limits::SLOT_BYTES_MIN;
+use inrush::metrics::FeedCount;
+use inrush::pipe::feed::Feed;
+use inrush::pipe::feeder::{Feeder, FeederParts};
+use inrush::plan::ranges::PartSize;
+use inrush::sys::descriptor;
+use inrush::transfer::{Cut, Transfer};
+
+use super::origin::Rates;
+use super::plumbing::{Act, Lab, Manner};
+use super::shore::{LabHost, LabRing, SharedLab};
+use super::world::Chance;
+use super::{CALM, endpoint, object, seeds};
+
+/// Turns after which a run counts as hanging.
+const TURNS_MAX: u64 = 200_000;
+
+/// A reader that comes at once and takes everything.
+const PATIENT: Manner =
+    Manner { late_us: 0, gulp: 1 << 20, pace_us: 10, pause_per_mille: 0, leaves_at: None };
+
+/// What is run.
+#[derive(Debug)]
+struct Course {
+    rates: Rates,
+    spurious_per_mille: u64,
+    slots_max: u64,
+    connections: usize,
+    part: u64,
+    /// Sizes of the objects of each epoch.
+    epochs: Vec<Vec<u64>>,
+    manners: Vec<Manner>,
+    /// One more epoch is offered, for a reader that never comes.
+    never: bool,
+    /// The channel is stopped at this time.
+    stop_us: Option<u64>,
+    /// Time between two steps of the control plane, at most.
+    pace_us: u64,
+}
+
+/// How it went.
+struct Ran {
+    lab: SharedLab,
+    result: Result<(), Error>,
+    count: FeedCount,
+    /// Keys of each epoch.
+    keys: Vec<Vec<String>>,
+}
+
+/// The control plane's steps, and the keys of each epoch.
+fn plan(course: &Course, chance: &mut Chance) -> (VecDeque<(u64, Act)>, Vec<Vec<String>>) {
+    let part = PartSize::new(course.part).expect("aligned");
+    let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MIN };
+    let endpoints = [endpoint(0), endpoint(1)];
+    let (mut acts, mut keys) = (VecDeque::new(), Vec::new());
+    let mut at_us = 0;
+    for sizes in &course.epochs {
+        let mut own = Vec::new();
+        let mut batch = Vec::new();
+        for size in sizes {
+            let key = format!("k{}-{size}", chance.below(1000));
+            let which = usize::from(chance.hits(200));
+            let target = Arc::clone(&endpoints[which]);
+            batch.push(Arc::new(Transfer::new(object(&key), target, key.clone(), cut)));
+            own.push(key);
+            if chance.hits(500) {
+                at_us += chance.below(course.pace_us);
+                acts.push_back((at_us, Act::Push(std::mem::take(&mut batch))));
+            }
+        }
+        acts.push_back((at_us, Act::Push(batch)));
+        at_us += chance.below(course.pace_us);
+        acts.push_back((at_us, Act::EndEpoch));
+        keys.push(own);
+    }
+    if !course.never {
+        acts.push_back((at_us + chance.below(course.pace_us), Act::Complete));
+    }
+    if let Some(stop_us) = course.stop_us {
+        acts.push_back((stop_us, Act::Stop));
+        acts.make_contiguous().sort_by_key(|(at_us, _)| *at_us);
+    }
+    (acts, keys)
+}
+
+/// Runs a course to its end.
+fn run(seed: u64, course: &Course) -> Ran {
+    let mut chance = Chance(seed ^ 0x919e);
+    let (plan, keys) = plan(course, &mut chance);
+    let counter = descriptor::event_counter().expect("a descriptor");
+    let part = PartSize::new(course.part).expect("aligned");
+    let feed = Arc::new(Feed::new(counter.clone(), part));
+    let lab = Rc::new(RefCell::new(Lab {
+        chance: Chance(seed),
+        rates: course.rates,
+        spurious_per_mille: course.spurious_per_mille,
+        now_us: 0,
+        sockets: Vec::new(),
+        pipes: Vec::new(),
+        places: BTreeMap::new(),
+        manners: course.manners.clone(),
+        plan,
+        feed: Arc::clone(&feed),
+        slots_max: course.slots_max,
+        injected: BTreeMap::new(),
+        events: 0,
+        models: BTreeMap::new(),
+    }));
+    let feeder = Feeder::new(FeederParts {
+        ring: LabRing::new(Rc::clone(&lab)),
+        host: LabHost(Rc::clone(&lab)),
+        feed,
+        counter,
+        connections: course.connections,
+        attempts_max: 20,
+        epochs: (!course.never).then_some(course.epochs.len() as u64),
+    });
+    let (result, count) = match feeder {
+        Ok(mut feeder) => {
+            while feeder.turn().expect("a simulated ring does not fail") {
+                assert!(feeder.count().turns < TURNS_MAX, "the run hangs");
+            }
+            let result = feeder.run();
+            assert_eq!(feeder.in_flight(), 0, "the kernel owns nothing");
+            (result, feeder.count().clone())
+        }
+        Err(error) => (Err(error), FeedCount::default()),
+    };
+    Ran { lab, result, count, keys }
+}
+
+/// Runs a course and checks what always holds.
+fn check(seed: u64, course: &Course) -> Ran {
+    let ran = run(seed, course);
+    let mut lab = ran.lab.borrow_mut();
+    let seconds = 1 + lab.now_us / 1_000_000;
+    let turns = ran.count.turns;
+    assert!(
+        turns <= 4 * lab.events + 60 * seconds,
+        "{turns} turns for {} events in {seconds} s: it spins",
+        lab.events
+    );
+    for (epoch, place) in &lab.places {
+        assert!(place.withdrawn, "{epoch}: still offered");
+        assert!(!place.held(), "{epoch}: its write end is still open");
+    }
+    lab.drain();
+    let whole = ran.result.is_ok() && !lab.feed.is_stopped();
+    let opened = lab.places.values().filter(|place| place.opened()).count();
+    assert_eq!(ran.count.epochs.len(), opened, "each epoch that was read is told");
+    assert!(!whole || opened == course.epochs.len(), "every epoch was read");
+    for (number, told) in ran.count.epochs.iter().enumerate() {
+        let epoch = number as u64;
+        let keys = ran.keys.get(number).map_or(&[] as &[String], Vec::as_slice);
+        let models: Vec<Rc<Vec<u8>>> = keys.iter().map(|key| lab.model(key)).collect();
+        let model: Vec<u8> = models.iter().flat_map(|bytes| bytes.iter().copied()).collect();
+        let place = &lab.places[&epoch];
+        let length = place.got.len();
+        assert!(model.get(..length) == Some(place.got.as_slice()), "{epoch}: wrong bytes");
+        assert_eq!((told.epoch, told.bytes), (epoch, lab.delivered(epoch)), "{epoch}: told");
+        assert!(!told.left_early || place.left, "{epoch}: its reader did not leave");
+        // The last one opened may have been broken off.
+        let complete = whole || number + 1 < opened;
+        if place.left {
+            assert_eq!(Some(length), course.manners[number].leaves_at, "{epoch}");
+        } else if complete {
+            assert_eq!(length, model.len(), "{epoch}: lost bytes");
+        }
+        if complete && !told.left_early {
+            assert_eq!(told.bytes, model.len() as u64, "{epoch}: delivered");
+        }
+    }
+    drop(lab);
+    ran
+}
+
+/// A reader as the seed draws it, for an epoch of so many bytes.
+fn manner(chance: &mut Chance, bytes: u64, leaves: bool) -> Manner {
+    let pick = |chance: &mut Chance, from: &[u64]| {
+        from[usize::try_from(chance.below(from.len() as u64)).expect("small")]
+    };
+    let leaves_at = (leaves && chance.hits(400))
+        .then(|| if chance.hits(200) { 0 } else { chance.below(bytes + 1) });
+    Manner {
+        late_us: pick(chance, &[0, 0, 2_000, 500_000, 5_000_000]),
+        gulp: pick(chance, &[100, 3_000, 10_000, 1 << 20]) + bytes / 200,
+        pace_us: pick(chance, &[1, 100, 5_000, 50_000]),
+        pause_per_mille: pick(chance, &[0, 0, 50]),
+        leaves_at: leaves_at.map(|bytes| usize::try_from(bytes).expect("small")),
+    }
+}
+
+/// A course as the seed draws it.
+fn course(seed: u64, rates: Rates, leaves: bool) -> Course {
+    let mut chance = Chance(seed ^ 0xc0de);
+    let count = 1 + chance.below(4);
+    let borders = [0, 1, 4095, 4096, 4097, 8192];
+    let epochs: Vec<Vec<u64>> = (0..count)
+        .map(|_| {
+            let mut sizes: Vec<u64> = borders.into_iter().filter(|_| chance.hits(150)).collect();
+            sizes.extend((0..chance.below(5)).map(|_| chance.below(60_000)));
+            sizes
+        })
+        .collect();
+    let bytes = |sizes: &Vec<u64>| sizes.iter().sum();
+    let manners = epochs.iter().map(|sizes| manner(&mut chance, bytes(sizes), leaves)).collect();
+    Course {
+        rates,
+        spurious_per_mille: 0,
+        slots_max: [2, 4, 16, 64][usize::try_from(chance.below(4)).expect("small")],
+        connections: 1 + usize::try_from(chance.below(6)).expect("small"),
+        part: 4096 * (1 + chance.below(6)),
+        epochs,
+        manners,
+        never: chance.hits(100),
+        stop_us: None,
+        pace_us: [1, 5_000, 1_000_000][usize::try_from(chance.below(3)).expect("small")],
+    }
+}
+
+/// Faults that each cause one retry, when no reader leaves and nothing is stopped.
+fn to_retry(injected: &BTreeMap<&'static str, u64>) -> u64 {
+    let harmless = ["close after", "ring full for a watch", "spurious"];
+    injected.iter().filter(|(name, _)| !harmless.contains(name)).map(|(_, count)| count).sum()
+}
+
+#[test]
+fn a_calm_network_feeds_every_reader() {
+    seeds("a_calm_network_feeds_every_reader", 1500, |seed| {
+        let ran = check(seed, &course(seed, CALM, false));
+        assert!(ran.result.is_ok(), "{:?}", ran.result);
+        assert!(ran.lab.borrow().injected.is_empty());
+        assert_eq!(ran.count.retries.iter().sum::<u64>(), 0);
+    });
+}
+
+#[test]
+fn readers_that_leave_get_what_they_read() {
+    seeds("readers_that_leave_get_what_they_read", 1500, |seed| {
+        let ran = check(seed, &course(seed, CALM, true));
+        assert!(ran.result.is_ok(), "{:?}", ran.result);
+    });
+}
+
+#[test]
+fn each_fault_of_a_stream_is_one_retry() {
+    seeds("each_fault_of_a_stream_is_one_retry", 1500, |seed| {
+        let rates = Rates { network_per_mille: 30, hang_per_mille: 10, ..CALM };
+        let spurious_per_mille = if seed % 2 == 0 { 0 } else { 100 };
+        let ran = check(seed, &Course { spurious_per_mille, ..course(seed, rates, false) });
+        assert!(ran.result.is_ok(), "{:?}", ran.result);
+        let injected = &ran.lab.borrow().injected;
+        let retries: u64 = ran.count.retries.iter().sum();
+        let most = to_retry(injected);
+        // A full ring fails a connection whose answer may have had a fault still to come.
+        let least = most - injected.get("ring full").copied().unwrap_or(0);
+        assert!((least..=most).contains(&retries), "{retries} after {injected:?}");
+    });
+}
+
+#[test]
+fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
+    seeds("a_hostile_network_gives_a_right_stream_or_a_named_error", 1500, |seed| {
+        let rates = Rates {
+            network_per_mille: 60,
+            hang_per_mille: 30,
+            fatal_per_mille: 10,
+            disk_per_mille: if seed % 3 == 0 { 20 } else { 0 },
+        };
+        let leaves = seed % 2 == 0;
+        let stop_us = (seed % 5 == 0).then(|| Chance(seed).below(10_000_000));
+        let ran =
+            check(seed, &Course { spurious_per_mille: 50, stop_us, ..course(seed, rates, leaves) });
+        let injected = &ran.lab.borrow().injected;
+        let fatal = ["denied", "other etag", "no place", "no pipe"];
+        let hit = fatal.iter().any(|name| injected.contains_key(name));
+        if let Err(error) = &ran.result {
+            let kinds =
+                [ErrorKind::Access, ErrorKind::Endpoint, ErrorKind::Destination, ErrorKind::Host];
+            assert!(hit && kinds.contains(&error.kind()), "{error} after {injected:?}");
+        } else if !leaves && stop_us.is_none() && !ran.lab.borrow().feed.is_stopped() {
+            // A full ring may fail a connection before its refusal is read.
+            assert!(!hit || injected.contains_key("ring full"), "no error after {injected:?}");
+        }
+    });
+}
+
+#[test]
+fn a_stopped_channel_leaves_no_place() {
+    seeds("a_stopped_channel_leaves_no_place", 500, |seed| {
+        let rates = Rates { network_per_mille: 20, hang_per_mille: 20, ..CALM };
+        let stop_us = Some(Chance(seed).below([10_000, 1_000_000][usize::from(seed % 2 == 0)]));
+        let ran = check(seed, &Course { stop_us, ..course(seed, rates, true) });
+        assert!(ran.result.is_ok(), "{:?}", ran.result);
+    });
+}
+
+/// At every byte of a small stream the reader leaves; the next epoch's reader gets all the same.
+#[test]
+fn a_reader_may_leave_at_every_byte() {
+    seeds("a_reader_may_leave_at_every_byte", 30, |seed| {
+        let mut chance = Chance(seed);
+        let sizes: Vec<u64> = (0..3).map(|_| 1 + chance.below(40)).collect();
+        for leaves_at in 0..=usize::try_from(sizes.iter().sum::<u64>()).expect("small") {
+            let late_us = chance.below(5_000);
+            let leaver = Manner {
+                gulp: 1 + chance.below(20),
+                late_us,
+                leaves_at: Some(leaves_at),
+                ..PATIENT
+            };
+            let course = Course {
+                epochs: vec![sizes.clone(), sizes.clone()],
+                manners: vec![leaver, PATIENT],
+                connections: 1 + usize::try_from(chance.below(4)).expect("small"),
+                never: false,
+                ..course(seed, CALM, false)
+            };
+            let ran = check(seed, &course);
+            assert!(ran.result.is_ok(), "{:?}", ran.result);
+            assert!(ran.lab.borrow().places[&0].left, "{leaves_at}");
+        }
+    });
+}
+
+/// A reader that reads little by little, with pauses of seconds: whoever waits for it sleeps.
+#[test]
+fn a_paused_reader_costs_no_turns() {
+    seeds("a_paused_reader_costs_no_turns", 200, |seed| {
+        let pauses = Manner { gulp: 9_000, pace_us: 10_000_000, ..PATIENT };
+        let course = Course {
+            epochs: vec![vec![100_000]],
+            manners: vec![pauses],
+            never: false,
+            pace_us: 1,
+            slots_max: 2,
+            ..course(seed, CALM, false)
+        };
+        let ran = check(seed, &course);
+        assert!(ran.result.is_ok(), "{:?}", ran.result);
+        let seconds = 1 + ran.lab.borrow().now_us / 1_000_000;
+        // Five looks a second at the clock, and what the bytes themselves cost.
+        assert!(ran.count.turns < 10 * seconds + 500, "{} in {seconds} s", ran.count.turns);
+        assert!(ran.count.epochs[0].reader_kept_us > 1_000_000, "it kept the feeder waiting");
+    });
+}

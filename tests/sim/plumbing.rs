@@ -1,0 +1,555 @@
+//! The simulated machine of Pipe mode: sockets whose bytes come in pieces, pipes that are full by
+//! bytes or by slots, and a reader per epoch. One seed drives it all; time is virtual.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use inrush::error::{Error, ErrorKind};
+use inrush::pipe::feed::Feed;
+use inrush::sys::{Errno, Handle, POLL_ERROR, POLL_HANG_UP, POLL_IN, POLL_OUT, descriptor};
+use inrush::transfer::Transfer;
+
+use super::origin::{Fault, Rates, answer, object_bytes, size};
+use super::world::Chance;
+
+/// Bytes that one slot of a pipe holds at most: a page.
+const PAGE: usize = 4096;
+
+/// Numbers of simulated handles from here on are pipes; below are sockets.
+const PIPES: u64 = 1 << 32;
+
+/// How long the last epoch waits for a reader that never comes, before the channel is stopped.
+const NEVER_US: u64 = 1_000_000;
+
+/// What a reader does with its epoch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// From the place's appearance to its opening; `u64::MAX` for never.
+    pub(crate) late_us: u64,
+    /// Bytes of one read, at most.
+    pub(crate) gulp: u64,
+    /// Time between two reads, at most.
+    pub(crate) pace_us: u64,
+    /// Reads of a thousand that are followed by a long pause.
+    pub(crate) pause_per_mille: u64,
+    /// Closes after so many bytes.
+    pub(crate) leaves_at: Option<usize>,
+}
+
+/// Something that the control plane does.
+#[derive(Debug)]
+pub(crate) enum Act {
+    Push(Vec<Arc<Transfer>>),
+    EndEpoch,
+    Complete,
+    Stop,
+}
+
+/// One TCP connection as the feeder's side sees it.
+#[derive(Debug, Default)]
+pub(super) struct Socket {
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    /// When the answer has come how far.
+    arrivals: VecDeque<(u64, usize)>,
+    arrived: usize,
+    given: usize,
+    /// What happens behind the last arrival, and when.
+    end: Option<(u64, Fault)>,
+    /// It has happened.
+    ended: Option<Fault>,
+    answers: u32,
+    /// No room to send before this time.
+    clogged_us: u64,
+    pub(super) nonblocking: bool,
+}
+
+/// A pipe: slots of at most a page each.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    slots: VecDeque<VecDeque<u8>>,
+    slots_max: usize,
+    reader_gone: bool,
+    /// All bytes that were ever put in.
+    pub(super) taken: u64,
+}
+
+impl Pipe {
+    fn is_full(&self) -> bool {
+        self.slots.len() >= self.slots_max
+    }
+
+    fn bytes(&self) -> usize {
+        self.slots.iter().map(VecDeque::len).sum()
+    }
+}
+
+/// An epoch's place and its reader.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) withdrawn: bool,
+    /// The write end, once opened: a descriptor of the test's process, so that its drop is seen.
+    write_end: Option<Weak<OwnedFd>>,
+    pipe: usize,
+    manner: Manner,
+    opens_us: u64,
+    looked_us: Option<u64>,
+    next_us: u64,
+    pub(crate) got: Vec<u8>,
+    pub(crate) left: bool,
+    pub(crate) saw_end: bool,
+}
+
+impl Place {
+    pub(crate) fn opened(&self) -> bool {
+        self.write_end.is_some()
+    }
+
+    /// True while the feeder or an operation of its ring holds the write end.
+    pub(crate) fn held(&self) -> bool {
+        self.write_end.as_ref().is_some_and(|end| end.strong_count() > 0)
+    }
+
+    fn is_done(&self) -> bool {
+        self.left || self.saw_end
+    }
+}
+
+/// What a handle stands for.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Socket(usize),
+    Pipe(usize),
+    Counter,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    pub(crate) chance: Chance,
+    pub(crate) rates: Rates,
+    /// Polls of a thousand that complete for nothing, and calls that are interrupted.
+    pub(crate) spurious_per_mille: u64,
+    pub(crate) now_us: u64,
+    pub(super) sockets: Vec<Socket>,
+    pub(super) pipes: Vec<Pipe>,
+    pub(crate) places: BTreeMap<u64, Place>,
+    /// The reader of each epoch; beyond the last nobody comes.
+    pub(crate) manners: Vec<Manner>,
+    pub(crate) plan: VecDeque<(u64, Act)>,
+    pub(crate) feed: Arc<Feed>,
+    /// Slots of a pipe, at most.
+    pub(crate) slots_max: u64,
+    pub(crate) injected: BTreeMap<&'static str, u64>,
+    /// Things that happened: what may cause a turn.
+    pub(crate) events: u64,
+    pub(crate) models: BTreeMap<String, Rc<Vec<u8>>>,
+}
+
+fn small(number: u64) -> usize {
+    usize::try_from(number).expect("small")
+}
+
+impl Lab {
+    pub(crate) fn inject(&mut self, what: &'static str) {
+        *self.injected.entry(what).or_default() += 1;
+        self.events += 1;
+    }
+
+    pub(crate) fn model(&mut self, key: &str) -> Rc<Vec<u8>> {
+        if !self.models.contains_key(key) {
+            self.models.insert(key.to_owned(), Rc::new(object_bytes(key, size(key))));
+        }
+        Rc::clone(&self.models[key])
+    }
+
+    fn end(&self, handle: &Handle) -> End {
+        match handle {
+            Handle::Simulated(number) if *number >= PIPES => End::Pipe(small(*number - PIPES)),
+            Handle::Simulated(number) => End::Socket(small(*number)),
+            Handle::Descriptor(descriptor) => {
+                let same = |place: &&Place| {
+                    place
+                        .write_end
+                        .as_ref()
+                        .is_some_and(|end| end.as_ptr() == Arc::as_ptr(descriptor))
+                };
+                self.places.values().find(same).map_or(End::Counter, |place| End::Pipe(place.pipe))
+            }
+        }
+    }
+
+    pub(super) fn socket(&mut self, handle: &Handle) -> &mut Socket {
+        let End::Socket(index) = self.end(handle) else { unreachable!("a socket") };
+        &mut self.sockets[index]
+    }
+
+    pub(super) fn make_pipe(&mut self) -> (Handle, u64) {
+        let slots_max = 1 + small(self.chance.below(self.slots_max));
+        let slots_max = if self.chance.hits(200) { slots_max.min(2) } else { slots_max };
+        self.pipes.push(Pipe { slots: VecDeque::new(), slots_max, reader_gone: false, taken: 0 });
+        let handle = Handle::Simulated(PIPES + self.pipes.len() as u64 - 1);
+        (handle, (slots_max * PAGE) as u64)
+    }
+
+    /// Bytes that went into the pipe of an epoch.
+    pub(crate) fn delivered(&self, epoch: u64) -> u64 {
+        self.pipes[self.places[&epoch].pipe].taken
+    }
+}
+
+/// Places.
+impl Lab {
+    pub(super) fn offer(&mut self, epoch: u64) {
+        assert!(!self.places.contains_key(&epoch), "{epoch}: a place is offered once");
+        if epoch > 0 {
+            let before = &self.places[&(epoch - 1)];
+            assert!(before.opened(), "{epoch}: offered before the one before it was opened");
+        }
+        let never = Manner { late_us: u64::MAX, ..self.manners[0] };
+        let manner = self.manners.get(small(epoch)).copied().unwrap_or(never);
+        let place = Place {
+            withdrawn: false,
+            write_end: None,
+            pipe: 0,
+            manner,
+            opens_us: self.now_us.saturating_add(manner.late_us),
+            looked_us: None,
+            next_us: 0,
+            got: Vec::new(),
+            left: false,
+            saw_end: false,
+        };
+        self.places.insert(epoch, place);
+    }
+
+    pub(super) fn open(&mut self, epoch: u64) -> Option<Handle> {
+        let now_us = self.now_us;
+        let earlier = self.places.range(..epoch).all(|(_, place)| place.withdrawn);
+        assert!(earlier, "{epoch}: opened before those before it were over");
+        let place = self.places.get_mut(&epoch).expect("only what is offered is opened");
+        assert!(!place.withdrawn && !place.opened(), "{epoch}: a place is opened once");
+        if now_us < place.opens_us {
+            let waited_us = now_us - *place.looked_us.get_or_insert(now_us);
+            if place.opens_us == u64::MAX && waited_us > NEVER_US {
+                self.feed.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+            }
+            return None;
+        }
+        let (_, _) = self.make_pipe();
+        let handle = descriptor::event_counter().expect("a descriptor");
+        let Handle::Descriptor(counter) = &handle else { unreachable!("a descriptor") };
+        let late_us = self.chance.below(5_000);
+        let place = self.places.get_mut(&epoch).expect("just seen");
+        place.write_end = Some(Arc::downgrade(counter));
+        place.pipe = self.pipes.len() - 1;
+        place.next_us = now_us + late_us;
+        self.events += 1;
+        Some(handle)
+    }
+
+    pub(super) fn withdraw(&mut self, epoch: u64) {
+        let Some(place) = self.places.get_mut(&epoch) else { return };
+        if !place.withdrawn && place.opened() {
+            assert!(place.held(), "{epoch}: withdrawn after its write end was dropped");
+        }
+        place.withdrawn = true;
+    }
+}
+
+/// Calls.
+impl Lab {
+    fn interrupted(&mut self) -> bool {
+        let rate = self.spurious_per_mille / 8;
+        let hit = self.chance.hits(rate);
+        if hit {
+            self.events += 1;
+        }
+        hit
+    }
+
+    pub(super) fn send(&mut self, handle: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+        let now_us = self.now_us;
+        let clogged = self.chance.hits(self.rates.network_per_mille);
+        let clog_us = 1 + self.chance.below(10_000);
+        let short = self.chance.hits(self.rates.network_per_mille * 3);
+        let part = small(1 + self.chance.below(bytes.len() as u64));
+        let socket = self.socket(handle);
+        assert!(socket.nonblocking, "a call on it may not wait");
+        if socket.clogged_us > now_us {
+            return Err(Errno::AGAIN);
+        }
+        if clogged {
+            socket.clogged_us = now_us + clog_us;
+            return Err(Errno::AGAIN);
+        }
+        let count = if short { part } else { bytes.len() };
+        socket.request.extend_from_slice(&bytes[..count]);
+        let whole = socket.request.ends_with(b"\n");
+        self.events += 1;
+        if whole {
+            self.serve(handle);
+        }
+        Ok(count)
+    }
+
+    /// The origin reads a request; its answer comes in pieces.
+    fn serve(&mut self, handle: &Handle) {
+        let socket = self.socket(handle);
+        assert!(socket.given == socket.answer.len(), "the last answer was taken whole");
+        let request = std::mem::take(&mut socket.request);
+        let kept = socket.answers > 0;
+        let request = String::from_utf8(request).expect("text");
+        let fault = self.rates.draw(&mut self.chance, kept);
+        if let Some(fault) = fault {
+            self.inject(fault.name());
+        }
+        let model = self.model(request.split(' ').next().expect("a key"));
+        let (bytes, cut) = answer(&request, &model, fault, &mut self.chance);
+        let stop = cut.map_or(bytes.len(), |(cut, _)| cut);
+        let piece_max = [64, 3000, 20_000, 100_000][small(self.chance.below(4))];
+        let pace_us = [10, 500, 20_000][small(self.chance.below(3))];
+        let (mut at_us, mut reached) = (self.now_us + self.chance.below(3_000), 0);
+        let mut arrivals = VecDeque::new();
+        while reached < stop {
+            let piece = (stop / 40).max(small(1 + self.chance.below(piece_max)));
+            reached = stop.min(reached + piece);
+            arrivals.push_back((at_us, reached));
+            at_us += self.chance.below(pace_us);
+        }
+        // Whatever comes at the end may come long after, while nobody takes what was sent.
+        at_us += if self.chance.hits(300) { self.chance.below(3_000_000) } else { 0 };
+        let closes = fault == Some(Fault::CloseAfter);
+        let end = cut.map(|(_, fault)| (at_us, fault));
+        let socket = self.socket(handle);
+        socket.end = end.or(closes.then_some((at_us, Fault::End)));
+        (socket.answer, socket.arrivals) = (bytes, arrivals);
+        (socket.arrived, socket.given) = (0, 0);
+        socket.answers += 1;
+    }
+
+    /// Bytes that are there, the end of the stream as 0, or why there are none.
+    fn available(&self, index: usize) -> Result<usize, Errno> {
+        let socket = &self.sockets[index];
+        match (socket.arrived - socket.given, socket.ended) {
+            (0, Some(Fault::Reset)) => Err(Errno::RESET),
+            (0, Some(Fault::Stall) | None) => Err(Errno::AGAIN),
+            (count, _) => Ok(count),
+        }
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        handle: &Handle,
+        into: &mut [u8],
+        peek: bool,
+    ) -> Result<usize, Errno> {
+        let End::Socket(index) = self.end(handle) else { unreachable!("a socket") };
+        assert!(self.sockets[index].nonblocking, "a call on it may not wait");
+        let count = self.available(index)?.min(into.len());
+        let socket = &mut self.sockets[index];
+        into[..count].copy_from_slice(&socket.answer[socket.given..socket.given + count]);
+        if !peek {
+            socket.given += count;
+            self.events += 1;
+        }
+        Ok(count)
+    }
+
+    pub(super) fn splice(&mut self, from: &Handle, to: &Handle, wish: u64) -> Result<u64, Errno> {
+        let End::Pipe(target) = self.end(to) else { unreachable!("into a pipe") };
+        assert!(wish > 0, "a splice of nothing");
+        if self.interrupted() {
+            return Err(if self.chance.hits(500) { Errno::INTERRUPTED } else { Errno::AGAIN });
+        }
+        if let End::Pipe(source) = self.end(from) {
+            let bytes = self.pipes[source].bytes() as u64;
+            assert_eq!(bytes, wish, "what the feeder believes to be in its pipe");
+        }
+        if self.pipes[target].reader_gone {
+            return Err(Errno::PIPE);
+        }
+        if self.pipes[target].is_full() {
+            return Err(Errno::AGAIN);
+        }
+        let mut left = small(wish);
+        if let End::Socket(index) = self.end(from) {
+            left = left.min(self.available(index)?);
+        }
+        if left > 0 && self.chance.hits(300) {
+            left = 1 + small(self.chance.below(left as u64));
+        }
+        let mut moved = 0;
+        while left > 0 && !self.pipes[target].is_full() {
+            let slot = self.take_slot(from, left);
+            left -= slot.len();
+            moved += slot.len() as u64;
+            self.pipes[target].slots.push_back(slot);
+        }
+        self.pipes[target].taken += moved;
+        self.events += 1;
+        Ok(moved)
+    }
+
+    /// At most a page out of a socket, or out of a pipe's first slot.
+    fn take_slot(&mut self, from: &Handle, length: usize) -> VecDeque<u8> {
+        match self.end(from) {
+            End::Socket(index) => {
+                let socket = &mut self.sockets[index];
+                let count = length.min(PAGE);
+                let bytes = &socket.answer[socket.given..socket.given + count];
+                socket.given += count;
+                bytes.iter().copied().collect()
+            }
+            End::Pipe(index) => {
+                let slots = &mut self.pipes[index].slots;
+                let slot = slots.front_mut().expect("bytes");
+                if slot.len() <= length {
+                    return slots.pop_front().expect("bytes");
+                }
+                slot.drain(..length).collect()
+            }
+            End::Counter => unreachable!("nothing comes out of it"),
+        }
+    }
+
+    /// The events of poll(2), those asked for and those that always count.
+    pub(super) fn readiness(&self, handle: &Handle, events: u16) -> u16 {
+        match self.end(handle) {
+            End::Socket(index) => {
+                let socket = &self.sockets[index];
+                let readable = self.available(index) != Err(Errno::AGAIN);
+                let gone = socket.ended == Some(Fault::Reset);
+                let room = socket.clogged_us <= self.now_us;
+                let asked = if readable { POLL_IN } else { 0 } | if room { POLL_OUT } else { 0 };
+                (asked & events) | if gone { POLL_ERROR | POLL_HANG_UP } else { 0 }
+            }
+            End::Pipe(index) => {
+                let pipe = &self.pipes[index];
+                let room = if pipe.is_full() { 0 } else { POLL_OUT };
+                (room & events) | if pipe.reader_gone { POLL_ERROR } else { 0 }
+            }
+            End::Counter => {
+                let Handle::Descriptor(counter) = handle else { unreachable!("a counter") };
+                let mut polls = [rustix::event::PollFd::new(counter, rustix::event::PollFlags::IN)];
+                let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+                let raised = rustix::event::poll(&mut polls, Some(&now)).expect("a poll") > 0;
+                if raised { POLL_IN } else { 0 }
+            }
+        }
+    }
+}
+
+/// Time.
+impl Lab {
+    /// Lets everything happen whose time has come.
+    pub(super) fn step(&mut self) {
+        while self.plan.front().is_some_and(|(at_us, _)| *at_us <= self.now_us) {
+            let (_, act) = self.plan.pop_front().expect("just seen");
+            self.events += 1;
+            match act {
+                Act::Push(objects) => self.feed.push(objects),
+                Act::EndEpoch => self.feed.end_epoch(),
+                Act::Complete => self.feed.complete(),
+                Act::Stop => self.feed.stop(Error::new(ErrorKind::Interrupted, "stopped")),
+            }
+        }
+        for index in 0..self.sockets.len() {
+            self.step_socket(index);
+        }
+        let mut places = std::mem::take(&mut self.places);
+        for (epoch, place) in &mut places {
+            assert!(!place.opened() || place.held() || place.withdrawn, "{epoch}: not withdrawn");
+            self.step_reader(place);
+        }
+        self.places = places;
+    }
+
+    fn step_socket(&mut self, index: usize) {
+        let socket = &mut self.sockets[index];
+        while socket.arrivals.front().is_some_and(|(at_us, _)| *at_us <= self.now_us) {
+            socket.arrived = socket.arrivals.pop_front().expect("just seen").1;
+            self.events += 1;
+        }
+        if socket.arrivals.is_empty() && socket.end.is_some_and(|(at_us, _)| at_us <= self.now_us) {
+            socket.ended = socket.end.take().map(|(_, fault)| fault);
+            self.events += 1;
+            // What was not read may be lost with a reset.
+            if socket.ended == Some(Fault::Reset) && self.chance.hits(300) {
+                socket.arrived = socket.given;
+            }
+        }
+    }
+
+    fn step_reader(&mut self, place: &mut Place) {
+        if !place.opened() || place.is_done() || place.next_us > self.now_us {
+            return;
+        }
+        let pipe = &mut self.pipes[place.pipe];
+        if place.manner.leaves_at == Some(place.got.len()) {
+            place.left = true;
+            pipe.reader_gone = true;
+            pipe.slots.clear();
+            self.events += 1;
+            return;
+        }
+        if pipe.slots.is_empty() {
+            place.saw_end = !place.held();
+            return;
+        }
+        let mut left = 1 + small(self.chance.below(place.manner.gulp));
+        if let Some(leaves_at) = place.manner.leaves_at {
+            left = left.min(leaves_at - place.got.len());
+        }
+        while left > 0
+            && let Some(slot) = pipe.slots.front_mut()
+        {
+            let count = left.min(slot.len());
+            place.got.extend(slot.drain(..count));
+            left -= count;
+            if slot.is_empty() {
+                pipe.slots.pop_front();
+            }
+        }
+        let pause = self.chance.hits(place.manner.pause_per_mille);
+        let rest_us = if pause { 10_000_000 } else { place.manner.pace_us };
+        place.next_us = self.now_us + 1 + self.chance.below(rest_us);
+        self.events += 1;
+    }
+
+    /// When the next thing happens by itself.
+    pub(super) fn next_us(&self) -> u64 {
+        let plan = self.plan.front().map(|(at_us, _)| *at_us);
+        let sockets = self.sockets.iter().filter_map(|socket| {
+            let arrival = socket.arrivals.front().map(|(at_us, _)| *at_us);
+            let clogged = Some(socket.clogged_us).filter(|at_us| *at_us > self.now_us);
+            let next = arrival.or(socket.end.map(|(at_us, _)| at_us));
+            next.into_iter().chain(clogged).min()
+        });
+        let readers = self.places.values().filter_map(|place| {
+            let acts = || {
+                let leaves = place.manner.leaves_at == Some(place.got.len());
+                leaves || !place.held() || !self.pipes[place.pipe].slots.is_empty()
+            };
+            (place.opened() && !place.is_done() && acts()).then_some(place.next_us)
+        });
+        plan.into_iter().chain(sockets).chain(readers).min().unwrap_or(u64::MAX)
+    }
+
+    /// Lets the readers read what is left, after the run.
+    pub(crate) fn drain(&mut self) {
+        self.plan.clear();
+        loop {
+            self.step();
+            let next_us = self.next_us();
+            if next_us == u64::MAX {
+                break;
+            }
+            self.now_us = self.now_us.max(next_us);
+        }
+        let over = |place: &Place| !place.opened() || place.is_done();
+        assert!(self.places.values().all(over), "every reader sees the end");
+    }
+}
