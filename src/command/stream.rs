@@ -63,7 +63,7 @@ pub(super) async fn pipe(args: PipeArgs, begun: Instant) -> Result<u8> {
     progress.note(format!("ready: {}", names.join(" ")));
     if let Some(path) = &args.ready_file {
         std::fs::write(path, names.join("\n") + "\n").map_err(|error| {
-            stop_all(&channels);
+            abandon(&mut channels);
             Error::new(ErrorKind::Destination, format!("cannot write {}: {error}", path.display()))
                 .advise("name a file that can be written")
         })?;
@@ -88,8 +88,12 @@ async fn start_pipes(args: &PipeArgs, begun: Instant) -> Result<(Rc<Control>, Ve
     });
     let mut channels = Vec::new();
     for Channel { name, sources } in &args.channels {
-        let place =
-            Place::Fifos { folder: Arc::clone(&folder), name: name.clone(), granted_bytes: 0 };
+        let place = Place::Fifos {
+            folder: Arc::clone(&folder),
+            name: name.clone(),
+            granted_bytes: 0,
+            made: Vec::new(),
+        };
         let alone = args.channels.len() == 1;
         let (name, sources) = (name.clone(), sources.clone());
         let plan = Plan { name, sources, place, connections, alone };
@@ -97,10 +101,7 @@ async fn start_pipes(args: &PipeArgs, begun: Instant) -> Result<(Rc<Control>, Ve
         match started {
             Ok(running) => channels.push(running),
             Err(error) => {
-                stop_all(&channels);
-                for channel in &mut channels {
-                    let _ = channel.join();
-                }
+                abandon(&mut channels);
                 return Err(error);
             }
         }
@@ -129,7 +130,9 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let mut channels = vec![running];
     let order = Order { epochs, shuffle_seed: None, shard: Shard::WHOLE };
     let mut code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;
+    // One who was interrupted does not wait for an output that nobody reads.
     if let Some(pump) = pump
+        && code != ErrorKind::Interrupted.exit_code()
         && let Ok(Err(error)) = pump.join()
         && error.kind() != std::io::ErrorKind::BrokenPipe
         && code == 0
@@ -320,6 +323,15 @@ impl Running {
 fn stop_all(channels: &[Running]) {
     for channel in channels {
         channel.feed.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+    }
+}
+
+/// Stops all channels and waits until none of their pipes is left.
+fn abandon(channels: &mut [Running]) {
+    stop_all(channels);
+    for channel in channels {
+        // Why they stopped is told already.
+        let _ = channel.join();
     }
 }
 

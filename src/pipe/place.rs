@@ -31,6 +31,8 @@ pub enum Place {
         name: String,
         /// Size of the last pipe opened, as the kernel gave it; 0 before.
         granted_bytes: u64,
+        /// The epochs whose pipes were made and are not withdrawn: nothing else is removed.
+        made: Vec<u64>,
     },
     /// A pipe that is there already, for one epoch: standard output.
     Output(Handle),
@@ -122,12 +124,17 @@ impl PipeHost for Outfall {
     }
 
     fn offer(&mut self, epoch: u64) -> Result<(), FileError> {
-        let Place::Fifos { folder, name, .. } = &self.place else { return Ok(()) };
+        let Place::Fifos { folder, name, made, .. } = &mut self.place else { return Ok(()) };
+        let folder = &*folder;
         let path = fifo_name(name, epoch);
         let at = |step, errno: Code| FileError { step, path: path.clone(), errno: errno.into() };
         match rustix::fs::mkfifoat(folder, &path, FIFO_MODE) {
             Err(Code::EXIST) => {}
-            outcome => return outcome.map_err(|errno| at("make pipe", errno)),
+            outcome => {
+                outcome.map_err(|errno| at("make pipe", errno))?;
+                made.push(epoch);
+                return Ok(());
+            }
         }
         // A pipe that an earlier run left is replaced; anything else is somebody's.
         let found = rustix::fs::statat(folder, &path, AtFlags::SYMLINK_NOFOLLOW)
@@ -137,13 +144,15 @@ impl PipeHost for Outfall {
         }
         rustix::fs::unlinkat(folder, &path, AtFlags::empty())
             .map_err(|errno| at("replace pipe", errno))?;
-        rustix::fs::mkfifoat(folder, &path, FIFO_MODE).map_err(|errno| at("make pipe", errno))
+        rustix::fs::mkfifoat(folder, &path, FIFO_MODE).map_err(|errno| at("make pipe", errno))?;
+        made.push(epoch);
+        Ok(())
     }
 
     fn open(&mut self, epoch: u64) -> Result<Option<Handle>, FileError> {
         let (folder, name, granted_bytes) = match &mut self.place {
             Place::Output(handle) => return Ok(Some(handle.clone())),
-            Place::Fifos { folder, name, granted_bytes } => (folder, name, granted_bytes),
+            Place::Fifos { folder, name, granted_bytes, .. } => (folder, name, granted_bytes),
         };
         let path = fifo_name(name, epoch);
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -159,7 +168,11 @@ impl PipeHost for Outfall {
     }
 
     fn withdraw(&mut self, epoch: u64) {
-        if let Place::Fifos { folder, name, .. } = &self.place {
+        if let Place::Fifos { folder, name, made, .. } = &mut self.place
+            && made.contains(&epoch)
+        {
+            let folder = &*folder;
+            made.retain(|known| *known != epoch);
             let path = fifo_name(name, epoch);
             // A reader that waits in open(2) for a writer is let go: it opens and sees the end.
             let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;

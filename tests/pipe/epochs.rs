@@ -93,14 +93,14 @@ fn a_shard_without_objects_is_an_empty_stream() {
 }
 
 #[test]
-fn several_sources_are_merged_by_key() {
-    let all = objects(&[("a/1", 3 * MIB), ("b/2", 100), ("a/3", 0), ("c/not", 7), ("b/4", MIB)]);
+fn several_sources_are_merged_by_what_follows_them() {
+    let all = objects(&[("a/1", 3 * MIB), ("b/2", 100), ("a/3", 9000), ("c/not", 7), ("b/4", MIB)]);
     let origin = serve(&all);
     let stage = Stage::new();
     let program = pipe(&origin, ["s3://lab/b/", "s3://lab/a/"]).with([stage.channel("train")]);
     let running = stage.start(program);
     let told = Reader::start(&stage.channel("train"), &["all"]).finish();
-    let wanted = ["a/1", "a/3", "b/2", "b/4"].map(|key| all[key].clone()).concat();
+    let wanted = ["a/1", "b/2", "a/3", "b/4"].map(|key| all[key].clone()).concat();
     assert_read(&told[0], &wanted);
     stage.end(running, 0);
 }

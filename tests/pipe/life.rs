@@ -30,7 +30,7 @@ fn the_first_pipe_is_there_before_the_ready_line() {
 
 #[test]
 fn the_next_pipe_comes_with_the_reader_and_this_one_goes_at_its_end() {
-    let all = objects(&[("a", 3 * MIB)]);
+    let all = objects(&[("a", 60 * MIB)]);
     let origin = serve(&all);
     let stage = Stage::new();
     let running = stage.serve(&origin, &["--epochs", "2"]);

@@ -170,7 +170,9 @@ fn twenty_channels_at_once() {
 
 #[test]
 fn channels_that_nobody_opens_end_with_a_signal() {
-    let all = twenty();
+    let mut all = twenty();
+    // More than a pipe of 256 fragments of 32 KiB holds.
+    all.insert("03/3".to_owned(), bytes_of("03/3", 60 * MIB));
     let origin = serve(&all);
     let stage = Stage::new();
     let running = start_twenty(&stage, &origin, "forever");

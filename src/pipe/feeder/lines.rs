@@ -270,6 +270,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let context = format!("stream {name} failed after {} tries", line.attempts);
         let error = match failure {
             Failure::Status(status) => answer::explain(status, body, "").into_error(&context),
+            Failure::WrongEtag => Error::new(ErrorKind::Objects, failure.to_string())
+                .within(context)
+                .advise("start again: what changed is listed anew"),
             failure => Error::new(ErrorKind::Endpoint, failure.to_string())
                 .within(context)
                 .advise("check the network and the endpoint"),
