@@ -270,7 +270,7 @@ fn each_fault_of_a_stream_is_one_retry() {
 
 #[test]
 fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
-    seeds("a_hostile_network_gives_a_right_stream_or_a_named_error", 1500, |seed| {
+    seeds("a_hostile_network_gives_a_right_stream_or_a_named_error", 3000, |seed| {
         let rates = Rates {
             network_per_mille: 60,
             hang_per_mille: 30,
