@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, ErrorKind};
-use crate::failure::Failure;
 use crate::limits::{
     FAILED_ATTEMPTS_IN_A_ROW_MAX, FAILING_TIME_MIN_US, OBJECTS_OPEN_MAX, OBJECTS_QUEUED_MAX,
 };
@@ -48,7 +47,7 @@ pub struct Scheduler {
     health: Health,
 }
 
-/// Whether the endpoint still answers: retries are bounded per range by its tries, and per run here.
+/// Whether the endpoint still answers: a range's retries are bounded by its tries, a run's here.
 #[derive(Debug, Default)]
 struct Health {
     failed_in_a_row: AtomicU32,
@@ -205,14 +204,14 @@ impl Scheduler {
     }
 
     /// Notes a failed attempt that brought nothing; too many of them in a row end the run.
-    pub fn attempt_failed(&self, failure: Failure, now_us: u64) {
+    pub fn attempt_failed(&self, why: impl std::fmt::Display, now_us: u64) {
         let Some((failed, elapsed_us)) = self.health.failed(now_us) else { return };
         if self.is_stopped() {
             return;
         }
         let message = format!(
             "the endpoint has not answered rightly for {failed} attempts in a row over {} seconds; \
-             the last time: {failure}",
+             the last time: {why}",
             elapsed_us / 1_000_000
         );
         self.stop(
@@ -394,17 +393,17 @@ mod tests {
             // 7 of 8 fail.
             match attempt % 8 {
                 0 => faulty.answered(),
-                _ => faulty.attempt_failed(Failure::Status(503), attempt * 1_000_000),
+                _ => faulty.attempt_failed("busy", attempt * 1_000_000),
             }
         }
         assert!(!faulty.is_stopped());
         let gone = scheduler();
         let most = u64::from(FAILED_ATTEMPTS_IN_A_ROW_MAX);
         for attempt in 1..most * 2 {
-            gone.attempt_failed(Failure::Stall, attempt);
+            gone.attempt_failed("stalled", attempt);
         }
         assert!(!gone.is_stopped(), "many, but all at once");
-        gone.attempt_failed(Failure::Stall, FAILING_TIME_MIN_US + 1);
+        gone.attempt_failed("stalled", FAILING_TIME_MIN_US + 1);
         let error = gone.stop_reason().expect("stopped");
         assert_eq!(error.kind(), ErrorKind::Endpoint);
         assert!(error.to_string().contains("512 attempts in a row over 10 seconds"), "{error}");
