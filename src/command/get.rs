@@ -258,7 +258,7 @@ async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs
                 }
             };
             objects += 1;
-            bytes += transfer.object.size_bytes;
+            bytes = bytes.saturating_add(transfer.object.size_bytes);
             let line = PlannedLine::new(&transfer);
             let line = if output.json { line.to_json() } else { line.to_text() };
             if lines.line(&line)? == ControlFlow::Break(()) {
@@ -359,7 +359,8 @@ impl Run {
             self.known.objects_known += 1;
             match self.target.transfer(entry, self.config.cut()) {
                 Ok(transfer) => {
-                    self.known.bytes_known += transfer.object.size_bytes;
+                    let size = transfer.object.size_bytes;
+                    self.known.bytes_known = self.known.bytes_known.saturating_add(size);
                     self.pending.push_back(transfer);
                 }
                 Err(failed) => {

@@ -218,7 +218,7 @@ fn room_is_not_asked_for_when_nothing_is_written() {
     let when = Match { operation: Some(GetObject), ..Match::default() };
     let mut configuration = config(&Objects::new());
     configuration.faults = FaultPlan::none().with_rule(when, Fault::SlowDown);
-    configuration.synthetic = vec![SyntheticSet::new(BUCKET, "huge/", 9, 1 << 60)];
+    configuration.synthetic = vec![SyntheticSet::new(BUCKET, "huge/", 9, 1 << 53)];
     let nowhere = Nowhere::new();
     let run = get(&start(configuration), ["s3://lab/", "--dry-run"]).with([nowhere.path()]).run();
     let run = run.expect(0);
