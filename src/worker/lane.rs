@@ -41,7 +41,7 @@ pub(super) struct Lane {
     pub(super) state: LaneState,
     /// The kernel has an operation of it.
     pub(super) in_flight: bool,
-    /// When that operation is late.
+    /// When that operation is late; once that has been noticed, when its end is asked for again.
     pub(super) deadline_us: u64,
     /// It was late (or the run was stopped) and its end has been asked for.
     pub(super) expired: bool,
