@@ -278,6 +278,8 @@ struct Run {
     config: Config,
     progress: Progress,
     report: Option<ReportWriter>,
+    /// The report took no more; told, and the run's exit code if nothing worse happens.
+    report_error: Option<ErrorKind>,
     begun: Instant,
     /// Objects that wait for room in the scheduler.
     pending: VecDeque<Transfer>,
@@ -319,6 +321,7 @@ impl Run {
             config,
             progress,
             report,
+            report_error: None,
             begun,
             pending: VecDeque::new(),
             listed: false,
@@ -467,7 +470,8 @@ impl Run {
         if let Some(report) = &mut self.report
             && let Err(error) = report.line(&ObjectLine::new(&outcome).to_json())
         {
-            self.progress.error(error);
+            self.progress.error(&error);
+            self.report_error = Some(error.kind());
             self.report = None;
         }
         let Err(error) = outcome.result else {
@@ -517,7 +521,7 @@ impl Run {
             return error.kind().exit_code();
         }
         match (self.failures, self.objects_ok, self.failure_kind) {
-            (0, _, _) => 0,
+            (0, _, _) => self.report_error.map_or(0, ErrorKind::exit_code),
             (_, 0, Some(kind)) => kind.exit_code(),
             _ => ErrorKind::Objects.exit_code(),
         }
