@@ -4,7 +4,7 @@
 //! what depends on the machine or the command line is in [`crate::config`].
 
 /// Direct I/O alignment in bytes: of memory, file offset and length. Every common device and file
-/// system takes 4,096 (statx(2), STATX_DIOALIGN); what asks for more is written buffered.
+/// system takes 4,096 (statx(2), STATX_DIOALIGN); one that asks for more refuses the write.
 pub const DIRECT_ALIGNMENT_BYTES: u32 = 4096;
 
 /// Longest data slot, in bytes. 1 MiB a write is where a virtual disk is saturated at depth 16.
