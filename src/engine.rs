@@ -229,10 +229,11 @@ fn make_region(config: &Config) -> Result<Arc<Region>> {
     })
 }
 
-/// One core for each worker, of those this process may use; none when there are fewer cores.
+/// One core for each worker when there are as many as this process may use. With fewer the kernel
+/// places them: several runs on a host would else all sit on its first cores.
 fn cores_for(workers: usize) -> Vec<core_affinity::CoreId> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
-    if cores.len() < workers { Vec::new() } else { cores }
+    if cores.len() == workers { cores } else { Vec::new() }
 }
 
 /// Pins the calling thread to a core of those this process may use, drawn by `seed`: several
@@ -316,4 +317,17 @@ fn work(start: Start) -> WorkerMetrics {
     metrics.features = Some(features);
     metrics.cpu_seconds = usage::thread_cpu_seconds();
     metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_run_on_all_cores_is_pinned() {
+        let all = core_affinity::get_core_ids().unwrap_or_default().len();
+        assert_eq!(cores_for(all).len(), all);
+        assert!(cores_for(all + 1).is_empty());
+        assert!(all < 2 || cores_for(all - 1).is_empty());
+    }
 }

@@ -164,6 +164,9 @@ impl FileError {
 
     fn advice(&self) -> &'static str {
         match self.errno.number() {
+            22 if self.step == "write" => {
+                "its O_DIRECT alignment may be over 4,096 bytes; choose another destination"
+            }
             28 | QUOTA => "free space at the destination and run it again",
             READ_ONLY | ACCESS => "choose a destination that can be written",
             NAME_TOO_LONG => "this file system cannot hold the name; exclude the key",
@@ -188,5 +191,17 @@ impl From<FileError> for Error {
     fn from(error: FileError) -> Self {
         let advice = error.advice();
         Self::new(ErrorKind::Destination, error.to_string()).advise(advice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_direct_write_names_its_alignment() {
+        let error = |step| FileError { step, path: "p".to_owned(), errno: Errno::INVALID };
+        assert!(error("write").advice().contains("O_DIRECT alignment"));
+        assert!(!error("name").advice().contains("O_DIRECT"));
     }
 }

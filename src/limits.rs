@@ -4,7 +4,7 @@
 //! what depends on the machine or the command line is in [`crate::config`].
 
 /// Direct I/O alignment in bytes: of memory, file offset and length. Every common device and file
-/// system takes 4,096 (statx(2), STATX_DIOALIGN); what asks for more is written buffered.
+/// system takes 4,096 (statx(2), STATX_DIOALIGN); one that asks for more refuses the write.
 pub const DIRECT_ALIGNMENT_BYTES: u32 = 4096;
 
 /// Longest data slot, in bytes. 1 MiB a write is where a virtual disk is saturated at depth 16.
@@ -89,6 +89,13 @@ pub const OBJECTS_OPEN_MAX: usize = 4;
 /// Tries of one range, the first included.
 pub const ATTEMPTS_MAX: u32 = 8;
 
+/// Attempts of a run that may fail in a row, with no byte of any object between them: the endpoint
+/// is gone, and the run ends. At a fault rate of one half that is one chance in 2^256.
+pub const FAILED_ATTEMPTS_IN_A_ROW_MAX: u32 = 256;
+
+/// For so long they must have failed, in microseconds: a server that starts anew is waited for.
+pub const FAILING_TIME_MIN_US: u64 = 10_000_000;
+
 /// Wait before the first retry, in microseconds; doubled each time, drawn from 0 up to it.
 pub const BACKOFF_BASE_US: u64 = 100_000;
 
@@ -148,6 +155,7 @@ const _: () = assert!(CONTROL_SLOT_BYTES.is_multiple_of(DIRECT_ALIGNMENT_BYTES))
 const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
 const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN);
 const _: () = assert!(HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
+const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
 // One operation of each connection, its writes, a cancel for each, and the waker.
 const _: () = assert!(
     CONNECTIONS_PER_WORKER_MAX * (2 + SLOTS_PER_CONNECTION as usize) < RING_ENTRIES as usize

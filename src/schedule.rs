@@ -7,11 +7,13 @@
 use std::cmp::Ordering as Order;
 use std::collections::{BinaryHeap, VecDeque};
 use std::iter::Peekable;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::Error;
-use crate::limits::{OBJECTS_OPEN_MAX, OBJECTS_QUEUED_MAX};
+use crate::error::{Error, ErrorKind};
+use crate::limits::{
+    FAILED_ATTEMPTS_IN_A_ROW_MAX, FAILING_TIME_MIN_US, OBJECTS_OPEN_MAX, OBJECTS_QUEUED_MAX,
+};
 use crate::plan::ranges::Ranges;
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
@@ -42,6 +44,36 @@ pub enum Supply {
 pub struct Scheduler {
     state: Mutex<State>,
     stopped: AtomicBool,
+    health: Health,
+}
+
+/// Whether the endpoint still answers: a range's retries are bounded by its tries, a run's here.
+#[derive(Debug, Default)]
+struct Health {
+    failed_in_a_row: AtomicU32,
+    /// When the first of them failed.
+    since_us: AtomicU64,
+}
+
+impl Health {
+    fn answered(&self) {
+        // Nearly always zero already: then the line stays shared between the cores.
+        if self.failed_in_a_row.load(Ordering::Relaxed) != 0 {
+            self.failed_in_a_row.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// How many attempts failed in a row and for how long, once that is too much.
+    fn failed(&self, now_us: u64) -> Option<(u32, u64)> {
+        let before = self.failed_in_a_row.fetch_add(1, Ordering::Relaxed);
+        if before == 0 {
+            self.since_us.store(now_us, Ordering::Relaxed);
+        }
+        let failed = before.saturating_add(1);
+        let elapsed_us = now_us.saturating_sub(self.since_us.load(Ordering::Relaxed));
+        let gone = failed >= FAILED_ATTEMPTS_IN_A_ROW_MAX && elapsed_us >= FAILING_TIME_MIN_US;
+        gone.then_some((failed, elapsed_us))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +132,11 @@ impl Scheduler {
     pub fn new(counters: Vec<Handle>) -> Self {
         let sleepers = counters.into_iter().map(|counter| Sleeper { counter, asleep: false });
         let state = State { sleepers: sleepers.collect(), ..State::default() };
-        Self { state: Mutex::new(state), stopped: AtomicBool::new(false) }
+        Self {
+            state: Mutex::new(state),
+            stopped: AtomicBool::new(false),
+            health: Health::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -160,6 +196,28 @@ impl Scheduler {
     #[must_use]
     pub fn stop_reason(&self) -> Option<Error> {
         self.lock().stop.clone()
+    }
+
+    /// Notes that the endpoint answered rightly: bytes of an object came, or a clear refusal.
+    pub fn answered(&self) {
+        self.health.answered();
+    }
+
+    /// Notes a failed attempt that brought nothing; too many of them in a row end the run.
+    pub fn attempt_failed(&self, why: impl std::fmt::Display, now_us: u64) {
+        let Some((failed, elapsed_us)) = self.health.failed(now_us) else { return };
+        if self.is_stopped() {
+            return;
+        }
+        let message = format!(
+            "the endpoint has not answered rightly for {failed} attempts in a row over {} seconds; \
+             the last time: {why}",
+            elapsed_us / 1_000_000
+        );
+        self.stop(
+            Error::new(ErrorKind::Endpoint, message)
+                .advise("check the network and the endpoint, and run it again"),
+        );
     }
 
     /// Hands up to `count` ranges to a worker, behind what `ready` holds.
@@ -326,6 +384,29 @@ mod tests {
         scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
         scheduler.collect(&mut Vec::new());
         assert_eq!(scheduler.room(), 1);
+    }
+
+    #[test]
+    fn an_endpoint_that_is_gone_ends_the_run_and_a_faulty_one_does_not() {
+        let faulty = scheduler();
+        for attempt in 0..100_000u64 {
+            // 7 of 8 fail.
+            match attempt % 8 {
+                0 => faulty.answered(),
+                _ => faulty.attempt_failed("busy", attempt * 1_000_000),
+            }
+        }
+        assert!(!faulty.is_stopped());
+        let gone = scheduler();
+        let most = u64::from(FAILED_ATTEMPTS_IN_A_ROW_MAX);
+        for attempt in 1..most * 2 {
+            gone.attempt_failed("stalled", attempt);
+        }
+        assert!(!gone.is_stopped(), "many, but all at once");
+        gone.attempt_failed("stalled", FAILING_TIME_MIN_US + 1);
+        let error = gone.stop_reason().expect("stopped");
+        assert_eq!(error.kind(), ErrorKind::Endpoint);
+        assert!(error.to_string().contains("512 attempts in a row over 10 seconds"), "{error}");
     }
 
     #[test]

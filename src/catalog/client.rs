@@ -236,7 +236,7 @@ impl Client {
                 let message = format!("TLS with {} ({address}): {error}", endpoint.host);
                 Trouble::Lasting(
                     Error::new(ErrorKind::Endpoint, message)
-                        .advise("check --endpoint-url; for a private authority give --ca-bundle"),
+                        .advise("check --endpoint-url; add a private authority to the system's"),
                 )
             } else {
                 at(error)

@@ -248,12 +248,14 @@ fn object_of(key: &str, answer: &Answer) -> Result<Object> {
         }
         _ => answer.header("content-length"),
     };
-    let size = size.and_then(|size| size.trim().parse().ok());
+    let size = size.ok_or_else(|| trouble("does not say how long the object is"))?;
+    let size = Object::parse_size(size)
+        .map_err(|why| trouble(&format!("gives '{key}' a length that {why}")))?;
     let etag = quote_etag(answer.header("etag").unwrap_or(""));
     Ok(Object {
         key: key.to_owned(),
         etag: etag.ok_or_else(|| trouble("has an ETag with bad characters"))?,
-        size_bytes: size.ok_or_else(|| trouble("does not say how long the object is"))?,
+        size_bytes: size,
         last_modified: answer.header("last-modified").unwrap_or("").to_owned(),
     })
 }
@@ -278,6 +280,18 @@ mod tests {
         let seen = server.seen();
         assert!(seen[0].starts_with("HEAD /bkt/a%20b/%C3%BC HTTP/1.1\r\n"), "{}", seen[0]);
         assert!(seen[0].contains("authorization: AWS4-HMAC-SHA256 Credential=KEY/"), "{}", seen[0]);
+    }
+
+    #[test]
+    fn a_length_that_cannot_be_is_refused() {
+        let server =
+            Server::start(|_| Reply::new(200, "").header("Content-Length", "9007199254740993"));
+        run(async {
+            let control = control(&server).await;
+            let error = control.head("bkt", "key").await.expect_err("too long");
+            assert_eq!(error.kind(), ErrorKind::Endpoint);
+            assert!(error.to_string().contains("over 2^53 bytes"), "{error}");
+        });
     }
 
     #[test]

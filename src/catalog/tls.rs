@@ -20,7 +20,7 @@ pub enum Trust {
     /// Those the system's roots have signed.
     #[default]
     System,
-    /// Those the roots in this PEM file have signed (`--ca-bundle`, `AWS_CA_BUNDLE`).
+    /// Those the roots in this PEM file have signed.
     Bundle(PathBuf),
     /// All: the server may be anyone. The caller warns about it.
     Anyone,
@@ -35,7 +35,7 @@ pub fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>> {
     let builder = match trust {
         Trust::System => builder.with_platform_verifier().map_err(|error| {
             Error::new(ErrorKind::Host, format!("the system's root certificates: {error}"))
-                .advise("install ca-certificates, or give --ca-bundle")
+                .advise("install ca-certificates")
         })?,
         Trust::Bundle(path) => builder.with_root_certificates(read_bundle(path)?),
         Trust::Anyone => {
@@ -48,7 +48,7 @@ pub fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>> {
 fn read_bundle(path: &std::path::Path) -> Result<RootCertStore> {
     let trouble = |why: &dyn std::fmt::Display| {
         Error::new(ErrorKind::Usage, format!("certificates in {}: {why}", path.display()))
-            .advise("--ca-bundle takes a file of PEM certificates")
+            .advise("name a file of PEM certificates")
     };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| trouble(&error))? {

@@ -258,7 +258,7 @@ async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs
                 }
             };
             objects += 1;
-            bytes += transfer.object.size_bytes;
+            bytes = bytes.saturating_add(transfer.object.size_bytes);
             let line = PlannedLine::new(&transfer);
             let line = if output.json { line.to_json() } else { line.to_text() };
             if lines.line(&line)? == ControlFlow::Break(()) {
@@ -278,6 +278,8 @@ struct Run {
     config: Config,
     progress: Progress,
     report: Option<ReportWriter>,
+    /// The report took no more; told, and the run's exit code if nothing worse happens.
+    report_error: Option<ErrorKind>,
     begun: Instant,
     /// Objects that wait for room in the scheduler.
     pending: VecDeque<Transfer>,
@@ -319,6 +321,7 @@ impl Run {
             config,
             progress,
             report,
+            report_error: None,
             begun,
             pending: VecDeque::new(),
             listed: false,
@@ -359,7 +362,8 @@ impl Run {
             self.known.objects_known += 1;
             match self.target.transfer(entry, self.config.cut()) {
                 Ok(transfer) => {
-                    self.known.bytes_known += transfer.object.size_bytes;
+                    let size = transfer.object.size_bytes;
+                    self.known.bytes_known = self.known.bytes_known.saturating_add(size);
                     self.pending.push_back(transfer);
                 }
                 Err(failed) => {
@@ -466,7 +470,8 @@ impl Run {
         if let Some(report) = &mut self.report
             && let Err(error) = report.line(&ObjectLine::new(&outcome).to_json())
         {
-            self.progress.error(error);
+            self.progress.error(&error);
+            self.report_error = Some(error.kind());
             self.report = None;
         }
         let Err(error) = outcome.result else {
@@ -516,7 +521,7 @@ impl Run {
             return error.kind().exit_code();
         }
         match (self.failures, self.objects_ok, self.failure_kind) {
-            (0, _, _) => 0,
+            (0, _, _) => self.report_error.map_or(0, ErrorKind::exit_code),
             (_, 0, Some(kind)) => kind.exit_code(),
             _ => ErrorKind::Objects.exit_code(),
         }

@@ -1,5 +1,7 @@
 //! What goes into a [`Conn`] and what comes out of it: plain data.
 
+use std::fmt;
+
 #[cfg(doc)]
 use super::Conn;
 use crate::failure::Failure;
@@ -58,7 +60,6 @@ impl EtagDigest {
 }
 
 /// What happened to the operation that an action asked for.
-#[derive(Debug)]
 pub enum Event<'a> {
     /// The socket is connected.
     Connected,
@@ -77,6 +78,21 @@ pub enum Event<'a> {
     Moved(u64),
     /// The operation was ended because its time was over.
     Expired,
+}
+
+impl fmt::Debug for Event<'_> {
+    /// Lengths only: a buffer may hold a request with its session token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected => f.write_str("Connected"),
+            Self::Written { length } => write!(f, "Written({length})"),
+            Self::Sent(count) => write!(f, "Sent({count})"),
+            Self::Received(count, buffer) => write!(f, "Received({count} of {})", buffer.len()),
+            Self::Failed(errno) => write!(f, "Failed({errno:?})"),
+            Self::Moved(count) => write!(f, "Moved({count})"),
+            Self::Expired => f.write_str("Expired"),
+        }
+    }
 }
 
 /// What to do next.
@@ -147,4 +163,14 @@ pub struct Piece {
     pub at: u32,
     /// How many.
     pub length: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_tells_no_bytes() {
+        assert_eq!(format!("{:?}", Event::Received(3, &[83; 9])), "Received(3 of 9)");
+    }
 }

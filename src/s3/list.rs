@@ -212,7 +212,8 @@ impl Contents {
         let key = decode(key.ok_or_else(|| unreadable("an object has no Key"))?, encoded)?;
         let trouble = |what: &str| unreadable(format!("{what} of '{}'", shown(&key)));
         let size = self.size.ok_or_else(|| trouble("there is no Size"))?;
-        let size_bytes = size.trim().parse().map_err(|_| trouble("the Size is not a number"))?;
+        let size_bytes =
+            Object::parse_size(&size).map_err(|why| trouble(&format!("the Size {why}")))?;
         // Some servers list none; then the answers are held against each other.
         let etag = quote_etag(&self.etag.unwrap_or_default())
             .ok_or_else(|| trouble("the ETag has bad characters"))?;
@@ -316,6 +317,8 @@ mod tests {
         check("<Size>0</Size>", "", "no Size of 'a/z'");
         check("<Size>0</Size>", "<Size>-1</Size>", "not a number of 'a/z'");
         check("<Size>0</Size>", "<Size/>", "not a number of 'a/z'");
+        let long = format!("<Size>{}</Size>", crate::s3::OBJECT_BYTES_MAX + 1);
+        check("<Size>0</Size>", &long, "over 2^53 bytes of 'a/z'");
         check("\"e2\"", "\"e&#13;&#10;x\"", "bad characters of 'a/z'");
         check("<Key>a/z</Key>", "", "no Key");
         check("<IsTruncated>true</IsTruncated>", "", "IsTruncated is missing");

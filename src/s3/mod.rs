@@ -22,6 +22,18 @@ pub struct Object {
     pub last_modified: String,
 }
 
+/// Longest object that is believed, in bytes: 2^53, far beyond the 50 TB that S3 stores. Sums of
+/// offsets and lengths stay far from overflow, and a number in JSON keeps every byte (RFC 8259).
+pub const OBJECT_BYTES_MAX: u64 = 1 << 53;
+
+impl Object {
+    /// An object's size as a server writes it; an error says what is wrong with it.
+    pub(crate) fn parse_size(text: &str) -> Result<u64, &'static str> {
+        let size: u64 = text.trim().parse().map_err(|_| "is not a number")?;
+        if size > OBJECT_BYTES_MAX { Err("is over 2^53 bytes") } else { Ok(size) }
+    }
+}
+
 /// Contiguous bytes of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRange {

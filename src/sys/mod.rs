@@ -212,7 +212,8 @@ pub trait Ring {
     fn submit(&mut self, token: u64, op: Op) -> Result<(), Op>;
 
     /// Asks for the operation under `token` to be ended early. It still completes: with
-    /// [`Errno::CANCELED`], or with what it had reached.
+    /// [`Errno::CANCELED`], or with what it had reached. The request itself may be lost when the
+    /// kernel has no room for it: whoever still waits asks again.
     fn cancel(&mut self, token: u64);
 
     /// Hands submissions to the kernel and waits for a completion, at most `wait_us` microseconds.

@@ -22,8 +22,6 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pages {
-    /// Huge pages reserved by the administrator (hugetlbfs).
-    Huge,
     /// Ordinary pages; the kernel was asked to join them (MADV_HUGEPAGE).
     Transparent,
     /// Ordinary pages.
@@ -61,22 +59,17 @@ impl fmt::Debug for Region {
 }
 
 impl Region {
-    /// Maps `length` bytes (rounded up to whole huge pages), zeroed, on huge pages when they are to
-    /// be had.
+    /// Maps `length` bytes (rounded up to whole huge pages), zeroed; the kernel is asked to join
+    /// their pages. Reserved pages (MAP_HUGETLB) are left alone: they are somebody else's, and
+    /// where a cgroup allows none of them the first touch is SIGBUS.
     ///
     /// # Errors
     /// What mmap(2) says, ENOMEM as a rule.
     pub fn new(length: usize) -> Result<Arc<Self>, Errno> {
         let length = length.max(1).next_multiple_of(HUGE_PAGE_BYTES);
-        let huge = MmapOptions::new().len(length).huge(Some(21)).map_anon();
-        let (mut map, pages) = match huge {
-            Ok(map) => (map, Pages::Huge),
-            Err(_) => {
-                let map = MmapOptions::new().len(length).map_anon().map_err(Errno::from)?;
-                let joined = map.advise(Advice::HugePage).is_ok();
-                (map, if joined { Pages::Transparent } else { Pages::Ordinary })
-            }
-        };
+        let mut map = MmapOptions::new().len(length).map_anon().map_err(Errno::from)?;
+        let joined = map.advise(Advice::HugePage).is_ok();
+        let pages = if joined { Pages::Transparent } else { Pages::Ordinary };
         let base = NonNull::new(map.as_mut_ptr()).expect("a mapping does not begin at null");
         let map = Mapping { base, _map: map };
         Ok(Arc::new(Self { map, length, carved: AtomicUsize::new(0), pages }))

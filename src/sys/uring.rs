@@ -322,7 +322,7 @@ impl Ring for Uring {
             .position(|entry| entry.as_ref().is_some_and(|entry| entry.token == token));
         if let Some(index) = found {
             let entry = opcode::AsyncCancel::new(index as u64).build().user_data(CANCEL_DATA);
-            // A cancel that finds no room is asked for again by the caller's next deadline.
+            // One that finds no room is lost: whoever needs the end asks again.
             let _ = self.push(&entry);
         }
     }

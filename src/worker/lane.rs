@@ -41,7 +41,7 @@ pub(super) struct Lane {
     pub(super) state: LaneState,
     /// The kernel has an operation of it.
     pub(super) in_flight: bool,
-    /// When that operation is late.
+    /// When that operation is late; once that has been noticed, when its end is asked for again.
     pub(super) deadline_us: u64,
     /// It was late (or the run was stopped) and its end has been asked for.
     pub(super) expired: bool,
@@ -59,6 +59,8 @@ pub(super) struct Lane {
     transfer: Option<Arc<Transfer>>,
     bytes: ByteRange,
     attempts: u32,
+    /// Bytes of the range that earlier attempts had brought.
+    reached_before: u64,
     verdict: Option<Verdict>,
     asked_us: u64,
     answered_us: u64,
@@ -86,6 +88,7 @@ impl Lane {
             transfer: None,
             bytes: ByteRange { offset: 0, length: 0 },
             attempts: 0,
+            reached_before: 0,
             verdict: None,
             asked_us: 0,
             answered_us: 0,
@@ -118,6 +121,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         lane.range = number;
         lane.bytes = range;
         lane.attempts = 1;
+        lane.reached_before = 0;
         lane.state = LaneState::Busy;
         let ask = Ask {
             range,
@@ -189,6 +193,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Action::Move => unreachable!("nothing is streamed here"),
             Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),
             Action::Finished => {
+                self.scheduler.answered();
                 let lane = &self.lanes[index];
                 let transfer = lane.object();
                 if !transfer.agrees(lane.conn.etag()) {
@@ -359,8 +364,21 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
+    /// Tells the scheduler whether a failed attempt brought anything.
+    fn count_failure(&mut self, index: usize, failure: Failure) {
+        let lane = &mut self.lanes[index];
+        let reached = lane.conn.reached();
+        let brought = reached > std::mem::replace(&mut lane.reached_before, reached);
+        match failure.remedy() {
+            Remedy::Backoff if !brought => self.scheduler.attempt_failed(failure, self.now_us),
+            Remedy::Backoff | Remedy::GiveUp => self.scheduler.answered(),
+            Remedy::Repeat => {}
+        }
+    }
+
     /// Decides what follows a failed attempt.
     fn attempt_failed(&mut self, index: usize, failure: Failure, body: Option<Piece>) {
+        self.count_failure(index, failure);
         let lane = &mut self.lanes[index];
         let transfer = lane.object();
         let repeat = failure.remedy() == Remedy::Repeat;

@@ -318,13 +318,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];
             if lane.in_flight {
-                if lane.deadline_us <= self.now_us && !lane.expired {
-                    lane.expired = true;
-                    self.ring.cancel(index as u64);
+                if lane.deadline_us <= self.now_us {
+                    self.end_early(index);
                 }
-                if !lane.expired {
-                    next_us = next_us.min(lane.deadline_us);
-                }
+                next_us = next_us.min(self.lanes[index].deadline_us);
             } else if let LaneState::Backoff { until_us } = lane.state {
                 if until_us <= self.now_us {
                     lane.state = LaneState::Busy;
@@ -344,6 +341,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         next_us - self.now_us
     }
 
+    /// Asks for a connection's operation to be ended, and again later if it is not: the kernel may
+    /// have had no room for the request.
+    fn end_early(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        lane.expired = true;
+        lane.deadline_us = self.now_us + TURN_WAIT_MAX_US;
+        self.ring.cancel(index as u64);
+    }
+
     /// After a stop: ends every operation and gives up every range.
     fn give_up_all(&mut self) {
         let reason = self.scheduler.stop_reason().unwrap_or_else(|| {
@@ -358,8 +364,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let lane = &mut self.lanes[index];
             if lane.in_flight {
                 if !lane.expired {
-                    lane.expired = true;
-                    self.ring.cancel(index as u64);
+                    self.end_early(index);
                 }
             } else if lane.state != LaneState::Free {
                 self.give_up(index, &reason);

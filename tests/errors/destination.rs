@@ -218,10 +218,23 @@ fn room_is_not_asked_for_when_nothing_is_written() {
     let when = Match { operation: Some(GetObject), ..Match::default() };
     let mut configuration = config(&Objects::new());
     configuration.faults = FaultPlan::none().with_rule(when, Fault::SlowDown);
-    configuration.synthetic = vec![SyntheticSet::new(BUCKET, "huge/", 9, 1 << 60)];
+    configuration.synthetic = vec![SyntheticSet::new(BUCKET, "huge/", 9, 1 << 53)];
     let nowhere = Nowhere::new();
     let run = get(&start(configuration), ["s3://lab/", "--dry-run"]).with([nowhere.path()]).run();
     let run = run.expect(0);
     run.check(run.stdout.lines().count() == 9, "nine lines were expected");
     nowhere.assert_untouched();
+}
+
+#[test]
+fn a_report_that_breaks_in_the_middle_is_told_once_and_by_the_exit_code() {
+    let keys: Vec<String> = (0..3000).map(|number| format!("key-{number:0100}")).collect();
+    let sizes: Vec<(&str, usize)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
+    let all = objects(&sizes);
+    let origin = serve(&all);
+    let nowhere = Nowhere::new();
+    let run = get(&origin, ["s3://lab/", "--report", "/dev/full"]).with([nowhere.path()]).run();
+    let run = run.expect(DESTINATION).expect_error(&["write the report /dev/full"]);
+    run.check(run.stderr.matches("write the report").count() == 1, "told once");
+    nowhere.assert_holds(&all);
 }

@@ -85,15 +85,25 @@ fn sizes(chance: &mut Chance, part: u64) -> Vec<u64> {
 
 fn set_up(seed: u64, scenario: Scenario) -> Bench {
     let mut chance = Chance(seed ^ 0x5eed);
-    let world = World::new(seed, scenario.rates);
     let part = u64::from(SLOT_BYTES_MIN) * (1 + chance.below(4));
+    let sizes = sizes(&mut chance, part);
+    set_up_with(seed, scenario, &mut chance, part, &sizes)
+}
+
+fn set_up_with(
+    seed: u64,
+    scenario: Scenario,
+    chance: &mut Chance,
+    part: u64,
+    sizes: &[u64],
+) -> Bench {
+    let world = World::new(seed, scenario.rates);
     let cut =
         Cut { part: PartSize::new(part).expect("aligned"), slot_length_bytes: SLOT_BYTES_MIN };
     let count = 1 + usize::try_from(chance.below(2)).expect("small");
     let counters = (0..count).map(|_| Handle::Simulated(0)).collect();
     let scheduler = Arc::new(Scheduler::new(counters));
     let endpoints = [endpoint(0), endpoint(1)];
-    let sizes = sizes(&mut chance, part);
     let keys: Vec<String> =
         sizes.iter().enumerate().map(|(index, size)| format!("k{index}-{size}")).collect();
     let transfers = keys.iter().map(|key| {
@@ -270,5 +280,21 @@ fn a_stopped_run_leaves_only_whole_files() {
                 assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
             }
         }
+    });
+}
+
+#[test]
+fn an_endpoint_that_is_gone_is_not_asked_for_every_object() {
+    seeds("an_endpoint_that_is_gone_is_not_asked_for_every_object", 5, |seed| {
+        // No connection is ever made.
+        let rates = Rates { network_per_mille: 1000, ..CALM };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File };
+        let mut bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 20, &[1000; 4000]);
+        let metrics = run(&mut bench, seed, false);
+        let error = bench.scheduler.stop_reason().expect("the run is over");
+        assert_eq!(error.kind(), ErrorKind::Endpoint, "{error}");
+        assert!(error.to_string().contains("attempts in a row"), "{error}");
+        let attempts: u64 = metrics.retries.iter().sum();
+        assert!(attempts < 3000, "{attempts} of 48,000");
     });
 }

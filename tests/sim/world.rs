@@ -286,6 +286,11 @@ impl Ring for SimRing {
     }
 
     fn cancel(&mut self, token: u64) {
+        let mut world = self.world.borrow_mut();
+        let rate = (world.rates.network_per_mille * 4).min(500);
+        if world.chance.hits(rate) {
+            return world.count("cancel lost");
+        }
         if let Some(flight) = self.flights.iter_mut().find(|flight| flight.token == token) {
             flight.cancelled = true;
         }
