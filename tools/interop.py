@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Interop: does `inrush get` bring every byte from servers that this project did not write?
+"""Interop: does inrush bring every byte from servers that this project did not write?
 
     tools/interop.py [--inrush PATH] [--servers nginx,moto] [--temp FOLDER]
 
 The matrix is {nginx, moto} x {the temp folder's filesystem, XFS, ext4} x {default, little memory,
 8 MiB parts, one worker, virtual-host style, discard}. Each case downloads a bucket of awkward sizes
-and names and is compared byte by byte. One line for each case, and a closing line; exit 1 when a
+and names and is compared byte by byte. Then each server's objects come as a stream: three epochs
+through named pipes to a reader that takes their SHA-256. One line for each case, and a closing line; exit 1 when a
 case failed, 2 when the lab itself could not work. It installs what is missing (as root), listens
 on loopback only, takes less than three minutes, and removes all it made.
 """
@@ -13,6 +14,7 @@ on loopback only, takes less than three minutes, and removes all it made.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import shutil
 import socket
 import sys
@@ -23,12 +25,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import client, compare, dataset, install, listing, moto, nginx, process, volumes
+from lab import (client, compare, dataset, install, listing, moto, nginx, process, streams,
+                 volumes)
 from lab.process import LabError, say
 
 BUCKET = "lab"
 CASE_SECONDS = 60.0
 TOTAL_SECONDS = 170.0
+STREAM_EPOCHS = 3
 SERVERS = ("nginx", "moto")
 
 
@@ -150,6 +154,31 @@ def run_case(program: Path, origin: Origin, volume: volumes.Volume, variant: Var
             shutil.rmtree(destination, ignore_errors=True)
 
 
+def run_stream(program: Path, origin: Origin, folder: Path, tally: Tally) -> None:
+    """Three epochs through named pipes, each held against the objects in key order."""
+    case = f"{origin.name:5}  {'named pipes':12}  {'three epochs':16}"
+    prefix = origin.prefix_of_variants
+    wanted = [entry for entry in origin.entries if entry.key.startswith(prefix)]
+    digest = hashlib.sha256()
+    for entry in wanted:
+        digest.update(entry.path.read_bytes())
+    expected = f"{sum(entry.size for entry in wanted)} {digest.hexdigest()}"
+    folder.mkdir()
+    pipes = [folder / f"channel_{epoch}" for epoch in range(STREAM_EPOCHS)]
+    outcome, told = streams.epochs(
+        [program, "pipe", f"s3://{BUCKET}/{prefix}", folder / "channel", "--epochs",
+         str(STREAM_EPOCHS), "--endpoint-url", origin.url, "--region", "us-east-1", "--quiet",
+         *origin.options], pipes, env=origin.env, seconds=tally.seconds_left())
+    complaint = None
+    if outcome.code != 0:
+        complaint = f"exit {outcome.code}: {outcome.last_words()}"
+    elif told != [expected] * STREAM_EPOCHS:
+        complaint = f"the reader got {told}, not {expected}"
+    elif list(folder.iterdir()):
+        complaint = "a named pipe is left"
+    tally.tell(case, complaint, f"{len(wanted)} objects in {outcome.seconds:.2f} s")
+
+
 def nginx_origin(stack: ExitStack, temp: Path, root: Path) -> Origin:
     """nginx over the tree, asked without signatures."""
     server = stack.enter_context(nginx.serve(root, temp / "nginx", {BUCKET: ["data/"]}))
@@ -198,6 +227,7 @@ def matrix(program: Path, names: Sequence[str], parent: Path | None) -> Tally:
                     continue
                 for variant in VARIANTS:
                     run_case(program, origin, place, variant, tally)
+            run_stream(program, origin, temp / f"pipes-{origin.name}", tally)
     return tally
 
 

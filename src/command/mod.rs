@@ -24,7 +24,10 @@ pub fn run(args: Args, begun: Instant) -> u8 {
             ended.map(|ended| ended.code)
         }
         Args::Ls(args) => on_runtime(|| ls::run(*args)).and_then(|done| done.map(|()| 0)),
-        Args::Pipe(args) => on_runtime(|| stream::pipe(*args, begun)).and_then(|code| code),
+        Args::Pipe(args) => {
+            let credentials = session::credentials(&args.service);
+            on_runtime(|| stream::pipe(*args, credentials, begun)).and_then(|code| code)
+        }
         Args::Cat(args) => on_runtime(|| stream::cat(*args, begun)).and_then(|code| code),
         Args::Demo(args) => demo::run(&args),
         Args::Completions(shell) => out::print(&crate::cli::completions(shell)).map(|()| 0),

@@ -14,6 +14,7 @@ use tokio::task::spawn_local;
 
 use super::session::{self, Interrupts};
 use crate::catalog::Control;
+use crate::catalog::credentials::CredentialSource;
 use crate::catalog::walk::Walk;
 use crate::cli::{CatArgs, Channel, PipeArgs, StreamArgs};
 use crate::error::{Error, ErrorKind, Result};
@@ -50,10 +51,14 @@ const EPOCH_PAUSE: Duration = Duration::from_millis(20);
 const RING_ENTRIES: u32 = 2048;
 
 /// Serves channels; returns the exit code.
-pub(super) async fn pipe(args: PipeArgs, begun: Instant) -> Result<u8> {
+pub(super) async fn pipe(
+    args: PipeArgs,
+    credentials: CredentialSource,
+    begun: Instant,
+) -> Result<u8> {
     let progress = Progress::new(!args.stream.quiet);
     let mut interrupts = Interrupts::listen()?;
-    let ready = interrupts.unless(start_pipes(&args, begun)).await?;
+    let ready = interrupts.unless(start_pipes(&args, credentials, begun)).await?;
     let (control, mut channels) = ready;
     let names: Vec<String> = args
         .channels
@@ -74,9 +79,12 @@ pub(super) async fn pipe(args: PipeArgs, begun: Instant) -> Result<u8> {
     Ok(code)
 }
 
-async fn start_pipes(args: &PipeArgs, begun: Instant) -> Result<(Rc<Control>, Vec<Running>)> {
+async fn start_pipes(
+    args: &PipeArgs,
+    credentials: CredentialSource,
+    begun: Instant,
+) -> Result<(Rc<Control>, Vec<Running>)> {
     let part = part_size(&args.stream)?;
-    let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials).await?;
     for channel in &args.channels {
         check_sources(&control, &channel.sources).await?;

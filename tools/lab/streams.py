@@ -32,6 +32,23 @@ def through_pipe(producer: Sequence[str | Path], pipe: Path, size: int, *,
     return outcome
 
 
+def epochs(producer: Sequence[str | Path], pipes: Sequence[Path], *, env: Mapping[str, str],
+           seconds: float) -> tuple[Outcome, list[str]]:
+    """Runs a producer that serves these pipes one after the other; the digest of each."""
+    script = 'for pipe; do "$PYTHON" "$READER" "$pipe" sha256; done'
+    with subprocess.Popen(["sh", "-c", script, "sh", *[str(pipe) for pipe in pipes]],
+                          stdout=subprocess.PIPE, text=True,
+                          env={**env, "PYTHON": sys.executable, "READER": str(READER)}) as reader:
+        try:
+            outcome = run(producer, seconds=seconds, env=env)
+            out, _ = reader.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            raise LabError(f"{pipes[-1]}: the reader sees no end") from error
+        finally:
+            reader.kill()
+    return outcome, out.split("\n")[:-1]
+
+
 def through_stdout(producer: Sequence[str | Path], size: int, *, env: Mapping[str, str],
                    seconds: float) -> Outcome:
     """Runs a producer whose standard output is read to its end."""

@@ -70,7 +70,7 @@ pub(super) struct Item {
 }
 
 /// Objects that are fetched together, all below the folder of their name.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Set {
     pub(super) name: &'static str,
     pub(super) items: Vec<Item>,

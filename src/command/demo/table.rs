@@ -30,6 +30,16 @@ pub(super) struct Row {
     pub(super) retries: u64,
 }
 
+/// The row of a stream through named pipes, under [`HEADING`].
+pub(super) fn stream_row(set: &str, epochs: u64, bytes: u64, seconds: f64) -> String {
+    let speed = bytes as f64 / 1e9 / seconds;
+    format!(
+        "pipe mode: '{set}' twice over, {epochs} epochs of named pipes: {} in {seconds:.2} s, \
+         {speed:.2} GB/s with its reader comparing every byte",
+        Decimal(bytes)
+    )
+}
+
 /// The demo as one JSON object.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {

@@ -57,7 +57,10 @@ pub(super) struct Line {
     pub(super) endpoint: Option<Arc<Endpoint>>,
     pub(super) transfer: Option<Arc<Transfer>>,
     pub(super) epoch: u64,
+    /// Tries in a row that brought nothing.
     pub(super) attempts: u32,
+    /// What had been received at the last failure.
+    pub(super) reached: u64,
     pub(super) idle_since_us: u64,
     /// What the connection asks for: bytes of `control` to send, or to receive into.
     pub(super) want: Want,
@@ -106,6 +109,7 @@ impl Line {
             transfer: None,
             epoch: 0,
             attempts: 0,
+            reached: 0,
             idle_since_us: 0,
             want: Want::Nothing,
             control: vec![0; CONTROL_SLOT_BYTES as usize],

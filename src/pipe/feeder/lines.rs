@@ -247,6 +247,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             return;
         }
         let transfer = line.object();
+        // A slow reader leaves connections idle until the server ends them: what moves on is not
+        // failing, however often that happens.
+        if line.conn.reached() > line.reached {
+            line.attempts = 1;
+        }
+        line.reached = line.conn.reached();
         let repeat = failure.remedy() == Remedy::Repeat;
         let retry = failure.remedy() == Remedy::Backoff && line.attempts < self.attempts_max;
         if !(repeat || retry) {

@@ -295,6 +295,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         line.state = LineState::Busy;
         line.attempts = 1;
+        line.reached = 0;
         line.epoch = self.taking;
         (line.full, line.readable) = (false, false);
         let ask = Ask {
