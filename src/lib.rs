@@ -47,7 +47,8 @@
 //! * [`conn`]: one connection as a state machine. Pure. [`http`]: heads of answers. Pure.
 //! * [`failure`]: why an attempt failed, and what follows from it. Pure.
 //! * [`sink`]: what the bytes of a range become. Pure.
-//! * [`pipe`]: objects one after the other into a named pipe; no command uses it yet.
+//! * [`pipe`]: Pipe mode: many ranges at once on their way in, one stream per epoch out, into named
+//!   pipes or standard output. Its feeder stands where [`worker`] stands in File mode.
 //! * [`host`]: what a worker asks of its machine; [`machine`]: the real one, with clock and files.
 //! * [`sys`]: ring, slots, descriptors: the only `unsafe`.
 //!
@@ -70,6 +71,8 @@
 //! * **sink**: what a range becomes: a file, or nothing.
 //! * **worker**: one thread, one ring, one loop. **turn**: one pass of that loop.
 //! * **origin**: an S3-compatible server.
+//! * **channel**: a named input of a training job. **epoch**: one pass over it, one named pipe.
+//! * **line**: one connection of a feeder, with its private pipe.
 //! * **ceiling**: what one stage could do alone.
 //!
 //! # What must stay true, and what holds it
@@ -84,6 +87,8 @@
 //!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
+//! * An epoch's bytes are its objects in order, none twice, none lost, whatever reader and network
+//!   do: `tests/sim` and `tests/pipe`.
 //! * A name appears at the destination only when all its bytes are there: tests of [`machine`],
 //!   `tests/sim`.
 //! * No key leads out of the destination, whatever links stand there: tests of [`plan`] and
