@@ -237,8 +237,8 @@ fn cores_for(workers: usize) -> Vec<core_affinity::CoreId> {
 }
 
 /// Pins the calling thread to a core of those this process may use, drawn by `seed`: several
-/// processes of a host spread. A loop that stays where its sockets' data is cached moved 3 % to 10 %
-/// more.
+/// processes of a host spread. A loop that stays where its sockets' data is cached moved 3 % to 10
+/// % more.
 pub(crate) fn pin_somewhere(seed: u64) {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let index = usize::try_from(seed % cores.len().max(1) as u64).unwrap_or(0);

@@ -386,8 +386,10 @@ fn the_readme_tells_the_help_as_it_is() {
 #[test]
 fn the_readme_names_no_option_that_is_not_there() {
     let readme = std::fs::read_to_string(project().join("README.md")).expect("README.md");
-    let help: String =
-        ["get", "ls", "demo"].iter().map(|command| printed(&[command, "--help"])).collect();
+    let help: String = ["get", "ls", "pipe", "cat", "demo"]
+        .iter()
+        .map(|command| printed(&[command, "--help"]))
+        .collect();
     let options = readme.split("`--").skip(1);
     for option in options {
         let end = option.find(|c: char| !c.is_ascii_lowercase() && c != '-').expect("an end");

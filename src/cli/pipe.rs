@@ -47,7 +47,8 @@ pub struct PipeArgs {
 /// What was typed after `cat`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct CatArgs {
-    /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several are merged by the path below each
+    /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several are merged by the
+    /// path below each
     #[arg(value_name = "SOURCE", value_parser = parse_source, required = true)]
     pub sources: Vec<S3Uri>,
     /// How the stream is fetched.

@@ -222,7 +222,8 @@ fn an_option_means_the_same_everywhere() {
     for child in command.get_subcommands().filter(|child| child.get_name() != "ls") {
         let streams = matches!(child.get_name(), "pipe" | "cat");
         for arg in child.get_arguments().filter(|arg| !arg.is_positional()) {
-            // A stream's connections are its channel's own, and cat's standard output is the stream.
+            // A stream's connections are its channel's own, and cat's standard output is the
+            // stream.
             if streams && matches!(arg.get_id().as_str(), "connections" | "json") {
                 continue;
             }

@@ -176,8 +176,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         true
     }
 
-    /// Moves body bytes out of the socket into the line's own pipe; true when some were moved or the
-    /// connection failed.
+    /// Moves body bytes out of the socket into the line's own pipe; true when some were moved or
+    /// the connection failed.
     pub(super) fn move_body(&mut self, index: usize) -> bool {
         let line = &self.lines[index];
         if line.want != Want::Move || line.pending != Pending::None || line.full {
@@ -200,9 +200,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         true
     }
 
-    /// A splice from a socket said EAGAIN: the socket is empty, or the pipe is full. When the socket
-    /// has just said that it is readable, it is the pipe. That counts once: a poll may complete for
-    /// nothing, and an empty pipe is never full.
+    /// A splice from a socket said EAGAIN: the socket is empty, or the pipe is full. When the
+    /// socket has just said that it is readable, it is the pipe. That counts once: a poll may
+    /// complete for nothing, and an empty pipe is never full.
     fn move_blocked(&mut self, index: usize) -> bool {
         let line = &mut self.lines[index];
         let said = std::mem::take(&mut line.readable);
