@@ -285,8 +285,14 @@ fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
         let fatal = ["denied", "other etag", "no place", "no pipe"];
         let hit = fatal.iter().any(|name| injected.contains_key(name));
         if let Err(error) = &ran.result {
-            let kinds =
-                [ErrorKind::Access, ErrorKind::Endpoint, ErrorKind::Destination, ErrorKind::Host];
+            let kinds = [
+                ErrorKind::Access,
+                ErrorKind::Destination,
+                ErrorKind::Endpoint,
+                ErrorKind::Host,
+                // A changed object, as in File mode.
+                ErrorKind::Objects,
+            ];
             assert!(hit && kinds.contains(&error.kind()), "{error} after {injected:?}");
         } else if !leaves && stop_us.is_none() && !ran.lab.borrow().feed.is_stopped() {
             // A full ring may fail a connection before its refusal is read.
