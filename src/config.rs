@@ -4,12 +4,13 @@
 
 use std::num::NonZeroUsize;
 
+use crate::conn::Conn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
     CONNECTIONS_DEFAULT_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_DEFAULT,
     CONNECTIONS_PER_WORKER_MAX, CONTROL_SLOT_BYTES, MEMORY_BYTES_DEFAULT_MAX, MEMORY_BYTES_MIN,
     MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX,
-    SLOT_BYTES_MIN, SLOTS_PER_CONNECTION, WORKERS_MAX,
+    SLOT_BYTES_MIN, SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, WORKERS_MAX,
 };
 use crate::plan::ranges::PartSize;
 use crate::transfer::Cut;
@@ -137,6 +138,17 @@ impl Config {
         })
     }
 
+    /// The same run with shorter slots, where the largest object known to come fits one whole.
+    #[must_use]
+    pub fn fitted(mut self, largest_bytes: u64) -> Self {
+        if Conn::fits_whole(largest_bytes, SLOT_BYTES_SMALL) {
+            self.slot_length_bytes = self.slot_length_bytes.min(SLOT_BYTES_SMALL);
+            let control = self.connections as u64 * u64::from(CONTROL_SLOT_BYTES);
+            self.memory_bytes = self.slots as u64 * u64::from(self.slot_length_bytes) + control;
+        }
+        self
+    }
+
     /// How objects are cut.
     #[must_use]
     pub fn cut(&self) -> Cut {
@@ -232,6 +244,18 @@ mod tests {
                 assert!(shares.iter().all(|(connections, _)| *connections > 0));
             }
         }
+    }
+
+    #[test]
+    fn small_objects_get_short_slots() {
+        let config = resolve(Wishes::default());
+        let fitted = config.fitted(39_000);
+        assert_eq!((fitted.slot_length_bytes, fitted.slots), (SLOT_BYTES_SMALL, config.slots));
+        assert!(fitted.memory_bytes < config.memory_bytes);
+        let room = u64::from(crate::limits::HEAD_ROOM_BYTES);
+        assert_eq!(config.fitted(u64::from(SLOT_BYTES_SMALL) - room + 1), config);
+        let wishes = Wishes { memory_bytes: Some(4 << 20), ..Wishes::default() };
+        assert_eq!(resolve(wishes).fitted(1).slot_length_bytes, resolve(wishes).slot_length_bytes);
     }
 
     #[test]

@@ -13,6 +13,10 @@ pub const SLOT_BYTES_MAX: u32 = 1 << 20;
 /// Shortest data slot, in bytes: smaller ones cost more system calls than they save memory.
 pub const SLOT_BYTES_MIN: u32 = 64 << 10;
 
+/// Where the first page of a listing holds small objects alone, data slots are made only so long,
+/// in bytes: less memory to touch, and still long enough for direct writes of what may follow.
+pub const SLOT_BYTES_SMALL: u32 = 256 << 10;
+
 /// Length of a connection's control slot: the request on its way out, the head on its way in.
 pub const CONTROL_SLOT_BYTES: u32 = 16 << 10;
 
@@ -151,6 +155,8 @@ pub const FEED_OBJECTS_MAX: usize = 2048;
 
 const _: () = assert!(SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(SLOT_BYTES_MAX.is_power_of_two() && SLOT_BYTES_MIN.is_power_of_two());
+const _: () = assert!(SLOT_BYTES_SMALL >= SLOT_BYTES_MIN && SLOT_BYTES_SMALL <= SLOT_BYTES_MAX);
+const _: () = assert!(SLOT_BYTES_SMALL.is_power_of_two());
 const _: () = assert!(CONTROL_SLOT_BYTES.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
 const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN);

@@ -45,7 +45,7 @@ const ROOMS: [(&str, bool, &[&str]); 26] = [
             "s3", "sys", "transfer",
         ],
     ),
-    ("config", false, &["error", "limits", "plan", "transfer"]),
+    ("config", false, &["conn", "error", "limits", "plan", "transfer"]),
     (
         "engine",
         false,

@@ -69,7 +69,7 @@ pub(super) async fn run(
     let mut run = Run::new(walk, target, config, progress, report, begun)?;
     interrupts.unless(run.read_ahead()).await?;
     let order = Order {
-        config,
+        config: run.config,
         destination: run.target.open()?,
         keys: control.keys(),
         attempts_max: args.tuning.max_attempts,
@@ -342,6 +342,10 @@ impl Run {
     async fn read_ahead(&mut self) -> Result<()> {
         while self.pending.is_empty() && !self.listed {
             let batch = self.walk.next_batch().await?;
+            if let Some(entries) = &batch {
+                let largest = entries.iter().map(|entry| entry.object.size_bytes).max();
+                self.config = self.config.fitted(largest.unwrap_or(0));
+            }
             self.take(batch)?;
         }
         if self.pending.is_empty() && self.failures > 0 {
