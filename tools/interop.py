@@ -6,9 +6,10 @@
 The matrix is {nginx, moto} x {the temp folder's filesystem, XFS, ext4} x {default, little memory,
 8 MiB parts, one worker, virtual-host style, discard}. Each case downloads a bucket of awkward sizes
 and names and is compared byte by byte. Then each server's objects come as a stream: three epochs
-through named pipes to a reader that takes their SHA-256. One line for each case, and a closing line; exit 1 when a
-case failed, 2 when the lab itself could not work. It installs what is missing (as root), listens
-on loopback only, takes less than three minutes, and removes all it made.
+through named pipes, in key order and shuffled, to a reader that takes their SHA-256. One line for
+each case, and a closing line; exit 1 when a case failed, 2 when the lab itself could not work. It
+installs what is missing (as root), listens on loopback only, takes less than three minutes, and
+removes all it made.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ BUCKET = "lab"
 CASE_SECONDS = 60.0
 TOTAL_SECONDS = 170.0
 STREAM_EPOCHS = 3
+GOLDEN = 0x9E3779B97F4A7C15
+WORD = (1 << 64) - 1
 SERVERS = ("nginx", "moto")
 
 
@@ -154,25 +157,50 @@ def run_case(program: Path, origin: Origin, volume: volumes.Volume, variant: Var
             shutil.rmtree(destination, ignore_errors=True)
 
 
-def run_stream(program: Path, origin: Origin, folder: Path, tally: Tally) -> None:
-    """Three epochs through named pipes, each held against the objects in key order."""
-    case = f"{origin.name:5}  {'named pipes':12}  {'three epochs':16}"
+def shuffled(entries: Sequence[listing.Entry], seed: int, epoch: int) -> list[listing.Entry]:
+    """The order of an epoch by the words of `inrush pipe`'s documentation, written anew here: a
+    Fisher-Yates shuffle whose words are SplitMix64's from seed XOR (epoch + 1) * GOLDEN."""
+    order, state = list(entries), seed ^ ((epoch + 1) * GOLDEN & WORD)
+    for last in range(len(order) - 1, 0, -1):
+        state = (state + GOLDEN) & WORD
+        word = state
+        word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 & WORD
+        word = (word ^ (word >> 27)) * 0x94D049BB133111EB & WORD
+        word ^= word >> 31
+        other = word * (last + 1) >> 64
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
+def digest(entries: Sequence[listing.Entry]) -> str:
+    """What the reader must tell of these objects, one after the other."""
+    sha256 = hashlib.sha256()
+    for entry in entries:
+        sha256.update(entry.path.read_bytes())
+    return f"{sum(entry.size for entry in entries)} {sha256.hexdigest()}"
+
+
+def run_stream(program: Path, origin: Origin, folder: Path, seed: int | None,
+               tally: Tally) -> None:
+    """Three epochs through named pipes, each held against the objects in its order."""
+    name = "three epochs" if seed is None else "shuffled"
+    case = f"{origin.name:5}  {'named pipes':12}  {name:16}"
     prefix = origin.prefix_of_variants
     wanted = [entry for entry in origin.entries if entry.key.startswith(prefix)]
-    digest = hashlib.sha256()
-    for entry in wanted:
-        digest.update(entry.path.read_bytes())
-    expected = f"{sum(entry.size for entry in wanted)} {digest.hexdigest()}"
+    orders = [wanted if seed is None else shuffled(wanted, seed, epoch)
+              for epoch in range(STREAM_EPOCHS)]
+    expected = [digest(order) for order in orders]
     folder.mkdir()
     pipes = [folder / f"channel_{epoch}" for epoch in range(STREAM_EPOCHS)]
     outcome, told = streams.epochs(
         [program, "pipe", f"s3://{BUCKET}/{prefix}", folder / "channel", "--epochs",
-         str(STREAM_EPOCHS), "--endpoint-url", origin.url, "--region", "us-east-1", "--quiet",
-         *origin.options], pipes, env=origin.env, seconds=tally.seconds_left())
+         str(STREAM_EPOCHS), *([] if seed is None else ["--shuffle-seed", str(seed)]),
+         "--endpoint-url", origin.url, "--region", "us-east-1", "--quiet", *origin.options],
+        pipes, env=origin.env, seconds=tally.seconds_left())
     complaint = None
     if outcome.code != 0:
         complaint = f"exit {outcome.code}: {outcome.last_words()}"
-    elif told != [expected] * STREAM_EPOCHS:
+    elif told != expected:
         complaint = f"the reader got {told}, not {expected}"
     elif list(folder.iterdir()):
         complaint = "a named pipe is left"
@@ -227,7 +255,8 @@ def matrix(program: Path, names: Sequence[str], parent: Path | None) -> Tally:
                     continue
                 for variant in VARIANTS:
                     run_case(program, origin, place, variant, tally)
-            run_stream(program, origin, temp / f"pipes-{origin.name}", tally)
+            for seed in (None, 7):
+                run_stream(program, origin, temp / f"pipes-{origin.name}-{seed}", seed, tally)
     return tally
 
 
