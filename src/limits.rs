@@ -77,10 +77,6 @@ pub const MEMORY_CGROUP_SHARE: u64 = 4;
 /// Smallest `--memory`: four connections at the shortest slot with room for their heads.
 pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
-/// Ring entries for submissions; completions get twice as many and the slab of operations in flight
-/// is bounded by it, so the completion queue cannot overflow.
-pub const RING_ENTRIES: u32 = 4096;
-
 /// Objects that wait in the scheduler, at most: the listing stops until there is room.
 pub const OBJECTS_QUEUED_MAX: usize = 4096;
 
@@ -162,7 +158,3 @@ const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
 const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN);
 const _: () = assert!(HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
 const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
-// One operation of each connection, its writes, a cancel for each, and the waker.
-const _: () = assert!(
-    CONNECTIONS_PER_WORKER_MAX * (2 + SLOTS_PER_CONNECTION as usize) < RING_ENTRIES as usize
-);
