@@ -96,12 +96,8 @@ async fn start_pipes(
     });
     let mut channels = Vec::new();
     for Channel { name, sources } in &args.channels {
-        let place = Place::Fifos {
-            folder: Arc::clone(&folder),
-            name: name.clone(),
-            granted_bytes: 0,
-            made: Vec::new(),
-        };
+        let place =
+            Place::Fifos { folder: Arc::clone(&folder), name: name.clone(), made: Vec::new() };
         let alone = args.channels.len() == 1;
         let (name, sources) = (name.clone(), sources.clone());
         let plan = Plan { name, sources, place, connections, alone };
