@@ -309,19 +309,11 @@ mod tests {
     use crate::transfer::Cut;
 
     fn transfers(sizes: &[u64]) -> Vec<Transfer> {
-        let endpoint = Arc::new(Endpoint {
-            bucket: "b".to_owned(),
-            tls: false,
-            host: "h".to_owned(),
-            path_prefix: "/".to_owned(),
-            region: "r".to_owned(),
-            addresses: vec![].into(),
-        });
+        let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
         let object = |(index, size_bytes): (usize, &u64)| Object {
             key: format!("{index:06}"),
-            etag: String::new(),
             size_bytes: *size_bytes,
-            last_modified: String::new(),
+            ..Object::default()
         };
         let new = |object: Object| {
             let path = object.key.clone();

@@ -196,20 +196,8 @@ mod tests {
     use crate::error::ErrorKind;
 
     fn transfer(key: &str, size_bytes: u64) -> Transfer {
-        let object = Object {
-            key: key.to_owned(),
-            etag: String::new(),
-            size_bytes,
-            last_modified: String::new(),
-        };
-        let endpoint = Endpoint {
-            bucket: "b".to_owned(),
-            tls: false,
-            host: "h".to_owned(),
-            path_prefix: "/".to_owned(),
-            region: "r".to_owned(),
-            addresses: vec![].into(),
-        };
+        let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
+        let endpoint = Endpoint::new("b", false, "h", "/", "r", vec![]);
         let part = PartSize::new(8 << 20).expect("aligned");
         let cut = Cut { part, slot_length_bytes: 1 << 20 };
         Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut)

@@ -88,6 +88,15 @@ impl Client {
         Self { trust, tls: OnceCell::new(), idle: RefCell::new(Vec::new()), retries: Cell::new(0) }
     }
 
+    /// The TLS configuration of the run.
+    pub(crate) fn tls_config(&self) -> Result<Arc<ClientConfig>> {
+        if let Some(config) = self.tls.get() {
+            return Ok(config.clone());
+        }
+        let config = client_config(&self.trust)?;
+        Ok(self.tls.get_or_init(|| config).clone())
+    }
+
     /// How many questions were asked again.
     pub(crate) fn retries(&self) -> u64 {
         self.retries.get()
@@ -219,18 +228,12 @@ impl Client {
         if !endpoint.tls {
             return handshake(stream).await;
         }
-        let config = match self.tls.get() {
-            Some(config) => config,
-            None => {
-                let config = client_config(&self.trust).map_err(Trouble::Lasting)?;
-                self.tls.get_or_init(|| config)
-            }
-        };
+        let config = self.tls_config().map_err(Trouble::Lasting)?;
         let name = ServerName::try_from(endpoint.server_name().to_owned()).map_err(|_| {
             let message = format!("'{}' is not a name for TLS", endpoint.server_name());
             Trouble::Lasting(Error::new(ErrorKind::Usage, message))
         })?;
-        let connector = TlsConnector::from(config.clone());
+        let connector = TlsConnector::from(config);
         let stream = connector.connect(name, stream).await.map_err(|error| {
             if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
                 let message = format!("TLS with {} ({address}): {error}", endpoint.host);

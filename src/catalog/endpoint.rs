@@ -4,7 +4,7 @@
 //! asked of a server, save names of DNS.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{PoisonError, RwLock};
+use std::sync::PoisonError;
 
 use aws_config::ConfigLoader;
 use aws_types::service_config::ServiceConfigKey;
@@ -113,14 +113,7 @@ impl Service {
         } else {
             (url.host, format!("{}{}/", url.path, encode_key(bucket)))
         };
-        Ok(Endpoint {
-            bucket: bucket.to_owned(),
-            tls: url.tls,
-            host,
-            path_prefix,
-            region: region.to_owned(),
-            addresses: RwLock::default(),
-        })
+        Ok(Endpoint::new(bucket, url.tls, &host, &path_prefix, region, vec![]))
     }
 }
 

@@ -103,6 +103,11 @@ impl Control {
         self.keeper.published().clone()
     }
 
+    /// The TLS configuration of the run, made when it is first asked for: the data plane's too.
+    pub fn tls_config(&self) -> Result<Arc<rustls::ClientConfig>> {
+        self.client.tls_config()
+    }
+
     /// Replaces the keys if they end soon; tells whether there are new ones. Cheap to call often.
     pub async fn refresh_if_needed(&self, now: SystemTime) -> Result<bool> {
         self.keeper.refresh_if_needed(now).await
@@ -257,6 +262,7 @@ fn object_of(key: &str, answer: &Answer) -> Result<Object> {
         etag: etag.ok_or_else(|| trouble("has an ETag with bad characters"))?,
         size_bytes: size,
         last_modified: answer.header("last-modified").unwrap_or("").to_owned(),
+        ..Object::default()
     })
 }
 

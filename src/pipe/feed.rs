@@ -199,16 +199,8 @@ mod tests {
     }
 
     fn transfer(key: &str, size_bytes: u64) -> Arc<Transfer> {
-        let (etag, last_modified) = (String::new(), String::new());
-        let object = Object { key: key.to_owned(), etag, size_bytes, last_modified };
-        let endpoint = Endpoint {
-            bucket: "b".to_owned(),
-            tls: false,
-            host: "h".to_owned(),
-            path_prefix: "/".to_owned(),
-            region: "r".to_owned(),
-            addresses: vec![].into(),
-        };
+        let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
+        let endpoint = Endpoint::new("b", false, "h", "/", "r", vec![]);
         let cut = Cut { part: PART, slot_length_bytes: 64 << 10 };
         Arc::new(Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut))
     }

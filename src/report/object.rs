@@ -194,18 +194,12 @@ mod tests {
 
     fn object(key: &str, etag: &str, size_bytes: u64) -> Object {
         let last_modified = "2026-01-02T03:04:05.000Z".to_owned();
-        Object { key: key.to_owned(), etag: etag.to_owned(), size_bytes, last_modified }
+        let (key, etag) = (key.to_owned(), etag.to_owned());
+        Object { key, etag, size_bytes, last_modified, ..Object::default() }
     }
 
     fn transfer(key: &str, etag: &str, size_bytes: u64, path: &str) -> Transfer {
-        let endpoint = Endpoint {
-            bucket: "bucket".to_owned(),
-            tls: false,
-            host: "h".to_owned(),
-            path_prefix: "/".to_owned(),
-            region: "r".to_owned(),
-            addresses: vec![].into(),
-        };
+        let endpoint = Endpoint::new("bucket", false, "h", "/", "r", vec![]);
         let part = PartSize::new(8 << 20).expect("aligned");
         let cut = Cut { part, slot_length_bytes: 1 << 20 };
         Transfer::new(object(key, etag, size_bytes), Arc::new(endpoint), path.to_owned(), cut)

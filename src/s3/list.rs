@@ -218,7 +218,7 @@ impl Contents {
         let etag = quote_etag(&self.etag.unwrap_or_default())
             .ok_or_else(|| trouble("the ETag has bad characters"))?;
         let last_modified = self.last_modified.unwrap_or_default();
-        Ok(Object { key, etag, size_bytes, last_modified })
+        Ok(Object { key, etag, size_bytes, last_modified, ..Object::default() })
     }
 }
 
@@ -256,6 +256,7 @@ mod tests {
             etag: etag.to_owned(),
             size_bytes,
             last_modified: last_modified.to_owned(),
+            ..Object::default()
         }
     }
 

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{PoisonError, RwLock};
 
 /// One object as a listing or a HEAD told of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Object {
     /// The key, decoded, as S3 keeps it (UTF-8, at most 1,024 bytes).
     pub key: String,
@@ -20,6 +20,8 @@ pub struct Object {
     /// When it was last written, as the origin writes it: ISO 8601 in listings, an HTTP date in the
     /// answer to a HEAD; empty when the origin gave none.
     pub last_modified: String,
+    /// The version that was asked for by its identifier; empty for the newest.
+    pub version_id: String,
 }
 
 /// Longest object that is believed, in bytes: 2^53, far beyond the 50 TB that S3 stores. Sums of
@@ -62,6 +64,26 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// An endpoint, as its fields say.
+    #[must_use]
+    pub fn new(
+        bucket: &str,
+        tls: bool,
+        host: &str,
+        path_prefix: &str,
+        region: &str,
+        addresses: Vec<SocketAddr>,
+    ) -> Self {
+        Self {
+            bucket: bucket.to_owned(),
+            tls,
+            host: host.to_owned(),
+            path_prefix: path_prefix.to_owned(),
+            region: region.to_owned(),
+            addresses: RwLock::new(addresses),
+        }
+    }
+
     /// The host's name or address alone: what a certificate must be for.
     #[must_use]
     pub fn server_name(&self) -> &str {
@@ -93,14 +115,7 @@ mod tests {
     #[test]
     fn hosts_are_taken_apart() {
         let check = |host: &str, tls: bool, name: &str, port: u16| {
-            let endpoint = Endpoint {
-                bucket: String::new(),
-                tls,
-                host: host.to_owned(),
-                path_prefix: "/".to_owned(),
-                region: String::new(),
-                addresses: RwLock::default(),
-            };
+            let endpoint = Endpoint::new("", tls, host, "/", "", vec![]);
             assert_eq!((endpoint.server_name(), endpoint.port()), (name, port), "{host}");
         };
         check("s3.eu-west-1.amazonaws.com", true, "s3.eu-west-1.amazonaws.com", 443);

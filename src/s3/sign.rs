@@ -490,14 +490,7 @@ mod tests {
     const ACCESS: &str = "AKIAIOSFODNN7EXAMPLE";
 
     fn endpoint(host: &str, path_prefix: &str, region: &str) -> Endpoint {
-        Endpoint {
-            bucket: "bucket".to_owned(),
-            tls: false,
-            host: host.to_owned(),
-            path_prefix: path_prefix.to_owned(),
-            region: region.to_owned(),
-            addresses: RwLock::new(vec![([127, 0, 0, 1], 80).into()]),
-        }
+        Endpoint::new("bucket", false, host, path_prefix, region, vec![([127, 0, 0, 1], 80).into()])
     }
 
     fn keys(token: Option<&str>) -> SigningKeys {

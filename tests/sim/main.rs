@@ -58,18 +58,18 @@ struct Bench {
 fn object(key: &str) -> Object {
     let size_bytes = origin::size(key);
     let etag = origin::etag(key);
-    Object { key: key.to_owned(), etag, size_bytes, last_modified: String::new() }
+    Object { key: key.to_owned(), etag, size_bytes, ..Object::default() }
 }
 
 fn endpoint(number: u64) -> Arc<Endpoint> {
-    Arc::new(Endpoint {
-        bucket: format!("bucket{number}"),
-        tls: false,
-        host: "origin".to_owned(),
-        path_prefix: "/".to_owned(),
-        region: "us-east-1".to_owned(),
-        addresses: vec!["127.0.0.1:80".parse().expect("an address")].into(),
-    })
+    Arc::new(Endpoint::new(
+        &format!("bucket{number}"),
+        false,
+        "origin",
+        "/",
+        "us-east-1",
+        vec!["127.0.0.1:80".parse().expect("an address")],
+    ))
 }
 
 /// Sizes on both sides of every border, and some that are drawn.
