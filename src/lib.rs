@@ -123,5 +123,6 @@ pub mod sink;
 pub mod size;
 #[expect(unsafe_code, reason = "the only room that talks to the kernel and owns slot memory")]
 pub mod sys;
+pub mod tls;
 pub mod transfer;
 pub mod worker;

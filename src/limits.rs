@@ -20,6 +20,21 @@ pub const SLOT_BYTES_SMALL: u32 = 256 << 10;
 /// Length of a connection's control slot: the request on its way out, the head on its way in.
 pub const CONTROL_SLOT_BYTES: u32 = 16 << 10;
 
+/// Longest TLS record on the wire, in bytes: TLS 1.2 allows 2^14 + 2,048 and a header of 5 (RFC 5246
+/// section 6.2.3), TLS 1.3 less (RFC 8446 section 5.2).
+pub const TLS_RECORD_BYTES_MAX: u32 = (16 << 10) + 2048 + 5;
+
+/// Front part of a TLS connection's buffer, in bytes, for what is to be sent: a request as long as a
+/// control slot allows, in records, behind the end of the handshake.
+pub const TLS_OUT_BYTES: u32 = CONTROL_SLOT_BYTES + (4 << 10);
+
+/// Length of a TLS connection's buffer, in bytes: what is to be sent, and behind it ciphertext as it
+/// comes. It should stay in the core's cache between the copy from the socket and the decryption.
+pub const TLS_SLOT_BYTES: u32 = 256 << 10;
+
+/// The same where memory is scarce: it must hold a chain of certificates.
+pub const TLS_SLOT_BYTES_MIN: u32 = 128 << 10;
+
 /// A long body wakes its receive only when so many bytes have come (SO_RCVLOWAT), at most half a
 /// slot. Each wake-up of a waiting receive costs a task switch and a poll: with 512 KiB a loopback
 /// download took 0.165 CPU-seconds a GB, without 0.225 (two workers, 32 connections, medians).
@@ -158,3 +173,5 @@ const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
 const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN);
 const _: () = assert!(HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
 const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
+const _: () = assert!(TLS_SLOT_BYTES_MIN >= TLS_OUT_BYTES + 2 * TLS_RECORD_BYTES_MAX);
+const _: () = assert!(TLS_SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
