@@ -1,26 +1,16 @@
-//! `SigV4`: who asks, proven; and the whole head of a range GET as bytes.
+//! The whole head of a range GET as bytes, signed, in the caller's memory.
 //!
-//! Pure: the time is an argument. There are two ways in. [`sign_request`] is the general one and
-//! takes 10 to 12 us. [`RequestWriter`] is the data plane's: it writes into the caller's memory and
-//! keeps the day's keys, and takes 2 to 3 us. A test holds the second to the first. Where keys
-//! come from is [`crate::catalog`]'s matter.
+//! Pure: the time is an argument.
 
 use std::fmt;
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
-use aws_credential_types::Credentials;
-use aws_sigv4::http_request::{
-    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
-    UriPathNormalizationMode, sign,
-};
 use aws_sigv4::sign::v4;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
-use crate::error::{Error, ErrorKind, Result};
+use super::{SERVICE, SigningKeys, USER_AGENT};
 use crate::s3::uri::encode_key;
 use crate::s3::{ByteRange, Endpoint};
 
@@ -29,168 +19,10 @@ use crate::s3::{ByteRange, Endpoint};
 pub const REQUEST_HEAD_BYTES_MAX: usize = 16 * 1024;
 /// How many days' keys one writer keeps; more than one only where buckets have several regions.
 const DAY_KEYS_MAX: usize = 8;
-/// Longest session token, in bytes; AWS's have up to about 4,000.
-const SESSION_TOKEN_BYTES_MAX: usize = 8 * 1024;
-/// Longest access key and longest secret, in bytes.
-const KEY_PAIR_BYTES_MAX: usize = 256;
 
-/// What the program calls itself to servers.
-pub const USER_AGENT: &str = concat!("inrush/", env!("CARGO_PKG_VERSION"));
 /// SHA-256 of no bytes. Every S3-compatible server takes it, over http and https, signed or not,
 /// which cannot be said of `UNSIGNED-PAYLOAD`.
 const EMPTY_BODY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-/// The service's name in signatures.
-const SERVICE: &str = "s3";
-
-/// Keys that sign requests. The secret and the session token are never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SigningKeys {
-    access_key: String,
-    secret: String,
-    session_token: Option<String>,
-    expires: Option<SystemTime>,
-}
-
-impl fmt::Debug for SigningKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SigningKeys")
-            .field("access_key", &self.access_key)
-            .field("secret", &"..")
-            .field("session_token", &self.session_token.as_ref().map(|_| ".."))
-            .field("expires", &self.expires)
-            .finish()
-    }
-}
-
-impl SigningKeys {
-    /// Keys without the white space that pasting leaves around them.
-    ///
-    /// An empty session token is none. What cannot stand in a header is refused.
-    pub fn new(
-        access_key: &str,
-        secret: &str,
-        session_token: Option<&str>,
-        expires: Option<SystemTime>,
-    ) -> Result<Self> {
-        let clean = |what: &str, text: &str, bytes_max: usize| {
-            let text = text.trim();
-            let refuse = |why: &str| {
-                Err(Error::new(ErrorKind::Access, format!("the {what} {why}"))
-                    .advise("check the AWS_ variables, --profile and the credentials file"))
-            };
-            match text {
-                "" => refuse("is empty"),
-                _ if text.len() > bytes_max => refuse("is too long"),
-                _ if !text.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                    refuse("has characters that no key has")
-                }
-                _ => Ok(text.to_owned()),
-            }
-        };
-        let session_token = session_token.filter(|token| !token.trim().is_empty());
-        Ok(Self {
-            access_key: clean("access key", access_key, KEY_PAIR_BYTES_MAX)?,
-            secret: clean("secret access key", secret, KEY_PAIR_BYTES_MAX)?,
-            session_token: session_token
-                .map(|token| clean("session token", token, SESSION_TOKEN_BYTES_MAX))
-                .transpose()?,
-            expires,
-        })
-    }
-
-    /// The access key's identifier, which is no secret.
-    #[must_use]
-    pub fn access_key(&self) -> &str {
-        &self.access_key
-    }
-
-    /// When the keys stop working; `None` for long-lived ones.
-    #[must_use]
-    pub const fn expires(&self) -> Option<SystemTime> {
-        self.expires
-    }
-}
-
-/// The keys in force, for everybody who signs: one publisher, many readers.
-#[derive(Debug)]
-pub struct PublishedKeys {
-    keys: RwLock<Option<Arc<SigningKeys>>>,
-    version: AtomicU64,
-}
-
-impl PublishedKeys {
-    /// The first keys; `None` for requests without signatures.
-    #[must_use]
-    pub fn new(keys: Option<SigningKeys>) -> Self {
-        Self { keys: RwLock::new(keys.map(Arc::new)), version: AtomicU64::new(1) }
-    }
-
-    /// The keys in force. Readers keep what they got until [`Self::version`] differs.
-    #[must_use]
-    pub fn get(&self) -> Option<Arc<SigningKeys>> {
-        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Grows by one with each publication; cheap enough to look at before every request.
-    #[must_use]
-    pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
-    }
-
-    /// Puts newer keys in force.
-    pub fn publish(&self, keys: Option<SigningKeys>) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys.map(Arc::new);
-        self.version.fetch_add(1, Ordering::Release);
-    }
-}
-
-/// Signs a request without a body, whose `Host` header is there and whose target is encoded.
-pub fn sign_request<B>(
-    request: &mut http::Request<B>,
-    region: &str,
-    keys: &SigningKeys,
-    now: SystemTime,
-) -> Result<()> {
-    let trouble = |why: &dyn fmt::Display| {
-        Error::new(ErrorKind::Usage, format!("the request cannot be signed: {why}"))
-    };
-    let mut settings = SigningSettings::default();
-    settings.percent_encoding_mode = PercentEncodingMode::Single;
-    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
-    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
-    let identity = Credentials::new(
-        &keys.access_key,
-        &keys.secret,
-        keys.session_token.clone(),
-        keys.expires,
-        "inrush",
-    )
-    .into();
-    let params = v4::SigningParams::builder()
-        .identity(&identity)
-        .region(region)
-        .name(SERVICE)
-        .time(now)
-        .settings(settings)
-        .build()
-        .map_err(|error| trouble(&error))?
-        .into();
-    let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let host = host.ok_or_else(|| trouble(&"it has no host"))?;
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-    // The scheme is no part of what is signed.
-    let url = format!("http://{host}{target}");
-    let headers = request
-        .headers()
-        .iter()
-        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-    let body = SignableBody::Bytes(&[]);
-    let signable = SignableRequest::new(request.method().as_str(), url, headers, body)
-        .map_err(|error| trouble(&error))?;
-    let signed = sign(signable, &params).map_err(|error| trouble(&error))?;
-    signed.into_parts().0.apply_to_request_http1x(request);
-    Ok(())
-}
 
 /// What a range GET asks for.
 #[derive(Debug, Clone, Copy)]
@@ -482,7 +314,10 @@ fn first_and_last(range: Option<ByteRange>) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::SESSION_TOKEN_BYTES_MAX;
+    use super::super::{PublishedKeys, sign_request};
     use super::*;
+    use crate::error::ErrorKind;
     use proptest::prelude::*;
     use std::time::{Duration, UNIX_EPOCH};
 
@@ -564,16 +399,6 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_cleaned() {
-        let keys = SigningKeys::new(" A\n", "S\r\n", Some(" \n"), None).expect("clean enough");
-        assert_eq!((keys.access_key(), keys.session_token.is_none()), ("A", true));
-        for (access, secret, token) in [("", "s", None), ("a", "", None), ("a", "s", Some("t\nu"))]
-        {
-            assert!(SigningKeys::new(access, secret, token, None).is_err());
-        }
-    }
-
-    #[test]
     fn small_buffers_and_bad_values_are_refused() {
         let endpoint = endpoint("h", "/b/", "r");
         let get = Get {
@@ -611,16 +436,6 @@ mod tests {
         assert!(
             RequestWriter::new().write_get(&mut out, &get, Some(&keys), published_time()).is_ok()
         );
-    }
-
-    #[test]
-    fn publication_is_seen() {
-        let published = PublishedKeys::new(None);
-        let before = published.version();
-        assert!(published.get().is_none());
-        published.publish(Some(keys(None)));
-        assert!(published.version() > before);
-        assert_eq!(published.get().expect("published").access_key(), ACCESS);
     }
 
     fn any_key() -> impl Strategy<Value = String> {
