@@ -286,7 +286,7 @@ fn build(
         Error::new(ErrorKind::Usage, format!("'{target}' cannot be asked for: {error}"))
     })?;
     if let Some(keys) = keys.get() {
-        sign_request(&mut request, &endpoint.region, &keys, super::now())?;
+        sign_request(&mut request, endpoint, &keys, super::now())?;
     }
     Ok(request)
 }

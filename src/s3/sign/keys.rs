@@ -13,6 +13,13 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) const SESSION_TOKEN_BYTES_MAX: usize = 8 * 1024;
 /// Longest access key and longest secret, in bytes.
 const KEY_PAIR_BYTES_MAX: usize = 256;
+/// How many publishers' keys one reader keeps: the run's, and one for each directory bucket.
+const KEPT_MAX: usize = 64;
+
+/// The header of a session token.
+const TOKEN_HEADER: &str = "x-amz-security-token";
+/// The header of a directory bucket's session token.
+const DIRECTORY_TOKEN_HEADER: &str = "x-amz-s3session-token";
 
 /// Keys that sign requests. The secret and the session token are never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -21,6 +28,8 @@ pub struct SigningKeys {
     pub(super) secret: String,
     pub(super) session_token: Option<String>,
     pub(super) expires: Option<SystemTime>,
+    /// The header that the session token goes into.
+    pub(super) token_header: &'static str,
 }
 
 impl fmt::Debug for SigningKeys {
@@ -67,7 +76,19 @@ impl SigningKeys {
                 .map(|token| clean("session token", token, SESSION_TOKEN_BYTES_MAX))
                 .transpose()?,
             expires,
+            token_header: TOKEN_HEADER,
         })
+    }
+
+    /// Keys of a directory bucket's session, whose token has a header of its own.
+    pub fn of_session(
+        access_key: &str,
+        secret: &str,
+        token: &str,
+        expires: SystemTime,
+    ) -> Result<Self> {
+        let keys = Self::new(access_key, secret, Some(token), Some(expires))?;
+        Ok(Self { token_header: DIRECTORY_TOKEN_HEADER, ..keys })
     }
 
     /// The access key's identifier, which is no secret.
@@ -116,6 +137,39 @@ impl PublishedKeys {
     }
 }
 
+/// The keys in force of several publishers, as one reader has them: looking costs no lock and no
+/// allocation while nothing new is published.
+#[derive(Debug, Default)]
+pub struct KeptKeys(Vec<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    publisher: Arc<PublishedKeys>,
+    version: u64,
+    keys: Option<Arc<SigningKeys>>,
+}
+
+impl KeptKeys {
+    /// The publisher's keys in force.
+    pub fn get(&mut self, publisher: &Arc<PublishedKeys>) -> Option<&SigningKeys> {
+        let known = self.0.iter().position(|kept| Arc::ptr_eq(&kept.publisher, publisher));
+        let at = known.unwrap_or_else(|| {
+            if self.0.len() == KEPT_MAX {
+                self.0.clear();
+            }
+            self.0.push(Kept { publisher: Arc::clone(publisher), version: 0, keys: None });
+            self.0.len() - 1
+        });
+        let kept = &mut self.0[at];
+        let version = publisher.version();
+        if version != kept.version {
+            kept.keys = publisher.get();
+            kept.version = version;
+        }
+        kept.keys.as_deref()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,5 +193,27 @@ mod tests {
         published.publish(Some(keys));
         assert!(published.version() > before);
         assert_eq!(published.get().expect("published").access_key(), "A");
+    }
+
+    #[test]
+    fn each_publisher_is_heard() {
+        let keys = |name| Some(SigningKeys::new(name, "S", None, None).expect("good keys"));
+        let run = Arc::new(PublishedKeys::new(None));
+        let bucket = Arc::new(PublishedKeys::new(keys("B1")));
+        let mut kept = KeptKeys::default();
+        for round in 0..3 {
+            assert!(kept.get(&run).is_none(), "{round}");
+            assert_eq!(kept.get(&bucket).map(SigningKeys::access_key), Some("B1"));
+        }
+        bucket.publish(keys("B2"));
+        assert_eq!(kept.get(&bucket).map(SigningKeys::access_key), Some("B2"));
+        run.publish(keys("R"));
+        assert_eq!(kept.get(&run).map(SigningKeys::access_key), Some("R"));
+        for _ in 0..2 * KEPT_MAX {
+            let other = Arc::new(PublishedKeys::new(keys("O")));
+            assert_eq!(kept.get(&other).map(SigningKeys::access_key), Some("O"));
+        }
+        assert!(kept.0.len() <= KEPT_MAX);
+        assert_eq!(kept.get(&bucket).map(SigningKeys::access_key), Some("B2"));
     }
 }

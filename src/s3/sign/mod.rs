@@ -19,19 +19,22 @@ use aws_sigv4::http_request::{
 use aws_sigv4::sign::v4;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::s3::Endpoint;
 
-pub use keys::{PublishedKeys, SigningKeys};
+pub use keys::{KeptKeys, PublishedKeys, SigningKeys};
 pub use writer::{Get, HeadProblem, REQUEST_HEAD_BYTES_MAX, RequestWriter};
 
 /// What the program calls itself to servers.
 pub const USER_AGENT: &str = concat!("inrush/", env!("CARGO_PKG_VERSION"));
 /// The service's name in signatures.
-const SERVICE: &str = "s3";
+pub const SERVICE: &str = "s3";
+/// The same for directory buckets.
+pub const DIRECTORY_SERVICE: &str = "s3express";
 
 /// Signs a request without a body, whose `Host` header is there and whose target is encoded.
 pub fn sign_request<B>(
     request: &mut http::Request<B>,
-    region: &str,
+    endpoint: &Endpoint,
     keys: &SigningKeys,
     now: SystemTime,
 ) -> Result<()> {
@@ -42,6 +45,7 @@ pub fn sign_request<B>(
     settings.percent_encoding_mode = PercentEncodingMode::Single;
     settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
     settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+    settings.session_token_name_override = Some(keys.token_header);
     let identity = Credentials::new(
         &keys.access_key,
         &keys.secret,
@@ -52,8 +56,8 @@ pub fn sign_request<B>(
     .into();
     let params = v4::SigningParams::builder()
         .identity(&identity)
-        .region(region)
-        .name(SERVICE)
+        .region(&endpoint.region)
+        .name(endpoint.service)
         .time(now)
         .settings(settings)
         .build()
