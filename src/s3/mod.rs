@@ -100,6 +100,12 @@ impl Endpoint {
         }
     }
 
+    /// A directory bucket: it lists by folder alone, and in no order.
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        self.service == sign::DIRECTORY_SERVICE
+    }
+
     /// The host's name or address alone: what a certificate must be for.
     #[must_use]
     pub fn server_name(&self) -> &str {
