@@ -68,10 +68,10 @@ pub struct ServiceArgs {
     /// endpoints of AWS with validated cryptography
     #[arg(long)]
     pub use_fips_endpoint: bool,
-    /// pay for requests to buckets whose owner does not
+    /// pay for requests to buckets whose owner does not; WHO is requester
     #[arg(
         long,
-        value_name = "requester",
+        value_name = "WHO",
         value_parser = ["requester"],
         num_args = 0..=1,
         require_equals = true,
