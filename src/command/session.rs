@@ -14,7 +14,8 @@ use crate::cli::{self, ServiceArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::headers::{CUSTOMER_KEY_TEXT_BYTES_MAX, CustomerKey};
 
-/// The customer's key of SSE-C as base64, where no file is given: no secret stands on a command line.
+/// The customer's key of SSE-C as base64, where no file is given. No secret stands on a command
+/// line.
 const CUSTOMER_KEY_VARIABLE: &str = "INRUSH_SSE_C_KEY";
 
 /// Where these options say that keys come from.
