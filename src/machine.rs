@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind};
 use crate::host::{FileError, FileHost, Host};
 use crate::limits::FOLDERS_OPEN_MAX;
 use crate::s3::ByteRange;
-use crate::s3::sign::{Get, PublishedKeys, RequestWriter, SigningKeys};
+use crate::s3::sign::{Get, KeptKeys, PublishedKeys, RequestWriter};
 use crate::sink::file::{OpenFile, allocation};
 use crate::sys::{Errno, Handle, descriptor};
 use crate::transfer::Transfer;
@@ -36,8 +36,7 @@ pub struct Machine {
     folders: Option<Folders>,
     writer: RequestWriter,
     published: Arc<PublishedKeys>,
-    keys: Option<Arc<SigningKeys>>,
-    keys_version: u64,
+    keys: KeptKeys,
 }
 
 impl Machine {
@@ -49,16 +48,13 @@ impl Machine {
         destination: Option<Arc<OwnedFd>>,
         published: Arc<PublishedKeys>,
     ) -> Self {
-        let keys_version = published.version();
-        let keys = published.get();
         Self {
             begun,
             chance: seed,
             folders: destination.map(Folders::new),
             writer: RequestWriter::new(),
             published,
-            keys,
-            keys_version,
+            keys: KeptKeys::default(),
         }
     }
 
@@ -95,21 +91,19 @@ impl Host for Machine {
         transfer: &Transfer,
         range: Option<ByteRange>,
     ) -> Result<u32, Error> {
-        let version = self.published.version();
-        if version != self.keys_version {
-            self.keys = self.published.get();
-            self.keys_version = version;
-        }
+        let publisher = transfer.endpoint.session.as_ref().unwrap_or(&self.published);
+        let keys = self.keys.get(publisher);
         let get = Get {
             endpoint: &transfer.endpoint,
             key: &transfer.object.key,
+            version_id: &transfer.object.version_id,
             range,
             if_match: &transfer.object.etag,
             with_checksum: false,
         };
         #[expect(clippy::disallowed_methods, reason = "the machine's clock; a signature's date")]
         let now = SystemTime::now();
-        let length = self.writer.write_get(out, &get, self.keys.as_deref(), now);
+        let length = self.writer.write_get(out, &get, keys, now);
         let length = length.map_err(|problem| {
             Error::new(ErrorKind::Usage, problem.to_string()).advise("exclude the key")
         })?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, header};
+use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -37,6 +37,8 @@ pub(crate) struct Question {
     pub(crate) method: Method,
     /// What comes after the endpoint's path prefix: the encoded key, or `?` and a query.
     pub(crate) target: String,
+    /// It is about an object, not about a bucket.
+    pub(crate) of_object: bool,
     /// The bytes asked for, as the `Range` header has them.
     pub(crate) range: Option<&'static str>,
     /// How long an answer's body may be, in bytes.
@@ -282,11 +284,16 @@ fn build(
     if let Some(range) = question.range {
         request = request.header(header::RANGE, range);
     }
+    for (name, value) in endpoint.headers.iter(question.of_object) {
+        let mut value = HeaderValue::from_str(value).expect("made of plain characters");
+        value.set_sensitive(true);
+        request = request.header(name, value);
+    }
     let mut request = request.body(Empty::new()).map_err(|error| {
         Error::new(ErrorKind::Usage, format!("'{target}' cannot be asked for: {error}"))
     })?;
     if let Some(keys) = keys.get() {
-        sign_request(&mut request, &endpoint.region, &keys, super::now())?;
+        sign_request(&mut request, endpoint, &keys, super::now())?;
     }
     Ok(request)
 }

@@ -4,7 +4,7 @@
 //! asked of a server, save names of DNS.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use aws_config::ConfigLoader;
 use aws_types::service_config::ServiceConfigKey;
@@ -16,14 +16,16 @@ use super::client::backoff;
 use super::limits::{ADDRESSES_MAX, RESOLVE_TIMEOUT, RESOLVE_TRIES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
+use crate::s3::arn::{ARN, AccessPoint};
+use crate::s3::aws::{self, Variant};
+use crate::s3::headers::{CustomerKey, ExtraHeaders};
+use crate::s3::sign::{DIRECTORY_SERVICE, PublishedKeys};
 use crate::s3::uri::{encode_key, shown};
 
 /// The region when nobody names one; S3 corrects it.
 pub const REGION_DEFAULT: &str = "us-east-1";
 /// Longest name of a region, in bytes.
 const REGION_BYTES_MAX: usize = 64;
-/// How directory buckets are called; their requests need sessions of their own.
-const DIRECTORY_BUCKET_SUFFIX: &str = "--x-s3";
 
 /// Where the bucket's name stands in a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -78,42 +80,137 @@ impl EndpointUrl {
     }
 }
 
-/// Which S3 it is.
-#[derive(Debug, Clone)]
+/// Which S3 it is, and what every request to it carries.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Service {
     /// AWS's own when `None`.
     pub(crate) url: Option<EndpointUrl>,
     pub(crate) addressing: AddressingStyle,
+    /// Which of AWS's own endpoints.
+    pub(crate) variant: Variant,
+    /// Directory buckets get sessions.
+    pub(crate) sessions: bool,
+    pub(crate) requester_pays: bool,
+    pub(crate) customer_key: Option<CustomerKey>,
 }
 
 impl Service {
-    /// The bucket's endpoint in this region, without addresses yet.
+    /// The bucket's endpoint in this region, without addresses and session yet.
     pub(crate) fn place(&self, bucket: &str, region: &str) -> Result<Endpoint> {
-        let own = self.url.is_some();
-        let url = match &self.url {
-            Some(url) => url.clone(),
-            None if bucket.ends_with(DIRECTORY_BUCKET_SUFFIX) => {
-                let message = format!("s3://{bucket}: directory buckets are not supported");
-                return Err(Error::new(ErrorKind::Usage, message)
-                    .advise("copy the data to a general purpose bucket"));
-            }
-            None => {
-                let china = if region.starts_with("cn-") { ".cn" } else { "" };
-                let host = format!("s3.{region}.amazonaws.com{china}");
-                EndpointUrl { tls: true, host, is_address: false, path: "/".to_owned() }
-            }
+        let mut endpoint = if bucket.starts_with(ARN) {
+            self.place_access_point(bucket)?
+        } else if aws::is_directory_bucket(bucket) {
+            self.place_directory_bucket(bucket, region)?
+        } else {
+            self.place_bucket(bucket, region)?
         };
+        if self.customer_key.is_some() && !endpoint.tls {
+            let message = format!("the SSE-C key is not sent to http://{}", endpoint.host);
+            return Err(Error::new(ErrorKind::Usage, message)
+                .advise("give an endpoint with https://, or leave --sse-c-key-file out"));
+        }
+        endpoint.headers = ExtraHeaders::new(self.requester_pays, self.customer_key.as_ref());
+        Ok(endpoint)
+    }
+
+    fn place_bucket(&self, bucket: &str, region: &str) -> Result<Endpoint> {
+        if self.url.is_none()
+            && let Some((what, advice)) = aws::unsupported(bucket)
+        {
+            let message = format!("s3://{bucket}: {what}");
+            return Err(Error::new(ErrorKind::Usage, message).advise(advice));
+        }
+        let host = || self.variant.host(region);
+        let (own, url) = (self.url.is_some(), self.url_or(host)?);
         let virtual_style = match self.addressing {
             AddressingStyle::Auto => !own && !bucket.contains('.'),
             AddressingStyle::Path => false,
             AddressingStyle::Virtual => !url.is_address,
         };
-        let (host, path_prefix) = if virtual_style {
-            (format!("{bucket}.{}", url.host), url.path)
-        } else {
-            (url.host, format!("{}{}/", url.path, encode_key(bucket)))
+        let label = virtual_style.then_some(bucket);
+        Ok(url.endpoint(bucket, label, region))
+    }
+
+    /// In the region of its ARN, whatever region is configured.
+    fn place_access_point(&self, arn: &str) -> Result<Endpoint> {
+        let refuse = |why: &str, advice: &str| {
+            Err(Error::new(ErrorKind::Usage, format!("s3://{arn}: {why}")).advise(advice))
         };
-        Ok(Endpoint::new(bucket, url.tls, &host, &path_prefix, region, vec![]))
+        let point = match AccessPoint::parse(arn) {
+            Ok(point) => point,
+            Err(why) => return refuse(&why, "give the bucket's name"),
+        };
+        let url = self.url_or(|| self.variant.access_point_host(point.region))?;
+        if self.addressing == AddressingStyle::Path || url.is_address {
+            return refuse(
+                "access points are named in the host, not in the path",
+                "leave --addressing-style out, or give the bucket's name",
+            );
+        }
+        let label = format!("{}-{}", point.name, point.account);
+        Ok(url.endpoint(arn, Some(&label), point.region))
+    }
+
+    /// At its zone, in the zone's region; or at the endpoint that is given, as the SDKs do it.
+    fn place_directory_bucket(&self, bucket: &str, region: &str) -> Result<Endpoint> {
+        let refuse = |why: &str, advice: &str| {
+            Err(Error::new(ErrorKind::Usage, format!("s3://{bucket}: {why}")).advise(advice))
+        };
+        let Some(zone) = aws::zone(bucket) else {
+            return refuse("no zone is in this directory bucket's name", "check the bucket's name");
+        };
+        if bucket.contains('.') {
+            return refuse("a directory bucket's name has no dots", "check the bucket's name");
+        }
+        if self.customer_key.is_some() {
+            return refuse("directory buckets know no SSE-C", "leave --sse-c-key-file out");
+        }
+        if self.requester_pays {
+            return refuse("directory buckets know no requester pays", "leave --request-payer out");
+        }
+        let found = aws::region_of_zone(zone).filter(|_| self.url.is_none());
+        let region = found.as_deref().unwrap_or(region);
+        let url = self.url_or(|| self.variant.zone_host(zone, region))?;
+        let in_path = url.is_address || self.addressing == AddressingStyle::Path;
+        if in_path && self.url.is_none() {
+            return refuse(
+                "directory buckets are named in the host, not in the path",
+                "leave --addressing-style out",
+            );
+        }
+        let mut endpoint = url.endpoint(bucket, (!in_path).then_some(bucket), region);
+        endpoint.service = DIRECTORY_SERVICE;
+        endpoint.session = self.sessions.then(|| Arc::new(PublishedKeys::new(None)));
+        Ok(endpoint)
+    }
+
+    /// The server that is given, or AWS's by this name.
+    fn url_or(&self, host: impl FnOnce() -> Result<String>) -> Result<EndpointUrl> {
+        match &self.url {
+            Some(_) if self.variant != Variant::default() => Err(Error::new(
+                ErrorKind::Usage,
+                "dual-stack and FIPS endpoints are AWS's own, and another endpoint is given",
+            )
+            .advise(
+                "leave out either the endpoint's URL or --use-dualstack-endpoint and \
+                 --use-fips-endpoint; they may stand in AWS_ variables and the profile too",
+            )),
+            Some(url) => Ok(url.clone()),
+            None => {
+                Ok(EndpointUrl { tls: true, host: host()?, is_address: false, path: "/".into() })
+            }
+        }
+    }
+}
+
+impl EndpointUrl {
+    /// The endpoint of a bucket here, which stands before the host by this label, or in the path.
+    fn endpoint(self, bucket: &str, label: Option<&str>, region: &str) -> Endpoint {
+        let (host, path_prefix) = match label {
+            Some(label) => (format!("{label}.{}", self.host), self.path),
+            None => (self.host, format!("{}{}/", self.path, encode_key(bucket))),
+        };
+        Endpoint::new(bucket, self.tls, &host, &path_prefix, region, vec![])
     }
 }
 
@@ -175,11 +272,15 @@ pub(crate) fn is_region(text: &str) -> bool {
 pub(crate) struct Configured {
     pub(crate) endpoint_url: Option<String>,
     pub(crate) region: Option<String>,
+    pub(crate) dualstack: bool,
+    pub(crate) fips: bool,
+    /// Directory buckets get no sessions.
+    pub(crate) no_sessions: bool,
 }
 
 impl Configured {
     /// Reads them. No server is asked, the instance's metadata least of all.
-    pub(crate) async fn load(loader: ConfigLoader, profile: Option<&str>) -> Self {
+    pub(crate) async fn load(loader: ConfigLoader, profile: Option<&str>) -> Result<Self> {
         let mut loader = loader.no_credentials().region(None::<aws_types::region::Region>);
         if let Some(profile) = profile {
             loader = loader.profile_name(profile);
@@ -190,9 +291,30 @@ impl Configured {
             let found = config.service_config()?.load_config(key.ok()?)?;
             Some(found.trim().to_owned()).filter(|found| !found.is_empty())
         };
+        let read_switch = |env: &str, key: &str| {
+            let Some(found) = read(env, key) else { return Ok(false) };
+            match found.to_ascii_lowercase().as_str() {
+                "true" => Ok(true),
+                "false" => Ok(false),
+                _ => Err(Error::new(
+                    ErrorKind::Usage,
+                    format!("{env} or {key} is '{}'", shown(&found)),
+                )
+                .advise("expected true or false")),
+            }
+        };
         // No profile has an empty key: the first question is to the environment alone.
         let region = read("AWS_REGION", "").or_else(|| read("AWS_DEFAULT_REGION", "region"));
-        Self { endpoint_url: read("AWS_ENDPOINT_URL", "endpoint_url"), region }
+        Ok(Self {
+            endpoint_url: read("AWS_ENDPOINT_URL", "endpoint_url"),
+            region,
+            dualstack: read_switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?,
+            fips: read_switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?,
+            no_sessions: read_switch(
+                "AWS_S3_DISABLE_EXPRESS_SESSION_AUTH",
+                "s3_disable_express_session_auth",
+            )?,
+        })
     }
 }
 
@@ -210,7 +332,7 @@ mod tests {
         region: &str,
     ) -> (String, String) {
         let url = url.map(|url| EndpointUrl::parse(url).expect("a good URL"));
-        let service = Service { url, addressing: style };
+        let service = Service { url, addressing: style, ..Service::default() };
         let placed = service.place(bucket, region).expect("a place");
         let scheme = if placed.tls { "https" } else { "http" };
         (format!("{scheme}://{}", placed.host), placed.path_prefix)
@@ -254,11 +376,119 @@ mod tests {
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 
+    fn placed_by(service: &Service, bucket: &str, region: &str) -> Result<String> {
+        let placed = service.place(bucket, region)?;
+        let scheme = if placed.tls { "https" } else { "http" };
+        let Endpoint { host, path_prefix, region, service, .. } = placed;
+        Ok(format!("{scheme}://{host}{path_prefix} {service} {region}"))
+    }
+
+    fn at(url: Option<&str>) -> Service {
+        let url = url.map(|url| EndpointUrl::parse(url).expect("a good URL"));
+        Service { url, sessions: true, ..Service::default() }
+    }
+
+    /// From <https://docs.aws.amazon.com/AmazonS3/latest/userguide/dual-stack-endpoints.html> and
+    /// the endpoint tests that the SDKs share.
     #[test]
-    fn directory_buckets_are_refused_at_aws() {
-        let aws = Service { url: None, addressing: AddressingStyle::Auto };
-        let error = aws.place("x--usw2-az1--x-s3", "us-west-2").expect_err("not supported");
-        assert!(error.to_string().contains("directory buckets"), "{error}");
+    fn variants_of_aws_have_their_names() {
+        let variant = |dualstack, fips| Variant { dualstack, fips };
+        let check = |variant, bucket: &str, region: &str, expected: &str| {
+            let service = Service { variant, ..at(None) };
+            assert_eq!(placed_by(&service, bucket, region).as_deref(), Ok(expected));
+        };
+        let dual = "https://bucketname.s3.dualstack.us-west-2.amazonaws.com/ s3 us-west-2";
+        check(variant(true, false), "bucketname", "us-west-2", dual);
+        let dotted = "https://s3.dualstack.us-west-2.amazonaws.com/b.n/ s3 us-west-2";
+        check(variant(true, false), "b.n", "us-west-2", dotted);
+        let fips = "https://bucket-name.s3-fips.dualstack.us-east-1.amazonaws.com/ s3 us-east-1";
+        check(variant(true, true), "bucket-name", "us-east-1", fips);
+        let alias = "https://p-abc-s3alias.s3-fips.us-east-1.amazonaws.com/ s3 us-east-1";
+        check(variant(false, true), "p-abc-s3alias", "us-east-1", alias);
+        for variant in [variant(true, false), variant(false, true)] {
+            let service = Service { variant, ..at(Some("https://example.com")) };
+            for bucket in ["b", POINT, "b--usw2-az1--x-s3"] {
+                let error = placed_by(&service, bucket, "us-east-1").expect_err("refused");
+                assert!(error.to_string().contains("another endpoint is given"), "{error}");
+            }
+        }
+    }
+
+    const POINT: &str = "arn:aws:s3:us-west-2:123456789012:accesspoint:myendpoint";
+
+    /// From the endpoint tests that the SDKs share.
+    #[test]
+    fn access_points_have_hosts() {
+        let signed = "s3 us-west-2";
+        let check = |service: Service, expected: &str| {
+            let placed = placed_by(&service, POINT, "us-east-1");
+            assert_eq!(placed, Ok(format!("{expected} {signed}")));
+        };
+        let host = "https://myendpoint-123456789012.s3-accesspoint.us-west-2.amazonaws.com/";
+        check(at(None), host);
+        let both = Service { variant: Variant { dualstack: true, fips: true }, ..at(None) };
+        check(both, &host.replace("accesspoint.", "accesspoint-fips.dualstack."));
+        let own = "http://beta.example.com:1234/path";
+        check(at(Some(own)), "http://myendpoint-123456789012.beta.example.com:1234/path/");
+        let path = Service { addressing: AddressingStyle::Path, ..at(None) };
+        for service in [path, at(Some("http://127.0.0.1:9000"))] {
+            let error = placed_by(&service, POINT, "us-east-1").expect_err("no path style");
+            assert!(error.to_string().contains("not in the path"), "{error}");
+        }
+    }
+
+    /// From the endpoint tests that the SDKs share; and the zone's region where it is known.
+    #[test]
+    fn directory_buckets_have_hosts() {
+        let check = |service: &Service, bucket: &str, region: &str, expected: &str| {
+            assert_eq!(placed_by(service, bucket, region).as_deref(), Ok(expected));
+            let placed = service.place(bucket, region).expect("a place");
+            assert_eq!(placed.session.is_some(), service.sessions, "{bucket}");
+        };
+        let bucket = "mybucket--usw2-az1--x-s3";
+        let host = "https://mybucket--usw2-az1--x-s3.s3express-usw2-az1.us-west-2.amazonaws.com/ \
+                    s3express us-west-2";
+        check(&at(None), bucket, "us-west-2", host);
+        check(&at(None), bucket, "eu-west-1", host);
+        check(&Service { sessions: false, ..at(None) }, bucket, "us-west-2", host);
+        let china = "https://mybucket--abcd-ab1--x-s3.s3express-abcd-ab1.cn-north-1.amazonaws.com\
+                     .cn/ s3express cn-north-1";
+        check(&at(None), "mybucket--abcd-ab1--x-s3", "cn-north-1", china);
+        let own = "https://mybucket--usw2-az1--x-s3.custom.com/ s3express eu-1";
+        check(&at(Some("https://custom.com")), bucket, "eu-1", own);
+        let local = "https://10.0.0.1/mybucket--usw2-az1--x-s3/ s3express us-west-2";
+        check(&at(Some("https://10.0.0.1")), bucket, "us-west-2", local);
+        let refused = |service: Service, bucket: &str, expected: &str| {
+            let error = placed_by(&service, bucket, "us-east-1").expect_err("refused");
+            assert!(error.to_string().contains(expected), "{error}");
+        };
+        refused(at(None), "mybucket--usaz1--x-s3", "no zone");
+        refused(at(None), "my.bucket--test-ab1--x-s3", "no dots");
+        let path = Service { addressing: AddressingStyle::Path, ..at(None) };
+        refused(path, bucket, "not in the path");
+        refused(Service { requester_pays: true, ..at(None) }, bucket, "no requester pays");
+        let key = CustomerKey::from_file(&[7; 32]).expect("32 bytes");
+        refused(Service { customer_key: Some(key), ..at(None) }, bucket, "no SSE-C");
+    }
+
+    #[test]
+    fn reserved_names_are_refused_at_aws_alone() {
+        let error = placed_by(&at(None), "x--ol-s3", "us-east-1").expect_err("refused");
+        assert!(error.to_string().contains("Object Lambda"), "{error}");
+        assert!(placed_by(&at(Some("https://h")), "x--ol-s3", "us-east-1").is_ok());
+    }
+
+    #[test]
+    fn the_customers_key_goes_by_tls_alone() {
+        let key = CustomerKey::from_file(&[7; 32]).expect("32 bytes");
+        let service = |url| Service { customer_key: Some(key.clone()), ..at(url) };
+        let error = placed_by(&service(Some("http://h:9000")), "b", "r").expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert!(error.to_string().contains("not sent to http://h:9000"), "{error}");
+        for url in [None, Some("https://h:9000")] {
+            let placed = service(url).place("bkt", "us-east-1").expect("a place");
+            assert_eq!(placed.headers.iter(true).count(), 3);
+        }
     }
 
     #[test]
@@ -275,7 +505,7 @@ mod tests {
     fn addresses_are_kept_and_bounded() {
         run(async {
             let url = EndpointUrl::parse("http://127.0.0.1:9000").expect("a good URL");
-            let service = Service { url: Some(url), addressing: AddressingStyle::Auto };
+            let service = Service { url: Some(url), ..Service::default() };
             let endpoint = service.place("bkt", "us-east-1").expect("a place");
             assert_eq!(refresh_addresses(&endpoint).await, Ok(true));
             assert_eq!(refresh_addresses(&endpoint).await, Ok(false));
@@ -293,7 +523,7 @@ mod tests {
                 let fs = Fs::from_slice(&[("/config", file)]);
                 let loader = aws_config::defaults(BehaviorVersion::latest());
                 let loader = loader.env(Env::from_slice(&env)).fs(fs);
-                let found = Configured::load(loader, profile).await;
+                let found = Configured::load(loader, profile).await.expect("good words");
                 (found.region.unwrap_or_default(), found.endpoint_url.unwrap_or_default())
             };
             let pair = |region: &str, url: &str| (region.to_owned(), url.to_owned());
@@ -307,6 +537,32 @@ mod tests {
             let env =
                 [("AWS_ENDPOINT_URL_S3", "http://s3:3"), ("AWS_ENDPOINT_URL", "http://all:2")];
             assert_eq!(load(&env, None).await, pair("eu-north-1", "http://s3:3"));
+        });
+    }
+
+    #[test]
+    fn switches_come_from_environment_and_profile() {
+        run(async {
+            let load = async |env: &[(&str, &str)], profile: &str| {
+                let file = "[profile dual]\nuse_dualstack_endpoint = True\n\
+                            [profile fips]\nuse_fips_endpoint = true\n\
+                            s3_disable_express_session_auth = true\n";
+                let env = [&[("HOME", "/home"), ("AWS_CONFIG_FILE", "/config")], env].concat();
+                let fs = Fs::from_slice(&[("/config", file)]);
+                let loader = aws_config::defaults(BehaviorVersion::latest());
+                let loader = loader.env(Env::from_slice(&env)).fs(fs);
+                let found = Configured::load(loader, Some(profile)).await?;
+                Ok::<_, Error>((found.dualstack, found.fips, found.no_sessions))
+            };
+            assert_eq!(load(&[], "dual").await, Ok((true, false, false)));
+            assert_eq!(load(&[], "fips").await, Ok((false, true, true)));
+            let env = [("AWS_USE_DUALSTACK_ENDPOINT", "false"), ("AWS_USE_FIPS_ENDPOINT", "TRUE")];
+            assert_eq!(load(&env, "dual").await, Ok((false, true, false)));
+            let env = [("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")];
+            assert_eq!(load(&env, "dual").await, Ok((true, false, true)));
+            let error = load(&[("AWS_USE_FIPS_ENDPOINT", "yes")], "dual").await.expect_err("yes");
+            assert!(error.to_string().contains("AWS_USE_FIPS_ENDPOINT"), "{error}");
+            assert!(error.to_string().contains("expected true or false"), "{error}");
         });
     }
 }

@@ -34,6 +34,8 @@ pub const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 pub const REFRESH_AHEAD: Duration = Duration::from_secs(300);
 /// Shortest time between two attempts to replace credentials.
 pub const REFRESH_PAUSE: Duration = Duration::from_secs(10);
+/// How long before its end a directory bucket's session is replaced; it lives for five minutes.
+pub const SESSION_REFRESH_AHEAD: Duration = Duration::from_secs(120);
 /// How many near matches an error names.
 pub const NEAR_MATCHES_MAX: usize = 3;
 /// How many entries [`super::walk::Walk::next_batch`] hands out at once.

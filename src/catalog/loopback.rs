@@ -44,6 +44,9 @@ pub(crate) async fn control(server: &Server) -> Control {
         endpoint_url: Some(format!("http://{}", server.address)),
         region: Some("us-east-1".to_owned()),
         credentials: CredentialSource::Fixed(keys),
+        dualstack: Some(false),
+        fips: Some(false),
+        sessions: Some(true),
         ..ControlOptions::default()
     };
     Control::new(options).await.expect("a control")

@@ -7,6 +7,7 @@
 pub(crate) mod client;
 pub mod credentials;
 pub mod endpoint;
+mod express;
 pub mod limits;
 #[cfg(test)]
 mod loopback;
@@ -24,9 +25,11 @@ use http::Method;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
+use crate::s3::aws::Variant;
+use crate::s3::headers::CustomerKey;
 use crate::s3::list::{ListQuery, PAGE_BYTES_MAX, Page, parse_page};
 use crate::s3::sign::PublishedKeys;
-use crate::s3::uri::{encode_key, quote_etag, shown};
+use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 use crate::s3::{Endpoint, Object};
 use client::{Answer, Client, Question};
 use credentials::{CredentialSource, Keeper};
@@ -51,6 +54,16 @@ pub struct ControlOptions {
     pub credentials: CredentialSource,
     /// Whose certificates are believed.
     pub trust: Trust,
+    /// AWS's endpoints with IPv6; environment and profile say when `None`.
+    pub dualstack: Option<bool>,
+    /// AWS's endpoints with validated cryptography; environment and profile say when `None`.
+    pub fips: Option<bool>,
+    /// Sessions for directory buckets; environment and profile say when `None`.
+    pub sessions: Option<bool>,
+    /// The requester pays.
+    pub requester_pays: bool,
+    /// The customer's key of SSE-C.
+    pub customer_key: Option<CustomerKey>,
 }
 
 /// The control plane: asks servers about buckets.
@@ -76,9 +89,12 @@ impl Control {
     pub async fn new(options: ControlOptions) -> Result<Self> {
         let profile = options.profile.as_deref();
         let loader = aws_config::defaults(BehaviorVersion::latest());
-        let complete = options.endpoint_url.is_some() && options.region.is_some();
-        let configured =
-            if complete { Configured::default() } else { Configured::load(loader, profile).await };
+        let named = options.endpoint_url.is_some() && options.region.is_some();
+        let switches = [options.dualstack, options.fips, options.sessions];
+        let configured = match named && switches.iter().all(Option::is_some) {
+            true => Configured::default(),
+            false => Configured::load(loader, profile).await?,
+        };
         let url = options.endpoint_url.or(configured.endpoint_url);
         let url = url.as_deref().map(EndpointUrl::parse).transpose()?;
         let region = options.region.or(configured.region);
@@ -91,7 +107,17 @@ impl Control {
         Ok(Self {
             client: Client::new(options.trust),
             keeper: Keeper::new(&options.credentials, profile, &region).await?,
-            service: Service { url, addressing: options.addressing },
+            service: Service {
+                url,
+                addressing: options.addressing,
+                variant: Variant {
+                    dualstack: options.dualstack.unwrap_or(configured.dualstack),
+                    fips: options.fips.unwrap_or(configured.fips),
+                },
+                sessions: options.sessions.unwrap_or(!configured.no_sessions),
+                requester_pays: options.requester_pays,
+                customer_key: options.customer_key,
+            },
             region,
             endpoints: RefCell::default(),
         })
@@ -110,7 +136,14 @@ impl Control {
 
     /// Replaces the keys if they end soon; tells whether there are new ones. Cheap to call often.
     pub async fn refresh_if_needed(&self, now: SystemTime) -> Result<bool> {
-        self.keeper.refresh_if_needed(now).await
+        let news = self.keeper.refresh_if_needed(now).await?;
+        Ok(self.refresh_sessions(now).await? || news)
+    }
+
+    /// Every bucket met so far.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        self.endpoints.borrow().values().cloned().collect()
     }
 
     /// Replaces the keys at once, when a server says that they have expired.
@@ -141,16 +174,23 @@ impl Control {
     async fn settle(&self, bucket: &str, region: &str) -> Result<Arc<Endpoint>> {
         let endpoint = Arc::new(self.service.place(bucket, region)?);
         refresh_addresses(&endpoint).await?;
+        self.open_session(&endpoint).await?;
         self.endpoints.borrow_mut().insert(bucket.to_owned(), endpoint.clone());
         Ok(endpoint)
     }
 
-    /// The object's size, tag and date; `None` where there is none of this key.
-    pub async fn head(&self, bucket: &str, key: &str) -> Result<Option<Object>> {
+    /// The object's size, tag and date; `None` where there is none of this key and version, which
+    /// is empty for the newest.
+    pub async fn head(&self, bucket: &str, key: &str, version: &str) -> Result<Option<Object>> {
         let what = format!("head s3://{bucket}/{}", shown(key));
+        let mut target = encode_key(key).to_string();
+        if !version.is_empty() {
+            target.push_str(&format!("?versionId={}", encode_query(version)));
+        }
         let mut question = Question {
             method: Method::HEAD,
-            target: encode_key(key).to_string(),
+            target,
+            of_object: true,
             range: None,
             body_bytes_max: ERROR_BODY_BYTES_MAX,
         };
@@ -168,7 +208,8 @@ impl Control {
         };
         match answer.status {
             200 | 206 | 416 => {
-                object_of(key, &answer).map(Some).map_err(|error| error.within(what))
+                let object = object_of(key, &answer).map_err(|error| error.within(what))?;
+                Ok(Some(Object { version_id: version.to_owned(), ..object }))
             }
             404 if told(&answer).code != "NoSuchBucket" => Ok(None),
             _ => Err(refusal(&answer, &what)),
@@ -181,6 +222,7 @@ impl Control {
         let question = Question {
             method: Method::GET,
             target: format!("?{}", query.to_query()),
+            of_object: false,
             range: None,
             body_bytes_max: PAGE_BYTES_MAX,
         };
@@ -202,8 +244,9 @@ impl Control {
         let mut may_refresh = true;
         loop {
             let endpoint = self.endpoint(ask.bucket).await?;
-            let keys_version = self.keeper.published().version();
-            let answer = self.client.ask(&endpoint, &ask.question, self.keeper.published()).await;
+            let keys = endpoint.session.as_ref().unwrap_or(self.keeper.published());
+            let keys_version = keys.version();
+            let answer = self.client.ask(&endpoint, &ask.question, keys).await;
             let answer = answer.map_err(|error| error.within(ask.what))?;
             if (200..300).contains(&answer.status) {
                 return Ok(answer);
@@ -212,11 +255,17 @@ impl Control {
             let elsewhere = is_region(&told.region) && told.region != endpoint.region;
             if elsewhere && region_moves < REGION_MOVES_MAX {
                 region_moves += 1;
-                self.settle(ask.bucket, &told.region).await?;
+                // What has its region in its name stays where it is.
+                if self.settle(ask.bucket, &told.region).await?.region == endpoint.region {
+                    return Ok(answer);
+                }
             } else if told.is_expired_token() && may_refresh {
                 may_refresh = false;
-                self.keeper.refresh(now()).await?;
-                if self.keeper.published().version() == keys_version {
+                match &endpoint.session {
+                    Some(_) => self.open_session(&endpoint).await?,
+                    None => self.keeper.refresh(now()).await.map(drop)?,
+                }
+                if keys.version() == keys_version {
                     return Ok(answer);
                 }
             } else {
@@ -279,7 +328,7 @@ mod tests {
         run(async {
             let control = control(&server).await;
             let object =
-                control.head("bkt", "a b/ü").await.expect("an answer").expect("it is there");
+                control.head("bkt", "a b/ü", "").await.expect("an answer").expect("it is there");
             assert_eq!((object.key.as_str(), object.size_bytes), ("a b/ü", 17));
             assert_eq!(object.etag, "\"e\"");
         });
@@ -289,12 +338,36 @@ mod tests {
     }
 
     #[test]
+    fn wishes_go_with_every_request() {
+        let server = Server::start(|head| match head.starts_with("HEAD") {
+            true => Reply::new(403, ""),
+            false if head.contains("list-type") => Reply::new(200, Server::page(&[], None)),
+            false => Reply::new(206, "x").header("Content-Range", "bytes 0-0/99"),
+        });
+        run(async {
+            let mut control = control(&server).await;
+            control.service.requester_pays = true;
+            let object = control.head("bkt", "k", "a+b/c").await.expect("an answer");
+            assert_eq!(object.expect("an object").version_id, "a+b/c");
+            control.list_page("bkt", &ListQuery::new("")).await.expect("a page");
+        });
+        let seen = server.seen();
+        assert_eq!(seen.len(), 3);
+        assert!(seen[0].starts_with("HEAD /bkt/k?versionId=a%2Bb%2Fc HTTP/1.1\r\n"), "{}", seen[0]);
+        assert!(seen[1].starts_with("GET /bkt/k?versionId=a%2Bb%2Fc HTTP/1.1\r\n"), "{}", seen[1]);
+        for head in seen {
+            assert!(head.contains("\r\nx-amz-request-payer: requester\r\n"), "{head}");
+            assert!(head.contains(";x-amz-request-payer"), "{head}");
+        }
+    }
+
+    #[test]
     fn a_length_that_cannot_be_is_refused() {
         let server =
             Server::start(|_| Reply::new(200, "").header("Content-Length", "9007199254740993"));
         run(async {
             let control = control(&server).await;
-            let error = control.head("bkt", "key").await.expect_err("too long");
+            let error = control.head("bkt", "key", "").await.expect_err("too long");
             assert_eq!(error.kind(), ErrorKind::Endpoint);
             assert!(error.to_string().contains("over 2^53 bytes"), "{error}");
         });
@@ -308,7 +381,7 @@ mod tests {
         });
         run(async {
             let control = control(&server).await;
-            let error = control.head("bkt", "key").await.expect_err("refused");
+            let error = control.head("bkt", "key", "").await.expect_err("refused");
             assert_eq!(error.kind(), ErrorKind::Access);
             let line = error.to_string();
             assert!(line.contains("SignatureDoesNotMatch") && line.contains("R7"), "{line}");
@@ -326,7 +399,8 @@ mod tests {
         });
         run(async {
             let control = control(&server).await;
-            let object = control.head("bkt", "key").await.expect("an answer").expect("an object");
+            let object =
+                control.head("bkt", "key", "").await.expect("an answer").expect("an object");
             assert_eq!((object.size_bytes, object.etag.as_str()), (99, ""));
         });
     }
@@ -471,7 +545,7 @@ mod tests {
         });
         run(async {
             let control = control(&server).await;
-            let error = control.head("bkt", "key").await.expect_err("too long");
+            let error = control.head("bkt", "key", "").await.expect_err("too long");
             assert!(error.to_string().contains("more than 65536 bytes"), "{error}");
         });
     }

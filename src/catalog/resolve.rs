@@ -25,6 +25,14 @@ pub struct Source {
     pub(crate) first_page: Option<Page>,
 }
 
+impl Source {
+    /// Whether it is one object, which is not listed.
+    #[must_use]
+    pub const fn is_object(&self) -> bool {
+        matches!(self.found, Found::Object(_))
+    }
+}
+
 /// What an address stands for.
 #[derive(Debug)]
 pub enum Found {
@@ -43,18 +51,25 @@ impl Control {
     /// Finds out what the address stands for; what is not there is an error with near matches.
     pub async fn resolve(&self, uri: &S3Uri) -> Result<Source> {
         let bucket = uri.bucket.as_str();
+        let endpoint = self.endpoint(bucket).await?;
         let (found, first_page) = match &uri.key {
             KeyPattern::Bucket => self.folder(uri, "").await?,
             KeyPattern::Folder(prefix) => self.folder(uri, prefix).await?,
             KeyPattern::Glob(glob) => {
-                let page = self.list_page(bucket, &ListQuery::new(&glob.list_prefix)).await?;
+                let page = self.list_page(bucket, &ListQuery::new(listed(glob, &endpoint))).await?;
                 (Found::Glob(glob.clone()), Some(page))
             }
-            KeyPattern::Key(key) => match self.head(bucket, key).await? {
+            KeyPattern::Key(key) => match self.head(bucket, key, &uri.version_id).await? {
                 Some(object) => (Found::Object(object), None),
+                None if !uri.version_id.is_empty() => {
+                    let message = format!("{uri}: there is no version {}", shown(&uri.version_id));
+                    return Err(Error::new(ErrorKind::NotFound, message)
+                        .advise("check the key and --version-id"));
+                }
                 None => self.folder(uri, &format!("{key}/")).await?,
             },
         };
+        // Asking may have led to another region.
         let endpoint = self.endpoint(bucket).await?;
         Ok(Source { uri: uri.clone(), endpoint, found, first_page })
     }
@@ -97,7 +112,11 @@ impl Control {
         let (folder, name) = key.split_at(folder_end);
         let half = name.chars().count() / 2;
         let start: String = name.chars().take(half).collect();
-        for prefix in [format!("{folder}{start}"), folder.to_owned()] {
+        let mut prefixes = vec![format!("{folder}{start}"), folder.to_owned()];
+        if self.endpoint(bucket).await?.is_directory() {
+            prefixes.remove(0);
+        }
+        for prefix in prefixes {
             let query = ListQuery { by_folder: true, ..ListQuery::new(prefix) };
             let page = self.list_page(bucket, &query).await?;
             let names = page.objects.into_iter().map(|object| object.key).chain(page.folders);
@@ -108,6 +127,11 @@ impl Control {
         }
         Ok(Vec::new())
     }
+}
+
+/// What is listed for a glob. Directory buckets take no prefix but a folder's.
+pub(super) fn listed<'a>(glob: &'a KeyGlob, endpoint: &Endpoint) -> &'a str {
+    if endpoint.is_directory() { &glob.folder } else { &glob.list_prefix }
 }
 
 /// Up to three names, nearest first; none that shares too little to be meant.
@@ -203,6 +227,19 @@ mod tests {
         let empty = bucket(&[]);
         let error = resolved(&empty, "s3://bkt/").expect_err("nothing");
         assert_eq!(error.to_string(), "s3://bkt/: the bucket is empty");
+    }
+
+    #[test]
+    fn a_version_that_is_not_there_is_no_folder() {
+        let server = Server::start(|_| Reply::new(404, ""));
+        let check = |text: &str| {
+            let uri = S3Uri::parse(text).and_then(|uri| uri.with_version("V1")).expect("an object");
+            run(async { control(&server).await.resolve(&uri).await })
+        };
+        let error = check("s3://bkt/train").expect_err("a folder has no version");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("there is no version V1"), "{error}");
+        assert!(server.seen().iter().all(|head| !head.contains("list-type")));
     }
 
     #[test]

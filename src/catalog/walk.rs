@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::Control;
 use super::limits::{BATCH_ENTRIES_MAX, SOURCES_MAX};
-use super::resolve::{Found, Source};
+use super::resolve::{Found, Source, listed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
 use crate::plan::merge::{Merge, PathGuard};
@@ -85,6 +85,17 @@ impl Walk {
             let message = format!("{} sources are given of at most {SOURCES_MAX}", sources.len());
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("give a common folder and --include instead"));
+        }
+        let is_unordered = |source: &&Source| source.endpoint.is_directory() && !source.is_object();
+        if sources.len() > 1
+            && let Some(source) = sources.iter().find(is_unordered)
+        {
+            let message = format!(
+                "{}: a directory bucket lists in no order, so several sources cannot be held \
+                 against each other",
+                source.uri
+            );
+            return Err(Error::new(ErrorKind::Usage, message).advise("give one source at a time"));
         }
         let feeds: Vec<Feed> = sources.into_iter().map(Feed::new).collect();
         Ok(Self {
@@ -162,8 +173,9 @@ impl Walk {
                  other",
                 feed.uri
             );
-            return Err(Error::new(ErrorKind::Endpoint, message)
-                .advise("give one source at a time (directory buckets list in no order)"));
+            return Err(
+                Error::new(ErrorKind::Endpoint, message).advise("give one source at a time")
+            );
         }
         Ok(Entry { source, endpoint: feed.endpoint.clone(), object, path, folder })
     }
@@ -226,7 +238,7 @@ impl Feed {
         let prefix = match &self.found {
             Found::Object(_) => unreachable!("an object has one page"),
             Found::Folder { prefix } => prefix.clone(),
-            Found::Glob(glob) => glob.list_prefix.clone(),
+            Found::Glob(glob) => listed(glob, &self.endpoint).to_owned(),
         };
         let query = ListQuery { token: Some(token), ..ListQuery::new(prefix) };
         Fetch(spawn_local(async move { control.list_page(&bucket, &query).await }))
@@ -239,7 +251,7 @@ impl Feed {
         let (prefix, start) = match &self.found {
             Found::Object(_) => ("", key.rfind('/').map_or(0, |at| at + 1)),
             Found::Folder { prefix } => (prefix.as_str(), prefix.len()),
-            Found::Glob(glob) => (glob.list_prefix.as_str(), glob.folder.len()),
+            Found::Glob(glob) => (listed(glob, &self.endpoint), glob.folder.len()),
         };
         if !key.starts_with(prefix) {
             let message =
@@ -388,6 +400,58 @@ mod tests {
         let error = walked(&server, &["s3://bkt/d/*.zip"], Filter::default()).expect_err("none");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.to_string().starts_with("s3://bkt/d/*.zip: nothing matches"), "{error}");
+    }
+
+    /// A directory bucket: it takes no prefix but a folder's, and lists in no order.
+    fn directory(keys: &'static [(&'static str, u64)]) -> Server {
+        Server::start(move |head| {
+            let target = head.split(' ').nth(1).unwrap_or("");
+            let Some((_, query)) = target.split_once('?') else {
+                let there = target.ends_with("/one");
+                return Reply::new(if there { 200 } else { 404 }, "").header("Content-Length", "3");
+            };
+            if query == "session" {
+                return Reply::new(
+                    200,
+                    "<CreateSessionResult><Credentials><SessionToken>T</SessionToken>\
+                     <SecretAccessKey>S</SecretAccessKey><AccessKeyId>K</AccessKeyId>\
+                     <Expiration>2100-01-01T00:00:00Z</Expiration></Credentials>\
+                     </CreateSessionResult>",
+                );
+            }
+            let prefix = query.split('&').find_map(|pair| pair.strip_prefix("prefix="));
+            let prefix = prefix.unwrap_or("").replace("%2F", "/");
+            if !prefix.is_empty() && !prefix.ends_with('/') {
+                return Reply::new(400, "<Error><Code>InvalidRequest</Code></Error>");
+            }
+            let below: Vec<_> =
+                keys.iter().copied().filter(|(key, _)| key.starts_with(&prefix)).collect();
+            Reply::new(200, Server::page(&below, None))
+        })
+    }
+
+    #[test]
+    fn directory_buckets_are_listed_by_folder_and_alone() {
+        let server = directory(&[("d/b.tar", 1), ("d/a-2.tar", 1), ("d/a/x", 1), ("d/a-1.tar", 1)]);
+        let bucket = "s3://train--usw2-az1--x-s3";
+        let walked = |uris: &[&str]| {
+            let uris: Vec<_> = uris.iter().map(|uri| format!("{bucket}/{uri}")).collect();
+            let uris: Vec<_> = uris.iter().map(String::as_str).collect();
+            walked(&server, &uris, Filter::default())
+        };
+        let all = walked(&["d/"]).expect("a walk");
+        assert_eq!(all, ["0 b.tar", "0 a-2.tar", "0 a/x", "0 a-1.tar"]);
+        assert_eq!(walked(&["d/a-*.tar"]).expect("a walk"), ["0 a-2.tar", "0 a-1.tar"]);
+        let told = walked(&["d/one", "e/one"]).expect("each is one object");
+        assert_eq!(told, ["0 one", "1 Duplicate { first: 0, again: 1 } e/one"]);
+        for uris in [["d/", "e/one"], ["e/one", "d/*.tar"]] {
+            let error = walked(&uris).expect_err("no order");
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            assert!(error.to_string().contains("lists in no order"), "{error}");
+        }
+        // Help for what is not there asks by folder too.
+        let error = walked(&["d/c.tar"]).expect_err("not there");
+        assert!(error.to_string().contains("did you mean"), "{error}");
     }
 
     #[test]

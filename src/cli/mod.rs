@@ -121,9 +121,15 @@ where
     let matches = command().try_get_matches_from(words)?;
     match Typed::from_arg_matches(&matches)?.command {
         TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
-        TypedCommand::Ls(args) => Ok(Args::Ls(Box::new(args))),
+        TypedCommand::Ls(mut args) => {
+            args.service.with_version(std::iter::once(&mut args.source))?;
+            Ok(Args::Ls(Box::new(args)))
+        }
         TypedCommand::Pipe(typed) => typed.settle().map(Box::new).map(Args::Pipe),
-        TypedCommand::Cat(args) => Ok(Args::Cat(Box::new(args))),
+        TypedCommand::Cat(mut args) => {
+            args.service.with_version(args.sources.iter_mut())?;
+            Ok(Args::Cat(Box::new(args)))
+        }
         TypedCommand::Demo(args) => Ok(Args::Demo(Box::new(args))),
         TypedCommand::Completions { shell } => Ok(Args::Completions(shell)),
         TypedCommand::Man => Ok(Args::Man),
@@ -261,8 +267,10 @@ impl GetTyped {
             Some(text) => parse_source(text).map_err(|why| usage(&why)),
             None => Err(usage(&format!("{} is not UTF-8, and all keys are", operand.display()))),
         });
+        let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
+        self.service.with_version(sources.iter_mut())?;
         Ok(GetArgs {
-            sources: sources.collect::<Result<_, _>>()?,
+            sources,
             destination,
             dry_run: self.dry_run,
             report: self.report,

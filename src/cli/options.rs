@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 
+use super::usage;
 use crate::limits;
+use crate::s3::uri::S3Uri;
 use crate::size::{self, Binary};
 
 /// Most tries of one range that may be asked for: with the longest backoff about three hours.
@@ -60,6 +62,46 @@ pub struct ServiceArgs {
     /// where the bucket's name stands in a request
     #[arg(long, value_name = "STYLE", value_enum, default_value_t)]
     pub addressing_style: AddressingStyle,
+    /// endpoints of AWS that have IPv6 addresses too
+    #[arg(long)]
+    pub use_dualstack_endpoint: bool,
+    /// endpoints of AWS with validated cryptography
+    #[arg(long)]
+    pub use_fips_endpoint: bool,
+    /// pay for requests to buckets whose owner does not; WHO is requester
+    #[arg(
+        long,
+        value_name = "WHO",
+        value_parser = ["requester"],
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "requester",
+        hide_possible_values = true
+    )]
+    pub request_payer: Option<String>,
+    /// file with the key of SSE-C: 32 bytes or their base64; for https alone
+    /// [default: $INRUSH_SSE_C_KEY as base64]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub sse_c_key_file: Option<PathBuf>,
+    /// version of the object; for a single source that is one object
+    #[arg(long, value_name = "ID", help_heading = "Selection")]
+    pub version_id: Option<String>,
+}
+
+impl ServiceArgs {
+    /// The sources in the version that is asked for, which must then be one object.
+    pub(super) fn with_version<'a>(
+        &self,
+        mut sources: impl Iterator<Item = &'a mut S3Uri>,
+    ) -> Result<(), clap::Error> {
+        let Some(version) = &self.version_id else { return Ok(()) };
+        let (Some(source), None) = (sources.next(), sources.next()) else {
+            return Err(usage("--version-id is the version of one object: give one source"));
+        };
+        *source =
+            source.clone().with_version(version).map_err(|error| usage(&error.to_string()))?;
+        Ok(())
+    }
 }
 
 /// How much of the machine; what is not given is chosen to fit it.

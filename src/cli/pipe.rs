@@ -147,7 +147,7 @@ impl PipeTyped {
                 "the place of the pipes is missing: add DIR/CHANNEL after the sources",
             ));
         };
-        let (folder, channels) = if self.channel.is_empty() {
+        let (folder, mut channels) = if self.channel.is_empty() {
             let name = place
                 .file_name()
                 .and_then(|name| name.to_str())
@@ -171,6 +171,8 @@ impl PipeTyped {
             }
             (place, channels(&self.channel)?)
         };
+        let sources = channels.iter_mut().flat_map(|channel| channel.sources.iter_mut());
+        self.service.with_version(sources)?;
         Ok(PipeArgs {
             channels,
             folder,

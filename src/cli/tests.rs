@@ -121,6 +121,7 @@ fn service() {
         profile: Some("p".to_owned()),
         no_sign_request: false,
         addressing_style: AddressingStyle::Path,
+        ..ServiceArgs::default()
     };
     assert_eq!(args.service, expected);
     assert!(get("--no-sign-request").service.no_sign_request);
@@ -129,6 +130,49 @@ fn service() {
     assert_eq!(style, AddressingStyle::Virtual);
     assert!(refusal("--addressing-style host").contains("auto, path, virtual"));
     assert!(refusal("--region=").contains("a value is required"));
+}
+
+#[test]
+fn endpoints_and_what_requests_carry() {
+    let args = get("--use-dualstack-endpoint --use-fips-endpoint --sse-c-key-file k").service;
+    assert!(args.use_dualstack_endpoint && args.use_fips_endpoint);
+    assert_eq!(args.sse_c_key_file, Some("k".into()));
+    for typed in ["--request-payer", "--request-payer=requester"] {
+        assert!(get(typed).service.request_payer.is_some(), "{typed}");
+    }
+    assert!(get("").service.request_payer.is_none());
+    assert!(refusal("--request-payer=owner").contains("invalid value 'owner'"));
+}
+
+#[test]
+fn a_version_is_of_a_single_object() {
+    let parsed = |line: &str| parse(format!("inrush {line}").split(' '));
+    for line in [
+        "get s3://bkt/k d --version-id V",
+        "ls s3://bkt/k --version-id V",
+        "cat s3://bkt/k --version-id V",
+        "pipe s3://bkt/k d/c --version-id V",
+        "pipe --channel c=s3://bkt/k d --version-id V",
+    ] {
+        let uri = match parsed(line).expect("one object") {
+            Args::Get(args) => args.sources[0].clone(),
+            Args::Ls(args) => args.source.clone(),
+            Args::Cat(args) => args.sources[0].clone(),
+            Args::Pipe(args) => args.channels[0].sources[0].clone(),
+            _ => panic!("{line}"),
+        };
+        assert_eq!(uri.version_id, "V", "{line}");
+    }
+    for (line, expected) in [
+        ("get s3://bkt/k s3://bkt/l d --version-id V", "give one source"),
+        ("pipe --channel c=s3://bkt/k --channel d=s3://bkt/l d --version-id V", "give one source"),
+        ("get s3://bkt/f/ d --version-id V", "not one object"),
+        ("cat s3://bkt/* --version-id V", "not one object"),
+        ("ls s3://bkt --version-id V", "not one object"),
+    ] {
+        let error = parsed(line).expect_err("no version").to_string();
+        assert!(error.contains(expected), "{line}: {error}");
+    }
 }
 
 #[test]

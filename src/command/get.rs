@@ -59,7 +59,7 @@ pub(super) async fn run(
     let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
     let mut interrupts = Interrupts::listen()?;
     let found = interrupts.unless(find(&args, credentials, filter)).await?;
-    let Plan { control, endpoints, target, walk } = found;
+    let Plan { control, target, walk } = found;
     if args.dry_run {
         let planned = plan_only(walk, &target, config.cut(), args.output);
         let code = interrupts.unless(planned).await?;
@@ -78,7 +78,7 @@ pub(super) async fn run(
     raise_descriptor_limit();
     let engine = Engine::start(order)?;
     let started = begun.elapsed();
-    let upkeep = session::upkeep(control.clone(), endpoints);
+    let upkeep = session::upkeep(control.clone());
     tokio::select! {
         biased;
         done = run.drive(&engine, &mut interrupts) => done?,
@@ -102,7 +102,6 @@ pub(super) async fn run(
 /// What is to move, where from and where to.
 struct Plan {
     control: Rc<Control>,
-    endpoints: Vec<Arc<Endpoint>>,
     target: Target,
     walk: Walk,
 }
@@ -118,9 +117,8 @@ async fn find(args: &GetArgs, credentials: CredentialSource, filter: Filter) -> 
         sources.push(control.resolve(uri).await?);
     }
     let target = Target::choose(&args.destination, &sources)?;
-    let endpoints = sources.iter().map(|source| source.endpoint.clone()).collect();
     let walk = Walk::new(control.clone(), sources, filter)?;
-    Ok(Plan { control, endpoints, target, walk })
+    Ok(Plan { control, target, walk })
 }
 
 /// The data plane has no TLS: said before anything is asked of the server.

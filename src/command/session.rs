@@ -1,8 +1,8 @@
 //! What the commands share: a control plane made of options, its upkeep while it is used, and
 //! signals.
 
+use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -12,7 +12,11 @@ use crate::catalog::endpoint::AddressingStyle;
 use crate::catalog::{Control, ControlOptions, limits};
 use crate::cli::{self, ServiceArgs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::s3::Endpoint;
+use crate::s3::headers::{CUSTOMER_KEY_TEXT_BYTES_MAX, CustomerKey};
+
+/// The customer's key of SSE-C as base64, where no file is given. No secret stands on a command
+/// line.
+const CUSTOMER_KEY_VARIABLE: &str = "INRUSH_SSE_C_KEY";
 
 /// Where these options say that keys come from.
 pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
@@ -27,6 +31,8 @@ pub(super) async fn control(
     args: &ServiceArgs,
     credentials: CredentialSource,
 ) -> Result<Rc<Control>> {
+    // Who brings keys brings all: the demo asks neither environment nor profile.
+    let alone = matches!(credentials, CredentialSource::Fixed(_)).then_some(false);
     let options = ControlOptions {
         endpoint_url: args.endpoint_url.clone(),
         region: args.region.clone(),
@@ -37,13 +43,56 @@ pub(super) async fn control(
             cli::AddressingStyle::Virtual => AddressingStyle::Virtual,
         },
         credentials,
+        dualstack: args.use_dualstack_endpoint.then_some(true).or(alone),
+        fips: args.use_fips_endpoint.then_some(true).or(alone),
+        sessions: alone,
+        requester_pays: args.request_payer.is_some(),
+        customer_key: match alone {
+            Some(_) => None,
+            None => customer_key(args.sse_c_key_file.as_deref())?,
+        },
         ..ControlOptions::default()
     };
     Ok(Rc::new(Control::new(options).await?))
 }
 
-/// Keeps credentials and addresses fresh, for as long as it is polled.
-pub(super) async fn upkeep(control: Rc<Control>, endpoints: Vec<Arc<Endpoint>>) {
+/// The customer's key of SSE-C: the file's, else the environment's.
+fn customer_key(file: Option<&Path>) -> Result<Option<CustomerKey>> {
+    let Some(path) = file else {
+        let Some(text) = std::env::var_os(CUSTOMER_KEY_VARIABLE).filter(|text| !text.is_empty())
+        else {
+            return Ok(None);
+        };
+        let key = CustomerKey::from_text(&text.to_string_lossy());
+        return key.map(Some).map_err(|error| error.within(CUSTOMER_KEY_VARIABLE));
+    };
+    let bytes = read_start(path).map_err(|errno| {
+        Error::new(ErrorKind::Usage, format!("cannot read {}: {errno}", path.display()))
+            .advise("name a file that holds the SSE-C key")
+    })?;
+    CustomerKey::from_file(&bytes).map(Some).map_err(|error| error.within(path.display()))
+}
+
+/// As much of the file as a key may have, and a byte more when there is one.
+fn read_start(path: &Path) -> rustix::io::Result<Vec<u8>> {
+    use rustix::fs::{Mode, OFlags, open};
+    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut bytes = vec![0; CUSTOMER_KEY_TEXT_BYTES_MAX + 1];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::io::read(&file, &mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Keeps credentials, sessions and addresses fresh, for as long as it is polled.
+pub(super) async fn upkeep(control: Rc<Control>) {
     let mut rounds = 0u32;
     loop {
         tokio::time::sleep(Duration::from_secs(limits::UPKEEP_SECONDS)).await;
@@ -51,8 +100,8 @@ pub(super) async fn upkeep(control: Rc<Control>, endpoints: Vec<Arc<Endpoint>>) 
         let _ = control.refresh_if_needed(crate::catalog::now()).await;
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(limits::UPKEEP_ROUNDS_PER_LOOKUP) {
-            for endpoint in &endpoints {
-                let _ = control.refresh_addresses(endpoint).await;
+            for endpoint in control.endpoints() {
+                let _ = control.refresh_addresses(&endpoint).await;
             }
         }
     }

@@ -31,7 +31,6 @@ use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
 use crate::progress::Progress;
 use crate::report::{StreamSummary, json};
-use crate::s3::Endpoint;
 use crate::s3::uri::S3Uri;
 use crate::sys::uring::Uring;
 use crate::sys::{Handle, descriptor, usage};
@@ -357,7 +356,7 @@ async fn serve(
             }
         }));
     }
-    let upkeep = spawn_local(session::upkeep(Rc::clone(control), Vec::<Arc<Endpoint>>::new()));
+    let upkeep = spawn_local(session::upkeep(Rc::clone(control)));
     let mut interrupted = false;
     while let Some(channel) = channels.iter().find(|channel| !channel.has_ended()) {
         let ended = Arc::clone(&channel.ended);
@@ -400,28 +399,39 @@ async fn supply(
     order: Order,
 ) -> Result<()> {
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
+    // A directory bucket lists in no order: key order, shuffle and shards want it all, sorted.
+    let unordered = match sources {
+        [source] => control.endpoint(&source.bucket).await?.is_directory(),
+        _ => false,
+    };
     let mut all: Vec<Arc<Transfer>> = Vec::new();
     let mut epoch = 0u64;
     while order.epochs.is_none_or(|epochs| epoch < epochs.get()) {
         while feed.reading() + 1 < epoch {
             tokio::time::sleep(EPOCH_PAUSE).await;
         }
-        if let Some(seed) = order.shuffle_seed {
+        if order.shuffle_seed.is_some() || unordered {
             if epoch == 0 {
                 list(control, sources, cut, async |batch| {
                     all.extend(batch);
                     Ok(())
                 })
                 .await?;
+                if unordered {
+                    all.sort_by(|one, other| one.object.key.cmp(&other.object.key));
+                }
             }
             let count = u32::try_from(all.len()).map_err(|_| {
                 Error::new(
                     ErrorKind::Usage,
-                    format!("{} objects are too many to shuffle", all.len()),
+                    format!("{} objects are too many to be put in order", all.len()),
                 )
                 .advise("leave --shuffle-seed out")
             })?;
-            let permuted = permutation(seed, epoch, count);
+            let permuted = match order.shuffle_seed {
+                Some(seed) => permutation(seed, epoch, count),
+                None => (0..count).collect(),
+            };
             let places = permuted.into_iter().zip(0u64..);
             let mine = places.filter(|(_, place)| order.shard.takes(*place));
             let mut mine = mine.map(|(index, _)| Arc::clone(&all[index as usize])).peekable();

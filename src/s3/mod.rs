@@ -1,12 +1,19 @@
 //! The words of S3: objects, byte ranges, endpoints; and requests as bytes. No I/O, no clock.
 
 pub mod answer;
+pub mod arn;
+pub mod aws;
+pub mod headers;
 pub mod list;
+pub mod session;
 pub mod sign;
 pub mod uri;
 
 use std::net::SocketAddr;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use headers::ExtraHeaders;
+use sign::PublishedKeys;
 
 /// One object as a listing or a HEAD told of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,6 +68,12 @@ pub struct Endpoint {
     pub region: String,
     /// All addresses that name resolution gave; never empty. The control plane refreshes them.
     pub addresses: RwLock<Vec<SocketAddr>>,
+    /// The service that signatures name.
+    pub service: &'static str,
+    /// What the user's wishes add to requests.
+    pub headers: ExtraHeaders,
+    /// The keys of a directory bucket's session, which sign here instead of the run's.
+    pub session: Option<Arc<PublishedKeys>>,
 }
 
 impl Endpoint {
@@ -81,7 +94,16 @@ impl Endpoint {
             path_prefix: path_prefix.to_owned(),
             region: region.to_owned(),
             addresses: RwLock::new(addresses),
+            service: sign::SERVICE,
+            headers: ExtraHeaders::default(),
+            session: None,
         }
+    }
+
+    /// A directory bucket: it lists by folder alone, and in no order.
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        self.service == sign::DIRECTORY_SERVICE
     }
 
     /// The host's name or address alone: what a certificate must be for.

@@ -2,7 +2,8 @@
 //! in request targets.
 //!
 //! Pure. Whether a key is an object or a folder is not known here: that takes a request
-//! ([`crate::catalog`]). Access point ARNs and `https://` addresses are refused, in words.
+//! ([`crate::catalog`]). An access point's ARN may stand in place of the bucket's name; `https://`
+//! addresses are refused, in words.
 
 use std::fmt;
 
@@ -10,9 +11,12 @@ use globset::{GlobBuilder, GlobMatcher};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::s3::arn::{self, ARN};
 
 /// Longest key S3 keeps, in bytes of UTF-8.
 pub const KEY_BYTES_MAX: usize = 1024;
+/// Longest identifier of a version, in bytes.
+pub const VERSION_ID_BYTES_MAX: usize = 1024;
 /// Shortest bucket name, in bytes.
 const BUCKET_BYTES_MIN: usize = 3;
 /// Longest bucket name, in bytes.
@@ -77,10 +81,12 @@ pub fn shown(name: &str) -> String {
 /// A parsed `s3://` address.
 #[derive(Debug, Clone)]
 pub struct S3Uri {
-    /// The bucket's name, checked against S3's rules.
+    /// The bucket's name, checked against S3's rules; or the ARN of an access point to one.
     pub bucket: String,
     /// What is wanted in it.
     pub key: KeyPattern,
+    /// Which version of a single object; empty for the newest.
+    pub version_id: String,
     text: String,
 }
 
@@ -134,15 +140,45 @@ impl S3Uri {
         let Some(rest) = text.strip_prefix(SCHEME) else {
             return refuse(other_scheme(text));
         };
-        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-        if let Some(why) = bucket_problem(bucket) {
-            return refuse(why);
-        }
+        let (bucket, key) = if rest.starts_with(ARN) {
+            arn::split(rest).map_err(|why| malformed(text, &why))?
+        } else {
+            let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+            if let Some(why) = bucket_problem(bucket) {
+                return refuse(why);
+            }
+            (bucket, key)
+        };
         if key.contains('\0') {
             return refuse("the key has a NUL");
         }
         let key = key_pattern(key).map_err(|why| malformed(text, &why))?;
-        Ok(Self { bucket: bucket.to_owned(), key, text: text.to_owned() })
+        let (bucket, text) = (bucket.to_owned(), text.to_owned());
+        Ok(Self { bucket, key, version_id: String::new(), text })
+    }
+
+    /// The same object in this version.
+    ///
+    /// # Errors
+    /// When the address is not that of one object, or the text cannot be a version.
+    pub fn with_version(mut self, version_id: &str) -> Result<Self> {
+        let refuse =
+            |what: String, advice: &str| Err(Error::new(ErrorKind::Usage, what).advise(advice));
+        let fits = version_id.bytes().all(|byte| byte.is_ascii_graphic());
+        if version_id.is_empty() || version_id.len() > VERSION_ID_BYTES_MAX || !fits {
+            return refuse(
+                format!("'{}' cannot be a version", shown(version_id)),
+                "give it as the server tells it (aws s3api list-object-versions)",
+            );
+        }
+        if !matches!(self.key, KeyPattern::Key(_)) {
+            return refuse(
+                format!("{self} is not one object, and a version belongs to one"),
+                "give --version-id with s3://BUCKET/KEY alone",
+            );
+        }
+        version_id.clone_into(&mut self.version_id);
+        Ok(self)
     }
 }
 
@@ -158,7 +194,7 @@ fn other_scheme(text: &str) -> &'static str {
     if lower.starts_with("https://") || lower.starts_with("http://") {
         "it is a web address; give the bucket and key, and the server by --endpoint-url"
     } else if lower.starts_with("arn:") {
-        "it is an ARN, and access points are not supported; give the bucket's name"
+        "it is an ARN; write s3:// before that of an access point, else give the bucket's name"
     } else if lower.starts_with(SCHEME)
         || lower.starts_with("s3a://")
         || lower.starts_with("s3n://")
@@ -300,6 +336,14 @@ mod tests {
         check(r"s3://bucket/a\[1\]/b/**/c", "bucket glob a[1]/b/ a[1]/b/");
         check("s3://bucket/*", "bucket glob  ");
         check("s3://train--usw2-az1--x-s3/k", "train--usw2-az1--x-s3 key k");
+        let arn = "arn:aws:s3:us-west-2:123456789012:accesspoint/test";
+        check(&format!("s3://{arn}"), &format!("{arn} bucket"));
+        check(&format!("s3://{arn}/"), &format!("{arn} bucket"));
+        check(&format!("s3://{arn}/a/b"), &format!("{arn} key a/b"));
+        check(&format!("s3://{arn}/a/*.tar"), &format!("{arn} glob a/ a/"));
+        let arn = "arn:aws:s3:us-west-2:123456789012:accesspoint:test";
+        check(&format!("s3://{arn}/a/"), &format!("{arn} folder a/"));
+        check("s3://my-point-abcdefgh-s3alias/k", "my-point-abcdefgh-s3alias key k");
     }
 
     #[test]
@@ -311,7 +355,9 @@ mod tests {
             assert!(!told.contains('\n'), "{text}: {told}");
         };
         check("https://bucket.s3.amazonaws.com/k", "--endpoint-url");
-        check("arn:aws:s3:::bucket/k", "ARN");
+        check("arn:aws:s3:::bucket/k", "write s3:// before");
+        check("s3://arn:aws:s3:::bucket/k", "a bucket's ARN");
+        check("s3://arn:aws:s3::123456789012:accesspoint/x.mrap/k", "multi-region");
         check("bucket/key", "does not start with s3://");
         check("s3:/bucket/key", "two slashes");
         check("S3://bucket/key", "written s3://");
@@ -329,6 +375,23 @@ mod tests {
         check("s3://buck*/key", "wildcard");
         check("s3://bucket/a[", "glob cannot be read");
         check(&format!("s3://bucket/{}", "k".repeat(1025)), "1025 bytes");
+    }
+
+    #[test]
+    fn a_version_is_of_one_object() {
+        let with = |text: &str, version: &str| {
+            S3Uri::parse(text).expect("a good address").with_version(version)
+        };
+        let uri = with("s3://bucket/k", "3HL4kqtJvjVBH40Nrjfkd").expect("one object");
+        assert_eq!(uri.version_id, "3HL4kqtJvjVBH40Nrjfkd");
+        for text in ["s3://bucket", "s3://bucket/a/", "s3://bucket/*"] {
+            let error = with(text, "v").expect_err("not one object");
+            assert!(error.to_string().contains("not one object"), "{error}");
+        }
+        for bad in ["", "a b", "a\r\nx-evil: 1", "ü", &"v".repeat(1025)] {
+            let error = with("s3://bucket/k", bad).expect_err("no version");
+            assert!(error.to_string().contains("cannot be a version"), "{error}");
+        }
     }
 
     #[test]

@@ -1,0 +1,287 @@
+//! Sessions of directory buckets: opened where a bucket is met, replaced before they end.
+//!
+//! The keys of a session sign every request to its bucket, on both planes. What the answer looks
+//! like is [`crate::s3::session`]'s matter.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::Method;
+
+use super::client::Question;
+use super::limits::SESSION_REFRESH_AHEAD;
+use super::{Control, refusal, told};
+use crate::error::{Error, Result};
+use crate::s3::Endpoint;
+use crate::s3::session::{SESSION_ANSWER_BYTES_MAX, parse_session};
+use crate::s3::sign::PublishedKeys;
+
+impl Control {
+    /// Opens a session where the bucket has them, and puts its keys in force. Requests without
+    /// credentials have none.
+    pub(super) async fn open_session(&self, endpoint: &Endpoint) -> Result<()> {
+        let Some(session) = &endpoint.session else { return Ok(()) };
+        if self.keeper.published().get().is_none() {
+            return Ok(());
+        }
+        let what = format!("open a session with s3://{}", endpoint.bucket);
+        let question = Question {
+            method: Method::GET,
+            target: "?session".to_owned(),
+            of_object: false,
+            range: None,
+            body_bytes_max: SESSION_ANSWER_BYTES_MAX,
+        };
+        let mut may_refresh = true;
+        loop {
+            let keys = self.keeper.published();
+            let version = keys.version();
+            let answer = self.client.ask(endpoint, &question, keys).await;
+            let answer = answer.map_err(|error| error.within(&what))?;
+            if answer.status == 200 {
+                let keys = parse_session(&answer.body).map_err(|error| error.within(&what))?;
+                session.publish(Some(keys));
+                return Ok(());
+            }
+            if may_refresh && told(&answer).is_expired_token() {
+                may_refresh = false;
+                self.keeper.refresh(super::now()).await?;
+                if keys.version() != version {
+                    continue;
+                }
+            }
+            return Err(match answer.status {
+                401 | 403 if told(&answer).code == "AccessDenied" => {
+                    Error::new(told(&answer).kind(), told(&answer).to_string())
+                        .within(what)
+                        .advise("the credentials need s3express:CreateSession on this bucket")
+                }
+                _ => refusal(&answer, &what),
+            });
+        }
+    }
+
+    /// Replaces the sessions that end soon; tells whether there are new ones.
+    ///
+    /// A failure counts only once a session has ended: until then its keys do.
+    pub(super) async fn refresh_sessions(&self, now: SystemTime) -> Result<bool> {
+        let mut news = false;
+        let mut failure = None;
+        for endpoint in self.endpoints() {
+            let Some(expires) = endpoint.session.as_ref().and_then(expires) else { continue };
+            if now + SESSION_REFRESH_AHEAD < expires {
+                continue;
+            }
+            // One bucket's trouble is not the others'.
+            match self.open_session(&endpoint).await {
+                Ok(()) => news = true,
+                Err(_) if now < expires => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        failure.map_or(Ok(news), Err)
+    }
+}
+
+fn expires(session: &Arc<PublishedKeys>) -> Option<SystemTime> {
+    session.get()?.expires()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::loopback::{Reply, Server, control, run};
+    use super::super::{ErrorKind, ListQuery, credentials};
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    const BUCKET: &str = "train--usw2-az1--x-s3";
+
+    /// The answer to CreateSession; its keys end at this minute past 2100.
+    fn session(key: &str, minute: u64) -> Reply {
+        Reply::new(
+            200,
+            format!(
+                "<CreateSessionResult><Credentials><SessionToken>T-{key}</SessionToken>\
+                 <SecretAccessKey>S</SecretAccessKey><AccessKeyId>{key}</AccessKeyId>\
+                 <Expiration>2100-01-01T00:{minute:02}:00Z</Expiration></Credentials>\
+                 </CreateSessionResult>"
+            ),
+        )
+    }
+
+    /// 2100-01-01T00:00:00Z and so many seconds.
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(4_102_444_800 + seconds)
+    }
+
+    fn is_session(head: &str) -> bool {
+        head.starts_with(&format!("GET /{BUCKET}?session HTTP/1.1\r\n"))
+    }
+
+    /// Opens sessions one after the other, the n-th until minute 5 n; answers listings.
+    fn bucket() -> Server {
+        let opened = AtomicU64::new(0);
+        Server::start(move |head| {
+            if is_session(head) {
+                let number = opened.fetch_add(1, Ordering::SeqCst) + 1;
+                return session(&format!("K{number}"), 5 * number);
+            }
+            Reply::new(200, Server::page(&[], None))
+        })
+    }
+
+    async fn listed(control: &Control) -> Result<()> {
+        control.list_page(BUCKET, &ListQuery::new("")).await.map(drop)
+    }
+
+    #[test]
+    fn requests_are_signed_by_the_session() {
+        let server = bucket();
+        run(async {
+            let control = control(&server).await;
+            for _ in 0..2 {
+                listed(&control).await.expect("a page");
+            }
+        });
+        let seen = server.seen();
+        assert_eq!(seen.len(), 3);
+        assert!(is_session(&seen[0]), "{}", seen[0]);
+        assert!(seen[0].contains("Credential=KEY/"), "{}", seen[0]);
+        assert!(!seen[0].contains("token"), "{}", seen[0]);
+        for head in &seen {
+            assert!(head.contains("/us-east-1/s3express/aws4_request"), "{head}");
+        }
+        for head in &seen[1..] {
+            assert!(head.contains("Credential=K1/"), "{head}");
+            assert!(head.contains("\r\nx-amz-s3session-token: T-K1\r\n"), "{head}");
+            assert!(head.contains(";x-amz-s3session-token"), "{head}");
+            assert!(!head.contains("x-amz-security-token"), "{head}");
+        }
+    }
+
+    #[test]
+    fn a_session_is_replaced_before_it_ends() {
+        let server = bucket();
+        run(async {
+            let control = control(&server).await;
+            listed(&control).await.expect("a page");
+            let endpoint = control.endpoint(BUCKET).await.expect("it is known");
+            let session = endpoint.session.clone().expect("a session");
+            let key = || session.get().expect("keys").access_key().to_owned();
+            assert_eq!(control.refresh_if_needed(at(179)).await, Ok(false));
+            assert_eq!(key(), "K1");
+            assert_eq!(control.refresh_if_needed(at(180)).await, Ok(true));
+            assert_eq!(key(), "K2");
+            assert_eq!(control.refresh_if_needed(at(200)).await, Ok(false));
+            // Whoever holds the endpoint has the new keys: the data plane does.
+            assert!(Arc::ptr_eq(&endpoint, &control.endpoint(BUCKET).await.expect("known")));
+        });
+        assert_eq!(server.seen().iter().filter(|head| is_session(head)).count(), 2);
+    }
+
+    #[test]
+    fn a_session_that_cannot_be_replaced_counts_until_its_end() {
+        let opened = AtomicU64::new(0);
+        let server = Server::start(move |head| match opened.fetch_add(1, Ordering::SeqCst) {
+            0 => session("K1", 5),
+            _ if is_session(head) => Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"),
+            _ => Reply::new(200, Server::page(&[], None)),
+        });
+        run(async {
+            let control = control(&server).await;
+            listed(&control).await.expect("a page");
+            assert_eq!(control.refresh_if_needed(at(299)).await, Ok(false));
+            listed(&control).await.expect("the old keys count");
+            let error = control.refresh_if_needed(at(300)).await.expect_err("it ended");
+            assert_eq!(error.kind(), ErrorKind::Access);
+        });
+    }
+
+    #[test]
+    fn an_expired_session_is_replaced_once() {
+        for (good, expected) in [("K2", None), ("K9", Some(ErrorKind::Access))] {
+            let opened = AtomicU64::new(0);
+            let server = Server::start(move |head| {
+                if is_session(head) {
+                    let number = opened.fetch_add(1, Ordering::SeqCst) + 1;
+                    return session(&format!("K{number}"), 5);
+                }
+                match head.contains(&format!("Credential={good}/")) {
+                    true => Reply::new(200, Server::page(&[], None)),
+                    false => Reply::new(400, "<Error><Code>ExpiredToken</Code></Error>"),
+                }
+            });
+            run(async {
+                let control = control(&server).await;
+                let outcome = listed(&control).await;
+                assert_eq!(outcome.err().map(|error| error.kind()), expected);
+            });
+            assert_eq!(server.seen().len(), 4);
+        }
+    }
+
+    #[test]
+    fn expired_keys_are_replaced_before_a_session_is_given_up() {
+        let server = Server::start(|head| match is_session(head) {
+            true if head.contains("Credential=NEW/") => session("K1", 5),
+            true => Reply::new(400, "<Error><Code>ExpiredToken</Code></Error>"),
+            false => Reply::new(200, Server::page(&[], None)),
+        });
+        run(async {
+            let mut control = control(&server).await;
+            control.keeper = credentials::giving(&["OLD", "NEW"]).await;
+            listed(&control).await.expect("a page");
+        });
+    }
+
+    #[test]
+    fn a_busy_server_is_asked_for_a_session_again() {
+        let busy = AtomicU64::new(0);
+        let server = Server::start(move |head| match busy.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => Reply::new(503, "<Error><Code>SlowDown</Code></Error>"),
+            _ if is_session(head) => session("K1", 5),
+            _ => Reply::new(200, Server::page(&[], None)),
+        });
+        run(async {
+            let control = control(&server).await;
+            listed(&control).await.expect("a page");
+            assert_eq!(control.retries(), 2);
+        });
+    }
+
+    #[test]
+    fn refusals_say_what_is_missing() {
+        let check = |reply: fn() -> Reply, kind: ErrorKind, expected: &str| {
+            let server = Server::start(move |_| reply());
+            run(async {
+                let control = control(&server).await;
+                let error = listed(&control).await.expect_err("no session");
+                assert_eq!(error.kind(), kind);
+                let line = error.to_string();
+                assert!(line.starts_with("open a session with s3://train--"), "{line}");
+                assert!(line.contains(expected), "{line}");
+            });
+        };
+        let denied = || Reply::new(403, "<Error><Code>AccessDenied</Code></Error>");
+        check(denied, ErrorKind::Access, "s3express:CreateSession");
+        let none = || Reply::new(404, "<Error><Code>NoSuchBucket</Code></Error>");
+        check(none, ErrorKind::NotFound, "NoSuchBucket");
+        let other = || Reply::new(200, Server::page(&[], None));
+        check(other, ErrorKind::Endpoint, "AWS_S3_DISABLE_EXPRESS_SESSION_AUTH=true");
+    }
+
+    #[test]
+    fn without_sessions_the_ordinary_keys_sign() {
+        let server = bucket();
+        run(async {
+            let mut control = control(&server).await;
+            control.service.sessions = false;
+            listed(&control).await.expect("a page");
+        });
+        let seen = server.seen();
+        assert_eq!(seen.len(), 1);
+        assert!(seen[0].contains("Credential=KEY/"), "{}", seen[0]);
+        assert!(seen[0].contains("/s3express/aws4_request"), "{}", seen[0]);
+    }
+}

@@ -1,0 +1,255 @@
+//! AWS's own host names: partitions, variants, access points, zones of directory buckets.
+//!
+//! Pure. The names are those of the SDKs' `partitions.json` and of S3's endpoint rules.
+
+use std::fmt::Write as _;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A part of AWS with names and accounts of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partition {
+    /// As it stands in an ARN.
+    pub name: &'static str,
+    /// What all its regions start with.
+    region_prefix: &'static str,
+    /// What S3's host names end with, dual-stack ones too.
+    suffix: &'static str,
+}
+
+/// All but the first, which has every region that is in none of these.
+const PARTITIONS: [Partition; 7] = [
+    Partition { name: "aws-cn", region_prefix: "cn-", suffix: "amazonaws.com.cn" },
+    Partition { name: "aws-eusc", region_prefix: "eusc-", suffix: "amazonaws.eu" },
+    Partition { name: "aws-iso", region_prefix: "us-iso-", suffix: "c2s.ic.gov" },
+    Partition { name: "aws-iso-b", region_prefix: "us-isob-", suffix: "sc2s.sgov.gov" },
+    Partition { name: "aws-iso-e", region_prefix: "eu-isoe-", suffix: "cloud.adc-e.uk" },
+    Partition { name: "aws-iso-f", region_prefix: "us-isof-", suffix: "csp.hci.ic.gov" },
+    Partition { name: "aws-us-gov", region_prefix: "us-gov-", suffix: "amazonaws.com" },
+];
+
+const COMMERCIAL: Partition = Partition { name: "aws", region_prefix: "", suffix: "amazonaws.com" };
+
+impl Partition {
+    /// The partition of a region.
+    #[must_use]
+    pub fn of(region: &str) -> Self {
+        let is_its = |found: &&Self| region.starts_with(found.region_prefix);
+        PARTITIONS.iter().find(is_its).copied().unwrap_or(COMMERCIAL)
+    }
+}
+
+/// Which of AWS's endpoints of a region.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Variant {
+    /// The ones with IPv6 addresses too.
+    pub dualstack: bool,
+    /// The ones with validated cryptography.
+    pub fips: bool,
+}
+
+impl Variant {
+    /// The host of all general purpose buckets of a region.
+    pub fn host(self, region: &str) -> Result<String> {
+        self.named("s3", "", region)
+    }
+
+    /// The host that an access point's name and account stand before.
+    pub fn access_point_host(self, region: &str) -> Result<String> {
+        self.named("s3-accesspoint", "", region)
+    }
+
+    /// The host of the directory buckets of a zone.
+    pub fn zone_host(self, zone: &str, region: &str) -> Result<String> {
+        self.named("s3express", &format!("-{zone}"), region)
+    }
+
+    fn named(self, service: &str, zone: &str, region: &str) -> Result<String> {
+        let partition = Partition::of(region);
+        if self.fips && partition.name == "aws-cn" {
+            let message = format!("there are no FIPS endpoints in {region}");
+            return Err(Error::new(ErrorKind::Usage, message)
+                .advise("leave --use-fips-endpoint and use_fips_endpoint out"));
+        }
+        let mut host = service.to_owned();
+        host.push_str(if self.fips { "-fips" } else { "" });
+        host.push_str(zone);
+        host.push_str(if self.dualstack { ".dualstack" } else { "" });
+        write!(host, ".{region}.{}", partition.suffix).expect("a String takes all");
+        Ok(host)
+    }
+}
+
+/// How directory buckets and their access points are called: `NAME--ZONE--x-s3`.
+const ZONAL_SUFFIXES: [&str; 2] = ["--x-s3", "--xa-s3"];
+
+/// Whether the name is a directory bucket's, or that of an access point to one.
+#[must_use]
+pub fn is_directory_bucket(bucket: &str) -> bool {
+    ZONAL_SUFFIXES.iter().any(|suffix| bucket.ends_with(suffix))
+}
+
+/// The zone in a directory bucket's name; `None` where it has none.
+#[must_use]
+pub fn zone(bucket: &str) -> Option<&str> {
+    let name = ZONAL_SUFFIXES.iter().find_map(|suffix| bucket.strip_suffix(suffix))?;
+    let (name, zone) = name.rsplit_once("--")?;
+    (!name.is_empty() && zone.contains('-')).then_some(zone)
+}
+
+/// Areas as they stand in the identifiers of zones, and in the names of regions.
+const AREAS: [(&str, &str); 11] = [
+    ("usg", "us-gov"),
+    ("us", "us"),
+    ("eu", "eu"),
+    ("ap", "ap"),
+    ("af", "af"),
+    ("ca", "ca"),
+    ("cn", "cn"),
+    ("il", "il"),
+    ("me", "me"),
+    ("mx", "mx"),
+    ("sa", "sa"),
+];
+
+/// The parts of an area, in the same two forms; two letters before one.
+const QUARTERS: [(&str, &str); 9] = [
+    ("ne", "northeast"),
+    ("nw", "northwest"),
+    ("se", "southeast"),
+    ("sw", "southwest"),
+    ("n", "north"),
+    ("s", "south"),
+    ("e", "east"),
+    ("w", "west"),
+    ("c", "central"),
+];
+
+/// The region that a zone is in, by the way zones are called: `usw2-az1` is in `us-west-2`.
+#[must_use]
+pub fn region_of_zone(zone: &str) -> Option<String> {
+    let start = zone.split('-').next()?;
+    let letters = start.trim_end_matches(|found: char| found.is_ascii_digit());
+    let number = &start[letters.len()..];
+    if number.is_empty() {
+        return None;
+    }
+    AREAS.iter().find_map(|(area, long)| {
+        let quarter = letters.strip_prefix(area)?;
+        let (_, quarter) = QUARTERS.iter().find(|(short, _)| *short == quarter)?;
+        Some(format!("{long}-{quarter}-{number}"))
+    })
+}
+
+/// What cannot be asked for by this name of a bucket at AWS, and what to do instead.
+#[must_use]
+pub fn unsupported(bucket: &str) -> Option<(&'static str, &'static str)> {
+    if bucket.ends_with("--ol-s3") {
+        Some((
+            "Object Lambda access points are not supported: lengths are not known beforehand",
+            "give the bucket, or an ordinary access point",
+        ))
+    } else if bucket.ends_with("--op-s3") {
+        Some(("S3 on Outposts is not supported", "copy the data to a bucket in a region"))
+    } else if bucket.ends_with("--table-s3") {
+        Some(("table buckets are not supported", "give a general purpose bucket"))
+    } else if bucket.ends_with(".mrap") {
+        Some((
+            "multi-region access points are not supported: they need signatures of another kind",
+            "give one of their buckets, or its access point",
+        ))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Variant = Variant { dualstack: false, fips: false };
+    const DUAL: Variant = Variant { dualstack: true, fips: false };
+    const FIPS: Variant = Variant { dualstack: false, fips: true };
+    const BOTH: Variant = Variant { dualstack: true, fips: true };
+
+    /// The hosts of <https://docs.aws.amazon.com/general/latest/gr/s3.html> and, for the others,
+    /// `partitions.json` and the endpoint tests that the SDKs share.
+    #[test]
+    fn every_partition_has_its_names() {
+        let check = |variant: Variant, region: &str, expected: &str| {
+            assert_eq!(variant.host(region).as_deref(), Ok(expected), "{region}");
+        };
+        check(PLAIN, "us-east-1", "s3.us-east-1.amazonaws.com");
+        check(DUAL, "us-west-2", "s3.dualstack.us-west-2.amazonaws.com");
+        check(FIPS, "us-east-1", "s3-fips.us-east-1.amazonaws.com");
+        check(BOTH, "us-east-1", "s3-fips.dualstack.us-east-1.amazonaws.com");
+        check(FIPS, "us-gov-west-1", "s3-fips.us-gov-west-1.amazonaws.com");
+        check(BOTH, "us-gov-east-1", "s3-fips.dualstack.us-gov-east-1.amazonaws.com");
+        check(PLAIN, "cn-north-1", "s3.cn-north-1.amazonaws.com.cn");
+        check(DUAL, "cn-northwest-1", "s3.dualstack.cn-northwest-1.amazonaws.com.cn");
+        check(PLAIN, "us-iso-east-1", "s3.us-iso-east-1.c2s.ic.gov");
+        check(FIPS, "us-iso-west-1", "s3-fips.us-iso-west-1.c2s.ic.gov");
+        check(PLAIN, "us-isob-east-1", "s3.us-isob-east-1.sc2s.sgov.gov");
+        check(PLAIN, "eu-isoe-west-1", "s3.eu-isoe-west-1.cloud.adc-e.uk");
+        check(PLAIN, "us-isof-south-1", "s3.us-isof-south-1.csp.hci.ic.gov");
+        check(PLAIN, "eusc-de-east-1", "s3.eusc-de-east-1.amazonaws.eu");
+        check(PLAIN, "xx-new-7", "s3.xx-new-7.amazonaws.com");
+        let error = FIPS.host("cn-north-1").expect_err("there are none");
+        assert!(error.to_string().contains("no FIPS endpoints in cn-north-1"), "{error}");
+    }
+
+    /// From the endpoint tests that the SDKs share, and for access points
+    /// <https://docs.aws.amazon.com/AmazonS3/latest/API/dual-stack-endpoints.html>.
+    #[test]
+    fn access_points_and_zones_have_hosts_of_their_own() {
+        let point = |variant: Variant| variant.access_point_host("us-west-2").expect("a host");
+        assert_eq!(point(PLAIN), "s3-accesspoint.us-west-2.amazonaws.com");
+        assert_eq!(point(BOTH), "s3-accesspoint-fips.dualstack.us-west-2.amazonaws.com");
+        let zone = |variant: Variant| variant.zone_host("usw2-az1", "us-west-2").expect("a host");
+        assert_eq!(zone(PLAIN), "s3express-usw2-az1.us-west-2.amazonaws.com");
+        assert_eq!(zone(FIPS), "s3express-fips-usw2-az1.us-west-2.amazonaws.com");
+        assert_eq!(zone(BOTH), "s3express-fips-usw2-az1.dualstack.us-west-2.amazonaws.com");
+    }
+
+    #[test]
+    fn zones_are_read_from_names() {
+        assert_eq!(zone("train--usw2-az1--x-s3"), Some("usw2-az1"));
+        assert_eq!(zone("my--s3--bucket--abcd-ab1--x-s3"), Some("abcd-ab1"));
+        assert_eq!(zone("point--test1-long1-zone-ab1--xa-s3"), Some("test1-long1-zone-ab1"));
+        for bad in ["train", "train--usaz1--x-s3", "train--x-s3", "--usw2-az1--x-s3"] {
+            assert_eq!(zone(bad), None, "{bad}");
+        }
+        assert!(is_directory_bucket("a--b--x-s3") && !is_directory_bucket("a--b--x-s"));
+    }
+
+    /// The table of
+    /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/endpoint-directory-buckets-AZ.html>.
+    #[test]
+    fn zones_lie_in_regions() {
+        for (zone, region) in [
+            ("use1-az4", "us-east-1"),
+            ("use2-az1", "us-east-2"),
+            ("usw2-az3", "us-west-2"),
+            ("aps1-az1", "ap-south-1"),
+            ("apne1-az4", "ap-northeast-1"),
+            ("eun1-az2", "eu-north-1"),
+            ("euw1-az1", "eu-west-1"),
+            ("usw2-lax1-az1", "us-west-2"),
+            ("usgw1-az1", "us-gov-west-1"),
+            ("cac1-az2", "ca-central-1"),
+        ] {
+            assert_eq!(region_of_zone(zone).as_deref(), Some(region), "{zone}");
+        }
+        for unknown in ["test-ab1", "abcd-ab1", "us-az1", "usx1-az1", "-az1", ""] {
+            assert_eq!(region_of_zone(unknown), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn reserved_endings_are_known() {
+        for name in ["a--ol-s3", "a--op-s3", "a--table-s3", "mfzwi23gnjvgw.mrap"] {
+            assert!(unsupported(name).is_some(), "{name}");
+        }
+        assert!(unsupported("my-point-abc-s3alias").is_none() && unsupported("b").is_none());
+    }
+}

@@ -1,0 +1,117 @@
+//! CreateSession: the keys that a directory bucket gives for some minutes.
+//!
+//! Pure. An answer that cannot be read is never quoted: it may hold a secret.
+
+use std::time::SystemTime;
+
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::s3::sign::SigningKeys;
+
+/// Longest answer that is read, in bytes; a session's token has up to some thousand.
+pub const SESSION_ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// Reads the keys of a session.
+pub fn parse_session(body: &[u8]) -> Result<SigningKeys> {
+    let unreadable = |why: &str| {
+        Error::new(ErrorKind::Endpoint, format!("the session's answer cannot be read: {why}"))
+            .advise(
+                "a server of one's own that knows no sessions wants \
+                 AWS_S3_DISABLE_EXPRESS_SESSION_AUTH=true",
+            )
+    };
+    let text = std::str::from_utf8(body).map_err(|_| unreadable("it is not UTF-8"))?;
+    let mut reader = Reader::from_str(text);
+    let mut path: Vec<String> = Vec::new();
+    let mut piece = String::new();
+    let (mut access_key, mut secret, mut token, mut expiration) = (None, None, None, None);
+    loop {
+        match reader.read_event().map_err(|_| unreadable("it is not XML"))? {
+            Event::Start(start) => {
+                path.push(start.local_name().as_ref().to_owned());
+                piece.clear();
+            }
+            Event::Text(text) => piece.push_str(&text.xml10_content()),
+            Event::CData(text) => piece.push_str(&text.xml10_content()),
+            Event::GeneralRef(reference) => {
+                piece.extend(crate::s3::list::resolve_reference(&reference));
+            }
+            Event::End(_) => {
+                let names: Vec<&str> = path.iter().map(String::as_str).collect();
+                let field = match names.as_slice() {
+                    ["CreateSessionResult", "Credentials", name] => *name,
+                    ["CreateSessionResult"] => break,
+                    _ => "",
+                };
+                let text = Some(std::mem::take(&mut piece));
+                match field {
+                    "AccessKeyId" => access_key = text,
+                    "SecretAccessKey" => secret = text,
+                    "SessionToken" => token = text,
+                    "Expiration" => expiration = text,
+                    _ => {}
+                }
+                path.pop();
+            }
+            Event::Eof => return Err(unreadable("it holds no whole session")),
+            _ => {}
+        }
+    }
+    let (Some(access_key), Some(secret), Some(token)) = (access_key, secret, token) else {
+        return Err(unreadable("a part of the keys is missing"));
+    };
+    let expires = expiration.and_then(|text| OffsetDateTime::parse(text.trim(), &Rfc3339).ok());
+    let expires = expires.ok_or_else(|| unreadable("it does not say when the session ends"))?;
+    SigningKeys::of_session(&access_key, &secret, &token, SystemTime::from(expires))
+        .map_err(|_| unreadable("its keys cannot be keys"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    /// In the shape of
+    /// <https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateSession.html>.
+    const ANSWER: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<CreateSessionResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Credentials>
+<SessionToken>EXPRESS&#x2B;TOKEN</SessionToken><SecretAccessKey>EXPRESS_53cr37</SecretAccessKey>
+<AccessKeyId>EXPRESS_AKIDEXAMPLE</AccessKeyId><Expiration>2023-11-28T01:46:39Z</Expiration>
+</Credentials></CreateSessionResult>"#;
+
+    #[test]
+    fn a_session_is_read() {
+        let keys = parse_session(ANSWER.as_bytes()).expect("a session");
+        assert_eq!(keys.access_key(), "EXPRESS_AKIDEXAMPLE");
+        let ends = UNIX_EPOCH + Duration::from_secs(1_701_135_999);
+        assert_eq!(keys.expires(), Some(ends));
+        let fraction = ANSWER.replace("39Z", "39.000Z");
+        assert_eq!(parse_session(fraction.as_bytes()).as_ref(), Ok(&keys));
+    }
+
+    #[test]
+    fn every_prefix_is_an_error_and_tells_no_secret() {
+        for end in 0..ANSWER.len() {
+            let error = parse_session(&ANSWER.as_bytes()[..end]).expect_err("cut short");
+            assert!(!error.to_string().contains("53cr37"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let check = |from: &str, to: &str, expected: &str| {
+            let error = parse_session(ANSWER.replace(from, to).as_bytes()).expect_err("no session");
+            assert!(error.to_string().contains(expected), "{error}");
+            assert!(error.to_string().contains("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH"), "{error}");
+            assert!(!error.to_string().contains("53cr37"), "{error}");
+        };
+        check("AccessKeyId", "Other", "a part of the keys is missing");
+        check("2023-11-28", "soon", "does not say when");
+        check("EXPRESS_53cr37", "EXPRESS 53cr37", "cannot be keys");
+        check("CreateSessionResult", "ListBucketResult", "no whole session");
+    }
+}

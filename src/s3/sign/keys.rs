@@ -1,0 +1,219 @@
+//! Keys that sign, and how newer ones come into force.
+//!
+//! Pure. Secrets and tokens are seen by [`super`] alone, and shown by nobody.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Longest session token, in bytes; AWS's have up to about 4,000.
+pub(super) const SESSION_TOKEN_BYTES_MAX: usize = 8 * 1024;
+/// Longest access key and longest secret, in bytes.
+const KEY_PAIR_BYTES_MAX: usize = 256;
+/// How many publishers' keys one reader keeps: the run's, and one for each directory bucket.
+const KEPT_MAX: usize = 64;
+
+/// The header of a session token.
+const TOKEN_HEADER: &str = "x-amz-security-token";
+/// The header of a directory bucket's session token.
+const DIRECTORY_TOKEN_HEADER: &str = "x-amz-s3session-token";
+
+/// Keys that sign requests. The secret and the session token are never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SigningKeys {
+    pub(super) access_key: String,
+    pub(super) secret: String,
+    pub(super) session_token: Option<String>,
+    pub(super) expires: Option<SystemTime>,
+    /// The header that the session token goes into.
+    pub(super) token_header: &'static str,
+}
+
+impl fmt::Debug for SigningKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningKeys")
+            .field("access_key", &self.access_key)
+            .field("secret", &"..")
+            .field("session_token", &self.session_token.as_ref().map(|_| ".."))
+            .field("expires", &self.expires)
+            .finish()
+    }
+}
+
+impl SigningKeys {
+    /// Keys without the white space that pasting leaves around them.
+    ///
+    /// An empty session token is none. What cannot stand in a header is refused.
+    pub fn new(
+        access_key: &str,
+        secret: &str,
+        session_token: Option<&str>,
+        expires: Option<SystemTime>,
+    ) -> Result<Self> {
+        let clean = |what: &str, text: &str, bytes_max: usize| {
+            let text = text.trim();
+            let refuse = |why: &str| {
+                Err(Error::new(ErrorKind::Access, format!("the {what} {why}"))
+                    .advise("check the AWS_ variables, --profile and the credentials file"))
+            };
+            match text {
+                "" => refuse("is empty"),
+                _ if text.len() > bytes_max => refuse("is too long"),
+                _ if !text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                    refuse("has characters that no key has")
+                }
+                _ => Ok(text.to_owned()),
+            }
+        };
+        let session_token = session_token.filter(|token| !token.trim().is_empty());
+        Ok(Self {
+            access_key: clean("access key", access_key, KEY_PAIR_BYTES_MAX)?,
+            secret: clean("secret access key", secret, KEY_PAIR_BYTES_MAX)?,
+            session_token: session_token
+                .map(|token| clean("session token", token, SESSION_TOKEN_BYTES_MAX))
+                .transpose()?,
+            expires,
+            token_header: TOKEN_HEADER,
+        })
+    }
+
+    /// Keys of a directory bucket's session, whose token has a header of its own.
+    pub fn of_session(
+        access_key: &str,
+        secret: &str,
+        token: &str,
+        expires: SystemTime,
+    ) -> Result<Self> {
+        let keys = Self::new(access_key, secret, Some(token), Some(expires))?;
+        Ok(Self { token_header: DIRECTORY_TOKEN_HEADER, ..keys })
+    }
+
+    /// The access key's identifier, which is no secret.
+    #[must_use]
+    pub fn access_key(&self) -> &str {
+        &self.access_key
+    }
+
+    /// When the keys stop working; `None` for long-lived ones.
+    #[must_use]
+    pub const fn expires(&self) -> Option<SystemTime> {
+        self.expires
+    }
+}
+
+/// The keys in force, for everybody who signs: one publisher, many readers.
+#[derive(Debug)]
+pub struct PublishedKeys {
+    keys: RwLock<Option<Arc<SigningKeys>>>,
+    version: AtomicU64,
+}
+
+impl PublishedKeys {
+    /// The first keys; `None` for requests without signatures.
+    #[must_use]
+    pub fn new(keys: Option<SigningKeys>) -> Self {
+        Self { keys: RwLock::new(keys.map(Arc::new)), version: AtomicU64::new(1) }
+    }
+
+    /// The keys in force. Readers keep what they got until [`Self::version`] differs.
+    #[must_use]
+    pub fn get(&self) -> Option<Arc<SigningKeys>> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Grows by one with each publication; cheap enough to look at before every request.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Puts newer keys in force.
+    pub fn publish(&self, keys: Option<SigningKeys>) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys.map(Arc::new);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The keys in force of several publishers, as one reader has them: looking costs no lock and no
+/// allocation while nothing new is published.
+#[derive(Debug, Default)]
+pub struct KeptKeys(Vec<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    publisher: Arc<PublishedKeys>,
+    version: u64,
+    keys: Option<Arc<SigningKeys>>,
+}
+
+impl KeptKeys {
+    /// The publisher's keys in force.
+    pub fn get(&mut self, publisher: &Arc<PublishedKeys>) -> Option<&SigningKeys> {
+        let known = self.0.iter().position(|kept| Arc::ptr_eq(&kept.publisher, publisher));
+        let at = known.unwrap_or_else(|| {
+            if self.0.len() == KEPT_MAX {
+                self.0.clear();
+            }
+            self.0.push(Kept { publisher: Arc::clone(publisher), version: 0, keys: None });
+            self.0.len() - 1
+        });
+        let kept = &mut self.0[at];
+        let version = publisher.version();
+        if version != kept.version {
+            kept.keys = publisher.get();
+            kept.version = version;
+        }
+        kept.keys.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_cleaned() {
+        let keys = SigningKeys::new(" A\n", "S\r\n", Some(" \n"), None).expect("clean enough");
+        assert_eq!((keys.access_key(), keys.session_token.is_none()), ("A", true));
+        for (access, secret, token) in [("", "s", None), ("a", "", None), ("a", "s", Some("t\nu"))]
+        {
+            assert!(SigningKeys::new(access, secret, token, None).is_err());
+        }
+    }
+
+    #[test]
+    fn publication_is_seen() {
+        let keys = SigningKeys::new("A", "S", None, None).expect("good keys");
+        let published = PublishedKeys::new(None);
+        let before = published.version();
+        assert!(published.get().is_none());
+        published.publish(Some(keys));
+        assert!(published.version() > before);
+        assert_eq!(published.get().expect("published").access_key(), "A");
+    }
+
+    #[test]
+    fn each_publisher_is_heard() {
+        let keys = |name| Some(SigningKeys::new(name, "S", None, None).expect("good keys"));
+        let run = Arc::new(PublishedKeys::new(None));
+        let bucket = Arc::new(PublishedKeys::new(keys("B1")));
+        let mut kept = KeptKeys::default();
+        for round in 0..3 {
+            assert!(kept.get(&run).is_none(), "{round}");
+            assert_eq!(kept.get(&bucket).map(SigningKeys::access_key), Some("B1"));
+        }
+        bucket.publish(keys("B2"));
+        assert_eq!(kept.get(&bucket).map(SigningKeys::access_key), Some("B2"));
+        run.publish(keys("R"));
+        assert_eq!(kept.get(&run).map(SigningKeys::access_key), Some("R"));
+        for _ in 0..2 * KEPT_MAX {
+            let other = Arc::new(PublishedKeys::new(keys("O")));
+            assert_eq!(kept.get(&other).map(SigningKeys::access_key), Some("O"));
+        }
+        assert!(kept.0.len() <= KEPT_MAX);
+        assert_eq!(kept.get(&bucket).map(SigningKeys::access_key), Some("B2"));
+    }
+}
