@@ -1,4 +1,4 @@
-//! A whole origin with TLS, asked by a rustls client over a plain socket: what a client really sees.
+//! A whole origin with TLS, asked by a rustls client: what a client really sees.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
