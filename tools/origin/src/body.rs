@@ -23,6 +23,7 @@ use crate::fault::Fault;
 use crate::stats::Counters;
 use crate::store::{Source, slice};
 use crate::synthetic::{fill, index};
+use crate::tunnel::Act;
 
 /// Held bytes go out in pieces of this size: each costs one poll, and none costs memory.
 const HELD_FRAME_BYTES_MAX: u64 = 4 << 20;
@@ -43,6 +44,14 @@ const PACE_CREDIT: Duration = Duration::from_millis(20);
 pub(crate) struct Link {
     /// Close with a reset instead of an orderly end.
     pub(crate) reset: Cell<bool>,
+    /// What the session is to do now.
+    pub(crate) act: Cell<Option<Act>>,
+    /// Plaintext of one record, where it is smaller than usual.
+    pub(crate) record_bytes: Cell<Option<usize>>,
+    /// Whether TLS is spoken.
+    pub(crate) secured: Cell<bool>,
+    /// Whether its keys can be renewed.
+    pub(crate) renewable: Cell<bool>,
     /// When the pace of this connection allows the next piece.
     next_piece_at: Cell<Option<Instant>>,
     /// Through which of the addresses the client came, in the order of the configuration.
@@ -104,14 +113,18 @@ pub(crate) struct ReplyBody {
 /// What happens at a position instead of the next byte.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
-    /// The bytes so far are given time to leave; then comes `End`.
-    Flush {
-        reset: bool,
-    },
-    End {
-        reset: bool,
-    },
+    /// The bytes so far are given time to leave; then comes `Due`.
+    Flush(Turn),
+    Due(Turn),
     Stall(Option<Duration>),
+}
+
+/// What a connection does when the bytes so far have left.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    Close,
+    Reset,
+    Tls(Act),
 }
 
 impl ReplyBody {
@@ -125,13 +138,15 @@ impl ReplyBody {
         let (mut ending, mut flip_at, mut drip) = (None, None, None);
         // The last byte at the latest: behind it HTTP has ended the answer already.
         let at = |bytes: u64| offset + bytes.min(length_bytes.saturating_sub(1));
+        let mut turn = |bytes, turn| ending = Some((at(bytes), Ending::Flush(turn)));
         match fault {
-            Some(Fault::ResetAfter { bytes }) => {
-                ending = Some((at(bytes), Ending::Flush { reset: true }));
-            }
-            Some(Fault::Truncate { bytes }) => {
-                ending = Some((at(bytes), Ending::Flush { reset: false }));
-            }
+            Some(Fault::ResetAfter { bytes }) => turn(bytes, Turn::Reset),
+            Some(Fault::Truncate { bytes }) => turn(bytes, Turn::Close),
+            Some(Fault::TlsAlert { bytes }) => turn(bytes, Turn::Tls(Act::Alert)),
+            Some(Fault::TlsCloseNotify { bytes }) => turn(bytes, Turn::Tls(Act::CloseNotify)),
+            Some(Fault::TlsCut { bytes }) => turn(bytes, Turn::Tls(Act::Cut)),
+            Some(Fault::TlsGarbage { bytes }) => turn(bytes, Turn::Tls(Act::Garbage)),
+            Some(Fault::TlsKeyUpdate { bytes }) => turn(bytes, Turn::Tls(Act::KeyUpdate)),
             Some(Fault::StallAfter { bytes, duration }) => {
                 ending = Some((at(bytes), Ending::Stall(duration)));
             }
@@ -198,12 +213,17 @@ impl ReplyBody {
             }
             match self.ending {
                 Some((at, ending)) if at == self.position => match ending {
-                    Ending::Flush { reset } => {
-                        self.ending = Some((at, Ending::End { reset }));
+                    Ending::Flush(turn) => {
+                        self.ending = Some((at, Ending::Due(turn)));
                         self.sleep_until(Instant::now() + FLUSH_TIME);
                     }
-                    Ending::End { reset } => {
-                        self.of.link.reset.set(reset);
+                    Ending::Due(Turn::Tls(act)) => {
+                        self.ending = None;
+                        self.of.link.act.set(Some(act));
+                        return Poll::Ready(if act.is_end() { Err(Ended) } else { Ok(()) });
+                    }
+                    Ending::Due(turn) => {
+                        self.of.link.reset.set(matches!(turn, Turn::Reset));
                         return Poll::Ready(Err(Ended));
                     }
                     Ending::Stall(Some(duration)) => {

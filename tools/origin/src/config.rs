@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use crate::fault::FaultPlan;
+use crate::tls::TlsConfig;
 
 /// Longest key that S3 allows.
 pub(crate) const KEY_BYTES_MAX: usize = 1024;
@@ -45,6 +46,8 @@ pub struct Config {
     pub connection_rate: Option<NonZeroU64>,
     /// What goes wrong.
     pub faults: FaultPlan,
+    /// How TLS is spoken; `None`: not at all.
+    pub tls: Option<TlsConfig>,
 }
 
 impl Default for Config {
@@ -62,6 +65,7 @@ impl Default for Config {
             first_byte_latency: Duration::ZERO,
             connection_rate: None,
             faults: FaultPlan::none(),
+            tls: None,
         }
     }
 }

@@ -27,6 +27,12 @@ pub enum Error {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// No certificate can be made, mostly for a name that is none.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// TLS cannot be spoken so.
+    #[error("cannot speak TLS: {0}")]
+    Tls(#[source] rustls::Error),
     /// The configuration names no address.
     #[error("no address to listen on")]
     NoAddress,

@@ -60,7 +60,50 @@ pub enum Fault {
         /// `None`: for ever.
         duration: Option<Duration>,
     },
-    /// The right Content-Length, but the connection is closed after so many bytes of the body.
+    /// A fatal alert after so many bytes of the body, then the end. All that begin with `Tls` are
+    /// for connections with TLS: on others they cannot happen.
+    TlsAlert {
+        /// Beyond the end: before the last byte.
+        bytes: u64,
+    },
+    /// An orderly end of the session after so many bytes of the body. The connection stays open
+    /// until the client closes it.
+    TlsCloseNotify {
+        /// Beyond the end: before the last byte.
+        bytes: u64,
+    },
+    /// The connection is closed after so many bytes of the body, without an end of the session.
+    TlsCut {
+        /// Beyond the end: before the last byte.
+        bytes: u64,
+    },
+    /// After so many bytes of the body comes a record that cannot be opened.
+    TlsGarbage {
+        /// Beyond the end: before the last byte.
+        bytes: u64,
+    },
+    /// The connection ends when the ClientHello has come. Of a rule for it, and for
+    /// [`Fault::TlsPlaintext`], only `address` and `attempts` are looked at: the connections
+    /// through an address, from 1.
+    TlsHandshakeCut {
+        /// With a reset instead of an orderly end.
+        reset: bool,
+    },
+    /// New keys after so many bytes of the body, and the wish that the client changes its own.
+    /// Harmless; TLS 1.3 alone can do it.
+    TlsKeyUpdate {
+        /// Beyond the end: before the last byte.
+        bytes: u64,
+    },
+    /// The ClientHello is answered by HTTP without TLS. See [`Fault::TlsHandshakeCut`].
+    TlsPlaintext,
+    /// The answer, head and body, comes in records of so many bytes. Harmless.
+    TlsTinyRecords {
+        /// Plaintext of each; at least 1.
+        bytes: u32,
+    },
+    /// The right Content-Length, but the connection is closed after so many bytes of the body;
+    /// with TLS in good order, its session first.
     Truncate {
         /// Beyond the end: before the last byte.
         bytes: u64,
@@ -71,7 +114,7 @@ pub enum Fault {
 
 impl Fault {
     /// The names of all kinds, as they stand in the counters.
-    pub const NAMES: [&str; 12] = [
+    pub const NAMES: [&str; 20] = [
         "changed_etag",
         "close_after_response",
         "drip",
@@ -82,6 +125,14 @@ impl Fault {
         "slow_down",
         "stall_after",
         "stall_before_head",
+        "tls_alert",
+        "tls_close_notify",
+        "tls_cut",
+        "tls_garbage",
+        "tls_handshake_cut",
+        "tls_key_update",
+        "tls_plaintext",
+        "tls_tiny_records",
         "truncate",
         "wrong_content_range",
     ];
@@ -104,8 +155,16 @@ impl Fault {
             Self::SlowDown => 7,
             Self::StallAfter { .. } => 8,
             Self::StallBeforeHead { .. } => 9,
-            Self::Truncate { .. } => 10,
-            Self::WrongContentRange => 11,
+            Self::TlsAlert { .. } => 10,
+            Self::TlsCloseNotify { .. } => 11,
+            Self::TlsCut { .. } => 12,
+            Self::TlsGarbage { .. } => 13,
+            Self::TlsHandshakeCut { .. } => 14,
+            Self::TlsKeyUpdate { .. } => 15,
+            Self::TlsPlaintext => 16,
+            Self::TlsTinyRecords { .. } => 17,
+            Self::Truncate { .. } => 18,
+            Self::WrongContentRange => 19,
         }
     }
 
@@ -125,7 +184,19 @@ impl Fault {
             | Self::ResetAfter { .. }
             | Self::StallAfter { .. }
             | Self::Truncate { .. } => request.body_bytes > 0,
+            Self::TlsAlert { .. }
+            | Self::TlsCloseNotify { .. }
+            | Self::TlsCut { .. }
+            | Self::TlsGarbage { .. }
+            | Self::TlsTinyRecords { .. } => request.secured && request.body_bytes > 0,
+            Self::TlsKeyUpdate { .. } => request.renewable && request.body_bytes > 0,
+            Self::TlsHandshakeCut { .. } | Self::TlsPlaintext => false,
         }
+    }
+
+    /// Whether it befalls connections instead of requests.
+    fn is_of_handshake(&self) -> bool {
+        matches!(self, Self::TlsHandshakeCut { .. } | Self::TlsPlaintext)
     }
 }
 
@@ -145,6 +216,10 @@ pub(crate) struct FaultRequest<'a> {
     pub(crate) partial: bool,
     /// Through which address the client came.
     pub(crate) address_index: usize,
+    /// Whether TLS is spoken.
+    pub(crate) secured: bool,
+    /// Whether its keys can be renewed.
+    pub(crate) renewable: bool,
 }
 
 /// Which requests a rule speaks of: those that agree with every field that is set.
@@ -200,11 +275,14 @@ pub enum Profile {
     Overloaded,
     /// Drips and stalls that end, 10 %.
     Slow,
+    /// What only TLS can do wrong, 10 % of requests and 2 % of handshakes, and what only looks
+    /// wrong: new keys and tiny records. Without TLS: nothing.
+    Tls,
 }
 
 impl Profile {
     /// The names of all profiles, as [`FaultPlan`] reads them.
-    pub const NAMES: [&str; 5] = ["corrupt", "mixed", "none", "overloaded", "slow"];
+    pub const NAMES: [&str; 6] = ["corrupt", "mixed", "none", "overloaded", "slow", "tls"];
 
     /// Faults and how many of a thousand requests meet them.
     fn weights(self) -> &'static [(Kind, u64)] {
@@ -229,7 +307,20 @@ impl Profile {
             Self::None => &[],
             Self::Overloaded => &[(Kind::SlowDown, 150), (Kind::InternalError, 50)],
             Self::Slow => &[(Kind::Drip, 40), (Kind::StallAfter, 30), (Kind::StallBeforeHead, 30)],
+            Self::Tls => &[
+                (Kind::TlsAlert, 15),
+                (Kind::TlsCloseNotify, 15),
+                (Kind::TlsCut, 15),
+                (Kind::TlsGarbage, 15),
+                (Kind::TlsKeyUpdate, 30),
+                (Kind::TlsTinyRecords, 10),
+            ],
         }
+    }
+
+    /// How many of a thousand handshakes are cut.
+    fn handshakes_cut(self) -> u64 {
+        if self == Self::Tls { 20 } else { 0 }
     }
 }
 
@@ -246,6 +337,12 @@ enum Kind {
     SlowDown,
     StallAfter,
     StallBeforeHead,
+    TlsAlert,
+    TlsCloseNotify,
+    TlsCut,
+    TlsGarbage,
+    TlsKeyUpdate,
+    TlsTinyRecords,
     Truncate,
     WrongContentRange,
 }
@@ -266,6 +363,13 @@ impl Kind {
             Self::SlowDown => Fault::SlowDown,
             Self::StallAfter => Fault::StallAfter { bytes: position, duration },
             Self::StallBeforeHead => Fault::StallBeforeHead { duration },
+            Self::TlsAlert => Fault::TlsAlert { bytes: position },
+            Self::TlsCloseNotify => Fault::TlsCloseNotify { bytes: position },
+            Self::TlsCut => Fault::TlsCut { bytes: position },
+            Self::TlsGarbage => Fault::TlsGarbage { bytes: position },
+            Self::TlsKeyUpdate => Fault::TlsKeyUpdate { bytes: position },
+            // From 64 bytes: fewer would be ten times the work of all other answers.
+            Self::TlsTinyRecords => Fault::TlsTinyRecords { bytes: 64 << ((random >> 32) % 5) },
             Self::Truncate => Fault::Truncate { bytes: position },
             Self::WrongContentRange => Fault::WrongContentRange,
         }
@@ -305,7 +409,11 @@ impl FaultPlan {
 
     /// The fate of one request; `attempt` counts from 1.
     pub(crate) fn decide(&self, request: &FaultRequest<'_>, attempt: u32) -> Option<Fault> {
-        let rule = self.rules.iter().find(|rule| rule.when.accepts(request, attempt));
+        let rule = self
+            .rules
+            .iter()
+            .filter(|rule| !rule.fault.is_of_handshake())
+            .find(|rule| rule.when.accepts(request, attempt));
         if let Some(rule) = rule {
             return Some(rule.fault).filter(|fault| fault.applies(request));
         }
@@ -319,6 +427,21 @@ impl FaultPlan {
             draw -= weight;
         }
         None
+    }
+
+    /// The fate of one handshake; the connections through an address count from 1.
+    pub(crate) fn decide_handshake(&self, address_index: usize, connection: u32) -> Option<Fault> {
+        let rule = self.rules.iter().find(|rule| {
+            rule.fault.is_of_handshake()
+                && rule.when.address.is_none_or(|index| index == address_index)
+                && rule.when.attempts.as_ref().is_none_or(|range| range.contains(&connection))
+        });
+        if let Some(rule) = rule {
+            return Some(rule.fault);
+        }
+        let random = mix(self.seed ^ mix(u64::from(connection) ^ mix(address_index as u64)));
+        (random % 1000 < self.profile.handshakes_cut())
+            .then_some(Fault::TlsHandshakeCut { reset: random & (1 << 32) != 0 })
     }
 }
 
@@ -337,6 +460,7 @@ impl FromStr for FaultPlan {
             "none" => Profile::None,
             "overloaded" => Profile::Overloaded,
             "slow" => Profile::Slow,
+            "tls" => Profile::Tls,
             _ => return Err(refuse()),
         };
         Ok(Self::seeded(seed.parse().map_err(|_| refuse())?, profile))
@@ -348,6 +472,8 @@ impl FromStr for FaultPlan {
 pub(crate) struct Injector {
     plan: FaultPlan,
     attempts: Mutex<HashMap<u64, u32>>,
+    /// Handshakes by address.
+    handshakes: Mutex<HashMap<usize, u32>>,
 }
 
 /// So many different requests are remembered (about 24 MiB); after that all count from 1 again.
@@ -355,7 +481,7 @@ const REMEMBERED_MAX: usize = 1 << 20;
 
 impl Injector {
     pub(crate) fn new(plan: FaultPlan) -> Self {
-        Self { plan, attempts: Mutex::default() }
+        Self { plan, attempts: Mutex::default(), handshakes: Mutex::default() }
     }
 
     pub(crate) fn decide(&self, request: &FaultRequest<'_>) -> Option<Fault> {
@@ -369,6 +495,16 @@ impl Injector {
         let attempt = attempts.entry(identity(request)).or_default();
         *attempt = attempt.saturating_add(1);
         self.plan.decide(request, *attempt)
+    }
+
+    pub(crate) fn decide_handshake(&self, address_index: usize) -> Option<Fault> {
+        if self.plan.is_none() {
+            return None;
+        }
+        let mut handshakes = self.handshakes.lock().unwrap_or_else(|broken| broken.into_inner());
+        let number = handshakes.entry(address_index).or_default();
+        *number = number.saturating_add(1);
+        self.plan.decide_handshake(address_index, *number)
     }
 }
 
@@ -392,6 +528,8 @@ mod tests {
             body_bytes: 8 << 20,
             partial: true,
             address_index: 0,
+            secured: false,
+            renewable: false,
         }
     }
 
@@ -442,6 +580,47 @@ mod tests {
             assert_eq!(plan.decide(&head, 1), None);
             assert_eq!(plan.decide(&request("a"), 1), Some(fault));
         }
+    }
+
+    #[test]
+    fn faults_of_tls_need_tls() {
+        for (fault, secured, renewable) in [
+            (Fault::TlsAlert { bytes: 1 }, true, false),
+            (Fault::TlsTinyRecords { bytes: 1 }, true, false),
+            (Fault::TlsKeyUpdate { bytes: 1 }, true, true),
+        ] {
+            let plan = FaultPlan::none().with_rule(Match::default(), fault);
+            assert_eq!(plan.decide(&request("a"), 1), None);
+            let least = FaultRequest { secured, renewable, ..request("a") };
+            assert_eq!(plan.decide(&least, 1), Some(fault));
+            let without_new_keys = FaultRequest { renewable: false, ..least };
+            assert_eq!(plan.decide(&without_new_keys, 1).is_some(), !renewable);
+            assert_eq!(plan.decide_handshake(0, 1), None);
+        }
+    }
+
+    #[test]
+    fn handshakes_have_fates_of_their_own() {
+        let cut = Fault::TlsHandshakeCut { reset: true };
+        let when = Match { address: Some(1), attempts: Some(2..=3), ..Match::default() };
+        let plan = FaultPlan::none().with_rule(when, cut);
+        let injector = Injector::new(plan.clone());
+        let fates =
+            |address| (0..4).map(|_| injector.decide_handshake(address)).collect::<Vec<_>>();
+        assert_eq!(fates(0), [None; 4]);
+        assert_eq!(fates(1), [None, Some(cut), Some(cut), None]);
+        // No request meets it, and it stands in no other rule's way.
+        let plan = plan.with_rule(Match::default(), Fault::SlowDown);
+        assert_eq!(
+            plan.decide(&FaultRequest { address_index: 1, ..request("a") }, 2),
+            Some(Fault::SlowDown)
+        );
+
+        let drawn = FaultPlan::seeded(7, Profile::Tls);
+        let cuts = (1..=10_000).filter_map(|number| drawn.decide_handshake(0, number)).count();
+        assert!((150..250).contains(&cuts), "{cuts} of 10000, expected 2 %");
+        let mixed = FaultPlan::seeded(7, Profile::Mixed);
+        assert!((1..=1000).all(|number| mixed.decide_handshake(0, number).is_none()));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::signature::{KeyCache, Signed, Verifier};
 use crate::stats::Counters;
 use crate::store::{Source, Store};
 use crate::synthetic::mix;
+use crate::tls::{self, TlsConfig};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const EXTENDED_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
@@ -36,8 +37,9 @@ const EXTENDED_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 pub(crate) struct Shared {
     pub(crate) store: RwLock<Store>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) injector: Injector,
+    pub(crate) tls: Option<Tls>,
     verifier: Verifier,
-    injector: Injector,
     moved_buckets: BTreeMap<String, String>,
     domain: Option<String>,
     first_byte_latency: Duration,
@@ -50,17 +52,32 @@ impl Shared {
         Ok(Self {
             store: RwLock::new(Store::new(config)?),
             counters: Arc::new(Counters::new(config.listen.len())),
+            injector: Injector::new(config.faults.clone()),
+            tls: config.tls.as_ref().map(Tls::new).transpose()?,
             verifier: Verifier {
                 credentials: config.credentials.clone(),
                 region: config.region.clone(),
             },
-            injector: Injector::new(config.faults.clone()),
             moved_buckets: config.moved_buckets.clone(),
             domain: config.domain.clone(),
             first_byte_latency: config.first_byte_latency,
             connection_rate: config.connection_rate,
             request_number: AtomicU64::new(0),
         })
+    }
+}
+
+/// What handshakes are made with.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    pub(crate) server: Arc<rustls::ServerConfig>,
+    pub(crate) ca_pem: String,
+}
+
+impl Tls {
+    fn new(config: &TlsConfig) -> Result<Self, Error> {
+        let (server, ca_pem) = tls::server(config)?;
+        Ok(Self { server, ca_pem })
     }
 }
 
@@ -95,10 +112,14 @@ impl Worker {
         let (head, body) = request.into_parts();
         // Nothing that is uploaded is ever looked at.
         drop(body);
-        let Decision { request_id, answer, fault } = self.decide(&head, link.address_index);
+        let Decision { request_id, answer, fault } = self.decide(&head, &link);
         if !self.shared.first_byte_latency.is_zero() {
             tokio::time::sleep(self.shared.first_byte_latency).await;
         }
+        link.record_bytes.set(match fault {
+            Some(Fault::TlsTinyRecords { bytes }) => usize::try_from(bytes.max(1)).ok(),
+            _ => None,
+        });
         match fault {
             Some(Fault::ResetBeforeHead) => {
                 link.reset.set(true);
@@ -118,9 +139,9 @@ impl Worker {
         Ok(assemble(&head, answer, &request_id, fault, of))
     }
 
-    fn decide(&self, head: &Parts, address_index: usize) -> Decision {
+    fn decide(&self, head: &Parts, link: &Link) -> Decision {
         let shared = &self.shared;
-        shared.counters.count_request(address_index);
+        shared.counters.count_request(link.address_index);
         let number = shared.request_number.fetch_add(1, Ordering::Relaxed);
         let request_id = format!("{:016X}", mix(number));
         let raw_query = head.uri.query().unwrap_or("");
@@ -145,7 +166,9 @@ impl Worker {
             offset: answer.offset,
             body_bytes: if head.method == Method::HEAD { 0 } else { answer.length_bytes },
             partial: answer.status == StatusCode::PARTIAL_CONTENT,
-            address_index,
+            address_index: link.address_index,
+            secured: link.secured.get(),
+            renewable: link.renewable.get(),
         });
         if let Some(fault) = &fault {
             shared.counters.count_fault(fault);

@@ -17,17 +17,19 @@
 //!
 //! * [`config`]: what is served, to whom; parsing of sizes and sets. Pure.
 //! * [`serve`]: threads, rings, listeners, connections. [`wire`]: the socket below hyper.
+//! * [`tls`]: how TLS is spoken. [`certificate`]: an authority and what it signs. [`tunnel`]: the
+//!   session between [`wire`] and hyper.
 //! * [`handle`]: one request from head to answer; the only room that reads the clock for requests.
 //! * [`request`]: operation, bucket, key, query, range. Pure.
 //! * [`signature`]: SigV4, the verifying side. Pure; shares no code with any client.
 //! * [`respond`]: what S3 would answer. [`list`]: ListObjectsV2. [`error`]: S3's errors. Pure.
 //! * [`store`]: which objects exist. [`synthetic`]: bytes as a function of key and offset.
-//! * [`fault`]: what goes wrong, from a seed or by rules. Pure; carried out in [`body`], [`wire`]
-//!   and [`handle`].
+//! * [`fault`]: what goes wrong, from a seed or by rules. Pure; carried out in [`body`], [`wire`],
+//!   [`tunnel`] and [`handle`].
 //! * [`stats`]: counters. [`map`]: files as memory, the only `unsafe`.
 //!
-//! Out of scope: everything that writes, versions, TLS, HTTP/2, access control beyond "this key
-//! may read". It listens on loopback unless told otherwise.
+//! Out of scope: everything that writes, versions, HTTP/2, access control beyond "this key may
+//! read". It listens on loopback unless told otherwise.
 
 #![expect(
     rustdoc::private_intra_doc_links,
@@ -35,6 +37,7 @@
 )]
 
 mod body;
+mod certificate;
 mod config;
 mod error;
 mod fault;
@@ -48,6 +51,8 @@ mod signature;
 mod stats;
 mod store;
 mod synthetic;
+mod tls;
+mod tunnel;
 mod wire;
 
 use std::net::SocketAddr;
@@ -61,6 +66,7 @@ pub use fault::{Fault, FaultPlan, Match, Profile};
 pub use request::Operation;
 pub use stats::Stats;
 pub use synthetic::synthetic_bytes;
+pub use tls::{CertificateKind, TlsConfig, TlsResumption, TlsSuite, TlsVersions};
 
 /// A running origin; it stops when it is dropped.
 #[derive(Debug)]
@@ -85,6 +91,18 @@ impl Origin {
     /// All addresses, in the order of [`Config::listen`].
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.threads.addresses
+    }
+
+    /// The authority that clients have to believe, as PEM; `None` where no TLS is spoken. It is
+    /// made when the origin starts, and its key is not kept.
+    pub fn ca_pem(&self) -> Option<&str> {
+        self.shared.tls.as_ref().map(|tls| tls.ca_pem.as_str())
+    }
+
+    /// The first address as a URL.
+    pub fn url(&self) -> String {
+        let scheme = if self.shared.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address())
     }
 
     /// Adds an object, or replaces it: the next request sees the new one.

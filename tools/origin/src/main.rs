@@ -8,7 +8,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use inrush_origin::{Config, Credentials, FaultPlan, Origin, SyntheticSet, parse_size};
+use inrush_origin::{
+    CertificateKind, Config, Credentials, FaultPlan, Origin, SyntheticSet, TlsConfig, TlsVersions,
+    parse_size,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 const EXAMPLES: &str = "\
@@ -21,6 +24,10 @@ Examples:
   The folders below ./data as buckets, on four addresses, with faults:
     inrush-origin --root ./data --listen 127.0.0.1:9000 --listen 127.0.0.2:9000 \\
         --listen 127.0.0.3:9000 --listen 127.0.0.4:9000 --faults 7:mixed
+  With TLS 1.3 alone, and faults that only TLS has: alerts, sessions that end in the middle,
+  records that cannot be opened, new keys, tiny records, handshakes that are cut:
+    inrush-origin --synthetic 'bench/big/:4:1GiB' --tls --ca-out ca.pem --tls-version 1.3 \
+        --faults 7:tls
 
 On SIGINT or SIGTERM the counters are printed to stderr as JSON.";
 
@@ -61,9 +68,22 @@ struct Arguments {
     /// Send so many bytes a second on each connection, e.g. 90MB
     #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
     connection_rate: Option<NonZeroU64>,
-    /// Inject faults; profiles: corrupt, mixed, none, overloaded, slow
+    /// Inject faults; profiles: corrupt, mixed, none, overloaded, slow, and tls with --tls
     #[arg(long, value_name = "SEED:PROFILE", default_value = "0:none")]
     faults: FaultPlan,
+    /// Speak TLS, with a certificate for localhost, 127.0.0.1 and ::1
+    #[arg(long, requires = "ca_out")]
+    tls: bool,
+    /// Write the authority of the certificate, made anew at each start, into this file
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    ca_out: Option<PathBuf>,
+    /// Speak this version alone, 1.2 or 1.3; without it both
+    #[arg(long, value_name = "VERSION", requires = "tls")]
+    tls_version: Option<TlsVersions>,
+    /// Show one that is good, expired, not-yet-valid, wrong-name, self-signed or of an
+    /// unknown-authority
+    #[arg(long, value_name = "KIND", requires = "tls", default_value = "good")]
+    tls_certificate: CertificateKind,
     /// Write the address into this file as soon as requests are answered
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -89,6 +109,11 @@ impl Arguments {
             first_byte_latency: Duration::from_millis(self.first_byte_latency),
             connection_rate: self.connection_rate,
             faults: self.faults,
+            tls: self.tls.then(|| TlsConfig {
+                versions: self.tls_version.unwrap_or_default(),
+                certificate: self.tls_certificate,
+                ..TlsConfig::default()
+            }),
             ..Config::default()
         }
     }
@@ -106,14 +131,20 @@ fn main() -> ExitCode {
 
 fn run(mut arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let ready_file = arguments.ready_file.take();
+    let ca_out = arguments.ca_out.take();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _entered = runtime.enter();
     // Before anybody can know the address, so that no signal is missed.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let origin = Origin::start(arguments.config())?;
+    let scheme = if origin.ca_pem().is_some() { "https" } else { "http" };
     for address in origin.addresses() {
-        eprintln!("listening on http://{address}");
+        eprintln!("listening on {scheme}://{address}");
+    }
+    // Before the address: who knows that knows whom to believe.
+    if let Some((path, pem)) = ca_out.zip(origin.ca_pem()) {
+        std::fs::write(path, pem)?;
     }
     if let Some(path) = &ready_file {
         // Whoever waits for the file must not see half of it.

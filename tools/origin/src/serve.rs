@@ -6,6 +6,7 @@
 //!
 //! Not here: what a request means (`handle.rs`).
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use crate::body::Link;
 use crate::config::Config;
 use crate::error::Error;
 use crate::handle::{Shared, Worker};
+use crate::tunnel::Tunnel;
 use crate::wire::Wire;
 
 /// Connections that wait to be accepted: a client may open hundreds at once.
@@ -191,16 +193,43 @@ async fn converse(worker: Rc<Worker>, address_index: usize, stream: TcpStream) {
     // Without it the end of an answer waits for an acknowledgement; it only costs time to fail.
     let _ = stream.set_nodelay(true);
     let link = Rc::new(Link::new(address_index));
-    let wire = Wire::new(stream, Rc::clone(&link), Arc::clone(&worker.shared.counters));
+    let counters = Arc::clone(&worker.shared.counters);
+    let wire = Wire::new(stream, Rc::clone(&link), Arc::clone(&counters));
+    if let Some(tls) = &worker.shared.tls {
+        // The client knows by the end of its connection, whatever it was.
+        if let Ok(tunnel) = Tunnel::new(&tls.server, wire, Rc::clone(&link), counters) {
+            converse_secured(Rc::clone(&worker), link, tunnel).await;
+        }
+        return;
+    }
     let service = service_fn(move |request| {
         let (worker, link) = (Rc::clone(&worker), Rc::clone(&link));
         async move { worker.handle(link, request).await }
     });
     // How a connection ends is the client's affair, or was planned.
-    let _ = http1::Builder::new()
-        .writev(true)
-        .max_buf_size(WRITE_BUFFER_BYTES)
-        .header_read_timeout(None)
-        .serve_connection(TokioIo::new(wire), service)
-        .await;
+    let _ = http().serve_connection(TokioIo::new(wire), service).await;
+}
+
+/// The same through TLS, whose end is ours: a session ends before its connection.
+async fn converse_secured(worker: Rc<Worker>, link: Rc<Link>, mut tunnel: Tunnel) {
+    if let Some(fault) = worker.shared.injector.decide_handshake(link.address_index) {
+        worker.shared.counters.count_fault(&fault);
+        return tunnel.refuse(fault).await;
+    }
+    if tunnel.shake_hands().await.is_err() {
+        return;
+    }
+    let service = service_fn(move |request| {
+        let (worker, link) = (Rc::clone(&worker), Rc::clone(&link));
+        Box::pin(async move { worker.handle(link, request).await })
+    });
+    let mut connection = http().serve_connection(TokioIo::new(tunnel), service);
+    let _ = poll_fn(|context| connection.poll_without_shutdown(context)).await;
+    connection.into_parts().io.into_inner().end().await;
+}
+
+fn http() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.writev(true).max_buf_size(WRITE_BUFFER_BYTES).header_read_timeout(None);
+    builder
 }

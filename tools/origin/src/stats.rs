@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
@@ -22,6 +23,14 @@ pub struct Stats {
     pub requests: u64,
     /// The same for each address, in the order of [`Config::listen`](crate::Config::listen).
     pub requests_by_address: Vec<u64>,
+    /// TLS handshakes that came to their end.
+    pub tls_handshakes: u64,
+    /// Those of them that went on with an earlier session.
+    pub tls_resumed: u64,
+    /// TLS handshakes that the client broke off, or that were none.
+    pub tls_failed: u64,
+    /// Handshakes by version and suite: `TLSv1_3 TLS13_AES_128_GCM_SHA256`.
+    pub tls_suites: BTreeMap<String, u64>,
     /// GETs of objects.
     pub gets: u64,
     /// HEADs of objects and buckets.
@@ -52,6 +61,11 @@ pub(crate) struct Counters {
     pub(crate) connections_open: Counter,
     requests: Counter,
     requests_by_address: Vec<Counter>,
+    tls_handshakes: Counter,
+    tls_resumed: Counter,
+    pub(crate) tls_failed: Counter,
+    /// Behind a lock: it is taken once in a connection's life.
+    tls_suites: Mutex<BTreeMap<String, u64>>,
     gets: Counter,
     heads: Counter,
     lists: Counter,
@@ -89,6 +103,13 @@ impl Counters {
         self.requests_by_address[address_index].add(1);
     }
 
+    pub(crate) fn count_handshake(&self, version: &str, suite: &str, resumed: bool) {
+        self.tls_handshakes.add(1);
+        self.tls_resumed.add(u64::from(resumed));
+        let mut suites = self.tls_suites.lock().unwrap_or_else(PoisonError::into_inner);
+        *suites.entry(format!("{version} {suite}")).or_default() += 1;
+    }
+
     pub(crate) fn count_operation(&self, operation: Operation) {
         match operation {
             Operation::GetObject => self.gets.add(1),
@@ -109,6 +130,10 @@ impl Counters {
             connections_open: self.connections_open.get(),
             requests: self.requests.get(),
             requests_by_address: self.requests_by_address.iter().map(Counter::get).collect(),
+            tls_handshakes: self.tls_handshakes.get(),
+            tls_resumed: self.tls_resumed.get(),
+            tls_failed: self.tls_failed.get(),
+            tls_suites: self.tls_suites.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             gets: self.gets.get(),
             heads: self.heads.get(),
             lists: self.lists.get(),
