@@ -157,6 +157,12 @@ impl Conn {
         matches!(self.state, State::Sending { .. } | State::Head { .. })
     }
 
+    /// True while there is no connection to ask on yet.
+    #[must_use]
+    pub fn is_connecting(&self) -> bool {
+        self.state == State::Connecting
+    }
+
     /// True when it can take an ask.
     #[must_use]
     pub fn is_free(&self) -> bool {
@@ -245,6 +251,7 @@ impl Conn {
         self.taken = 0;
         match (self.state, event) {
             (_, Event::Expired) => self.expired(),
+            (_, Event::Fault(failure)) => self.fail(failure, None),
             (state, Event::Failed(errno)) => self.broken(state, errno),
             (State::Connecting, Event::Connected) => self.request(),
             (State::Asking, Event::Written { length }) => {
@@ -474,10 +481,17 @@ impl Conn {
         }
     }
 
-    /// Body bytes of the answer now coming that are still to be moved; 0 when there is no body.
+    /// Body bytes of the answer now coming that are still to be received or moved; 0 when there is
+    /// no body.
     #[must_use]
     pub fn body_left(&self) -> u64 {
-        if let State::Body { left } = self.state { left } else { 0 }
+        match self.state {
+            State::Body { left } => left,
+            State::WholeBody { head, filled } => {
+                u64::from(head) + self.current().size - u64::from(filled)
+            }
+            _ => 0,
+        }
     }
 
     fn whole_bytes(&mut self, head: u32, filled: u32, count: u32) {

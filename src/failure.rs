@@ -29,6 +29,12 @@ pub enum Failure {
     WrongEtag,
     /// The server refused with this status.
     Status(u16),
+    /// TLS broke off: an alert, a record that is none, an end within the handshake.
+    TlsBroken,
+    /// TLS will never do: a certificate that is not believed, no common version.
+    TlsRefused,
+    /// The proxy refused the tunnel with this status.
+    Proxy(u16),
 }
 
 /// The kinds of [`Failure`], for counters.
@@ -55,6 +61,8 @@ pub enum RetryReason {
     Stall,
     /// Any other status: refused for good.
     Refused,
+    /// See [`Failure::TlsBroken`] and [`Failure::TlsRefused`].
+    Tls,
     /// See [`Failure::Truncated`].
     Truncated,
     /// See [`Failure::WrongEtag`].
@@ -65,7 +73,7 @@ pub enum RetryReason {
 
 impl RetryReason {
     /// How many kinds there are.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 14;
 
     /// Every kind, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -79,6 +87,7 @@ impl RetryReason {
         Self::Stale,
         Self::Stall,
         Self::Refused,
+        Self::Tls,
         Self::Truncated,
         Self::WrongEtag,
         Self::WrongRange,
@@ -98,6 +107,7 @@ impl RetryReason {
             Self::Stale => "stale",
             Self::Stall => "stall",
             Self::Refused => "refused",
+            Self::Tls => "tls",
             Self::Truncated => "truncated",
             Self::WrongEtag => "wrong_etag",
             Self::WrongRange => "wrong_range",
@@ -131,9 +141,10 @@ impl Failure {
             Self::BadHead => RetryReason::BadHead,
             Self::WrongRange => RetryReason::WrongRange,
             Self::WrongEtag => RetryReason::WrongEtag,
+            Self::TlsBroken | Self::TlsRefused => RetryReason::Tls,
             Self::Status(429 | 503) => RetryReason::SlowDown,
-            Self::Status(500..) => RetryReason::ServerError,
-            Self::Status(_) => RetryReason::Refused,
+            Self::Status(500..) | Self::Proxy(500..) => RetryReason::ServerError,
+            Self::Status(_) | Self::Proxy(_) => RetryReason::Refused,
         }
     }
 
@@ -150,8 +161,10 @@ impl Failure {
             | Self::Truncated
             | Self::BadHead
             | Self::WrongRange
+            | Self::TlsBroken
+            | Self::Proxy(500..)
             | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
-            Self::WrongEtag | Self::Status(_) => Remedy::GiveUp,
+            Self::WrongEtag | Self::TlsRefused | Self::Proxy(_) | Self::Status(_) => Remedy::GiveUp,
         }
     }
 }
@@ -170,6 +183,9 @@ impl fmt::Display for Failure {
             Self::WrongRange => f.write_str("the answer is not the range that was asked for"),
             Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),
             Self::Status(status) => write!(f, "the server answered {status}"),
+            Self::TlsBroken => f.write_str("TLS broke off"),
+            Self::TlsRefused => f.write_str("TLS is not to be had with this server"),
+            Self::Proxy(status) => write!(f, "the proxy answered {status}"),
         }
     }
 }

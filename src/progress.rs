@@ -103,6 +103,11 @@ impl Progress {
         self.print(&format!("error: {}", printable(&error.to_string())));
     }
 
+    /// Prints a warning in one line, always: it is about safety.
+    pub fn warn(&self, line: impl Display) {
+        self.print(&format!("warning: {}", printable(&line.to_string())));
+    }
+
     /// Takes the bar away.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {

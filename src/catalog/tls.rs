@@ -42,7 +42,10 @@ pub fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>> {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified { provider }))
         }
     };
-    Ok(Arc::new(builder.with_no_client_auth()))
+    let mut config = builder.with_no_client_auth();
+    // HTTP/1.1 alone is spoken here (RFC 7301).
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }
 
 fn read_bundle(path: &std::path::Path) -> Result<RootCertStore> {

@@ -59,6 +59,13 @@ pub struct ServiceArgs {
     /// send requests without credentials, for public buckets
     #[arg(long, conflicts_with = "profile")]
     pub no_sign_request: bool,
+    /// file of PEM certificates that are believed instead of the system's
+    /// [default: $AWS_CA_BUNDLE, or the system's certificates]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_verify_ssl")]
+    pub ca_bundle: Option<PathBuf>,
+    /// believe any certificate, with a warning: whoever is in between reads and changes all bytes
+    #[arg(long)]
+    pub no_verify_ssl: bool,
     /// where the bucket's name stands in a request
     #[arg(long, value_name = "STYLE", value_enum, default_value_t)]
     pub addressing_style: AddressingStyle,

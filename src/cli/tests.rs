@@ -130,6 +130,9 @@ fn service() {
     assert_eq!(style, AddressingStyle::Virtual);
     assert!(refusal("--addressing-style host").contains("auto, path, virtual"));
     assert!(refusal("--region=").contains("a value is required"));
+    assert_eq!(get("--ca-bundle ca.pem").service.ca_bundle, Some("ca.pem".into()));
+    assert!(get("--no-verify-ssl").service.no_verify_ssl);
+    assert!(refusal("--ca-bundle c --no-verify-ssl").contains("cannot be used with"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the commands share: a control plane made of options, its upkeep while it is used, and
 //! signals.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,14 +9,19 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::catalog::credentials::CredentialSource;
 use crate::catalog::endpoint::AddressingStyle;
+use crate::catalog::tls::Trust;
 use crate::catalog::{Control, ControlOptions, limits};
 use crate::cli::{self, ServiceArgs};
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::s3::headers::{CUSTOMER_KEY_TEXT_BYTES_MAX, CustomerKey};
 
 /// The customer's key of SSE-C as base64, where no file is given. No secret stands on a command
 /// line.
 const CUSTOMER_KEY_VARIABLE: &str = "INRUSH_SSE_C_KEY";
+
+/// Certificates to believe, as the AWS tools call the variable.
+const BUNDLE_VARIABLE: &str = "AWS_CA_BUNDLE";
 
 /// Where these options say that keys come from.
 pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
@@ -43,6 +48,7 @@ pub(super) async fn control(
             cli::AddressingStyle::Virtual => AddressingStyle::Virtual,
         },
         credentials,
+        trust: trust(args),
         dualstack: args.use_dualstack_endpoint.then_some(true).or(alone),
         fips: args.use_fips_endpoint.then_some(true).or(alone),
         sessions: alone,
@@ -54,6 +60,22 @@ pub(super) async fn control(
         ..ControlOptions::default()
     };
     Ok(Rc::new(Control::new(options).await?))
+}
+
+/// Whose certificates are believed. Believing everyone is said on every run, whatever is quiet.
+fn trust(args: &ServiceArgs) -> Trust {
+    if args.no_verify_ssl {
+        Progress::new(false).warn(
+            "certificates are not verified (--no-verify-ssl): whoever is in between can read and \
+             change all bytes",
+        );
+        return Trust::Anyone;
+    }
+    let named = std::env::var_os(BUNDLE_VARIABLE).filter(|path| !path.is_empty());
+    match args.ca_bundle.clone().or(named.map(PathBuf::from)) {
+        Some(path) => Trust::Bundle(path),
+        None => Trust::System,
+    }
 }
 
 /// The customer's key of SSE-C: the file's, else the environment's.

@@ -78,6 +78,8 @@ pub enum Event<'a> {
     Moved(u64),
     /// The operation was ended because its time was over.
     Expired,
+    /// The layer below failed in its own way.
+    Fault(Failure),
 }
 
 impl fmt::Debug for Event<'_> {
@@ -91,6 +93,7 @@ impl fmt::Debug for Event<'_> {
             Self::Failed(errno) => write!(f, "Failed({errno:?})"),
             Self::Moved(count) => write!(f, "Moved({count})"),
             Self::Expired => f.write_str("Expired"),
+            Self::Fault(failure) => write!(f, "Fault({failure:?})"),
         }
     }
 }
