@@ -10,7 +10,8 @@ use crate::limits::{
     CONNECTIONS_DEFAULT_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_DEFAULT,
     CONNECTIONS_PER_WORKER_MAX, CONTROL_SLOT_BYTES, MEMORY_BYTES_DEFAULT_MAX, MEMORY_BYTES_MIN,
     MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX,
-    SLOT_BYTES_MIN, SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, WORKERS_MAX,
+    SLOT_BYTES_MIN, SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, TLS_MEMORY_SHARE, TLS_SLOT_BYTES,
+    TLS_SLOT_BYTES_MIN, WORKERS_MAX,
 };
 use crate::plan::ranges::PartSize;
 use crate::transfer::Cut;
@@ -93,7 +94,9 @@ pub struct Config {
     pub slots: usize,
     /// Length of a range.
     pub part: PartSize,
-    /// Slot memory in bytes, control slots included.
+    /// Length of a connection's buffer for ciphertext; 0 without TLS.
+    pub cipher_length_bytes: u32,
+    /// Slot memory in bytes, control slots and ciphertext included.
     pub memory_bytes: u64,
 }
 
@@ -134,8 +137,41 @@ impl Config {
             slot_length_bytes,
             slots: usize::try_from(slots).expect("twice the connections at most"),
             part,
+            cipher_length_bytes: 0,
             memory_bytes: slots * slot + count * u64::from(CONTROL_SLOT_BYTES),
         })
+    }
+
+    /// The same run over TLS, within the same memory: ciphertext needs room besides. Where memory is
+    /// scarce there are fewer connections.
+    #[must_use]
+    pub fn secured(mut self) -> Self {
+        let budget = self.memory_bytes;
+        let least = CONNECTION_BYTES_MIN + u64::from(TLS_SLOT_BYTES_MIN);
+        let affordable = usize::try_from(budget / least).unwrap_or(usize::MAX).max(1);
+        self.connections = self.connections.min(affordable);
+        self.workers = self.workers.min(self.connections);
+        let count = self.connections as u64;
+        let long = count * u64::from(TLS_SLOT_BYTES) <= budget / TLS_MEMORY_SHARE;
+        self.cipher_length_bytes = if long { TLS_SLOT_BYTES } else { TLS_SLOT_BYTES_MIN };
+        let each = u64::from(CONTROL_SLOT_BYTES) + u64::from(self.cipher_length_bytes);
+        let room = budget.saturating_sub(count * each);
+        while u64::from(self.slot_length_bytes) * count > room
+            && self.slot_length_bytes > SLOT_BYTES_MIN
+        {
+            self.slot_length_bytes /= 2;
+        }
+        let most = count * u64::from(SLOTS_PER_CONNECTION);
+        let slots = (room / u64::from(self.slot_length_bytes)).clamp(count, most);
+        self.slots = usize::try_from(slots).expect("twice the connections at most");
+        self.memory_bytes = self.memory();
+        self
+    }
+
+    /// Bytes of all slots.
+    fn memory(&self) -> u64 {
+        let each = u64::from(CONTROL_SLOT_BYTES) + u64::from(self.cipher_length_bytes);
+        self.slots as u64 * u64::from(self.slot_length_bytes) + self.connections as u64 * each
     }
 
     /// The same run with shorter slots, where the largest object known to come fits one whole.
@@ -143,8 +179,7 @@ impl Config {
     pub fn fitted(mut self, largest_bytes: u64) -> Self {
         if Conn::fits_whole(largest_bytes, SLOT_BYTES_SMALL) {
             self.slot_length_bytes = self.slot_length_bytes.min(SLOT_BYTES_SMALL);
-            let control = self.connections as u64 * u64::from(CONTROL_SLOT_BYTES);
-            self.memory_bytes = self.slots as u64 * u64::from(self.slot_length_bytes) + control;
+            self.memory_bytes = self.memory();
         }
         self
     }
@@ -216,6 +251,24 @@ mod tests {
 
     fn resolve(wishes: Wishes) -> Config {
         Config::resolve(wishes, FACTS).expect("valid")
+    }
+
+    #[test]
+    fn tls_stays_within_the_memory() {
+        for (memory, connections) in [(192 << 20, 32), (64 << 20, 32), (4 << 20, 4), (4 << 20, 51)]
+        {
+            let wishes = Wishes {
+                memory_bytes: Some(memory),
+                connections: Some(connections),
+                ..Wishes::default()
+            };
+            let facts = HostFacts { processors: 2, memory_bytes: 1 << 40 };
+            let secured = Config::resolve(wishes, facts).expect("it fits").secured();
+            assert!(secured.memory_bytes <= memory, "{secured:?}");
+            assert!(secured.slots >= secured.connections, "{secured:?}");
+            assert!(secured.cipher_length_bytes >= TLS_SLOT_BYTES_MIN, "{secured:?}");
+            assert!(secured.connections <= connections && secured.workers <= secured.connections);
+        }
     }
 
     #[test]

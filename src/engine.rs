@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use rustls::ClientConfig;
 use tokio::sync::Notify;
 
 use crate::config::Config;
@@ -30,6 +31,8 @@ pub struct Order {
     pub config: Config,
     /// The destination's folder; `None` drops all bytes.
     pub destination: Option<OwnedFd>,
+    /// The configuration of TLS, where an endpoint uses it.
+    pub tls: Option<Arc<ClientConfig>>,
     /// Credentials, as the control plane refreshes them.
     pub keys: Arc<PublishedKeys>,
     /// Tries of one range.
@@ -60,6 +63,8 @@ struct Start {
     slot_length: u32,
     data: Chunk,
     control: Chunk,
+    tls: Option<(Arc<ClientConfig>, Chunk)>,
+    cipher_length: u32,
     sink: Sink,
     attempts_max: u32,
     scheduler: Arc<Scheduler>,
@@ -77,7 +82,7 @@ impl Engine {
     /// [`ErrorKind::Host`] when memory, descriptors or io_uring are not to be had; then no worker
     /// is left.
     pub fn start(order: Order) -> Result<Self> {
-        let Order { config, destination, keys, attempts_max, begun } = order;
+        let Order { config, destination, tls, keys, attempts_max, begun } = order;
         let region = make_region(&config)?;
         let counters = (0..config.workers).map(|_| descriptor::event_counter());
         let counters: Vec<Handle> = counters.collect::<Result<_, _>>().map_err(|errno| {
@@ -112,6 +117,11 @@ impl Engine {
                 slot_length: config.slot_length_bytes,
                 data: region.carve(data_length).expect("the region was made for it"),
                 control: region.carve(control_length).expect("the region was made for it"),
+                tls: tls.as_ref().map(|tls| {
+                    let length = connections * config.cipher_length_bytes as usize;
+                    (Arc::clone(tls), region.carve(length).expect("the region was made for it"))
+                }),
+                cipher_length: config.cipher_length_bytes,
                 sink,
                 attempts_max,
                 scheduler: Arc::clone(&scheduler),
@@ -220,7 +230,8 @@ impl Engine {
 fn make_region(config: &Config) -> Result<Arc<Region>> {
     let shares = (0..config.workers).map(|number| config.share(number));
     let bytes = |(connections, slots): (usize, usize)| {
-        slots * config.slot_length_bytes as usize + connections * CONTROL_SLOT_BYTES as usize
+        let each = CONTROL_SLOT_BYTES as usize + config.cipher_length_bytes as usize;
+        slots * config.slot_length_bytes as usize + connections * each
     };
     let length: usize = shares.map(bytes).sum();
     Region::new(length).map_err(|errno| {
@@ -298,6 +309,7 @@ fn work(start: Start) -> WorkerMetrics {
         host: start.machine,
         data,
         control,
+        tls: start.tls.map(|(tls, chunk)| (tls, Pool::new(chunk, start.cipher_length))),
         connections: start.connections,
         attempts_max: start.attempts_max,
         sink: start.sink,

@@ -101,6 +101,12 @@ pub trait PipeHost: Host {
     /// [`Errno::AGAIN`] when there is nothing now.
     fn receive(&mut self, socket: &Handle, into: &mut [u8], peek: bool) -> Result<usize, Errno>;
 
+    /// Writes into a pipe of our own without waiting (write(2)).
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is no room now.
+    fn write(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno>;
+
     /// Moves bytes without copying them to user memory, without waiting (splice(2)). 0 is the end
     /// of the stream.
     ///

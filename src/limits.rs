@@ -32,6 +32,10 @@ pub const TLS_OUT_BYTES: u32 = CONTROL_SLOT_BYTES + (4 << 10);
 /// comes. It should stay in the core's cache between the copy from the socket and the decryption.
 pub const TLS_SLOT_BYTES: u32 = 256 << 10;
 
+/// Ciphertext takes at most one part in so many of a run's memory, unless its buffers are at their
+/// shortest.
+pub const TLS_MEMORY_SHARE: u64 = 4;
+
 /// The same where memory is scarce: it must hold a chain of certificates.
 pub const TLS_SLOT_BYTES_MIN: u32 = 128 << 10;
 

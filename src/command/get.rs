@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::ClientConfig;
 use tokio::time::MissedTickBehavior;
 
 use super::session::{self, Interrupts};
@@ -26,7 +27,6 @@ use crate::out::{Lines, ReportWriter};
 use crate::plan::filter::Filter;
 use crate::progress::{Progress, ProgressState};
 use crate::report::{ObjectLine, PlannedLine, Summary, SummaryInputs};
-use crate::s3::Endpoint;
 use crate::s3::uri::shown;
 use crate::sink::Sink;
 use crate::size::Decimal;
@@ -59,7 +59,8 @@ pub(super) async fn run(
     let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
     let mut interrupts = Interrupts::listen()?;
     let found = interrupts.unless(find(&args, credentials, filter)).await?;
-    let Plan { control, target, walk } = found;
+    let Plan { control, tls, target, walk } = found;
+    let config = if tls.is_some() { config.secured() } else { config };
     if args.dry_run {
         let planned = plan_only(walk, &target, config.cut(), args.output);
         let code = interrupts.unless(planned).await?;
@@ -71,6 +72,7 @@ pub(super) async fn run(
     let order = Order {
         config: run.config,
         destination: run.target.open()?,
+        tls,
         keys: control.keys(),
         attempts_max: args.tuning.max_attempts,
         begun,
@@ -102,6 +104,7 @@ pub(super) async fn run(
 /// What is to move, where from and where to.
 struct Plan {
     control: Rc<Control>,
+    tls: Option<Arc<ClientConfig>>,
     target: Target,
     walk: Walk,
 }
@@ -111,25 +114,12 @@ async fn find(args: &GetArgs, credentials: CredentialSource, filter: Filter) -> 
     let control = session::control(&args.service, credentials).await?;
     let mut sources = Vec::new();
     for uri in &args.sources {
-        if !args.dry_run {
-            refuse_tls(&*control.endpoint(&uri.bucket).await?)?;
-        }
         sources.push(control.resolve(uri).await?);
     }
     let target = Target::choose(&args.destination, &sources)?;
     let walk = Walk::new(control.clone(), sources, filter)?;
-    Ok(Plan { control, target, walk })
-}
-
-/// The data plane has no TLS: said before anything is asked of the server.
-pub(super) fn refuse_tls(endpoint: &Endpoint) -> Result<()> {
-    if !endpoint.tls {
-        return Ok(());
-    }
-    let message =
-        format!("get from https://{} is not possible: the data plane speaks http", endpoint.host);
-    Err(Error::new(ErrorKind::Usage, message)
-        .advise("give an endpoint that speaks http: --endpoint-url http://HOST"))
+    let tls = session::tls(&control, &args.sources).await?;
+    Ok(Plan { control, tls, target, walk })
 }
 
 /// What the options ask for.

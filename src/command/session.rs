@@ -3,8 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ClientConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::catalog::credentials::CredentialSource;
@@ -15,6 +17,7 @@ use crate::cli::{self, ServiceArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::s3::headers::{CUSTOMER_KEY_TEXT_BYTES_MAX, CustomerKey};
+use crate::s3::uri::S3Uri;
 
 /// The customer's key of SSE-C as base64, where no file is given. No secret stands on a command
 /// line.
@@ -57,9 +60,21 @@ pub(super) async fn control(
             Some(_) => None,
             None => customer_key(args.sse_c_key_file.as_deref())?,
         },
-        ..ControlOptions::default()
     };
     Ok(Rc::new(Control::new(options).await?))
+}
+
+/// The configuration of TLS for the data plane, where one of these buckets is served over it.
+pub(super) async fn tls(
+    control: &Control,
+    sources: impl IntoIterator<Item = &S3Uri>,
+) -> Result<Option<Arc<ClientConfig>>> {
+    for uri in sources {
+        if control.endpoint(&uri.bucket).await?.tls {
+            return control.tls_config().map(Some);
+        }
+    }
+    Ok(None)
 }
 
 /// Whose certificates are believed. Believing everyone is said on every run, whatever is quiet.

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
+use rustls::ClientConfig;
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
@@ -85,9 +86,8 @@ async fn start_pipes(
 ) -> Result<(Rc<Control>, Vec<Running>)> {
     let part = part_size(&args.stream)?;
     let control = session::control(&args.service, credentials).await?;
-    for channel in &args.channels {
-        check_sources(&control, &channel.sources).await?;
-    }
+    let sources = args.channels.iter().flat_map(|channel| &channel.sources);
+    let tls = session::tls(&control, sources).await?;
     let folder = Arc::new(machine::open_destination(&args.folder)?);
     let connections = args.stream.connections.unwrap_or(match args.channels.len() {
         1 => CONNECTIONS_ONE,
@@ -99,7 +99,7 @@ async fn start_pipes(
             Place::Fifos { folder: Arc::clone(&folder), name: name.clone(), made: Vec::new() };
         let alone = args.channels.len() == 1;
         let (name, sources) = (name.clone(), sources.clone());
-        let plan = Plan { name, sources, place, connections, alone };
+        let plan = Plan { name, sources, place, tls: tls.clone(), connections, alone };
         let started = Running::start(plan, part, &control, &args.stream, args.epochs, begun);
         match started {
             Ok(running) => channels.push(running),
@@ -119,12 +119,13 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let part = part_size(&args.stream)?;
     let credentials = session::credentials(&args.service);
     let control = interrupts.unless(session::control(&args.service, credentials)).await?;
-    interrupts.unless(check_sources(&control, &args.sources)).await?;
+    let tls = interrupts.unless(session::tls(&control, &args.sources)).await?;
     let (place, pump) = output()?;
     let plan = Plan {
         name: "-".to_owned(),
         sources: args.sources.clone(),
         place,
+        tls,
         connections: args.stream.connections.unwrap_or(CONNECTIONS_ONE),
         alone: true,
     };
@@ -147,14 +148,6 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         tell(&channels, &args.stream, begun, code, &progress, true)?;
     }
     Ok(code)
-}
-
-/// Refuses servers that cannot be spoken to, before any pipe is made.
-async fn check_sources(control: &Rc<Control>, sources: &[S3Uri]) -> Result<()> {
-    for uri in sources {
-        super::get::refuse_tls(&*control.endpoint(&uri.bucket).await?)?;
-    }
-    Ok(())
 }
 
 fn part_size(args: &StreamArgs) -> Result<PartSize> {
@@ -228,6 +221,7 @@ struct Plan {
     name: String,
     sources: Vec<S3Uri>,
     place: Place,
+    tls: Option<Arc<ClientConfig>>,
     connections: usize,
     /// The only channel of the process.
     alone: bool,
@@ -254,7 +248,7 @@ impl Running {
         epochs: Option<NonZeroU64>,
         begun: Instant,
     ) -> Result<Self> {
-        let Plan { name, sources, place, connections, alone } = plan;
+        let Plan { name, sources, place, tls, connections, alone } = plan;
         let counter = descriptor::event_counter().map_err(|errno| {
             Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
                 .advise("raise the limit of open files (ulimit -n)")
@@ -279,6 +273,7 @@ impl Running {
                         host: Outfall::new(machine, place),
                         feed: their_feed,
                         counter,
+                        tls,
                         connections,
                         attempts_max,
                         epochs: epochs.map(NonZeroU64::get),

@@ -108,6 +108,10 @@ impl PipeHost for Outfall {
         Ok(count)
     }
 
+    fn write(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+        Ok(rustix::io::write(descriptor(pipe)?, bytes)?)
+    }
+
     fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
         let (from, to) = (descriptor(from)?, descriptor(to)?);
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;

@@ -15,6 +15,7 @@ use rustls::pki_types::ServerName;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{AlertDescription, ClientConfig, ProtocolVersion};
 
+use crate::failure::Failure;
 use crate::http;
 use crate::limits::{HEAD_BYTES_MAX, TLS_OUT_BYTES, TLS_RECORD_BYTES_MAX};
 
@@ -58,6 +59,20 @@ pub enum Fault {
     Ended,
     /// A message is longer than the buffer, or the peer asks for more answers than it takes.
     TooLong,
+}
+
+impl Fault {
+    /// The failure that this is to a connection.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::Tls { lasting: true, .. } => Failure::TlsRefused,
+            Self::Proxy(status) => Failure::Proxy(*status),
+            Self::Tls { .. } | Self::ProxyAnswer | Self::Ended | Self::TooLong => {
+                Failure::TlsBroken
+            }
+        }
+    }
 }
 
 impl From<rustls::Error> for Fault {

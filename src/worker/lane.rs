@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use super::Worker;
+use super::secure::Secure;
 use crate::conn::{Action, Ask, Conn, Event, Manner, Piece, Target};
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
 use crate::host::FileHost;
-use crate::limits::{BACKOFF_BASE_US, BACKOFF_MAX_US};
+use crate::limits::{BACKOFF_BASE_US, BACKOFF_MAX_US, CONNECT_TIMEOUT_US};
 use crate::s3::{ByteRange, Endpoint, answer};
 use crate::schedule::Assignment;
 use crate::sink::Disposal;
@@ -50,10 +51,12 @@ pub(super) struct Lane {
     pub(super) parked: Option<Action>,
     pub(super) parked_since_us: u64,
     pub(super) idle_since_us: u64,
-    control: Option<Slot>,
-    socket: Option<Handle>,
+    pub(super) control: Option<Slot>,
+    pub(super) socket: Option<Handle>,
     /// Where the socket leads.
-    endpoint: Option<Arc<Endpoint>>,
+    pub(super) endpoint: Option<Arc<Endpoint>>,
+    /// The seat of TLS, in a run that uses it.
+    pub(super) secure: Option<Secure>,
     /// Number of the range among the worker's.
     range: usize,
     transfer: Option<Arc<Transfer>>,
@@ -65,12 +68,14 @@ pub(super) struct Lane {
     asked_us: u64,
     answered_us: u64,
     /// What the socket's low-water mark is now, in bytes.
-    low_water: u32,
+    pub(super) low_water: u32,
+    /// When the connection must have been made, handshake included.
+    connected_by_us: u64,
 }
 
 impl Lane {
-    /// A connection without a socket.
-    pub(super) fn new(control: Slot, slot_length: u32) -> Self {
+    /// A connection without a socket; with a buffer for ciphertext in a run over TLS.
+    pub(super) fn new(control: Slot, cipher: Option<Slot>, slot_length: u32) -> Self {
         Self {
             conn: Conn::new(slot_length),
             state: LaneState::Free,
@@ -84,6 +89,7 @@ impl Lane {
             control: Some(control),
             socket: None,
             endpoint: None,
+            secure: cipher.map(Secure::new),
             range: 0,
             transfer: None,
             bytes: ByteRange { offset: 0, length: 0 },
@@ -93,14 +99,35 @@ impl Lane {
             asked_us: 0,
             answered_us: 0,
             low_water: 1,
+            connected_by_us: 0,
         }
     }
 
     /// Drops an idle socket.
     pub(super) fn hang_up(&mut self) {
         self.conn.reset();
+        self.close();
+    }
+
+    /// Drops the socket and what was on it.
+    fn close(&mut self) {
         self.socket = None;
         self.endpoint = None;
+        if let Some(secure) = &mut self.secure {
+            secure.hang_up();
+        }
+    }
+
+    fn is_secure(&self) -> bool {
+        self.secure.as_ref().is_some_and(Secure::is_on)
+    }
+
+    /// Puts a slot back that an action was given.
+    pub(super) fn put_slot(&mut self, target: Target, slot: Slot) {
+        match target {
+            Target::Control => self.control = Some(slot),
+            Target::Data => self.data = Some(slot),
+        }
     }
 
     fn object(&self) -> Arc<Transfer> {
@@ -165,6 +192,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match action {
             Action::Connect => self.connect(index),
             Action::Write(range) => self.write_request(index, range),
+            Action::Send { at, length } if self.lanes[index].is_secure() => {
+                self.secure_send(index, at, length);
+            }
+            Action::Receive { .. } if self.lanes[index].is_secure() => {
+                self.secure_receive(index, action);
+            }
             Action::Send { at, length } => {
                 let lane = &mut self.lanes[index];
                 let slot = lane.control.take().expect("not in flight");
@@ -202,11 +235,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.fetched(index);
             }
             Action::Fail { failure, body } => self.attempt_failed(index, failure, body),
-            Action::Close => {
-                let lane = &mut self.lanes[index];
-                lane.socket = None;
-                lane.endpoint = None;
-            }
+            Action::Close => self.lanes[index].close(),
         }
     }
 
@@ -224,6 +253,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Ok(socket) => {
                 let lane = &mut self.lanes[index];
                 lane.low_water = 1;
+                lane.connected_by_us = self.now_us + CONNECT_TIMEOUT_US;
                 lane.socket = Some(socket.clone());
                 lane.endpoint = Some(endpoint);
                 self.metrics.connects += 1;
@@ -251,7 +281,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// The slot that an action needs; without one the connection waits its turn.
-    fn slot_for(&mut self, index: usize, target: Target, action: Action) -> Option<Slot> {
+    pub(super) fn slot_for(
+        &mut self,
+        index: usize,
+        target: Target,
+        action: Action,
+    ) -> Option<Slot> {
         let lane = &mut self.lanes[index];
         if target == Target::Control {
             return Some(lane.control.take().expect("not in flight"));
@@ -271,9 +306,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         None
     }
 
-    fn submit(&mut self, index: usize, op: Op) {
+    pub(super) fn submit(&mut self, index: usize, op: Op) {
         let lane = &mut self.lanes[index];
-        lane.deadline_us = self.now_us + lane.conn.timeout_us();
+        // A handshake has several operations, and one deadline.
+        lane.deadline_us = match lane.conn.is_connecting() {
+            true => lane.connected_by_us,
+            false => self.now_us + lane.conn.timeout_us(),
+        };
         lane.expired = false;
         lane.in_flight = true;
         if let Err(op) = self.ring.submit(index as u64, op) {
@@ -287,43 +326,52 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &mut self.lanes[index];
         lane.in_flight = false;
         let expired = std::mem::take(&mut lane.expired);
-        let is_send = matches!(op, Op::Send { .. });
-        let is_connect = matches!(op, Op::Connect { .. });
-        let on_data = match op {
-            Op::Receive { slot, .. } | Op::Send { slot, .. } if lane.control.is_none() => {
-                lane.control = Some(slot);
-                false
-            }
-            Op::Receive { slot, .. } => {
-                lane.data = Some(slot);
-                true
-            }
-            _ => false,
+        let failed = match result {
+            Ok(_) if !self.scheduler.is_stopped() => None,
+            Err(errno) if !(expired && errno == Errno::CANCELED) => Some(Event::Failed(errno)),
+            _ => Some(Event::Expired),
         };
-        if result.is_ok() && !self.scheduler.is_stopped() {
-            let awaited = lane.conn.awaits_head();
-            let event = match result {
-                Ok(_) if is_connect => Event::Connected,
-                Ok(count) if is_send => Event::Sent(count),
-                Ok(count) => {
-                    let buffer = if on_data { &lane.data } else { &lane.control };
-                    Event::Received(count, buffer.as_deref().expect("just put back"))
-                }
-                Err(_) => unreachable!("matched above"),
-            };
+        if let Some(event) = failed {
+            lane.take_back(op);
             lane.conn.handle(event);
-            if awaited && !lane.conn.awaits_head() {
-                lane.answered_us = self.now_us;
-                self.metrics.stages.first_byte_us += self.now_us - lane.asked_us;
-            }
+        } else if lane.is_secure() {
+            self.secure_done(index, op, result.unwrap_or(0));
         } else {
-            let event = match result {
-                Err(errno) if !(expired && errno == Errno::CANCELED) => Event::Failed(errno),
-                _ => Event::Expired,
-            };
-            lane.conn.handle(event);
+            self.plain_done(index, op, result.unwrap_or(0));
         }
         self.drive(index);
+    }
+
+    /// An operation without TLS succeeded.
+    fn plain_done(&mut self, index: usize, op: Op, count: u32) {
+        let lane = &mut self.lanes[index];
+        let is_send = matches!(op, Op::Send { .. });
+        let is_connect = matches!(op, Op::Connect { .. });
+        let target = lane.take_back(op);
+        if is_connect && lane.endpoint.as_ref().is_some_and(|endpoint| endpoint.tls) {
+            self.secure_begin(index);
+        } else if is_connect {
+            lane.conn.handle(Event::Connected);
+        } else if is_send {
+            lane.conn.handle(Event::Sent(count));
+        } else {
+            self.received(index, count, target);
+        }
+    }
+
+    /// Bytes stand in a buffer.
+    pub(super) fn received(&mut self, index: usize, count: u32, target: Target) {
+        let lane = &mut self.lanes[index];
+        let awaited = lane.conn.awaits_head();
+        let buffer = match target {
+            Target::Control => &lane.control,
+            Target::Data => &lane.data,
+        };
+        lane.conn.handle(Event::Received(count, buffer.as_deref().expect("just put back")));
+        if awaited && !lane.conn.awaits_head() {
+            lane.answered_us = self.now_us;
+            self.metrics.stages.first_byte_us += self.now_us - lane.asked_us;
+        }
     }
 
     /// A piece of the object stands in the data slot.
@@ -445,6 +493,26 @@ impl Lane {
             (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
                 .within(context)
                 .advise("check the network and the endpoint, or lower --connections"),
+        }
+    }
+
+    /// Takes an operation's slot back, to where it is missing.
+    fn take_back(&mut self, op: Op) -> Target {
+        let secure = self.secure.as_mut().filter(|secure| secure.is_on());
+        match (op.into_slot(), secure) {
+            (None, _) => Target::Control,
+            (Some(slot), Some(secure)) => {
+                secure.put_back(slot);
+                Target::Control
+            }
+            (Some(slot), None) if self.control.is_none() => {
+                self.control = Some(slot);
+                Target::Control
+            }
+            (Some(slot), None) => {
+                self.data = Some(slot);
+                Target::Data
+            }
         }
     }
 

@@ -8,9 +8,12 @@
 
 mod lane;
 mod range;
+mod secure;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+use rustls::ClientConfig;
 
 use crate::error::Error;
 use crate::host::{FileError, FileHost};
@@ -41,6 +44,8 @@ pub struct Parts<R, H> {
     pub data: Pool,
     /// Control slots of [`CONTROL_SLOT_BYTES`]; one per connection.
     pub control: Pool,
+    /// Over TLS: its configuration and slots for ciphertext, one per connection.
+    pub tls: Option<(Arc<ClientConfig>, Pool)>,
     /// How many connections.
     pub connections: usize,
     /// Tries of one range, the first included.
@@ -63,6 +68,7 @@ pub struct Worker<R, H> {
     ring: R,
     host: H,
     data: Pool,
+    tls: Option<Arc<ClientConfig>>,
     attempts_max: u32,
     sink: Sink,
     scheduler: Arc<Scheduler>,
@@ -97,13 +103,18 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         assert!(connections > 0 && data.count() >= connections, "a data slot per connection");
         assert!(control.slot_length_bytes() >= CONTROL_SLOT_BYTES, "room for a head");
         let slot_length = data.slot_length_bytes();
-        let lane = |_| Lane::new(control.take().expect("a control slot each"), slot_length);
+        let (tls, cipher) = parts.tls.unzip();
+        let lane = |_| {
+            let cipher = cipher.as_ref().map(|pool| pool.take().expect("a cipher slot each"));
+            Lane::new(control.take().expect("a control slot each"), cipher, slot_length)
+        };
         let lanes: Vec<Lane> = (0..connections).map(lane).collect();
         let slots = data.count();
         Self {
             ring,
             host,
             data,
+            tls,
             attempts_max: parts.attempts_max,
             sink: parts.sink,
             scheduler: parts.scheduler,

@@ -126,6 +126,7 @@ fn set_up_with(
             host: SimHost(Rc::clone(&world)),
             data: data.clone(),
             control: control.clone(),
+            tls: None,
             connections,
             attempts_max: 12,
             sink: scenario.sink,

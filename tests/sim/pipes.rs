@@ -121,6 +121,7 @@ fn run(seed: u64, course: &Course) -> Ran {
         host: LabHost(Rc::clone(&lab)),
         feed,
         counter,
+        tls: None,
         connections: course.connections,
         attempts_max: 20,
         epochs: (!course.never).then_some(course.epochs.len() as u64),

@@ -7,6 +7,7 @@ use crate::host::PrivatePipe;
 use crate::limits::CONTROL_SLOT_BYTES;
 use crate::s3::Endpoint;
 use crate::sys::Handle;
+use crate::tls::session::{Fault, Session};
 use crate::transfer::Transfer;
 
 /// What a line is about.
@@ -66,6 +67,13 @@ pub(super) struct Line {
     pub(super) want: Want,
     /// Requests on their way out, heads on their way in.
     pub(super) control: Vec<u8>,
+    /// The session, over TLS, and the buffer under it.
+    pub(super) session: Option<Session>,
+    pub(super) cipher: Vec<u8>,
+    /// What went wrong with it last, for the error.
+    pub(super) fault: Option<Fault>,
+    /// When the connection must have been made, handshake included.
+    pub(super) connected_by_us: u64,
 }
 
 /// What a line waits to do once its socket allows it.
@@ -89,6 +97,13 @@ pub(super) enum Want {
     },
     /// Move the body on.
     Move,
+    /// Get a session of TLS.
+    Handshake,
+    /// Send an encrypted request of this length.
+    Flush {
+        /// Before encryption.
+        length: u32,
+    },
 }
 
 impl Line {
@@ -113,15 +128,25 @@ impl Line {
             idle_since_us: 0,
             want: Want::Nothing,
             control: vec![0; CONTROL_SLOT_BYTES as usize],
+            session: None,
+            cipher: Vec::new(),
+            fault: None,
+            connected_by_us: 0,
         }
     }
 
     /// Drops the socket, with nothing of it in flight.
     pub(super) fn hang_up(&mut self) {
         self.conn.reset();
+        self.close();
+        self.want = Want::Nothing;
+    }
+
+    /// Drops the socket and what was on it.
+    pub(super) fn close(&mut self) {
         self.socket = None;
         self.endpoint = None;
-        self.want = Want::Nothing;
+        self.session = None;
         self.readable = false;
     }
 

@@ -11,7 +11,8 @@ use crate::failure::{Failure, Remedy};
 use crate::host::PipeHost;
 use crate::http;
 use crate::limits::{
-    BACKOFF_BASE_US, BACKOFF_MAX_US, HEAD_RECEIVE_BYTES, PIPE_BYTES, SPLICE_BYTES_MAX,
+    BACKOFF_BASE_US, BACKOFF_MAX_US, CONNECT_TIMEOUT_US, HEAD_RECEIVE_BYTES, PIPE_BYTES,
+    SPLICE_BYTES_MAX,
 };
 use crate::s3::{ByteRange, answer};
 use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
@@ -58,11 +59,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 });
                 self.attempt_failed(index, failure, &body);
             }
-            Action::Close => {
-                line.socket = None;
-                line.endpoint = None;
-                line.readable = false;
-            }
+            Action::Close => line.close(),
             Action::Receive { .. } | Action::Copy { .. } | Action::Deliver { .. } => {
                 unreachable!("a streamed body does not enter user memory")
             }
@@ -83,6 +80,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             Ok((socket, address)) => {
                 line.socket = Some(socket.clone());
                 line.endpoint = Some(endpoint);
+                line.connected_by_us = self.now_us + CONNECT_TIMEOUT_US;
                 line.want = Want::Nothing;
                 self.count.connects += 1;
                 self.submit(index, Pending::Connect, Op::Connect { socket, address });
@@ -108,7 +106,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     fn submit(&mut self, index: usize, pending: Pending, op: Op) {
         let line = &mut self.lines[index];
-        line.deadline_us = self.now_us + line.conn.timeout_us();
+        // A handshake has several operations, and one deadline.
+        line.deadline_us = match line.conn.is_connecting() {
+            true => line.connected_by_us,
+            false => self.now_us + line.conn.timeout_us(),
+        };
         line.expired = false;
         line.pending = pending;
         if self.ring.submit(index as u64, op).is_err() {
@@ -118,7 +120,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 
     /// Has the ring wait for a socket; true when it does not take that, which fails the connection.
-    fn wait_for(&mut self, index: usize, pending: Pending) -> bool {
+    pub(super) fn wait_for(&mut self, index: usize, pending: Pending) -> bool {
         let events = if pending == Pending::Writable { POLL_OUT } else { POLL_IN };
         let handle = self.lines[index].socket.clone().expect("connected");
         self.submit(index, pending, Op::Poll { handle, events });
@@ -127,8 +129,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// Does what the line wants next; true when something happened, false when it has to wait.
     fn proceed(&mut self, index: usize) -> bool {
+        let secure = self.lines[index].session.is_some();
         match self.lines[index].want {
             Want::Nothing => false,
+            Want::Handshake => self.secure_handshake(index),
+            Want::Flush { length } => self.secure_flush(index, length),
+            Want::Send { at, length } if secure => self.secure_send(index, at, length),
+            Want::Receive { at, length } if secure => self.secure_head(index, at, length),
             Want::Send { at, length } => self.send(index, at, length),
             Want::Receive { at, length } => self.receive_head(index, at, length),
             Want::Move => self.move_body(index),
@@ -183,6 +190,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if line.want != Want::Move || line.pending != Pending::None || line.full {
             return false;
         }
+        if line.session.is_some() {
+            return self.secure_body(index);
+        }
         let Some(target) = self.own_pipe(index) else { return false };
         let line = &mut self.lines[index];
         let socket = line.socket.as_ref().expect("connected");
@@ -214,7 +224,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 
     /// The line's own pipe, made when it is first needed.
-    fn own_pipe(&mut self, index: usize) -> Option<Handle> {
+    pub(super) fn own_pipe(&mut self, index: usize) -> Option<Handle> {
         if self.lines[index].pipe.is_none() {
             match self.host.private_pipe(PIPE_BYTES) {
                 Ok(pipe) => {
@@ -305,6 +315,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             Ok(_) if pending == Pending::Connect => {
                 let socket = line.socket.clone().expect("connected");
                 match self.host.set_nonblocking(&socket) {
+                    Ok(()) if line.endpoint.as_ref().is_some_and(|endpoint| endpoint.tls) => {
+                        self.secure_begin(index);
+                        self.drive(index);
+                    }
                     Ok(()) => self.happened(index, Event::Connected),
                     Err(errno) => self.happened(index, Event::Failed(errno)),
                 }

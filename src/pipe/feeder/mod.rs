@@ -6,9 +6,12 @@
 
 mod line;
 mod lines;
+mod secure;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+use rustls::ClientConfig;
 
 use super::feed::{Feed, Next, Step};
 use crate::conn::{Ask, Manner};
@@ -39,6 +42,8 @@ pub struct FeederParts<R, H> {
     pub feed: Arc<Feed>,
     /// Raised when there is something new in the feed.
     pub counter: Handle,
+    /// The configuration of TLS, where an endpoint uses it.
+    pub tls: Option<Arc<ClientConfig>>,
     /// How many connections.
     pub connections: usize,
     /// Tries of one range.
@@ -74,6 +79,7 @@ pub struct Feeder<R, H> {
     host: H,
     feed: Arc<Feed>,
     counter: Handle,
+    tls: Option<Arc<ClientConfig>>,
     attempts_max: u32,
     epochs: Option<u64>,
     lines: Vec<Line>,
@@ -102,8 +108,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// # Errors
     /// When that place cannot be made.
     pub fn new(parts: FeederParts<R, H>) -> Result<Self, Error> {
-        let FeederParts { ring, mut host, feed, counter, connections, attempts_max, epochs } =
-            parts;
+        let FeederParts { ring, mut host, feed, counter, tls, connections, .. } = parts;
+        let (attempts_max, epochs) = (parts.attempts_max, parts.epochs);
         assert!(connections > 0, "a channel has a connection");
         if epochs != Some(0) {
             host.offer(0)?;
@@ -113,6 +119,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             host,
             feed,
             counter,
+            tls,
             attempts_max,
             epochs,
             lines: (0..connections).map(|_| Line::new()).collect(),
