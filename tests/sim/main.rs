@@ -7,6 +7,7 @@
 mod origin;
 mod pipes;
 mod plumbing;
+mod secure;
 mod shore;
 mod world;
 
@@ -14,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use inrush::error::{Error, ErrorKind};
-use inrush::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN};
+use inrush::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN, TLS_SLOT_BYTES_MIN};
 use inrush::metrics::{Gauge, WorkerMetrics};
 use inrush::plan::ranges::PartSize;
 use inrush::s3::{Endpoint, Object};
@@ -37,6 +38,8 @@ struct Scenario {
     /// The run is stopped in the middle, as by Ctrl-C.
     stop: bool,
     sink: Sink,
+    /// The origin speaks TLS.
+    tls: bool,
 }
 
 /// A worker, the pools that must be whole at its end, and what it was given.
@@ -44,6 +47,7 @@ struct Simulated {
     worker: Worker<SimRing, SimHost>,
     data: Pool,
     control: Pool,
+    cipher: Option<Pool>,
     slots: usize,
     connections: usize,
 }
@@ -61,11 +65,11 @@ fn object(key: &str) -> Object {
     Object { key: key.to_owned(), etag, size_bytes, ..Object::default() }
 }
 
-fn endpoint(number: u64) -> Arc<Endpoint> {
+fn endpoint(number: u64, tls: bool) -> Arc<Endpoint> {
     Arc::new(Endpoint::new(
         &format!("bucket{number}"),
-        false,
-        "origin",
+        tls,
+        secure::NAME,
         "/",
         "us-east-1",
         vec!["127.0.0.1:80".parse().expect("an address")],
@@ -103,7 +107,9 @@ fn set_up_with(
     let count = 1 + usize::try_from(chance.below(2)).expect("small");
     let counters = (0..count).map(|_| Handle::Simulated(0)).collect();
     let scheduler = Arc::new(Scheduler::new(counters));
-    let endpoints = [endpoint(0), endpoint(1)];
+    let endpoints = [endpoint(0, scenario.tls), endpoint(1, scenario.tls)];
+    let sides = scenario.tls.then(|| secure::sides(seed));
+    world.borrow_mut().sides = sides.clone();
     let keys: Vec<String> =
         sizes.iter().enumerate().map(|(index, size)| format!("k{index}-{size}")).collect();
     let transfers = keys.iter().map(|key| {
@@ -121,12 +127,16 @@ fn set_up_with(
         let control = region.carve(connections * CONTROL_SLOT_BYTES as usize).expect("room");
         let data = Pool::new(data, SLOT_BYTES_MIN);
         let control = Pool::new(control, CONTROL_SLOT_BYTES);
+        let cipher = sides.as_ref().map(|_| {
+            let length = connections * TLS_SLOT_BYTES_MIN as usize;
+            Pool::new(region.carve(length).expect("room"), TLS_SLOT_BYTES_MIN)
+        });
         let worker = Worker::new(Parts {
             ring: SimRing::new(Rc::clone(&world)),
             host: SimHost(Rc::clone(&world)),
             data: data.clone(),
             control: control.clone(),
-            tls: None,
+            tls: sides.as_ref().map(|sides| Arc::clone(&sides.client)).zip(cipher.clone()),
             connections,
             attempts_max: 12,
             sink: scenario.sink,
@@ -135,7 +145,7 @@ fn set_up_with(
             counter: Handle::Simulated(0),
             gauge: Arc::new(Gauge::default()),
         });
-        workers.push(Simulated { worker, data, control, slots, connections });
+        workers.push(Simulated { worker, data, control, cipher, slots, connections });
     }
     Bench { world, scheduler, workers, keys }
 }
@@ -159,11 +169,14 @@ fn run(bench: &mut Bench, seed: u64, stop: bool) -> WorkerMetrics {
         }
     }
     let mut total = WorkerMetrics::default();
-    for Simulated { mut worker, data, control, slots, connections } in bench.workers.drain(..) {
+    for Simulated { mut worker, data, control, cipher, slots, connections } in
+        bench.workers.drain(..)
+    {
         worker.run().expect("nothing is left to do");
         let (metrics, ring, _host) = worker.into_parts();
         assert_eq!(ring.in_flight(), 0, "the kernel owns nothing");
         assert_eq!((data.free(), control.free()), (slots, connections), "every slot is back");
+        assert!(cipher.is_none_or(|cipher| cipher.free() == connections), "every buffer is back");
         total.add(&metrics);
     }
     total
@@ -231,7 +244,7 @@ const CALM: Rates =
 #[test]
 fn a_calm_network_brings_everything_once() {
     seeds("a_calm_network_brings_everything_once", 500, |seed| {
-        let scenario = Scenario { rates: CALM, stop: false, sink: Sink::File };
+        let scenario = Scenario { rates: CALM, stop: false, sink: Sink::File, tls: false };
         let (world, outcomes) = check(seed, scenario);
         assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
         let world = world.borrow();
@@ -249,7 +262,7 @@ fn a_calm_network_brings_everything_once() {
 fn faults_that_a_retry_heals_lose_nothing() {
     seeds("faults_that_a_retry_heals_lose_nothing", 1500, |seed| {
         let rates = Rates { network_per_mille: 30, hang_per_mille: 10, ..CALM };
-        let scenario = Scenario { rates, stop: false, sink: Sink::File };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false };
         let (_, outcomes) = check(seed, scenario);
         for outcome in outcomes {
             assert!(outcome.result.is_ok(), "{:?}", outcome.result);
@@ -267,7 +280,44 @@ fn a_hostile_network_gives_right_bytes_or_a_named_error() {
             disk_per_mille: if seed % 3 == 0 { 5 } else { 0 },
         };
         let sink = if seed % 5 == 0 { Sink::Null } else { Sink::File };
-        check(seed, Scenario { rates, stop: seed % 4 == 1, sink });
+        check(seed, Scenario { rates, stop: seed % 4 == 1, sink, tls: false });
+    });
+}
+
+#[test]
+fn a_calm_network_brings_everything_over_tls() {
+    seeds("a_calm_network_brings_everything_over_tls", 150, |seed| {
+        let scenario = Scenario { rates: CALM, stop: false, sink: Sink::File, tls: true };
+        let (world, outcomes) = check(seed, scenario);
+        assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
+        assert!(world.borrow().injected.is_empty());
+    });
+}
+
+#[test]
+fn faults_of_tls_lose_nothing() {
+    seeds("faults_of_tls_lose_nothing", 600, |seed| {
+        let rates = Rates { network_per_mille: 40, hang_per_mille: 10, ..CALM };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: true };
+        for outcome in check(seed, scenario).1 {
+            if let Err(error) = outcome.result {
+                // A wrong bit may make a handshake one that would never do.
+                assert!(error.to_string().contains("TLS"), "{error}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_hostile_network_under_tls_gives_right_bytes_or_a_named_error() {
+    seeds("a_hostile_network_under_tls_gives_right_bytes_or_a_named_error", 400, |seed| {
+        let rates = Rates {
+            network_per_mille: 150,
+            hang_per_mille: 50,
+            fatal_per_mille: 20,
+            disk_per_mille: if seed % 3 == 0 { 5 } else { 0 },
+        };
+        check(seed, Scenario { rates, stop: seed % 4 == 1, sink: Sink::File, tls: true });
     });
 }
 
@@ -275,7 +325,8 @@ fn a_hostile_network_gives_right_bytes_or_a_named_error() {
 fn a_stopped_run_leaves_only_whole_files() {
     seeds("a_stopped_run_leaves_only_whole_files", 500, |seed| {
         let rates = Rates { network_per_mille: 20, hang_per_mille: 20, ..CALM };
-        let (_, outcomes) = check(seed, Scenario { rates, stop: true, sink: Sink::File });
+        let (_, outcomes) =
+            check(seed, Scenario { rates, stop: true, sink: Sink::File, tls: false });
         for outcome in outcomes {
             if let Err(error) = outcome.result {
                 assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
@@ -289,7 +340,7 @@ fn an_endpoint_that_is_gone_is_not_asked_for_every_object() {
     seeds("an_endpoint_that_is_gone_is_not_asked_for_every_object", 5, |seed| {
         // No connection is ever made.
         let rates = Rates { network_per_mille: 1000, ..CALM };
-        let scenario = Scenario { rates, stop: false, sink: Sink::File };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false };
         let mut bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 20, &[1000; 4000]);
         let metrics = run(&mut bench, seed, false);
         let error = bench.scheduler.stop_reason().expect("the run is over");

@@ -61,7 +61,7 @@ struct Ran {
 fn plan(course: &Course, chance: &mut Chance) -> (VecDeque<(u64, Act)>, Vec<Vec<String>>) {
     let part = PartSize::new(course.part).expect("aligned");
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MIN };
-    let endpoints = [endpoint(0), endpoint(1)];
+    let endpoints = [endpoint(0, false), endpoint(1, false)];
     let (mut acts, mut keys) = (VecDeque::new(), Vec::new());
     let mut at_us = 0;
     for sizes in &course.epochs {

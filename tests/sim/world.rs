@@ -14,6 +14,7 @@ use inrush::sys::{Completion, Errno, Handle, Op, Ring};
 use inrush::transfer::Transfer;
 
 use super::origin::{Fault, Rates, answer, object_bytes, size};
+use super::secure::{Server, Sides};
 
 /// SplitMix64: small, and the same on every machine.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ struct Socket {
     /// A receive is not woken before so many bytes are there.
     low_water: usize,
     answers: u32,
+    /// Over TLS: the origin's side of it.
+    server: Option<Server>,
 }
 
 /// A file under its temporary name.
@@ -79,6 +82,8 @@ pub(crate) struct World {
     models: HashMap<String, Rc<Vec<u8>>>,
     /// Bytes of bodies that were sent for each object.
     pub(crate) served: HashMap<String, u64>,
+    /// The origin speaks TLS.
+    pub(crate) sides: Option<Sides>,
 }
 
 pub(crate) type Shared = Rc<RefCell<World>>;
@@ -96,6 +101,7 @@ impl World {
             injected: BTreeMap::new(),
             models: HashMap::new(),
             served: HashMap::new(),
+            sides: None,
         }))
     }
 
@@ -153,7 +159,8 @@ impl Host for SimHost {
             world.count("no socket");
             return Err(Errno::new(24));
         }
-        world.sockets.push(Socket::default());
+        let server = world.sides.as_ref().map(Server::new);
+        world.sockets.push(Socket { server, ..Socket::default() });
         Ok(Handle::Simulated(world.sockets.len() as u64 - 1))
     }
 
@@ -388,7 +395,16 @@ impl World {
             self.count("short send");
             count = usize::try_from(1 + self.chance.below(bytes.len() as u64)).expect("small");
         }
-        self.sockets[socket].request.extend_from_slice(&bytes[..count]);
+        let found = &mut self.sockets[socket];
+        match &mut found.server {
+            None => found.request.extend_from_slice(&bytes[..count]),
+            Some(server) => {
+                let plain = server.take(&bytes[..count]).expect("what the client sends is good");
+                found.request.extend(plain);
+                found.answer.extend(server.flush());
+                self.break_handshake(socket);
+            }
+        }
         if self.sockets[socket].request.ends_with(b"\n") {
             self.serve(socket);
         }
@@ -410,10 +426,69 @@ impl World {
         let served = self.served.entry(key);
         *served.or_default() += bytes.len() as u64;
         let found = &mut self.sockets[socket];
+        found.answers += 1;
+        found.end = end;
+        if found.server.is_some() {
+            return self.seal(socket, &bytes);
+        }
         found.answer = bytes;
         found.given = 0;
-        found.end = end;
-        found.answers += 1;
+    }
+
+    /// A handshake may be cut or garbled at any byte.
+    fn break_handshake(&mut self, socket: usize) {
+        let rate = self.rates.network_per_mille / 4;
+        let found = &mut self.sockets[socket];
+        let fresh = found.answers == 0 && found.end.is_none() && !found.answer.is_empty();
+        if !fresh || !self.chance.hits(rate) {
+            return;
+        }
+        let left = (found.answer.len() - found.given) as u64;
+        let at = found.given + usize::try_from(self.chance.below(left.max(1))).expect("small");
+        if left > 0 && self.chance.hits(500) {
+            found.answer[at] ^= 1 << self.chance.below(8);
+            return self.count("garbled handshake");
+        }
+        found.end = Some((at, if self.chance.hits(500) { Fault::End } else { Fault::Reset }));
+        self.count("cut handshake");
+    }
+
+    /// The answer as ciphertext: it may be cut at any byte, or ended too early in good order, or one
+    /// of its bits may be wrong.
+    fn seal(&mut self, socket: usize, plain: &[u8]) {
+        let rate = self.rates.network_per_mille / 2;
+        let found = &mut self.sockets[socket];
+        let server = found.server.as_mut().expect("over TLS");
+        let early = self.chance.hits(rate);
+        let length = match early {
+            true => usize::try_from(self.chance.below(plain.len() as u64 + 1)).expect("small"),
+            false => plain.len(),
+        };
+        let mut sealed = server.seal(&plain[..length], &mut self.chance);
+        if early {
+            sealed.extend(server.close());
+        }
+        let wrong = !sealed.is_empty() && self.chance.hits(rate);
+        let place = usize::try_from(self.chance.below(sealed.len() as u64)).expect("small");
+        if wrong {
+            sealed[place] ^= 1 << self.chance.below(8);
+        }
+        found.answer.drain(..found.given);
+        found.given = 0;
+        found.answer.extend(sealed);
+        let cut = usize::try_from(self.chance.below(found.answer.len() as u64 + 1)).expect("small");
+        found.end = match found.end {
+            Some((_, fault)) => Some((cut, fault)),
+            // Whoever has closed, or sent what cannot be read, waits for the other to go.
+            None if early || wrong => Some((found.answer.len(), Fault::End)),
+            None => None,
+        };
+        if early {
+            self.count("early close_notify");
+        }
+        if wrong {
+            self.count("wrong bit");
+        }
     }
 
     fn receive(
