@@ -30,6 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::answer::explain;
 use crate::s3::sign::{PublishedKeys, USER_AGENT, sign_request};
+use crate::tls::explain::explain as explain_tls;
 
 /// A question to a bucket's server.
 #[derive(Debug, Clone)]
@@ -237,14 +238,10 @@ impl Client {
         })?;
         let connector = TlsConnector::from(config);
         let stream = connector.connect(name, stream).await.map_err(|error| {
-            if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-                let message = format!("TLS with {} ({address}): {error}", endpoint.host);
-                Trouble::Lasting(
-                    Error::new(ErrorKind::Endpoint, message)
-                        .advise("check --endpoint-url; add a private authority to the system's"),
-                )
-            } else {
-                at(error)
+            let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            match told {
+                Some(told) => Trouble::Lasting(explain_tls(&endpoint.host, told)),
+                None => at(error),
             }
         })?;
         handshake(stream).await

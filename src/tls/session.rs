@@ -15,6 +15,8 @@ use rustls::pki_types::ServerName;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{AlertDescription, ClientConfig, ProtocolVersion};
 
+use super::explain::explain;
+use crate::error::Error;
 use crate::failure::Failure;
 use crate::http;
 use crate::limits::{HEAD_BYTES_MAX, TLS_OUT_BYTES, TLS_RECORD_BYTES_MAX};
@@ -62,6 +64,15 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// What to tell people, where TLS itself says more than the failure.
+    #[must_use]
+    pub fn explain(&self, host: &str) -> Option<Error> {
+        match self {
+            Self::Tls { error, .. } => Some(explain(host, error)),
+            _ => None,
+        }
+    }
+
     /// The failure that this is to a connection.
     #[must_use]
     pub fn failure(&self) -> Failure {

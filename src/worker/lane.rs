@@ -437,6 +437,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         if !(repeat || retry) || self.scheduler.is_stopped() {
             let error = self.scheduler.stop_reason().unwrap_or_else(|| lane.explain(failure, body));
+            if failure == Failure::TlsRefused {
+                // No other object can fare better.
+                self.scheduler.stop(error.clone());
+            }
             lane.verdict = Some(Verdict::GiveUp(error));
             return;
         }
@@ -490,6 +494,13 @@ impl Lane {
             (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())
                 .within(context)
                 .advise("run it again to fetch the new version"),
+            (Failure::TlsBroken | Failure::TlsRefused, _) => {
+                let host = &transfer.endpoint.host;
+                let fault = self.secure.as_ref().and_then(|secure| secure.fault.as_ref());
+                let told = fault.and_then(|fault| fault.explain(host));
+                let plain = || Error::new(ErrorKind::Endpoint, failure.to_string());
+                told.unwrap_or_else(plain).within(context)
+            }
             (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
                 .within(context)
                 .advise("check the network and the endpoint, or lower --connections"),

@@ -289,6 +289,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             Failure::WrongEtag => Error::new(ErrorKind::Objects, failure.to_string())
                 .within(context)
                 .advise("start again: what changed is listed anew"),
+            Failure::TlsBroken | Failure::TlsRefused => {
+                let transfer = line.object();
+                let fault = line.fault.as_ref();
+                let told = fault.and_then(|fault| fault.explain(&transfer.endpoint.host));
+                let plain = || Error::new(ErrorKind::Endpoint, failure.to_string());
+                told.unwrap_or_else(plain).within(context)
+            }
             failure => Error::new(ErrorKind::Endpoint, failure.to_string())
                 .within(context)
                 .advise("check the network and the endpoint"),

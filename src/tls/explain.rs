@@ -1,0 +1,112 @@
+//! What went wrong with TLS, for people: who was asked, why not, and what to do.
+
+use rustls::CertificateError as Certificate;
+use rustls::pki_types::UnixTime;
+use time::OffsetDateTime;
+
+use crate::error::{Error, ErrorKind};
+use crate::s3::uri::shown;
+
+/// Most names of a certificate that are told.
+const NAMES_TOLD_MAX: usize = 5;
+
+const ADVICE_TRUST: &str =
+    "name its authority with --ca-bundle FILE; --no-verify-ssl believes anyone";
+const ADVICE_NAME: &str = "check --endpoint-url; --no-verify-ssl believes anyone";
+const ADVICE_CLOCK: &str =
+    "check this machine's clock, or have the certificate renewed; --no-verify-ssl believes anyone";
+
+/// The error for a session with `host` that did not come to be, or broke.
+#[must_use]
+pub fn explain(host: &str, error: &rustls::Error) -> Error {
+    let (why, advice) = reason(error);
+    Error::new(ErrorKind::Endpoint, format!("TLS with {}: {why}", shown(host))).advise(advice)
+}
+
+fn reason(error: &rustls::Error) -> (String, &'static str) {
+    match error {
+        rustls::Error::InvalidCertificate(certificate) => certificate_reason(certificate),
+        rustls::Error::PeerIncompatible(why) => (
+            format!("no version and cipher suite in common ({why:?})"),
+            "the server must offer TLS 1.2 or 1.3 with an AEAD cipher suite",
+        ),
+        rustls::Error::AlertReceived(alert) => (
+            format!("the server refused it with the alert {alert:?}"),
+            "check --endpoint-url, and which versions and names the server has",
+        ),
+        rustls::Error::InvalidMessage(_) => (
+            "the server does not speak TLS on this port, or its records are damaged".to_owned(),
+            "for a server without TLS give --endpoint-url http://HOST",
+        ),
+        rustls::Error::UnsupportedNameType => {
+            ("a certificate cannot be for this name".to_owned(), "check --endpoint-url")
+        }
+        other => (shown(&other.to_string()), "check the network and the endpoint"),
+    }
+}
+
+fn certificate_reason(certificate: &Certificate) -> (String, &'static str) {
+    match certificate {
+        Certificate::UnknownIssuer => (
+            "its certificate is signed by an authority that is not believed, or by itself"
+                .to_owned(),
+            ADVICE_TRUST,
+        ),
+        Certificate::ExpiredContext { not_after, .. } => {
+            (format!("its certificate expired on {}", date(*not_after)), ADVICE_CLOCK)
+        }
+        Certificate::Expired => ("its certificate has expired".to_owned(), ADVICE_CLOCK),
+        Certificate::NotValidYetContext { not_before, .. } => {
+            (format!("its certificate is valid from {} on", date(*not_before)), ADVICE_CLOCK)
+        }
+        Certificate::NotValidYet => ("its certificate is not valid yet".to_owned(), ADVICE_CLOCK),
+        Certificate::NotValidForNameContext { presented, .. } => {
+            let told: Vec<String> =
+                presented.iter().take(NAMES_TOLD_MAX).map(|name| shown(name)).collect();
+            let more = if presented.len() > NAMES_TOLD_MAX { ", ..." } else { "" };
+            (format!("its certificate is for {}{more}", told.join(", ")), ADVICE_NAME)
+        }
+        Certificate::NotValidForName => {
+            ("its certificate is for another name".to_owned(), ADVICE_NAME)
+        }
+        other => {
+            (format!("its certificate is refused: {}", shown(&format!("{other:?}"))), ADVICE_TRUST)
+        }
+    }
+}
+
+fn date(time: UnixTime) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    OffsetDateTime::from_unix_timestamp(seconds)
+        .map_or_else(|_| "a day beyond the calendar".to_owned(), |time| time.date().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_names_host_reason_and_flag() {
+        let check = |error: rustls::Error, why: &str, flag: &str| {
+            let line = explain("s3.lab:9000", &error).to_string();
+            assert!(line.contains("s3.lab:9000") && line.contains(why), "{line}");
+            assert!(line.contains(flag), "{line}");
+        };
+        let day = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+        check(Certificate::UnknownIssuer.into(), "authority", "--ca-bundle");
+        let expired = Certificate::ExpiredContext { time: day(2), not_after: day(86_400) };
+        check(expired.into(), "expired on 1970-01-02", "--no-verify-ssl");
+        let early = Certificate::NotValidYetContext { time: day(2), not_before: day(u64::MAX) };
+        check(early.into(), "beyond the calendar", "clock");
+        let expected = rustls::pki_types::ServerName::try_from("a").expect("a name");
+        let presented = (0..9).map(|number| format!("n{number}\x1b[31m")).collect();
+        let named = Certificate::NotValidForNameContext { expected, presented };
+        let line = explain("h", &named.clone().into()).to_string();
+        assert!(line.contains("n4") && !line.contains("n5") && !line.contains('\x1b'), "{line}");
+        check(named.into(), "is for", "--endpoint-url");
+        let message = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        check(message, "does not speak TLS", "http://");
+        let alert = rustls::Error::AlertReceived(rustls::AlertDescription::ProtocolVersion);
+        check(alert, "ProtocolVersion", "versions");
+    }
+}
