@@ -4,6 +4,7 @@
 //! it. What an answer means is not decided here. Bytes of objects never come this way.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::error::Error as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -311,12 +312,16 @@ async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Troubl
 }
 
 /// hyper's error with its causes, which hold the reason.
-fn passing(error: &dyn std::error::Error) -> Trouble {
+fn passing(error: &hyper::Error) -> Trouble {
     let mut why = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
         why.push_str(&format!(": {next}"));
         cause = next.source();
+    }
+    if error.is_parse() {
+        // An alert of TLS is what a server says to plain HTTP on such a port.
+        why.push_str(" (if it speaks TLS on this port, give https://)");
     }
     Trouble::Passing(why)
 }

@@ -457,3 +457,7 @@ fn encode<Data>(
         EncodeError::AlreadyEncoded => unreachable!("each is encoded once"),
     })
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

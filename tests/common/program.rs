@@ -108,7 +108,7 @@ impl Program {
 
 /// The endpoint of a server, in path style.
 pub(crate) fn url(origin: &Origin) -> String {
-    format!("http://{}", origin.address())
+    origin.url()
 }
 
 /// A run that has not ended; it is killed when dropped.

@@ -1,0 +1,286 @@
+//! A session against rustls's own server, in memory: every split, every end, every wrong bit.
+
+use std::io::{Read as _, Write as _};
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
+
+use super::*;
+use crate::limits::TLS_SLOT_BYTES_MIN;
+
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
+
+struct Pair {
+    session: Session,
+    buffer: Vec<u8>,
+    server: ServerConnection,
+    /// What the server has sent, and how much of it the session was given.
+    wire: Vec<u8>,
+    given: usize,
+}
+
+fn sides(version: &'static SupportedProtocolVersion) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).expect("a key");
+    let params = rcgen::CertificateParams::new(vec!["lab".to_owned()]).expect("a name");
+    let certificate = params.self_signed(&key).expect("a certificate");
+    let private = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.der().clone()).expect("a root");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[version])
+        .expect("a version")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut server = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .expect("a version")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private)
+        .expect("a certificate");
+    server.max_fragment_size = Some(300);
+    (Arc::new(client), Arc::new(server))
+}
+
+impl Pair {
+    fn new(sides: &(Arc<ClientConfig>, Arc<ServerConfig>), name: &str) -> Self {
+        let session = Session::new(Arc::clone(&sides.0), name, TLS_SLOT_BYTES_MIN).expect("a name");
+        let server = ServerConnection::new(Arc::clone(&sides.1)).expect("a configuration");
+        let buffer = vec![0; TLS_SLOT_BYTES_MIN as usize];
+        Self { session, buffer, server, wire: Vec::new(), given: 0 }
+    }
+
+    fn flush_server(&mut self) {
+        while self.server.wants_write() {
+            self.server.write_tls(&mut self.wire).expect("memory");
+        }
+    }
+
+    /// Moves bytes as the session needs them, at most `most` at a time; false when none are left.
+    fn exchange(&mut self, most: usize) -> Result<bool, Fault> {
+        match self.session.need(&mut self.buffer)? {
+            Need::Send { at, length } => {
+                let length = (length as usize).min(most);
+                let mut bytes = &self.buffer[at as usize..at as usize + length];
+                while !bytes.is_empty() {
+                    self.server.read_tls(&mut bytes).expect("memory");
+                    self.server.process_new_packets().expect("good records");
+                }
+                self.session.sent(u32::try_from(length).expect("small"));
+                self.flush_server();
+            }
+            Need::Receive { at, length } => {
+                let left = &self.wire[self.given..];
+                let length = left.len().min(length as usize).min(most);
+                if length == 0 {
+                    return Ok(false);
+                }
+                let at = at as usize;
+                self.buffer[at..at + length].copy_from_slice(&left[..length]);
+                self.given += length;
+                self.session.received(u32::try_from(length).expect("small"));
+            }
+        }
+        Ok(true)
+    }
+
+    fn open(&mut self, most: usize) -> Result<(), Fault> {
+        while !self.session.handshake(&mut self.buffer)? {
+            if !self.exchange(most)? {
+                self.session.received(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks, and has the server answer with these bytes.
+    fn ask(&mut self, answer: &[u8], close: bool) {
+        self.session.write(&mut self.buffer, b"GET /").expect("a session");
+        while !self.session.is_flushed() {
+            self.exchange(1 << 20).expect("a session");
+        }
+        let mut asked = Vec::new();
+        let _ = self.server.reader().read_to_end(&mut asked);
+        assert_eq!(asked, b"GET /");
+        let (front, back) = answer.split_at(answer.len() / 2);
+        self.server.writer().write_all(front).expect("memory");
+        self.flush_server();
+        if self.server.protocol_version() == Some(ProtocolVersion::TLSv1_3) {
+            self.server.refresh_traffic_keys().expect("TLS 1.3");
+        }
+        self.server.writer().write_all(back).expect("memory");
+        if close {
+            self.server.send_close_notify();
+        }
+        self.flush_server();
+    }
+
+    /// Reads to the end in pieces; what came, and what ended it.
+    fn read_all(&mut self, most: usize, room: usize) -> (Vec<u8>, Result<(), Fault>) {
+        let (mut all, mut piece) = (Vec::new(), vec![0; room]);
+        loop {
+            match self.session.read(&mut self.buffer, &mut piece) {
+                Ok(Read::Bytes(count)) => all.extend_from_slice(&piece[..count]),
+                Ok(Read::End) => return (all, Ok(())),
+                Ok(Read::More) => match self.exchange(most) {
+                    Ok(true) => {}
+                    Ok(false) => self.session.received(0),
+                    Err(fault) => return (all, Err(fault)),
+                },
+                Err(fault) => return (all, Err(fault)),
+            }
+        }
+    }
+}
+
+fn answer(length: usize) -> Vec<u8> {
+    (0..length).map(|at| u8::try_from(at * 7 % 251).expect("a byte")).collect()
+}
+
+#[test]
+fn every_split_brings_the_same_bytes() {
+    for version in VERSIONS {
+        let sides = sides(version);
+        let answer = answer(2000);
+        for most in (1..400).chain([1000, 5000]) {
+            let mut pair = Pair::new(&sides, "lab");
+            pair.open(most).expect("a handshake");
+            pair.ask(&answer, true);
+            let (all, end) = pair.read_all(most, 1 + most * 3 % 700);
+            assert!(all == answer && end.is_ok(), "{version:?} in pieces of {most}");
+        }
+    }
+}
+
+#[test]
+fn peeking_brings_the_same_bytes() {
+    let sides = sides(&rustls::version::TLS13);
+    let answer = answer(5000);
+    let mut pair = Pair::new(&sides, "lab");
+    pair.open(100).expect("a handshake");
+    pair.ask(&answer, true);
+    let mut all = Vec::new();
+    loop {
+        match pair.session.peek(&mut pair.buffer).expect("good records") {
+            Some([]) => break,
+            Some(plain) => {
+                let count = plain.len().min(77);
+                all.extend_from_slice(&plain[..count]);
+                pair.session.consume(count);
+            }
+            None => {
+                if !pair.exchange(333).expect("a session") {
+                    pair.session.received(0);
+                }
+            }
+        }
+    }
+    assert!(all == answer);
+}
+
+#[test]
+fn an_end_at_any_byte_is_an_end_or_a_fault() {
+    for version in VERSIONS {
+        let sides = sides(version);
+        let answer = answer(900);
+        let mut whole = 0;
+        for left in 0.. {
+            let mut pair = Pair::new(&sides, "lab");
+            pair.open(1 << 20).expect("a handshake");
+            pair.ask(&answer, false);
+            let from = pair.given;
+            if from + left > pair.wire.len() {
+                break;
+            }
+            pair.wire.truncate(from + left);
+            let (all, _) = pair.read_all(1 << 20, 4096);
+            assert!(answer.starts_with(&all), "{version:?}: {left} bytes of ciphertext");
+            assert!(all.len() < left.max(1), "records are longer than what is in them");
+            whole += usize::from(all == answer);
+        }
+        assert_eq!(whole, 1, "all of it needs all of the records");
+    }
+}
+
+#[test]
+fn a_handshake_that_ends_at_any_byte_is_a_fault() {
+    for version in VERSIONS {
+        let sides = sides(version);
+        for cut in 0..400 {
+            let mut pair = Pair::new(&sides, "lab");
+            let fault = loop {
+                match pair.session.handshake(&mut pair.buffer) {
+                    Ok(true) => unreachable!("{cut} bytes are no handshake"),
+                    Ok(false) => {}
+                    Err(fault) => break fault,
+                }
+                let left = cut - pair.given.min(cut);
+                let need = pair.session.need(&mut pair.buffer).expect("room");
+                if matches!(need, Need::Receive { .. }) && left == 0 {
+                    pair.session.received(0);
+                } else {
+                    pair.exchange(if left == 0 { 1 << 20 } else { left }).expect("room");
+                }
+            };
+            assert_eq!(fault, Fault::Ended, "{cut}");
+            assert_eq!(fault.failure(), Failure::TlsBroken);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_bit_gives_no_wrong_byte() {
+    for version in VERSIONS {
+        let sides = sides(version);
+        let answer = answer(900);
+        for at in 0..1000 {
+            let mut pair = Pair::new(&sides, "lab");
+            pair.open(1 << 20).expect("a handshake");
+            pair.ask(&answer, true);
+            let place = pair.given + at;
+            // The version in a record's header is to be ignored (RFC 8446 section 5.1).
+            let mut header = pair.given;
+            while header < pair.wire.len() && header + 5 <= place {
+                let length = [pair.wire[header + 3], pair.wire[header + 4]];
+                header += 5 + usize::from(u16::from_be_bytes(length));
+            }
+            let ignored = (header + 1..header + 3).contains(&place);
+            let Some(byte) = pair.wire.get_mut(place) else { break };
+            *byte ^= 0x10;
+            let (all, end) = pair.read_all(1 << 20, 64);
+            assert!(answer.starts_with(&all), "{version:?}: byte {at}");
+            let told = all != answer || end.is_err();
+            assert!(told || ignored, "{version:?}: nobody saw byte {at}");
+        }
+    }
+}
+
+#[test]
+fn who_is_not_believed_is_refused_for_good() {
+    let good = sides(&rustls::version::TLS13);
+    let other = sides(&rustls::version::TLS13);
+    let mut stranger = Pair::new(&(Arc::clone(&other.0), Arc::clone(&good.1)), "lab");
+    let mut misnamed = Pair::new(&good, "somebody.else");
+    for pair in [&mut stranger, &mut misnamed] {
+        let fault = pair.open(1 << 20).expect_err("not believed");
+        assert_eq!(fault.failure(), Failure::TlsRefused, "{fault:?}");
+        let line = fault.explain("lab").expect("told by TLS").to_string();
+        assert!(line.contains("certificate"), "{line}");
+    }
+    assert!(Session::new(good.0, "no name", TLS_SLOT_BYTES_MIN).is_err());
+}
+
+#[test]
+fn a_server_without_tls_is_a_fault() {
+    let mut pair = Pair::new(&sides(&rustls::version::TLS13), "lab");
+    assert_eq!(pair.session.handshake(&mut pair.buffer), Ok(false));
+    while !pair.session.is_flushed() {
+        let Ok(Need::Send { length, .. }) = pair.session.need(&mut pair.buffer) else { break };
+        pair.session.sent(length);
+    }
+    pair.wire = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec();
+    pair.exchange(1 << 20).expect("room");
+    let fault = pair.session.handshake(&mut pair.buffer).expect_err("no TLS");
+    let line = fault.explain("lab:80").expect("told by TLS").to_string();
+    assert!(line.contains("does not speak TLS") && line.contains("http://"), "{line}");
+}

@@ -1,0 +1,103 @@
+//! What is not believed, or is no TLS: said by name, and nothing is written.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use inrush_origin::{CertificateKind, TlsConfig};
+
+use crate::program::Program;
+use crate::served::{ACCESS_KEY, SECRET, serve};
+use crate::{ENDPOINT, Objects, Stage, USAGE};
+
+fn objects() -> Objects {
+    Objects::from([("a".to_owned(), vec![1; 3])])
+}
+
+fn with_certificate(certificate: CertificateKind) -> Stage {
+    Stage::new(&objects(), TlsConfig { certificate, ..TlsConfig::default() })
+}
+
+/// Each command is refused with these words, and no destination is made.
+#[track_caller]
+fn refused(stage: &Stage, trusting: bool, words: &[&str]) {
+    for command in
+        [&["get", "--quiet", "s3://lab/"][..], &["cat", "s3://lab/"], &["ls", "s3://lab/"]]
+    {
+        let program = if trusting { stage.trusting(command) } else { stage.program(command) };
+        let destination = (command[0] == "get").then(|| stage.destination());
+        let run = program.with(destination).run().expect(ENDPOINT).expect_error(words);
+        run.check(run.stdout.is_empty(), "nothing was printed");
+    }
+    assert!(!stage.destination().exists(), "nothing was made");
+}
+
+#[test]
+fn certificates_that_are_not_believed() {
+    let good = with_certificate(CertificateKind::Good);
+    refused(&good, false, &["TLS with 127.0.0.1", "authority", "--ca-bundle", "--no-verify-ssl"]);
+    let cases = [
+        (CertificateKind::Expired, "expired on"),
+        (CertificateKind::NotYetValid, "is valid from"),
+        (CertificateKind::WrongName, "certificate is for"),
+        (CertificateKind::UnknownAuthority, "authority"),
+        (CertificateKind::SelfSigned, "certificate"),
+    ];
+    for (kind, why) in cases {
+        let stage = with_certificate(kind);
+        refused(&stage, true, &["TLS with 127.0.0.1", why, "--no-verify-ssl"]);
+    }
+}
+
+#[test]
+fn who_believes_anyone_is_warned() {
+    let stage = with_certificate(CertificateKind::SelfSigned);
+    let destination = stage.destination();
+    let words = ["get", "--quiet", "--no-verify-ssl", "s3://lab/"];
+    let run = stage.program(&words).with([&destination]).run().expect(0);
+    run.check(run.stderr.starts_with("warning: certificates are not verified"), "a warning");
+    crate::matrix::assert_same(&destination, &objects());
+}
+
+#[test]
+fn a_bundle_that_is_none() {
+    let stage = with_certificate(CertificateKind::Good);
+    for bundle in ["/dev/null", "not/there.pem"] {
+        let words = ["ls", "--ca-bundle", bundle, "s3://lab/"];
+        stage.program(&words).run().expect(USAGE).expect_error(&[bundle, "PEM"]);
+    }
+    let bundle = stage.bundle();
+    stage.program(&["ls", "s3://lab/"]).set("AWS_CA_BUNDLE", bundle).run().expect(0);
+}
+
+/// `inrush ls` of a URL.
+fn list(url: &str) -> Program {
+    let words = ["ls", "s3://lab/", "--region", "us-east-1", "--endpoint-url", url];
+    Program::new(words).with_keys(ACCESS_KEY, SECRET)
+}
+
+#[test]
+fn the_wrong_protocol_on_a_port() {
+    let plain = serve(&objects());
+    let url = format!("https://{}", plain.address());
+    list(&url).run().expect(ENDPOINT).expect_error(&["does not speak TLS", "http://"]);
+    let stage = with_certificate(CertificateKind::Good);
+    let url = format!("http://{}", stage.origin.address());
+    list(&url).run().expect(ENDPOINT).expect_error(&["127.0.0.1", "https://"]);
+}
+
+#[test]
+fn no_version_in_common() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
+    let url = format!("https://{}", listener.local_addr().expect("its address"));
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        let mut hello = [0; 512];
+        let _ = stream.read(&mut hello);
+        // The fatal alert protocol_version (RFC 8446 section 6).
+        let _ = stream.write_all(&[21, 3, 3, 0, 2, 2, 70]);
+    });
+    list(&url).run().expect(ENDPOINT).expect_error(&["TLS with 127.0.0.1", "ProtocolVersion"]);
+    server.join().expect("it ends");
+}
