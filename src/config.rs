@@ -142,8 +142,8 @@ impl Config {
         })
     }
 
-    /// The same run over TLS, within the same memory: ciphertext needs room besides. Where memory is
-    /// scarce there are fewer connections.
+    /// The same run over TLS, within the same memory: ciphertext needs room besides. Where memory
+    /// is scarce there are fewer connections.
     #[must_use]
     pub fn secured(mut self) -> Self {
         let budget = self.memory_bytes;

@@ -33,8 +33,6 @@ pub enum Failure {
     TlsBroken,
     /// TLS will never do: a certificate that is not believed, no common version.
     TlsRefused,
-    /// The proxy refused the tunnel with this status.
-    Proxy(u16),
 }
 
 /// The kinds of [`Failure`], for counters.
@@ -143,8 +141,8 @@ impl Failure {
             Self::WrongEtag => RetryReason::WrongEtag,
             Self::TlsBroken | Self::TlsRefused => RetryReason::Tls,
             Self::Status(429 | 503) => RetryReason::SlowDown,
-            Self::Status(500..) | Self::Proxy(500..) => RetryReason::ServerError,
-            Self::Status(_) | Self::Proxy(_) => RetryReason::Refused,
+            Self::Status(500..) => RetryReason::ServerError,
+            Self::Status(_) => RetryReason::Refused,
         }
     }
 
@@ -162,9 +160,8 @@ impl Failure {
             | Self::BadHead
             | Self::WrongRange
             | Self::TlsBroken
-            | Self::Proxy(500..)
             | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
-            Self::WrongEtag | Self::TlsRefused | Self::Proxy(_) | Self::Status(_) => Remedy::GiveUp,
+            Self::WrongEtag | Self::TlsRefused | Self::Status(_) => Remedy::GiveUp,
         }
     }
 }
@@ -185,7 +182,6 @@ impl fmt::Display for Failure {
             Self::Status(status) => write!(f, "the server answered {status}"),
             Self::TlsBroken => f.write_str("TLS broke off"),
             Self::TlsRefused => f.write_str("TLS is not to be had with this server"),
-            Self::Proxy(status) => write!(f, "the proxy answered {status}"),
         }
     }
 }

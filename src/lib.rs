@@ -45,6 +45,7 @@
 //! * [`engine`]: starts and pins the workers, gathers what they counted.
 //! * [`worker`]: the loop: one turn is one system call. Generic over ring and host.
 //! * [`conn`]: one connection as a state machine. Pure. [`http`]: heads of answers. Pure.
+//! * [`tls`]: TLS between a connection and the ring, over the connection's own buffer. Pure.
 //! * [`failure`]: why an attempt failed, and what follows from it. Pure.
 //! * [`sink`]: what the bytes of a range become. Pure.
 //! * [`pipe`]: Pipe mode: many ranges at once on their way in, one stream per epoch out, into named

@@ -20,16 +20,16 @@ pub const SLOT_BYTES_SMALL: u32 = 256 << 10;
 /// Length of a connection's control slot: the request on its way out, the head on its way in.
 pub const CONTROL_SLOT_BYTES: u32 = 16 << 10;
 
-/// Longest TLS record on the wire, in bytes: TLS 1.2 allows 2^14 + 2,048 and a header of 5 (RFC 5246
-/// section 6.2.3), TLS 1.3 less (RFC 8446 section 5.2).
+/// Longest TLS record on the wire, in bytes: TLS 1.2 allows 2^14 + 2,048 and a header of 5
+/// (RFC 5246 section 6.2.3), TLS 1.3 less (RFC 8446 section 5.2).
 pub const TLS_RECORD_BYTES_MAX: u32 = (16 << 10) + 2048 + 5;
 
-/// Front part of a TLS connection's buffer, in bytes, for what is to be sent: a request as long as a
-/// control slot allows, in records, behind the end of the handshake.
+/// Front part of a TLS connection's buffer, in bytes, for what is to be sent: a request as long as
+/// a control slot allows, in records, behind the end of the handshake.
 pub const TLS_OUT_BYTES: u32 = CONTROL_SLOT_BYTES + (4 << 10);
 
-/// Length of a TLS connection's buffer, in bytes: what is to be sent, and behind it ciphertext as it
-/// comes. It should stay in the core's cache between the copy from the socket and the decryption.
+/// Length of a TLS connection's buffer, in bytes: what is to be sent, and behind it ciphertext as
+/// it comes. It should stay in the core's cache between the socket and the decryption.
 pub const TLS_SLOT_BYTES: u32 = 256 << 10;
 
 /// Ciphertext takes at most one part in so many of a run's memory, unless its buffers are at their

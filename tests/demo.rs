@@ -53,6 +53,19 @@ fn every_byte_is_compared_and_nothing_is_left() {
 }
 
 #[test]
+fn every_byte_is_compared_over_tls() {
+    let folder = folder();
+    let output = demo(folder.path(), &["--tls", "--json"]).output().expect("the demo starts");
+    assert_eq!(code(&output), Some(0));
+    let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(outcome["verified"], true);
+    let words = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(words.contains("origin in this process on https://"), "{words}");
+    assert!(words.contains("sessions of TLSv1_3 TLS13_AES_128_GCM_SHA256"), "{words}");
+    assert!(names(folder.path()).is_empty(), "{:?}", names(folder.path()));
+}
+
+#[test]
 fn what_is_to_be_kept_is_kept() {
     let folder = folder();
     let options = ["--keep", "--quiet", "--json", "--workers", "1", "--memory", "8MiB"];

@@ -96,6 +96,9 @@ pub struct DemoArgs {
     /// keep the folder with the fetched files, and print its name
     #[arg(long)]
     pub keep: bool,
+    /// speak HTTPS with an authority made for the run
+    #[arg(long)]
+    pub tls: bool,
     /// Bytes of the large objects together.
     #[arg(long, value_name = "SIZE", value_parser = options::parse_demo_size,
         help = options::help_demo_size())]

@@ -18,8 +18,7 @@ use rustls::{AlertDescription, ClientConfig, ProtocolVersion};
 use super::explain::explain;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::http;
-use crate::limits::{HEAD_BYTES_MAX, TLS_OUT_BYTES, TLS_RECORD_BYTES_MAX};
+use crate::limits::{TLS_OUT_BYTES, TLS_RECORD_BYTES_MAX};
 
 /// Where the received part of a buffer begins.
 const INBOUND: usize = TLS_OUT_BYTES as usize;
@@ -53,10 +52,6 @@ pub enum Fault {
         /// A certificate or a configuration stands in the way, not a moment.
         lasting: bool,
     },
-    /// The proxy refused the tunnel with this status.
-    Proxy(u16),
-    /// What came from the proxy is no answer.
-    ProxyAnswer,
     /// The stream ended before the session was there.
     Ended,
     /// A message is longer than the buffer, or the peer asks for more answers than it takes.
@@ -78,10 +73,7 @@ impl Fault {
     pub fn failure(&self) -> Failure {
         match self {
             Self::Tls { lasting: true, .. } => Failure::TlsRefused,
-            Self::Proxy(status) => Failure::Proxy(*status),
-            Self::Tls { .. } | Self::ProxyAnswer | Self::Ended | Self::TooLong => {
-                Failure::TlsBroken
-            }
+            Self::Tls { .. } | Self::Ended | Self::TooLong => Failure::TlsBroken,
         }
     }
 }
@@ -130,8 +122,6 @@ pub enum Read {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The proxy is asked for a tunnel.
-    Tunnel,
     Handshake,
     Open,
     /// No more plaintext will come.
@@ -205,13 +195,6 @@ impl Session {
         })
     }
 
-    /// Has a proxy make a tunnel first: the request, of `length` bytes, stands at the start of the
-    /// buffer.
-    pub fn through_tunnel(&mut self, length: usize) {
-        self.stage = Stage::Tunnel;
-        self.unsent = 0..length;
-    }
-
     /// Bytes that were sent from the buffer.
     pub fn sent(&mut self, count: u32) {
         self.unsent.start += count as usize;
@@ -272,14 +255,11 @@ impl Session {
         self.connection.protocol_version()
     }
 
-    /// Goes on with tunnel and handshake; true when requests can be written.
+    /// Goes on with the handshake; true when requests can be written.
     ///
     /// # Errors
     /// Why there will be no session.
     pub fn handshake(&mut self, buffer: &mut [u8]) -> Result<bool, Fault> {
-        if self.stage == Stage::Tunnel && !self.tunnel(buffer)? {
-            return if self.ended { Err(Fault::Ended) } else { Ok(false) };
-        }
         loop {
             match self.step(buffer, &mut [])? {
                 // It speaks before it is asked; the answer to the first request is not that.
@@ -292,25 +272,6 @@ impl Session {
                 Step::Blocked => return Ok(false),
                 Step::Closed => return Err(Fault::Ended),
             }
-        }
-    }
-
-    /// The proxy's part: its answer to CONNECT (RFC 9110 section 9.3.6). True when the tunnel is
-    /// there.
-    fn tunnel(&mut self, buffer: &[u8]) -> Result<bool, Fault> {
-        if !self.unsent.is_empty() {
-            return Ok(false);
-        }
-        let answer = &buffer[self.received.clone()];
-        match http::parse(answer) {
-            Ok(Some(head)) if (200..300).contains(&head.status) => {
-                self.received.start += head.length as usize;
-                self.stage = Stage::Handshake;
-                Ok(true)
-            }
-            Ok(Some(head)) => Err(Fault::Proxy(head.status)),
-            Ok(None) if answer.len() < HEAD_BYTES_MAX as usize => Ok(false),
-            Ok(None) | Err(_) => Err(Fault::ProxyAnswer),
         }
     }
 

@@ -174,19 +174,6 @@ fn what_speaks_no_http_is_told() {
 }
 
 #[test]
-fn https_is_refused_in_words_before_anything_is_asked() {
-    let nowhere = Nowhere::new();
-    let endpoint = format!("https://127.0.0.1:{}", closed_port());
-    let run = Program::new(["get", "--quiet"])
-        .with(words_of("s3://lab/", &nowhere.path()))
-        .with(["--endpoint-url", &endpoint, "--region", "us-east-1"])
-        .with_keys(ACCESS_KEY, SECRET)
-        .run();
-    run.expect(USAGE).expect_error(&["https://127.0.0.1", "give an endpoint that speaks http"]);
-    nowhere.assert_untouched();
-}
-
-#[test]
 fn bad_endpoints_and_regions_are_refused() {
     let nowhere = Nowhere::new();
     for (endpoint, region, words) in [

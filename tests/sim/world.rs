@@ -453,8 +453,8 @@ impl World {
         self.count("cut handshake");
     }
 
-    /// The answer as ciphertext: it may be cut at any byte, or ended too early in good order, or one
-    /// of its bits may be wrong.
+    /// The answer as ciphertext: it may be cut at any byte, or ended too early in good order, or
+    /// one of its bits may be wrong.
     fn seal(&mut self, socket: usize, plain: &[u8]) {
         let rate = self.rates.network_per_mille / 2;
         let found = &mut self.sockets[socket];

@@ -10,13 +10,15 @@ mod stream;
 mod table;
 mod verify;
 
+use std::io::Write;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use inrush_origin::{Config as OriginConfig, Credentials, Origin};
+use inrush_origin::{Config as OriginConfig, Credentials, Origin, TlsConfig};
+use tempfile::NamedTempFile;
 
 use super::get;
 use super::session::Interrupts;
@@ -53,29 +55,31 @@ pub(super) fn run(args: &DemoArgs) -> Result<u8> {
     let others = dataset::sets(0, slot, part).iter().map(Set::bytes).sum();
     let place = Place::choose(args.size, others)?;
     let sets = dataset::sets(place.large_bytes, slot, part);
-    let origin = start_origin(&sets)?;
+    let origin = start_origin(&sets, args.tls)?;
     progress.note(format!(
         "origin in this process on {}, signatures verified; files go to {}{}",
-        origin.address(),
+        origin.url(),
         place.folder.display(),
         match args.size.is_none() && place.large_bytes < crate::limits::DEMO_LARGE_BYTES_DEFAULT {
             true => format!(", which has room for {} of large objects", Decimal(place.large_bytes)),
             false => String::new(),
         }
     ));
-    let demo = Demo { args, origin: &origin, progress: &progress, rows: Vec::new() };
+    let rows = Vec::new();
+    let demo = Demo { args, origin: &origin, progress: &progress, bundle: None, rows };
     let code = on_runtime(|| demo.run(&place, sets)).and_then(|code| code);
     origin.stop();
     code
 }
 
 /// An origin that serves these objects to who signs with the demo's keys.
-fn start_origin(sets: &[Set]) -> Result<Origin> {
+fn start_origin(sets: &[Set], tls: bool) -> Result<Origin> {
     let config = OriginConfig {
         workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         objects: dataset::specs(sets),
         credentials: vec![Credentials::new(ACCESS_KEY, SECRET)],
         region: REGION.to_owned(),
+        tls: tls.then(TlsConfig::default),
         ..OriginConfig::default()
     };
     Origin::start(config).map_err(|error| {
@@ -88,6 +92,8 @@ struct Demo<'a> {
     args: &'a DemoArgs,
     origin: &'a Origin,
     progress: &'a Progress,
+    /// Over TLS: what the origin's authority signs with.
+    bundle: Option<NamedTempFile>,
     rows: Vec<Row>,
 }
 
@@ -96,6 +102,7 @@ impl Demo<'_> {
     async fn run(mut self, place: &Place, sets: Vec<Set>) -> Result<u8> {
         // From here on an interrupt does not kill: whatever ends the demo, the folder goes.
         let mut signals = Interrupts::listen()?;
+        self.bundle = self.origin.ca_pem().map(write_bundle).transpose()?;
         let begun = now();
         let folder = place.make()?;
         self.progress.note(table::HEADING);
@@ -122,6 +129,9 @@ impl Demo<'_> {
         let peak_rss_bytes = usage::peak_rss_bytes();
         let seconds = begun.elapsed().as_secs_f64();
         self.progress.note(table::footnote(peak_rss_bytes));
+        for (suite, sessions) in &self.origin.stats().tls_suites {
+            self.progress.note(format!("{sessions} sessions of {suite}"));
+        }
         let kept = self.args.keep.then(|| folder.keep());
         if let Some(kept) = &kept {
             self.progress.note(format!("the files are in {}", kept.display()));
@@ -232,7 +242,8 @@ impl Demo<'_> {
             report: None,
             selection: SelectionArgs::default(),
             service: ServiceArgs {
-                endpoint_url: Some(format!("http://{}", self.origin.address())),
+                endpoint_url: Some(self.origin.url()),
+                ca_bundle: self.bundle.as_ref().map(|file| file.path().to_path_buf()),
                 region: Some(REGION.to_owned()),
                 addressing_style: AddressingStyle::Path,
                 ..ServiceArgs::default()
@@ -241,6 +252,18 @@ impl Demo<'_> {
             output: OutputArgs { json: false, quiet: true },
         }
     }
+}
+
+/// The authority's certificate as a file, which goes away with the demo.
+fn write_bundle(pem: &str) -> Result<NamedTempFile> {
+    let written = NamedTempFile::new().and_then(|mut file| {
+        file.write_all(pem.as_bytes())?;
+        Ok(file)
+    });
+    written.map_err(|error| {
+        Error::new(ErrorKind::Host, format!("cannot write the demo's certificate: {error}"))
+            .advise("set TMPDIR to a folder that can be written")
+    })
 }
 
 /// Compares on a thread of its own; `None` when a signal came first.
