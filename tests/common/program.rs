@@ -87,6 +87,8 @@ impl Program {
         let program = OsString::from(env!("CARGO_BIN_EXE_inrush"));
         let words: Vec<&OsString> =
             self.before.iter().chain([&program]).chain(&self.words).collect();
+        // Before the program's own clock starts: it may be on its way before `spawn` returns.
+        let started = Instant::now();
         let child = Command::new(words[0])
             .args(&words[1..])
             .env_clear()
@@ -97,7 +99,7 @@ impl Program {
             .spawn()
             .expect("the program starts");
         let command = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-        Running { child, command, home: self.home, started: Instant::now() }
+        Running { child, command, home: self.home, started }
     }
 
     /// Runs it to its end.
