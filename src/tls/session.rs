@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
-use rustls::{AlertDescription, ClientConfig, ProtocolVersion};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ProtocolVersion};
 
 use super::explain::explain;
 use crate::error::Error;
@@ -85,6 +85,10 @@ impl From<rustls::Error> for Fault {
             PeerIncompatible, UnsupportedNameType,
         };
         let lasting = match &error {
+            // What a wrong bit on the way does to a good certificate.
+            InvalidCertificate(CertificateError::BadEncoding | CertificateError::BadSignature) => {
+                false
+            }
             InvalidCertificate(_)
             | NoApplicationProtocol
             | NoCertificatesPresented
