@@ -86,9 +86,7 @@ impl From<rustls::Error> for Fault {
         };
         let lasting = match &error {
             // What a wrong bit on the way does to a good certificate.
-            InvalidCertificate(CertificateError::BadEncoding | CertificateError::BadSignature) => {
-                false
-            }
+            InvalidCertificate(CertificateError::BadEncoding) => false,
             InvalidCertificate(_)
             | NoApplicationProtocol
             | NoCertificatesPresented
