@@ -27,6 +27,8 @@ pub enum Failure {
     WrongRange,
     /// The answer carries another ETag than the listing: the object has changed.
     WrongEtag,
+    /// The proxy refused with this status to lead to the server.
+    Proxy(u16),
     /// The server refused with this status.
     Status(u16),
     /// TLS broke off: an alert, a record that is none, an end within the handshake.
@@ -49,6 +51,8 @@ pub enum RetryReason {
     ConnectTimeout,
     /// See [`Failure::FirstByteTimeout`].
     FirstByteTimeout,
+    /// See [`Failure::Proxy`].
+    Proxy,
     /// Status 500, 502, 504 and the like.
     ServerError,
     /// Status 503 or 429: the server asks for less.
@@ -71,7 +75,7 @@ pub enum RetryReason {
 
 impl RetryReason {
     /// How many kinds there are.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 15;
 
     /// Every kind, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -80,6 +84,7 @@ impl RetryReason {
         Self::Connect,
         Self::ConnectTimeout,
         Self::FirstByteTimeout,
+        Self::Proxy,
         Self::ServerError,
         Self::SlowDown,
         Self::Stale,
@@ -100,6 +105,7 @@ impl RetryReason {
             Self::Connect => "connect",
             Self::ConnectTimeout => "connect_timeout",
             Self::FirstByteTimeout => "first_byte_timeout",
+            Self::Proxy => "proxy",
             Self::ServerError => "server_error",
             Self::SlowDown => "slow_down",
             Self::Stale => "stale",
@@ -140,6 +146,7 @@ impl Failure {
             Self::WrongRange => RetryReason::WrongRange,
             Self::WrongEtag => RetryReason::WrongEtag,
             Self::TlsBroken | Self::TlsRefused => RetryReason::Tls,
+            Self::Proxy(_) => RetryReason::Proxy,
             Self::Status(429 | 503) => RetryReason::SlowDown,
             Self::Status(500..) => RetryReason::ServerError,
             Self::Status(_) => RetryReason::Refused,
@@ -160,9 +167,16 @@ impl Failure {
             | Self::BadHead
             | Self::WrongRange
             | Self::TlsBroken
+            | Self::Proxy(408 | 429 | 500..)
             | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
-            Self::WrongEtag | Self::TlsRefused | Self::Status(_) => Remedy::GiveUp,
+            Self::WrongEtag | Self::TlsRefused | Self::Proxy(_) | Self::Status(_) => Remedy::GiveUp,
         }
+    }
+
+    /// True when no other object can fare better: what refuses for good is before the server.
+    #[must_use]
+    pub const fn is_of_all(self) -> bool {
+        matches!(self, Self::TlsRefused | Self::Proxy(_)) && matches!(self.remedy(), Remedy::GiveUp)
     }
 }
 
@@ -179,6 +193,7 @@ impl fmt::Display for Failure {
             Self::BadHead => f.write_str("the answer has no valid HTTP/1 head"),
             Self::WrongRange => f.write_str("the answer is not the range that was asked for"),
             Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),
+            Self::Proxy(status) => write!(f, "the proxy answered {status}"),
             Self::Status(status) => write!(f, "the server answered {status}"),
             Self::TlsBroken => f.write_str("TLS broke off"),
             Self::TlsRefused => f.write_str("TLS is not to be had with this server"),
@@ -210,5 +225,14 @@ mod tests {
             assert_eq!(Failure::Status(status).remedy(), Remedy::Backoff, "{status}");
         }
         assert_eq!(Failure::WrongEtag.remedy(), Remedy::GiveUp);
+        for status in [401, 403, 407] {
+            assert_eq!(Failure::Proxy(status).remedy(), Remedy::GiveUp, "{status}");
+            assert!(Failure::Proxy(status).is_of_all() && !Failure::Status(status).is_of_all());
+        }
+        for status in [502, 503, 504] {
+            assert_eq!(Failure::Proxy(status).remedy(), Remedy::Backoff, "{status}");
+            assert!(!Failure::Proxy(status).is_of_all());
+        }
+        assert!(Failure::TlsRefused.is_of_all() && !Failure::WrongEtag.is_of_all());
     }
 }

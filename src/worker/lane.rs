@@ -191,6 +191,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn act(&mut self, index: usize, action: Action) {
         match action {
             Action::Connect => self.connect(index),
+            Action::Secure => self.secure_begin(index),
             Action::Write(range) => self.write_request(index, range),
             Action::Send { at, length } if self.lanes[index].is_secure() => {
                 self.secure_send(index, at, length);
@@ -349,7 +350,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_connect = matches!(op, Op::Connect { .. });
         let target = lane.take_back(op);
         if is_connect && lane.endpoint.as_ref().is_some_and(|endpoint| endpoint.tls) {
-            self.secure_begin(index);
+            self.tunnel_or_secure(index);
         } else if is_connect {
             lane.conn.handle(Event::Connected);
         } else if is_send {
@@ -437,7 +438,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         if !(repeat || retry) || self.scheduler.is_stopped() {
             let error = self.scheduler.stop_reason().unwrap_or_else(|| lane.explain(failure, body));
-            if failure == Failure::TlsRefused {
+            if failure.is_of_all() {
                 // No other object can fare better.
                 self.scheduler.stop(error.clone());
             }
@@ -485,25 +486,34 @@ impl Lane {
         };
         let tries = if self.attempts == 1 { "try" } else { "tries" };
         let context = format!("{what} failed after {} {tries}", self.attempts);
-        match (failure, body) {
-            (Failure::Status(status), body) => {
-                let bytes = body.map_or(&[][..], |piece| self.piece(piece));
-                answer::explain(status, bytes, "").into_error(&context)
-            }
+        let bytes = body.map_or(&[][..], |piece| self.piece(piece));
+        let of_proxy = match failure {
+            Failure::Proxy(status) => transfer.endpoint.proxy_refusal(status),
+            Failure::Status(status) => transfer.endpoint.relay_refusal(status, bytes),
+            _ => None,
+        };
+        if let Some(error) = of_proxy {
+            return error.within(context);
+        }
+        match failure {
+            Failure::Status(status) => answer::explain(status, bytes, "").into_error(&context),
             // The same as an answer of 412.
-            (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())
+            Failure::WrongEtag => Error::new(ErrorKind::Objects, failure.to_string())
                 .within(context)
                 .advise("run it again to fetch the new version"),
-            (Failure::TlsBroken | Failure::TlsRefused, _) => {
+            Failure::TlsBroken | Failure::TlsRefused => {
                 let host = &transfer.endpoint.host;
                 let fault = self.secure.as_ref().and_then(|secure| secure.fault.as_ref());
                 let told = fault.and_then(|fault| fault.explain(host));
                 let plain = || Error::new(ErrorKind::Endpoint, failure.to_string());
                 told.unwrap_or_else(plain).within(context)
             }
-            (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
-                .within(context)
-                .advise("check the network and the endpoint, or lower --connections"),
+            failure => {
+                let otherwise = "check the network and the endpoint, or lower --connections";
+                Error::new(ErrorKind::Endpoint, failure.to_string())
+                    .within(context)
+                    .advise(transfer.endpoint.advice(otherwise))
+            }
         }
     }
 

@@ -38,6 +38,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let line = &mut self.lines[index];
         match action {
             Action::Connect => self.connect(index),
+            Action::Secure => self.secure_begin(index),
             Action::Write(range) => self.write_request(index, range),
             Action::Send { at, length } => line.want = Want::Send { at, length },
             Action::Receive { target: Target::Control, at, length, .. } => {
@@ -284,21 +285,31 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let line = &self.lines[index];
         let name = line.object().name();
         let context = format!("stream {name} failed after {} tries", line.attempts);
+        let transfer = line.object();
+        let endpoint = &transfer.endpoint;
+        let of_proxy = match failure {
+            Failure::Proxy(status) => endpoint.proxy_refusal(status),
+            Failure::Status(status) => endpoint.relay_refusal(status, body),
+            _ => None,
+        };
+        if let Some(error) = of_proxy {
+            self.failure.get_or_insert(error.within(context));
+            return;
+        }
         let error = match failure {
             Failure::Status(status) => answer::explain(status, body, "").into_error(&context),
             Failure::WrongEtag => Error::new(ErrorKind::Objects, failure.to_string())
                 .within(context)
                 .advise("start again: what changed is listed anew"),
             Failure::TlsBroken | Failure::TlsRefused => {
-                let transfer = line.object();
                 let fault = line.fault.as_ref();
-                let told = fault.and_then(|fault| fault.explain(&transfer.endpoint.host));
+                let told = fault.and_then(|fault| fault.explain(&endpoint.host));
                 let plain = || Error::new(ErrorKind::Endpoint, failure.to_string());
                 told.unwrap_or_else(plain).within(context)
             }
             failure => Error::new(ErrorKind::Endpoint, failure.to_string())
                 .within(context)
-                .advise("check the network and the endpoint"),
+                .advise(endpoint.advice("check the network and the endpoint")),
         };
         self.failure.get_or_insert(error);
     }
@@ -323,7 +334,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 let socket = line.socket.clone().expect("connected");
                 match self.host.set_nonblocking(&socket) {
                     Ok(()) if line.endpoint.as_ref().is_some_and(|endpoint| endpoint.tls) => {
-                        self.secure_begin(index);
+                        self.tunnel_or_secure(index);
                         self.drive(index);
                     }
                     Ok(()) => self.happened(index, Event::Connected),

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
 use super::{SigningKeys, USER_AGENT};
+use crate::s3::proxy::Proxy;
 use crate::s3::uri::{encode_key, encode_query};
 use crate::s3::{ByteRange, Endpoint};
 
@@ -222,12 +223,20 @@ impl RequestWriter {
 /// The request line and the headers that have nothing to do with who asks.
 fn write_plain(out: &mut &mut [u8], get: &Get<'_>) -> std::io::Result<()> {
     let Endpoint { host, path_prefix, .. } = get.endpoint;
-    write!(out, "GET {path_prefix}{}", encode_key(get.key))?;
+    out.write_all(b"GET ")?;
+    let relay = get.endpoint.relay();
+    if relay.is_some() {
+        write!(out, "http://{host}")?;
+    }
+    write!(out, "{path_prefix}{}", encode_key(get.key))?;
     if !get.version_id.is_empty() {
         write!(out, "?versionId={}", encode_query(get.version_id))?;
     }
     write!(out, " HTTP/1.1\r\nhost: {host}\r\n")?;
     write!(out, "user-agent: {USER_AGENT}\r\n")?;
+    if let Some(authorization) = relay.and_then(Proxy::authorization) {
+        write!(out, "proxy-authorization: {authorization}\r\n")?;
+    }
     if let Some((first, last)) = first_and_last(get.range) {
         write!(out, "range: bytes={first}-{last}\r\n")?;
     }
