@@ -62,6 +62,12 @@ impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
+
+    /// A proxy's own words in the server's place, as an error.
+    fn of_relay(&self, endpoint: &Endpoint) -> Option<Error> {
+        let is_page = self.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
+        endpoint.relay_refusal(self.status, &self.body, is_page)
+    }
 }
 
 /// Why there was no answer.
@@ -121,7 +127,7 @@ impl Client {
                 Ok(mut answer) => {
                     let told = explain(answer.status, &answer.body, "");
                     if !told.is_transient() || tries == TRIES_MAX {
-                        if let Some(error) = endpoint.relay_refusal(answer.status, &answer.body) {
+                        if let Some(error) = answer.of_relay(endpoint) {
                             return Err(error);
                         }
                         answer.tries = tries;

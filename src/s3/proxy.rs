@@ -262,11 +262,12 @@ impl Endpoint {
 
     /// The proxy's own words in an answer without TLS, as an error; `None` where S3 may have said
     /// it: its refusals are XML with a code, and what it says of one object has a status of its
-    /// own.
+    /// own. `is_page`: the head tells of HTML, which is all that an answer to HEAD says.
     #[must_use]
-    pub fn relay_refusal(&self, status: u16, body: &[u8]) -> Option<Error> {
+    pub fn relay_refusal(&self, status: u16, body: &[u8], is_page: bool) -> Option<Error> {
         let relay = self.relay()?;
-        let foreign = !body.is_empty() && answer::explain(status, body, "").code.is_empty();
+        let is_said = !body.is_empty() && answer::explain(status, body, "").code.is_empty();
+        let foreign = is_page || is_said;
         let of_relay = match status {
             407 => true,
             404 | 412 | 416 => false,

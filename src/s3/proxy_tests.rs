@@ -129,7 +129,8 @@ fn a_tunnel_is_asked_for() {
     let six = "CONNECT [::1]:9000 HTTP/1.1\r\nhost: [::1]:9000\r\nAGENT\r\n";
     check("http://p:3128", "[::1]:9000", six);
     // `printf 'Aladdin:open sesame@%%2' | base64`
-    let named = "CONNECT [fd00::2]:443 HTTP/1.1\r\nhost: [fd00::2]:443\r\nAGENTproxy-authorization: \
+    let named = "CONNECT [fd00::2]:443 HTTP/1.1\r\nhost: [fd00::2]:443\r\nAGENT\
+        proxy-authorization: \
         Basic QWxhZGRpbjpvcGVuIHNlc2FtZUAlMg==\r\n\r\n";
     check("http://Aladdin:open%20sesame%40%2@p:3128", "[fd00::2]", named);
     // `printf 'me:' | base64`
@@ -155,7 +156,7 @@ fn an_answer_of_the_proxy_is_not_the_servers() {
     let told = b"<Error><Code>AccessDenied</Code></Error>";
     let relayed = behind("http://me:hunter2@p:3128", false, "h");
     let check = |endpoint: &Endpoint, status, body: &[u8], expected: bool| {
-        let refusal = endpoint.relay_refusal(status, body);
+        let refusal = endpoint.relay_refusal(status, body, false);
         assert_eq!(refusal.is_some(), expected, "{status}");
         if let Some(refusal) = refusal {
             let text = refusal.to_string();
@@ -170,6 +171,7 @@ fn an_answer_of_the_proxy_is_not_the_servers() {
         check(&behind("p", true, "h"), status, page, false);
         check(&endpoint(false, "h"), status, page, false);
     }
+    assert!(relayed.relay_refusal(502, b"", true).is_some(), "an answer to HEAD");
     check(&relayed, 407, b"", true);
     check(&relayed, 404, page, false);
     check(&relayed, 200, page, false);

@@ -489,7 +489,7 @@ impl Lane {
         let bytes = body.map_or(&[][..], |piece| self.piece(piece));
         let of_proxy = match failure {
             Failure::Proxy(status) => transfer.endpoint.proxy_refusal(status),
-            Failure::Status(status) => transfer.endpoint.relay_refusal(status, bytes),
+            Failure::Status(status) => transfer.endpoint.relay_refusal(status, bytes, false),
             _ => None,
         };
         if let Some(error) = of_proxy {

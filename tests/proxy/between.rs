@@ -100,7 +100,10 @@ impl Shared {
             let number = self.requests.fetch_add(1, Ordering::SeqCst);
             if let Some(status) = self.refusal(number, &head) {
                 let length = PAGE.len();
-                let head = format!("HTTP/1.1 {status} No\r\nContent-Length: {length}\r\n\r\n");
+                let head = format!(
+                    "HTTP/1.1 {status} No\r\nContent-Type: text/html\r\nContent-Length: \
+                     {length}\r\n\r\n"
+                );
                 let body = if line.starts_with("HEAD") { "" } else { PAGE };
                 writer.write_all(format!("{head}{body}").as_bytes()).ok()?;
                 continue;

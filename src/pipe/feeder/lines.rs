@@ -289,7 +289,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let endpoint = &transfer.endpoint;
         let of_proxy = match failure {
             Failure::Proxy(status) => endpoint.proxy_refusal(status),
-            Failure::Status(status) => endpoint.relay_refusal(status, body),
+            Failure::Status(status) => endpoint.relay_refusal(status, body, false),
             _ => None,
         };
         if let Some(error) = of_proxy {
