@@ -108,6 +108,17 @@ pub const OBJECTS_OPEN_MAX: usize = 4;
 /// Tries of one range, the first included.
 pub const ATTEMPTS_MAX: u32 = 8;
 
+/// Retries that a worker has whatever happens: a bad minute of a small run.
+pub const RETRIES_BASE_MAX: u64 = 10_000;
+
+/// Retries that a worker has besides, per 100 requests: an endpoint that fails four times of five
+/// is not worth the bytes that are fetched in vain.
+pub const RETRIES_PER_100_REQUESTS_MAX: u64 = 80;
+
+/// How often an object is fetched anew from its first byte, because it changed or its checksum is
+/// wrong.
+pub const RESTARTS_MAX: u32 = 3;
+
 /// Attempts of a run that may fail in a row, with no byte of any object between them: the endpoint
 /// is gone, and the run ends. At a fault rate of one half that is one chance in 2^256.
 pub const FAILED_ATTEMPTS_IN_A_ROW_MAX: u32 = 256;

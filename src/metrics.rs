@@ -1,7 +1,7 @@
 //! Plain counters: one set per worker, added up at the end; and the few that are watched on the
 //! way.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::failure::RetryReason;
 use crate::sys::uring::Features;
@@ -21,6 +21,10 @@ pub struct WorkerMetrics {
     pub turns: u64,
     /// Failed attempts that were followed by another, by [`RetryReason`].
     pub retries: [u64; RetryReason::COUNT],
+    /// Why the last of them was tried again.
+    pub last_retry: Option<RetryReason>,
+    /// Connections that wait before their next try now.
+    pub waiting: u32,
     /// Short writes that were continued.
     pub short_writes: u64,
     /// Large files written past the page cache.
@@ -66,6 +70,8 @@ impl WorkerMetrics {
         for (mine, theirs) in self.retries.iter_mut().zip(other.retries) {
             *mine += theirs;
         }
+        self.last_retry = other.last_retry.or(self.last_retry);
+        self.waiting += other.waiting;
         self.short_writes += other.short_writes;
         self.files_direct += other.files_direct;
         self.files_buffered += other.files_buffered;
@@ -132,6 +138,9 @@ pub struct FeedCount {
 pub struct Gauge {
     bytes: AtomicU64,
     retries: AtomicU64,
+    waiting: AtomicU32,
+    /// Number of the [`RetryReason`] of the last retry, plus 1.
+    last_retry: AtomicU32,
 }
 
 impl Gauge {
@@ -139,6 +148,18 @@ impl Gauge {
     pub fn show(&self, metrics: &WorkerMetrics) {
         self.bytes.store(metrics.bytes, Ordering::Relaxed);
         self.retries.store(metrics.retries.iter().sum(), Ordering::Relaxed);
+        self.waiting.store(metrics.waiting, Ordering::Relaxed);
+        let reason = metrics.last_retry.map_or(0, |reason| reason as u32 + 1);
+        self.last_retry.store(reason, Ordering::Relaxed);
+    }
+
+    /// How many connections wait before their next try, and why the last one does.
+    #[must_use]
+    pub fn waiting(&self) -> Option<(u32, RetryReason)> {
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        let number = self.last_retry.load(Ordering::Relaxed).checked_sub(1)?;
+        let reason = RetryReason::ALL.get(usize::try_from(number).ok()?)?;
+        (waiting > 0).then_some((waiting, *reason))
     }
 
     /// Body bytes delivered so far.

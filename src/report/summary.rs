@@ -361,6 +361,8 @@ mod tests {
             connects: 16,
             turns: 9_000,
             retries,
+            last_retry: None,
+            waiting: 0,
             short_writes: 1,
             files_direct: 10,
             files_buffered: 0,

@@ -8,13 +8,17 @@ use super::secure::Secure;
 use crate::conn::{Action, Ask, Conn, Event, Manner, Piece, Target};
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
-use crate::host::FileHost;
-use crate::limits::{BACKOFF_BASE_US, BACKOFF_MAX_US, CONNECT_TIMEOUT_US};
-use crate::s3::{ByteRange, Endpoint, answer};
+use crate::host::{FileHost, Objection};
+use crate::limits::{
+    BACKOFF_BASE_US, BACKOFF_MAX_US, CONNECT_TIMEOUT_US, RETRIES_BASE_MAX,
+    RETRIES_PER_100_REQUESTS_MAX,
+};
+use crate::s3::answer::{self, ServerError};
+use crate::s3::{ByteRange, Endpoint};
 use crate::schedule::Assignment;
 use crate::sink::Disposal;
 use crate::sys::{Errno, Handle, Op, Ring, Slot};
-use crate::transfer::{Shape, Transfer};
+use crate::transfer::{Again, Shape, Transfer};
 
 /// What a connection is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +69,8 @@ pub(super) struct Lane {
     /// Bytes of the range that earlier attempts had brought.
     reached_before: u64,
     verdict: Option<Verdict>,
+    /// Version of the keys that signed its last request.
+    keys_version: u64,
     asked_us: u64,
     answered_us: u64,
     /// What the socket's low-water mark is now, in bytes.
@@ -96,6 +102,7 @@ impl Lane {
             attempts: 0,
             reached_before: 0,
             verdict: None,
+            keys_version: 0,
             asked_us: 0,
             answered_us: 0,
             low_water: 1,
@@ -230,7 +237,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 let lane = &self.lanes[index];
                 let transfer = lane.object();
                 if !transfer.agrees(lane.conn.etag()) {
-                    transfer.fail(lane.explain(Failure::WrongEtag, None));
+                    let error = lane.explain(Failure::WrongEtag, None);
+                    transfer.fail_for_now(Again::Changed, error);
                 }
                 self.fetched(index);
             }
@@ -270,6 +278,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match self.host.write_request(slot, &transfer, range) {
             Ok(length) => {
                 self.metrics.requests += 1;
+                lane.keys_version = self.host.keys_version(&transfer);
                 lane.asked_us = self.now_us;
                 lane.conn.handle(Event::Written { length });
             }
@@ -426,30 +435,59 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Decides what follows a failed attempt.
     fn attempt_failed(&mut self, index: usize, failure: Failure, body: Option<Piece>) {
+        let lane = &self.lanes[index];
+        let told = body.map(|piece| {
+            let Failure::Status(status) = failure else { unreachable!("answers have bodies") };
+            answer::explain(status, lane.piece(piece), "")
+        });
+        let failure = told.as_ref().map_or(failure, ServerError::failure);
         self.count_failure(index, failure);
         let lane = &mut self.lanes[index];
         let transfer = lane.object();
-        let repeat = failure.remedy() == Remedy::Repeat;
-        let retry = failure.remedy() == Remedy::Backoff && lane.attempts < self.attempts_max;
         if let Some(error) = transfer.failure() {
             lane.verdict = Some(Verdict::GiveUp(error.clone()));
             return;
         }
-        if !(repeat || retry) || self.scheduler.is_stopped() {
-            let error = self.scheduler.stop_reason().unwrap_or_else(|| lane.explain(failure, body));
-            if failure == Failure::TlsRefused {
+        let hopeful = match failure {
+            Failure::ExpiredToken => {
+                let keys_version = lane.keys_version;
+                self.host.heed(&transfer, Objection::Expired { keys_version })
+            }
+            Failure::ClockSkew => {
+                let clock = told.as_ref().and_then(ServerError::server_clock);
+                self.host.heed(&transfer, Objection::Clock(clock))
+            }
+            _ => true,
+        };
+        let repeat = failure.remedy() == Remedy::Repeat;
+        let retry = failure.remedy() == Remedy::Backoff && lane.attempts < self.attempts_max;
+        if !(repeat || retry) || !hopeful || self.scheduler.is_stopped() {
+            let error = lane.explain(failure, told);
+            if failure.ends_run() || !hopeful {
                 // No other object can fare better.
                 self.scheduler.stop(error.clone());
+            } else if failure.is_change() {
+                transfer.fail_for_now(Again::Changed, error.clone());
             }
+            let error = self.scheduler.stop_reason().unwrap_or(error);
             lane.verdict = Some(Verdict::GiveUp(error));
             return;
         }
-        self.metrics.retries[failure.reason() as usize] += 1;
+        self.try_again(index, failure);
+    }
+
+    /// Counts a retry and says when it is.
+    fn try_again(&mut self, index: usize, failure: Failure) {
+        let lane = &mut self.lanes[index];
+        let transfer = lane.object();
+        let why = failure.reason();
+        self.metrics.retries[why as usize] += 1;
+        self.metrics.last_retry = Some(why);
         transfer.count_retry();
         if transfer.shape == Shape::Whole {
             lane.data = None;
         }
-        if repeat {
+        if failure.remedy() == Remedy::Repeat {
             lane.verdict = Some(Verdict::Resume);
             return;
         }
@@ -458,6 +496,23 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         lane.attempts += 1;
         self.metrics.stages.backoff_us += wait_us;
         lane.verdict = Some(Verdict::Backoff { until_us: self.now_us + wait_us });
+        self.spend_retry(failure);
+    }
+
+    /// Takes one from the run's budget of retries; an empty one ends the run.
+    fn spend_retry(&mut self, failure: Failure) {
+        let spent: u64 = self.metrics.retries.iter().sum();
+        let budget = RETRIES_BASE_MAX + self.metrics.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
+        if spent > budget {
+            let message = format!(
+                "{spent} of {} requests had to be tried again, the last time because: {failure}",
+                self.metrics.requests
+            );
+            self.scheduler.stop(
+                Error::new(ErrorKind::Endpoint, message)
+                    .advise("check the network and the endpoint, and run it again"),
+            );
+        }
     }
 
     /// Gives a connection's range up, with no operation of it in flight.
@@ -474,7 +529,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
 impl Lane {
     /// The error of an object whose range failed for good.
-    fn explain(&self, failure: Failure, body: Option<Piece>) -> Error {
+    fn explain(&self, failure: Failure, told: Option<ServerError>) -> Error {
         let transfer = self.object();
         let what = match transfer.shape {
             Shape::Ranges => {
@@ -485,10 +540,10 @@ impl Lane {
         };
         let tries = if self.attempts == 1 { "try" } else { "tries" };
         let context = format!("{what} failed after {} {tries}", self.attempts);
-        match (failure, body) {
-            (Failure::Status(status), body) => {
-                let bytes = body.map_or(&[][..], |piece| self.piece(piece));
-                answer::explain(status, bytes, "").into_error(&context)
+        match (failure, told) {
+            (_, Some(told)) => told.into_error(&context),
+            (Failure::Status(status), None) => {
+                answer::explain(status, &[], "").into_error(&context)
             }
             // The same as an answer of 412.
             (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())

@@ -326,6 +326,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// ring may wait, in microseconds.
     fn tend(&mut self) -> u64 {
         let mut next_us = self.now_us + TURN_WAIT_MAX_US;
+        self.metrics.waiting = 0;
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];
             if lane.in_flight {
@@ -339,6 +340,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     lane.conn.resume();
                     self.drive(index);
                 } else {
+                    self.metrics.waiting += 1;
                     next_us = next_us.min(until_us);
                 }
             } else if lane.state == LaneState::Free
