@@ -163,6 +163,12 @@ impl Conn {
         self.state == State::Connecting
     }
 
+    /// True once bytes of what was asked for have come, all of them included.
+    #[must_use]
+    pub fn has_answer(&self) -> bool {
+        self.ask.is_none() || matches!(self.state, State::Body { .. } | State::WholeBody { .. })
+    }
+
     /// True when it can take an ask.
     #[must_use]
     pub fn is_free(&self) -> bool {

@@ -212,6 +212,15 @@ impl Failure {
         matches!(self, Self::TlsRefused)
     }
 
+    /// True when the address may be what is wrong.
+    #[must_use]
+    pub const fn is_of_address(self) -> bool {
+        matches!(
+            self,
+            Self::Connect(_) | Self::ConnectTimeout | Self::FirstByteTimeout | Self::Stall
+        )
+    }
+
     /// True when the object is another than was listed (412 is what If-Match brings, RFC 9110
     /// section 13.1.1; 416 a shorter object).
     #[must_use]

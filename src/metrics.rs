@@ -1,6 +1,7 @@
 //! Plain counters: one set per worker, added up at the end; and the few that are watched on the
 //! way.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::failure::RetryReason;
@@ -25,6 +26,12 @@ pub struct WorkerMetrics {
     pub last_retry: Option<RetryReason>,
     /// Connections that wait before their next try now.
     pub waiting: u32,
+    /// Ranges that were asked for a second time because they were late.
+    pub hedges: u64,
+    /// Those where the second answer came first.
+    pub hedges_won: u64,
+    /// What came from where.
+    pub addresses: Vec<AddressCount>,
     /// Short writes that were continued.
     pub short_writes: u64,
     /// Large files written past the page cache.
@@ -72,6 +79,14 @@ impl WorkerMetrics {
         }
         self.last_retry = other.last_retry.or(self.last_retry);
         self.waiting += other.waiting;
+        self.hedges += other.hedges;
+        self.hedges_won += other.hedges_won;
+        for theirs in &other.addresses {
+            match self.addresses.iter_mut().find(|mine| mine.address == theirs.address) {
+                Some(mine) => mine.add(theirs),
+                None => self.addresses.push(*theirs),
+            }
+        }
         self.short_writes += other.short_writes;
         self.files_direct += other.files_direct;
         self.files_buffered += other.files_buffered;
@@ -90,6 +105,50 @@ impl Stages {
         self.slot_wait_us += other.slot_wait_us;
         self.file_us += other.file_us;
         self.backoff_us += other.backoff_us;
+    }
+}
+
+/// What came from one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressCount {
+    /// The address.
+    pub address: SocketAddr,
+    /// Connections begun to it.
+    pub connects: u64,
+    /// Ranges that came from it.
+    pub ranges: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How often it did not answer, or was far slower than the others.
+    pub failures: u64,
+    /// From the requests to the heads of their answers, in microseconds together.
+    pub first_byte_us: u64,
+    /// From there to the last bytes, in microseconds together.
+    pub body_us: u64,
+}
+
+impl AddressCount {
+    /// Nothing came yet.
+    #[must_use]
+    pub const fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            connects: 0,
+            ranges: 0,
+            bytes: 0,
+            failures: 0,
+            first_byte_us: 0,
+            body_us: 0,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.connects += other.connects;
+        self.ranges += other.ranges;
+        self.bytes += other.bytes;
+        self.failures += other.failures;
+        self.first_byte_us += other.first_byte_us;
+        self.body_us += other.body_us;
     }
 }
 

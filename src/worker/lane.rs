@@ -1,9 +1,12 @@
 //! A worker's side of one connection: its socket, its slots, what it fetches, and how the actions
 //! of [`Conn`] are carried out.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Worker;
+use super::addresses::Times;
+use super::hedge::Phase;
 use super::secure::Secure;
 use crate::conn::{Action, Ask, Conn, Event, Manner, Piece, Target};
 use crate::error::{Error, ErrorKind};
@@ -29,14 +32,20 @@ pub(super) enum LaneState {
     Busy,
     /// It has a range and waits before the next try.
     Backoff { until_us: u64 },
+    /// Another connection brings its range; the end of its operation is waited for.
+    Lost,
 }
 
 /// What follows a failed attempt, once its actions are carried out.
 #[derive(Debug)]
 enum Verdict {
     Resume,
-    Backoff { until_us: u64 },
+    Backoff {
+        until_us: u64,
+    },
     GiveUp(Error),
+    /// Its rival goes on alone.
+    Yield,
 }
 
 /// One connection of a worker.
@@ -61,11 +70,21 @@ pub(super) struct Lane {
     pub(super) endpoint: Option<Arc<Endpoint>>,
     /// The seat of TLS, in a run that uses it.
     pub(super) secure: Option<Secure>,
+    /// The address that the socket leads to.
+    pub(super) address: Option<SocketAddr>,
+    /// The next connect goes to another address than this, where there is one.
+    pub(super) other_than: Option<SocketAddr>,
+    /// The connection that was asked for the same range.
+    pub(super) rival: Option<usize>,
+    /// It is the second one of the two.
+    pub(super) is_hedge: bool,
+    /// When the operation in flight was submitted.
+    pub(super) submitted_us: u64,
     /// Number of the range among the worker's.
-    range: usize,
+    pub(super) range: usize,
     transfer: Option<Arc<Transfer>>,
-    bytes: ByteRange,
-    attempts: u32,
+    pub(super) bytes: ByteRange,
+    pub(super) attempts: u32,
     /// Bytes of the range that earlier attempts had brought.
     reached_before: u64,
     verdict: Option<Verdict>,
@@ -96,6 +115,11 @@ impl Lane {
             socket: None,
             endpoint: None,
             secure: cipher.map(Secure::new),
+            address: None,
+            other_than: None,
+            rival: None,
+            is_hedge: false,
+            submitted_us: 0,
             range: 0,
             transfer: None,
             bytes: ByteRange { offset: 0, length: 0 },
@@ -120,6 +144,7 @@ impl Lane {
     fn close(&mut self) {
         self.socket = None;
         self.endpoint = None;
+        self.address = None;
         if let Some(secure) = &mut self.secure {
             secure.hang_up();
         }
@@ -137,7 +162,48 @@ impl Lane {
         }
     }
 
-    fn object(&self) -> Arc<Transfer> {
+    /// What its operation is about.
+    pub(super) fn phase(&self) -> Phase {
+        if self.conn.is_connecting() {
+            Phase::Connect
+        } else if self.conn.awaits_head() {
+            Phase::Head
+        } else {
+            Phase::Body
+        }
+    }
+
+    /// Gives it a range.
+    pub(super) fn take_over(
+        &mut self,
+        transfer: &Arc<Transfer>,
+        bytes: ByteRange,
+        range: usize,
+        attempts: u32,
+    ) {
+        self.range = range;
+        self.bytes = bytes;
+        self.attempts = attempts;
+        self.reached_before = 0;
+        self.state = LaneState::Busy;
+        self.other_than = None;
+        self.transfer = Some(Arc::clone(transfer));
+    }
+
+    /// It has no range any more.
+    pub(super) fn let_go(&mut self, now_us: u64) {
+        self.state = LaneState::Free;
+        self.idle_since_us = now_us;
+        self.data = None;
+        self.transfer = None;
+    }
+
+    /// What was to follow its last failure does not.
+    pub(super) fn forget_verdict(&mut self) {
+        self.verdict = None;
+    }
+
+    pub(super) fn object(&self) -> Arc<Transfer> {
         Arc::clone(self.transfer.as_ref().expect("a busy connection has an object"))
     }
 }
@@ -152,11 +218,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if lane.conn.is_idle() && !same {
             lane.hang_up();
         }
-        lane.range = number;
-        lane.bytes = range;
-        lane.attempts = 1;
-        lane.reached_before = 0;
-        lane.state = LaneState::Busy;
+        lane.take_over(&transfer, range, number, 1);
         let ask = Ask {
             range,
             size: transfer.object.size_bytes,
@@ -166,7 +228,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             },
             etag: transfer.etag,
         };
-        lane.transfer = Some(transfer);
         lane.conn.ask(ask);
         self.drive(index);
     }
@@ -190,6 +251,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     return;
                 }
                 Some(Verdict::GiveUp(error)) => return self.give_up(index, &error),
+                Some(Verdict::Yield) => return self.release(index),
             }
         }
     }
@@ -240,6 +302,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     let error = lane.explain(Failure::WrongEtag, None);
                     transfer.fail_for_now(Again::Changed, error);
                 }
+                self.count_range(index);
                 self.fetched(index);
             }
             Action::Fail { failure, body } => self.attempt_failed(index, failure, body),
@@ -249,9 +312,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     fn connect(&mut self, index: usize) {
         let endpoint = Arc::clone(&self.lanes[index].object().endpoint);
+        let other_than = self.lanes[index].other_than.take();
         let address = {
-            let addresses = endpoint.addresses.read().unwrap_or_else(|poison| poison.into_inner());
-            addresses.get(self.connects % addresses.len().max(1)).copied()
+            let all = endpoint.addresses.read().unwrap_or_else(|poison| poison.into_inner());
+            let open = |at| self.lanes.iter().filter(|lane| lane.address == Some(at)).count();
+            self.addresses.choose(&all, other_than, self.connects, self.now_us, open)
         };
         self.connects += 1;
         let Some(address) = address else {
@@ -264,6 +329,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 lane.connected_by_us = self.now_us + CONNECT_TIMEOUT_US;
                 lane.socket = Some(socket.clone());
                 lane.endpoint = Some(endpoint);
+                lane.address = Some(address);
+                self.addresses.connecting(address);
                 self.metrics.connects += 1;
                 self.submit(index, Op::Connect { socket, address });
             }
@@ -324,6 +391,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         };
         lane.expired = false;
         lane.in_flight = true;
+        lane.submitted_us = self.now_us;
         if let Err(op) = self.ring.submit(index as u64, op) {
             // The ring has room for every connection and slot; a kernel short of memory has not.
             self.lane_done(index, op, Err(Errno::AGAIN));
@@ -335,6 +403,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &mut self.lanes[index];
         lane.in_flight = false;
         let expired = std::mem::take(&mut lane.expired);
+        if lane.state == LaneState::Lost {
+            lane.take_back(op);
+            return self.released(index);
+        }
+        if result.is_ok() {
+            self.paces[lane.phase() as usize].note(self.now_us - lane.submitted_us);
+        }
         let failed = match result {
             Ok(_) if !self.scheduler.is_stopped() => None,
             Err(errno) if !(expired && errno == Errno::CANCELED) => Some(Event::Failed(errno)),
@@ -381,6 +456,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             lane.answered_us = self.now_us;
             self.metrics.stages.first_byte_us += self.now_us - lane.asked_us;
         }
+        if lane.rival.is_some() && lane.conn.has_answer() {
+            self.won(index);
+        }
     }
 
     /// A piece of the object stands in the data slot.
@@ -403,17 +481,26 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
+    /// Notes where a range came from and how quickly.
+    fn count_range(&mut self, index: usize) {
+        let lane = &self.lanes[index];
+        let Some(address) = lane.address else { return };
+        let times = Times {
+            first_byte_us: lane.answered_us.saturating_sub(lane.asked_us),
+            body_us: self.now_us.saturating_sub(lane.answered_us),
+        };
+        self.addresses.brought(address, lane.bytes.length, times);
+    }
+
     /// The connection is done with its range.
     fn fetched(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
-        lane.state = LaneState::Free;
-        lane.idle_since_us = self.now_us;
-        lane.data = None;
+        assert!(lane.rival.is_none(), "a range has one end");
         if lane.answered_us >= lane.asked_us {
             self.metrics.stages.body_us += self.now_us - lane.answered_us;
         }
         let (range, transfer) = (lane.range, lane.object());
-        lane.transfer = None;
+        lane.let_go(self.now_us);
         self.free.push(index);
         if self.ranges.fetched(range) {
             self.ranges.remove(range);
@@ -443,7 +530,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let failure = told.as_ref().map_or(failure, ServerError::failure);
         self.count_failure(index, failure);
         let lane = &mut self.lanes[index];
+        if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
+            lane.other_than = Some(address);
+            self.addresses.failed(address, self.now_us);
+        }
         let transfer = lane.object();
+        if let Some(rival) = lane.rival.take() {
+            // The range goes on without a pause, on the other connection.
+            lane.verdict = Some(Verdict::Yield);
+            self.lanes[rival].rival = None;
+            self.lanes[rival].is_hedge = false;
+            self.metrics.retries[failure.reason() as usize] += 1;
+            transfer.count_retry();
+            return;
+        }
         if let Some(error) = transfer.failure() {
             lane.verdict = Some(Verdict::GiveUp(error.clone()));
             return;
@@ -520,6 +620,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &mut self.lanes[index];
         let transfer = lane.object();
         transfer.fail(error.clone());
+        if let Some(rival) = lane.rival.take() {
+            self.lanes[rival].rival = None;
+            return self.release(index);
+        }
         lane.hang_up();
         lane.parked = None;
         lane.verdict = None;
