@@ -63,10 +63,9 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// A proxy's own words in the server's place, as an error.
-    fn of_relay(&self, endpoint: &Endpoint) -> Option<Error> {
-        let is_page = self.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
-        endpoint.relay_refusal(self.status, &self.body, is_page)
+    /// True when the head tells of a page: all that an answer to HEAD can say of its body.
+    fn is_page(&self) -> bool {
+        self.header("content-type").is_some_and(|kind| kind.starts_with("text/html"))
     }
 }
 
@@ -125,9 +124,10 @@ impl Client {
             let outcome = self.ask_once(endpoint, question, keys).await;
             let why = match outcome {
                 Ok(mut answer) => {
-                    let told = explain(answer.status, &answer.body, "");
+                    let mut told = explain(answer.status, &answer.body, "");
+                    told.is_foreign |= answer.is_page();
                     if !told.is_transient() || tries == TRIES_MAX {
-                        if let Some(error) = answer.of_relay(endpoint) {
+                        if let Some(error) = endpoint.relay_refusal(&told) {
                             return Err(error);
                         }
                         answer.tries = tries;
@@ -336,8 +336,9 @@ fn build(
     let mut request = request.body(Empty::new()).map_err(|error| {
         Error::new(ErrorKind::Usage, format!("'{target}' cannot be asked for: {error}"))
     })?;
+    let server_time = keys.server_time(super::now());
     if let Some(keys) = keys.get() {
-        sign_request(&mut request, endpoint, &keys, super::now())?;
+        sign_request(&mut request, endpoint, &keys, server_time)?;
     }
     // What is signed is for the server alone.
     if let Some(authorization) = relay.and_then(Proxy::authorization) {

@@ -4,12 +4,14 @@
 //! of their own: the status then speaks alone.
 
 use std::fmt;
+use std::time::SystemTime;
 
 use http::HeaderMap;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use crate::error::{Error, ErrorKind};
+use crate::failure::Failure;
 
 /// How many bytes of an error body are looked at.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -29,6 +31,10 @@ pub struct ServerError {
     pub request_id: String,
     /// The region the server says is the right one; mostly empty.
     pub region: String,
+    /// The server's time, as it says it beside `RequestTimeTooSkewed`; mostly empty.
+    pub server_time: String,
+    /// The body is not S3's: a page of something in between, as it seems.
+    pub is_foreign: bool,
 }
 
 /// Reads an error body; `request_id` is the header's, the body's is the second choice.
@@ -37,6 +43,7 @@ pub fn explain(status: u16, body: &[u8], request_id: &str) -> ServerError {
     let mut told = ServerError { status, ..ServerError::default() };
     let body = &body[..body.len().min(ERROR_BODY_BYTES_MAX)];
     read_body(&String::from_utf8_lossy(body), &mut told);
+    told.is_foreign = !body.is_empty() && told.code.is_empty();
     if !request_id.is_empty() {
         told.request_id = printable(request_id);
     }
@@ -86,6 +93,7 @@ fn read_body(body: &str, told: &mut ServerError) {
                     (2, Some("Message")) => Some(&mut told.message),
                     (2, Some("RequestId")) => Some(&mut told.request_id),
                     (2, Some("Region")) => Some(&mut told.region),
+                    (2, Some("ServerTime")) => Some(&mut told.server_time),
                     _ => None,
                 };
                 if let Some(field) = field {
@@ -143,6 +151,28 @@ impl ServerError {
             || matches!(self.code.as_str(), "RequestTimeout" | "SlowDown" | "InternalError")
     }
 
+    /// Why an attempt failed that got this answer: what the code says where it says more than the
+    /// status.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        match self.code.as_str() {
+            "ExpiredToken" | "TokenRefreshRequired" => Failure::ExpiredToken,
+            "RequestTimeTooSkewed" => Failure::ClockSkew,
+            // S3 says 400 to this one; 408 is what it means.
+            "RequestTimeout" => Failure::Status(408),
+            _ => Failure::Status(self.status),
+        }
+    }
+
+    /// The server's time, where the answer says that the clocks differ.
+    #[must_use]
+    pub fn server_clock(&self) -> Option<SystemTime> {
+        use time::OffsetDateTime;
+        use time::format_description::well_known::Rfc3339;
+        let at = OffsetDateTime::parse(&self.server_time, &Rfc3339).ok()?;
+        (self.code == "RequestTimeTooSkewed").then_some(at.into())
+    }
+
     /// Whether newer credentials may be all that is missing.
     #[must_use]
     pub fn is_expired_token(&self) -> bool {
@@ -161,6 +191,9 @@ impl ServerError {
 
     fn advice(&self) -> Option<String> {
         let fixed = match (self.code.as_str(), self.status) {
+            _ if self.is_foreign && self.status != 404 => {
+                "something in between may have answered: check --endpoint-url and the network"
+            }
             ("SignatureDoesNotMatch", _) => {
                 "check AWS_SECRET_ACCESS_KEY (or the profile's secret) and --region"
             }
@@ -207,6 +240,9 @@ impl fmt::Display for ServerError {
         }
         if !self.message.is_empty() {
             write!(f, " ({})", self.message)?;
+        }
+        if self.is_foreign {
+            write!(f, " with a page that is not S3's")?;
         }
         if !self.request_id.is_empty() {
             write!(f, ", request id {}", self.request_id)?;
@@ -259,6 +295,34 @@ mod tests {
         check(418, "", ErrorKind::Endpoint);
         assert!(explain(503, b"", "").is_transient());
         assert!(!explain(403, b"", "").is_transient());
+    }
+
+    #[test]
+    fn some_codes_say_more_than_their_status() {
+        let failure = |status: u16, code: &str| {
+            let body = format!("<Error><Code>{code}</Code></Error>");
+            explain(status, body.as_bytes(), "").failure()
+        };
+        assert_eq!(failure(400, "ExpiredToken"), Failure::ExpiredToken);
+        assert_eq!(failure(403, "RequestTimeTooSkewed"), Failure::ClockSkew);
+        assert_eq!(failure(400, "RequestTimeout"), Failure::Status(408));
+        assert_eq!(failure(403, "AccessDenied"), Failure::Status(403));
+        assert_eq!(failure(503, ""), Failure::Status(503));
+    }
+
+    #[test]
+    fn the_servers_clock_is_read() {
+        let body = b"<Error><Code>RequestTimeTooSkewed</Code><RequestTime>20150101T000000Z\
+            </RequestTime><ServerTime>2015-01-01T01:00:00Z</ServerTime></Error>";
+        let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_420_074_000);
+        assert_eq!(explain(403, body, "").server_clock(), Some(at));
+        let other =
+            b"<Error><Code>AccessDenied</Code><ServerTime>2015-01-01T01:00:00Z</ServerTime>\
+            </Error>";
+        assert_eq!(explain(403, other, "").server_clock(), None);
+        let wrong =
+            b"<Error><Code>RequestTimeTooSkewed</Code><ServerTime>soon</ServerTime></Error>";
+        assert_eq!(explain(403, wrong, "").server_clock(), None);
     }
 
     #[test]

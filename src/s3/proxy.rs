@@ -14,7 +14,8 @@ use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
-use super::{Endpoint, answer, sign};
+use super::answer::ServerError;
+use super::{Endpoint, sign};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longest user and password of a proxy, in bytes: they stand in heads that have an end.
@@ -262,18 +263,16 @@ impl Endpoint {
 
     /// The proxy's own words in an answer without TLS, as an error; `None` where S3 may have said
     /// it: its refusals are XML with a code, and what it says of one object has a status of its
-    /// own. `is_page`: the head tells of HTML, which is all that an answer to HEAD says.
+    /// own.
     #[must_use]
-    pub fn relay_refusal(&self, status: u16, body: &[u8], is_page: bool) -> Option<Error> {
+    pub fn relay_refusal(&self, told: &ServerError) -> Option<Error> {
         let relay = self.relay()?;
-        let is_said = !body.is_empty() && answer::explain(status, body, "").code.is_empty();
-        let foreign = is_page || is_said;
-        let of_relay = match status {
+        let of_relay = match told.status {
             407 => true,
             404 | 412 | 416 => false,
-            status => status >= 400 && foreign,
+            status => status >= 400 && told.is_foreign,
         };
-        of_relay.then(|| relay.refusal(status, &self.host))
+        of_relay.then(|| relay.refusal(told.status, &self.host))
     }
 
     /// The proxy's refusal to lead to the server.

@@ -1,5 +1,6 @@
 //! Tests of proxies: whom they are for, what is said to them, and what is not shown.
 
+use super::super::answer::explain;
 use super::*;
 
 /// The environment of these variables.
@@ -156,7 +157,7 @@ fn an_answer_of_the_proxy_is_not_the_servers() {
     let told = b"<Error><Code>AccessDenied</Code></Error>";
     let relayed = behind("http://me:hunter2@p:3128", false, "h");
     let check = |endpoint: &Endpoint, status, body: &[u8], expected: bool| {
-        let refusal = endpoint.relay_refusal(status, body, false);
+        let refusal = endpoint.relay_refusal(&explain(status, body, ""));
         assert_eq!(refusal.is_some(), expected, "{status}");
         if let Some(refusal) = refusal {
             let text = refusal.to_string();
@@ -171,7 +172,8 @@ fn an_answer_of_the_proxy_is_not_the_servers() {
         check(&behind("p", true, "h"), status, page, false);
         check(&endpoint(false, "h"), status, page, false);
     }
-    assert!(relayed.relay_refusal(502, b"", true).is_some(), "an answer to HEAD");
+    let head = ServerError { is_foreign: true, ..explain(502, b"", "") };
+    assert!(relayed.relay_refusal(&head).is_some(), "an answer to HEAD");
     check(&relayed, 407, b"", true);
     check(&relayed, 404, page, false);
     check(&relayed, 200, page, false);
