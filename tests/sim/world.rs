@@ -76,6 +76,9 @@ pub(crate) struct World {
     /// What stands under final names.
     pub(crate) published: BTreeMap<String, Vec<u8>>,
     pub(crate) folders: Vec<String>,
+    /// Ranges that were asked for twice, those where the second answer was first, and ranges that
+    /// were moved.
+    pub(crate) late: [u64; 3],
     /// Faults that were injected, by name.
     pub(crate) injected: BTreeMap<&'static str, u64>,
     /// What each object consists of.
@@ -98,6 +101,7 @@ impl World {
             files: Vec::new(),
             published: BTreeMap::new(),
             folders: Vec::new(),
+            late: [0; 3],
             injected: BTreeMap::new(),
             models: HashMap::new(),
             served: HashMap::new(),
