@@ -4,6 +4,7 @@
 //!
 //! A failing seed prints the command that repeats it.
 
+mod cipher;
 mod origin;
 mod pipes;
 mod plumbing;

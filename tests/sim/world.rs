@@ -514,6 +514,10 @@ impl World {
         let found = &mut self.sockets[socket];
         let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
         let left = stop - found.given;
+        // What is to be filled takes what is there and sleeps again: its tail must not be all that
+        // still comes, for that is too few to wake it.
+        let woken = left >= into.len() + found.low_water || found.low_water <= 1;
+        assert!(!fill || woken || found.end.is_some(), "a receive's tail does not wake it");
         if left < found.low_water && left > 0 && found.end.is_none() {
             // Too few to wake it, and no more to come.
             return cancelled.then_some(Err(Errno::CANCELED));
