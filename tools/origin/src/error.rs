@@ -93,6 +93,7 @@ pub(crate) enum Code {
     RequestTimeTooSkewed,
     SignatureDoesNotMatch,
     SlowDown,
+    TemporaryRedirect,
     XAmzContentSha256Mismatch,
 }
 
@@ -122,6 +123,7 @@ impl Code {
             Self::RequestTimeTooSkewed => "RequestTimeTooSkewed",
             Self::SignatureDoesNotMatch => "SignatureDoesNotMatch",
             Self::SlowDown => "SlowDown",
+            Self::TemporaryRedirect => "TemporaryRedirect",
         }
     }
 
@@ -147,6 +149,7 @@ impl Code {
             Self::PermanentRedirect => StatusCode::MOVED_PERMANENTLY,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TemporaryRedirect => StatusCode::TEMPORARY_REDIRECT,
         }
     }
 
@@ -190,6 +193,10 @@ impl Code {
                  Check your key and signing method."
             }
             Self::SlowDown => "Please reduce your request rate.",
+            Self::TemporaryRedirect => {
+                "Please re-send this request to the specified temporary endpoint. Continue to use \
+                 the original request endpoint for future requests."
+            }
             Self::XAmzContentSha256Mismatch => {
                 "The provided 'x-amz-content-sha256' header does not match what was computed."
             }
