@@ -21,7 +21,9 @@ use crate::s3::uri::S3Uri;
 use pipe::PipeTyped;
 
 pub use man::man;
-pub use options::{AddressingStyle, OutputArgs, SelectionArgs, ServiceArgs, TuningArgs};
+pub use options::{
+    AddressingStyle, FailureArgs, OnChange, OutputArgs, SelectionArgs, ServiceArgs, TuningArgs,
+};
 pub use pipe::{CatArgs, Channel, PipeArgs, StreamArgs};
 
 /// What was typed.
@@ -69,6 +71,8 @@ pub struct GetArgs {
     pub service: ServiceArgs,
     /// How much of the machine.
     pub tuning: TuningArgs,
+    /// What happens when something goes wrong.
+    pub failures: FailureArgs,
     /// What is told.
     pub output: OutputArgs,
 }
@@ -245,6 +249,8 @@ struct GetTyped {
     #[command(flatten)]
     tuning: TuningArgs,
     #[command(flatten)]
+    failures: FailureArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -280,6 +286,7 @@ impl GetTyped {
             selection: self.selection,
             service: self.service,
             tuning: self.tuning,
+            failures: self.failures,
             output: self.output,
         })
     }

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +10,13 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use tokio::time::MissedTickBehavior;
 
+use super::again::{Decision, Undecided};
 use super::session::{self, Interrupts};
+use super::target::Target;
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
-use crate::catalog::resolve::{Found, Source};
 use crate::catalog::walk::{Entry, Walk};
-use crate::cli::{Destination, GetArgs, OutputArgs, TuningArgs};
+use crate::cli::{GetArgs, OutputArgs, TuningArgs};
 use crate::config::{Config, HostFacts, Wishes};
 use crate::engine::{Engine, Order};
 use crate::error::{Error, ErrorKind, Result};
@@ -27,11 +27,11 @@ use crate::out::{Lines, ReportWriter};
 use crate::plan::filter::Filter;
 use crate::progress::{Progress, ProgressState};
 use crate::report::{ObjectLine, PlannedLine, Summary, SummaryInputs};
-use crate::s3::uri::shown;
+use crate::schedule::Scheduler;
 use crate::sink::Sink;
 use crate::size::Decimal;
 use crate::sys::usage;
-use crate::transfer::{Cut, Outcome, Transfer};
+use crate::transfer::{Again, Cut, Outcome, Transfer};
 
 /// How often outcomes are collected and progress is shown.
 const TICK: Duration = Duration::from_millis(20);
@@ -67,7 +67,9 @@ pub(super) async fn run(
         return Ok(Ended { code, summary: None });
     }
     let resolved = begun.elapsed();
-    let mut run = Run::new(walk, target, config, progress, report, begun)?;
+    let undecided = Undecided::new(control.clone(), args.failures.on_change);
+    let mut run = Run::new(walk, target, config, progress, report, begun, undecided)?;
+    run.deadline = args.failures.deadline;
     interrupts.unless(run.read_ahead()).await?;
     let order = Order {
         config: run.config,
@@ -91,6 +93,7 @@ pub(super) async fn run(
     let scheduler = Arc::clone(&engine.scheduler);
     let workers = engine.join();
     run.collect(&scheduler);
+    run.give_up_undecided();
     let ended = begun.elapsed();
     let code = run.exit_code(stop, workers.as_ref().err());
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
@@ -147,89 +150,6 @@ struct Times {
     ended: Duration,
 }
 
-/// Where the bytes go.
-#[derive(Debug)]
-enum Target {
-    /// Below this folder, each object at its relative path.
-    Folder(PathBuf),
-    /// One object to one file.
-    File { folder: PathBuf, name: String },
-    /// Nowhere.
-    Discard,
-}
-
-impl Target {
-    /// One object goes into DEST if that is a folder or ends in `/`, else to that name; everything
-    /// else needs a folder.
-    fn choose(destination: &Destination, sources: &[Source]) -> Result<Self> {
-        let Destination::Local(path) = destination else { return Ok(Self::Discard) };
-        let one = matches!(sources, [Source { found: Found::Object(_), .. }]);
-        let as_folder = path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        match std::fs::metadata(path) {
-            Ok(found) if found.is_dir() => return Ok(Self::Folder(path.clone())),
-            Ok(_) if !one || as_folder => {
-                let message = format!("{} is a file, not a folder", path.display());
-                return Err(Error::new(ErrorKind::Destination, message)
-                    .advise("name a folder, or move the file away"));
-            }
-            // A device or a pipe would be replaced by a file of its name.
-            Ok(found) if !found.is_file() => {
-                let message = format!("{} is not an ordinary file", path.display());
-                return Err(Error::new(ErrorKind::Destination, message)
-                    .advise("name a file or a folder; to write nothing give --discard"));
-            }
-            _ => {}
-        }
-        if !one || as_folder {
-            return Ok(Self::Folder(path.clone()));
-        }
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-            Error::new(ErrorKind::Destination, format!("{} is no file name", path.display()))
-                .advise("name a folder, or a file in UTF-8")
-        })?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
-        Ok(Self::File { folder, name: name.to_owned() })
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        match self {
-            Self::Folder(folder) | Self::File { folder, .. } => Some(folder),
-            Self::Discard => None,
-        }
-    }
-
-    fn open(&self) -> Result<Option<OwnedFd>> {
-        self.folder().map(machine::open_destination).transpose()
-    }
-
-    fn sink(&self) -> Sink {
-        if self.folder().is_some() { Sink::File } else { Sink::Null }
-    }
-
-    /// The transfer of an entry, or why it cannot be.
-    fn transfer(&self, entry: Entry, cut: Cut) -> Result<Transfer, Box<(Transfer, Error)>> {
-        let Entry { endpoint, object, path, .. } = entry;
-        let problem = match (self, path) {
-            (Self::File { name, .. }, _) => {
-                return Ok(Transfer::new(object, endpoint, name.clone(), cut));
-            }
-            (Self::Folder(_) | Self::Discard, Ok(path)) => {
-                return Ok(Transfer::new(object, endpoint, path.as_str().to_owned(), cut));
-            }
-            // What is dropped needs no path.
-            (Self::Discard, Err(_)) => {
-                return Ok(Transfer::new(object, endpoint, String::new(), cut));
-            }
-            (Self::Folder(_), Err(problem)) => problem,
-        };
-        let transfer = Transfer::new(object, endpoint, String::new(), cut);
-        let what = format!("s3://{}/{}", transfer.endpoint.bucket, shown(&transfer.object.key));
-        let error = Error::new(ErrorKind::Destination, problem.explain()).within(what);
-        Err(Box::new((transfer, error)))
-    }
-}
-
 /// `--dry-run`: lists what would move.
 async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs) -> Result<u8> {
     let mut lines = Lines::stdout();
@@ -283,6 +203,10 @@ struct Run {
     /// The kind of all failures, while they are of one kind.
     failure_kind: Option<ErrorKind>,
     outcomes: Vec<Outcome>,
+    /// Objects that failed for now.
+    undecided: Undecided,
+    /// The run ends then, done or not.
+    deadline: Option<Duration>,
 }
 
 impl Run {
@@ -293,6 +217,7 @@ impl Run {
         progress: Progress,
         report: Option<ReportWriter>,
         begun: Instant,
+        undecided: Undecided,
     ) -> Result<Self> {
         let free_bytes = match target.folder() {
             Some(folder) => {
@@ -322,6 +247,8 @@ impl Run {
             untold: 0,
             failure_kind: None,
             outcomes: Vec::new(),
+            undecided,
+            deadline: None,
         })
     }
 
@@ -388,6 +315,8 @@ impl Run {
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut ticks = 0u64;
         let mut told_complete = false;
+        let cut = self.config.cut();
+        let mut deadline = self.deadline.map(|deadline| self.begun + deadline);
         while !engine.has_ended() {
             let room = scheduler.room().min(self.pending.len());
             if room > 0 {
@@ -410,7 +339,14 @@ impl Run {
                         self.draw(engine);
                     }
                 }
+                decision = self.undecided.next(cut), if !self.undecided.is_empty() => {
+                    self.decided(decision, scheduler);
+                }
                 () = engine.worker_ended() => {}
+                () = until(deadline) => {
+                    deadline = None;
+                    self.end(engine, self.deadline_error());
+                }
                 () = interrupts.next() => self.interrupt(engine),
             }
         }
@@ -431,28 +367,69 @@ impl Run {
     }
 
     fn interrupt(&mut self, engine: &Engine) {
+        self.end(engine, Error::new(ErrorKind::Interrupted, "interrupted"));
+    }
+
+    /// Ends the run before its objects are done.
+    fn end(&mut self, engine: &Engine, reason: Error) {
         self.listed = true;
         self.pending.clear();
-        let reason = Error::new(ErrorKind::Interrupted, "interrupted");
         engine.scheduler.stop(reason);
     }
 
+    fn deadline_error(&self) -> Error {
+        let (ok, known) = (self.objects_ok, self.known.objects_known);
+        let message = format!("the deadline has passed: {ok} of {known} known objects are whole");
+        Error::new(ErrorKind::Deadline, message).advise("run it again with a longer --deadline")
+    }
+
+    /// Fetches an object anew, or tells that it failed.
+    fn decided(&mut self, decision: Decision, scheduler: &Scheduler) {
+        match decision {
+            Decision::Anew(transfer) => {
+                let why = match transfer.restarted {
+                    Some(Again::Checksum) => "its bytes did not have the stored checksum",
+                    _ => "it changed while it was fetched",
+                };
+                self.progress.note(format!("{} begins anew: {why}", transfer.name()));
+                scheduler.restart(*transfer);
+            }
+            Decision::Failed(outcome) => {
+                self.note_outcome(outcome, None);
+                scheduler.give_up();
+            }
+        }
+    }
+
+    /// What is undecided when the run ends has failed.
+    fn give_up_undecided(&mut self) {
+        for outcome in self.undecided.give_up().collect::<Vec<_>>() {
+            self.note_outcome(outcome, None);
+        }
+    }
+
     fn draw(&mut self, engine: &Engine) {
-        let (bytes_done, retries) = engine.progress();
-        self.known.bytes_done = bytes_done;
-        self.known.retries = retries;
+        let state = engine.progress();
+        self.known.bytes_done = state.bytes;
+        self.known.retries = state.retries;
+        self.known.waiting = state.waiting;
         self.known.objects_done = self.objects_ok + self.failures;
         self.known.listing_complete = self.listed;
         self.progress.update(&self.known);
     }
 
     /// Takes the outcomes since the last time.
-    fn collect(&mut self, scheduler: &crate::schedule::Scheduler) {
+    fn collect(&mut self, scheduler: &Scheduler) {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         scheduler.collect(&mut outcomes);
         let stop = scheduler.stop_reason();
         for outcome in outcomes.drain(..) {
-            self.note_outcome(outcome, stop.as_ref());
+            let for_now = outcome.result.is_err() && outcome.transfer.again().is_some();
+            if for_now && stop.is_none() {
+                self.undecided.push(outcome);
+            } else {
+                self.note_outcome(outcome, stop.as_ref());
+            }
         }
         self.outcomes = outcomes;
     }
@@ -557,6 +534,14 @@ impl Run {
             crate::out::print(format!("{}\n", summary.to_json()).as_bytes())?;
         }
         Ok(())
+    }
+}
+
+/// Waits for this moment; without one for ever.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
     }
 }
 
