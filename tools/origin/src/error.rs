@@ -91,6 +91,7 @@ pub(crate) enum Code {
     PermanentRedirect,
     PreconditionFailed,
     RequestTimeTooSkewed,
+    ServiceUnavailable,
     SignatureDoesNotMatch,
     SlowDown,
     TemporaryRedirect,
@@ -121,6 +122,7 @@ impl Code {
             Self::PermanentRedirect => "PermanentRedirect",
             Self::PreconditionFailed => "PreconditionFailed",
             Self::RequestTimeTooSkewed => "RequestTimeTooSkewed",
+            Self::ServiceUnavailable => "ServiceUnavailable",
             Self::SignatureDoesNotMatch => "SignatureDoesNotMatch",
             Self::SlowDown => "SlowDown",
             Self::TemporaryRedirect => "TemporaryRedirect",
@@ -148,7 +150,7 @@ impl Code {
             Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
             Self::PermanentRedirect => StatusCode::MOVED_PERMANENTLY,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
-            Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ServiceUnavailable | Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
             Self::TemporaryRedirect => StatusCode::TEMPORARY_REDIRECT,
         }
     }
@@ -192,6 +194,7 @@ impl Code {
                 "The request signature we calculated does not match the signature you provided. \
                  Check your key and signing method."
             }
+            Self::ServiceUnavailable => "Service is unable to handle request.",
             Self::SlowDown => "Please reduce your request rate.",
             Self::TemporaryRedirect => {
                 "Please re-send this request to the specified temporary endpoint. Continue to use \

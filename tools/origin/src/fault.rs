@@ -81,6 +81,8 @@ pub enum Fault {
     },
     /// The connection is reset instead of an answer.
     ResetBeforeHead,
+    /// 503 ServiceUnavailable.
+    ServiceUnavailable,
     /// 503 SlowDown.
     SlowDown,
     /// The head comes in small pieces with pauses.
@@ -166,7 +168,7 @@ pub enum Fault {
 
 impl Fault {
     /// The names of all kinds, as they stand in the counters.
-    pub const NAMES: [&str; 35] = [
+    pub const NAMES: [&str; 36] = [
         "changed_etag",
         "chunked",
         "close_after_response",
@@ -185,6 +187,7 @@ impl Fault {
         "request_time_too_skewed",
         "reset_after",
         "reset_before_head",
+        "service_unavailable",
         "slow_down",
         "slow_head",
         "stall_after",
@@ -230,23 +233,24 @@ impl Fault {
             Self::RequestTimeTooSkewed { .. } => 15,
             Self::ResetAfter { .. } => 16,
             Self::ResetBeforeHead => 17,
-            Self::SlowDown => 18,
-            Self::SlowHead { .. } => 19,
-            Self::StallAfter { .. } => 20,
-            Self::StallBeforeHead { .. } => 21,
-            Self::TemporaryRedirect => 22,
-            Self::TlsAlert { .. } => 23,
-            Self::TlsCloseNotify { .. } => 24,
-            Self::TlsCut { .. } => 25,
-            Self::TlsGarbage { .. } => 26,
-            Self::TlsHandshakeCut { .. } => 27,
-            Self::TlsKeyUpdate { .. } => 28,
-            Self::TlsPlaintext => 29,
-            Self::TlsTinyRecords { .. } => 30,
-            Self::Truncate { .. } => 31,
-            Self::WrongChecksum => 32,
-            Self::WrongContentLength { .. } => 33,
-            Self::WrongContentRange => 34,
+            Self::ServiceUnavailable => 18,
+            Self::SlowDown => 19,
+            Self::SlowHead { .. } => 20,
+            Self::StallAfter { .. } => 21,
+            Self::StallBeforeHead { .. } => 22,
+            Self::TemporaryRedirect => 23,
+            Self::TlsAlert { .. } => 24,
+            Self::TlsCloseNotify { .. } => 25,
+            Self::TlsCut { .. } => 26,
+            Self::TlsGarbage { .. } => 27,
+            Self::TlsHandshakeCut { .. } => 28,
+            Self::TlsKeyUpdate { .. } => 29,
+            Self::TlsPlaintext => 30,
+            Self::TlsTinyRecords { .. } => 31,
+            Self::Truncate { .. } => 32,
+            Self::WrongChecksum => 33,
+            Self::WrongContentLength { .. } => 34,
+            Self::WrongContentRange => 35,
         }
     }
 
@@ -265,6 +269,7 @@ impl Fault {
             | Self::PreconditionFailed
             | Self::RequestTimeTooSkewed { .. }
             | Self::ResetBeforeHead
+            | Self::ServiceUnavailable
             | Self::SlowDown
             | Self::SlowHead { .. }
             | Self::StallBeforeHead { .. }

@@ -278,6 +278,7 @@ impl Worker {
                     .with("ServerTime", iso(seconds(now)))
                     .with("MaxAllowedSkewMilliseconds", "900000")
             }
+            Fault::ServiceUnavailable => Code::ServiceUnavailable.into(),
             Fault::SlowDown => Code::SlowDown.into(),
             // A name that nobody can have: no test is to leave this machine.
             Fault::TemporaryRedirect => S3Error::from(Code::TemporaryRedirect)

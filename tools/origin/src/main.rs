@@ -53,6 +53,9 @@ struct Arguments {
     /// The session token that requests must carry as well
     #[arg(long, value_name = "TOKEN", requires = "access_key")]
     session_token: Option<String>,
+    /// After so many requests the session token has expired
+    #[arg(long, value_name = "REQUESTS", requires = "session_token")]
+    token_lasts: Option<u64>,
     /// The region that signatures must name
     #[arg(long, value_name = "REGION", default_value = "us-east-1")]
     region: String,
@@ -82,8 +85,8 @@ struct Arguments {
     /// Make ETags of the MD5 of the content, as S3 does; each object is read once for it
     #[arg(long)]
     md5_etags: bool,
-    /// Inject faults; profiles: corrupt, mild, mixed, none, overloaded, rough, slow, strange, and
-    /// tls with --tls
+    /// Inject faults; profiles: bursts, corrupt, mild, mixed, none, overloaded, rough, slow,
+    /// strange, and tls with --tls
     #[arg(long, value_name = "SEED:PROFILE", default_value = "0:none")]
     faults: FaultPlan,
     /// Speak TLS, with a certificate for localhost, 127.0.0.1 and ::1
@@ -112,6 +115,10 @@ impl Arguments {
                 Some(token) => credentials.with_session_token(token),
                 None => credentials,
             }
+        });
+        let credentials = credentials.map(|credentials| match self.token_lasts {
+            Some(requests) => credentials.with_request_limit(requests),
+            None => credentials,
         });
         Config {
             listen: self.listen,

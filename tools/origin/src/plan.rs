@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::config::ParseError;
 use crate::fault::{Fault, FaultRequest};
 use crate::request::Operation;
-use crate::synthetic::{fingerprint, mix};
+use crate::synthetic::{fingerprint, index, mix};
 
 /// Which requests a rule speaks of: those that agree with every field that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,6 +64,9 @@ struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Profile {
+    /// Of 15 % of all requests the first tries, up to four in a row, are refused as by a server that
+    /// has too much to do: 503 SlowDown, 503 ServiceUnavailable, 500.
+    Bursts,
     /// Wrong bytes and wrong heads, 6 % of requests: what a client must notice.
     Corrupt,
     /// A little of everything that a client must survive, 10 %; nothing silently wrong.
@@ -87,8 +90,18 @@ pub enum Profile {
 
 impl Profile {
     /// The names of all profiles, as [`FaultPlan`] reads them.
-    pub const NAMES: [&str; 9] =
-        ["corrupt", "mild", "mixed", "none", "overloaded", "rough", "slow", "strange", "tls"];
+    pub const NAMES: [&str; 10] = [
+        "bursts",
+        "corrupt",
+        "mild",
+        "mixed",
+        "none",
+        "overloaded",
+        "rough",
+        "slow",
+        "strange",
+        "tls",
+    ];
 
     /// Faults and how many of a thousand requests meet them.
     fn weights(self) -> &'static [(Kind, u64)] {
@@ -117,7 +130,8 @@ impl Profile {
                 (Kind::StallBeforeHead, 5),
                 (Kind::Drip, 5),
             ],
-            Self::None => &[],
+            // See [`burst`].
+            Self::Bursts | Self::None => &[],
             Self::Overloaded => &[(Kind::SlowDown, 150), (Kind::InternalError, 50)],
             Self::Rough => &[
                 (Kind::CloseAfterResponse, 15),
@@ -224,6 +238,15 @@ impl Kind {
     }
 }
 
+/// What a burst does with this attempt; the number is the same for all attempts of a request.
+fn burst(random: u64, attempt: u32) -> Option<Fault> {
+    const REFUSALS: [Fault; 3] = [Fault::InternalError, Fault::ServiceUnavailable, Fault::SlowDown];
+    let met = random % 1000 < 150;
+    let attempts = 1 + (random >> 16) % 4;
+    let fault = REFUSALS[index(random >> 32) % REFUSALS.len()];
+    (met && u64::from(attempt) <= attempts).then_some(fault)
+}
+
 /// Rules, and a profile with its seed. Written as `SEED:PROFILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultPlan {
@@ -252,7 +275,7 @@ impl FaultPlan {
 
     /// Whether nothing can ever go wrong.
     pub(crate) fn is_none(&self) -> bool {
-        self.rules.is_empty() && self.profile.weights().is_empty()
+        self.rules.is_empty() && self.profile == Profile::None
     }
 
     /// The fate of one request; `attempt` counts from 1. `agreed` has for each rule how many
@@ -271,6 +294,9 @@ impl FaultPlan {
             if rule.when.requests.as_ref().is_none_or(|requests| requests.contains(agreed)) {
                 return Some(rule.fault).filter(|fault| fault.applies(request));
             }
+        }
+        if self.profile == Profile::Bursts {
+            return burst(mix(self.seed ^ mix(identity(request))), attempt);
         }
         let random = mix(self.seed ^ mix(identity(request) ^ u64::from(attempt)));
         let mut draw = random % 1000;
@@ -310,6 +336,7 @@ impl FromStr for FaultPlan {
         };
         let (seed, profile) = text.split_once(':').ok_or_else(refuse)?;
         let profile = match profile {
+            "bursts" => Profile::Bursts,
             "corrupt" => Profile::Corrupt,
             "mild" => Profile::Mild,
             "mixed" => Profile::Mixed,
@@ -454,12 +481,33 @@ mod tests {
     #[test]
     fn profiles_hold_what_they_say() {
         let sum = |profile: Profile| profile.weights().iter().map(|(_, weight)| weight).sum();
-        let expected = [60, 100, 100, 0, 200, 200, 100, 100, 100];
+        let expected = [0, 60, 100, 100, 0, 200, 200, 100, 100, 100];
         for (name, expected) in Profile::NAMES.into_iter().zip(expected) {
             let plan: FaultPlan = format!("1:{name}").parse().unwrap();
             let total: u64 = sum(plan.profile);
             assert_eq!(total, expected, "{name}");
         }
+    }
+
+    #[test]
+    fn bursts_refuse_the_first_tries_in_a_row() {
+        let plan: FaultPlan = "7:bursts".parse().unwrap();
+        assert!(!plan.is_none());
+        let mut of_length = [0; 6];
+        let mut names = std::collections::BTreeSet::new();
+        for number in 0..10_000 {
+            let key = format!("k{number}");
+            let fates: Vec<_> =
+                (1..=6).map(|attempt| decide(&plan, &request(&key), attempt)).collect();
+            let length = fates.iter().take_while(|fate| fate.is_some()).count();
+            assert!(fates[..length].iter().all(|fate| *fate == fates[0]), "{fates:?}");
+            assert!(fates[length..].iter().all(Option::is_none), "{fates:?}");
+            of_length[length] += 1;
+            names.extend(fates[0].map(|fault| fault.name()));
+        }
+        assert!((1400..1600).contains(&of_length[1..].iter().sum::<u32>()), "{of_length:?}");
+        assert!(of_length[1..=4].iter().all(|count| *count > 300), "{of_length:?}");
+        assert_eq!(names.len(), 3, "{names:?}");
     }
 
     #[test]

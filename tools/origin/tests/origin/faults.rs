@@ -129,6 +129,7 @@ fn refusals_have_s3_s_words() {
         (Fault::PermanentRedirect { region: "eu-west-3" }, 301, "PermanentRedirect"),
         (Fault::PreconditionFailed, 412, "PreconditionFailed"),
         (Fault::RequestTimeTooSkewed { ahead_seconds: 0 }, 403, "RequestTimeTooSkewed"),
+        (Fault::ServiceUnavailable, 503, "ServiceUnavailable"),
         (Fault::TemporaryRedirect, 307, "TemporaryRedirect"),
     ] {
         let origin = Origin::start(faulty(fault)).unwrap();

@@ -3,6 +3,7 @@
 mod checksums;
 mod client;
 mod faults;
+mod program;
 
 use std::io;
 use std::net::SocketAddr;
