@@ -61,7 +61,7 @@ pub struct ServiceArgs {
     #[arg(long, conflicts_with = "profile")]
     pub no_sign_request: bool,
     /// file of PEM certificates that are believed instead of the system's
-    /// [default: $AWS_CA_BUNDLE, or the system's certificates]
+    /// [default: $AWS_CA_BUNDLE, the profile's ca_bundle, or the system's certificates]
     #[arg(long, value_name = "FILE", conflicts_with = "no_verify_ssl")]
     pub ca_bundle: Option<PathBuf>,
     /// believe any certificate, with a warning: whoever is in between reads and changes all bytes
