@@ -5,6 +5,7 @@
 //! stays with its connection through failures: after a new connect it goes on from the byte that
 //! was reached.
 
+mod comparison;
 mod words;
 
 use crate::failure::Failure;
@@ -16,6 +17,7 @@ use crate::limits::{
 use crate::s3::ByteRange;
 use crate::sys::Errno;
 
+pub use comparison::Comparison;
 pub use words::{Action, Ask, EtagDigest, Event, Manner, Piece, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,7 @@ pub struct Conn {
     keep_alive: bool,
     /// ETag of the answers to this ask; the first one counts where none was listed.
     etag: Option<EtagDigest>,
+    comparison: Comparison,
     /// Answers that this socket has brought.
     answers: u64,
     actions: [Option<Action>; ACTIONS_MAX],
@@ -89,6 +92,7 @@ impl Conn {
             slot_length,
             keep_alive: false,
             etag: None,
+            comparison: Comparison::default(),
             answers: 0,
             actions: [None; ACTIONS_MAX],
             queued: 0,
@@ -115,6 +119,7 @@ impl Conn {
         let fits = Self::fits_whole(ask.size, self.slot_length);
         assert!(fits || ask.manner != Manner::Whole, "it fits");
         self.etag = ask.etag;
+        self.comparison = Comparison::default();
         self.ask = Some(ask);
         self.reached = 0;
         self.start();
@@ -185,6 +190,12 @@ impl Conn {
     #[must_use]
     pub fn etag(&self) -> Option<EtagDigest> {
         self.etag
+    }
+
+    /// What the answers to the last ask said of the whole object's checksum.
+    #[must_use]
+    pub fn comparison(&self) -> &Comparison {
+        &self.comparison
     }
 
     /// How many bytes must have come before a receive of `length` is woken. More than one only
@@ -266,8 +277,8 @@ impl Conn {
             }
             (State::Body { left }, Event::Received(count, _)) => self.body_bytes(left, count),
             (State::Body { left }, Event::Moved(count)) => self.moved(left, count),
-            (State::WholeBody { head, filled }, Event::Received(count, _)) => {
-                self.whole_bytes(head, filled, count);
+            (State::WholeBody { head, filled }, Event::Received(count, buffer)) => {
+                self.whole_bytes(head, filled, count, buffer);
             }
             (State::Refusal { .. }, Event::Received(count, buffer)) => {
                 self.refusal_bytes(count, buffer);
@@ -308,7 +319,9 @@ impl Conn {
     fn request(&mut self) {
         let ask = self.current();
         self.state = State::Asking;
-        self.push(Action::Write((ask.manner != Manner::Whole).then(|| ByteRange {
+        let whole = ask.check.is_some() && self.reached == 0 && ask.range.length == ask.size;
+        let ranged = ask.manner != Manner::Whole && !whole;
+        self.push(Action::Write(ranged.then(|| ByteRange {
             offset: ask.range.offset + self.reached,
             length: ask.range.length - self.reached,
         })));
@@ -369,7 +382,7 @@ impl Conn {
             return self.refused(&head, filled, buffer);
         }
         match self.accept(&head) {
-            Ok(()) => self.body(&head, filled),
+            Ok(()) => self.body(&head, filled, buffer),
             Err(failure) => self.fail(failure, None),
         }
     }
@@ -394,6 +407,9 @@ impl Conn {
         if !right || head.content_length != Some(expected) {
             return Err(Failure::WrongRange);
         }
+        if let (Some(check), true) = (ask.check, expected == ask.size) {
+            self.comparison.hear(check, head);
+        }
         let seen = head.etag.map(EtagDigest::of);
         match (self.etag, seen) {
             (Some(known), Some(seen)) if known != seen => Err(Failure::WrongEtag),
@@ -404,7 +420,7 @@ impl Conn {
         }
     }
 
-    fn body(&mut self, head: &Head<'_>, filled: u32) {
+    fn body(&mut self, head: &Head<'_>, filled: u32, buffer: &[u8]) {
         let ask = self.current();
         let beyond = u64::from(filled - head.length);
         let left = ask.range.length - self.reached;
@@ -413,7 +429,7 @@ impl Conn {
         }
         match ask.manner {
             Manner::Slots => {}
-            Manner::Whole => return self.whole_bytes_reached(head.length, filled),
+            Manner::Whole => return self.whole_bytes_reached(head.length, filled, buffer),
             Manner::Stream => {
                 assert!(beyond == 0, "what was received beyond the head would be lost");
                 self.state = State::Body { left };
@@ -494,20 +510,22 @@ impl Conn {
         }
     }
 
-    fn whole_bytes(&mut self, head: u32, filled: u32, count: u32) {
+    fn whole_bytes(&mut self, head: u32, filled: u32, count: u32, buffer: &[u8]) {
         if count == 0 {
             return self.fail(Failure::Truncated, None);
         }
-        self.whole_bytes_reached(head, filled + count);
+        self.whole_bytes_reached(head, filled + count, buffer);
     }
 
-    fn whole_bytes_reached(&mut self, head: u32, filled: u32) {
+    fn whole_bytes_reached(&mut self, head: u32, filled: u32, buffer: &[u8]) {
         let size = u32::try_from(self.current().size).expect("a small object fits a slot");
         let end = head + size;
         if filled < end {
             self.state = State::WholeBody { head, filled };
             let length = end - filled;
             self.push(Action::Receive { target: Target::Data, at: filled, length, fill: true });
+        } else if let Err(failure) = self.comparison.compare(&buffer[head as usize..end as usize]) {
+            self.fail(failure, None);
         } else {
             self.reached = u64::from(size);
             self.push(Action::Deliver { at: head, length: size, offset: 0 });

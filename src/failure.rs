@@ -27,6 +27,10 @@ pub enum Failure {
     WrongRange,
     /// The answer carries another ETag than the listing: the object has changed.
     WrongEtag,
+    /// The bytes are not those whose checksum is stored.
+    WrongChecksum,
+    /// There is no checksum to hold the bytes against, and there must be one.
+    NoChecksum,
     /// The server refused with this status.
     Status(u16),
     /// TLS broke off: an alert, a record that is none, an end within the handshake.
@@ -43,6 +47,8 @@ pub enum RetryReason {
     BadHead,
     /// See [`Failure::Broken`].
     Broken,
+    /// See [`Failure::WrongChecksum`] and [`Failure::NoChecksum`].
+    Checksum,
     /// See [`Failure::Connect`].
     Connect,
     /// See [`Failure::ConnectTimeout`].
@@ -71,12 +77,13 @@ pub enum RetryReason {
 
 impl RetryReason {
     /// How many kinds there are.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 15;
 
     /// Every kind, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::BadHead,
         Self::Broken,
+        Self::Checksum,
         Self::Connect,
         Self::ConnectTimeout,
         Self::FirstByteTimeout,
@@ -97,6 +104,7 @@ impl RetryReason {
         match self {
             Self::BadHead => "bad_head",
             Self::Broken => "broken",
+            Self::Checksum => "checksum",
             Self::Connect => "connect",
             Self::ConnectTimeout => "connect_timeout",
             Self::FirstByteTimeout => "first_byte_timeout",
@@ -139,6 +147,7 @@ impl Failure {
             Self::BadHead => RetryReason::BadHead,
             Self::WrongRange => RetryReason::WrongRange,
             Self::WrongEtag => RetryReason::WrongEtag,
+            Self::WrongChecksum | Self::NoChecksum => RetryReason::Checksum,
             Self::TlsBroken | Self::TlsRefused => RetryReason::Tls,
             Self::Status(429 | 503) => RetryReason::SlowDown,
             Self::Status(500..) => RetryReason::ServerError,
@@ -159,9 +168,12 @@ impl Failure {
             | Self::Truncated
             | Self::BadHead
             | Self::WrongRange
+            | Self::WrongChecksum
             | Self::TlsBroken
             | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
-            Self::WrongEtag | Self::TlsRefused | Self::Status(_) => Remedy::GiveUp,
+            Self::WrongEtag | Self::NoChecksum | Self::TlsRefused | Self::Status(_) => {
+                Remedy::GiveUp
+            }
         }
     }
 }
@@ -179,6 +191,8 @@ impl fmt::Display for Failure {
             Self::BadHead => f.write_str("the answer has no valid HTTP/1 head"),
             Self::WrongRange => f.write_str("the answer is not the range that was asked for"),
             Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),
+            Self::WrongChecksum => f.write_str("the bytes have another checksum than is stored"),
+            Self::NoChecksum => f.write_str("there is no checksum to validate the bytes by"),
             Self::Status(status) => write!(f, "the server answered {status}"),
             Self::TlsBroken => f.write_str("TLS broke off"),
             Self::TlsRefused => f.write_str("TLS is not to be had with this server"),

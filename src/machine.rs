@@ -99,7 +99,7 @@ impl Host for Machine {
             version_id: &transfer.object.version_id,
             range,
             if_match: &transfer.object.etag,
-            with_checksum: false,
+            with_checksum: range.is_none() && transfer.verification.asks(),
         };
         #[expect(clippy::disallowed_methods, reason = "the machine's clock; a signature's date")]
         let now = SystemTime::now();

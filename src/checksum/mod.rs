@@ -5,6 +5,7 @@
 
 mod combine;
 mod stored;
+mod verification;
 
 use std::fmt;
 
@@ -15,6 +16,7 @@ use sha2::Digest as _;
 
 pub use combine::Sum;
 pub use stored::{Form, Mismatch, Stored, etag_md5};
+pub use verification::{AnswerCheck, Verification, Verify};
 
 /// How a checksum is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

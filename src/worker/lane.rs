@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Worker;
 use super::secure::Secure;
+use crate::checksum::Hasher;
 use crate::conn::{Action, Ask, Conn, Event, Manner, Piece, Target};
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
@@ -64,6 +65,8 @@ pub(super) struct Lane {
     attempts: u32,
     /// Bytes of the range that earlier attempts had brought.
     reached_before: u64,
+    /// The checksum in the making of a range that is a whole object.
+    hasher: Option<Hasher>,
     verdict: Option<Verdict>,
     asked_us: u64,
     answered_us: u64,
@@ -95,6 +98,7 @@ impl Lane {
             bytes: ByteRange { offset: 0, length: 0 },
             attempts: 0,
             reached_before: 0,
+            hasher: None,
             verdict: None,
             asked_us: 0,
             answered_us: 0,
@@ -149,6 +153,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         lane.bytes = range;
         lane.attempts = 1;
         lane.reached_before = 0;
+        lane.hasher = None;
         lane.state = LaneState::Busy;
         let ask = Ask {
             range,
@@ -158,6 +163,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 _ => Manner::Slots,
             },
             etag: transfer.etag,
+            check: transfer.verification.of_answer(&transfer.object.etag),
         };
         lane.transfer = Some(transfer);
         lane.conn.ask(ask);
@@ -227,11 +233,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),
             Action::Finished => {
                 self.scheduler.answered();
-                let lane = &self.lanes[index];
+                let lane = &mut self.lanes[index];
                 let transfer = lane.object();
                 if !transfer.agrees(lane.conn.etag()) {
                     transfer.fail(lane.explain(Failure::WrongEtag, None));
                 }
+                lane.verify(&transfer);
                 self.fetched(index);
             }
             Action::Fail { failure, body } => self.attempt_failed(index, failure, body),
@@ -380,12 +387,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let slot = lane.data.take().expect("it was just filled");
         let (range, transfer) = (lane.range, lane.object());
         self.metrics.bytes += u64::from(length);
+        let bytes = &slot[at as usize..(at + length) as usize];
+        if let Some(sum) = transfer.verification.sum() {
+            sum.add(offset, bytes);
+        } else if transfer.shape == Shape::Ranges {
+            lane.hash(bytes, offset);
+        }
         match self.sink.dispose(transfer.shape) {
             Disposal::Drop => drop(slot),
             Disposal::WriteAt => self.write(range, slot, length, offset),
             Disposal::WriteWhole => {
                 let before = self.host.now_us();
-                let bytes = &slot[at as usize..(at + length) as usize];
                 if let Err(error) = self.host.write_whole(&transfer.path, bytes) {
                     self.file_failed(&transfer, error);
                 }
@@ -473,6 +485,34 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 }
 
 impl Lane {
+    /// Adds bytes that were delivered to the checksum of a whole object, where there is one.
+    fn hash(&mut self, bytes: &[u8], offset: u64) {
+        let Some(Ok(stored)) = self.conn.comparison().basis() else { return };
+        if offset == self.bytes.offset {
+            self.hasher = Some(Hasher::new(stored.algorithm));
+        }
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(bytes);
+        }
+    }
+
+    /// Tells what became of the checksum that came with a whole object's answer.
+    fn verify(&mut self, transfer: &Transfer) {
+        match self.conn.comparison().basis() {
+            None => {}
+            Some(Err(reason)) => transfer.take_unverified(reason),
+            // A small object's body was held against it as it came.
+            Some(Ok(stored)) if transfer.shape == Shape::Whole => {
+                transfer.take_verdict(Ok(stored.algorithm));
+            }
+            Some(Ok(stored)) => {
+                let hasher = self.hasher.take().expect("the first bytes made it");
+                let held = stored.check(hasher.finish());
+                transfer.take_verdict(held.map(|()| stored.algorithm));
+            }
+        }
+    }
+
     /// The error of an object whose range failed for good.
     fn explain(&self, failure: Failure, body: Option<Piece>) -> Error {
         let transfer = self.object();
@@ -489,6 +529,14 @@ impl Lane {
             (Failure::Status(status), body) => {
                 let bytes = body.map_or(&[][..], |piece| self.piece(piece));
                 answer::explain(status, bytes, "").into_error(&context)
+            }
+            (Failure::WrongChecksum, _) => {
+                let mismatch = self.conn.comparison().mismatch().expect("it was compared");
+                Transfer::wrong_bytes(&mismatch).within(context)
+            }
+            (Failure::NoChecksum, _) => {
+                let reason = self.conn.comparison().basis().and_then(Result::err);
+                Transfer::unverified(reason.unwrap_or("it has none")).within(context)
             }
             // The same as an answer of 412.
             (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())

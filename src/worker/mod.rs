@@ -301,6 +301,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn finish(&mut self, transfer: &Arc<Transfer>) {
+        if let (None, Some(sum)) = (transfer.failure(), transfer.verification.sum()) {
+            transfer.take_verdict(sum.check().map(|()| sum.stored().algorithm));
+        }
         if let Some(file) = transfer.created_file() {
             if transfer.failure().is_some() {
                 self.host.abandon(file);

@@ -14,6 +14,7 @@ mod world;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use inrush::checksum::Verification;
 use inrush::error::{Error, ErrorKind};
 use inrush::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN, TLS_SLOT_BYTES_MIN};
 use inrush::metrics::{Gauge, WorkerMetrics};
@@ -40,6 +41,8 @@ struct Scenario {
     sink: Sink,
     /// The origin speaks TLS.
     tls: bool,
+    /// Bytes are held against checksums.
+    verify: bool,
 }
 
 /// A worker, the pools that must be whole at its end, and what it was given.
@@ -114,7 +117,17 @@ fn set_up_with(
         sizes.iter().enumerate().map(|(index, size)| format!("k{index}-{size}")).collect();
     let transfers = keys.iter().map(|key| {
         let which = usize::from(chance.hits(200));
-        Transfer::new(object(key), Arc::clone(&endpoints[which]), key.clone(), cut)
+        let transfer = Transfer::new(object(key), Arc::clone(&endpoints[which]), key.clone(), cut);
+        if !scenario.verify {
+            return transfer;
+        }
+        let sum = (transfer.object.size_bytes > part).then(|| {
+            let model = world.borrow_mut().model(key);
+            origin::sum(&model, chance)
+        });
+        let strict = chance.hits(500);
+        let by_answer = || Verification::by_answer(strict);
+        transfer.verified_by(sum.map_or_else(by_answer, Verification::by_sum))
     });
     scheduler.push(transfers.collect::<Vec<_>>());
     scheduler.complete();
@@ -239,13 +252,19 @@ fn seeds(test: &str, count: u64, each: impl Fn(u64) + std::panic::RefUnwindSafe)
     }
 }
 
-const CALM: Rates =
-    Rates { network_per_mille: 0, hang_per_mille: 0, fatal_per_mille: 0, disk_per_mille: 0 };
+const CALM: Rates = Rates {
+    network_per_mille: 0,
+    hang_per_mille: 0,
+    fatal_per_mille: 0,
+    disk_per_mille: 0,
+    flip_per_mille: 0,
+};
 
 #[test]
 fn a_calm_network_brings_everything_once() {
     seeds("a_calm_network_brings_everything_once", 500, |seed| {
-        let scenario = Scenario { rates: CALM, stop: false, sink: Sink::File, tls: false };
+        let scenario =
+            Scenario { rates: CALM, stop: false, sink: Sink::File, tls: false, verify: false };
         let (world, outcomes) = check(seed, scenario);
         assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
         let world = world.borrow();
@@ -263,7 +282,7 @@ fn a_calm_network_brings_everything_once() {
 fn faults_that_a_retry_heals_lose_nothing() {
     seeds("faults_that_a_retry_heals_lose_nothing", 1500, |seed| {
         let rates = Rates { network_per_mille: 30, hang_per_mille: 10, ..CALM };
-        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false, verify: false };
         let (_, outcomes) = check(seed, scenario);
         for outcome in outcomes {
             assert!(outcome.result.is_ok(), "{:?}", outcome.result);
@@ -279,16 +298,18 @@ fn a_hostile_network_gives_right_bytes_or_a_named_error() {
             hang_per_mille: 50,
             fatal_per_mille: 20,
             disk_per_mille: if seed % 3 == 0 { 5 } else { 0 },
+            flip_per_mille: 0,
         };
         let sink = if seed % 5 == 0 { Sink::Null } else { Sink::File };
-        check(seed, Scenario { rates, stop: seed % 4 == 1, sink, tls: false });
+        check(seed, Scenario { rates, stop: seed % 4 == 1, sink, tls: false, verify: false });
     });
 }
 
 #[test]
 fn a_calm_network_brings_everything_over_tls() {
     seeds("a_calm_network_brings_everything_over_tls", 150, |seed| {
-        let scenario = Scenario { rates: CALM, stop: false, sink: Sink::File, tls: true };
+        let scenario =
+            Scenario { rates: CALM, stop: false, sink: Sink::File, tls: true, verify: false };
         let (world, outcomes) = check(seed, scenario);
         assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
         assert!(world.borrow().injected.is_empty());
@@ -299,7 +320,7 @@ fn a_calm_network_brings_everything_over_tls() {
 fn faults_of_tls_lose_nothing() {
     seeds("faults_of_tls_lose_nothing", 600, |seed| {
         let rates = Rates { network_per_mille: 40, hang_per_mille: 10, ..CALM };
-        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: true };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: true, verify: false };
         let outcomes = check(seed, scenario).1;
         for error in outcomes.iter().filter_map(|outcome| outcome.result.as_ref().err()) {
             // A wrong bit may make a handshake one that would never do: that ends the run.
@@ -316,8 +337,12 @@ fn a_hostile_network_under_tls_gives_right_bytes_or_a_named_error() {
             hang_per_mille: 50,
             fatal_per_mille: 20,
             disk_per_mille: if seed % 3 == 0 { 5 } else { 0 },
+            flip_per_mille: 0,
         };
-        check(seed, Scenario { rates, stop: seed % 4 == 1, sink: Sink::File, tls: true });
+        check(
+            seed,
+            Scenario { rates, stop: seed % 4 == 1, sink: Sink::File, tls: true, verify: false },
+        );
     });
 }
 
@@ -325,8 +350,10 @@ fn a_hostile_network_under_tls_gives_right_bytes_or_a_named_error() {
 fn a_stopped_run_leaves_only_whole_files() {
     seeds("a_stopped_run_leaves_only_whole_files", 500, |seed| {
         let rates = Rates { network_per_mille: 20, hang_per_mille: 20, ..CALM };
-        let (_, outcomes) =
-            check(seed, Scenario { rates, stop: true, sink: Sink::File, tls: false });
+        let (_, outcomes) = check(
+            seed,
+            Scenario { rates, stop: true, sink: Sink::File, tls: false, verify: false },
+        );
         for outcome in outcomes {
             if let Err(error) = outcome.result {
                 assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
@@ -336,11 +363,51 @@ fn a_stopped_run_leaves_only_whole_files() {
 }
 
 #[test]
+fn wrong_bytes_are_never_taken_for_right_ones() {
+    seeds("wrong_bytes_are_never_taken_for_right_ones", 600, |seed| {
+        let rates = Rates { flip_per_mille: 100, ..CALM };
+        let tls = seed % 4 == 0;
+        let sink = if seed % 5 == 0 { Sink::Null } else { Sink::File };
+        let (world, outcomes) =
+            check(seed, Scenario { rates, stop: false, sink, tls, verify: true });
+        let world = world.borrow();
+        for Outcome { transfer, result, .. } in &outcomes {
+            let key = &transfer.object.key;
+            let flipped = world.flipped.contains_key(key);
+            match result {
+                // A small object is fetched again at once.
+                Ok(()) => assert!(!flipped || transfer.shape == Shape::Whole, "{key}"),
+                Err(error) => {
+                    assert!(flipped && error.to_string().contains("CRC64NVME"), "{key}: {error}");
+                    assert_eq!(transfer.verification.is_wrong(), transfer.shape == Shape::Ranges);
+                }
+            }
+            let validated = result.is_ok() && transfer.object.size_bytes > 0;
+            assert_eq!(transfer.verification.verdict().is_ok(), validated, "{key}");
+        }
+    });
+}
+
+#[test]
+fn sums_are_right_whatever_the_network_does() {
+    seeds("sums_are_right_whatever_the_network_does", 600, |seed| {
+        let rates = Rates { network_per_mille: 40, hang_per_mille: 10, ..CALM };
+        let (sink, tls) = (Sink::File, false);
+        let outcomes = check(seed, Scenario { rates, stop: false, sink, tls, verify: true }).1;
+        for Outcome { transfer, result, .. } in &outcomes {
+            assert!(result.is_ok(), "{result:?}");
+            let bytes = transfer.object.size_bytes > 0;
+            assert_eq!(transfer.verification.verdict().is_ok(), bytes, "{}", transfer.object.key);
+        }
+    });
+}
+
+#[test]
 fn an_endpoint_that_is_gone_is_not_asked_for_every_object() {
     seeds("an_endpoint_that_is_gone_is_not_asked_for_every_object", 5, |seed| {
         // No connection is ever made.
         let rates = Rates { network_per_mille: 1000, ..CALM };
-        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false, verify: false };
         let mut bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 20, &[1000; 4000]);
         let metrics = run(&mut bench, seed, false);
         let error = bench.scheduler.stop_reason().expect("the run is over");
