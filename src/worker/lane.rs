@@ -66,7 +66,7 @@ pub(super) struct Lane {
     /// Bytes of the range that earlier attempts had brought.
     reached_before: u64,
     /// The checksum in the making of a range that is a whole object.
-    hasher: Option<Hasher>,
+    pub(super) hasher: Option<Hasher>,
     verdict: Option<Verdict>,
     asked_us: u64,
     answered_us: u64,
@@ -485,34 +485,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 }
 
 impl Lane {
-    /// Adds bytes that were delivered to the checksum of a whole object, where there is one.
-    fn hash(&mut self, bytes: &[u8], offset: u64) {
-        let Some(Ok(stored)) = self.conn.comparison().basis() else { return };
-        if offset == self.bytes.offset {
-            self.hasher = Some(Hasher::new(stored.algorithm));
-        }
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(bytes);
-        }
-    }
-
-    /// Tells what became of the checksum that came with a whole object's answer.
-    fn verify(&mut self, transfer: &Transfer) {
-        match self.conn.comparison().basis() {
-            None => {}
-            Some(Err(reason)) => transfer.take_unverified(reason),
-            // A small object's body was held against it as it came.
-            Some(Ok(stored)) if transfer.shape == Shape::Whole => {
-                transfer.take_verdict(Ok(stored.algorithm));
-            }
-            Some(Ok(stored)) => {
-                let hasher = self.hasher.take().expect("the first bytes made it");
-                let held = stored.check(hasher.finish());
-                transfer.take_verdict(held.map(|()| stored.algorithm));
-            }
-        }
-    }
-
     /// The error of an object whose range failed for good.
     fn explain(&self, failure: Failure, body: Option<Piece>) -> Error {
         let transfer = self.object();

@@ -9,6 +9,7 @@
 mod lane;
 mod range;
 mod secure;
+mod verify;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
