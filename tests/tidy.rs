@@ -21,7 +21,7 @@ const ROOMS: [(&str, bool, &[&str]); 28] = [
     ("checksum", true, &[]),
     ("failure", true, &["sys"]),
     ("http", true, &["checksum", "limits"]),
-    ("s3", true, &["error"]),
+    ("s3", true, &["checksum", "error"]),
     ("plan", true, &["error", "s3"]),
     ("conn", true, &["checksum", "failure", "http", "limits", "s3", "sys"]),
     ("tls", true, &["error", "failure", "limits", "s3"]),
@@ -64,14 +64,14 @@ const ROOMS: [(&str, bool, &[&str]); 28] = [
         true,
         &["failure", "limits", "metrics", "out", "s3", "sink", "size", "sys", "transfer"],
     ),
-    ("catalog", false, &["error", "plan", "s3", "tls"]),
+    ("catalog", false, &["checksum", "error", "plan", "s3", "tls"]),
     (
         "command",
         false,
         &[
-            "catalog", "cli", "config", "engine", "error", "limits", "machine", "metrics", "out",
-            "pipe", "plan", "progress", "report", "s3", "schedule", "sink", "size", "sys",
-            "transfer",
+            "catalog", "checksum", "cli", "config", "engine", "error", "limits", "machine",
+            "metrics", "out", "pipe", "plan", "progress", "report", "s3", "schedule", "sink",
+            "size", "sys", "transfer",
         ],
     ),
     // The map and the program.

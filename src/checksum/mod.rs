@@ -82,6 +82,12 @@ impl Algorithm {
         }
     }
 
+    /// Whether digests of pieces can be put together.
+    #[must_use]
+    pub const fn is_crc(self) -> bool {
+        self.crc().is_some()
+    }
+
     /// The digest of these bytes.
     #[must_use]
     pub fn digest(self, bytes: &[u8]) -> Digest {

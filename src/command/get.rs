@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use tokio::time::MissedTickBehavior;
 
+use super::checksums::{Checksums, Settled, wanted};
 use super::session::{self, Interrupts};
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
@@ -67,7 +68,8 @@ pub(super) async fn run(
         return Ok(Ended { code, summary: None });
     }
     let resolved = begun.elapsed();
-    let mut run = Run::new(walk, target, config, progress, report, begun)?;
+    let checksums = Checksums::new(control.clone(), wanted(args.verify));
+    let mut run = Run::new(walk, checksums, target, config, progress, report, begun)?;
     interrupts.unless(run.read_ahead()).await?;
     let order = Order {
         config: run.config,
@@ -208,7 +210,7 @@ impl Target {
     }
 
     /// The transfer of an entry, or why it cannot be.
-    fn transfer(&self, entry: Entry, cut: Cut) -> Result<Transfer, Box<(Transfer, Error)>> {
+    fn transfer(&self, entry: Entry, cut: Cut) -> Settled {
         let Entry { endpoint, object, path, .. } = entry;
         let problem = match (self, path) {
             (Self::File { name, .. }, _) => {
@@ -262,6 +264,7 @@ async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs
 /// A run of the data plane, as the control plane sees it.
 struct Run {
     walk: Walk,
+    checksums: Checksums,
     target: Target,
     config: Config,
     progress: Progress,
@@ -288,6 +291,7 @@ struct Run {
 impl Run {
     fn new(
         walk: Walk,
+        checksums: Checksums,
         target: Target,
         config: Config,
         progress: Progress,
@@ -305,6 +309,7 @@ impl Run {
         };
         Ok(Self {
             walk,
+            checksums,
             target,
             config,
             progress,
@@ -328,7 +333,7 @@ impl Run {
     /// Takes the first page with anything to move, so that what is wrong with it shows before any
     /// byte moves.
     async fn read_ahead(&mut self) -> Result<()> {
-        while self.pending.is_empty() && !self.listed {
+        while self.pending.is_empty() && self.checksums.is_empty() && !self.listed {
             let batch = self.walk.next_batch().await?;
             if let Some(entries) = &batch {
                 let largest = entries.iter().map(|entry| entry.object.size_bytes).max();
@@ -336,7 +341,7 @@ impl Run {
             }
             self.take(batch)?;
         }
-        if self.pending.is_empty() && self.failures > 0 {
+        if self.pending.is_empty() && self.checksums.is_empty() && self.failures > 0 {
             let kind = self.failure_kind.unwrap_or(ErrorKind::Objects);
             return Err(Error::new(kind, "no object can be stored"));
         }
@@ -356,14 +361,11 @@ impl Run {
                 Ok(transfer) => {
                     let size = transfer.object.size_bytes;
                     self.known.bytes_known = self.known.bytes_known.saturating_add(size);
-                    self.pending.push_back(transfer);
+                    if let Some(settled) = self.checksums.admit(transfer) {
+                        self.admit(settled);
+                    }
                 }
-                Err(failed) => {
-                    let (transfer, error) = *failed;
-                    let transfer = Arc::new(transfer);
-                    let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
-                    self.note_outcome(outcome, None);
-                }
+                failed => self.admit(failed),
             }
         }
         match self.free_bytes {
@@ -381,6 +383,29 @@ impl Run {
         }
     }
 
+    /// Takes a transfer that may begin, or the failure of one that may not.
+    fn admit(&mut self, settled: Settled) {
+        match settled {
+            Ok(transfer) => self.pending.push_back(transfer),
+            Err(failed) => {
+                let (transfer, error) = *failed;
+                let transfer = Arc::new(transfer);
+                let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
+                self.note_outcome(outcome, None);
+            }
+        }
+    }
+
+    /// Whether every object has been handed to the scheduler, or has failed.
+    fn is_fed(&self) -> bool {
+        self.listed && self.pending.is_empty() && self.checksums.is_empty()
+    }
+
+    /// Whether more of the listing is wanted.
+    fn is_hungry(&self) -> bool {
+        !self.listed && self.pending.is_empty() && self.checksums.has_room()
+    }
+
     /// Feeds the workers and watches them to their end.
     async fn drive(&mut self, engine: &Engine, interrupts: &mut Interrupts) -> Result<()> {
         let scheduler = &engine.scheduler;
@@ -393,12 +418,16 @@ impl Run {
             if room > 0 {
                 scheduler.push(self.pending.drain(..room));
             }
-            if self.listed && self.pending.is_empty() && !told_complete {
+            if self.is_fed() && !told_complete {
                 told_complete = true;
                 scheduler.complete();
             }
+            let hungry = self.is_hungry();
             tokio::select! {
-                batch = self.walk.next_batch(), if !self.listed && self.pending.is_empty() => {
+                settled = self.checksums.next(), if !self.checksums.is_empty() => {
+                    self.admit(settled);
+                }
+                batch = self.walk.next_batch(), if hungry => {
                     if let Err(error) = batch.and_then(|batch| self.take(batch)) {
                         self.end_listing(error, engine);
                     }
@@ -424,6 +453,7 @@ impl Run {
         self.listing_ended_us = micros(self.begun.elapsed());
         if error.kind() == ErrorKind::Destination {
             self.pending.clear();
+            self.checksums.clear();
             engine.scheduler.stop(error);
         } else {
             self.listing_error = Some(error);
@@ -433,6 +463,7 @@ impl Run {
     fn interrupt(&mut self, engine: &Engine) {
         self.listed = true;
         self.pending.clear();
+        self.checksums.clear();
         let reason = Error::new(ErrorKind::Interrupted, "interrupted");
         engine.scheduler.stop(reason);
     }

@@ -1,5 +1,6 @@
 //! The commands: each tells its story from arguments to exit code with the rooms below it.
 
+mod checksums;
 mod demo;
 mod get;
 mod ls;
