@@ -50,6 +50,20 @@ pub struct Transfer {
     failure: OnceLock<Error>,
     retries: AtomicU32,
     begun_us: AtomicU64,
+    again: OnceLock<Again>,
+    /// How often it was fetched from its first byte before.
+    pub restarts: u32,
+    /// Why, the last time.
+    pub restarted: Option<Again>,
+}
+
+/// Why an object that failed may be had by fetching it anew, from its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// It was replaced while it was fetched.
+    Changed,
+    /// All bytes came, and they do not have the checksum that is stored with it.
+    Checksum,
 }
 
 /// How ranges are cut, the same for every object of a run.
@@ -94,6 +108,9 @@ impl Transfer {
             failure: OnceLock::new(),
             retries: AtomicU32::new(0),
             begun_us: AtomicU64::new(u64::MAX),
+            again: OnceLock::new(),
+            restarts: 0,
+            restarted: None,
         }
     }
 
@@ -101,6 +118,30 @@ impl Transfer {
     #[must_use]
     pub fn verified_by(self, verification: Verification) -> Self {
         Self { verification, ..self }
+    }
+
+    /// The same once more, as `object` is now.
+    #[must_use]
+    pub fn anew(&self, object: Object, cut: Cut) -> Self {
+        let endpoint = Arc::clone(&self.endpoint);
+        let fresh = Self::new(object, endpoint, self.path.clone(), cut);
+        fresh.retries.store(self.retries(), Ordering::Relaxed);
+        fresh.begun_us.store(self.begun_us.load(Ordering::Relaxed), Ordering::Relaxed);
+        Self { restarts: self.restarts + 1, restarted: self.again(), ..fresh }
+    }
+
+    /// Records why it fails, and that it may be had by fetching it anew. Where something else had
+    /// failed before, that stays.
+    pub fn fail_for_now(&self, again: Again, error: Error) {
+        if self.failure.set(error).is_ok() {
+            let _ = self.again.set(again);
+        }
+    }
+
+    /// Why fetching it anew may help, where it failed for now.
+    #[must_use]
+    pub fn again(&self) -> Option<Again> {
+        self.again.get().copied()
     }
 
     /// How it is named in messages: `s3://bucket/key`.
@@ -146,18 +187,15 @@ impl Transfer {
     }
 
     /// Takes what a comparison of all its bytes with its checksum came to. Bytes that are others
-    /// make it fail and be marked ([`Verification::is_wrong`]): fetched again they may be right.
+    /// make it fail for now: fetched anew they may be right.
     pub fn take_verdict(&self, verdict: Result<Algorithm, Mismatch>) {
         match verdict {
             Ok(algorithm) => self.verification.validated(algorithm),
-            Err(mismatch) => self.spoil(&mismatch),
+            Err(mismatch) => {
+                let error = Self::wrong_bytes(&mismatch).within(format!("get {}", self.name()));
+                self.fail_for_now(Again::Checksum, error);
+            }
         }
-    }
-
-    /// Fails for its bytes, which are not those whose checksum is stored.
-    pub fn spoil(&self, mismatch: &Mismatch) {
-        self.verification.spoil();
-        self.fail(Self::wrong_bytes(mismatch).within(format!("get {}", self.name())));
     }
 
     /// Bytes that are not those whose checksum is stored, as an error.

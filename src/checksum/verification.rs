@@ -1,7 +1,6 @@
 //! The verification of one object: what its bytes are held against, and what came of it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Algorithm, Stored, Sum, etag_md5};
 
@@ -64,13 +63,11 @@ pub struct Verification {
     validated: OnceLock<Algorithm>,
     /// Why it could not be validated, as far as that shows only on the way.
     reason: OnceLock<&'static str>,
-    wrong: AtomicBool,
 }
 
 impl Verification {
     fn new(strict: bool, basis: Basis) -> Self {
-        let (validated, reason) = (OnceLock::new(), OnceLock::new());
-        Self { strict, basis, validated, reason, wrong: AtomicBool::new(false) }
+        Self { strict, basis, validated: OnceLock::new(), reason: OnceLock::new() }
     }
 
     /// None, for this reason.
@@ -129,17 +126,6 @@ impl Verification {
         let _ = self.reason.set(reason);
     }
 
-    /// Notes that the bytes are not those whose checksum is stored.
-    pub fn spoil(&self) {
-        self.wrong.store(true, Ordering::Release);
-    }
-
-    /// The bytes that came were not those whose checksum is stored.
-    #[must_use]
-    pub fn is_wrong(&self) -> bool {
-        self.wrong.load(Ordering::Acquire)
-    }
-
     /// The algorithm of the checksum that the bytes have, or why that is not known.
     ///
     /// # Errors
@@ -189,8 +175,5 @@ mod tests {
         verification.validated(Algorithm::Crc32c);
         assert_eq!(verification.verdict(), Ok(Algorithm::Crc32c));
         assert_eq!(Verification::none("off").verdict(), Err("off"));
-        assert!(!verification.is_wrong());
-        verification.spoil();
-        assert!(verification.is_wrong());
     }
 }

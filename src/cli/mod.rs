@@ -22,7 +22,8 @@ use pipe::PipeTyped;
 
 pub use man::man;
 pub use options::{
-    AddressingStyle, OutputArgs, SelectionArgs, ServiceArgs, TuningArgs, VerifyMode,
+    AddressingStyle, FailureArgs, OnChange, OutputArgs, SelectionArgs, ServiceArgs, TuningArgs,
+    VerifyMode,
 };
 pub use pipe::{CatArgs, Channel, PipeArgs, StreamArgs};
 
@@ -73,6 +74,8 @@ pub struct GetArgs {
     pub service: ServiceArgs,
     /// How much of the machine.
     pub tuning: TuningArgs,
+    /// What happens when something goes wrong.
+    pub failures: FailureArgs,
     /// What is told.
     pub output: OutputArgs,
 }
@@ -252,6 +255,8 @@ struct GetTyped {
     #[command(flatten)]
     tuning: TuningArgs,
     #[command(flatten)]
+    failures: FailureArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -288,6 +293,7 @@ impl GetTyped {
             selection: self.selection,
             service: self.service,
             tuning: self.tuning,
+            failures: self.failures,
             output: self.output,
         })
     }

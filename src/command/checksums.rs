@@ -43,20 +43,14 @@ impl Checksums {
 
     /// Takes a transfer in; gives it back at once when there is nothing to ask.
     pub(super) fn admit(&mut self, transfer: Transfer) -> Option<Settled> {
-        let strict = self.verify == Verify::Strict;
-        let verification = match plan(&transfer, self.verify) {
-            Plan::Nothing(reason) if strict && transfer.object.size_bytes > 0 => {
-                return Some(refused(transfer, reason));
-            }
-            Plan::Nothing(reason) => Verification::none(reason),
-            Plan::Answer => Verification::by_answer(strict),
-            Plan::Ask => {
-                self.waiting.push_back(transfer);
+        match at_once(transfer, self.verify) {
+            Ok(settled) => Some(settled),
+            Err(transfer) => {
+                self.waiting.push_back(*transfer);
                 self.ask();
-                return None;
+                None
             }
-        };
-        Some(Ok(transfer.verified_by(verification)))
+        }
     }
 
     /// True when none is being asked for.
@@ -93,13 +87,35 @@ impl Checksums {
             && let Some(transfer) = self.waiting.pop_front()
         {
             let (control, verify) = (Rc::clone(&self.control), self.verify);
-            self.asking.spawn_local(async move {
-                let bucket = &transfer.endpoint.bucket;
-                let told = control.checksum(bucket, &transfer.object).await;
-                settle(transfer, told, verify)
-            });
+            self.asking.spawn_local(async move { asked(&control, transfer, verify).await });
         }
     }
+}
+
+/// The transfer with what its bytes are held against, asked for where it must be.
+pub(super) async fn verified(control: &Control, transfer: Transfer, verify: Verify) -> Settled {
+    match at_once(transfer, verify) {
+        Ok(settled) => settled,
+        Err(transfer) => asked(control, *transfer, verify).await,
+    }
+}
+
+async fn asked(control: &Control, transfer: Transfer, verify: Verify) -> Settled {
+    let told = control.checksum(&transfer.endpoint.bucket, &transfer.object).await;
+    settle(transfer, told, verify)
+}
+
+/// The transfer with what its bytes are held against; as it was where that must be asked for.
+fn at_once(transfer: Transfer, verify: Verify) -> Result<Settled, Box<Transfer>> {
+    let strict = verify == Verify::Strict;
+    Ok(match plan(&transfer, verify) {
+        Plan::Nothing(reason) if strict && transfer.object.size_bytes > 0 => {
+            refused(transfer, reason)
+        }
+        Plan::Nothing(reason) => Ok(transfer.verified_by(Verification::none(reason))),
+        Plan::Answer => Ok(transfer.verified_by(Verification::by_answer(strict))),
+        Plan::Ask => return Err(Box::new(transfer)),
+    })
 }
 
 /// What is to be done for one object.

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +10,14 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use tokio::time::MissedTickBehavior;
 
+use super::again::{Decision, Undecided};
 use super::checksums::{Checksums, Settled, wanted};
 use super::session::{self, Interrupts};
+use super::target::Target;
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
-use crate::catalog::resolve::{Found, Source};
 use crate::catalog::walk::{Entry, Walk};
-use crate::cli::{Destination, GetArgs, OutputArgs, TuningArgs};
+use crate::cli::{GetArgs, OutputArgs, TuningArgs};
 use crate::config::{Config, HostFacts, Wishes};
 use crate::engine::{Engine, Order};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,11 +28,11 @@ use crate::out::{Lines, ReportWriter};
 use crate::plan::filter::Filter;
 use crate::progress::{Progress, ProgressState};
 use crate::report::{ObjectLine, PlannedLine, Summary, SummaryInputs};
-use crate::s3::uri::shown;
+use crate::schedule::Scheduler;
 use crate::sink::Sink;
 use crate::size::Decimal;
 use crate::sys::usage;
-use crate::transfer::{Cut, Outcome, Transfer};
+use crate::transfer::{Again, Cut, Outcome, Transfer};
 
 /// How often outcomes are collected and progress is shown.
 const TICK: Duration = Duration::from_millis(20);
@@ -60,16 +60,15 @@ pub(super) async fn run(
     let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
     let mut interrupts = Interrupts::listen()?;
     let found = interrupts.unless(find(&args, credentials, filter)).await?;
-    let Plan { control, tls, target, walk } = found;
+    let (control, tls) = (found.control.clone(), found.tls.clone());
     let config = if tls.is_some() { config.secured() } else { config };
     if args.dry_run {
-        let planned = plan_only(walk, &target, config.cut(), args.output);
+        let planned = plan_only(found, config.cut(), args.output);
         let code = interrupts.unless(planned).await?;
         return Ok(Ended { code, summary: None });
     }
     let resolved = begun.elapsed();
-    let checksums = Checksums::new(control.clone(), wanted(args.verify));
-    let mut run = Run::new(walk, checksums, target, config, progress, report, begun)?;
+    let mut run = Run::new(found, config, progress, report, begun, &args)?;
     interrupts.unless(run.read_ahead()).await?;
     let order = Order {
         config: run.config,
@@ -93,6 +92,7 @@ pub(super) async fn run(
     let scheduler = Arc::clone(&engine.scheduler);
     let workers = engine.join();
     run.collect(&scheduler);
+    run.give_up_undecided();
     let ended = begun.elapsed();
     let code = run.exit_code(stop, workers.as_ref().err());
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
@@ -149,91 +149,9 @@ struct Times {
     ended: Duration,
 }
 
-/// Where the bytes go.
-#[derive(Debug)]
-enum Target {
-    /// Below this folder, each object at its relative path.
-    Folder(PathBuf),
-    /// One object to one file.
-    File { folder: PathBuf, name: String },
-    /// Nowhere.
-    Discard,
-}
-
-impl Target {
-    /// One object goes into DEST if that is a folder or ends in `/`, else to that name; everything
-    /// else needs a folder.
-    fn choose(destination: &Destination, sources: &[Source]) -> Result<Self> {
-        let Destination::Local(path) = destination else { return Ok(Self::Discard) };
-        let one = matches!(sources, [Source { found: Found::Object(_), .. }]);
-        let as_folder = path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        match std::fs::metadata(path) {
-            Ok(found) if found.is_dir() => return Ok(Self::Folder(path.clone())),
-            Ok(_) if !one || as_folder => {
-                let message = format!("{} is a file, not a folder", path.display());
-                return Err(Error::new(ErrorKind::Destination, message)
-                    .advise("name a folder, or move the file away"));
-            }
-            // A device or a pipe would be replaced by a file of its name.
-            Ok(found) if !found.is_file() => {
-                let message = format!("{} is not an ordinary file", path.display());
-                return Err(Error::new(ErrorKind::Destination, message)
-                    .advise("name a file or a folder; to write nothing give --discard"));
-            }
-            _ => {}
-        }
-        if !one || as_folder {
-            return Ok(Self::Folder(path.clone()));
-        }
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-            Error::new(ErrorKind::Destination, format!("{} is no file name", path.display()))
-                .advise("name a folder, or a file in UTF-8")
-        })?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
-        Ok(Self::File { folder, name: name.to_owned() })
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        match self {
-            Self::Folder(folder) | Self::File { folder, .. } => Some(folder),
-            Self::Discard => None,
-        }
-    }
-
-    fn open(&self) -> Result<Option<OwnedFd>> {
-        self.folder().map(machine::open_destination).transpose()
-    }
-
-    fn sink(&self) -> Sink {
-        if self.folder().is_some() { Sink::File } else { Sink::Null }
-    }
-
-    /// The transfer of an entry, or why it cannot be.
-    fn transfer(&self, entry: Entry, cut: Cut) -> Settled {
-        let Entry { endpoint, object, path, .. } = entry;
-        let problem = match (self, path) {
-            (Self::File { name, .. }, _) => {
-                return Ok(Transfer::new(object, endpoint, name.clone(), cut));
-            }
-            (Self::Folder(_) | Self::Discard, Ok(path)) => {
-                return Ok(Transfer::new(object, endpoint, path.as_str().to_owned(), cut));
-            }
-            // What is dropped needs no path.
-            (Self::Discard, Err(_)) => {
-                return Ok(Transfer::new(object, endpoint, String::new(), cut));
-            }
-            (Self::Folder(_), Err(problem)) => problem,
-        };
-        let transfer = Transfer::new(object, endpoint, String::new(), cut);
-        let what = format!("s3://{}/{}", transfer.endpoint.bucket, shown(&transfer.object.key));
-        let error = Error::new(ErrorKind::Destination, problem.explain()).within(what);
-        Err(Box::new((transfer, error)))
-    }
-}
-
 /// `--dry-run`: lists what would move.
-async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs) -> Result<u8> {
+async fn plan_only(plan: Plan, cut: Cut, output: OutputArgs) -> Result<u8> {
+    let Plan { target, mut walk, .. } = plan;
     let mut lines = Lines::stdout();
     let (mut objects, mut bytes, mut problems) = (0u64, 0u64, 0u64);
     let progress = Progress::new(!output.quiet);
@@ -286,18 +204,25 @@ struct Run {
     /// The kind of all failures, while they are of one kind.
     failure_kind: Option<ErrorKind>,
     outcomes: Vec<Outcome>,
+    /// Objects that failed for now.
+    undecided: Undecided,
+    /// The run ends then, done or not.
+    deadline: Option<Duration>,
 }
 
 impl Run {
     fn new(
-        walk: Walk,
-        checksums: Checksums,
-        target: Target,
+        plan: Plan,
         config: Config,
         progress: Progress,
         report: Option<ReportWriter>,
         begun: Instant,
+        args: &GetArgs,
     ) -> Result<Self> {
+        let Plan { control, target, walk, .. } = plan;
+        let verify = wanted(args.verify);
+        let checksums = Checksums::new(control.clone(), verify);
+        let undecided = Undecided::new(control, args.failures.on_change, verify);
         let free_bytes = match target.folder() {
             Some(folder) => {
                 // Checked before anything is made: a destination that cannot be is an early error.
@@ -327,6 +252,8 @@ impl Run {
             untold: 0,
             failure_kind: None,
             outcomes: Vec::new(),
+            undecided,
+            deadline: args.failures.deadline,
         })
     }
 
@@ -413,6 +340,8 @@ impl Run {
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut ticks = 0u64;
         let mut told_complete = false;
+        let cut = self.config.cut();
+        let mut deadline = self.deadline.map(|deadline| self.begun + deadline);
         while !engine.has_ended() {
             let room = scheduler.room().min(self.pending.len());
             if room > 0 {
@@ -439,7 +368,14 @@ impl Run {
                         self.draw(engine);
                     }
                 }
+                decision = self.undecided.next(cut), if !self.undecided.is_empty() => {
+                    self.decided(decision, scheduler);
+                }
                 () = engine.worker_ended() => {}
+                () = until(deadline) => {
+                    deadline = None;
+                    self.end(engine, self.deadline_error());
+                }
                 () = interrupts.next() => self.interrupt(engine),
             }
         }
@@ -461,29 +397,70 @@ impl Run {
     }
 
     fn interrupt(&mut self, engine: &Engine) {
+        self.end(engine, Error::new(ErrorKind::Interrupted, "interrupted"));
+    }
+
+    /// Ends the run before its objects are done.
+    fn end(&mut self, engine: &Engine, reason: Error) {
         self.listed = true;
         self.pending.clear();
         self.checksums.clear();
-        let reason = Error::new(ErrorKind::Interrupted, "interrupted");
         engine.scheduler.stop(reason);
     }
 
+    fn deadline_error(&self) -> Error {
+        let (ok, known) = (self.objects_ok, self.known.objects_known);
+        let message = format!("the deadline has passed: {ok} of {known} known objects are whole");
+        Error::new(ErrorKind::Deadline, message).advise("run it again with a longer --deadline")
+    }
+
+    /// Fetches an object anew, or tells that it failed.
+    fn decided(&mut self, decision: Decision, scheduler: &Scheduler) {
+        match decision {
+            Decision::Anew(transfer) => {
+                let why = match transfer.restarted {
+                    Some(Again::Checksum) => "its bytes did not have the stored checksum",
+                    _ => "it changed while it was fetched",
+                };
+                self.progress.note(format!("{} begins anew: {why}", transfer.name()));
+                scheduler.restart(*transfer);
+            }
+            Decision::Failed(outcome) => {
+                self.note_outcome(outcome, None);
+                scheduler.give_up();
+            }
+        }
+    }
+
+    /// What is undecided when the run ends has failed.
+    fn give_up_undecided(&mut self) {
+        for outcome in self.undecided.give_up().collect::<Vec<_>>() {
+            self.note_outcome(outcome, None);
+        }
+    }
+
     fn draw(&mut self, engine: &Engine) {
-        let (bytes_done, retries) = engine.progress();
-        self.known.bytes_done = bytes_done;
-        self.known.retries = retries;
+        let state = engine.progress();
+        self.known.bytes_done = state.bytes;
+        self.known.retries = state.retries;
+        self.known.waiting = state.waiting;
         self.known.objects_done = self.objects_ok + self.failures;
         self.known.listing_complete = self.listed;
         self.progress.update(&self.known);
     }
 
     /// Takes the outcomes since the last time.
-    fn collect(&mut self, scheduler: &crate::schedule::Scheduler) {
+    fn collect(&mut self, scheduler: &Scheduler) {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         scheduler.collect(&mut outcomes);
         let stop = scheduler.stop_reason();
         for outcome in outcomes.drain(..) {
-            self.note_outcome(outcome, stop.as_ref());
+            let for_now = outcome.result.is_err() && outcome.transfer.again().is_some();
+            if for_now && stop.is_none() {
+                self.undecided.push(outcome);
+            } else {
+                self.note_outcome(outcome, stop.as_ref());
+            }
         }
         self.outcomes = outcomes;
     }
@@ -588,6 +565,14 @@ impl Run {
             crate::out::print(format!("{}\n", summary.to_json()).as_bytes())?;
         }
         Ok(())
+    }
+}
+
+/// Waits for this moment; without one for ever.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
     }
 }
 

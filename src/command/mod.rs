@@ -1,11 +1,13 @@
 //! The commands: each tells its story from arguments to exit code with the rooms below it.
 
+mod again;
 mod checksums;
 mod demo;
 mod get;
 mod ls;
 mod session;
 mod stream;
+mod target;
 
 use std::time::Instant;
 

@@ -27,7 +27,7 @@ impl Comparison {
             Some(Ok(stored)) => {
                 let held = stored.check(stored.algorithm.digest(body));
                 self.mismatch = held.err();
-                held.map_err(|_| Failure::WrongChecksum)
+                held.map_err(|_| Failure::Checksum)
             }
             Some(Err(_)) if self.strict => Err(Failure::NoChecksum),
             _ => Ok(()),
@@ -41,7 +41,7 @@ impl Comparison {
         self.basis
     }
 
-    /// How the bytes of a [`Failure::WrongChecksum`] differed from what is stored.
+    /// How the bytes of a [`Failure::Checksum`] differed from what is stored.
     #[must_use]
     pub fn mismatch(&self) -> Option<Mismatch> {
         self.mismatch

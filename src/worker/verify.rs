@@ -1,32 +1,58 @@
-//! A lane's part in verification: the checksum of a range that is a whole object.
+//! A worker's part in verification: the sum over an object's ranges, and the checksum of a range
+//! that is a whole object.
+//!
+//! Bytes are counted when they are delivered, in the slot where they were just received: each of a
+//! range's bytes is delivered once, by whichever connection brought it.
 
-use super::lane::Lane;
-use crate::checksum::Hasher;
+use super::Worker;
+use crate::checksum::{Hasher, Stored};
+use crate::host::FileHost;
+use crate::sys::Ring;
 use crate::transfer::{Shape, Transfer};
 
-impl Lane {
-    /// Adds bytes that were delivered to the checksum of a whole object, where there is one.
-    pub(super) fn hash(&mut self, bytes: &[u8], offset: u64) {
-        let Some(Ok(stored)) = self.conn.comparison().basis() else { return };
-        if offset == 0 {
-            self.hasher = Some(Hasher::new(stored.algorithm));
+/// What the bytes of a range that is a whole object are held against.
+#[derive(Debug)]
+pub(super) enum Check {
+    /// No checksum was asked for, or no byte has come.
+    None,
+    /// There is nothing to hold them against, for this reason.
+    Unverified(&'static str),
+    /// What the answer said is stored, and what has come.
+    Against(Stored, Hasher),
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Takes a piece in that was received and is about to be written.
+    pub(super) fn count_in(&mut self, index: usize, transfer: &Transfer, bytes: &[u8], at: u64) {
+        if let Some(sum) = transfer.verification.sum() {
+            return sum.add(at, bytes);
         }
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(bytes);
+        let lane = &self.lanes[index];
+        let check = self.ranges.check(lane.range);
+        if at == 0 {
+            *check = match lane.conn.comparison().basis() {
+                None => Check::None,
+                Some(Err(reason)) => Check::Unverified(reason),
+                Some(Ok(stored)) => Check::Against(stored, Hasher::new(stored.algorithm)),
+            };
+        }
+        match check {
+            // A small object's body was held against it as it came.
+            Check::Against(_, hasher) if transfer.shape == Shape::Ranges => hasher.update(bytes),
+            _ => {}
         }
     }
 
     /// Tells what became of the checksum that came with a whole object's answer.
-    pub(super) fn verify(&mut self, transfer: &Transfer) {
-        match self.conn.comparison().basis() {
-            None => {}
-            Some(Err(reason)) => transfer.take_unverified(reason),
-            // A small object's body was held against it as it came.
-            Some(Ok(stored)) if transfer.shape == Shape::Whole => {
+    pub(super) fn compare(&mut self, index: usize, transfer: &Transfer) {
+        let check = self.ranges.check(self.lanes[index].range);
+        match std::mem::replace(check, Check::None) {
+            Check::None => {}
+            Check::Unverified(reason) => transfer.take_unverified(reason),
+            Check::Against(stored, _) if transfer.shape == Shape::Whole => {
                 transfer.take_verdict(Ok(stored.algorithm));
             }
-            Some(Ok(stored)) => {
-                let hasher = self.hasher.take().expect("the first bytes made it");
+            Check::Against(stored, hasher) => {
                 let held = stored.check(hasher.finish());
                 transfer.take_verdict(held.map(|()| stored.algorithm));
             }
