@@ -6,13 +6,15 @@
 //! was reached.
 
 mod comparison;
+mod refusal;
+mod tunnel;
 mod words;
 
 use crate::failure::Failure;
 use crate::http::{self, Head};
 use crate::limits::{
     CONNECT_TIMEOUT_US, FIRST_BYTE_TIMEOUT_US, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES,
-    RECEIVE_LOW_WATER_BYTES_MAX, REFUSAL_BYTES_MAX, STALL_TIMEOUT_US,
+    RECEIVE_LOW_WATER_BYTES_MAX, STALL_TIMEOUT_US,
 };
 use crate::s3::ByteRange;
 use crate::sys::Errno;
@@ -25,6 +27,15 @@ enum State {
     /// No socket.
     Closed,
     Connecting,
+    /// A proxy is asked for a tunnel.
+    Tunnel {
+        sent: u32,
+        length: u32,
+    },
+    /// Bytes of its answer's head so far.
+    TunnelHead {
+        filled: u32,
+    },
     /// A socket, and nothing asked on it.
     Idle,
     /// The request is being written by the worker.
@@ -165,7 +176,7 @@ impl Conn {
     /// True while there is no connection to ask on yet.
     #[must_use]
     pub fn is_connecting(&self) -> bool {
-        self.state == State::Connecting
+        matches!(self.state, State::Connecting | State::Tunnel { .. } | State::TunnelHead { .. })
     }
 
     /// True once bytes of what was asked for have come, all of them included.
@@ -227,7 +238,7 @@ impl Conn {
     #[must_use]
     pub fn timeout_us(&self) -> u64 {
         match self.state {
-            State::Connecting => CONNECT_TIMEOUT_US,
+            _ if self.is_connecting() => CONNECT_TIMEOUT_US,
             State::Sending { .. } | State::Head { .. } | State::Asking => FIRST_BYTE_TIMEOUT_US,
             _ => STALL_TIMEOUT_US,
         }
@@ -271,6 +282,13 @@ impl Conn {
             (_, Event::Fault(failure)) => self.fail(failure, None),
             (state, Event::Failed(errno)) => self.broken(state, errno),
             (State::Connecting, Event::Connected) => self.request(),
+            (State::Connecting, Event::Tunnel { length }) => self.tunnel(0, length),
+            (State::Tunnel { sent, length }, Event::Sent(count)) => {
+                self.tunnel(sent + count, length);
+            }
+            (State::TunnelHead { filled }, Event::Received(count, buffer)) => {
+                self.tunnel_bytes(filled, count, buffer);
+            }
             (State::Asking, Event::Written { length }) => {
                 self.state = State::Sending { sent: 0, length };
                 self.push(Action::Send { at: 0, length });
@@ -295,7 +313,7 @@ impl Conn {
 
     fn expired(&mut self) {
         let failure = match self.state {
-            State::Connecting => Failure::ConnectTimeout,
+            _ if self.is_connecting() => Failure::ConnectTimeout,
             State::Sending { .. } | State::Head { .. } => Failure::FirstByteTimeout,
             State::Refusal { status, .. } => Failure::Status(status),
             _ => Failure::Stall,
@@ -305,7 +323,7 @@ impl Conn {
 
     fn broken(&mut self, state: State, errno: Errno) {
         let failure = match state {
-            State::Connecting => Failure::Connect(errno),
+            _ if self.is_connecting() => Failure::Connect(errno),
             State::Sending { .. } | State::Head { filled: 0 } if self.answers > 0 => Failure::Stale,
             State::Refusal { status, .. } => Failure::Status(status),
             _ => Failure::Broken(errno),
@@ -557,45 +575,6 @@ impl Conn {
             self.state = State::Closed;
             self.push(Action::Close);
         }
-    }
-
-    fn refused(&mut self, head: &Head<'_>, filled: u32, buffer: &[u8]) {
-        let end = head
-            .content_length
-            .filter(|_| !head.transfer_encoded)
-            .map(|length| u64::from(head.length) + length)
-            .and_then(|end| u32::try_from(end).ok());
-        self.state = State::Refusal { status: head.status, at: head.length, filled, end };
-        self.refusal_reached(buffer);
-    }
-
-    fn refusal_bytes(&mut self, count: u32, buffer: &[u8]) {
-        let State::Refusal { status, at, filled, end } = self.state else {
-            unreachable!("only called in this state")
-        };
-        let filled = filled + count;
-        // The end of the stream ends a body without a length.
-        let end = if count == 0 { Some(filled) } else { end };
-        self.state = State::Refusal { status, at, filled, end };
-        self.refusal_reached(buffer);
-    }
-
-    /// Reads on until the error body is complete or long enough to explain itself.
-    fn refusal_reached(&mut self, buffer: &[u8]) {
-        let State::Refusal { status, at, filled, end } = self.state else {
-            unreachable!("only called in this state")
-        };
-        let limit = self.head_limit().min(at + REFUSAL_BYTES_MAX);
-        let stop = end.unwrap_or(limit).min(limit);
-        let chunked_end = buffer[at as usize..filled as usize].ends_with(b"0\r\n\r\n");
-        if filled < stop && !(end.is_none() && chunked_end) {
-            let target = self.head_target();
-            let length = stop - filled;
-            return self.push(Action::Receive { target, at: filled, length, fill: false });
-        }
-        let length = filled.min(stop) - at;
-        let piece = Piece { target: self.head_target(), at, length };
-        self.fail(Failure::Status(status), Some(piece));
     }
 }
 

@@ -7,6 +7,7 @@
 //! on a seeded simulation.
 
 mod addresses;
+mod failed;
 mod hedge;
 mod lane;
 mod pace;
