@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
+use crate::checksum::{ChecksumPolicy, StoredChecksum};
 use crate::fault::FaultPlan;
 use crate::tls::TlsConfig;
 
@@ -44,6 +45,12 @@ pub struct Config {
     pub first_byte_latency: Duration,
     /// Pace of body bytes on each connection, in bytes a second.
     pub connection_rate: Option<NonZeroU64>,
+    /// How all objects were uploaded that do not say otherwise: their checksum, their parts.
+    /// `None`: as if nobody had ever computed one, and in one piece.
+    pub checksum: Option<ChecksumPolicy>,
+    /// ETags are the MD5 of the content, or that of the MD5s of its parts, `-` and their number,
+    /// as S3's mostly are. Otherwise they only look so, and cost nothing.
+    pub md5_etags: bool,
     /// What goes wrong.
     pub faults: FaultPlan,
     /// How TLS is spoken; `None`: not at all.
@@ -64,6 +71,8 @@ impl Default for Config {
             domain: None,
             first_byte_latency: Duration::ZERO,
             connection_rate: None,
+            checksum: None,
+            md5_etags: false,
             faults: FaultPlan::none(),
             tls: None,
         }
@@ -83,6 +92,8 @@ pub struct ObjectSpec {
     /// `x-amz-checksum-` are sent as S3 does: to HEAD, and to GET of the whole object, when the
     /// request has `x-amz-checksum-mode: ENABLED`. Nobody checks that they are right.
     pub headers: Vec<(String, String)>,
+    /// Its checksum and its parts.
+    pub checksum: StoredChecksum,
 }
 
 impl ObjectSpec {
@@ -93,7 +104,22 @@ impl ObjectSpec {
         content: impl Into<ObjectContent>,
     ) -> Self {
         let (bucket, key, content) = (bucket.into(), key.into(), content.into());
-        Self { bucket, key, content, headers: Vec::new() }
+        let (headers, checksum) = (Vec::new(), StoredChecksum::default());
+        Self { bucket, key, content, headers, checksum }
+    }
+
+    /// How it was uploaded, whatever the configuration says of others.
+    #[must_use]
+    pub fn with_checksum(mut self, checksum: ChecksumPolicy) -> Self {
+        self.checksum = StoredChecksum::Of(checksum);
+        self
+    }
+
+    /// Without checksum and parts, whatever the configuration says of others.
+    #[must_use]
+    pub fn without_checksum(mut self) -> Self {
+        self.checksum = StoredChecksum::Nothing;
+        self
     }
 
     /// Adds a header to its answers.

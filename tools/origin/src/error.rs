@@ -79,6 +79,7 @@ pub(crate) enum Code {
     InternalError,
     InvalidAccessKeyId,
     InvalidArgument,
+    InvalidPartNumber,
     InvalidRange,
     InvalidRequest,
     InvalidToken,
@@ -108,6 +109,7 @@ impl Code {
             Self::InternalError => "InternalError",
             Self::InvalidAccessKeyId => "InvalidAccessKeyId",
             Self::InvalidArgument => "InvalidArgument",
+            Self::InvalidPartNumber => "InvalidPartNumber",
             Self::InvalidRange => "InvalidRange",
             Self::InvalidRequest => "InvalidRequest",
             Self::InvalidToken => "InvalidToken",
@@ -138,7 +140,7 @@ impl Code {
             | Self::InvalidUri
             | Self::XAmzContentSha256Mismatch => StatusCode::BAD_REQUEST,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::InvalidRange => StatusCode::RANGE_NOT_SATISFIABLE,
+            Self::InvalidPartNumber | Self::InvalidRange => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoSuchBucket | Self::NoSuchKey => StatusCode::NOT_FOUND,
             Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
@@ -162,6 +164,7 @@ impl Code {
                 "The AWS Access Key Id you provided does not exist in our records."
             }
             Self::InvalidArgument => "Invalid Argument",
+            Self::InvalidPartNumber => "The requested partnumber is not satisfiable",
             Self::InvalidRange => "The requested range is not satisfiable",
             Self::InvalidRequest => "Invalid Request",
             Self::InvalidToken => "The provided token is malformed or otherwise invalid.",

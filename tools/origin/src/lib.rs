@@ -24,6 +24,7 @@
 //! * [`signature`]: SigV4, the verifying side. Pure; shares no code with any client.
 //! * [`respond`]: what S3 would answer. [`list`]: ListObjectsV2. [`error`]: S3's errors. Pure.
 //! * [`store`]: which objects exist. [`synthetic`]: bytes as a function of key and offset.
+//!   [`checksum`]: what is stored of them beside their bytes.
 //! * [`fault`]: what goes wrong, from a seed or by rules. Pure; carried out in [`body`], [`wire`],
 //!   [`tunnel`] and [`handle`].
 //! * [`stats`]: counters. [`map`]: files as memory, the only `unsafe`.
@@ -38,6 +39,7 @@
 
 mod body;
 mod certificate;
+mod checksum;
 mod config;
 mod error;
 mod fault;
@@ -58,6 +60,7 @@ mod wire;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
+pub use checksum::{ChecksumAlgorithm, ChecksumKind, ChecksumPolicy, StoredChecksum};
 pub use config::{
     Config, Credentials, ObjectContent, ObjectSpec, ParseError, SyntheticSet, parse_size,
 };

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use inrush_origin::{
-    CertificateKind, Config, Credentials, FaultPlan, Origin, SyntheticSet, TlsConfig, TlsVersions,
-    parse_size,
+    CertificateKind, ChecksumPolicy, Config, Credentials, FaultPlan, Origin, SyntheticSet,
+    TlsConfig, TlsVersions, parse_size,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -68,6 +68,13 @@ struct Arguments {
     /// Send so many bytes a second on each connection, e.g. 90MB
     #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
     connection_rate: Option<NonZeroU64>,
+    /// Store a checksum with each object, of crc64nvme, crc32c, crc32, sha256 or sha1, as if
+    /// uploaded at once; or in parts: crc64nvme:8MiB of the whole, sha256:composite:8MiB
+    #[arg(long, value_name = "ALGORITHM[:composite][:PARTSIZE]")]
+    checksum: Option<ChecksumPolicy>,
+    /// Make ETags of the MD5 of the content, as S3 does; each object is read once for it
+    #[arg(long)]
+    md5_etags: bool,
     /// Inject faults; profiles: corrupt, mixed, none, overloaded, slow, and tls with --tls
     #[arg(long, value_name = "SEED:PROFILE", default_value = "0:none")]
     faults: FaultPlan,
@@ -108,6 +115,8 @@ impl Arguments {
             domain: self.domain,
             first_byte_latency: Duration::from_millis(self.first_byte_latency),
             connection_rate: self.connection_rate,
+            checksum: self.checksum,
+            md5_etags: self.md5_etags,
             faults: self.faults,
             tls: self.tls.then(|| TlsConfig {
                 versions: self.tls_version.unwrap_or_default(),
