@@ -36,6 +36,7 @@
 //!   data plane, and the relations between them, checked at compile time.
 //! * [`catalog`]: the control plane: credentials, endpoints, LIST and HEAD.
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
+//! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: which objects, under which paths, in which ranges. Pure.
 //!
 //! Of the bytes:
@@ -102,6 +103,7 @@
 //! * Fields of the JSON report are added, never renamed: tests of [`report`].
 
 pub mod catalog;
+pub mod checksum;
 pub mod cli;
 pub mod command;
 pub mod config;

@@ -218,7 +218,8 @@ impl EndpointUrl {
     }
 }
 
-/// Looks the endpoint's name up, or its proxy's in its place, and puts the answer first among its addresses.
+/// Looks the endpoint's name up, or its proxy's in its place, and puts the answer first among its
+/// addresses.
 ///
 /// Older addresses stay for a while, up to [`ADDRESSES_MAX`]: S3 names only eight at a time.
 /// Tells whether there are new ones.

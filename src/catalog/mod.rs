@@ -4,6 +4,7 @@
 //! way of bytes. What the words on the wire mean is [`crate::s3`]'s matter, which path an object
 //! gets is [`crate::plan`]'s.
 
+pub mod checksum;
 pub(crate) mod client;
 pub mod credentials;
 pub mod endpoint;
@@ -212,7 +213,7 @@ impl Control {
             method: Method::HEAD,
             target,
             of_object: true,
-            range: None,
+            header: None,
             body_bytes_max: ERROR_BODY_BYTES_MAX,
         };
         let ask = Ask { bucket, question: question.clone(), what: &what };
@@ -222,7 +223,7 @@ impl Control {
             400 | 401 | 403 | 405 => {
                 // An answer to HEAD has no body, so the reason is asked for with the smallest GET.
                 question.method = Method::GET;
-                question.range = Some("bytes=0-0");
+                question.header = Some(("range", "bytes=0-0"));
                 self.ask(Ask { bucket, question, what: &what }).await?
             }
             _ => answer,
@@ -244,7 +245,7 @@ impl Control {
             method: Method::GET,
             target: format!("?{}", query.to_query()),
             of_object: false,
-            range: None,
+            header: None,
             body_bytes_max: PAGE_BYTES_MAX,
         };
         let answer = self.ask(Ask { bucket, question, what: &what }).await?;

@@ -23,6 +23,7 @@ use pipe::PipeTyped;
 pub use man::man;
 pub use options::{
     AddressingStyle, FailureArgs, OnChange, OutputArgs, SelectionArgs, ServiceArgs, TuningArgs,
+    VerifyMode,
 };
 pub use pipe::{CatArgs, Channel, PipeArgs, StreamArgs};
 
@@ -63,6 +64,8 @@ pub struct GetArgs {
     pub destination: Destination,
     /// List what would move, and move nothing.
     pub dry_run: bool,
+    /// What is held against checksums.
+    pub verify: VerifyMode,
     /// The report of every object.
     pub report: Option<PathBuf>,
     /// Which of the objects.
@@ -232,6 +235,9 @@ struct GetTyped {
     /// list what would move and how many bytes, and move nothing
     #[arg(long)]
     dry_run: bool,
+    /// which checksums bytes are held against before their file has its name
+    #[arg(long, value_name = "MODE", value_enum, default_value_t)]
+    verify: VerifyMode,
     /// write one JSON line per object to this file
     #[arg(
         long,
@@ -282,6 +288,7 @@ impl GetTyped {
             sources,
             destination,
             dry_run: self.dry_run,
+            verify: self.verify,
             report: self.report,
             selection: self.selection,
             service: self.service,

@@ -41,6 +41,18 @@ pub enum AddressingStyle {
     Virtual,
 }
 
+/// What is held against checksums.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum VerifyMode {
+    /// ask for no checksum
+    Off,
+    /// hold bytes against the checksum that is stored with them, where that is cheap
+    #[default]
+    Auto,
+    /// an object whose bytes cannot be held against a checksum fails; ETags that are MD5s count
+    Strict,
+}
+
 /// Which server, and as whom.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Server")]

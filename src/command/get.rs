@@ -11,6 +11,7 @@ use rustls::ClientConfig;
 use tokio::time::MissedTickBehavior;
 
 use super::again::{Decision, Undecided};
+use super::checksums::{Checksums, Settled, wanted};
 use super::session::{self, Interrupts};
 use super::target::Target;
 use crate::catalog::Control;
@@ -59,17 +60,15 @@ pub(super) async fn run(
     let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
     let mut interrupts = Interrupts::listen()?;
     let found = interrupts.unless(find(&args, credentials, filter)).await?;
-    let Plan { control, tls, target, walk } = found;
+    let (control, tls) = (found.control.clone(), found.tls.clone());
     let config = if tls.is_some() { config.secured() } else { config };
     if args.dry_run {
-        let planned = plan_only(walk, &target, config.cut(), args.output);
+        let planned = plan_only(found, config.cut(), args.output);
         let code = interrupts.unless(planned).await?;
         return Ok(Ended { code, summary: None });
     }
     let resolved = begun.elapsed();
-    let undecided = Undecided::new(control.clone(), args.failures.on_change);
-    let mut run = Run::new(walk, target, config, progress, report, begun, undecided)?;
-    run.deadline = args.failures.deadline;
+    let mut run = Run::new(found, config, progress, report, begun, &args)?;
     interrupts.unless(run.read_ahead()).await?;
     let order = Order {
         config: run.config,
@@ -151,7 +150,8 @@ struct Times {
 }
 
 /// `--dry-run`: lists what would move.
-async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs) -> Result<u8> {
+async fn plan_only(plan: Plan, cut: Cut, output: OutputArgs) -> Result<u8> {
+    let Plan { target, mut walk, .. } = plan;
     let mut lines = Lines::stdout();
     let (mut objects, mut bytes, mut problems) = (0u64, 0u64, 0u64);
     let progress = Progress::new(!output.quiet);
@@ -182,6 +182,7 @@ async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs
 /// A run of the data plane, as the control plane sees it.
 struct Run {
     walk: Walk,
+    checksums: Checksums,
     target: Target,
     config: Config,
     progress: Progress,
@@ -211,14 +212,17 @@ struct Run {
 
 impl Run {
     fn new(
-        walk: Walk,
-        target: Target,
+        plan: Plan,
         config: Config,
         progress: Progress,
         report: Option<ReportWriter>,
         begun: Instant,
-        undecided: Undecided,
+        args: &GetArgs,
     ) -> Result<Self> {
+        let Plan { control, target, walk, .. } = plan;
+        let verify = wanted(args.verify);
+        let checksums = Checksums::new(control.clone(), verify);
+        let undecided = Undecided::new(control, args.failures.on_change, verify);
         let free_bytes = match target.folder() {
             Some(folder) => {
                 // Checked before anything is made: a destination that cannot be is an early error.
@@ -230,6 +234,7 @@ impl Run {
         };
         Ok(Self {
             walk,
+            checksums,
             target,
             config,
             progress,
@@ -248,14 +253,14 @@ impl Run {
             failure_kind: None,
             outcomes: Vec::new(),
             undecided,
-            deadline: None,
+            deadline: args.failures.deadline,
         })
     }
 
     /// Takes the first page with anything to move, so that what is wrong with it shows before any
     /// byte moves.
     async fn read_ahead(&mut self) -> Result<()> {
-        while self.pending.is_empty() && !self.listed {
+        while self.pending.is_empty() && self.checksums.is_empty() && !self.listed {
             let batch = self.walk.next_batch().await?;
             if let Some(entries) = &batch {
                 let largest = entries.iter().map(|entry| entry.object.size_bytes).max();
@@ -263,7 +268,7 @@ impl Run {
             }
             self.take(batch)?;
         }
-        if self.pending.is_empty() && self.failures > 0 {
+        if self.pending.is_empty() && self.checksums.is_empty() && self.failures > 0 {
             let kind = self.failure_kind.unwrap_or(ErrorKind::Objects);
             return Err(Error::new(kind, "no object can be stored"));
         }
@@ -283,14 +288,11 @@ impl Run {
                 Ok(transfer) => {
                     let size = transfer.object.size_bytes;
                     self.known.bytes_known = self.known.bytes_known.saturating_add(size);
-                    self.pending.push_back(transfer);
+                    if let Some(settled) = self.checksums.admit(transfer) {
+                        self.admit(settled);
+                    }
                 }
-                Err(failed) => {
-                    let (transfer, error) = *failed;
-                    let transfer = Arc::new(transfer);
-                    let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
-                    self.note_outcome(outcome, None);
-                }
+                failed => self.admit(failed),
             }
         }
         match self.free_bytes {
@@ -308,6 +310,29 @@ impl Run {
         }
     }
 
+    /// Takes a transfer that may begin, or the failure of one that may not.
+    fn admit(&mut self, settled: Settled) {
+        match settled {
+            Ok(transfer) => self.pending.push_back(transfer),
+            Err(failed) => {
+                let (transfer, error) = *failed;
+                let transfer = Arc::new(transfer);
+                let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
+                self.note_outcome(outcome, None);
+            }
+        }
+    }
+
+    /// Whether every object has been handed to the scheduler, or has failed.
+    fn is_fed(&self) -> bool {
+        self.listed && self.pending.is_empty() && self.checksums.is_empty()
+    }
+
+    /// Whether more of the listing is wanted.
+    fn is_hungry(&self) -> bool {
+        !self.listed && self.pending.is_empty() && self.checksums.has_room()
+    }
+
     /// Feeds the workers and watches them to their end.
     async fn drive(&mut self, engine: &Engine, interrupts: &mut Interrupts) -> Result<()> {
         let scheduler = &engine.scheduler;
@@ -322,12 +347,16 @@ impl Run {
             if room > 0 {
                 scheduler.push(self.pending.drain(..room));
             }
-            if self.listed && self.pending.is_empty() && !told_complete {
+            if self.is_fed() && !told_complete {
                 told_complete = true;
                 scheduler.complete();
             }
+            let hungry = self.is_hungry();
             tokio::select! {
-                batch = self.walk.next_batch(), if !self.listed && self.pending.is_empty() => {
+                settled = self.checksums.next(), if !self.checksums.is_empty() => {
+                    self.admit(settled);
+                }
+                batch = self.walk.next_batch(), if hungry => {
                     if let Err(error) = batch.and_then(|batch| self.take(batch)) {
                         self.end_listing(error, engine);
                     }
@@ -360,6 +389,7 @@ impl Run {
         self.listing_ended_us = micros(self.begun.elapsed());
         if error.kind() == ErrorKind::Destination {
             self.pending.clear();
+            self.checksums.clear();
             engine.scheduler.stop(error);
         } else {
             self.listing_error = Some(error);
@@ -374,6 +404,7 @@ impl Run {
     fn end(&mut self, engine: &Engine, reason: Error) {
         self.listed = true;
         self.pending.clear();
+        self.checksums.clear();
         engine.scheduler.stop(reason);
     }
 

@@ -500,9 +500,9 @@ mod tests {
             names(&json),
             "addresses bytes connections connects cpu_seconds cpu_seconds_per_terabyte direct_io \
              exit_code failed_objects first_worker_done_seconds gigabytes_per_second hedges \
-             hedges_won last_worker_done_seconds memory_bytes moves objects pages part_size_bytes peak_rss_bytes \
-             requests retries ring seconds short_writes sink slot_length_bytes stages turns \
-             version worker_cpu_seconds workers"
+             hedges_won last_worker_done_seconds memory_bytes moves objects pages part_size_bytes \
+             peak_rss_bytes requests retries ring seconds short_writes sink slot_length_bytes \
+             stages turns version worker_cpu_seconds workers"
         );
         assert_eq!(
             names(&json["stages"]),

@@ -85,6 +85,8 @@ pub(crate) struct World {
     models: HashMap<String, Rc<Vec<u8>>>,
     /// Bytes of bodies that were sent for each object.
     pub(crate) served: HashMap<String, u64>,
+    /// Objects of which a wrong bit was sent.
+    pub(crate) flipped: HashMap<String, u64>,
     /// The origin speaks TLS.
     pub(crate) sides: Option<Sides>,
 }
@@ -105,6 +107,7 @@ impl World {
             injected: BTreeMap::new(),
             models: HashMap::new(),
             served: HashMap::new(),
+            flipped: HashMap::new(),
             sides: None,
         }))
     }
@@ -432,6 +435,9 @@ impl World {
         }
         let key = request.split(' ').next().expect("a key").to_owned();
         let model = self.model(&key);
+        if fault == Some(Fault::WrongBit) {
+            *self.flipped.entry(key.clone()).or_default() += 1;
+        }
         let (bytes, end) = answer(&request, &model, fault, &mut self.chance);
         let served = self.served.entry(key);
         *served.or_default() += bytes.len() as u64;
