@@ -78,7 +78,8 @@ pub(super) async fn tls(
     Ok(None)
 }
 
-/// Whose certificates are believed, as the options say. Believing everyone is said on every run, whatever is quiet.
+/// Whose certificates are believed, as the options say. Believing everyone is said on every run,
+/// whatever is quiet.
 fn trust(args: &ServiceArgs) -> Trust {
     if args.no_verify_ssl {
         Progress::new(false).warn(

@@ -83,7 +83,7 @@ fn who_believes_anyone_is_warned() {
     }
 }
 
-/// Where roots are found: the flag, the environment, the profile, the system's store, in this order.
+/// Roots are found by the flag, the environment, the profile, in the system's store; in this order.
 #[test]
 fn roots_are_found_where_the_user_put_them() {
     let stage = with_certificate(CertificateKind::Good);
