@@ -21,7 +21,10 @@ use crate::s3::uri::S3Uri;
 use pipe::PipeTyped;
 
 pub use man::man;
-pub use options::{AddressingStyle, OutputArgs, SelectionArgs, ServiceArgs, TuningArgs};
+pub use options::{
+    AddressingStyle, Durability, KeepArgs, OutputArgs, Overwrite, SelectionArgs, ServiceArgs,
+    TuningArgs,
+};
 pub use pipe::{CatArgs, Channel, PipeArgs, StreamArgs};
 
 /// What was typed.
@@ -63,6 +66,8 @@ pub struct GetArgs {
     pub dry_run: bool,
     /// The report of every object.
     pub report: Option<PathBuf>,
+    /// What of earlier runs counts.
+    pub keep: KeepArgs,
     /// Which of the objects.
     pub selection: SelectionArgs,
     /// Which server, and as whom.
@@ -239,6 +244,8 @@ struct GetTyped {
     )]
     report: Option<PathBuf>,
     #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]
     service: ServiceArgs,
@@ -277,6 +284,7 @@ impl GetTyped {
             destination,
             dry_run: self.dry_run,
             report: self.report,
+            keep: self.keep,
             selection: self.selection,
             service: self.service,
             tuning: self.tuning,

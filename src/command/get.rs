@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use tokio::time::MissedTickBehavior;
 
+use super::kept::{self, Keeper, Verdict};
 use super::session::{self, Interrupts};
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
@@ -26,7 +27,7 @@ use crate::metrics::WorkerMetrics;
 use crate::out::{Lines, ReportWriter};
 use crate::plan::filter::Filter;
 use crate::progress::{Progress, ProgressState};
-use crate::report::{ObjectLine, PlannedLine, Summary, SummaryInputs};
+use crate::report::{Earlier, ObjectLine, PlannedLine, Summary, SummaryInputs};
 use crate::s3::uri::shown;
 use crate::sink::Sink;
 use crate::size::Decimal;
@@ -67,11 +68,13 @@ pub(super) async fn run(
         return Ok(Ended { code, summary: None });
     }
     let resolved = begun.elapsed();
-    let mut run = Run::new(walk, target, config, progress, report, begun)?;
+    let keeper = Keeper::new(target.present(), args.keep, begun, control.keys());
+    let mut run = Run::new(walk, target, keeper, config, progress, report, begun)?;
     interrupts.unless(run.read_ahead()).await?;
     let order = Order {
         config: run.config,
         destination: run.target.open()?,
+        keeping: kept::keeping(&args.keep),
         tls,
         keys: control.keys(),
         attempts_max: args.tuning.max_attempts,
@@ -203,6 +206,12 @@ impl Target {
         self.folder().map(machine::open_destination).transpose()
     }
 
+    /// The folder, if it is there already.
+    fn present(&self) -> Option<OwnedFd> {
+        let folder = self.folder()?;
+        folder.is_dir().then(|| machine::open_destination(folder).ok()).flatten()
+    }
+
     fn sink(&self) -> Sink {
         if self.folder().is_some() { Sink::File } else { Sink::Null }
     }
@@ -263,6 +272,7 @@ async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs
 struct Run {
     walk: Walk,
     target: Target,
+    keeper: Keeper,
     config: Config,
     progress: Progress,
     report: Option<ReportWriter>,
@@ -278,6 +288,8 @@ struct Run {
     known: ProgressState,
     objects_ok: u64,
     failures: u64,
+    /// Of these: a later run can go on with some of their bytes.
+    unfinished: u64,
     /// Failures that were not told: [`FAILURES_TOLD_MAX`] were.
     untold: u64,
     /// The kind of all failures, while they are of one kind.
@@ -289,6 +301,7 @@ impl Run {
     fn new(
         walk: Walk,
         target: Target,
+        keeper: Keeper,
         config: Config,
         progress: Progress,
         report: Option<ReportWriter>,
@@ -306,6 +319,7 @@ impl Run {
         Ok(Self {
             walk,
             target,
+            keeper,
             config,
             progress,
             report,
@@ -319,6 +333,7 @@ impl Run {
             known: ProgressState::default(),
             objects_ok: 0,
             failures: 0,
+            unfinished: 0,
             untold: 0,
             failure_kind: None,
             outcomes: Vec::new(),
@@ -351,14 +366,10 @@ impl Run {
             return Ok(());
         };
         for entry in batch {
-            self.known.objects_known += 1;
             match self.target.transfer(entry, self.config.cut()) {
-                Ok(transfer) => {
-                    let size = transfer.object.size_bytes;
-                    self.known.bytes_known = self.known.bytes_known.saturating_add(size);
-                    self.pending.push_back(transfer);
-                }
+                Ok(transfer) => self.take_object(transfer),
                 Err(failed) => {
+                    self.known.objects_known += 1;
                     let (transfer, error) = *failed;
                     let transfer = Arc::new(transfer);
                     let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
@@ -366,7 +377,8 @@ impl Run {
                 }
             }
         }
-        match self.free_bytes {
+        let free_bytes = self.free_bytes.map(|free| free.saturating_add(self.keeper.space_bytes));
+        match free_bytes {
             Some(free) if self.known.bytes_known > free => Err(Error::new(
                 ErrorKind::Destination,
                 format!(
@@ -378,6 +390,32 @@ impl Run {
             )
             .advise("free space, or choose another destination")),
             _ => Ok(()),
+        }
+    }
+
+    /// Takes an object in, unless it is there already.
+    fn take_object(&mut self, transfer: Transfer) {
+        match self.keeper.judge(transfer) {
+            Verdict::Fetch(transfer, done) => {
+                self.known.objects_known += 1;
+                let bytes = self.known.bytes_known.saturating_add(transfer.object.size_bytes);
+                self.known.bytes_known = bytes - done;
+                self.pending.push_back(transfer);
+            }
+            Verdict::Keep(transfer, kept) => {
+                self.known.objects_kept += 1;
+                self.report_line(&ObjectLine::kept(&transfer, kept));
+            }
+        }
+    }
+
+    fn report_line(&mut self, line: &ObjectLine<'_>) {
+        if let Some(report) = &mut self.report
+            && let Err(error) = report.line(&line.to_json())
+        {
+            self.progress.error(&error);
+            self.report_error = Some(error.kind());
+            self.report = None;
         }
     }
 
@@ -459,13 +497,8 @@ impl Run {
 
     /// Counts and tells how an object ended. What ended the whole run is told once, at its end.
     fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
-        if let Some(report) = &mut self.report
-            && let Err(error) = report.line(&ObjectLine::new(&outcome).to_json())
-        {
-            self.progress.error(&error);
-            self.report_error = Some(error.kind());
-            self.report = None;
-        }
+        self.report_line(&ObjectLine::new(&outcome));
+        self.unfinished += u64::from(outcome.transfer.can_go_on());
         let Err(error) = outcome.result else {
             self.objects_ok += 1;
             return;
@@ -499,11 +532,7 @@ impl Run {
         }
         if let Some(stop) = stop {
             match stop.kind() {
-                ErrorKind::Interrupted => self.progress.error(format!(
-                    "interrupted: {} objects are whole; of the others nothing is left, neither \
-                     under their names nor in temporary files",
-                    self.objects_ok
-                )),
+                ErrorKind::Interrupted => self.progress.error(self.interrupted()),
                 _ => self.progress.error(&stop),
             }
             return stop.kind().exit_code();
@@ -519,6 +548,32 @@ impl Run {
         }
     }
 
+    fn interrupted(&self) -> String {
+        let whole = self.objects_ok + self.keeper.kept.0;
+        match self.unfinished {
+            0 => format!(
+                "interrupted: {whole} objects are whole; of the others nothing is left, neither \
+                 under their names nor in temporary files"
+            ),
+            unfinished => format!(
+                "interrupted: {whole} objects are whole, {unfinished} are unfinished in temporary \
+                 files; run it again to go on"
+            ),
+        }
+    }
+
+    fn earlier(&self) -> Earlier {
+        Earlier {
+            kept_objects: self.keeper.kept.0,
+            kept_bytes: self.keeper.kept.1,
+            resumed_objects: self.keeper.resumed.0,
+            resumed_bytes: self.keeper.resumed.1,
+            anew_objects: self.keeper.anew(),
+            unfinished_objects: self.unfinished,
+            deleted_files: 0,
+        }
+    }
+
     fn inputs(
         &self,
         workers: Vec<WorkerMetrics>,
@@ -531,6 +586,7 @@ impl Run {
             workers,
             sink,
             failed_objects: self.failures,
+            earlier: self.earlier(),
             elapsed_us: micros(times.ended),
             resolve_us: micros(times.resolved),
             list_us: self.listing_ended_us.saturating_sub(micros(times.resolved)),
@@ -547,7 +603,7 @@ impl Run {
     }
 
     fn tell(&mut self, summary: &Summary, json: bool) -> Result<()> {
-        for line in summary.lines() {
+        for line in summary.lines().into_iter().chain(self.keeper.notes()) {
             self.progress.note(line);
         }
         if let Some(report) = self.report.take() {

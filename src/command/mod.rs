@@ -2,6 +2,7 @@
 
 mod demo;
 mod get;
+mod kept;
 mod ls;
 mod session;
 mod stream;

@@ -187,7 +187,7 @@ fn check(seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
     let metrics = run(&mut bench, seed, scenario.stop);
     for transfer in bench.scheduler.abandon() {
         if let Some(file) = transfer.created_file() {
-            inrush::host::FileHost::abandon(&mut SimHost(Rc::clone(&bench.world)), file);
+            inrush::host::FileHost::abandon(&mut SimHost(Rc::clone(&bench.world)), file, false);
         }
         let reason = transfer.failure().cloned().or_else(|| bench.scheduler.stop_reason());
         let result = Err(reason.expect("a run that was not stopped hands everything out"));

@@ -25,8 +25,8 @@ use super::session::Interrupts;
 use super::{on_runtime, require_io_uring};
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{
-    AddressingStyle, Channel, DemoArgs, Destination, GetArgs, OutputArgs, PipeArgs, SelectionArgs,
-    ServiceArgs, StreamArgs,
+    AddressingStyle, Channel, DemoArgs, Destination, GetArgs, KeepArgs, OutputArgs, PipeArgs,
+    SelectionArgs, ServiceArgs, StreamArgs,
 };
 use crate::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
@@ -240,6 +240,7 @@ impl Demo<'_> {
             destination: Destination::Local(destination.to_path_buf()),
             dry_run: false,
             report: None,
+            keep: KeepArgs::default(),
             selection: SelectionArgs::default(),
             service: ServiceArgs {
                 endpoint_url: Some(self.origin.url()),
