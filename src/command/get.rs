@@ -17,7 +17,7 @@ use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
 use crate::catalog::resolve::{Found, Source};
 use crate::catalog::walk::{Entry, Walk};
-use crate::cli::{Destination, GetArgs, OutputArgs, TuningArgs};
+use crate::cli::{Destination, Durability, GetArgs, OutputArgs, TuningArgs};
 use crate::config::{Config, HostFacts, Wishes};
 use crate::engine::{Engine, Order};
 use crate::error::{Error, ErrorKind, Result};
@@ -62,13 +62,13 @@ pub(super) async fn run(
     let found = interrupts.unless(find(&args, credentials, filter)).await?;
     let Plan { control, tls, target, walk } = found;
     let config = if tls.is_some() { config.secured() } else { config };
+    let mut keeper = Keeper::new(target.present(), args.keep, begun, control.keys());
     if args.dry_run {
-        let planned = plan_only(walk, &target, config.cut(), args.output);
+        let planned = plan_only(walk, &target, &mut keeper, config.cut(), args.output);
         let code = interrupts.unless(planned).await?;
         return Ok(Ended { code, summary: None });
     }
     let resolved = begun.elapsed();
-    let keeper = Keeper::new(target.present(), args.keep, begun, control.keys());
     let mut run = Run::new(walk, target, keeper, config, progress, report, begun)?;
     interrupts.unless(run.read_ahead()).await?;
     let order = Order {
@@ -94,8 +94,12 @@ pub(super) async fn run(
     let scheduler = Arc::clone(&engine.scheduler);
     let workers = engine.join();
     run.collect(&scheduler);
+    let synced = match stop {
+        None if args.keep.durability == Durability::End => interrupts.unless(run.sync()).await,
+        _ => Ok(()),
+    };
     let ended = begun.elapsed();
-    let code = run.exit_code(stop, workers.as_ref().err());
+    let code = run.exit_code(stop, workers.as_ref().err().or(synced.as_ref().err()));
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
     let times = Times { resolved, started, ended };
     let inputs = run.inputs(workers, sink, pages, &times, code);
@@ -240,7 +244,13 @@ impl Target {
 }
 
 /// `--dry-run`: lists what would move.
-async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs) -> Result<u8> {
+async fn plan_only(
+    mut walk: Walk,
+    target: &Target,
+    keeper: &mut Keeper,
+    cut: Cut,
+    output: OutputArgs,
+) -> Result<u8> {
     let mut lines = Lines::stdout();
     let (mut objects, mut bytes, mut problems) = (0u64, 0u64, 0u64);
     let progress = Progress::new(!output.quiet);
@@ -254,6 +264,9 @@ async fn plan_only(mut walk: Walk, target: &Target, cut: Cut, output: OutputArgs
                     continue;
                 }
             };
+            if keeper.would_keep(&transfer) {
+                continue;
+            }
             objects += 1;
             bytes = bytes.saturating_add(transfer.object.size_bytes);
             let line = PlannedLine::new(&transfer);
@@ -517,6 +530,14 @@ impl Run {
         } else {
             self.untold += 1;
         }
+    }
+
+    /// Syncs the destination, so that what was fetched outlives a power failure.
+    async fn sync(&self) -> Result<()> {
+        let Some(folder) = self.target.open()? else { return Ok(()) };
+        let mut machine = self.keeper.machine_at(folder);
+        let synced = tokio::task::spawn_blocking(move || machine.sync_all()).await;
+        synced.expect("a sync does not panic")
     }
 
     /// Prints what ended the run, and decides its exit code.

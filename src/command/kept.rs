@@ -30,6 +30,8 @@ pub(super) struct Keeper {
     /// `None` where nothing can be there.
     machine: Option<Machine>,
     rules: KeepArgs,
+    begun: Instant,
+    keys: Arc<PublishedKeys>,
     /// Objects and bytes that were left as they are.
     pub(super) kept: (u64, u64),
     /// Objects that go on, and their bytes that were there.
@@ -57,13 +59,21 @@ impl Keeper {
         begun: Instant,
         keys: Arc<PublishedKeys>,
     ) -> Self {
-        let machine = folder.map(|folder| {
-            let mut machine = Machine::new(begun, 0, Some(Arc::new(folder)), keys, keeping(&rules));
+        let (kept, resumed) = ((0, 0), (0, 0));
+        let (machine, anew, space_bytes) = (None, BTreeMap::new(), 0);
+        let mut keeper = Self { machine, rules, begun, keys, kept, resumed, anew, space_bytes };
+        keeper.machine = folder.map(|folder| {
+            let mut machine = keeper.machine_at(folder);
             machine.remember();
             machine
         });
-        let (kept, resumed) = ((0, 0), (0, 0));
-        Self { machine, rules, kept, resumed, anew: BTreeMap::new(), space_bytes: 0 }
+        keeper
+    }
+
+    /// A machine of the control plane's own, for calls that the workers do not make.
+    pub(super) fn machine_at(&self, folder: OwnedFd) -> Machine {
+        let (keys, keeping) = (Arc::clone(&self.keys), keeping(&self.rules));
+        Machine::new(self.begun, 0, Some(Arc::new(folder)), keys, keeping)
     }
 
     /// What is to be done about an object.
@@ -88,6 +98,19 @@ impl Keeper {
         // A run that was killed between a name and its last step has left these.
         machine.clear(&transfer);
         self.keep(transfer, kept)
+    }
+
+    /// Whether an object would be left as it is, for `--dry-run`; nothing is touched.
+    pub(super) fn would_keep(&mut self, transfer: &Transfer) -> bool {
+        let Some(machine) = &mut self.machine else { return false };
+        if transfer.shape == Shape::Folder {
+            return false;
+        }
+        match (self.rules.overwrite, self.rules.resume()) {
+            (Overwrite::Never, _) => machine.look(transfer) != Standing::Absent,
+            (Overwrite::Changed, true) => machine.look(transfer) == Standing::Same,
+            (Overwrite::Always, _) | (Overwrite::Changed, false) => false,
+        }
     }
 
     fn keep(&mut self, transfer: Transfer, kept: Kept) -> Verdict {
