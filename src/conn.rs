@@ -163,6 +163,12 @@ impl Conn {
         self.state == State::Connecting
     }
 
+    /// True once bytes of what was asked for have come, all of them included.
+    #[must_use]
+    pub fn has_answer(&self) -> bool {
+        self.ask.is_none() || matches!(self.state, State::Body { .. } | State::WholeBody { .. })
+    }
+
     /// True when it can take an ask.
     #[must_use]
     pub fn is_free(&self) -> bool {
@@ -361,7 +367,7 @@ impl Conn {
         if (100..200).contains(&head.status) {
             // An interim answer (RFC 9110 section 15.2) has no place before a GET's; a server that
             // sends one is refused by name.
-            return self.fail(Failure::BadHead, None);
+            return self.fail(Failure::Interim, None);
         }
         self.keep_alive = head.keep_alive;
         self.answers += 1;
@@ -378,21 +384,25 @@ impl Conn {
     fn accept(&mut self, head: &Head<'_>) -> Result<(), Failure> {
         let ask = self.current();
         if head.transfer_encoded {
-            return Err(Failure::WrongRange);
+            return Err(Failure::Chunked);
         }
         let first = ask.range.offset + self.reached;
         let expected = ask.range.length - self.reached;
         let right = match (head.content_range, head.status) {
-            (None, 200) => expected == ask.size,
+            (None, 200) if expected == ask.size => true,
             (Some(range), 206) => {
                 range.first == first
                     && range.last == first + expected - 1
                     && range.size.is_none_or(|size| size == ask.size)
             }
+            (None, 200) => return Err(Failure::WholeAnswer),
             _ => false,
         };
-        if !right || head.content_length != Some(expected) {
+        if !right {
             return Err(Failure::WrongRange);
+        }
+        if head.content_length != Some(expected) {
+            return Err(Failure::WrongLength);
         }
         let seen = head.etag.map(EtagDigest::of);
         match (self.etag, seen) {

@@ -226,25 +226,30 @@ fn an_answer_that_was_not_asked_for_is_refused() {
     let first = OFFSET;
     let last = OFFSET + 7;
     let size = OFFSET + 17;
+    check_refusal("HTTP/1.1 200 OK\r\nContent-Length: 8", Failure::WholeAnswer);
     for wrong in [
-        "HTTP/1.1 200 OK\r\nContent-Length: 8".to_owned(),
-        "HTTP/1.1 206 P\r\nContent-Length: 8".to_owned(),
         format!(
             "HTTP/1.1 206 P\r\nContent-Length: 9\r\nContent-Range: bytes {first}-{last}/{size}"
         ),
         format!("HTTP/1.1 206 P\r\nContent-Range: bytes {first}-{last}/{size}"),
+    ] {
+        check_refusal(&wrong, Failure::WrongLength);
+    }
+    for wrong in [
+        "HTTP/1.1 206 P\r\nContent-Length: 8".to_owned(),
         format!("HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes 0-7/{size}"),
         format!(
             "HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes {first}-{last}/{first}9"
         ),
-        format!(
-            "HTTP/1.1 206 P\r\nTransfer-Encoding: chunked\r\nContent-Length: 8\r\nContent-Range: \
-             bytes {first}-{last}/{size}"
-        ),
     ] {
         check_refusal(&wrong, Failure::WrongRange);
     }
-    check_refusal("HTTP/1.1 100 Continue", Failure::BadHead);
+    let chunked = format!(
+        "HTTP/1.1 206 P\r\nTransfer-Encoding: chunked\r\nContent-Length: 8\r\nContent-Range: bytes \
+         {first}-{last}/{size}"
+    );
+    check_refusal(&chunked, Failure::Chunked);
+    check_refusal("HTTP/1.1 100 Continue", Failure::Interim);
     check_refusal("garbage", Failure::BadHead);
 }
 

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
+use crate::failure::RetryReason;
 use crate::limits::CONTROL_SLOT_BYTES;
 use crate::machine::{Keeping, Machine};
 use crate::metrics::{Gauge, WorkerMetrics};
@@ -41,6 +42,17 @@ pub struct Order {
     pub attempts_max: u32,
     /// When the run began.
     pub begun: Instant,
+}
+
+/// How far the workers are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Standing {
+    /// Body bytes delivered.
+    pub bytes: u64,
+    /// Failed attempts that were followed by another.
+    pub retries: u64,
+    /// Connections that wait before their next try, and why the last of them does.
+    pub waiting: Option<(u32, RetryReason)>,
 }
 
 /// The running workers.
@@ -179,13 +191,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Body bytes and retries so far.
+    /// How far all workers are.
     #[must_use]
-    pub fn progress(&self) -> (u64, u64) {
-        let sum = |(bytes, retries), gauge: &Arc<Gauge>| {
-            (bytes + gauge.bytes(), retries + gauge.retries())
-        };
-        self.gauges.iter().fold((0, 0), sum)
+    pub fn progress(&self) -> Standing {
+        let mut all = Standing::default();
+        for gauge in &self.gauges {
+            all.bytes += gauge.bytes();
+            all.retries += gauge.retries();
+            if let Some((count, why)) = gauge.waiting() {
+                let before = all.waiting.map_or(0, |(count, _)| count);
+                all.waiting = Some((before + count, why));
+            }
+        }
+        all
     }
 
     /// What kind of pages the slots are on.

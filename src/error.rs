@@ -24,13 +24,15 @@ pub enum ErrorKind {
     Endpoint,
     /// This machine cannot run the data plane: no io_uring, too little memory, too few descriptors.
     Host,
+    /// The time that the user gave has passed.
+    Deadline,
     /// Stopped by the user (SIGINT or SIGTERM).
     Interrupted,
 }
 
 impl ErrorKind {
     /// Every kind, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Objects,
         Self::Usage,
         Self::Access,
@@ -38,6 +40,7 @@ impl ErrorKind {
         Self::Destination,
         Self::Endpoint,
         Self::Host,
+        Self::Deadline,
         Self::Interrupted,
     ];
 
@@ -52,6 +55,7 @@ impl ErrorKind {
             Self::Destination => 5,
             Self::Endpoint => 6,
             Self::Host => 7,
+            Self::Deadline => 8,
             // 128 + SIGINT, as shells say it.
             Self::Interrupted => 130,
         }
@@ -68,6 +72,7 @@ impl ErrorKind {
             Self::Destination => "the destination cannot take the bytes",
             Self::Endpoint => "the endpoint cannot be reached or answers wrongly",
             Self::Host => "this machine cannot run it (io_uring, memory, descriptors)",
+            Self::Deadline => "the --deadline has passed",
             Self::Interrupted => "interrupted (Ctrl-C or SIGTERM)",
         }
     }

@@ -23,8 +23,22 @@ pub enum Failure {
     Truncated,
     /// The answer's head is not HTTP/1, contradicts itself, or is too long.
     BadHead,
-    /// The answer is not the range that was asked for, or not of the length it must have.
+    /// The answer's Content-Range is not the range that was asked for.
     WrongRange,
+    /// The answer's length is not the range's.
+    WrongLength,
+    /// The whole object came (200) where a range was asked for.
+    WholeAnswer,
+    /// The answer's body has no length (Transfer-Encoding: chunked).
+    Chunked,
+    /// An interim answer (1xx) came, which nobody asked for.
+    Interim,
+    /// The bytes do not have the checksum that is stored with the object.
+    Checksum,
+    /// The session token has expired, or was withdrawn.
+    ExpiredToken,
+    /// The server's clock and ours differ too much for a signature.
+    ClockSkew,
     /// The answer carries another ETag than the listing: the object has changed.
     WrongEtag,
     /// The server refused with this status.
@@ -39,14 +53,20 @@ pub enum Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryReason {
-    /// See [`Failure::BadHead`].
+    /// See [`Failure::BadHead`], [`Failure::Interim`] and [`Failure::Chunked`].
     BadHead,
     /// See [`Failure::Broken`].
     Broken,
+    /// See [`Failure::Checksum`].
+    Checksum,
+    /// See [`Failure::ClockSkew`].
+    ClockSkew,
     /// See [`Failure::Connect`].
     Connect,
     /// See [`Failure::ConnectTimeout`].
     ConnectTimeout,
+    /// See [`Failure::ExpiredToken`].
+    ExpiredToken,
     /// See [`Failure::FirstByteTimeout`].
     FirstByteTimeout,
     /// Status 500, 502, 504 and the like.
@@ -65,20 +85,25 @@ pub enum RetryReason {
     Truncated,
     /// See [`Failure::WrongEtag`].
     WrongEtag,
-    /// See [`Failure::WrongRange`].
+    /// See [`Failure::WrongLength`].
+    WrongLength,
+    /// See [`Failure::WrongRange`] and [`Failure::WholeAnswer`].
     WrongRange,
 }
 
 impl RetryReason {
     /// How many kinds there are.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 18;
 
     /// Every kind, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::BadHead,
         Self::Broken,
+        Self::Checksum,
+        Self::ClockSkew,
         Self::Connect,
         Self::ConnectTimeout,
+        Self::ExpiredToken,
         Self::FirstByteTimeout,
         Self::ServerError,
         Self::SlowDown,
@@ -88,6 +113,7 @@ impl RetryReason {
         Self::Tls,
         Self::Truncated,
         Self::WrongEtag,
+        Self::WrongLength,
         Self::WrongRange,
     ];
 
@@ -97,8 +123,11 @@ impl RetryReason {
         match self {
             Self::BadHead => "bad_head",
             Self::Broken => "broken",
+            Self::Checksum => "checksum",
+            Self::ClockSkew => "clock_skew",
             Self::Connect => "connect",
             Self::ConnectTimeout => "connect_timeout",
+            Self::ExpiredToken => "expired_token",
             Self::FirstByteTimeout => "first_byte_timeout",
             Self::ServerError => "server_error",
             Self::SlowDown => "slow_down",
@@ -108,6 +137,7 @@ impl RetryReason {
             Self::Tls => "tls",
             Self::Truncated => "truncated",
             Self::WrongEtag => "wrong_etag",
+            Self::WrongLength => "wrong_length",
             Self::WrongRange => "wrong_range",
         }
     }
@@ -136,8 +166,12 @@ impl Failure {
             Self::FirstByteTimeout => RetryReason::FirstByteTimeout,
             Self::Stall => RetryReason::Stall,
             Self::Truncated => RetryReason::Truncated,
-            Self::BadHead => RetryReason::BadHead,
-            Self::WrongRange => RetryReason::WrongRange,
+            Self::BadHead | Self::Interim | Self::Chunked => RetryReason::BadHead,
+            Self::WrongRange | Self::WholeAnswer => RetryReason::WrongRange,
+            Self::WrongLength => RetryReason::WrongLength,
+            Self::Checksum => RetryReason::Checksum,
+            Self::ExpiredToken => RetryReason::ExpiredToken,
+            Self::ClockSkew => RetryReason::ClockSkew,
             Self::WrongEtag => RetryReason::WrongEtag,
             Self::TlsBroken | Self::TlsRefused => RetryReason::Tls,
             Self::Status(429 | 503) => RetryReason::SlowDown,
@@ -158,11 +192,40 @@ impl Failure {
             | Self::Stall
             | Self::Truncated
             | Self::BadHead
+            | Self::Interim
+            | Self::Chunked
             | Self::WrongRange
+            | Self::WholeAnswer
+            | Self::WrongLength
+            | Self::Checksum
+            | Self::ExpiredToken
+            | Self::ClockSkew
             | Self::TlsBroken
             | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
             Self::WrongEtag | Self::TlsRefused | Self::Status(_) => Remedy::GiveUp,
         }
+    }
+
+    /// True when no object of the run can fare better.
+    #[must_use]
+    pub const fn ends_run(self) -> bool {
+        matches!(self, Self::TlsRefused)
+    }
+
+    /// True when the address may be what is wrong.
+    #[must_use]
+    pub const fn is_of_address(self) -> bool {
+        matches!(
+            self,
+            Self::Connect(_) | Self::ConnectTimeout | Self::FirstByteTimeout | Self::Stall
+        )
+    }
+
+    /// True when the object is another than was listed (412 is what If-Match brings, RFC 9110
+    /// section 13.1.1; 416 a shorter object).
+    #[must_use]
+    pub const fn is_change(self) -> bool {
+        matches!(self, Self::WrongEtag | Self::Status(412 | 416))
     }
 }
 
@@ -178,6 +241,17 @@ impl fmt::Display for Failure {
             Self::Truncated => f.write_str("the answer ended before its body did"),
             Self::BadHead => f.write_str("the answer has no valid HTTP/1 head"),
             Self::WrongRange => f.write_str("the answer is not the range that was asked for"),
+            Self::WrongLength => f.write_str("the answer's length is not that of the range"),
+            Self::WholeAnswer => {
+                f.write_str("the server answered a range request with 200: it serves no ranges")
+            }
+            Self::Chunked => {
+                f.write_str("the answer has no Content-Length (Transfer-Encoding is given)")
+            }
+            Self::Interim => f.write_str("the server sent an interim answer (1xx)"),
+            Self::Checksum => f.write_str("the bytes do not have the checksum that S3 stores"),
+            Self::ExpiredToken => f.write_str("the credentials have expired"),
+            Self::ClockSkew => f.write_str("the server's clock and this machine's differ too much"),
             Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),
             Self::Status(status) => write!(f, "the server answered {status}"),
             Self::TlsBroken => f.write_str("TLS broke off"),

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind};
 use crate::s3::ByteRange;
@@ -37,6 +38,29 @@ pub trait Host {
         transfer: &Transfer,
         range: Option<ByteRange>,
     ) -> Result<u32, Error>;
+
+    /// The version of the keys that sign for this object now. A machine whose keys never change has
+    /// one.
+    fn keys_version(&self, _transfer: &Transfer) -> u64 {
+        0
+    }
+
+    /// Takes in what a server has against a signature; false when signing again is in vain.
+    fn heed(&mut self, _transfer: &Transfer, _objection: Objection) -> bool {
+        true
+    }
+}
+
+/// What a server has against a signature, though the key is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objection {
+    /// The session token of this version of the keys has expired.
+    Expired {
+        /// As [`Host::keys_version`] gave it.
+        keys_version: u64,
+    },
+    /// The clocks differ; the server's time, where it said it.
+    Clock(Option<SystemTime>),
 }
 
 /// The machine of a worker that writes files.

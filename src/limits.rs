@@ -123,6 +123,45 @@ pub const OBJECTS_OPEN_MAX: usize = 4;
 /// Tries of one range, the first included.
 pub const ATTEMPTS_MAX: u32 = 8;
 
+/// Retries that a worker has whatever happens: a bad minute of a small run.
+pub const RETRIES_BASE_MAX: u64 = 10_000;
+
+/// Retries that a worker has besides, per 100 requests: an endpoint that fails four times of five
+/// is not worth the bytes that are fetched in vain.
+pub const RETRIES_PER_100_REQUESTS_MAX: u64 = 80;
+
+/// Ranges that are asked for a second time, per 100 requests, because they are far behind their
+/// peers; and one for each connection besides.
+pub const HEDGES_PER_100_REQUESTS_MAX: u64 = 5;
+
+/// An operation is late after so many times what nine of ten took.
+pub const HEDGE_FACTOR: u64 = 4;
+
+/// Nothing is late sooner, in microseconds.
+pub const HEDGE_AFTER_MIN_US: u64 = 100_000;
+
+/// Pause between two looks for late operations, in microseconds.
+pub const HEDGE_LOOK_US: u64 = 10_000;
+
+/// Durations that are remembered of each kind of operation.
+pub const PACE_SAMPLES: usize = 64;
+
+/// So many must be known before one is called late.
+pub const PACE_SAMPLES_MIN: usize = 16;
+
+/// An address that failed is avoided for so long, in microseconds; doubled each time.
+pub const ADDRESS_AVOID_BASE_US: u64 = 1_000_000;
+
+/// The longest of these times.
+pub const ADDRESS_AVOID_MAX_US: u64 = 30_000_000;
+
+/// Addresses that a worker keeps counts of.
+pub const ADDRESSES_KEPT_MAX: usize = 256;
+
+/// How often an object is fetched anew from its first byte, because it changed or its checksum is
+/// wrong.
+pub const RESTARTS_MAX: u32 = 3;
+
 /// Attempts of a run that may fail in a row, with no byte of any object between them: the endpoint
 /// is gone, and the run ends. At a fault rate of one half that is one chance in 2^256.
 pub const FAILED_ATTEMPTS_IN_A_ROW_MAX: u32 = 256;
@@ -194,3 +233,4 @@ const _: () = assert!(HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
 const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
 const _: () = assert!(TLS_SLOT_BYTES_MIN >= TLS_OUT_BYTES + 2 * TLS_RECORD_BYTES_MAX);
 const _: () = assert!(TLS_SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
+const _: () = assert!(PACE_SAMPLES.is_multiple_of(PACE_SAMPLES_MIN));

@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
-use crate::host::{FileError, FileHost, Host};
+use crate::host::{FileError, FileHost, Host, Objection};
 use crate::limits::FOLDERS_OPEN_MAX;
 use crate::s3::ByteRange;
 use crate::s3::sign::{Get, KeptKeys, PublishedKeys, RequestWriter};
@@ -84,6 +84,11 @@ impl Machine {
         }
     }
 
+    /// Whose keys sign for this object.
+    fn publisher<'a>(&'a self, transfer: &'a Transfer) -> &'a Arc<PublishedKeys> {
+        transfer.endpoint.session.as_ref().unwrap_or(&self.published)
+    }
+
     fn folders(&mut self) -> &mut Folders {
         self.folders.as_mut().expect("a run that writes files has a destination")
     }
@@ -117,7 +122,9 @@ impl Host for Machine {
         transfer: &Transfer,
         range: Option<ByteRange>,
     ) -> Result<u32, Error> {
+        // Not by the method: the keys that are kept are borrowed at the same time.
         let publisher = transfer.endpoint.session.as_ref().unwrap_or(&self.published);
+        let now = publisher.server_time(wall_clock());
         let keys = self.keys.get(publisher);
         let get = Get {
             endpoint: &transfer.endpoint,
@@ -127,14 +134,34 @@ impl Host for Machine {
             if_match: &transfer.object.etag,
             with_checksum: false,
         };
-        #[expect(clippy::disallowed_methods, reason = "the machine's clock; a signature's date")]
-        let now = SystemTime::now();
         let length = self.writer.write_get(out, &get, keys, now);
         let length = length.map_err(|problem| {
             Error::new(ErrorKind::Usage, problem.to_string()).advise("exclude the key")
         })?;
         Ok(u32::try_from(length).expect("a request fits a control slot"))
     }
+
+    fn keys_version(&self, transfer: &Transfer) -> u64 {
+        self.publisher(transfer).version()
+    }
+
+    fn heed(&mut self, transfer: &Transfer, objection: Objection) -> bool {
+        let publisher = self.publisher(transfer);
+        match objection {
+            Objection::Expired { keys_version } => publisher.refuse(keys_version),
+            Objection::Clock(Some(server)) => {
+                publisher.set_clock(server, wall_clock());
+                true
+            }
+            Objection::Clock(None) => false,
+        }
+    }
+}
+
+/// The time that signatures carry.
+#[expect(clippy::disallowed_methods, reason = "the machine's clock; a signature's date")]
+fn wall_clock() -> SystemTime {
+    SystemTime::now()
 }
 
 impl FileHost for Machine {

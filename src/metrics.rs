@@ -1,7 +1,8 @@
 //! Plain counters: one set per worker, added up at the end; and the few that are watched on the
 //! way.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::failure::RetryReason;
 use crate::sys::uring::Features;
@@ -21,6 +22,16 @@ pub struct WorkerMetrics {
     pub turns: u64,
     /// Failed attempts that were followed by another, by [`RetryReason`].
     pub retries: [u64; RetryReason::COUNT],
+    /// Why the last of them was tried again.
+    pub last_retry: Option<RetryReason>,
+    /// Connections that wait before their next try now.
+    pub waiting: u32,
+    /// Ranges that were asked for a second time because they were late.
+    pub hedges: u64,
+    /// Those where the second answer came first.
+    pub hedges_won: u64,
+    /// What came from where.
+    pub addresses: Vec<AddressCount>,
     /// Short writes that were continued.
     pub short_writes: u64,
     /// Large files written past the page cache.
@@ -66,6 +77,16 @@ impl WorkerMetrics {
         for (mine, theirs) in self.retries.iter_mut().zip(other.retries) {
             *mine += theirs;
         }
+        self.last_retry = other.last_retry.or(self.last_retry);
+        self.waiting += other.waiting;
+        self.hedges += other.hedges;
+        self.hedges_won += other.hedges_won;
+        for theirs in &other.addresses {
+            match self.addresses.iter_mut().find(|mine| mine.address == theirs.address) {
+                Some(mine) => mine.add(theirs),
+                None => self.addresses.push(*theirs),
+            }
+        }
         self.short_writes += other.short_writes;
         self.files_direct += other.files_direct;
         self.files_buffered += other.files_buffered;
@@ -84,6 +105,50 @@ impl Stages {
         self.slot_wait_us += other.slot_wait_us;
         self.file_us += other.file_us;
         self.backoff_us += other.backoff_us;
+    }
+}
+
+/// What came from one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressCount {
+    /// The address.
+    pub address: SocketAddr,
+    /// Connections begun to it.
+    pub connects: u64,
+    /// Ranges that came from it.
+    pub ranges: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How often it did not answer, or was far slower than the others.
+    pub failures: u64,
+    /// From the requests to the heads of their answers, in microseconds together.
+    pub first_byte_us: u64,
+    /// From there to the last bytes, in microseconds together.
+    pub body_us: u64,
+}
+
+impl AddressCount {
+    /// Nothing came yet.
+    #[must_use]
+    pub const fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            connects: 0,
+            ranges: 0,
+            bytes: 0,
+            failures: 0,
+            first_byte_us: 0,
+            body_us: 0,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.connects += other.connects;
+        self.ranges += other.ranges;
+        self.bytes += other.bytes;
+        self.failures += other.failures;
+        self.first_byte_us += other.first_byte_us;
+        self.body_us += other.body_us;
     }
 }
 
@@ -132,6 +197,9 @@ pub struct FeedCount {
 pub struct Gauge {
     bytes: AtomicU64,
     retries: AtomicU64,
+    waiting: AtomicU32,
+    /// Number of the [`RetryReason`] of the last retry, plus 1.
+    last_retry: AtomicU32,
 }
 
 impl Gauge {
@@ -139,6 +207,18 @@ impl Gauge {
     pub fn show(&self, metrics: &WorkerMetrics) {
         self.bytes.store(metrics.bytes, Ordering::Relaxed);
         self.retries.store(metrics.retries.iter().sum(), Ordering::Relaxed);
+        self.waiting.store(metrics.waiting, Ordering::Relaxed);
+        let reason = metrics.last_retry.map_or(0, |reason| reason as u32 + 1);
+        self.last_retry.store(reason, Ordering::Relaxed);
+    }
+
+    /// How many connections wait before their next try, and why the last one does.
+    #[must_use]
+    pub fn waiting(&self) -> Option<(u32, RetryReason)> {
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        let number = self.last_retry.load(Ordering::Relaxed).checked_sub(1)?;
+        let reason = RetryReason::ALL.get(usize::try_from(number).ok()?)?;
+        (waiting > 0).then_some((waiting, *reason))
     }
 
     /// Body bytes delivered so far.

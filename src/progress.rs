@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::failure::RetryReason;
 use crate::out::printable;
 use crate::size::Count;
 
@@ -37,6 +38,8 @@ pub struct ProgressState {
     pub listing_complete: bool,
     /// Failed attempts that were followed by another.
     pub retries: u64,
+    /// Connections that wait before their next try, and why the last of them does.
+    pub waiting: Option<(u32, RetryReason)>,
 }
 
 impl ProgressState {
@@ -50,6 +53,9 @@ impl ProgressState {
         if self.retries > 0 {
             let word = if self.retries == 1 { "retry" } else { "retries" };
             message += &format!(", {} {word}", Count(self.retries));
+        }
+        if let Some((count, why)) = self.waiting {
+            message += &format!(", {count} waiting after {}", why.name().replace('_', " "));
         }
         if !self.listing_complete {
             message += ", listing…";
@@ -214,6 +220,7 @@ mod tests {
         objects_kept: 0,
         listing_complete: false,
         retries: 0,
+        waiting: None,
     };
 
     #[test]
@@ -225,6 +232,11 @@ mod tests {
         check(ProgressState { retries: 1, ..known }, "12 of 1,234 objects, 1 retry");
         check(ProgressState { objects_kept: 9, ..known }, "12 of 1,234 objects, 9 kept");
         check(ProgressState { retries: 7, ..LISTING }, "12 of 1,234 objects, 7 retries, listing…");
+        let waiting = Some((3, RetryReason::SlowDown));
+        check(
+            ProgressState { retries: 9, waiting, ..known },
+            "12 of 1,234 objects, 9 retries, 3 waiting after slow down",
+        );
     }
 
     #[test]

@@ -83,6 +83,8 @@ struct State {
     small: VecDeque<Arc<Transfer>>,
     /// Objects pushed whose outcome has not been collected.
     held: usize,
+    /// Objects pushed that have not ended; one that may be fetched anew ends when that is decided.
+    unfinished: usize,
     complete: bool,
     outcomes: Vec<Outcome>,
     sleepers: Vec<Sleeper>,
@@ -159,13 +161,8 @@ impl Scheduler {
         let mut state = self.lock();
         for transfer in transfers {
             assert!(state.held < OBJECTS_QUEUED_MAX, "the listing keeps to the room there is");
-            state.held += 1;
-            let transfer = Arc::new(transfer);
-            if transfer.shape == Shape::Ranges {
-                state.large.push(BySize(transfer));
-            } else {
-                state.small.push_back(transfer);
-            }
+            state.unfinished += 1;
+            state.queue(transfer);
         }
         state.wake();
     }
@@ -231,7 +228,7 @@ impl Scheduler {
         }
         if given > 0 {
             Supply::Given
-        } else if state.complete {
+        } else if state.complete && state.unfinished == 0 {
             Supply::Ended
         } else {
             state.sleepers[worker].asleep = true;
@@ -241,7 +238,25 @@ impl Scheduler {
 
     /// Takes the outcome of an object from the worker that finished it.
     pub fn finish(&self, outcome: Outcome) {
-        self.lock().outcomes.push(outcome);
+        let mut state = self.lock();
+        let ended = outcome.result.is_ok() || outcome.transfer.again().is_none();
+        state.outcomes.push(outcome);
+        if ended {
+            state.end_one();
+        }
+    }
+
+    /// Takes an object to be fetched anew, instead of the one whose outcome said that it may be.
+    /// There is room for it: that one had its place here.
+    pub fn restart(&self, transfer: Transfer) {
+        let mut state = self.lock();
+        state.queue(transfer);
+        state.wake();
+    }
+
+    /// Says that an object which might have been fetched anew is not.
+    pub fn give_up(&self) {
+        self.lock().end_one();
     }
 
     /// Moves the outcomes since the last call into `outcomes` and makes room for as many objects.
@@ -273,6 +288,24 @@ impl Scheduler {
 }
 
 impl State {
+    fn queue(&mut self, transfer: Transfer) {
+        self.held += 1;
+        let transfer = Arc::new(transfer);
+        if transfer.shape == Shape::Ranges {
+            self.large.push(BySize(transfer));
+        } else {
+            self.small.push_back(transfer);
+        }
+    }
+
+    /// One object less; the last one of a complete run sends all workers home.
+    fn end_one(&mut self) {
+        self.unfinished -= 1;
+        if self.complete && self.unfinished == 0 {
+            self.wake();
+        }
+    }
+
     fn wake(&mut self) {
         for sleeper in &mut self.sleepers {
             if std::mem::take(&mut sleeper.asleep) {
@@ -306,7 +339,7 @@ mod tests {
     use super::*;
     use crate::plan::ranges::PartSize;
     use crate::s3::{Endpoint, Object};
-    use crate::transfer::Cut;
+    use crate::transfer::{Again, Cut};
 
     fn transfers(sizes: &[u64]) -> Vec<Transfer> {
         let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
@@ -370,12 +403,39 @@ mod tests {
         assert_eq!(scheduler.room(), 0);
         scheduler.complete();
         while scheduler.take(0, 64, &mut ready) == Supply::Given {}
-        assert_eq!(scheduler.take(1, 5, &mut ready), Supply::Ended);
+        assert_eq!(scheduler.take(1, 5, &mut ready), Supply::Later);
         assert_eq!(scheduler.room(), 0, "room comes back with the outcome, not before");
         let transfer = ready.pop_front().expect("one").transfer;
         scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
         scheduler.collect(&mut Vec::new());
         assert_eq!(scheduler.room(), 1);
+        for Assignment { transfer, .. } in ready.drain(..) {
+            scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
+        }
+        assert_eq!(scheduler.take(1, 5, &mut ready), Supply::Ended);
+    }
+
+    #[test]
+    fn workers_stay_until_it_is_decided_about_every_object() {
+        let scheduler = scheduler();
+        scheduler.push(transfers(&[5, 6]));
+        scheduler.complete();
+        let mut ready = VecDeque::new();
+        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Given);
+        for Assignment { transfer, .. } in ready.drain(..) {
+            let error = Error::new(ErrorKind::Objects, "changed");
+            transfer.fail_for_now(Again::Changed, error.clone());
+            scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Err(error) });
+        }
+        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Later);
+        scheduler.give_up();
+        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Later);
+        scheduler.restart(transfers(&[7]).remove(0));
+        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Given);
+        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Later);
+        let transfer = ready.pop_front().expect("the new one").transfer;
+        scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
+        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Ended);
     }
 
     #[test]

@@ -50,6 +50,20 @@ pub struct Transfer {
     failure: OnceLock<Error>,
     retries: AtomicU32,
     begun_us: AtomicU64,
+    again: OnceLock<Again>,
+    /// How often it was fetched from its first byte before.
+    pub restarts: u32,
+    /// Why, the last time.
+    pub restarted: Option<Again>,
+}
+
+/// Why an object that failed may be had by fetching it anew, from its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// It was replaced while it was fetched.
+    Changed,
+    /// All bytes came, and they do not have the checksum that is stored with it.
+    Checksum,
 }
 
 /// How ranges are cut, the same for every object of a run.
@@ -94,7 +108,34 @@ impl Transfer {
             failure: OnceLock::new(),
             retries: AtomicU32::new(0),
             begun_us: AtomicU64::new(u64::MAX),
+            again: OnceLock::new(),
+            restarts: 0,
+            restarted: None,
         }
+    }
+
+    /// The same once more, as `object` is now.
+    #[must_use]
+    pub fn anew(&self, object: Object, cut: Cut) -> Self {
+        let endpoint = Arc::clone(&self.endpoint);
+        let fresh = Self::new(object, endpoint, self.path.clone(), cut);
+        fresh.retries.store(self.retries(), Ordering::Relaxed);
+        fresh.begun_us.store(self.begun_us.load(Ordering::Relaxed), Ordering::Relaxed);
+        Self { restarts: self.restarts + 1, restarted: self.again(), ..fresh }
+    }
+
+    /// Records why it fails, and that it may be had by fetching it anew. Where something else had
+    /// failed before, that stays.
+    pub fn fail_for_now(&self, again: Again, error: Error) {
+        if self.failure.set(error).is_ok() {
+            let _ = self.again.set(again);
+        }
+    }
+
+    /// Why fetching it anew may help, where it failed for now.
+    #[must_use]
+    pub fn again(&self) -> Option<Again> {
+        self.again.get().copied()
     }
 
     /// How it is named in messages: `s3://bucket/key`.
@@ -151,7 +192,9 @@ impl Transfer {
     pub fn can_go_on(&self) -> bool {
         use ErrorKind::{NotFound, Objects, Usage};
         let may_pass = |error: &Error| !matches!(error.kind(), Objects | NotFound | Usage);
-        self.failure().is_some_and(may_pass) && self.created_file().is_some_and(OpenFile::can_go_on)
+        self.again().is_none()
+            && self.failure().is_some_and(may_pass)
+            && self.created_file().is_some_and(OpenFile::can_go_on)
     }
 
     /// The only range of an object that is not cut; of length 0 for folders and empty objects.

@@ -290,8 +290,9 @@ fn build(
     let mut request = request.body(Empty::new()).map_err(|error| {
         Error::new(ErrorKind::Usage, format!("'{target}' cannot be asked for: {error}"))
     })?;
+    let server_time = keys.server_time(super::now());
     if let Some(keys) = keys.get() {
-        sign_request(&mut request, endpoint, &keys, super::now())?;
+        sign_request(&mut request, endpoint, &keys, server_time)?;
     }
     Ok(request)
 }

@@ -99,6 +99,18 @@ impl Keeper {
         }
     }
 
+    /// Replaces the keys if the data plane met a server that calls them expired. Where there is no
+    /// newer key that is said, so that nobody asks again in vain.
+    pub(crate) async fn renew_refused(&self, now: SystemTime) {
+        if !self.published.are_refused() || now < self.not_before.get() {
+            return;
+        }
+        let version = self.published.version();
+        if matches!(self.refresh(now).await, Ok(false)) {
+            self.published.set_last(version);
+        }
+    }
+
     /// Replaces the keys now, since the server does not take them; tells whether they differ.
     ///
     /// Many requests may fail for one reason: the source is asked once in [`REFRESH_PAUSE`].

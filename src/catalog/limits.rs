@@ -48,8 +48,11 @@ const _: () = assert!(METADATA_ATTEMPT_TIMEOUT.as_millis() <= METADATA_TIMEOUT.a
 const _: () = assert!(METADATA_TIMEOUT.as_millis() <= CREDENTIALS_TIMEOUT.as_millis());
 const _: () = assert!(TRIES_MAX > 0 && RESOLVE_TRIES_MAX > 0);
 
-/// Pause between two looks at the credentials' expiry, in seconds.
-pub const UPKEEP_SECONDS: u64 = 5;
+/// Pause between two looks at whether servers take the credentials.
+pub const UPKEEP_PAUSE: Duration = Duration::from_millis(250);
 
-/// Names are resolved again once in so many looks: every 30 s.
-pub const UPKEEP_ROUNDS_PER_LOOKUP: u32 = 6;
+/// The credentials' expiry is looked at once in so many pauses: every 5 s.
+pub const UPKEEP_ROUNDS_PER_EXPIRY: u32 = 20;
+
+/// Names are resolved again once in so many pauses: every 30 s.
+pub const UPKEEP_ROUNDS_PER_LOOKUP: u32 = 120;

@@ -140,6 +140,18 @@ impl Control {
         Ok(self.refresh_sessions(now).await? || news)
     }
 
+    /// Replaces keys and sessions that the data plane's servers call expired.
+    pub async fn renew_refused(&self, now: SystemTime) {
+        self.keeper.renew_refused(now).await;
+        for endpoint in self.endpoints() {
+            let Some(session) = &endpoint.session else { continue };
+            if session.are_refused() {
+                // What fails now is tried again at the next look.
+                let _ = self.open_session(&endpoint).await;
+            }
+        }
+    }
+
     /// Every bucket met so far.
     #[must_use]
     pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
@@ -242,6 +254,7 @@ impl Control {
     async fn ask(&self, ask: Ask<'_>) -> Result<Answer> {
         let mut region_moves = 0;
         let mut may_refresh = true;
+        let mut may_set_clock = true;
         loop {
             let endpoint = self.endpoint(ask.bucket).await?;
             let keys = endpoint.session.as_ref().unwrap_or(self.keeper.published());
@@ -268,6 +281,9 @@ impl Control {
                 if keys.version() == keys_version {
                     return Ok(answer);
                 }
+            } else if let Some(server) = told.server_clock().filter(|_| may_set_clock) {
+                may_set_clock = false;
+                keys.set_clock(server, now());
             } else {
                 return Ok(answer);
             }

@@ -22,8 +22,8 @@ use pipe::PipeTyped;
 
 pub use man::man;
 pub use options::{
-    AddressingStyle, Durability, KeepArgs, OutputArgs, Overwrite, SelectionArgs, ServiceArgs,
-    TuningArgs,
+    AddressingStyle, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
+    SelectionArgs, ServiceArgs, TuningArgs,
 };
 pub use pipe::{CatArgs, Channel, PipeArgs, StreamArgs};
 
@@ -74,6 +74,8 @@ pub struct GetArgs {
     pub service: ServiceArgs,
     /// How much of the machine.
     pub tuning: TuningArgs,
+    /// What happens when something goes wrong.
+    pub failures: FailureArgs,
     /// What is told.
     pub output: OutputArgs,
 }
@@ -252,6 +254,8 @@ struct GetTyped {
     #[command(flatten)]
     tuning: TuningArgs,
     #[command(flatten)]
+    failures: FailureArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -288,6 +292,7 @@ impl GetTyped {
             selection: self.selection,
             service: self.service,
             tuning: self.tuning,
+            failures: self.failures,
             output: self.output,
         })
     }

@@ -1,6 +1,7 @@
 //! Options that several commands share, in groups. Pure, like all of [`crate::cli`].
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum, ValueHint};
@@ -206,6 +207,28 @@ impl KeepArgs {
     }
 }
 
+/// What to do about an object that changes while it is fetched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnChange {
+    /// the object fails, with both ETags
+    #[default]
+    Fail,
+    /// it is fetched anew from its first byte, a few times at most
+    Restart,
+}
+
+/// What happens when something goes wrong.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Failures")]
+pub struct FailureArgs {
+    /// end the run after this time, such as 90s or 1h30m; what is not whole then has failed
+    #[arg(long, value_name = "TIME", value_parser = parse_deadline)]
+    pub deadline: Option<Duration>,
+    /// what to do about an object that changes while it is fetched
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    pub on_change: OnChange,
+}
+
 /// What is told, and where.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Output")]
@@ -309,6 +332,11 @@ fn parse_memory(text: &str) -> Result<u64, String> {
         return Ok(bytes);
     }
     Err(format!("expected a size of {} or more", typed(limits::MEMORY_BYTES_MIN)))
+}
+
+fn parse_deadline(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time.is_zero() { Err("expected more than no time".to_owned()) } else { Ok(time) }
 }
 
 /// The name of a file to be written.

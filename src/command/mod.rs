@@ -1,11 +1,14 @@
 //! The commands: each tells its story from arguments to exit code with the rooms below it.
 
+mod again;
 mod demo;
 mod get;
 mod kept;
 mod ls;
+mod run;
 mod session;
 mod stream;
+mod target;
 
 use std::time::Instant;
 

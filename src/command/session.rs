@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::ClientConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -132,10 +131,13 @@ fn read_start(path: &Path) -> rustix::io::Result<Vec<u8>> {
 pub(super) async fn upkeep(control: Rc<Control>) {
     let mut rounds = 0u32;
     loop {
-        tokio::time::sleep(Duration::from_secs(limits::UPKEEP_SECONDS)).await;
-        // What fails now is tried again next time; requests say what is wrong, if anything is.
-        let _ = control.refresh_if_needed(crate::catalog::now()).await;
+        tokio::time::sleep(limits::UPKEEP_PAUSE).await;
         rounds = rounds.wrapping_add(1);
+        control.renew_refused(crate::catalog::now()).await;
+        if rounds.is_multiple_of(limits::UPKEEP_ROUNDS_PER_EXPIRY) {
+            // What fails now is tried again next time; requests say what is wrong, if anything is.
+            let _ = control.refresh_if_needed(crate::catalog::now()).await;
+        }
         if rounds.is_multiple_of(limits::UPKEEP_ROUNDS_PER_LOOKUP) {
             for endpoint in control.endpoints() {
                 let _ = control.refresh_addresses(&endpoint).await;

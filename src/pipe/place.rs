@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
 use crate::error::Error;
-use crate::host::{FileError, Host, PipeHost, PrivatePipe};
+use crate::host::{FileError, Host, Objection, PipeHost, PrivatePipe};
 use crate::limits::PIPE_BYTES;
 use crate::machine::Machine;
 use crate::s3::ByteRange;
@@ -75,6 +75,14 @@ impl Host for Outfall {
         range: Option<ByteRange>,
     ) -> Result<u32, Error> {
         self.machine.write_request(out, transfer, range)
+    }
+
+    fn keys_version(&self, transfer: &Transfer) -> u64 {
+        self.machine.keys_version(transfer)
+    }
+
+    fn heed(&mut self, transfer: &Transfer, objection: Objection) -> bool {
+        self.machine.heed(transfer, objection)
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{json, seconds};
 use crate::failure::RetryReason;
-use crate::metrics::WorkerMetrics;
+use crate::metrics::{AddressCount, WorkerMetrics};
 use crate::sink::Sink;
 use crate::size::{Binary, Count, Decimal};
 use crate::sys::pool::Pages;
@@ -130,6 +130,47 @@ pub struct Summary {
     pub turns: u64,
     /// Writes that the kernel took only in part, and that were continued.
     pub short_writes: u64,
+    /// Ranges that were asked for a second time because they were far behind their peers.
+    pub hedges: u64,
+    /// Those where the second answer came first.
+    pub hedges_won: u64,
+    /// What came from which address.
+    pub addresses: Vec<AddressLine>,
+}
+
+/// What came from one address.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AddressLine {
+    /// The address and its port.
+    pub address: String,
+    /// Connections begun to it.
+    pub connects: u64,
+    /// Ranges that came from it.
+    pub ranges: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How often it did not answer, or was far slower than the others.
+    pub failures: u64,
+    /// Mean time from a request to the head of its answer; null where none came.
+    pub first_byte_seconds: Option<f64>,
+    /// Bytes per second of one connection while bodies came; null where none came.
+    pub bytes_per_second: Option<f64>,
+}
+
+impl AddressLine {
+    fn new(count: &AddressCount) -> Self {
+        let body = seconds(count.body_us);
+        Self {
+            address: count.address.to_string(),
+            connects: count.connects,
+            ranges: count.ranges,
+            bytes: count.bytes,
+            failures: count.failures,
+            first_byte_seconds: (count.ranges > 0)
+                .then(|| seconds(count.first_byte_us) / count.ranges as f64),
+            bytes_per_second: (count.body_us > 0).then(|| count.bytes as f64 / body),
+        }
+    }
 }
 
 /// What the rings used of the kernel, all of them: the least that one did.
@@ -224,6 +265,9 @@ impl Summary {
             connects: all.connects,
             turns: all.turns,
             short_writes: all.short_writes,
+            hedges: all.hedges,
+            hedges_won: all.hedges_won,
+            addresses: all.addresses.iter().map(AddressLine::new).collect(),
         }
     }
 
@@ -233,7 +277,7 @@ impl Summary {
         json(self)
     }
 
-    /// The summary in two to six lines for people.
+    /// The summary in two to seven lines for people.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.headline()];
@@ -245,6 +289,11 @@ impl Summary {
                 .map(|(name, count)| format!("{} {}", Count(*count), name.replace('_', " ")));
             let reasons = reasons.collect::<Vec<_>>().join(", ");
             lines.push(format!("{}: {reasons}", counted(all, "retry", "retries")));
+        }
+        if self.hedges > 0 {
+            let late = counted(self.hedges, "late range was", "late ranges were");
+            let won = Count(self.hedges_won);
+            lines.push(format!("{late} asked for twice; {won} times the second answer was first"));
         }
         lines.push(self.direct_io_in_words());
         lines.extend(self.ring.and_then(RingUse::in_words));
@@ -387,6 +436,18 @@ mod tests {
             connects: 16,
             turns: 9_000,
             retries,
+            last_retry: None,
+            waiting: 0,
+            hedges: 2,
+            hedges_won: 1,
+            addresses: vec![AddressCount {
+                connects: 16,
+                ranges: 4,
+                bytes: 8_000_000,
+                first_byte_us: 2_000_000,
+                body_us: 4_000_000,
+                ..AddressCount::new(([10, 0, 0, 1], 443).into())
+            }],
             short_writes: 1,
             files_direct: 10,
             files_buffered: 0,
@@ -455,12 +516,13 @@ mod tests {
         };
         assert_eq!(
             names(&json),
-            "anew_objects bytes connections connects cpu_seconds cpu_seconds_per_terabyte \
-             deleted_files direct_io exit_code failed_objects first_worker_done_seconds \
-             gigabytes_per_second kept_bytes kept_objects last_worker_done_seconds memory_bytes \
-             objects pages part_size_bytes peak_rss_bytes requests resumed_bytes resumed_objects \
-             retries ring seconds short_writes sink slot_length_bytes stages turns \
-             unfinished_objects version worker_cpu_seconds workers"
+            "addresses anew_objects bytes connections connects cpu_seconds \
+             cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
+             first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
+             kept_objects last_worker_done_seconds memory_bytes objects pages part_size_bytes \
+             peak_rss_bytes requests resumed_bytes resumed_objects retries ring seconds \
+             short_writes sink slot_length_bytes stages turns unfinished_objects version \
+             worker_cpu_seconds workers"
         );
         assert_eq!(
             names(&json["stages"]),
@@ -477,6 +539,14 @@ mod tests {
             json["direct_io"],
             serde_json::json!({"used": true, "files_direct": 20, "files_buffered": 0})
         );
+        assert_eq!((&json["hedges"], &json["hedges_won"]), (&4.into(), &2.into()));
+        assert_eq!(
+            json["addresses"],
+            serde_json::json!([{
+                "address": "10.0.0.1:443", "connects": 32, "ranges": 8, "bytes": 16_000_000,
+                "failures": 0, "first_byte_seconds": 0.5, "bytes_per_second": 2e6
+            }])
+        );
         assert_eq!((&json["pages"], &json["sink"]), (&"transparent".into(), &"files".into()));
     }
 
@@ -489,6 +559,7 @@ mod tests {
                 "1,234 objects, 4.29 GB in 1.52 s: 2.82 GB/s, 142 CPU-seconds per TB, \
                  peak RSS 61 MiB",
                 "6 retries: 4 slow down, 2 stall",
+                "4 late ranges were asked for twice; 2 times the second answer was first",
                 "O_DIRECT in use: 20 large files past the page cache",
             ]
         );
@@ -501,7 +572,7 @@ mod tests {
             change(&mut inputs);
             let lines = Summary::new(&inputs).lines();
             assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:?}");
-            assert!((2..=6).contains(&lines.len()), "{lines:?}");
+            assert!((2..=7).contains(&lines.len()), "{lines:?}");
         };
         check(|inputs| inputs.failed_objects = 1, "1 object failed; the others are whole");
         check(

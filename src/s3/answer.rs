@@ -4,12 +4,14 @@
 //! of their own: the status then speaks alone.
 
 use std::fmt;
+use std::time::SystemTime;
 
 use http::HeaderMap;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use crate::error::{Error, ErrorKind};
+use crate::failure::Failure;
 
 /// How many bytes of an error body are looked at.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -29,6 +31,8 @@ pub struct ServerError {
     pub request_id: String,
     /// The region the server says is the right one; mostly empty.
     pub region: String,
+    /// The server's time, as it says it beside `RequestTimeTooSkewed`; mostly empty.
+    pub server_time: String,
 }
 
 /// Reads an error body; `request_id` is the header's, the body's is the second choice.
@@ -86,6 +90,7 @@ fn read_body(body: &str, told: &mut ServerError) {
                     (2, Some("Message")) => Some(&mut told.message),
                     (2, Some("RequestId")) => Some(&mut told.request_id),
                     (2, Some("Region")) => Some(&mut told.region),
+                    (2, Some("ServerTime")) => Some(&mut told.server_time),
                     _ => None,
                 };
                 if let Some(field) = field {
@@ -141,6 +146,28 @@ impl ServerError {
     pub fn is_transient(&self) -> bool {
         matches!(self.status, 408 | 429 | 500 | 502 | 503 | 504)
             || matches!(self.code.as_str(), "RequestTimeout" | "SlowDown" | "InternalError")
+    }
+
+    /// Why an attempt failed that got this answer: what the code says where it says more than the
+    /// status.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        match self.code.as_str() {
+            "ExpiredToken" | "TokenRefreshRequired" => Failure::ExpiredToken,
+            "RequestTimeTooSkewed" => Failure::ClockSkew,
+            // S3 says 400 to this one; 408 is what it means.
+            "RequestTimeout" => Failure::Status(408),
+            _ => Failure::Status(self.status),
+        }
+    }
+
+    /// The server's time, where the answer says that the clocks differ.
+    #[must_use]
+    pub fn server_clock(&self) -> Option<SystemTime> {
+        use time::OffsetDateTime;
+        use time::format_description::well_known::Rfc3339;
+        let at = OffsetDateTime::parse(&self.server_time, &Rfc3339).ok()?;
+        (self.code == "RequestTimeTooSkewed").then_some(at.into())
     }
 
     /// Whether newer credentials may be all that is missing.
@@ -259,6 +286,34 @@ mod tests {
         check(418, "", ErrorKind::Endpoint);
         assert!(explain(503, b"", "").is_transient());
         assert!(!explain(403, b"", "").is_transient());
+    }
+
+    #[test]
+    fn some_codes_say_more_than_their_status() {
+        let failure = |status: u16, code: &str| {
+            let body = format!("<Error><Code>{code}</Code></Error>");
+            explain(status, body.as_bytes(), "").failure()
+        };
+        assert_eq!(failure(400, "ExpiredToken"), Failure::ExpiredToken);
+        assert_eq!(failure(403, "RequestTimeTooSkewed"), Failure::ClockSkew);
+        assert_eq!(failure(400, "RequestTimeout"), Failure::Status(408));
+        assert_eq!(failure(403, "AccessDenied"), Failure::Status(403));
+        assert_eq!(failure(503, ""), Failure::Status(503));
+    }
+
+    #[test]
+    fn the_servers_clock_is_read() {
+        let body = b"<Error><Code>RequestTimeTooSkewed</Code><RequestTime>20150101T000000Z\
+            </RequestTime><ServerTime>2015-01-01T01:00:00Z</ServerTime></Error>";
+        let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_420_074_000);
+        assert_eq!(explain(403, body, "").server_clock(), Some(at));
+        let other =
+            b"<Error><Code>AccessDenied</Code><ServerTime>2015-01-01T01:00:00Z</ServerTime>\
+            </Error>";
+        assert_eq!(explain(403, other, "").server_clock(), None);
+        let wrong =
+            b"<Error><Code>RequestTimeTooSkewed</Code><ServerTime>soon</ServerTime></Error>";
+        assert_eq!(explain(403, wrong, "").server_clock(), None);
     }
 
     #[test]

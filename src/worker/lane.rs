@@ -1,20 +1,27 @@
 //! A worker's side of one connection: its socket, its slots, what it fetches, and how the actions
 //! of [`Conn`] are carried out.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Worker;
+use super::addresses::Times;
+use super::hedge::Phase;
 use super::secure::Secure;
 use crate::conn::{Action, Ask, Conn, Event, Manner, Piece, Target};
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
-use crate::host::FileHost;
-use crate::limits::{BACKOFF_BASE_US, BACKOFF_MAX_US, CONNECT_TIMEOUT_US};
-use crate::s3::{ByteRange, Endpoint, answer};
+use crate::host::{FileHost, Objection};
+use crate::limits::{
+    BACKOFF_BASE_US, BACKOFF_MAX_US, CONNECT_TIMEOUT_US, RETRIES_BASE_MAX,
+    RETRIES_PER_100_REQUESTS_MAX,
+};
+use crate::s3::answer::{self, ServerError};
+use crate::s3::{ByteRange, Endpoint};
 use crate::schedule::Assignment;
 use crate::sink::Disposal;
 use crate::sys::{Errno, Handle, Op, Ring, Slot};
-use crate::transfer::{Shape, Transfer};
+use crate::transfer::{Again, Shape, Transfer};
 
 /// What a connection is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +32,20 @@ pub(super) enum LaneState {
     Busy,
     /// It has a range and waits before the next try.
     Backoff { until_us: u64 },
+    /// Another connection brings its range; the end of its operation is waited for.
+    Lost,
 }
 
 /// What follows a failed attempt, once its actions are carried out.
 #[derive(Debug)]
 enum Verdict {
     Resume,
-    Backoff { until_us: u64 },
+    Backoff {
+        until_us: u64,
+    },
     GiveUp(Error),
+    /// Its rival goes on alone.
+    Yield,
 }
 
 /// One connection of a worker.
@@ -57,14 +70,26 @@ pub(super) struct Lane {
     pub(super) endpoint: Option<Arc<Endpoint>>,
     /// The seat of TLS, in a run that uses it.
     pub(super) secure: Option<Secure>,
+    /// The address that the socket leads to.
+    pub(super) address: Option<SocketAddr>,
+    /// The next connect goes to another address than this, where there is one.
+    pub(super) other_than: Option<SocketAddr>,
+    /// The connection that was asked for the same range.
+    pub(super) rival: Option<usize>,
+    /// It is the second one of the two.
+    pub(super) is_hedge: bool,
+    /// When the operation in flight was submitted.
+    pub(super) submitted_us: u64,
     /// Number of the range among the worker's.
-    range: usize,
+    pub(super) range: usize,
     transfer: Option<Arc<Transfer>>,
-    bytes: ByteRange,
-    attempts: u32,
+    pub(super) bytes: ByteRange,
+    pub(super) attempts: u32,
     /// Bytes of the range that earlier attempts had brought.
     reached_before: u64,
     verdict: Option<Verdict>,
+    /// Version of the keys that signed its last request.
+    keys_version: u64,
     asked_us: u64,
     answered_us: u64,
     /// What the socket's low-water mark is now, in bytes.
@@ -90,12 +115,18 @@ impl Lane {
             socket: None,
             endpoint: None,
             secure: cipher.map(Secure::new),
+            address: None,
+            other_than: None,
+            rival: None,
+            is_hedge: false,
+            submitted_us: 0,
             range: 0,
             transfer: None,
             bytes: ByteRange { offset: 0, length: 0 },
             attempts: 0,
             reached_before: 0,
             verdict: None,
+            keys_version: 0,
             asked_us: 0,
             answered_us: 0,
             low_water: 1,
@@ -113,6 +144,7 @@ impl Lane {
     fn close(&mut self) {
         self.socket = None;
         self.endpoint = None;
+        self.address = None;
         if let Some(secure) = &mut self.secure {
             secure.hang_up();
         }
@@ -130,7 +162,48 @@ impl Lane {
         }
     }
 
-    fn object(&self) -> Arc<Transfer> {
+    /// What its operation is about.
+    pub(super) fn phase(&self) -> Phase {
+        if self.conn.is_connecting() {
+            Phase::Connect
+        } else if self.conn.awaits_head() {
+            Phase::Head
+        } else {
+            Phase::Body
+        }
+    }
+
+    /// Gives it a range.
+    pub(super) fn take_over(
+        &mut self,
+        transfer: &Arc<Transfer>,
+        bytes: ByteRange,
+        range: usize,
+        attempts: u32,
+    ) {
+        self.range = range;
+        self.bytes = bytes;
+        self.attempts = attempts;
+        self.reached_before = 0;
+        self.state = LaneState::Busy;
+        self.other_than = None;
+        self.transfer = Some(Arc::clone(transfer));
+    }
+
+    /// It has no range any more.
+    pub(super) fn let_go(&mut self, now_us: u64) {
+        self.state = LaneState::Free;
+        self.idle_since_us = now_us;
+        self.data = None;
+        self.transfer = None;
+    }
+
+    /// What was to follow its last failure does not.
+    pub(super) fn forget_verdict(&mut self) {
+        self.verdict = None;
+    }
+
+    pub(super) fn object(&self) -> Arc<Transfer> {
         Arc::clone(self.transfer.as_ref().expect("a busy connection has an object"))
     }
 }
@@ -145,11 +218,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if lane.conn.is_idle() && !same {
             lane.hang_up();
         }
-        lane.range = number;
-        lane.bytes = range;
-        lane.attempts = 1;
-        lane.reached_before = 0;
-        lane.state = LaneState::Busy;
+        lane.take_over(&transfer, range, number, 1);
         let ask = Ask {
             range,
             size: transfer.object.size_bytes,
@@ -159,7 +228,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             },
             etag: transfer.etag,
         };
-        lane.transfer = Some(transfer);
         lane.conn.ask(ask);
         self.drive(index);
     }
@@ -183,6 +251,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     return;
                 }
                 Some(Verdict::GiveUp(error)) => return self.give_up(index, &error),
+                Some(Verdict::Yield) => return self.release(index),
             }
         }
     }
@@ -230,8 +299,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 let lane = &self.lanes[index];
                 let transfer = lane.object();
                 if !transfer.agrees(lane.conn.etag()) {
-                    transfer.fail(lane.explain(Failure::WrongEtag, None));
+                    let error = lane.explain(Failure::WrongEtag, None);
+                    transfer.fail_for_now(Again::Changed, error);
                 }
+                self.count_range(index);
                 self.fetched(index);
             }
             Action::Fail { failure, body } => self.attempt_failed(index, failure, body),
@@ -241,9 +312,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     fn connect(&mut self, index: usize) {
         let endpoint = Arc::clone(&self.lanes[index].object().endpoint);
+        let other_than = self.lanes[index].other_than.take();
         let address = {
-            let addresses = endpoint.addresses.read().unwrap_or_else(|poison| poison.into_inner());
-            addresses.get(self.connects % addresses.len().max(1)).copied()
+            let all = endpoint.addresses.read().unwrap_or_else(|poison| poison.into_inner());
+            let open = |at| self.lanes.iter().filter(|lane| lane.address == Some(at)).count();
+            self.addresses.choose(&all, other_than, self.connects, self.now_us, open)
         };
         self.connects += 1;
         let Some(address) = address else {
@@ -256,6 +329,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 lane.connected_by_us = self.now_us + CONNECT_TIMEOUT_US;
                 lane.socket = Some(socket.clone());
                 lane.endpoint = Some(endpoint);
+                lane.address = Some(address);
+                self.addresses.connecting(address);
                 self.metrics.connects += 1;
                 self.submit(index, Op::Connect { socket, address });
             }
@@ -270,6 +345,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match self.host.write_request(slot, &transfer, range) {
             Ok(length) => {
                 self.metrics.requests += 1;
+                lane.keys_version = self.host.keys_version(&transfer);
                 lane.asked_us = self.now_us;
                 lane.conn.handle(Event::Written { length });
             }
@@ -315,6 +391,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         };
         lane.expired = false;
         lane.in_flight = true;
+        lane.submitted_us = self.now_us;
         if let Err(op) = self.ring.submit(index as u64, op) {
             // The ring has room for every connection and slot; a kernel short of memory has not.
             self.lane_done(index, op, Err(Errno::AGAIN));
@@ -326,6 +403,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &mut self.lanes[index];
         lane.in_flight = false;
         let expired = std::mem::take(&mut lane.expired);
+        if lane.state == LaneState::Lost {
+            lane.take_back(op);
+            return self.released(index);
+        }
+        if result.is_ok() {
+            self.paces[lane.phase() as usize].note(self.now_us - lane.submitted_us);
+        }
         let failed = match result {
             Ok(_) if !self.scheduler.is_stopped() => None,
             Err(errno) if !(expired && errno == Errno::CANCELED) => Some(Event::Failed(errno)),
@@ -372,6 +456,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             lane.answered_us = self.now_us;
             self.metrics.stages.first_byte_us += self.now_us - lane.asked_us;
         }
+        if lane.rival.is_some() && lane.conn.has_answer() {
+            self.won(index);
+        }
     }
 
     /// A piece of the object stands in the data slot.
@@ -394,17 +481,26 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
+    /// Notes where a range came from and how quickly.
+    fn count_range(&mut self, index: usize) {
+        let lane = &self.lanes[index];
+        let Some(address) = lane.address else { return };
+        let times = Times {
+            first_byte_us: lane.answered_us.saturating_sub(lane.asked_us),
+            body_us: self.now_us.saturating_sub(lane.answered_us),
+        };
+        self.addresses.brought(address, lane.bytes.length, times);
+    }
+
     /// The connection is done with its range.
     fn fetched(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
-        lane.state = LaneState::Free;
-        lane.idle_since_us = self.now_us;
-        lane.data = None;
+        assert!(lane.rival.is_none(), "a range has one end");
         if lane.answered_us >= lane.asked_us {
             self.metrics.stages.body_us += self.now_us - lane.answered_us;
         }
         let range = lane.range;
-        lane.transfer = None;
+        lane.let_go(self.now_us);
         self.free.push(index);
         if self.ranges.fetched(range) {
             self.end_range(range);
@@ -425,30 +521,72 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Decides what follows a failed attempt.
     fn attempt_failed(&mut self, index: usize, failure: Failure, body: Option<Piece>) {
+        let lane = &self.lanes[index];
+        let told = body.map(|piece| {
+            let Failure::Status(status) = failure else { unreachable!("answers have bodies") };
+            answer::explain(status, lane.piece(piece), "")
+        });
+        let failure = told.as_ref().map_or(failure, ServerError::failure);
         self.count_failure(index, failure);
         let lane = &mut self.lanes[index];
+        if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
+            lane.other_than = Some(address);
+            self.addresses.failed(address, self.now_us);
+        }
         let transfer = lane.object();
-        let repeat = failure.remedy() == Remedy::Repeat;
-        let retry = failure.remedy() == Remedy::Backoff && lane.attempts < self.attempts_max;
+        if let Some(rival) = lane.rival.take() {
+            // The range goes on without a pause, on the other connection.
+            lane.verdict = Some(Verdict::Yield);
+            self.lanes[rival].rival = None;
+            self.lanes[rival].is_hedge = false;
+            self.metrics.retries[failure.reason() as usize] += 1;
+            transfer.count_retry();
+            return;
+        }
         if let Some(error) = transfer.failure() {
             lane.verdict = Some(Verdict::GiveUp(error.clone()));
             return;
         }
-        if !(repeat || retry) || self.scheduler.is_stopped() {
-            let error = self.scheduler.stop_reason().unwrap_or_else(|| lane.explain(failure, body));
-            if failure == Failure::TlsRefused {
+        let hopeful = match failure {
+            Failure::ExpiredToken => {
+                let keys_version = lane.keys_version;
+                self.host.heed(&transfer, Objection::Expired { keys_version })
+            }
+            Failure::ClockSkew => {
+                let clock = told.as_ref().and_then(ServerError::server_clock);
+                self.host.heed(&transfer, Objection::Clock(clock))
+            }
+            _ => true,
+        };
+        let repeat = failure.remedy() == Remedy::Repeat;
+        let retry = failure.remedy() == Remedy::Backoff && lane.attempts < self.attempts_max;
+        if !(repeat || retry) || !hopeful || self.scheduler.is_stopped() {
+            let error = lane.explain(failure, told);
+            if failure.ends_run() || !hopeful {
                 // No other object can fare better.
                 self.scheduler.stop(error.clone());
+            } else if failure.is_change() {
+                transfer.fail_for_now(Again::Changed, error.clone());
             }
+            let error = self.scheduler.stop_reason().unwrap_or(error);
             lane.verdict = Some(Verdict::GiveUp(error));
             return;
         }
-        self.metrics.retries[failure.reason() as usize] += 1;
+        self.try_again(index, failure);
+    }
+
+    /// Counts a retry and says when it is.
+    fn try_again(&mut self, index: usize, failure: Failure) {
+        let lane = &mut self.lanes[index];
+        let transfer = lane.object();
+        let why = failure.reason();
+        self.metrics.retries[why as usize] += 1;
+        self.metrics.last_retry = Some(why);
         transfer.count_retry();
         if transfer.shape == Shape::Whole {
             lane.data = None;
         }
-        if repeat {
+        if failure.remedy() == Remedy::Repeat {
             lane.verdict = Some(Verdict::Resume);
             return;
         }
@@ -457,6 +595,23 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         lane.attempts += 1;
         self.metrics.stages.backoff_us += wait_us;
         lane.verdict = Some(Verdict::Backoff { until_us: self.now_us + wait_us });
+        self.spend_retry(failure);
+    }
+
+    /// Takes one from the run's budget of retries; an empty one ends the run.
+    fn spend_retry(&mut self, failure: Failure) {
+        let spent: u64 = self.metrics.retries.iter().sum();
+        let budget = RETRIES_BASE_MAX + self.metrics.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
+        if spent > budget {
+            let message = format!(
+                "{spent} of {} requests had to be tried again, the last time because: {failure}",
+                self.metrics.requests
+            );
+            self.scheduler.stop(
+                Error::new(ErrorKind::Endpoint, message)
+                    .advise("check the network and the endpoint, and run it again"),
+            );
+        }
     }
 
     /// Gives a connection's range up, with no operation of it in flight.
@@ -464,6 +619,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &mut self.lanes[index];
         let transfer = lane.object();
         transfer.fail(error.clone());
+        if let Some(rival) = lane.rival.take() {
+            self.lanes[rival].rival = None;
+            return self.release(index);
+        }
         lane.hang_up();
         lane.parked = None;
         lane.verdict = None;
@@ -473,7 +632,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
 impl Lane {
     /// The error of an object whose range failed for good.
-    fn explain(&self, failure: Failure, body: Option<Piece>) -> Error {
+    fn explain(&self, failure: Failure, told: Option<ServerError>) -> Error {
         let transfer = self.object();
         let what = match transfer.shape {
             Shape::Ranges => {
@@ -484,10 +643,10 @@ impl Lane {
         };
         let tries = if self.attempts == 1 { "try" } else { "tries" };
         let context = format!("{what} failed after {} {tries}", self.attempts);
-        match (failure, body) {
-            (Failure::Status(status), body) => {
-                let bytes = body.map_or(&[][..], |piece| self.piece(piece));
-                answer::explain(status, bytes, "").into_error(&context)
+        match (failure, told) {
+            (_, Some(told)) => told.into_error(&context),
+            (Failure::Status(status), None) => {
+                answer::explain(status, &[], "").into_error(&context)
             }
             // The same as an answer of 412.
             (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())

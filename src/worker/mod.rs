@@ -6,7 +6,10 @@
 //! lock is taken but for the hand-out of work. Generic over ring and host: tests run the same code
 //! on a seeded simulation.
 
+mod addresses;
+mod hedge;
 mod lane;
+mod pace;
 mod range;
 mod secure;
 
@@ -25,7 +28,9 @@ use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring, Slot};
 use crate::transfer::{Outcome, Shape, Transfer};
+use addresses::Addresses;
 use lane::{Lane, LaneState};
+use pace::Pace;
 use range::{Ranges, WriteState, Writes};
 
 /// Token of the operation that waits for the event counter.
@@ -89,6 +94,13 @@ pub struct Worker<R, H> {
     now_us: u64,
     /// Connections are spread over addresses by this count.
     connects: usize,
+    addresses: Addresses,
+    /// How long each phase of a request usually takes.
+    paces: [Pace; 3],
+    /// When late ranges are looked for next.
+    hedge_look_us: u64,
+    /// Length of a data slot in bytes.
+    slot_length: u64,
     metrics: WorkerMetrics,
 }
 
@@ -132,6 +144,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             awaiting: false,
             now_us: 0,
             connects: parts.number,
+            addresses: Addresses::default(),
+            paces: [Pace::new(), Pace::new(), Pace::new()],
+            hedge_look_us: 0,
+            slot_length: u64::from(slot_length),
             metrics: WorkerMetrics::default(),
         }
     }
@@ -161,6 +177,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.scheduler.is_stopped() {
             self.give_up_all();
         } else {
+            self.hedge();
             self.assign();
         }
         if self.is_done() {
@@ -188,6 +205,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Ends the wait for the counter, after the last turn.
     fn quiesce(&mut self) -> Result<(), Errno> {
+        self.metrics.addresses = self.addresses.counts();
         self.metrics.done_us = self.now_us;
         while self.ring.in_flight() > 0 {
             self.ring.cancel(TOKEN_WAKE);
@@ -337,6 +355,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// ring may wait, in microseconds.
     fn tend(&mut self) -> u64 {
         let mut next_us = self.now_us + TURN_WAIT_MAX_US;
+        self.metrics.waiting = 0;
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];
             if lane.in_flight {
@@ -350,6 +369,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     lane.conn.resume();
                     self.drive(index);
                 } else {
+                    self.metrics.waiting += 1;
                     next_us = next_us.min(until_us);
                 }
             } else if lane.state == LaneState::Free
@@ -389,6 +409,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     self.end_early(index);
                 }
             } else if lane.state != LaneState::Free {
+                // A hedge's two connections have one range, which the last of them settles.
                 self.give_up(index, &reason);
             }
         }

@@ -57,6 +57,8 @@ struct Bench {
     scheduler: Arc<Scheduler>,
     workers: Vec<Simulated>,
     keys: Vec<String>,
+    cut: Cut,
+    outcomes: Vec<Outcome>,
 }
 
 fn object(key: &str) -> Object {
@@ -92,6 +94,28 @@ fn set_up(seed: u64, scenario: Scenario) -> Bench {
     let part = u64::from(SLOT_BYTES_MIN) * (1 + chance.below(4));
     let sizes = sizes(&mut chance, part);
     set_up_with(seed, scenario, &mut chance, part, &sizes)
+}
+
+impl Bench {
+    /// What the control plane does: takes outcomes in, and has some objects that failed for now
+    /// fetched anew.
+    fn decide(&mut self, chance: &mut Chance) {
+        let mut outcomes = Vec::new();
+        self.scheduler.collect(&mut outcomes);
+        for outcome in outcomes {
+            let transfer = &outcome.transfer;
+            let for_now = outcome.result.is_err() && transfer.again().is_some();
+            if for_now && !self.scheduler.is_stopped() && chance.hits(900) {
+                self.world.borrow_mut().count("begun anew");
+                self.scheduler.restart(transfer.anew(transfer.object.clone(), self.cut));
+                continue;
+            }
+            if for_now {
+                self.scheduler.give_up();
+            }
+            self.outcomes.push(outcome);
+        }
+    }
 }
 
 fn set_up_with(
@@ -147,7 +171,7 @@ fn set_up_with(
         });
         workers.push(Simulated { worker, data, control, cipher, slots, connections });
     }
-    Bench { world, scheduler, workers, keys }
+    Bench { world, scheduler, workers, keys, cut, outcomes: Vec::new() }
 }
 
 /// Runs all workers in turns to their end; returns what they counted.
@@ -167,6 +191,7 @@ fn run(bench: &mut Bench, seed: u64, stop: bool) -> WorkerMetrics {
         if !worker.turn().expect("a simulated ring does not fail") {
             running.swap_remove(pick);
         }
+        bench.decide(&mut chance);
     }
     let mut total = WorkerMetrics::default();
     for Simulated { mut worker, data, control, cipher, slots, connections } in
@@ -193,7 +218,7 @@ fn check(seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
         let result = Err(reason.expect("a run that was not stopped hands everything out"));
         bench.scheduler.finish(Outcome { transfer, elapsed_us: 0, result });
     }
-    let mut outcomes = Vec::new();
+    let mut outcomes = std::mem::take(&mut bench.outcomes);
     bench.scheduler.collect(&mut outcomes);
     assert_eq!(bench.scheduler.held(), 0, "every object has an outcome");
     let mut world = bench.world.borrow_mut();

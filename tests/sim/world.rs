@@ -290,6 +290,9 @@ pub(crate) struct SimRing {
     done: Vec<Completion>,
 }
 
+/// A poll completes after so long at the earliest, in microseconds.
+const POLL_US: u64 = 10_000;
+
 impl SimRing {
     pub(crate) fn new(world: Shared) -> Self {
         Self { world, flights: Vec::new(), done: Vec::new() }
@@ -306,11 +309,14 @@ impl Ring for SimRing {
             return Err(op);
         }
         let delay = world.chance.below(2000);
-        let never = matches!(op, Op::Poll { .. }) || {
-            let rate = world.rates.hang_per_mille;
-            matches!(op, Op::Connect { .. }) && world.chance.hits(rate)
+        let rate = world.rates.hang_per_mille;
+        let never = matches!(op, Op::Connect { .. }) && world.chance.hits(rate);
+        let ready_us = match op {
+            _ if never => u64::MAX,
+            // A counter is raised, or not: a poll may complete for nothing.
+            Op::Poll { .. } => world.now_us + POLL_US + 50 * delay,
+            _ => world.now_us + delay,
         };
-        let ready_us = if never { u64::MAX } else { world.now_us + delay };
         self.flights.push(Flight { token, op, ready_us, cancelled: false });
         Ok(())
     }
@@ -379,7 +385,7 @@ impl World {
     /// Carries an operation out; `None` when it goes on for ever.
     fn complete(&mut self, op: &mut Op, cancelled: bool) -> Option<Result<u32, Errno>> {
         match op {
-            Op::Poll { .. } => cancelled.then_some(Err(Errno::CANCELED)),
+            Op::Poll { .. } => Some(if cancelled { Err(Errno::CANCELED) } else { Ok(1) }),
             Op::Connect { .. } => {
                 if cancelled {
                     return Some(Err(Errno::CANCELED));

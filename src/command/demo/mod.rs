@@ -25,8 +25,8 @@ use super::session::Interrupts;
 use super::{on_runtime, require_io_uring};
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{
-    AddressingStyle, Channel, DemoArgs, Destination, GetArgs, KeepArgs, OutputArgs, PipeArgs,
-    SelectionArgs, ServiceArgs, StreamArgs,
+    AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, OutputArgs,
+    PipeArgs, SelectionArgs, ServiceArgs, StreamArgs,
 };
 use crate::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
@@ -250,6 +250,7 @@ impl Demo<'_> {
                 ..ServiceArgs::default()
             },
             tuning: self.args.tuning.clone(),
+            failures: FailureArgs::default(),
             output: OutputArgs { json: false, quiet: true },
         }
     }

@@ -58,6 +58,8 @@ pub(super) struct Line {
     pub(super) endpoint: Option<Arc<Endpoint>>,
     pub(super) transfer: Option<Arc<Transfer>>,
     pub(super) epoch: u64,
+    /// Version of the keys that signed its last request.
+    pub(super) keys_version: u64,
     /// Tries in a row that brought nothing.
     pub(super) attempts: u32,
     /// What had been received at the last failure.
@@ -123,6 +125,7 @@ impl Line {
             endpoint: None,
             transfer: None,
             epoch: 0,
+            keys_version: 0,
             attempts: 0,
             reached: 0,
             idle_since_us: 0,

@@ -8,13 +8,14 @@ use super::line::{LineState, Pending, Want};
 use crate::conn::{Action, Event, Target};
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
-use crate::host::PipeHost;
+use crate::host::{Objection, PipeHost};
 use crate::http;
 use crate::limits::{
     BACKOFF_BASE_US, BACKOFF_MAX_US, CONNECT_TIMEOUT_US, HEAD_RECEIVE_BYTES, PIPE_BYTES,
     SPLICE_BYTES_MAX,
 };
-use crate::s3::{ByteRange, answer};
+use crate::s3::ByteRange;
+use crate::s3::answer::{self, ServerError};
 use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
 
 impl<R: Ring, H: PipeHost> Feeder<R, H> {
@@ -49,7 +50,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 line.state = LineState::Received;
                 let transfer = line.object();
                 if !transfer.agrees(line.conn.etag()) {
-                    self.give_up(index, Failure::WrongEtag, &[]);
+                    self.give_up(index, Failure::WrongEtag, None);
                 }
             }
             Action::Fail { failure, body } => {
@@ -95,6 +96,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         match self.host.write_request(&mut line.control, &transfer, range) {
             Ok(length) => {
                 self.count.requests += 1;
+                line.keys_version = self.host.keys_version(&transfer);
                 line.conn.handle(Event::Written { length });
             }
             Err(error) => {
@@ -263,10 +265,26 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             line.attempts = 1;
         }
         line.reached = line.conn.reached();
+        let told = match failure {
+            Failure::Status(status) => Some(answer::explain(status, body, "")),
+            _ => None,
+        };
+        let failure = told.as_ref().map_or(failure, ServerError::failure);
+        let hopeful = match failure {
+            Failure::ExpiredToken => {
+                let keys_version = line.keys_version;
+                self.host.heed(&transfer, Objection::Expired { keys_version })
+            }
+            Failure::ClockSkew => {
+                let clock = told.as_ref().and_then(ServerError::server_clock);
+                self.host.heed(&transfer, Objection::Clock(clock))
+            }
+            _ => true,
+        };
         let repeat = failure.remedy() == Remedy::Repeat;
         let retry = failure.remedy() == Remedy::Backoff && line.attempts < self.attempts_max;
-        if !(repeat || retry) {
-            return self.give_up(index, failure, body);
+        if !(repeat || retry) || !hopeful {
+            return self.give_up(index, failure, told);
         }
         self.count.retries[failure.reason() as usize] += 1;
         transfer.count_retry();
@@ -280,23 +298,23 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 
     /// A range that cannot be had ends the channel: a stream with a hole is no stream.
-    fn give_up(&mut self, index: usize, failure: Failure, body: &[u8]) {
+    fn give_up(&mut self, index: usize, failure: Failure, told: Option<ServerError>) {
         let line = &self.lines[index];
         let name = line.object().name();
         let context = format!("stream {name} failed after {} tries", line.attempts);
-        let error = match failure {
-            Failure::Status(status) => answer::explain(status, body, "").into_error(&context),
-            Failure::WrongEtag => Error::new(ErrorKind::Objects, failure.to_string())
+        let error = match (failure, told) {
+            (_, Some(told)) => told.into_error(&context),
+            (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())
                 .within(context)
                 .advise("start again: what changed is listed anew"),
-            Failure::TlsBroken | Failure::TlsRefused => {
+            (Failure::TlsBroken | Failure::TlsRefused, _) => {
                 let transfer = line.object();
                 let fault = line.fault.as_ref();
                 let told = fault.and_then(|fault| fault.explain(&transfer.endpoint.host));
                 let plain = || Error::new(ErrorKind::Endpoint, failure.to_string());
                 told.unwrap_or_else(plain).within(context)
             }
-            failure => Error::new(ErrorKind::Endpoint, failure.to_string())
+            (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
                 .within(context)
                 .advise("check the network and the endpoint"),
         };

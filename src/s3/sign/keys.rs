@@ -3,7 +3,7 @@
 //! Pure. Secrets and tokens are seen by [`super`] alone, and shown by nobody.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -109,13 +109,25 @@ impl SigningKeys {
 pub struct PublishedKeys {
     keys: RwLock<Option<Arc<SigningKeys>>>,
     version: AtomicU64,
+    /// Highest version that a server called expired.
+    refused: AtomicU64,
+    /// Highest version after which no newer one is to be had.
+    last: AtomicU64,
+    /// How far the server's clock is ahead of this machine's, in seconds.
+    clock_ahead_seconds: AtomicI64,
 }
 
 impl PublishedKeys {
     /// The first keys; `None` for requests without signatures.
     #[must_use]
     pub fn new(keys: Option<SigningKeys>) -> Self {
-        Self { keys: RwLock::new(keys.map(Arc::new)), version: AtomicU64::new(1) }
+        Self {
+            keys: RwLock::new(keys.map(Arc::new)),
+            version: AtomicU64::new(1),
+            refused: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            clock_ahead_seconds: AtomicI64::new(0),
+        }
     }
 
     /// The keys in force. Readers keep what they got until [`Self::version`] differs.
@@ -134,6 +146,45 @@ impl PublishedKeys {
     pub fn publish(&self, keys: Option<SigningKeys>) {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys.map(Arc::new);
         self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Notes that a server called the keys of this version expired; false when no newer ones are to
+    /// be had, so that asking again is in vain.
+    pub fn refuse(&self, version: u64) -> bool {
+        self.refused.fetch_max(version, Ordering::AcqRel);
+        version > self.last.load(Ordering::Acquire)
+    }
+
+    /// True when the keys in force were called expired and newer ones may be had.
+    #[must_use]
+    pub fn are_refused(&self) -> bool {
+        let version = self.version();
+        let refused = self.refused.load(Ordering::Acquire) >= version;
+        refused && version > self.last.load(Ordering::Acquire)
+    }
+
+    /// Says that nothing newer than this version is to be had.
+    pub fn set_last(&self, version: u64) {
+        self.last.fetch_max(version, Ordering::AcqRel);
+    }
+
+    /// Notes how far the server's clock is ahead, from what it said and our own time.
+    pub fn set_clock(&self, server: SystemTime, own: SystemTime) {
+        let seconds = |ahead: std::time::Duration| i64::try_from(ahead.as_secs()).unwrap_or(0);
+        let ahead = match server.duration_since(own) {
+            Ok(ahead) => seconds(ahead),
+            Err(behind) => -seconds(behind.duration()),
+        };
+        self.clock_ahead_seconds.store(ahead, Ordering::Relaxed);
+    }
+
+    /// The server's time, as far as it is known to differ from ours.
+    #[must_use]
+    pub fn server_time(&self, own: SystemTime) -> SystemTime {
+        let ahead = self.clock_ahead_seconds.load(Ordering::Relaxed);
+        let distance = std::time::Duration::from_secs(ahead.unsigned_abs());
+        let moved = if ahead < 0 { own.checked_sub(distance) } else { own.checked_add(distance) };
+        moved.unwrap_or(own)
     }
 }
 
@@ -193,6 +244,35 @@ mod tests {
         published.publish(Some(keys));
         assert!(published.version() > before);
         assert_eq!(published.get().expect("published").access_key(), "A");
+    }
+
+    #[test]
+    fn refused_keys_are_wanted_anew_until_there_are_none() {
+        let published = PublishedKeys::new(None);
+        let first = published.version();
+        assert!(!published.are_refused());
+        assert!(published.refuse(first) && published.are_refused());
+        published.publish(None);
+        assert!(!published.are_refused(), "newer ones are in force");
+        assert!(published.refuse(first) && !published.are_refused(), "an old request's answer");
+        let second = published.version();
+        assert!(published.refuse(second));
+        published.set_last(second);
+        assert!(!published.refuse(second) && !published.are_refused());
+    }
+
+    #[test]
+    fn the_servers_clock_is_kept() {
+        let own = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+        let published = PublishedKeys::new(None);
+        assert_eq!(published.server_time(own), own);
+        for seconds in [3600, 0, 7200] {
+            let distance = std::time::Duration::from_secs(seconds);
+            for server in [own + distance, own - distance] {
+                published.set_clock(server, own);
+                assert_eq!(published.server_time(own), server);
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,199 @@
+//! Objects that failed for now: asked for by HEAD once more, and fetched anew where that may help.
+//!
+//! One at a time, for they are few; each at most [`RESTARTS_MAX`] times.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use crate::catalog::Control;
+use crate::cli::OnChange;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::RESTARTS_MAX;
+use crate::s3::Object;
+use crate::transfer::{Again, Cut, Outcome, Transfer};
+
+/// What became of an object that failed for now.
+#[derive(Debug)]
+pub(super) enum Decision {
+    /// It is fetched anew.
+    Anew(Box<Transfer>),
+    /// It failed for good.
+    Failed(Outcome),
+}
+
+type Asked = Pin<Box<dyn Future<Output = Result<Option<Object>>>>>;
+
+/// Objects about which it is not decided yet.
+pub(super) struct Undecided {
+    control: Rc<Control>,
+    on_change: OnChange,
+    waiting: VecDeque<Outcome>,
+    /// The question about the first of them.
+    asked: Option<Asked>,
+}
+
+impl Undecided {
+    /// None yet.
+    pub(super) fn new(control: Rc<Control>, on_change: OnChange) -> Self {
+        Self { control, on_change, waiting: VecDeque::new(), asked: None }
+    }
+
+    /// Takes an outcome in whose transfer may be fetched anew.
+    pub(super) fn push(&mut self, outcome: Outcome) {
+        self.waiting.push_back(outcome);
+    }
+
+    /// True when there is nothing to decide.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// All that is undecided, for a run that ends.
+    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Outcome> {
+        self.asked = None;
+        std::mem::take(&mut self.waiting).into_iter()
+    }
+
+    /// Decides about the first one. It may be dropped and asked again: the question goes on.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub(super) async fn next(&mut self, cut: Cut) -> Decision {
+        let first = self.waiting.front().expect("there is one");
+        let asked = self.asked.get_or_insert_with(|| {
+            let (control, transfer) = (Rc::clone(&self.control), first.transfer.clone());
+            Box::pin(async move {
+                let (bucket, object) = (&transfer.endpoint.bucket, &transfer.object);
+                control.head(bucket, &object.key, &object.version_id).await
+            })
+        });
+        let found = asked.await;
+        self.asked = None;
+        let outcome = self.waiting.pop_front().expect("it was there before");
+        decide(outcome, found, self.on_change, cut)
+    }
+}
+
+/// What follows from what HEAD says of the object now.
+fn decide(
+    outcome: Outcome,
+    found: Result<Option<Object>>,
+    on_change: OnChange,
+    cut: Cut,
+) -> Decision {
+    let transfer = &outcome.transfer;
+    let Err(error) = &outcome.result else { return Decision::Failed(outcome) };
+    let restarts = transfer.restarts;
+    let failed = |error: Error| {
+        Decision::Failed(Outcome {
+            transfer: transfer.clone(),
+            elapsed_us: outcome.elapsed_us,
+            result: Err(error),
+        })
+    };
+    let object = match found {
+        Ok(Some(object)) => object,
+        Ok(None) => {
+            let gone = Error::new(ErrorKind::NotFound, "the object was deleted meanwhile");
+            return failed(gone.within(transfer.name()));
+        }
+        // Why it cannot be asked for says less than why it failed.
+        Err(_) => return failed(error.clone()),
+    };
+    let wanted = match transfer.again() {
+        Some(Again::Changed) => on_change == OnChange::Restart,
+        Some(Again::Checksum) => true,
+        None => false,
+    };
+    if wanted && restarts < RESTARTS_MAX {
+        return Decision::Anew(Box::new(transfer.anew(object, cut)));
+    }
+    let (before, now) = (&transfer.object.etag, &object.etag);
+    match transfer.again() {
+        Some(Again::Changed) if before != now => {
+            let message = format!("the object changed while it was fetched: {before} is now {now}");
+            let changed = Error::new(ErrorKind::Objects, message).within(transfer.name());
+            failed(match (on_change, restarts) {
+                (OnChange::Fail, _) => {
+                    changed.advise("run it again to get the new one, or give --on-change restart")
+                }
+                (OnChange::Restart, _) => changed.advise(format!(
+                    "it was begun anew {restarts} times; run it again when it is left alone"
+                )),
+            })
+        }
+        _ => failed(error.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::plan::ranges::PartSize;
+    use crate::s3::Endpoint;
+
+    fn cut() -> Cut {
+        let part = PartSize::new(8 << 20).expect("aligned");
+        Cut { part, slot_length_bytes: 1 << 20 }
+    }
+
+    fn object(etag: &str) -> Object {
+        let (key, etag) = ("k".to_owned(), etag.to_owned());
+        Object { key, etag, size_bytes: 9, ..Object::default() }
+    }
+
+    fn outcome(again: Again, restarts: u32) -> Outcome {
+        let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
+        let mut transfer = Transfer::new(object("\"1\""), endpoint, "k".to_owned(), cut());
+        transfer.restarts = restarts;
+        transfer.fail_for_now(again, Error::new(ErrorKind::Objects, "because"));
+        let result = Err(transfer.failure().expect("it failed").clone());
+        Outcome { transfer: Arc::new(transfer), elapsed_us: 1, result }
+    }
+
+    fn decided(again: Again, restarts: u32, found: Option<&str>, on_change: OnChange) -> String {
+        let found = Ok(found.map(object));
+        match decide(outcome(again, restarts), found, on_change, cut()) {
+            Decision::Anew(transfer) => {
+                assert_eq!(transfer.restarts, restarts + 1);
+                assert!(transfer.failure().is_none() && transfer.again().is_none());
+                format!("anew {}", transfer.object.etag)
+            }
+            Decision::Failed(outcome) => outcome.result.expect_err("it failed").to_string(),
+        }
+    }
+
+    #[test]
+    fn a_changed_object_fails_with_both_tags_or_begins_anew() {
+        let told = decided(Again::Changed, 0, Some("\"2\""), OnChange::Fail);
+        assert!(told.contains("\"1\" is now \"2\"") && told.contains("--on-change"), "{told}");
+        assert_eq!(decided(Again::Changed, 0, Some("\"2\""), OnChange::Restart), "anew \"2\"");
+        let told = decided(Again::Changed, RESTARTS_MAX, Some("\"2\""), OnChange::Restart);
+        assert!(told.contains("begun anew 3 times"), "{told}");
+        let told = decided(Again::Changed, 0, None, OnChange::Restart);
+        assert!(told.contains("was deleted"), "{told}");
+        assert_eq!(decided(Again::Changed, 0, Some("\"1\""), OnChange::Fail), "because");
+    }
+
+    #[test]
+    fn wrong_bytes_are_fetched_anew_a_few_times() {
+        for restarts in 0..RESTARTS_MAX {
+            let decision = decided(Again::Checksum, restarts, Some("\"1\""), OnChange::Fail);
+            assert_eq!(decision, "anew \"1\"");
+        }
+        let last = decided(Again::Checksum, RESTARTS_MAX, Some("\"1\""), OnChange::Fail);
+        assert_eq!(last, "because");
+    }
+
+    #[test]
+    fn who_cannot_be_asked_fails_as_before() {
+        let nobody = Err(Error::new(ErrorKind::Endpoint, "no answer"));
+        let decision = decide(outcome(Again::Changed, 0), nobody, OnChange::Restart, cut());
+        let Decision::Failed(outcome) = decision else { panic!("nothing to fetch") };
+        assert_eq!(outcome.result.expect_err("it failed").to_string(), "because");
+    }
+}

@@ -1,0 +1,106 @@
+//! Where a `get` puts its bytes: a folder, one file, or nowhere.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use crate::catalog::resolve::{Found, Source};
+use crate::catalog::walk::Entry;
+use crate::cli::Destination;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine;
+use crate::s3::uri::shown;
+use crate::sink::Sink;
+use crate::transfer::{Cut, Transfer};
+
+/// Where the bytes go.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// Below this folder, each object at its relative path.
+    Folder(PathBuf),
+    /// One object to one file.
+    File { folder: PathBuf, name: String },
+    /// Nowhere.
+    Discard,
+}
+
+impl Target {
+    /// One object goes into DEST if that is a folder or ends in `/`, else to that name; everything
+    /// else needs a folder.
+    pub(super) fn choose(destination: &Destination, sources: &[Source]) -> Result<Self> {
+        let Destination::Local(path) = destination else { return Ok(Self::Discard) };
+        let one = matches!(sources, [Source { found: Found::Object(_), .. }]);
+        let as_folder = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => return Ok(Self::Folder(path.clone())),
+            Ok(_) if !one || as_folder => {
+                let message = format!("{} is a file, not a folder", path.display());
+                return Err(Error::new(ErrorKind::Destination, message)
+                    .advise("name a folder, or move the file away"));
+            }
+            // A device or a pipe would be replaced by a file of its name.
+            Ok(found) if !found.is_file() => {
+                let message = format!("{} is not an ordinary file", path.display());
+                return Err(Error::new(ErrorKind::Destination, message)
+                    .advise("name a file or a folder; to write nothing give --discard"));
+            }
+            _ => {}
+        }
+        if !one || as_folder {
+            return Ok(Self::Folder(path.clone()));
+        }
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+            Error::new(ErrorKind::Destination, format!("{} is no file name", path.display()))
+                .advise("name a folder, or a file in UTF-8")
+        })?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
+        Ok(Self::File { folder, name: name.to_owned() })
+    }
+
+    pub(super) fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Folder(folder) | Self::File { folder, .. } => Some(folder),
+            Self::Discard => None,
+        }
+    }
+
+    pub(super) fn open(&self) -> Result<Option<OwnedFd>> {
+        self.folder().map(machine::open_destination).transpose()
+    }
+
+    /// The folder, if it is there already.
+    pub(super) fn present(&self) -> Option<OwnedFd> {
+        let folder = self.folder()?;
+        folder.is_dir().then(|| machine::open_destination(folder).ok()).flatten()
+    }
+
+    pub(super) fn sink(&self) -> Sink {
+        if self.folder().is_some() { Sink::File } else { Sink::Null }
+    }
+
+    /// The transfer of an entry, or why it cannot be.
+    pub(super) fn transfer(
+        &self,
+        entry: Entry,
+        cut: Cut,
+    ) -> Result<Transfer, Box<(Transfer, Error)>> {
+        let Entry { endpoint, object, path, .. } = entry;
+        let problem = match (self, path) {
+            (Self::File { name, .. }, _) => {
+                return Ok(Transfer::new(object, endpoint, name.clone(), cut));
+            }
+            (Self::Folder(_) | Self::Discard, Ok(path)) => {
+                return Ok(Transfer::new(object, endpoint, path.as_str().to_owned(), cut));
+            }
+            // What is dropped needs no path.
+            (Self::Discard, Err(_)) => {
+                return Ok(Transfer::new(object, endpoint, String::new(), cut));
+            }
+            (Self::Folder(_), Err(problem)) => problem,
+        };
+        let transfer = Transfer::new(object, endpoint, String::new(), cut);
+        let what = format!("s3://{}/{}", transfer.endpoint.bucket, shown(&transfer.object.key));
+        let error = Error::new(ErrorKind::Destination, problem.explain()).within(what);
+        Err(Box::new((transfer, error)))
+    }
+}

@@ -1,0 +1,142 @@
+//! Ranges far behind their peers are asked for a second time, on another address.
+//!
+//! The late connection and its rival share one range. Whichever first has bytes of it (an answer's
+//! head, or the next piece of a body) keeps it; the other is ended before anything of the winner is
+//! delivered, so no byte has two writers. A rival begins at the first byte that was not delivered.
+//! The budget is [`HEDGES_PER_100_REQUESTS_MAX`] and one for each connection.
+
+use std::sync::Arc;
+
+use super::Worker;
+use super::lane::LaneState;
+use crate::conn::{Ask, Manner};
+use crate::host::FileHost;
+use crate::limits::{HEDGE_LOOK_US, HEDGES_PER_100_REQUESTS_MAX};
+use crate::s3::ByteRange;
+use crate::sys::Ring;
+use crate::transfer::Shape;
+
+/// What an operation of a connection is about: each has its own pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The connection is made, its handshake included.
+    Connect,
+    /// An answer's head is waited for.
+    Head,
+    /// A piece of a body is on its way.
+    Body,
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Asks for late ranges a second time while there are free connections.
+    pub(super) fn hedge(&mut self) {
+        if self.free.is_empty() || self.now_us < self.hedge_look_us {
+            return;
+        }
+        self.hedge_look_us = self.now_us + HEDGE_LOOK_US;
+        let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
+        for (index, lane) in self.lanes.iter().enumerate() {
+            if lane.state == LaneState::Free {
+                continue;
+            }
+            busy += 1;
+            let Some(by_us) = self.late_by_us(index) else { continue };
+            late += 1;
+            let worst = latest.is_none_or(|(_, worst_us)| by_us > worst_us);
+            if lane.rival.is_none() && worst {
+                latest = Some((index, by_us));
+            }
+        }
+        // When most are late it is the network, the server or this machine, and no range's fault.
+        let Some((index, _)) = latest.filter(|_| late * 2 <= busy) else { return };
+        let requests = self.metrics.requests;
+        let budget = self.lanes.len() as u64 + requests * HEDGES_PER_100_REQUESTS_MAX / 100;
+        if self.metrics.hedges < budget {
+            self.hedge_look_us = self.now_us;
+            self.start_hedge(index);
+        }
+    }
+
+    /// How long a connection's operation has been late, in microseconds; `None` when it is not.
+    fn late_by_us(&self, index: usize) -> Option<u64> {
+        let lane = &self.lanes[index];
+        if !lane.in_flight || lane.expired || lane.state != LaneState::Busy {
+            return None;
+        }
+        let late_after_us = self.paces[lane.phase() as usize].late_after_us()?;
+        self.now_us.checked_sub(lane.submitted_us + late_after_us)
+    }
+
+    fn start_hedge(&mut self, late: usize) {
+        let lane = &self.lanes[late];
+        let transfer = lane.object();
+        let (at, bytes, range) = (lane.address, lane.bytes, lane.range);
+        let etag = lane.conn.etag().or(transfer.etag);
+        let attempts = lane.attempts;
+        let delivered = match transfer.shape {
+            Shape::Ranges => lane.conn.reached() / self.slot_length * self.slot_length,
+            _ => 0,
+        };
+        let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
+        // Best is one that is open to another address already.
+        let elsewhere = self.free.iter().rposition(|free| {
+            let lane = &self.lanes[*free];
+            let same = |now| Arc::ptr_eq(now, &transfer.endpoint);
+            lane.conn.is_idle() && lane.endpoint.as_ref().is_some_and(same) && lane.address != at
+        });
+        let position = elsewhere.unwrap_or(self.free.len() - 1);
+        let index = self.free.remove(position);
+        let lane = &mut self.lanes[index];
+        if elsewhere.is_none() {
+            lane.hang_up();
+        }
+        lane.take_over(&transfer, left, range, attempts);
+        lane.other_than = at;
+        lane.rival = Some(late);
+        lane.is_hedge = true;
+        let manner = if transfer.shape == Shape::Whole { Manner::Whole } else { Manner::Slots };
+        lane.conn.ask(Ask { range: left, size: transfer.object.size_bytes, manner, etag });
+        self.lanes[late].rival = Some(index);
+        self.metrics.hedges += 1;
+        self.drive(index);
+    }
+
+    /// A connection has bytes of a range that two were asked for: it keeps the range.
+    pub(super) fn won(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        let Some(loser) = lane.rival.take() else { return };
+        let by_hedge = std::mem::take(&mut lane.is_hedge);
+        if by_hedge {
+            self.metrics.hedges_won += 1;
+            if let Some(address) = self.lanes[loser].address {
+                self.addresses.failed(address, self.now_us);
+            }
+        }
+        self.lanes[loser].rival = None;
+        self.release(loser);
+    }
+
+    /// Takes its range from a connection that another one brings; the range is not settled by it.
+    pub(super) fn release(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        lane.is_hedge = false;
+        lane.forget_verdict();
+        if lane.parked.take().is_some() {
+            self.slot_queue.retain(|waiting| *waiting != index);
+        }
+        if self.lanes[index].in_flight {
+            self.lanes[index].state = LaneState::Lost;
+            self.end_early(index);
+        } else {
+            self.released(index);
+        }
+    }
+
+    /// The kernel has nothing of a connection that lost its range.
+    pub(super) fn released(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        lane.hang_up();
+        lane.let_go(self.now_us);
+        self.free.push(index);
+    }
+}

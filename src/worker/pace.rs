@@ -1,0 +1,67 @@
+//! How long things usually take, so that what takes far longer is noticed. Pure.
+
+use crate::limits::{HEDGE_AFTER_MIN_US, HEDGE_FACTOR, PACE_SAMPLES, PACE_SAMPLES_MIN};
+
+/// Durations of one kind of operation, the last [`PACE_SAMPLES`] of them.
+#[derive(Debug)]
+pub(super) struct Pace {
+    recent_us: [u32; PACE_SAMPLES],
+    noted: usize,
+    /// Nine of ten took at most so long, when it was last worked out.
+    usual_us: Option<u32>,
+}
+
+impl Pace {
+    /// Nothing is known yet.
+    pub(super) fn new() -> Self {
+        Self { recent_us: [0; PACE_SAMPLES], noted: 0, usual_us: None }
+    }
+
+    /// Notes one that is over.
+    pub(super) fn note(&mut self, duration_us: u64) {
+        self.recent_us[self.noted % PACE_SAMPLES] = u32::try_from(duration_us).unwrap_or(u32::MAX);
+        self.noted += 1;
+        if self.noted.is_multiple_of(PACE_SAMPLES_MIN) {
+            let known = self.noted.min(PACE_SAMPLES);
+            let mut sorted = self.recent_us;
+            let (_, usual_us, _) = sorted[..known].select_nth_unstable(known * 9 / 10);
+            self.usual_us = Some(*usual_us);
+        }
+    }
+
+    /// After so long one that is not over is late; `None` while too little is known.
+    pub(super) fn late_after_us(&self) -> Option<u64> {
+        let usual_us = u64::from(self.usual_us?);
+        Some((usual_us * HEDGE_FACTOR).max(HEDGE_AFTER_MIN_US))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_late_before_something_is_known() {
+        let mut pace = Pace::new();
+        for _ in 1..PACE_SAMPLES_MIN {
+            pace.note(1);
+        }
+        assert_eq!(pace.late_after_us(), None);
+        pace.note(1);
+        assert_eq!(pace.late_after_us(), Some(HEDGE_AFTER_MIN_US));
+    }
+
+    #[test]
+    fn one_in_ten_does_not_count_and_the_past_is_forgotten() {
+        let mut pace = Pace::new();
+        for number in 0..PACE_SAMPLES {
+            let slow = number % 16 == 0;
+            pace.note(if slow { 60_000_000 } else { 200_000 });
+        }
+        assert_eq!(pace.late_after_us(), Some(200_000 * HEDGE_FACTOR));
+        for _ in 0..PACE_SAMPLES {
+            pace.note(u64::MAX);
+        }
+        assert_eq!(pace.late_after_us(), Some(u64::from(u32::MAX) * HEDGE_FACTOR));
+    }
+}
