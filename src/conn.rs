@@ -5,6 +5,7 @@
 //! stays with its connection through failures: after a new connect it goes on from the byte that
 //! was reached.
 
+mod tunnel;
 mod words;
 
 use crate::failure::Failure;
@@ -23,6 +24,15 @@ enum State {
     /// No socket.
     Closed,
     Connecting,
+    /// A proxy is asked for a tunnel.
+    Tunnel {
+        sent: u32,
+        length: u32,
+    },
+    /// Bytes of its answer's head so far.
+    TunnelHead {
+        filled: u32,
+    },
     /// A socket, and nothing asked on it.
     Idle,
     /// The request is being written by the worker.
@@ -160,7 +170,7 @@ impl Conn {
     /// True while there is no connection to ask on yet.
     #[must_use]
     pub fn is_connecting(&self) -> bool {
-        self.state == State::Connecting
+        matches!(self.state, State::Connecting | State::Tunnel { .. } | State::TunnelHead { .. })
     }
 
     /// True once bytes of what was asked for have come, all of them included.
@@ -216,7 +226,7 @@ impl Conn {
     #[must_use]
     pub fn timeout_us(&self) -> u64 {
         match self.state {
-            State::Connecting => CONNECT_TIMEOUT_US,
+            _ if self.is_connecting() => CONNECT_TIMEOUT_US,
             State::Sending { .. } | State::Head { .. } | State::Asking => FIRST_BYTE_TIMEOUT_US,
             _ => STALL_TIMEOUT_US,
         }
@@ -260,6 +270,13 @@ impl Conn {
             (_, Event::Fault(failure)) => self.fail(failure, None),
             (state, Event::Failed(errno)) => self.broken(state, errno),
             (State::Connecting, Event::Connected) => self.request(),
+            (State::Connecting, Event::Tunnel { length }) => self.tunnel(0, length),
+            (State::Tunnel { sent, length }, Event::Sent(count)) => {
+                self.tunnel(sent + count, length);
+            }
+            (State::TunnelHead { filled }, Event::Received(count, buffer)) => {
+                self.tunnel_bytes(filled, count, buffer);
+            }
             (State::Asking, Event::Written { length }) => {
                 self.state = State::Sending { sent: 0, length };
                 self.push(Action::Send { at: 0, length });
@@ -284,7 +301,7 @@ impl Conn {
 
     fn expired(&mut self) {
         let failure = match self.state {
-            State::Connecting => Failure::ConnectTimeout,
+            _ if self.is_connecting() => Failure::ConnectTimeout,
             State::Sending { .. } | State::Head { .. } => Failure::FirstByteTimeout,
             State::Refusal { status, .. } => Failure::Status(status),
             _ => Failure::Stall,
@@ -294,7 +311,7 @@ impl Conn {
 
     fn broken(&mut self, state: State, errno: Errno) {
         let failure = match state {
-            State::Connecting => Failure::Connect(errno),
+            _ if self.is_connecting() => Failure::Connect(errno),
             State::Sending { .. } | State::Head { filled: 0 } if self.answers > 0 => Failure::Stale,
             State::Refusal { status, .. } => Failure::Status(status),
             _ => Failure::Broken(errno),

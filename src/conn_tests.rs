@@ -17,6 +17,11 @@ struct Driver {
     requests: Vec<Option<ByteRange>>,
     finished: bool,
     closed: bool,
+    /// Length of the CONNECT, where there is a proxy.
+    tunnel: Option<u32>,
+    secured: u32,
+    /// TLS has begun.
+    handshake: bool,
 }
 
 impl Driver {
@@ -33,15 +38,49 @@ impl Driver {
             requests: Vec::new(),
             finished: false,
             closed: false,
+            tunnel: None,
+            secured: 0,
+            handshake: false,
         }
     }
 
     /// Runs until nothing is asked for any more; returns how much of the answer was taken.
-    fn run(&mut self, answer: &[u8], mut step: impl FnMut() -> usize) -> usize {
+    fn run(&mut self, answer: &[u8], step: impl FnMut() -> usize) -> usize {
+        self.run_while(answer, step, |_| true)
+    }
+
+    /// The same until TLS begins, which [`Self::run`] then ends.
+    fn run_until_secure(&mut self, answer: &[u8], step: impl FnMut() -> usize) -> usize {
+        self.run_while(answer, step, |driver| driver.secured == 0)
+    }
+
+    fn run_while(
+        &mut self,
+        answer: &[u8],
+        mut step: impl FnMut() -> usize,
+        goes_on: impl Fn(&Self) -> bool,
+    ) -> usize {
         let mut position = 0;
-        while let Some(action) = self.conn.poll() {
+        if std::mem::take(&mut self.handshake) {
+            self.conn.handle(Event::Connected);
+        }
+        while goes_on(self)
+            && let Some(action) = self.conn.poll()
+        {
             match action {
-                Action::Connect => self.conn.handle(Event::Connected),
+                Action::Connect => match self.tunnel {
+                    Some(length) => self.conn.handle(Event::Tunnel { length }),
+                    None => self.conn.handle(Event::Connected),
+                },
+                Action::Send { at, length } if self.conn.is_connecting() => {
+                    assert_eq!(Some(at + length), self.tunnel, "the whole request");
+                    let count = length.min(u32::try_from(step()).expect("small"));
+                    self.conn.handle(Event::Sent(count));
+                }
+                Action::Secure => {
+                    self.secured += 1;
+                    self.handshake = true;
+                }
                 Action::Write(range) => {
                     self.requests.push(range);
                     self.conn.handle(Event::Written { length: 300 });
@@ -362,5 +401,85 @@ fn a_receive_waits_for_many_bytes_only_while_as_many_come_beyond_it() {
         conn.ask(if whole { whole_ask(length) } else { range_ask(length) });
         assert_eq!(conn.low_water(receive, true), expected, "{length} {whole}");
         assert_eq!(conn.low_water(receive, false), 1);
+    }
+}
+
+/// A driver whose connection goes through a proxy.
+fn tunnelled() -> Driver {
+    Driver { tunnel: Some(120), ..Driver::new(range_ask(300)) }
+}
+
+const OPENED: &[u8] = b"HTTP/1.1 200 Connection established\r\nContent-Length: 9\r\n\r\n";
+
+#[test]
+fn a_tunnel_opens_whatever_the_split() {
+    let body = object(300);
+    // Only once TLS has begun does the server speak.
+    for split in 1..OPENED.len() {
+        let mut driver = tunnelled();
+        let steps = &mut [120, split, OPENED.len() - split].into_iter();
+        let taken = driver.run_until_secure(OPENED, || steps.next().expect("no more steps"));
+        assert_eq!((taken, driver.secured, driver.failure), (OPENED.len(), 1, None), "{split}");
+        driver.run(&range_answer(OFFSET, &body, OFFSET + 309), || 100);
+        assert!(driver.finished && driver.bytes(OFFSET) == body, "{split}");
+    }
+    for step in 1..130 {
+        let mut driver = tunnelled();
+        driver.run_until_secure(OPENED, || step);
+        assert_eq!((driver.secured, driver.failure), (1, None), "{step}");
+        assert!(driver.conn.is_connecting(), "the handshake has the same deadline");
+    }
+}
+
+#[test]
+fn a_tunnel_that_does_not_open_is_the_connections_failure() {
+    let check = |answer: &[u8], expected: Failure| {
+        for step in [1, 7, 4096] {
+            let mut driver = tunnelled();
+            driver.run(answer, || step);
+            assert_eq!(driver.failure, Some(expected), "{}", String::from_utf8_lossy(answer));
+            assert!(driver.closed && driver.secured == 0 && driver.refusal.is_empty());
+            assert!(driver.requests.is_empty(), "nothing is asked of the server");
+        }
+    };
+    for end in 0..OPENED.len() {
+        check(&OPENED[..end], Failure::Connect(Errno::RESET));
+    }
+    let page =
+        "HTTP/1.1 407 Denied\r\nContent-Type: text/html\r\nContent-Length: 12\r\n\r\n<html></html";
+    check(page.as_bytes(), Failure::Proxy(407));
+    check(b"HTTP/1.0 403 Forbidden\r\n\r\n", Failure::Proxy(403));
+    check(b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\n\r\n", Failure::Proxy(302));
+    check(b"HTTP/1.1 502 Bad Gateway\r\n\r\n", Failure::Proxy(502));
+    check(b"HTTP/1.1 100 Continue\r\n\r\n", Failure::BadHead);
+    check(b"SSH-2.0-x\r\n", Failure::BadHead);
+    let mut endless = b"HTTP/1.1 200 OK\r\nx: ".to_vec();
+    endless.resize(HEAD_BYTES_MAX as usize + 9, b'y');
+    check(&endless, Failure::BadHead);
+}
+
+#[test]
+fn nothing_may_follow_the_proxys_answer() {
+    let mut driver = tunnelled();
+    driver.run(&[OPENED, b"x"].concat(), || 4096);
+    assert_eq!((driver.failure, driver.secured), (Some(Failure::BadHead), 0));
+}
+
+#[test]
+fn a_tunnel_is_part_of_connecting() {
+    for (event, expected) in [
+        (Event::Expired, Failure::ConnectTimeout),
+        (Event::Failed(Errno::RESET), Failure::Connect(Errno::RESET)),
+    ] {
+        let mut conn = Conn::new(SLOT);
+        conn.ask(range_ask(300));
+        assert_eq!(conn.poll(), Some(Action::Connect));
+        assert_eq!(conn.poll(), None);
+        conn.handle(Event::Tunnel { length: 50 });
+        assert_eq!(conn.poll(), Some(Action::Send { at: 0, length: 50 }));
+        assert_eq!((conn.poll(), conn.timeout_us()), (None, CONNECT_TIMEOUT_US));
+        assert!(conn.is_connecting() && !conn.awaits_head());
+        conn.handle(event);
+        assert_eq!(conn.poll(), Some(Action::Fail { failure: expected, body: None }));
     }
 }

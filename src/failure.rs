@@ -41,6 +41,8 @@ pub enum Failure {
     ClockSkew,
     /// The answer carries another ETag than the listing: the object has changed.
     WrongEtag,
+    /// The proxy refused with this status to lead to the server.
+    Proxy(u16),
     /// The server refused with this status.
     Status(u16),
     /// TLS broke off: an alert, a record that is none, an end within the handshake.
@@ -69,6 +71,8 @@ pub enum RetryReason {
     ExpiredToken,
     /// See [`Failure::FirstByteTimeout`].
     FirstByteTimeout,
+    /// See [`Failure::Proxy`].
+    Proxy,
     /// Status 500, 502, 504 and the like.
     ServerError,
     /// Status 503 or 429: the server asks for less.
@@ -93,7 +97,7 @@ pub enum RetryReason {
 
 impl RetryReason {
     /// How many kinds there are.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
 
     /// Every kind, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -105,6 +109,7 @@ impl RetryReason {
         Self::ConnectTimeout,
         Self::ExpiredToken,
         Self::FirstByteTimeout,
+        Self::Proxy,
         Self::ServerError,
         Self::SlowDown,
         Self::Stale,
@@ -129,6 +134,7 @@ impl RetryReason {
             Self::ConnectTimeout => "connect_timeout",
             Self::ExpiredToken => "expired_token",
             Self::FirstByteTimeout => "first_byte_timeout",
+            Self::Proxy => "proxy",
             Self::ServerError => "server_error",
             Self::SlowDown => "slow_down",
             Self::Stale => "stale",
@@ -174,6 +180,7 @@ impl Failure {
             Self::ClockSkew => RetryReason::ClockSkew,
             Self::WrongEtag => RetryReason::WrongEtag,
             Self::TlsBroken | Self::TlsRefused => RetryReason::Tls,
+            Self::Proxy(_) => RetryReason::Proxy,
             Self::Status(429 | 503) => RetryReason::SlowDown,
             Self::Status(500..) => RetryReason::ServerError,
             Self::Status(_) => RetryReason::Refused,
@@ -201,15 +208,16 @@ impl Failure {
             | Self::ExpiredToken
             | Self::ClockSkew
             | Self::TlsBroken
+            | Self::Proxy(408 | 429 | 500..)
             | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
-            Self::WrongEtag | Self::TlsRefused | Self::Status(_) => Remedy::GiveUp,
+            Self::WrongEtag | Self::TlsRefused | Self::Proxy(_) | Self::Status(_) => Remedy::GiveUp,
         }
     }
 
-    /// True when no object of the run can fare better.
+    /// True when no object of the run can fare better: what refuses for good is before the server.
     #[must_use]
     pub const fn ends_run(self) -> bool {
-        matches!(self, Self::TlsRefused)
+        matches!(self, Self::TlsRefused | Self::Proxy(_)) && matches!(self.remedy(), Remedy::GiveUp)
     }
 
     /// True when the address may be what is wrong.
@@ -253,6 +261,7 @@ impl fmt::Display for Failure {
             Self::ExpiredToken => f.write_str("the credentials have expired"),
             Self::ClockSkew => f.write_str("the server's clock and this machine's differ too much"),
             Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),
+            Self::Proxy(status) => write!(f, "the proxy answered {status}"),
             Self::Status(status) => write!(f, "the server answered {status}"),
             Self::TlsBroken => f.write_str("TLS broke off"),
             Self::TlsRefused => f.write_str("TLS is not to be had with this server"),
@@ -284,5 +293,14 @@ mod tests {
             assert_eq!(Failure::Status(status).remedy(), Remedy::Backoff, "{status}");
         }
         assert_eq!(Failure::WrongEtag.remedy(), Remedy::GiveUp);
+        for status in [401, 403, 407] {
+            assert_eq!(Failure::Proxy(status).remedy(), Remedy::GiveUp, "{status}");
+            assert!(Failure::Proxy(status).ends_run() && !Failure::Status(status).ends_run());
+        }
+        for status in [502, 503, 504] {
+            assert_eq!(Failure::Proxy(status).remedy(), Remedy::Backoff, "{status}");
+            assert!(!Failure::Proxy(status).ends_run());
+        }
+        assert!(Failure::TlsRefused.ends_run() && !Failure::WrongEtag.ends_run());
     }
 }

@@ -17,7 +17,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
@@ -30,6 +30,7 @@ use super::tls::{Trust, client_config};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::answer::explain;
+use crate::s3::proxy::Proxy;
 use crate::s3::sign::{PublishedKeys, USER_AGENT, sign_request};
 use crate::tls::explain::explain as explain_tls;
 
@@ -60,6 +61,11 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
+    }
+
+    /// True when the head tells of a page: all that an answer to HEAD can say of its body.
+    fn is_page(&self) -> bool {
+        self.header("content-type").is_some_and(|kind| kind.starts_with("text/html"))
     }
 }
 
@@ -118,8 +124,12 @@ impl Client {
             let outcome = self.ask_once(endpoint, question, keys).await;
             let why = match outcome {
                 Ok(mut answer) => {
-                    let told = explain(answer.status, &answer.body, "");
+                    let mut told = explain(answer.status, &answer.body, "");
+                    told.is_foreign |= answer.is_page();
                     if !told.is_transient() || tries == TRIES_MAX {
+                        if let Some(error) = endpoint.relay_refusal(&told) {
+                            return Err(error);
+                        }
                         answer.tries = tries;
                         return Ok(answer);
                     }
@@ -132,8 +142,8 @@ impl Client {
                 let why = why.expect("answers were returned above");
                 let host = &endpoint.host;
                 let message = format!("{host} does not answer: {why}, tried {tries} times");
-                return Err(Error::new(ErrorKind::Endpoint, message)
-                    .advise("check the network, --endpoint-url and --region"));
+                let advice = endpoint.advice("check the network, --endpoint-url and --region");
+                return Err(Error::new(ErrorKind::Endpoint, message).advise(advice));
             }
             self.retries.set(self.retries.get() + 1);
             sleep(backoff(tries, fastrand::f64())).await;
@@ -232,6 +242,7 @@ impl Client {
         if !endpoint.tls {
             return handshake(stream).await;
         }
+        let stream = tunnel(endpoint, stream).await?;
         let config = self.tls_config().map_err(Trouble::Lasting)?;
         let name = ServerName::try_from(endpoint.server_name().to_owned()).map_err(|_| {
             let message = format!("'{}' is not a name for TLS", endpoint.server_name());
@@ -246,6 +257,36 @@ impl Client {
             }
         })?;
         handshake(stream).await
+    }
+}
+
+/// Has the proxy lead on to the server, where there is one, and hands the stream back for TLS.
+async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream, Trouble> {
+    let (Some(proxy), Some(request)) = (&endpoint.proxy, endpoint.tunnel_request()) else {
+        return Ok(stream);
+    };
+    let at = |why: &dyn std::fmt::Display| Trouble::Passing(format!("the proxy {proxy}: {why}"));
+    stream.write_all(&request).await.map_err(|error| at(&error))?;
+    let mut answer = Vec::new();
+    loop {
+        let mut piece = [0; 1024];
+        let count = stream.read(&mut piece).await.map_err(|error| at(&error))?;
+        if count == 0 {
+            return Err(at(&"it hung up instead of answering"));
+        }
+        answer.extend_from_slice(&piece[..count]);
+        let head = match crate::http::parse(&answer) {
+            Ok(None) => continue,
+            Ok(Some(head)) => head,
+            Err(_) => return Err(at(&"its answer has no valid HTTP/1 head")),
+        };
+        return match head.status {
+            200..300 if head.length as usize == answer.len() => Ok(stream),
+            // A server over TLS does not speak first.
+            ..300 => Err(at(&"its answer opens no tunnel")),
+            408 | 429 | 500.. => Err(at(&format!("it answered {}", head.status))),
+            status => Err(Trouble::Lasting(proxy.refusal(status, &endpoint.host))),
+        };
     }
 }
 
@@ -274,6 +315,11 @@ fn build(
         }
         key => format!("{}{key}", endpoint.path_prefix),
     };
+    let relay = endpoint.relay();
+    let target = match relay {
+        Some(_) => format!("http://{}{target}", endpoint.host),
+        None => target,
+    };
     let mut request = Request::builder()
         .method(question.method.clone())
         .uri(&target)
@@ -293,6 +339,12 @@ fn build(
     let server_time = keys.server_time(super::now());
     if let Some(keys) = keys.get() {
         sign_request(&mut request, endpoint, &keys, server_time)?;
+    }
+    // What is signed is for the server alone.
+    if let Some(authorization) = relay.and_then(Proxy::authorization) {
+        let mut value = HeaderValue::from_str(authorization).expect("base64");
+        value.set_sensitive(true);
+        request.headers_mut().insert(header::PROXY_AUTHORIZATION, value);
     }
     Ok(request)
 }

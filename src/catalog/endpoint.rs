@@ -19,6 +19,7 @@ use crate::s3::Endpoint;
 use crate::s3::arn::{ARN, AccessPoint};
 use crate::s3::aws::{self, Variant};
 use crate::s3::headers::{CustomerKey, ExtraHeaders};
+use crate::s3::proxy::Proxies;
 use crate::s3::sign::{DIRECTORY_SERVICE, PublishedKeys};
 use crate::s3::uri::{encode_key, shown};
 
@@ -92,6 +93,7 @@ pub(crate) struct Service {
     pub(crate) sessions: bool,
     pub(crate) requester_pays: bool,
     pub(crate) customer_key: Option<CustomerKey>,
+    pub(crate) proxies: Proxies,
 }
 
 impl Service {
@@ -110,6 +112,7 @@ impl Service {
                 .advise("give an endpoint with https://, or leave --sse-c-key-file out"));
         }
         endpoint.headers = ExtraHeaders::new(self.requester_pays, self.customer_key.as_ref());
+        endpoint.proxy = self.proxies.of(&endpoint)?;
         Ok(endpoint)
     }
 
@@ -214,15 +217,17 @@ impl EndpointUrl {
     }
 }
 
-/// Looks the endpoint's name up and puts the answer first among its addresses.
+/// Looks the endpoint's name up, or its proxy's in its place, and puts the answer first among its addresses.
 ///
 /// Older addresses stay for a while, up to [`ADDRESSES_MAX`]: S3 names only eight at a time.
 /// Tells whether there are new ones.
 pub(crate) async fn refresh_addresses(endpoint: &Endpoint) -> Result<bool> {
-    let (name, port) = (endpoint.server_name(), endpoint.port());
+    let (name, port) = endpoint.next_hop();
     let found = match name.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
-        Err(_) => look_up(name, port).await?,
+        Err(_) => look_up(name, port).await.map_err(|error| {
+            error.advise(endpoint.advice("check --endpoint-url, --region and the network"))
+        })?,
     };
     let mut known = endpoint.addresses.write().unwrap_or_else(PoisonError::into_inner);
     let news = found.iter().any(|address| !known.contains(address));
@@ -252,8 +257,7 @@ async fn look_up(name: &str, port: u16) -> Result<Vec<SocketAddr>> {
         };
         if tries == RESOLVE_TRIES_MAX {
             let message = format!("the name {name} cannot be resolved: {why}, tried {tries} times");
-            return Err(Error::new(ErrorKind::Endpoint, message)
-                .advise("check --endpoint-url, --region and the network"));
+            return Err(Error::new(ErrorKind::Endpoint, message));
         }
         sleep(backoff(tries, fastrand::f64())).await;
         tries += 1;

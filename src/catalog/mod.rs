@@ -28,6 +28,7 @@ use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
 use crate::s3::aws::Variant;
 use crate::s3::headers::CustomerKey;
 use crate::s3::list::{ListQuery, PAGE_BYTES_MAX, Page, parse_page};
+use crate::s3::proxy::Proxies;
 use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 use crate::s3::{Endpoint, Object};
@@ -64,6 +65,8 @@ pub struct ControlOptions {
     pub requester_pays: bool,
     /// The customer's key of SSE-C.
     pub customer_key: Option<CustomerKey>,
+    /// What stands between us and servers.
+    pub proxies: Proxies,
 }
 
 /// The control plane: asks servers about buckets.
@@ -117,6 +120,7 @@ impl Control {
                 sessions: options.sessions.unwrap_or(!configured.no_sessions),
                 requester_pays: options.requester_pays,
                 customer_key: options.customer_key,
+                proxies: options.proxies,
             },
             region,
             endpoints: RefCell::default(),

@@ -168,7 +168,7 @@ pub(super) const COMMANDS: [About; 7] = [
 ];
 
 /// Variables that count where the option is not given.
-pub(super) const VARIABLES: [(&str, &str); 13] = [
+pub(super) const VARIABLES: [(&str, &str); 15] = [
     ("AWS_ENDPOINT_URL_S3", "see --endpoint-url; stronger than AWS_ENDPOINT_URL"),
     ("AWS_ENDPOINT_URL", "see --endpoint-url"),
     ("AWS_REGION", "see --region; stronger than AWS_DEFAULT_REGION"),
@@ -178,6 +178,8 @@ pub(super) const VARIABLES: [(&str, &str); 13] = [
     ("AWS_USE_FIPS_ENDPOINT", "true: see --use-fips-endpoint"),
     ("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true: directory buckets without sessions"),
     ("INRUSH_SSE_C_KEY", "see --sse-c-key-file"),
+    ("HTTPS_PROXY", "proxy to https servers, http://...; HTTP_PROXY to others, ALL_PROXY to all"),
+    ("NO_PROXY", "hosts to be asked directly: a.example.com,.example.com,10.0.0.0/8,host:9000,*"),
     ("AWS_ACCESS_KEY_ID", "key, with AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"),
     ("AWS_CONFIG_FILE", "configuration file, instead of ~/.aws/config"),
     ("AWS_SHARED_CREDENTIALS_FILE", "credentials file, instead of ~/.aws/credentials"),

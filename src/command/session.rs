@@ -16,6 +16,7 @@ use crate::cli::{self, ServiceArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::s3::headers::{CUSTOMER_KEY_TEXT_BYTES_MAX, CustomerKey};
+use crate::s3::proxy::Proxies;
 use crate::s3::uri::S3Uri;
 
 /// The customer's key of SSE-C as base64, where no file is given. No secret stands on a command
@@ -58,6 +59,10 @@ pub(super) async fn control(
         customer_key: match alone {
             Some(_) => None,
             None => customer_key(args.sse_c_key_file.as_deref())?,
+        },
+        proxies: match alone {
+            Some(_) => Proxies::default(),
+            None => Proxies::from_variables(|name| std::env::var_os(name)),
         },
     };
     Ok(Rc::new(Control::new(options).await?))

@@ -63,6 +63,11 @@ impl EtagDigest {
 pub enum Event<'a> {
     /// The socket is connected.
     Connected,
+    /// The socket leads to a proxy, and a CONNECT of this length stands in the control buffer.
+    Tunnel {
+        /// Length in bytes.
+        length: u32,
+    },
     /// The request with this length stands in the control buffer.
     Written {
         /// Length in bytes.
@@ -87,6 +92,7 @@ impl fmt::Debug for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connected => f.write_str("Connected"),
+            Self::Tunnel { length } => write!(f, "Tunnel({length})"),
             Self::Written { length } => write!(f, "Written({length})"),
             Self::Sent(count) => write!(f, "Sent({count})"),
             Self::Received(count, buffer) => write!(f, "Received({count} of {})", buffer.len()),
@@ -103,6 +109,8 @@ impl fmt::Debug for Event<'_> {
 pub enum Action {
     /// Make a socket and connect it.
     Connect,
+    /// The proxy has opened its tunnel: begin TLS in it.
+    Secure,
     /// Write the request for this range into the control buffer; `None` for a whole object.
     Write(Option<ByteRange>),
     /// Send bytes of the control buffer.

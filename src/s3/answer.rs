@@ -33,6 +33,8 @@ pub struct ServerError {
     pub region: String,
     /// The server's time, as it says it beside `RequestTimeTooSkewed`; mostly empty.
     pub server_time: String,
+    /// The body is not S3's: a page of something in between, as it seems.
+    pub is_foreign: bool,
 }
 
 /// Reads an error body; `request_id` is the header's, the body's is the second choice.
@@ -41,6 +43,7 @@ pub fn explain(status: u16, body: &[u8], request_id: &str) -> ServerError {
     let mut told = ServerError { status, ..ServerError::default() };
     let body = &body[..body.len().min(ERROR_BODY_BYTES_MAX)];
     read_body(&String::from_utf8_lossy(body), &mut told);
+    told.is_foreign = !body.is_empty() && told.code.is_empty();
     if !request_id.is_empty() {
         told.request_id = printable(request_id);
     }
@@ -188,6 +191,9 @@ impl ServerError {
 
     fn advice(&self) -> Option<String> {
         let fixed = match (self.code.as_str(), self.status) {
+            _ if self.is_foreign && self.status != 404 => {
+                "something in between may have answered: check --endpoint-url and the network"
+            }
             ("SignatureDoesNotMatch", _) => {
                 "check AWS_SECRET_ACCESS_KEY (or the profile's secret) and --region"
             }
@@ -234,6 +240,9 @@ impl fmt::Display for ServerError {
         }
         if !self.message.is_empty() {
             write!(f, " ({})", self.message)?;
+        }
+        if self.is_foreign {
+            write!(f, " with a page that is not S3's")?;
         }
         if !self.request_id.is_empty() {
             write!(f, ", request id {}", self.request_id)?;

@@ -5,6 +5,7 @@ pub mod arn;
 pub mod aws;
 pub mod headers;
 pub mod list;
+pub mod proxy;
 pub mod session;
 pub mod sign;
 pub mod uri;
@@ -13,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use headers::ExtraHeaders;
+use proxy::Proxy;
 use sign::PublishedKeys;
 
 /// One object as a listing or a HEAD told of it.
@@ -66,7 +68,8 @@ pub struct Endpoint {
     pub path_prefix: String,
     /// The region that signatures name.
     pub region: String,
-    /// All addresses that name resolution gave; never empty. The control plane refreshes them.
+    /// All addresses that name resolution gave, the proxy's where there is one; never empty. The
+    /// control plane refreshes them.
     pub addresses: RwLock<Vec<SocketAddr>>,
     /// The service that signatures name.
     pub service: &'static str,
@@ -74,6 +77,8 @@ pub struct Endpoint {
     pub headers: ExtraHeaders,
     /// The keys of a directory bucket's session, which sign here instead of the run's.
     pub session: Option<Arc<PublishedKeys>>,
+    /// What stands between us and it.
+    pub proxy: Option<Arc<Proxy>>,
 }
 
 impl Endpoint {
@@ -97,6 +102,7 @@ impl Endpoint {
             service: sign::SERVICE,
             headers: ExtraHeaders::default(),
             session: None,
+            proxy: None,
         }
     }
 

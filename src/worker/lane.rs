@@ -260,6 +260,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn act(&mut self, index: usize, action: Action) {
         match action {
             Action::Connect => self.connect(index),
+            Action::Secure => self.secure_begin(index),
             Action::Write(range) => self.write_request(index, range),
             Action::Send { at, length } if self.lanes[index].is_secure() => {
                 self.secure_send(index, at, length);
@@ -433,7 +434,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_connect = matches!(op, Op::Connect { .. });
         let target = lane.take_back(op);
         if is_connect && lane.endpoint.as_ref().is_some_and(|endpoint| endpoint.tls) {
-            self.secure_begin(index);
+            self.tunnel_or_secure(index);
         } else if is_connect {
             lane.conn.handle(Event::Connected);
         } else if is_send {
@@ -643,6 +644,14 @@ impl Lane {
         };
         let tries = if self.attempts == 1 { "try" } else { "tries" };
         let context = format!("{what} failed after {} {tries}", self.attempts);
+        let of_proxy = match (failure, &told) {
+            (Failure::Proxy(status), _) => transfer.endpoint.proxy_refusal(status),
+            (_, Some(told)) => transfer.endpoint.relay_refusal(told),
+            _ => None,
+        };
+        if let Some(error) = of_proxy {
+            return error.within(context);
+        }
         match (failure, told) {
             (_, Some(told)) => told.into_error(&context),
             (Failure::Status(status), None) => {
@@ -659,9 +668,12 @@ impl Lane {
                 let plain = || Error::new(ErrorKind::Endpoint, failure.to_string());
                 told.unwrap_or_else(plain).within(context)
             }
-            (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
-                .within(context)
-                .advise("check the network and the endpoint, or lower --connections"),
+            (failure, _) => {
+                let otherwise = "check the network and the endpoint, or lower --connections";
+                Error::new(ErrorKind::Endpoint, failure.to_string())
+                    .within(context)
+                    .advise(transfer.endpoint.advice(otherwise))
+            }
         }
     }
 

@@ -56,7 +56,20 @@ impl Secure {
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// The socket is connected: the session comes next.
+    /// The socket is connected: a proxy must lead on first, where there is one.
+    pub(super) fn tunnel_or_secure(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        let endpoint = lane.endpoint.as_ref().expect("connected");
+        let Some(request) = endpoint.tunnel_request() else {
+            return self.secure_begin(index);
+        };
+        let control = lane.control.as_mut().expect("not in flight");
+        control[..request.len()].copy_from_slice(&request);
+        let length = u32::try_from(request.len()).expect("its parts are bounded");
+        lane.conn.handle(Event::Tunnel { length });
+    }
+
+    /// The socket leads to the server: the session comes next.
     pub(super) fn secure_begin(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         let endpoint = lane.endpoint.clone().expect("connected");

@@ -7,8 +7,9 @@ use inrush_origin::Operation::GetObject;
 use inrush_origin::{Fault, FaultPlan, Match, Profile};
 
 use crate::matrix::{Objects, bytes_of};
+use crate::program::Run;
 use crate::served::{config, get, object, serve, start};
-use crate::{ACCESS, ENDPOINT, NOT_FOUND, Nowhere, OBJECTS, below, objects};
+use crate::{ACCESS, DEADLINE, ENDPOINT, NOT_FOUND, Nowhere, OBJECTS, below, objects};
 
 const MIB: usize = 1 << 20;
 
@@ -117,21 +118,56 @@ fn a_changed_object_is_told_and_not_kept() {
     nowhere.assert_holds(&Objects::new());
 }
 
-#[test]
-fn an_object_that_is_replaced_while_it_is_read_is_refused() {
+/// Begins a `get` of an object of three ranges, one after the other, and replaces it in the middle
+/// by this one.
+fn replaced(on_change: &str, after: &Objects, nowhere: &Nowhere) -> Run {
     let all = objects(&[("p/changes", 3 * MIB)]);
     let mut configuration = config(&all);
     configuration.connection_rate = NonZeroU64::new(2 << 20);
     let origin = start(configuration);
-    let nowhere = Nowhere::new();
     let options = ["s3://lab/p/", "--part-size", "1MiB", "--connections", "1"];
-    let mut running = get(&origin, options).with([nowhere.path()]).start();
+    let program = get(&origin, options).with(["--on-change", on_change]).with([nowhere.path()]);
+    let mut running = program.start();
     assert!(running.until(|| origin.stats().gets > 0), "the first range is asked for");
     // It takes half a second; the next range is another version's.
-    origin.put_object(&object("p/changes", bytes_of("another", 3 * MIB))).expect("a key");
-    let run = running.wait().expect(OBJECTS);
-    run.expect_error(&["s3://lab/p/changes", "PreconditionFailed", "run again"]);
+    for (key, bytes) in after {
+        origin.put_object(&object(key, bytes.clone())).expect("a key");
+    }
+    running.wait()
+}
+
+#[test]
+fn an_object_that_is_replaced_while_it_is_read_is_refused() {
+    let nowhere = Nowhere::new();
+    let after = Objects::from([("p/changes".to_owned(), bytes_of("another", 3 * MIB))]);
+    let run = replaced("fail", &after, &nowhere).expect(OBJECTS);
+    let words = ["s3://lab/p/changes", "changed while it was fetched: \"", "\" is now \"", "again"];
+    run.expect_error(&words);
     nowhere.assert_holds(&Objects::new());
+}
+
+#[test]
+fn an_object_that_is_replaced_while_it_is_read_may_begin_anew() {
+    for length in [3 * MIB, MIB / 2, 5 * MIB + 1, 0] {
+        let nowhere = Nowhere::new();
+        let after = Objects::from([("p/changes".to_owned(), bytes_of("another", length))]);
+        replaced("restart", &after, &nowhere).expect(0);
+        let expected = Objects::from([("changes".to_owned(), bytes_of("another", length))]);
+        nowhere.assert_holds(&expected);
+    }
+}
+
+#[test]
+fn a_run_ends_when_its_time_is_over() {
+    let mut configuration = config(&objects(&[("p/slow", 3 * MIB), ("p/quick", 3)]));
+    let slow = Match { key: Some("p/slow".to_owned()), ..Match::default() };
+    let stall = Fault::StallBeforeHead { duration: None };
+    configuration.faults = FaultPlan::none().with_rule(slow, stall);
+    let nowhere = Nowhere::new();
+    let options = ["s3://lab/p/", "--deadline", "4s"];
+    let run = get(&start(configuration), options).with([nowhere.path()]).run().expect(DEADLINE);
+    run.expect_error(&["the deadline has passed", "1 of 2"]);
+    nowhere.assert_holds(&Objects::from([("quick".to_owned(), bytes_of("p/quick", 3))]));
 }
 
 #[test]

@@ -41,6 +41,7 @@ const NOT_FOUND: i32 = 4;
 const DESTINATION: i32 = 5;
 const ENDPOINT: i32 = 6;
 const HOST: i32 = 7;
+const DEADLINE: i32 = 8;
 
 /// A destination that is not there, in a folder with nothing else in it.
 struct Nowhere {

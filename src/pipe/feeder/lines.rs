@@ -39,6 +39,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let line = &mut self.lines[index];
         match action {
             Action::Connect => self.connect(index),
+            Action::Secure => self.secure_begin(index),
             Action::Write(range) => self.write_request(index, range),
             Action::Send { at, length } => line.want = Want::Send { at, length },
             Action::Receive { target: Target::Control, at, length, .. } => {
@@ -302,21 +303,30 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let line = &self.lines[index];
         let name = line.object().name();
         let context = format!("stream {name} failed after {} tries", line.attempts);
+        let endpoint = &line.object().endpoint;
+        let of_proxy = match (failure, &told) {
+            (Failure::Proxy(status), _) => endpoint.proxy_refusal(status),
+            (_, Some(told)) => endpoint.relay_refusal(told),
+            _ => None,
+        };
+        if let Some(error) = of_proxy {
+            self.failure.get_or_insert(error.within(context));
+            return;
+        }
         let error = match (failure, told) {
             (_, Some(told)) => told.into_error(&context),
             (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())
                 .within(context)
                 .advise("start again: what changed is listed anew"),
             (Failure::TlsBroken | Failure::TlsRefused, _) => {
-                let transfer = line.object();
                 let fault = line.fault.as_ref();
-                let told = fault.and_then(|fault| fault.explain(&transfer.endpoint.host));
+                let told = fault.and_then(|fault| fault.explain(&endpoint.host));
                 let plain = || Error::new(ErrorKind::Endpoint, failure.to_string());
                 told.unwrap_or_else(plain).within(context)
             }
             (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
                 .within(context)
-                .advise("check the network and the endpoint"),
+                .advise(endpoint.advice("check the network and the endpoint")),
         };
         self.failure.get_or_insert(error);
     }
@@ -341,7 +351,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 let socket = line.socket.clone().expect("connected");
                 match self.host.set_nonblocking(&socket) {
                     Ok(()) if line.endpoint.as_ref().is_some_and(|endpoint| endpoint.tls) => {
-                        self.secure_begin(index);
+                        self.tunnel_or_secure(index);
                         self.drive(index);
                     }
                     Ok(()) => self.happened(index, Event::Connected),

@@ -23,7 +23,18 @@ enum Exchanged {
 }
 
 impl<R: Ring, H: PipeHost> Feeder<R, H> {
-    /// The socket is connected: the session comes next.
+    /// The socket is connected: a proxy must lead on first, where there is one.
+    pub(super) fn tunnel_or_secure(&mut self, index: usize) {
+        let line = &mut self.lines[index];
+        let endpoint = line.endpoint.as_ref().expect("connected");
+        let Some(request) = endpoint.tunnel_request() else {
+            return self.secure_begin(index);
+        };
+        line.control[..request.len()].copy_from_slice(&request);
+        line.conn.handle(Event::Tunnel { length: count_of(request.len()) });
+    }
+
+    /// The socket leads to the server: the session comes next.
     pub(super) fn secure_begin(&mut self, index: usize) {
         let line = &mut self.lines[index];
         line.cipher.resize(TLS_SLOT_BYTES_MIN as usize, 0);

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
 use super::{SigningKeys, USER_AGENT};
+use crate::s3::proxy::Proxy;
 use crate::s3::uri::{encode_key, encode_query};
 use crate::s3::{ByteRange, Endpoint};
 
@@ -222,12 +223,20 @@ impl RequestWriter {
 /// The request line and the headers that have nothing to do with who asks.
 fn write_plain(out: &mut &mut [u8], get: &Get<'_>) -> std::io::Result<()> {
     let Endpoint { host, path_prefix, .. } = get.endpoint;
-    write!(out, "GET {path_prefix}{}", encode_key(get.key))?;
+    out.write_all(b"GET ")?;
+    let relay = get.endpoint.relay();
+    if relay.is_some() {
+        write!(out, "http://{host}")?;
+    }
+    write!(out, "{path_prefix}{}", encode_key(get.key))?;
     if !get.version_id.is_empty() {
         write!(out, "?versionId={}", encode_query(get.version_id))?;
     }
     write!(out, " HTTP/1.1\r\nhost: {host}\r\n")?;
     write!(out, "user-agent: {USER_AGENT}\r\n")?;
+    if let Some(authorization) = relay.and_then(Proxy::authorization) {
+        write!(out, "proxy-authorization: {authorization}\r\n")?;
+    }
     if let Some((first, last)) = first_and_last(get.range) {
         write!(out, "range: bytes={first}-{last}\r\n")?;
     }
@@ -354,8 +363,10 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
     use crate::s3::headers::{CustomerKey, ExtraHeaders};
+    use crate::s3::proxy::Proxies;
     use crate::s3::uri::VERSION_ID_BYTES_MAX;
     use proptest::prelude::*;
+    use std::sync::Arc;
     use std::time::{Duration, UNIX_EPOCH};
 
     const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
@@ -393,6 +404,50 @@ mod tests {
 
     fn customer_key() -> CustomerKey {
         CustomerKey::from_file(b"0123456789abcdef0123456789ABCDEF").expect("32 bytes")
+    }
+
+    fn proxy(url: &str, endpoint: &Endpoint) -> Option<Arc<Proxy>> {
+        let proxies = Proxies::from_variables(|name| (name == "http_proxy").then(|| url.into()));
+        let proxy = proxies.of(endpoint).expect("usable");
+        assert!(proxy.is_some(), "there is one");
+        proxy
+    }
+
+    /// A proxy gets the whole URL, and what is signed is the same without it.
+    #[test]
+    fn a_proxy_is_asked_for_the_whole_url() {
+        for host in ["b.s3.x", "[fd00::1]:9000", "h:9000"] {
+            let mut endpoint = endpoint(host, "/bucket/", "r");
+            let write = |endpoint: &Endpoint| {
+                let get = Get {
+                    endpoint,
+                    key: "a/b c",
+                    version_id: "v+1",
+                    range: Some(ByteRange { offset: 2, length: 3 }),
+                    if_match: "\"e\"",
+                    with_checksum: false,
+                };
+                let mut out = [0; REQUEST_HEAD_BYTES_MAX];
+                let keys = keys(Some("T"));
+                let length = RequestWriter::new()
+                    .write_get(&mut out, &get, Some(&keys), published_time())
+                    .expect("there is room");
+                String::from_utf8(out[..length].to_vec()).expect("text")
+            };
+            let direct = write(&endpoint);
+            let target = "/bucket/a/b%20c?versionId=v%2B1";
+            assert!(direct.starts_with(&format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n")));
+            let whole = direct.replace("GET /", &format!("GET http://{host}/"));
+            endpoint.proxy = proxy("p:3128", &endpoint);
+            assert_eq!(write(&endpoint), whole);
+            endpoint.proxy = proxy("http://me:hunter2@p:3128", &endpoint);
+            // `printf me:hunter2 | base64`
+            let named = "\r\nproxy-authorization: Basic bWU6aHVudGVyMg==\r\nrange:";
+            assert_eq!(write(&endpoint), whole.replace("\r\nrange:", named));
+            // Over TLS the request is the server's alone, and the proxy's user is told elsewhere.
+            endpoint.tls = true;
+            assert_eq!(write(&endpoint), direct);
+        }
     }
 
     /// 2013-05-24T00:00:00Z, the time of AWS's published examples.
@@ -483,6 +538,7 @@ mod tests {
         let mut endpoint =
             endpoint(&"h".repeat(253), &format!("/{}/", "b".repeat(63)), "ap-southeast-2");
         endpoint.headers = ExtraHeaders::new(true, Some(&customer_key()));
+        endpoint.proxy = proxy(&format!("http://me:{}@p", "x".repeat(509)), &endpoint);
         let get = Get {
             endpoint: &endpoint,
             key: &"ü".repeat(512),

@@ -1,0 +1,42 @@
+//! The way through a proxy: CONNECT out, its answer in, and then TLS on the same socket.
+//!
+//! It belongs to connecting: it has the same deadline, and its failures are the connection's.
+
+use super::{Action, Conn, Errno, Failure, State, Target, http};
+use crate::limits::{HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES};
+
+impl Conn {
+    /// Asks the proxy: the request stands in the control buffer.
+    pub(super) fn tunnel(&mut self, sent: u32, length: u32) {
+        if sent < length {
+            self.state = State::Tunnel { sent, length };
+            self.push(Action::Send { at: sent, length: length - sent });
+        } else {
+            self.tunnel_receive(0);
+        }
+    }
+
+    fn tunnel_receive(&mut self, filled: u32) {
+        self.state = State::TunnelHead { filled };
+        let length = (HEAD_BYTES_MAX - filled).min(HEAD_RECEIVE_BYTES);
+        self.push(Action::Receive { target: Target::Control, at: filled, length, fill: false });
+    }
+
+    /// Bytes of the proxy's answer. Whatever length a 2xx names, it has no body (RFC 9110 section
+    /// 9.3.6); and a server over TLS does not speak first, so nothing may follow it.
+    pub(super) fn tunnel_bytes(&mut self, filled: u32, count: u32, buffer: &[u8]) {
+        if count == 0 {
+            return self.fail(Failure::Connect(Errno::RESET), None);
+        }
+        let filled = filled + count;
+        match http::parse(&buffer[..filled as usize]) {
+            Ok(None) if filled < HEAD_BYTES_MAX => self.tunnel_receive(filled),
+            Ok(Some(head)) if (200..300).contains(&head.status) && head.length == filled => {
+                self.state = State::Connecting;
+                self.push(Action::Secure);
+            }
+            Ok(Some(head)) if head.status >= 300 => self.fail(Failure::Proxy(head.status), None),
+            _ => self.fail(Failure::BadHead, None),
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! HTTP proxies: which one the environment names for an endpoint, and what is said to it.
+//!
+//! Pure: the environment is an argument. To a server over TLS a proxy opens a tunnel (`CONNECT`,
+//! RFC 9110 section 9.3.6); to one without it gets the whole URL and asks itself (RFC 9112 section
+//! 3.2.2). Its user and password are never shown.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper_util::client::proxy::matcher::Matcher;
+use percent_encoding::percent_decode_str;
+use url::{Host, Url};
+
+use super::answer::ServerError;
+use super::{Endpoint, sign};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Longest user and password of a proxy, in bytes: they stand in heads that have an end.
+const CREDENTIALS_BYTES_MAX: usize = 512;
+/// Longest name of a host that a proxy is asked for, in bytes: the longest of DNS (RFC 1035).
+const HOST_BYTES_MAX: usize = 255;
+/// Schemes of proxies that others know and we do not; only these are repeated in a message.
+const SCHEMES_KNOWN: [&str; 5] = ["https", "socks4", "socks4a", "socks5", "socks5h"];
+
+/// One proxy.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Proxy {
+    /// The variable that named it, for messages.
+    variable: &'static str,
+    /// Its name or address, without brackets.
+    name: String,
+    port: u16,
+    /// The value of `Proxy-Authorization`.
+    authorization: Option<String>,
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proxy({self})")
+    }
+}
+
+impl fmt::Display for Proxy {
+    /// Where it is, and nothing of its user.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.contains(':') {
+            true => write!(f, "[{}]:{}", self.name, self.port),
+            false => write!(f, "{}:{}", self.name, self.port),
+        }
+    }
+}
+
+impl Proxy {
+    /// The proxy that a variable's value names.
+    fn parse(variable: &'static str, value: &OsStr) -> Result<Self> {
+        // No part of the value is repeated: it may hold a password.
+        let refuse = |why: &str| {
+            Error::new(ErrorKind::Usage, format!("{variable} cannot be used: {why}")).advise(
+                "expected a proxy such as http://proxy.example.com:3128; name hosts to be asked \
+                 directly in NO_PROXY",
+            )
+        };
+        let text = value.to_str().ok_or_else(|| refuse("it is not UTF-8"))?.trim();
+        let text = match text.split_once("://") {
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => text.to_owned(),
+            Some((scheme, _)) => {
+                let known = SCHEMES_KNOWN.iter().find(|known| scheme.eq_ignore_ascii_case(known));
+                let what = known.map_or("another scheme".to_owned(), |known| format!("{known}://"));
+                return Err(refuse(&format!("proxies are spoken to over http://, not {what}")));
+            }
+            None => format!("http://{text}"),
+        };
+        let url = Url::parse(&text).map_err(|error| refuse(&error.to_string()))?;
+        let (user, password) = (url.username(), url.password());
+        let has_user = !user.is_empty() || password.is_some();
+        let has_more = url.query().is_some() || url.fragment().is_some();
+        if has_more || (text.contains('@') && !has_user) {
+            return Err(refuse("write '#', '/', '?' and '@' of a password as %23, %2F, %3F, %40"));
+        }
+        let name = match url.host() {
+            Some(Host::Ipv6(address)) => address.to_string(),
+            Some(host) => host.to_string(),
+            None => return Err(refuse("it has no host")),
+        };
+        let mut credentials: Vec<u8> = percent_decode_str(user).collect();
+        credentials.push(b':');
+        credentials.extend(percent_decode_str(password.unwrap_or_default()));
+        if credentials.len() > CREDENTIALS_BYTES_MAX {
+            return Err(refuse(&format!("its user has over {CREDENTIALS_BYTES_MAX} bytes")));
+        }
+        let authorization = has_user.then(|| format!("Basic {}", STANDARD.encode(credentials)));
+        Ok(Self { variable, name, port: url.port().unwrap_or(80), authorization })
+    }
+
+    /// Its name or address.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The value of `Proxy-Authorization`, where it wants one.
+    #[must_use]
+    pub fn authorization(&self) -> Option<&str> {
+        self.authorization.as_deref()
+    }
+
+    /// What to look at when it does not lead to the server.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        format!("check the network and the proxy {self} of {}", self.variable)
+    }
+
+    /// Its answer in the server's place, as an error.
+    #[must_use]
+    pub fn refusal(&self, status: u16, host: &str) -> Error {
+        let variable = self.variable;
+        let message = format!("the proxy {self} answered {status} when asked for {host}");
+        Error::new(ErrorKind::Endpoint, message).advise(match status {
+            407 if self.authorization.is_some() => {
+                format!("check the user and the password in {variable}")
+            }
+            407 => format!("it wants a user: {variable}=http://USER:PASSWORD@{self}"),
+            500.. => format!("it does not reach the server: check {variable} and the endpoint"),
+            _ => format!("ask its operator to let {host} through, or name the host in NO_PROXY"),
+        })
+    }
+}
+
+/// One variable of the environment, whose value is not shown.
+#[derive(Clone)]
+struct Variable {
+    name: &'static str,
+    value: OsString,
+}
+
+impl fmt::Debug for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The proxies that the environment names, and the hosts that get none.
+#[derive(Debug, Clone, Default)]
+pub struct Proxies {
+    http: Option<Variable>,
+    https: Option<Variable>,
+    all: Option<Variable>,
+    no: Option<Variable>,
+}
+
+impl Proxies {
+    /// Reads the variables as curl does: in lower case first, and an empty one is none.
+    pub fn from_variables(read: impl Fn(&str) -> Option<OsString>) -> Self {
+        let find = |names: [&'static str; 2]| {
+            names.into_iter().find_map(|name| {
+                let value = read(name).filter(|value| !value.is_empty())?;
+                Some(Variable { name, value })
+            })
+        };
+        Self {
+            http: find(["http_proxy", "HTTP_PROXY"]),
+            https: find(["https_proxy", "HTTPS_PROXY"]),
+            all: find(["all_proxy", "ALL_PROXY"]),
+            no: find(["no_proxy", "NO_PROXY"]),
+        }
+    }
+
+    /// The endpoint's proxy. One that cannot be used is an error; one that is not needed is not
+    /// looked at.
+    pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Option<Arc<Proxy>>> {
+        let own = if endpoint.tls { &self.https } else { &self.http };
+        let Some(variable) = own.as_ref().or(self.all.as_ref()) else { return Ok(None) };
+        if self.spares(endpoint.server_name(), endpoint.port()) {
+            return Ok(None);
+        }
+        let proxy = Proxy::parse(variable.name, &variable.value)?;
+        if endpoint.server_name().len() > HOST_BYTES_MAX {
+            let message = format!("the endpoint's host has over {HOST_BYTES_MAX} bytes");
+            return Err(Error::new(ErrorKind::Usage, message).advise("check --endpoint-url"));
+        }
+        Ok(Some(Arc::new(proxy)))
+    }
+
+    /// True when `NO_PROXY` has the host.
+    fn spares(&self, name: &str, port: u16) -> bool {
+        let Some(no) = &self.no else { return false };
+        let no = no.value.to_string_lossy();
+        let entries = no.split(|found: char| found == ',' || found.is_whitespace());
+        let entries: Vec<&str> = entries.filter_map(|entry| entry_for(entry, port)).collect();
+        // The matcher takes `*` for names alone.
+        if entries.contains(&"*") {
+            return true;
+        }
+        let name = name.trim_end_matches('.');
+        let host = if name.contains(':') { format!("[{name}]") } else { name.to_owned() };
+        let Ok(uri) = format!("http://{host}/").parse() else { return false };
+        // Any proxy will do: the question is whether there is one.
+        let matcher = Matcher::builder().all("http://proxy").no(entries.join(",")).build();
+        matcher.intercept(&uri).is_none()
+    }
+}
+
+/// What an entry of `NO_PROXY` says of hosts; `None` when it is about another port. `::1` and
+/// `fd00::/8` have colons of their own: with a port an address stands in brackets.
+fn entry_for(entry: &str, port: u16) -> Option<&str> {
+    let (name, written) = match entry.rsplit_once(':') {
+        Some((name, digits))
+            if digits.parse::<u64>().is_ok() && (!name.contains(':') || name.ends_with(']')) =>
+        {
+            (name, Some(digits))
+        }
+        _ => (entry, None),
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+    let right = written.is_none_or(|written| written.parse() == Ok(port));
+    (right && !name.is_empty()).then_some(name)
+}
+
+impl Endpoint {
+    /// The name to look up and the port to connect to: the proxy's, where there is one.
+    #[must_use]
+    pub fn next_hop(&self) -> (&str, u16) {
+        match &self.proxy {
+            Some(proxy) => (proxy.name(), proxy.port()),
+            None => (self.server_name(), self.port()),
+        }
+    }
+
+    /// The proxy that is asked for whole URLs: one before a server without TLS.
+    #[must_use]
+    pub fn relay(&self) -> Option<&Proxy> {
+        self.proxy.as_deref().filter(|_| !self.tls)
+    }
+
+    /// What is said to a proxy before TLS, which it must answer before the handshake; `None` where
+    /// the socket leads to the server.
+    #[must_use]
+    pub fn tunnel_request(&self) -> Option<Vec<u8>> {
+        let proxy = self.proxy.as_deref().filter(|_| self.tls)?;
+        let (name, port) = (self.server_name(), self.port());
+        let server = match name.contains(':') {
+            true => format!("[{name}]:{port}"),
+            false => format!("{name}:{port}"),
+        };
+        let agent = sign::USER_AGENT;
+        let mut head =
+            format!("CONNECT {server} HTTP/1.1\r\nhost: {server}\r\nuser-agent: {agent}\r\n");
+        if let Some(authorization) = proxy.authorization() {
+            head += &format!("proxy-authorization: {authorization}\r\n");
+        }
+        head += "\r\n";
+        Some(head.into_bytes())
+    }
+
+    /// The proxy's own words in an answer without TLS, as an error; `None` where S3 may have said
+    /// it: its refusals are XML with a code, and what it says of one object has a status of its
+    /// own.
+    #[must_use]
+    pub fn relay_refusal(&self, told: &ServerError) -> Option<Error> {
+        let relay = self.relay()?;
+        let of_relay = match told.status {
+            407 => true,
+            404 | 412 | 416 => false,
+            status => status >= 400 && told.is_foreign,
+        };
+        of_relay.then(|| relay.refusal(told.status, &self.host))
+    }
+
+    /// The proxy's refusal to lead to the server.
+    #[must_use]
+    pub fn proxy_refusal(&self, status: u16) -> Option<Error> {
+        self.proxy.as_ref().map(|proxy| proxy.refusal(status, &self.host))
+    }
+
+    /// What to look at when the server is not reached: the proxy, where there is one.
+    #[must_use]
+    pub fn advice(&self, otherwise: &str) -> String {
+        self.proxy.as_ref().map_or_else(|| otherwise.to_owned(), |proxy| proxy.advice())
+    }
+}
+
+#[cfg(test)]
+#[path = "proxy_tests.rs"]
+mod tests;
