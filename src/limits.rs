@@ -194,6 +194,15 @@ pub const TURN_WAIT_MAX_US: u64 = 200_000;
 /// Folder handles that one worker keeps open, at most.
 pub const FOLDERS_OPEN_MAX: usize = 512;
 
+/// Objects whose paths `sync --delete` remembers, at 8 bytes each: a source with more is an error.
+pub const SYNC_DELETE_OBJECTS_MAX: usize = 1 << 25;
+
+/// Folders within folders that `sync --delete` walks into; a key has fewer.
+pub const SWEEP_DEPTH_MAX: usize = 600;
+
+/// Removed files that wait to be told, at most.
+pub const REMOVED_UNTOLD_MAX: usize = 256;
+
 /// Failed objects that are told one by one on the screen; the report has them all.
 pub const FAILURES_TOLD_MAX: usize = 20;
 

@@ -7,6 +7,7 @@
 
 mod marks;
 mod parts;
+mod sweep;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -29,6 +30,7 @@ use crate::transfer::Transfer;
 
 pub use marks::{Standing, boot};
 pub use parts::Left;
+pub use sweep::{Sweep, Swept};
 
 /// What a run does so that a later one can rely on what it left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -28,6 +28,12 @@ impl Identity {
         let digest = hash.finalize();
         Self(digest[..16].try_into().expect("sixteen of thirty-two"))
     }
+
+    /// Its first 64 bits.
+    #[must_use]
+    pub fn short(self) -> u64 {
+        u64::from_le_bytes(self.0[..8].try_into().expect("eight of sixteen"))
+    }
 }
 
 /// A moment between two starts of the machine: which start, and milliseconds since it.

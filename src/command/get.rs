@@ -9,20 +9,21 @@ use rustls::ClientConfig;
 
 use super::again::Undecided;
 use super::kept::{self, Keeper};
+use super::mirror::Mirror;
 use super::run::{Run, Times, Told};
 use super::session::{self, Interrupts};
 use super::target::Target;
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
 use crate::catalog::walk::Walk;
-use crate::cli::{Durability, GetArgs, OutputArgs, TuningArgs};
+use crate::cli::{GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::config::{Config, HostFacts, Wishes};
 use crate::engine::{Engine, Order};
 use crate::error::{ErrorKind, Result};
 use crate::out::{Lines, ReportWriter};
 use crate::plan::filter::Filter;
 use crate::progress::Progress;
-use crate::report::{PlannedLine, Summary};
+use crate::report::{PlannedLine, RemovedLine, Summary};
 use crate::size::Decimal;
 use crate::transfer::Cut;
 
@@ -46,11 +47,11 @@ pub(super) async fn run(
     let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
     let mut interrupts = Interrupts::listen()?;
     let found = interrupts.unless(find(&args, credentials, filter)).await?;
-    let Plan { control, tls, target, walk } = found;
+    let Plan { control, tls, target, walk, mirror } = found;
     let config = if tls.is_some() { config.secured() } else { config };
     let mut keeper = Keeper::new(target.present(), args.keep, begun, control.keys());
     if args.dry_run {
-        let planned = plan_only(walk, &target, &mut keeper, config.cut(), args.output);
+        let planned = plan_only(walk, &target, &mut keeper, mirror, config.cut(), args.output);
         let code = interrupts.unless(planned).await?;
         return Ok(Ended { code, summary: None });
     }
@@ -59,6 +60,7 @@ pub(super) async fn run(
     let told = Told { progress, report };
     let mut run = Run::new(walk, target, keeper, undecided, config, told, begun)?;
     run.deadline = args.failures.deadline;
+    run.mirror = mirror;
     interrupts.unless(run.read_ahead()).await?;
     let order = Order {
         config: run.config,
@@ -84,12 +86,12 @@ pub(super) async fn run(
     let workers = engine.join();
     run.collect(&scheduler);
     run.give_up_undecided();
-    let synced = match stop {
-        None if args.keep.durability == Durability::End => interrupts.unless(run.sync()).await,
-        _ => Ok(()),
+    let concluded = match stop {
+        None => interrupts.unless(run.conclude(args.keep.durability)).await,
+        Some(_) => Ok(()),
     };
     let ended = begun.elapsed();
-    let code = run.exit_code(stop, workers.as_ref().err().or(synced.as_ref().err()));
+    let code = run.exit_code(stop, workers.as_ref().err().or(concluded.as_ref().err()));
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
     let times = Times { resolved, started, ended };
     let inputs = run.inputs(workers, sink, pages, &times, code);
@@ -104,6 +106,7 @@ struct Plan {
     tls: Option<Arc<ClientConfig>>,
     target: Target,
     walk: Walk,
+    mirror: Option<Mirror>,
 }
 
 /// Finds the sources out.
@@ -113,10 +116,16 @@ async fn find(args: &GetArgs, credentials: CredentialSource, filter: Filter) -> 
     for uri in &args.sources {
         sources.push(control.resolve(uri).await?);
     }
-    let target = Target::choose(&args.destination, &sources)?;
+    let target = Target::choose(&args.destination, &sources, args.sync.is_some())?;
+    let mirror = match args.sync {
+        Some(SyncArgs { delete: true }) => {
+            Some(Mirror::new(&sources, &args.selection, filter.clone())?)
+        }
+        _ => None,
+    };
     let walk = Walk::new(control.clone(), sources, filter)?;
     let tls = session::tls(&control, &args.sources).await?;
-    Ok(Plan { control, tls, target, walk })
+    Ok(Plan { control, tls, target, walk, mirror })
 }
 
 /// What the options ask for.
@@ -142,6 +151,7 @@ async fn plan_only(
     mut walk: Walk,
     target: &Target,
     keeper: &mut Keeper,
+    mut mirror: Option<Mirror>,
     cut: Cut,
     output: OutputArgs,
 ) -> Result<u8> {
@@ -150,6 +160,9 @@ async fn plan_only(
     let progress = Progress::new(!output.quiet);
     while let Some(batch) = walk.next_batch().await? {
         for entry in batch {
+            if let (Some(mirror), Ok(path)) = (&mut mirror, &entry.path) {
+                mirror.note(path.as_str())?;
+            }
             let transfer = match target.transfer(entry, cut) {
                 Ok(transfer) => transfer,
                 Err(failed) => {
@@ -169,6 +182,21 @@ async fn plan_only(
                 return Ok(0);
             }
         }
+    }
+    if problems == 0
+        && let (Some(mirror), Some(folder)) = (mirror, target.present())
+    {
+        let mut written = Ok(ControlFlow::Continue(()));
+        let swept = mirror.sweep(&mut keeper.machine_at(folder), true, |path| {
+            let line = RemovedLine::new(path, true);
+            written = lines.line(&if output.json { line.to_json() } else { line.to_text() });
+            matches!(written, Ok(ControlFlow::Continue(())))
+        });
+        if written? == ControlFlow::Break(()) {
+            return Ok(0);
+        }
+        progress.note(format!("{} files would be removed", swept.removed));
+        swept.error.map_or(Ok(()), Err)?;
     }
     let _ = lines.flush()?;
     progress.note(format!("{objects} objects, {} would move", Decimal(bytes)));

@@ -5,6 +5,7 @@ mod demo;
 mod get;
 mod kept;
 mod ls;
+mod mirror;
 mod run;
 mod session;
 mod stream;

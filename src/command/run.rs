@@ -10,18 +10,20 @@ use tokio::time::MissedTickBehavior;
 
 use super::again::{Decision, Undecided};
 use super::kept::{Keeper, Verdict};
+use super::mirror::Mirror;
 use super::session::Interrupts;
 use super::target::Target;
 use crate::catalog::walk::{Entry, Walk};
+use crate::cli::Durability;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::FAILURES_TOLD_MAX;
+use crate::limits::{FAILURES_TOLD_MAX, REMOVED_UNTOLD_MAX};
 use crate::machine;
 use crate::metrics::WorkerMetrics;
 use crate::out::ReportWriter;
 use crate::progress::{Progress, ProgressState};
-use crate::report::{Earlier, ObjectLine, Summary, SummaryInputs};
+use crate::report::{Earlier, ObjectLine, RemovedLine, Summary, SummaryInputs};
 use crate::schedule::Scheduler;
 use crate::sink::Sink;
 use crate::size::Decimal;
@@ -63,6 +65,8 @@ pub(super) struct Run {
     /// Objects that wait for room in the scheduler.
     pending: VecDeque<Transfer>,
     listed: bool,
+    /// The listing was read to its end, and it was no error.
+    listed_all: bool,
     listing_ended_us: u64,
     listing_error: Option<Error>,
     free_bytes: Option<u64>,
@@ -80,6 +84,9 @@ pub(super) struct Run {
     undecided: Undecided,
     /// The run ends then, done or not.
     pub(super) deadline: Option<Duration>,
+    /// What the source has, where all else is to go.
+    pub(super) mirror: Option<Mirror>,
+    removed: u64,
 }
 
 impl Run {
@@ -113,6 +120,7 @@ impl Run {
             begun,
             pending: VecDeque::new(),
             listed: false,
+            listed_all: false,
             listing_ended_us: 0,
             listing_error: None,
             free_bytes,
@@ -125,6 +133,8 @@ impl Run {
             outcomes: Vec::new(),
             undecided,
             deadline: None,
+            mirror: None,
+            removed: 0,
         })
     }
 
@@ -150,10 +160,14 @@ impl Run {
     fn take(&mut self, batch: Option<Vec<Entry>>) -> Result<()> {
         let Some(batch) = batch else {
             self.listed = true;
+            self.listed_all = true;
             self.listing_ended_us = micros(self.begun.elapsed());
             return Ok(());
         };
         for entry in batch {
+            if let (Some(mirror), Ok(path)) = (&mut self.mirror, &entry.path) {
+                mirror.note(path.as_str())?;
+            }
             match self.target.transfer(entry, self.config.cut()) {
                 Ok(transfer) => self.take_object(transfer),
                 Err(failed) => {
@@ -192,14 +206,14 @@ impl Run {
             }
             Verdict::Keep(transfer, kept) => {
                 self.known.objects_kept += 1;
-                self.report_line(&ObjectLine::kept(&transfer, kept));
+                self.report_line(|| ObjectLine::kept(&transfer, kept).to_json());
             }
         }
     }
 
-    fn report_line(&mut self, line: &ObjectLine<'_>) {
+    fn report_line(&mut self, line: impl FnOnce() -> String) {
         if let Some(report) = &mut self.report
-            && let Err(error) = report.line(&line.to_json())
+            && let Err(error) = report.line(&line())
         {
             self.progress.error(&error);
             self.report_error = Some(error.kind());
@@ -339,7 +353,7 @@ impl Run {
 
     /// Counts and tells how an object ended. What ended the whole run is told once, at its end.
     fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
-        self.report_line(&ObjectLine::new(&outcome));
+        self.report_line(|| ObjectLine::new(&outcome).to_json());
         self.unfinished += u64::from(outcome.transfer.can_go_on());
         let Err(error) = outcome.result else {
             self.objects_ok += 1;
@@ -361,8 +375,46 @@ impl Run {
         }
     }
 
+    /// What follows the last object of a run that was not ended early.
+    pub(super) async fn conclude(&mut self, durability: Durability) -> Result<()> {
+        self.remove_extra().await?;
+        if durability == Durability::End { self.sync().await } else { Ok(()) }
+    }
+
+    /// Removes what the source does not have, if all that it has is there.
+    async fn remove_extra(&mut self) -> Result<()> {
+        let Some(mirror) = self.mirror.take() else { return Ok(()) };
+        if self.failures > 0 || !self.listed_all {
+            self.progress.note("nothing was removed: only a run that succeeds removes anything");
+            return Ok(());
+        }
+        let Some(folder) = self.target.open()? else { return Ok(()) };
+        let mut machine = self.keeper.machine_at(folder);
+        let (tell, mut told) = tokio::sync::mpsc::channel::<String>(REMOVED_UNTOLD_MAX);
+        let sweeping = tokio::task::spawn_blocking(move || {
+            // Who does not listen any more has been interrupted.
+            mirror.sweep(&mut machine, false, |path| tell.blocking_send(path.to_owned()).is_ok())
+        });
+        while let Some(path) = told.recv().await {
+            self.removed += 1;
+            self.report_line(|| RemovedLine::new(&path, false).to_json());
+        }
+        let swept = sweeping.await.expect("a sweep does not panic");
+        if self.removed > 0 || swept.left > 0 {
+            let (removed, left) = (self.removed, swept.left);
+            self.progress.note(match left {
+                0 => format!("{removed} files that the source does not have were removed"),
+                _ => format!(
+                    "{removed} files that the source does not have were removed; {left} special \
+                     files, odd names or other file systems were left alone"
+                ),
+            });
+        }
+        swept.error.map_or(Ok(()), Err)
+    }
+
     /// Syncs the destination, so that what was fetched outlives a power failure.
-    pub(super) async fn sync(&self) -> Result<()> {
+    async fn sync(&self) -> Result<()> {
         let Some(folder) = self.target.open()? else { return Ok(()) };
         let mut machine = self.keeper.machine_at(folder);
         let synced = tokio::task::spawn_blocking(move || machine.sync_all()).await;
@@ -420,7 +472,7 @@ impl Run {
             resumed_bytes: self.keeper.resumed.1,
             anew_objects: self.keeper.anew(),
             unfinished_objects: self.unfinished,
-            deleted_files: 0,
+            deleted_files: self.removed,
         }
     }
 

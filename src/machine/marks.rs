@@ -52,8 +52,7 @@ pub fn boot() -> u64 {
 
 /// 64 bits that stand for a text.
 pub(super) fn digest(text: &str) -> u64 {
-    let Identity(bytes) = Identity::of(&[text]);
-    u64::from_le_bytes(bytes[..8].try_into().expect("eight of sixteen"))
+    Identity::of(&[text]).short()
 }
 
 /// Now, by the clock that a start of the machine ends.
@@ -127,7 +126,7 @@ impl Machine {
     }
 
     /// The destination, opened for its attributes.
-    fn open_root(&mut self) -> Result<OwnedFd, Code> {
+    pub(super) fn open_root(&mut self) -> Result<OwnedFd, Code> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat(&self.folders().root, ".", flags, Mode::empty())
     }

@@ -15,19 +15,29 @@ use super::{FILE_MODE, Machine, allocate, write_all};
 use crate::host::{FileError, FileHost};
 use crate::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
 use crate::limits::JOURNAL_RANGES_MAX;
+use crate::plan::path::OWN_PREFIX;
 use crate::plan::ranges::{RangeSet, Ranges};
 use crate::sink::file::{Journal, OpenFile, allocation};
 use crate::sys::Handle;
 use crate::transfer::{Shape, Transfer};
 
+/// How the names of unfinished files end.
+const PART: &str = ".part";
+/// How those of their journals do.
+const JOURNAL: &str = ".journal";
+
+fn stem_of(name: &str) -> String {
+    format!("{OWN_PREFIX}{:016x}", digest(name))
+}
+
 /// Name of the unfinished file of this final name.
 fn part_name(name: &str) -> String {
-    format!(".inrush-{:016x}.part", digest(name))
+    stem_of(name) + PART
 }
 
 /// Name of its journal.
 fn journal_name(name: &str) -> String {
-    format!(".inrush-{:016x}.journal", digest(name))
+    stem_of(name) + JOURNAL
 }
 
 /// What an earlier run left of an object.
@@ -225,7 +235,11 @@ impl Machine {
 
 /// Removes an unfinished file and its journal, unless somebody is at work on them.
 pub(super) fn clear(folder: &OwnedFd, name: &str) {
-    let (part, journal) = (part_name(name), journal_name(name));
+    clear_stem(folder, &stem_of(name));
+}
+
+fn clear_stem(folder: &OwnedFd, stem: &str) {
+    let (part, journal) = (format!("{stem}{PART}"), format!("{stem}{JOURNAL}"));
     match hold(folder, &part, OFlags::empty()) {
         Ok(Some(_held)) => {
             unlink(folder, &journal);
@@ -233,6 +247,15 @@ pub(super) fn clear(folder: &OwnedFd, name: &str) {
         }
         Err(Code::NOENT) => unlink(folder, &journal),
         _ => {}
+    }
+}
+
+/// Removes an unfinished file or a journal of this name and its other half, unless somebody is at
+/// work on them.
+pub(super) fn clear_left(folder: &OwnedFd, name: &str) {
+    let stem = name.strip_suffix(PART).or_else(|| name.strip_suffix(JOURNAL));
+    if let Some(stem) = stem {
+        clear_stem(folder, stem);
     }
 }
 

@@ -10,6 +10,9 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Longest path on Linux, in bytes, its final NUL included.
 pub const PATH_BYTES_MAX: usize = 4096;
 
+/// What the names of the program's own files at a destination begin with.
+pub const OWN_PREFIX: &str = ".inrush-";
+
 /// A path below the destination: names divided by single slashes, none of them `.` or `..`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelativePath(String);
@@ -28,6 +31,7 @@ impl RelativePath {
                 "" => return Err(PathProblem::EmptySegment),
                 "." | ".." => return Err(PathProblem::DotSegment),
                 _ if name.contains('\0') => return Err(PathProblem::Nul),
+                _ if name.starts_with(OWN_PREFIX) => return Err(PathProblem::OwnName),
                 _ if name.len() > NAME_BYTES_MAX => return Err(PathProblem::NameTooLong),
                 _ => {}
             }
@@ -83,6 +87,8 @@ pub enum PathProblem {
     NameTooLong,
     /// A NUL in the path.
     Nul,
+    /// A name begins as those of the program's own files do.
+    OwnName,
     /// The path is longer than the kernel takes.
     PathTooLong,
 }
@@ -134,6 +140,10 @@ impl PathProblem {
             Self::Nul => {
                 "the key has a NUL, and no file name can: leave it out with --exclude".into()
             }
+            Self::OwnName => format!(
+                "a name in the key begins with '{OWN_PREFIX}', as inrush's own files do: leave it \
+                 out with --exclude '{OWN_PREFIX}*'"
+            ),
             Self::PathTooLong => {
                 format!(
                     "the path has {PATH_BYTES_MAX} bytes or more, and no path can: leave it out \

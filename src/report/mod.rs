@@ -7,7 +7,7 @@ mod object;
 mod stream;
 mod summary;
 
-pub use object::{Kept, ListedLine, ObjectLine, PlannedLine, Status, Verified};
+pub use object::{Kept, ListedLine, ObjectLine, PlannedLine, RemovedLine, Status, Verified};
 pub use stream::{ChannelSummary, EpochSummary, StreamSummary};
 pub use summary::{DirectIo, Earlier, RingUse, StageSeconds, Summary, SummaryInputs};
 

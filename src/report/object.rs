@@ -221,6 +221,35 @@ impl<'a> PlannedLine<'a> {
     }
 }
 
+/// A file that was removed, or would be, since the source has it no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RemovedLine<'a> {
+    /// Its path below the destination.
+    pub path: &'a str,
+    /// `removed`, or `would_be_removed`.
+    pub status: &'static str,
+}
+
+impl<'a> RemovedLine<'a> {
+    /// Tells of a file; `dry` when it is still there.
+    #[must_use]
+    pub fn new(path: &'a str, dry: bool) -> Self {
+        Self { path, status: if dry { "would_be_removed" } else { "removed" } }
+    }
+
+    /// The line for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The line for people, in the columns of [`PlannedLine`].
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!("{:>15} {}", "remove", printable(self.path))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

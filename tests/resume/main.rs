@@ -10,6 +10,9 @@
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of sizes and names belongs to other tests")]
 mod matrix;
+#[path = "../common/mount.rs"]
+#[expect(dead_code, reason = "full and read-only file systems belong to other tests")]
+mod mount;
 #[path = "../common/program.rs"]
 #[expect(dead_code, reason = "usage errors belong to other tests")]
 mod program;
@@ -17,6 +20,7 @@ mod program;
 mod served;
 
 mod again;
+mod sync;
 mod unfinished;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,7 @@
 //! Large objects that a run left unfinished: their ranges are not fetched again, and nothing is
 //! left once they are complete.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use inrush_origin::{Config, Fault, FaultPlan, Match, Operation, Origin};
 use rustix::process::Signal;
 
 use crate::matrix::Objects;
+use crate::mount::Mount;
 use crate::program::Run;
 use crate::served::{serve, start};
 use crate::{MIB, assert_complete, computed, fetch, objects, slow, temporaries};
@@ -157,4 +159,81 @@ fn an_object_that_cannot_be_had_leaves_nothing() {
     let run = fetch(&origin, folder.path()).run();
     run.check(!run.status.success(), "nothing could be fetched");
     assert!(temporaries(folder.path()).is_empty(), "{run}");
+}
+
+#[test]
+fn a_network_that_went_away_costs_what_was_in_flight() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let origin = start(slow(&large(), 20));
+    let mut running = fetch(&origin, folder.path()).with(["--max-attempts", "2"]).start();
+    assert!(running.until(|| origin.stats().body_bytes >= 12 * MIB as u64), "it was too fast");
+    let sent = origin.stats().body_bytes;
+    drop(origin);
+    let run = running.wait();
+    run.check(!run.status.success(), "there was nobody to ask");
+    assert!(number(&run, "unfinished_objects") > 0, "{run}");
+    let origin = start(computed(&large()));
+    let run = fetch(&origin, folder.path()).run().expect(0);
+    assert!(number(&run, "resumed_objects") > 0, "{run}");
+    assert_complete(folder.path(), &large());
+    let sent = sent + origin.stats().body_bytes;
+    // Between the look at what was sent and the end a few more came.
+    assert!(sent <= length(&large()) + 2 * IN_FLIGHT, "{sent} bytes");
+}
+
+#[test]
+fn what_begins_anew_within_a_run_keeps_nothing_of_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    interrupt(&start(slow(&large(), 20)), folder.path(), 10, Signal::KILL);
+    // Ranges of both that cannot have been fetched yet.
+    for restart in [false, true] {
+        let mut faults = FaultPlan::none();
+        for (key, last) in [("deep/a", 24), ("b", 16)] {
+            let last = last * MIB as u64;
+            let when = Match {
+                key: Some(key.to_owned()),
+                offsets: Some(last..last + 1),
+                attempts: Some(1..=1),
+                ..Match::default()
+            };
+            faults = faults.with_rule(when, Fault::ChangedEtag);
+        }
+        let origin = start(Config { faults, ..computed(&large()) });
+        if restart {
+            let run = fetch(&origin, folder.path()).with(["--on-change", "restart"]).run();
+            let run = run.expect(0);
+            let anew = number(&run, "bytes") >= length(&large());
+            run.check(anew, "nothing of what was there, or came before, counts");
+            assert_complete(folder.path(), &large());
+        } else {
+            let run = fetch(&origin, folder.path()).run();
+            run.check(!run.status.success(), "both changed");
+            assert!(temporaries(folder.path()).is_empty(), "{run}");
+            interrupt(&start(slow(&large(), 20)), folder.path(), 10, Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn a_file_system_without_attributes_has_an_index() {
+    let Some(mount) = Mount::of("ramfs", "mode=777") else { return };
+    let folder = mount.path().join("data");
+    let origin = start(slow(&large(), 20));
+    interrupt(&origin, &folder, 10, Signal::KILL);
+    let run = fetch(&origin, &folder).run().expect(0);
+    assert!(number(&run, "resumed_objects") > 0, "{run}");
+    let index: BTreeSet<String> = [".inrush-index".to_owned()].into();
+    assert_eq!(temporaries(&folder), index, "its one file");
+    let run = fetch(&origin, &folder).run().expect(0);
+    assert_eq!(number(&run, "kept_objects"), 3, "{run}");
+    // What the index knows is of the file as it was.
+    fs::write(folder.join("small"), vec![1; 999]).expect("written");
+    fs::write(folder.join("b"), "another").expect("written");
+    let run = fetch(&origin, &folder).run().expect(0);
+    assert_eq!(number(&run, "kept_objects"), 1, "{run}");
+    fs::remove_file(folder.join(".inrush-index")).expect("removed");
+    let run = fetch(&origin, &folder).run().expect(0);
+    assert_eq!(number(&run, "kept_objects"), 0, "{run}");
+    fs::remove_file(folder.join(".inrush-index")).expect("written again");
+    assert_complete(&folder, &large());
 }

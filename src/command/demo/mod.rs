@@ -236,6 +236,7 @@ impl Demo<'_> {
     fn get_args(&self, set: &Set, destination: &Path) -> GetArgs {
         let source = format!("s3://{BUCKET}/{}/", set.name);
         GetArgs {
+            sync: None,
             sources: vec![S3Uri::parse(&source).expect("the sets have names that are keys")],
             destination: Destination::Local(destination.to_path_buf()),
             dry_run: false,
