@@ -182,6 +182,29 @@ mod tests {
         assert_eq!(replay(&newer, &header()), Err(Unfit::Damaged));
     }
 
+    #[test]
+    fn every_end_and_every_wrong_byte() {
+        let indexes = [7, 0, 200, 31];
+        let bytes = journal(&indexes);
+        for end in 0..=bytes.len() {
+            let mut expected = Err(Unfit::Damaged);
+            if let Some(left) = end.checked_sub(HEADER_BYTES) {
+                let mut whole = RangeSet::none(header().ranges());
+                let recorded = &indexes[..left / RECORD_BYTES];
+                recorded.iter().for_each(|index| whole.insert(u64::from(*index)));
+                expected = Ok(whole);
+            }
+            assert_eq!(replay(&bytes[..end], &header()), expected, "{end} bytes");
+        }
+        for at in 0..bytes.len() {
+            for wrong in 1..=u8::MAX {
+                let mut garbled = bytes.clone();
+                garbled[at] ^= wrong;
+                assert!(replay(&garbled, &header()).is_err(), "byte {at}, {wrong:08b}");
+            }
+        }
+    }
+
     proptest! {
         // The failing input is printed; it becomes a test of its own, not a file.
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
