@@ -134,6 +134,9 @@ pub const RETRIES_PER_100_REQUESTS_MAX: u64 = 80;
 /// peers; and one for each connection besides.
 pub const HEDGES_PER_100_REQUESTS_MAX: u64 = 5;
 
+/// How often one range is moved from a late connection to another.
+pub const MOVES_MAX: u32 = 3;
+
 /// An operation is late after so many times what nine of ten took.
 pub const HEDGE_FACTOR: u64 = 4;
 

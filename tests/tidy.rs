@@ -167,7 +167,8 @@ fn walk(folder: &Path, ending: &str, paths: &mut Vec<PathBuf>) {
 }
 
 fn rust() -> Vec<Source> {
-    sources(&["benches", "src", "tests", "tools/origin"], ".rs")
+    let fuzz = ["tools/fuzz/src", "tools/fuzz/tests", "tools/fuzz/libfuzzer/targets"];
+    sources(&[&["benches", "src", "tests", "tools/origin"], &fuzz[..]].concat(), ".rs")
 }
 
 /// Fails with all complaints at once.

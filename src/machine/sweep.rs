@@ -12,7 +12,7 @@ use rustix::io::Errno as Code;
 use super::{Machine, parts};
 use crate::error::{Error, ErrorKind};
 use crate::limits::SWEEP_DEPTH_MAX;
-use crate::plan::path::OWN_PREFIX;
+use crate::plan::path::is_own;
 
 /// What a sweep came to.
 #[derive(Debug, Default)]
@@ -121,7 +121,7 @@ impl Sweeper<'_> {
                 kind = FileType::from_raw_mode(stat.st_mode);
             }
             match kind {
-                _ if name.starts_with(OWN_PREFIX) => found.own.push(name.to_owned()),
+                _ if is_own(name) => found.own.push(name.to_owned()),
                 FileType::Directory => found.folders.push(name.to_owned()),
                 _ if !(self.is_extra)(&below(path, name)) => {}
                 FileType::RegularFile | FileType::Symlink => found.extra.push(name.to_owned()),

@@ -134,6 +134,8 @@ pub struct Summary {
     pub hedges: u64,
     /// Those where the second answer came first.
     pub hedges_won: u64,
+    /// Ranges that were moved from a late connection to another, where none was free.
+    pub moves: u64,
     /// What came from which address.
     pub addresses: Vec<AddressLine>,
 }
@@ -267,6 +269,7 @@ impl Summary {
             short_writes: all.short_writes,
             hedges: all.hedges,
             hedges_won: all.hedges_won,
+            moves: all.moves,
             addresses: all.addresses.iter().map(AddressLine::new).collect(),
         }
     }
@@ -277,7 +280,7 @@ impl Summary {
         json(self)
     }
 
-    /// The summary in two to seven lines for people.
+    /// The summary in two to eight lines for people.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.headline()];
@@ -294,6 +297,10 @@ impl Summary {
             let late = counted(self.hedges, "late range was", "late ranges were");
             let won = Count(self.hedges_won);
             lines.push(format!("{late} asked for twice; {won} times the second answer was first"));
+        }
+        if self.moves > 0 {
+            let late = counted(self.moves, "late range was", "late ranges were");
+            lines.push(format!("{late} moved to another connection"));
         }
         lines.push(self.direct_io_in_words());
         lines.extend(self.ring.and_then(RingUse::in_words));
@@ -440,6 +447,7 @@ mod tests {
             waiting: 0,
             hedges: 2,
             hedges_won: 1,
+            moves: 3,
             addresses: vec![AddressCount {
                 connects: 16,
                 ranges: 4,
@@ -519,7 +527,8 @@ mod tests {
             "addresses anew_objects bytes connections connects cpu_seconds \
              cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
              first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
-             kept_objects last_worker_done_seconds memory_bytes objects pages part_size_bytes \
+             kept_objects last_worker_done_seconds memory_bytes moves objects pages \
+             part_size_bytes \
              peak_rss_bytes requests resumed_bytes resumed_objects retries ring seconds \
              short_writes sink slot_length_bytes stages turns unfinished_objects version \
              worker_cpu_seconds workers"
@@ -540,6 +549,7 @@ mod tests {
             serde_json::json!({"used": true, "files_direct": 20, "files_buffered": 0})
         );
         assert_eq!((&json["hedges"], &json["hedges_won"]), (&4.into(), &2.into()));
+        assert_eq!(json["moves"], 6);
         assert_eq!(
             json["addresses"],
             serde_json::json!([{

@@ -78,6 +78,10 @@ pub(super) struct Lane {
     pub(super) rival: Option<usize>,
     /// It is the second one of the two.
     pub(super) is_hedge: bool,
+    /// How often its range was moved from a late connection to another.
+    pub(super) moves: u32,
+    /// It is late, and its range is to be moved.
+    pub(super) is_moving: bool,
     /// When the operation in flight was submitted.
     pub(super) submitted_us: u64,
     /// Number of the range among the worker's.
@@ -119,6 +123,8 @@ impl Lane {
             other_than: None,
             rival: None,
             is_hedge: false,
+            moves: 0,
+            is_moving: false,
             submitted_us: 0,
             range: 0,
             transfer: None,
@@ -185,6 +191,7 @@ impl Lane {
         self.bytes = bytes;
         self.attempts = attempts;
         self.reached_before = 0;
+        self.moves = 0;
         self.state = LaneState::Busy;
         self.other_than = None;
         self.transfer = Some(Arc::clone(transfer));
@@ -391,6 +398,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             false => self.now_us + lane.conn.timeout_us(),
         };
         lane.expired = false;
+        lane.is_moving = false;
         lane.in_flight = true;
         lane.submitted_us = self.now_us;
         if let Err(op) = self.ring.submit(index as u64, op) {
@@ -514,6 +522,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let reached = lane.conn.reached();
         let brought = reached > std::mem::replace(&mut lane.reached_before, reached);
         match failure.remedy() {
+            // It may have been about to come.
+            _ if lane.is_moving => {}
             Remedy::Backoff if !brought => self.scheduler.attempt_failed(failure, self.now_us),
             Remedy::Backoff | Remedy::GiveUp => self.scheduler.answered(),
             Remedy::Repeat => {}
@@ -530,9 +540,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let failure = told.as_ref().map_or(failure, ServerError::failure);
         self.count_failure(index, failure);
         let lane = &mut self.lanes[index];
+        let is_moving = std::mem::take(&mut lane.is_moving) && failure.is_of_address();
         if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
             lane.other_than = Some(address);
-            self.addresses.failed(address, self.now_us);
+            if !is_moving || failure == Failure::ConnectTimeout {
+                self.addresses.failed(address, self.now_us);
+            }
         }
         let transfer = lane.object();
         if let Some(rival) = lane.rival.take() {
@@ -559,7 +572,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             _ => true,
         };
-        let repeat = failure.remedy() == Remedy::Repeat;
+        let repeat = failure.remedy() == Remedy::Repeat || is_moving;
         let retry = failure.remedy() == Remedy::Backoff && lane.attempts < self.attempts_max;
         if !(repeat || retry) || !hopeful || self.scheduler.is_stopped() {
             let error = lane.explain(failure, told);
@@ -573,11 +586,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             lane.verdict = Some(Verdict::GiveUp(error));
             return;
         }
-        self.try_again(index, failure);
+        self.try_again(index, failure, repeat);
     }
 
     /// Counts a retry and says when it is.
-    fn try_again(&mut self, index: usize, failure: Failure) {
+    fn try_again(&mut self, index: usize, failure: Failure, repeat: bool) {
         let lane = &mut self.lanes[index];
         let transfer = lane.object();
         let why = failure.reason();
@@ -587,7 +600,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if transfer.shape == Shape::Whole {
             lane.data = None;
         }
-        if failure.remedy() == Remedy::Repeat {
+        if repeat {
             lane.verdict = Some(Verdict::Resume);
             return;
         }

@@ -80,6 +80,9 @@ pub(crate) struct World {
     /// What stands under final names.
     pub(crate) published: BTreeMap<String, Vec<u8>>,
     pub(crate) folders: Vec<String>,
+    /// Ranges that were asked for twice, those where the second answer was first, and ranges that
+    /// were moved.
+    pub(crate) late: [u64; 3],
     /// Faults that were injected, by name.
     pub(crate) injected: BTreeMap<&'static str, u64>,
     /// What each object consists of.
@@ -102,6 +105,7 @@ impl World {
             files: Vec::new(),
             published: BTreeMap::new(),
             folders: Vec::new(),
+            late: [0; 3],
             injected: BTreeMap::new(),
             models: HashMap::new(),
             served: HashMap::new(),
@@ -533,6 +537,10 @@ impl World {
         let found = &mut self.sockets[socket];
         let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
         let left = stop - found.given;
+        // What is to be filled takes what is there and sleeps again: its tail must not be all that
+        // still comes, for that is too few to wake it.
+        let woken = left >= into.len() + found.low_water || found.low_water <= 1;
+        assert!(!fill || woken || found.end.is_some(), "a receive's tail does not wake it");
         if left < found.low_water && left > 0 && found.end.is_none() {
             // Too few to wake it, and no more to come.
             return cancelled.then_some(Err(Errno::CANCELED));

@@ -79,6 +79,7 @@ pub(crate) enum Code {
     InternalError,
     InvalidAccessKeyId,
     InvalidArgument,
+    InvalidPartNumber,
     InvalidRange,
     InvalidRequest,
     InvalidToken,
@@ -90,8 +91,10 @@ pub(crate) enum Code {
     PermanentRedirect,
     PreconditionFailed,
     RequestTimeTooSkewed,
+    ServiceUnavailable,
     SignatureDoesNotMatch,
     SlowDown,
+    TemporaryRedirect,
     XAmzContentSha256Mismatch,
 }
 
@@ -108,6 +111,7 @@ impl Code {
             Self::InternalError => "InternalError",
             Self::InvalidAccessKeyId => "InvalidAccessKeyId",
             Self::InvalidArgument => "InvalidArgument",
+            Self::InvalidPartNumber => "InvalidPartNumber",
             Self::InvalidRange => "InvalidRange",
             Self::InvalidRequest => "InvalidRequest",
             Self::InvalidToken => "InvalidToken",
@@ -118,8 +122,10 @@ impl Code {
             Self::PermanentRedirect => "PermanentRedirect",
             Self::PreconditionFailed => "PreconditionFailed",
             Self::RequestTimeTooSkewed => "RequestTimeTooSkewed",
+            Self::ServiceUnavailable => "ServiceUnavailable",
             Self::SignatureDoesNotMatch => "SignatureDoesNotMatch",
             Self::SlowDown => "SlowDown",
+            Self::TemporaryRedirect => "TemporaryRedirect",
         }
     }
 
@@ -138,13 +144,14 @@ impl Code {
             | Self::InvalidUri
             | Self::XAmzContentSha256Mismatch => StatusCode::BAD_REQUEST,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::InvalidRange => StatusCode::RANGE_NOT_SATISFIABLE,
+            Self::InvalidPartNumber | Self::InvalidRange => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoSuchBucket | Self::NoSuchKey => StatusCode::NOT_FOUND,
             Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
             Self::PermanentRedirect => StatusCode::MOVED_PERMANENTLY,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
-            Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ServiceUnavailable | Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TemporaryRedirect => StatusCode::TEMPORARY_REDIRECT,
         }
     }
 
@@ -162,6 +169,7 @@ impl Code {
                 "The AWS Access Key Id you provided does not exist in our records."
             }
             Self::InvalidArgument => "Invalid Argument",
+            Self::InvalidPartNumber => "The requested partnumber is not satisfiable",
             Self::InvalidRange => "The requested range is not satisfiable",
             Self::InvalidRequest => "Invalid Request",
             Self::InvalidToken => "The provided token is malformed or otherwise invalid.",
@@ -186,7 +194,12 @@ impl Code {
                 "The request signature we calculated does not match the signature you provided. \
                  Check your key and signing method."
             }
+            Self::ServiceUnavailable => "Service is unable to handle request.",
             Self::SlowDown => "Please reduce your request rate.",
+            Self::TemporaryRedirect => {
+                "Please re-send this request to the specified temporary endpoint. Continue to use \
+                 the original request endpoint for future requests."
+            }
             Self::XAmzContentSha256Mismatch => {
                 "The provided 'x-amz-content-sha256' header does not match what was computed."
             }

@@ -3,6 +3,7 @@
 //! Not here: version 1 of listing, versions, owners. S3's order is that of UTF-8 bytes, which is
 //! the order of Rust's strings.
 
+use std::io;
 use std::ops::Bound;
 
 use base64::Engine as _;
@@ -10,9 +11,10 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::checksum::ChecksumPolicy;
 use crate::error::{Code, S3Error, element};
 use crate::request::Query;
-use crate::store::{About, Bucket};
+use crate::store::{About, Bucket, Store};
 use crate::synthetic::fingerprint;
 
 /// S3's cap on entries of one page; `max-keys` may only lower it.
@@ -101,8 +103,12 @@ impl ListRequest {
     }
 
     /// The whole answer.
-    pub(crate) fn answer(&self, name: &str, bucket: &Bucket) -> String {
-        self.render(name, &self.page(bucket))
+    pub(crate) fn answer(&self, store: &Store, name: &str, bucket: &Bucket) -> io::Result<String> {
+        let mut page = self.page(bucket);
+        for (key, about) in &mut page.objects {
+            about.etag = store.etag((name, bucket), key, about)?;
+        }
+        Ok(self.render(name, &page, |key| store.policy(bucket, key)))
     }
 
     fn page(&self, bucket: &Bucket) -> Page {
@@ -152,7 +158,12 @@ impl ListRequest {
         Some(if below_prefix { Bound::Included(self.prefix.clone()) } else { after })
     }
 
-    fn render(&self, name: &str, page: &Page) -> String {
+    fn render(
+        &self,
+        name: &str,
+        page: &Page,
+        policy: impl Fn(&str) -> Option<ChecksumPolicy>,
+    ) -> String {
         let entries = page.objects.len() + page.common_prefixes.len();
         let mut xml = String::with_capacity(512 + 320 * entries);
         xml.push_str("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -188,6 +199,11 @@ impl ListRequest {
             xml.push_str("<ETag>&quot;");
             xml.push_str(&about.etag);
             xml.push_str("&quot;</ETag>");
+            if let Some(policy) = policy(key) {
+                let algorithm = policy.algorithm.name().to_ascii_uppercase();
+                element(&mut xml, "ChecksumAlgorithm", &algorithm);
+                element(&mut xml, "ChecksumType", policy.kind.name());
+            }
             element(&mut xml, "Size", &about.length_bytes.to_string());
             xml.push_str("<StorageClass>STANDARD</StorageClass></Contents>");
         }

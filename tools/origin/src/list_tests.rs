@@ -137,8 +137,9 @@ fn bad_arguments_are_refused() {
 fn the_answer_is_well_formed() {
     let store = store(&["a b+c%2F&<x>/é"], None);
     let bucket = store.bucket("b").unwrap();
-    let answer =
-        |query: &str| ListRequest::parse(&Query::parse(query)).unwrap().answer("b", bucket);
+    let answer = |query: &str| {
+        ListRequest::parse(&Query::parse(query)).unwrap().answer(&store, "b", bucket).unwrap()
+    };
     let plain = answer("");
     for expected in [
         "<Name>b</Name><Prefix></Prefix>",

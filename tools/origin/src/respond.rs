@@ -3,11 +3,14 @@
 //!
 //! Not here: signatures, faults, and sending.
 
+use std::io;
+use std::ops::Range;
+
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
-    IF_NONE_MATCH, LAST_MODIFIED, RANGE,
+    IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RANGE,
 };
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
@@ -15,12 +18,18 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use crate::error::{Code, S3Error, element};
 use crate::list::ListRequest;
 use crate::request::{Operation, Query, Target, Wanted};
-use crate::store::{About, Bucket, Source, Store};
+use crate::store::{About, Asked, Bucket, Source, Store};
 
 /// Where a bucket is, in every answer about one.
 pub(crate) const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 /// Asks for the checksum that was stored with an object.
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
+/// Whether a checksum is that of the bytes or that of the parts' checksums.
+pub(crate) const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
+/// What the headers begin with that hold a checksum or speak of one.
+pub(crate) const CHECKSUM: &str = "x-amz-checksum-";
+/// In answers to requests of one part.
+const PARTS_COUNT: HeaderName = HeaderName::from_static("x-amz-mp-parts-count");
 
 /// What is sent, but for what goes wrong on the way.
 #[derive(Debug)]
@@ -30,6 +39,8 @@ pub(crate) struct Answer {
     pub(crate) source: Source,
     /// First byte of the source.
     pub(crate) offset: u64,
+    /// S3's code of an error.
+    pub(crate) code: Option<Code>,
     /// What Content-Length says; HEAD says it too and sends nothing.
     pub(crate) length_bytes: u64,
 }
@@ -46,12 +57,27 @@ impl Answer {
         }
         let bytes = Bytes::from(text);
         let length_bytes = bytes.len() as u64;
-        Self { status, headers, source: Source::Bytes(bytes), offset: 0, length_bytes }
+        let source = Source::Bytes(bytes);
+        Self { status, headers, source, offset: 0, code: None, length_bytes }
+    }
+
+    /// What a proxy says that cannot reach S3, or wants a password.
+    pub(crate) fn html(status: StatusCode) -> Self {
+        let page = format!("<html>\r\n<head><title>{status}</title></head>\r\n</html>\r\n");
+        let mut answer = Self::text(status, page);
+        answer.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
+        answer
     }
 
     /// The answer to a request that failed.
     pub(crate) fn error(error: &S3Error, resource: &str, request_id: &str) -> Self {
         let mut answer = Self::text(error.code.status(), error.to_xml(resource, request_id));
+        answer.code = Some(error.code);
+        if error.code == Code::TemporaryRedirect
+            && let Some(endpoint) = error.detail("Endpoint")
+        {
+            answer.set(LOCATION, &format!("http://{endpoint}{resource}"));
+        }
         if let Some(region) = error.detail("Region") {
             answer.set(BUCKET_REGION, region);
         }
@@ -89,7 +115,9 @@ impl Responder<'_> {
             S3Error::from(Code::NoSuchBucket).with("BucketName", target.bucket.clone())
         })?;
         match target.operation {
-            Operation::GetObject | Operation::HeadObject => self.object(bucket, target, headers),
+            Operation::GetObject | Operation::HeadObject => {
+                self.object(bucket, target, headers, query)
+            }
             Operation::GetBucketLocation => Ok(self.location()),
             Operation::HeadBucket => {
                 let mut answer = Answer::empty(StatusCode::OK);
@@ -97,8 +125,8 @@ impl Responder<'_> {
                 Ok(answer)
             }
             Operation::ListObjects => {
-                let page = ListRequest::parse(query)?.answer(&target.bucket, bucket);
-                let mut answer = Answer::text(StatusCode::OK, page);
+                let page = ListRequest::parse(query)?.answer(self.store, &target.bucket, bucket);
+                let mut answer = Answer::text(StatusCode::OK, page.map_err(internal)?);
                 answer.set(BUCKET_REGION, self.region);
                 Ok(answer)
             }
@@ -110,10 +138,13 @@ impl Responder<'_> {
         bucket: &Bucket,
         target: &Target,
         headers: &HeaderMap,
+        query: &Query,
     ) -> Result<Answer, S3Error> {
-        let about = bucket
+        let mut about = bucket
             .about(&target.key)
             .ok_or_else(|| S3Error::from(Code::NoSuchKey).with("Key", target.key.clone()))?;
+        let named = (target.bucket.as_str(), bucket);
+        about.etag = self.store.etag(named, &target.key, &about).map_err(internal)?;
         let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         if header(IF_MATCH).is_some_and(|wanted| !names_etag(wanted, &about.etag)) {
             return Err(S3Error::from(Code::PreconditionFailed).with("Condition", "If-Match"));
@@ -123,37 +154,72 @@ impl Responder<'_> {
             describe(&mut answer, &about);
             return Ok(answer);
         }
-        let range = header(RANGE);
-        let (status, part) = match Wanted::parse(range, about.length_bytes) {
-            Wanted::Whole => (StatusCode::OK, 0..about.length_bytes),
-            Wanted::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
-            Wanted::Unsatisfiable => {
-                return Err(S3Error::from(Code::InvalidRange)
-                    .with("RangeRequested", range.unwrap_or_default())
-                    .with("ActualObjectSize", about.length_bytes.to_string()));
+        let (asked, part) = match (header(RANGE), query.get("partNumber")) {
+            (range, None) => ranged(range, about.length_bytes)?,
+            (None, Some(number)) => self.numbered(bucket, &target.key, number, &about)?,
+            (Some(_), Some(_)) => {
+                let why = "Cannot specify both Range header and partNumber query parameter";
+                return Err(S3Error::new(Code::InvalidRequest, why));
             }
         };
+        let partial = asked != Asked::Whole && !part.is_empty();
+        let status = if partial { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
         let mut answer = Answer::empty(status);
         if target.operation == Operation::GetObject {
-            let source = self.store.source(bucket, &target.key);
-            answer.source =
-                source.map_err(|why| S3Error::new(Code::InternalError, why.to_string()))?;
+            answer.source = self.store.source(bucket, &target.key).map_err(internal)?;
         }
         answer.offset = part.start;
         answer.length_bytes = part.end - part.start;
         describe(&mut answer, &about);
         answer.headers.insert(CONTENT_TYPE, HeaderValue::from_static("binary/octet-stream"));
-        let checksums = status == StatusCode::OK
-            && header(CHECKSUM_MODE).is_some_and(|mode| mode.eq_ignore_ascii_case("enabled"));
+        if partial {
+            answer.set(CONTENT_RANGE, &content_range(part.start, part.end, about.length_bytes));
+        }
+        if let Some(parts) = self.store.parts(bucket, &target.key, about.length_bytes)
+            && asked == Asked::Part
+        {
+            answer.set(PARTS_COUNT, &parts.count().to_string());
+        }
+        let checksums =
+            header(CHECKSUM_MODE).is_some_and(|mode| mode.eq_ignore_ascii_case("enabled"));
+        if checksums {
+            let stored = self.store.checksum(named, &target.key, &about, &part, asked);
+            if let Some((policy, value)) = stored.map_err(internal)? {
+                let name = format!("{CHECKSUM}{}", policy.algorithm.name());
+                answer.set(name.parse().expect("the name of a header"), &value);
+                answer.set(CHECKSUM_TYPE, policy.kind.name());
+            }
+        }
         for (name, value) in bucket.headers(&target.key).into_iter().flatten() {
-            if checksums || !name.as_str().starts_with("x-amz-checksum-") {
+            if (checksums && !partial) || !name.as_str().starts_with(CHECKSUM) {
                 answer.headers.insert(name, value.clone());
             }
         }
-        if status == StatusCode::PARTIAL_CONTENT {
-            answer.set(CONTENT_RANGE, &content_range(part.start, part.end, about.length_bytes));
-        }
         Ok(answer)
+    }
+
+    /// The bytes of the part with this number; of an object that has none, the first is all.
+    fn numbered(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        number: &str,
+        about: &About,
+    ) -> Result<(Asked, Range<u64>), S3Error> {
+        let Some(wanted) = number.parse().ok().filter(|number| (1..=10_000).contains(number))
+        else {
+            let why = "Part number must be an integer between 1 and 10000, inclusive";
+            let error = S3Error::new(Code::InvalidArgument, why);
+            return Err(error.with("ArgumentName", "partNumber").with("ArgumentValue", number));
+        };
+        let part = match self.store.parts(bucket, key, about.length_bytes) {
+            Some(parts) => parts.range(wanted),
+            None => (wanted == 1).then_some(0..about.length_bytes),
+        };
+        let unknown = || {
+            S3Error::from(Code::InvalidPartNumber).with("PartNumberRequested", wanted.to_string())
+        };
+        Ok((Asked::Part, part.ok_or_else(unknown)?))
     }
 
     fn location(&self) -> Answer {
@@ -168,6 +234,22 @@ impl Responder<'_> {
         }
         Answer::text(StatusCode::OK, xml)
     }
+}
+
+/// What a Range header asks for.
+fn ranged(header: Option<&str>, length_bytes: u64) -> Result<(Asked, Range<u64>), S3Error> {
+    match Wanted::parse(header, length_bytes) {
+        Wanted::Whole => Ok((Asked::Whole, 0..length_bytes)),
+        Wanted::Part(part) => Ok((Asked::Range, part)),
+        Wanted::Unsatisfiable => Err(S3Error::from(Code::InvalidRange)
+            .with("RangeRequested", header.unwrap_or_default())
+            .with("ActualObjectSize", length_bytes.to_string())),
+    }
+}
+
+/// A file that is not what it was.
+fn internal(why: io::Error) -> S3Error {
+    S3Error::new(Code::InternalError, why.to_string())
 }
 
 /// `bytes 0-9/100`; `end` is the byte behind the last.

@@ -17,6 +17,9 @@ use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 
+use crate::checksum::{
+    ChecksumKind, ChecksumPolicy, Parts, StoredChecksum, Sum, Sums, combined, encoded,
+};
 use crate::config::{Config, KEY_BYTES_MAX, ObjectContent, ObjectSpec, SyntheticSet};
 use crate::error::Error;
 use crate::map::map_file;
@@ -36,6 +39,10 @@ const MAPPED_FILES_MAX: usize = 32_768;
 pub(crate) struct Store {
     buckets: BTreeMap<String, Bucket>,
     mapped: Mutex<Mapped>,
+    /// What objects are uploaded with that do not say otherwise.
+    checksum: Option<ChecksumPolicy>,
+    md5_etags: bool,
+    sums: Sums,
 }
 
 /// One bucket: what is held by name, and the sets that are computed.
@@ -45,6 +52,8 @@ pub(crate) struct Bucket {
     sets: Vec<SyntheticSet>,
     /// Further headers of the few objects that have some.
     headers: BTreeMap<String, HeaderMap>,
+    /// The checksums of those that are not as the configuration has all others.
+    checksums: BTreeMap<String, StoredChecksum>,
 }
 
 #[derive(Debug)]
@@ -61,6 +70,16 @@ pub(crate) struct About {
     /// Without the quotes.
     pub(crate) etag: String,
     pub(crate) modified_seconds: i64,
+}
+
+/// How the bytes of an answer were asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Whole,
+    /// By a Range header.
+    Range,
+    /// By `partNumber`.
+    Part,
 }
 
 /// Where the bytes of a body come from.
@@ -80,7 +99,8 @@ struct Mapped {
 impl Store {
     /// Everything that the configuration names; the root is walked once.
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
-        let mut store = Self::default();
+        let mut store =
+            Self { checksum: config.checksum, md5_etags: config.md5_etags, ..Self::default() };
         if let Some(root) = &config.root {
             store.add_root(root).map_err(|(path, source)| Error::Root { path, source })?;
         }
@@ -120,9 +140,14 @@ impl Store {
                 Held::Synthetic { length_bytes: *length_bytes }
             }
         };
+        self.sums.forget(&object.bucket, &object.key);
         let bucket = self.buckets.entry(object.bucket.clone()).or_default();
         bucket.held.insert(object.key.clone(), held);
         bucket.headers.remove(&object.key);
+        bucket.checksums.remove(&object.key);
+        if object.checksum != StoredChecksum::Configured {
+            bucket.checksums.insert(object.key.clone(), object.checksum);
+        }
         if !headers.is_empty() {
             bucket.headers.insert(object.key.clone(), headers);
         }
@@ -139,6 +164,76 @@ impl Store {
             }
             Some(Held::Synthetic { .. }) | None => Ok(Source::Synthetic { seed: seed_of(key) }),
         }
+    }
+
+    /// How the object was uploaded.
+    pub(crate) fn policy(&self, bucket: &Bucket, key: &str) -> Option<ChecksumPolicy> {
+        match bucket.checksums.get(key) {
+            None | Some(StoredChecksum::Configured) => self.checksum,
+            Some(StoredChecksum::Nothing) => None,
+            Some(StoredChecksum::Of(policy)) => Some(*policy),
+        }
+    }
+
+    /// The parts that the object was uploaded in; `None`: in one piece.
+    pub(crate) fn parts(&self, bucket: &Bucket, key: &str, length_bytes: u64) -> Option<Parts> {
+        let part_bytes = self.policy(bucket, key)?.part_bytes?;
+        Some(Parts::new(part_bytes, length_bytes))
+    }
+
+    /// The ETag as S3 would have it: with the number of parts, and of the content if wanted.
+    pub(crate) fn etag(
+        &self,
+        (bucket_name, bucket): (&str, &Bucket),
+        key: &str,
+        about: &About,
+    ) -> io::Result<String> {
+        let parts = self.parts(bucket, key, about.length_bytes);
+        let mut etag = about.etag.clone();
+        if self.md5_etags {
+            let pieces = parts.unwrap_or_else(|| one_piece(about.length_bytes));
+            let source = self.source(bucket, key)?;
+            let sums = self.sums.get((bucket_name, key), Sum::Md5, &pieces, &source);
+            let sums = sums.wait();
+            etag = hex(&if parts.is_some() { combined(Sum::Md5, sums) } else { sums[0].clone() });
+        }
+        if let Some(parts) = parts {
+            etag.push_str(&format!("-{}", parts.count()));
+        }
+        Ok(etag)
+    }
+
+    /// What S3 says of the checksum in an answer with these bytes; `None`: nothing. `ranged`: by
+    /// a header, `numbered`: by the number of a part.
+    pub(crate) fn checksum(
+        &self,
+        (bucket_name, bucket): (&str, &Bucket),
+        key: &str,
+        about: &About,
+        range: &std::ops::Range<u64>,
+        how: Asked,
+    ) -> io::Result<Option<(ChecksumPolicy, String)>> {
+        let Some(policy) = self.policy(bucket, key) else { return Ok(None) };
+        let sum = Sum::Checksum(policy.algorithm);
+        let one = one_piece(about.length_bytes);
+        let parts = self.parts(bucket, key, about.length_bytes).unwrap_or(one);
+        let whole = *range == (0..about.length_bytes);
+        let composite = policy.kind == ChecksumKind::Composite;
+        let number = parts.number_of(range).filter(|_| composite && how != Asked::Whole);
+        if !whole && number.is_none() {
+            return Ok(None);
+        }
+        let pieces = if composite { parts } else { one };
+        let sums = self.sums.get((bucket_name, key), sum, &pieces, &self.source(bucket, key)?);
+        let sums = sums.wait();
+        let value = match number {
+            Some(number) => encoded(&sums[index(number - 1)]),
+            None if !composite => encoded(&sums[0]),
+            // Asked for the whole as a range, S3 leaves the number of parts out.
+            None if how == Asked::Range => encoded(&combined(sum, sums)),
+            None => format!("{}-{}", encoded(&combined(sum, sums)), parts.count()),
+        };
+        Ok(Some((policy, value)))
     }
 
     fn add_root(&mut self, root: &Path) -> Result<(), (PathBuf, io::Error)> {
@@ -325,6 +420,12 @@ fn etag_of(identity: &str, length_bytes: u64) -> String {
     bytes[..8].copy_from_slice(&first.to_be_bytes());
     bytes[8..].copy_from_slice(&second.to_be_bytes());
     hex(&bytes)
+}
+
+/// An upload that was not in parts.
+fn one_piece(length_bytes: u64) -> Parts {
+    let part_bytes = std::num::NonZeroU64::new(length_bytes).unwrap_or(std::num::NonZeroU64::MIN);
+    Parts { part_bytes, length_bytes }
 }
 
 /// The part of bytes that are held that a range means.

@@ -1,7 +1,12 @@
 //! A whole origin on a free port, driven with plain sockets: what a client really sees.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+mod checksums;
+mod client;
+mod faults;
+mod program;
+
+use std::io;
+use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::{Duration, Instant};
 
@@ -11,6 +16,8 @@ use inrush_origin::{
     Profile, SyntheticSet, synthetic_bytes,
 };
 use sha2::{Digest as _, Sha256};
+
+use client::{Answer, ask, connect, receive, send, try_ask};
 
 const SMALL: &[u8] = b"0123456789";
 const BIG_BYTES: u64 = 3_000_017;
@@ -29,80 +36,6 @@ fn config() -> Config {
 fn faulty(fault: Fault) -> Config {
     let when = Match { operation: Some(Operation::GetObject), ..Match::default() };
     Config { faults: FaultPlan::none().with_rule(when, fault), ..config() }
-}
-
-/// One answer: head as text, body as far as it came, and how the body ended if it ended early.
-#[derive(Debug)]
-struct Answer {
-    head: String,
-    body: Vec<u8>,
-    end: Option<io::Error>,
-}
-
-impl Answer {
-    fn status(&self) -> u16 {
-        self.head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status")
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
-    }
-
-    fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).expect("text")
-    }
-}
-
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    stream
-}
-
-fn send(stream: &mut TcpStream, line: &str, headers: &str) {
-    let host = if headers.to_ascii_lowercase().contains("host:") { "" } else { "Host: x\r\n" };
-    stream.write_all(format!("{line} HTTP/1.1\r\n{host}{headers}\r\n").as_bytes()).unwrap();
-}
-
-fn receive(stream: &mut TcpStream, has_body: bool) -> io::Result<Answer> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        if stream.read(&mut byte)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8(head).unwrap();
-    let mut answer = Answer { head, body: Vec::new(), end: None };
-    let length = answer.header("content-length").map_or(0, |text| text.parse().unwrap());
-    let mut buffer = vec![0; 1 << 16];
-    while has_body && answer.body.len() < length {
-        let most = buffer.len().min(length - answer.body.len());
-        match stream.read(&mut buffer[..most]) {
-            Ok(0) => {
-                answer.end = Some(io::ErrorKind::UnexpectedEof.into());
-                break;
-            }
-            Ok(count) => answer.body.extend_from_slice(&buffer[..count]),
-            Err(error) => {
-                answer.end = Some(error);
-                break;
-            }
-        }
-    }
-    Ok(answer)
-}
-
-fn try_ask(address: SocketAddr, line: &str, headers: &str) -> io::Result<Answer> {
-    let mut stream = connect(address);
-    send(&mut stream, line, headers);
-    receive(&mut stream, !line.starts_with("HEAD"))
-}
-
-fn ask(origin: &Origin, line: &str, headers: &str) -> Answer {
-    try_ask(origin.address(), line, headers).unwrap()
 }
 
 fn expected(key: &str, offset: u64, length: usize) -> Vec<u8> {
@@ -215,7 +148,7 @@ fn strangers_are_refused() {
 }
 
 /// Headers that sign a GET of `path?query`: the least a client can do.
-fn sign(path: &str, query: &str, secret: &str) -> String {
+fn sign(path: &str, query: &str, secret: &str, token: &str) -> String {
     let hmac = |key: &[u8], message: &str| {
         let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
         mac.update(message.as_bytes());
@@ -227,7 +160,7 @@ fn sign(path: &str, query: &str, secret: &str) -> String {
     let names = "host;x-amz-content-sha256;x-amz-date;x-amz-security-token";
     let canonical = format!(
         "GET\n{path}\n{query}\nhost:x\nx-amz-content-sha256:UNSIGNED-PAYLOAD\n\
-         x-amz-date:{time}\nx-amz-security-token:token\n\n{names}\nUNSIGNED-PAYLOAD"
+         x-amz-date:{time}\nx-amz-security-token:{token}\n\n{names}\nUNSIGNED-PAYLOAD"
     );
     let hash = hex(&Sha256::digest(canonical));
     let mut key = format!("AWS4{secret}").into_bytes();
@@ -237,7 +170,7 @@ fn sign(path: &str, query: &str, secret: &str) -> String {
     let signature = hex(&hmac(&key, &format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hash}")));
     format!(
         "x-amz-date: {time}\r\nx-amz-content-sha256: UNSIGNED-PAYLOAD\r\n\
-         x-amz-security-token: token\r\nAuthorization: AWS4-HMAC-SHA256 \
+         x-amz-security-token: {token}\r\nAuthorization: AWS4-HMAC-SHA256 \
          Credential=AKID/{scope}, SignedHeaders={names}, Signature={signature}\r\n"
     )
 }
@@ -248,23 +181,23 @@ fn signed_requests_are_accepted() {
     let region = "eu-west-3".to_owned();
     let origin = Origin::start(Config { credentials, region, ..config() }).unwrap();
     let path = "/b/a%20b%2Bc%252F%3D%26%C3%A9/.x";
-    let answer = ask(&origin, &format!("GET {path}"), &sign(path, "", "secret"));
+    let answer = ask(&origin, &format!("GET {path}"), &sign(path, "", "secret", "token"));
     assert_eq!((answer.status(), answer.text()), (200, "0123456789"));
     // The path is compared in its canonical form, however the client wrote it.
-    let lazy = ask(&origin, "GET /b/a%20b+c%252F=&%c3%a9/.x", &sign(path, "", "secret"));
+    let lazy = ask(&origin, "GET /b/a%20b+c%252F=&%c3%a9/.x", &sign(path, "", "secret", "token"));
     assert_eq!(lazy.text(), "0123456789");
-    let wrong = ask(&origin, &format!("GET {path}"), &sign(path, "", "secreT"));
+    let wrong = ask(&origin, &format!("GET {path}"), &sign(path, "", "secreT", "token"));
     assert_eq!(wrong.status(), 403);
     assert!(wrong.text().contains("<Code>SignatureDoesNotMatch</Code>"));
 
     let page = "list-type=2&max-keys=5&prefix=big%2F";
-    let first = ask(&origin, &format!("GET /b?{page}"), &sign("/b", page, "secret"));
+    let first = ask(&origin, &format!("GET /b?{page}"), &sign("/b", page, "secret", "token"));
     assert_eq!(first.text().matches("<Key>").count(), 5, "{}", first.text());
     let (_, token) = first.text().split_once("<NextContinuationToken>").unwrap();
     let (token, _) = token.split_once('<').unwrap();
     let token = token.replace('/', "%2F").replace('+', "%2B").replace('=', "%3D");
     let page = format!("continuation-token={token}&{page}");
-    let second = ask(&origin, &format!("GET /b?{page}"), &sign("/b", &page, "secret"));
+    let second = ask(&origin, &format!("GET /b?{page}"), &sign("/b", &page, "secret", "token"));
     assert!(second.text().contains("<Key>big/000005.bin</Key>"), "{}", second.text());
     assert!(second.text().contains("<IsTruncated>false</IsTruncated>"));
 }
