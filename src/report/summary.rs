@@ -21,6 +21,8 @@ pub struct SummaryInputs {
     pub sink: Sink,
     /// Objects that failed.
     pub failed_objects: u64,
+    /// What of earlier runs counted.
+    pub earlier: Earlier,
     /// From the start of the program to the end of its work.
     pub elapsed_us: u64,
     /// Of that: credentials, region and addresses.
@@ -47,6 +49,25 @@ pub struct SummaryInputs {
     pub exit_code: u8,
 }
 
+/// What of earlier runs counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Earlier {
+    /// Objects that were left as they are.
+    pub kept_objects: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Unfinished objects that went on.
+    pub resumed_objects: u64,
+    /// Their bytes that were there.
+    pub resumed_bytes: u64,
+    /// Unfinished objects that began anew.
+    pub anew_objects: u64,
+    /// Failed objects of which a later run can go on with some bytes.
+    pub unfinished_objects: u64,
+    /// Files that were removed, since the source has them no more.
+    pub deleted_files: u64,
+}
+
 /// What a run came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
@@ -58,6 +79,9 @@ pub struct Summary {
     pub objects: u64,
     /// Objects that failed.
     pub failed_objects: u64,
+    /// What of earlier runs counted.
+    #[serde(flatten)]
+    pub earlier: Earlier,
     /// Body bytes received and delivered, those of failed objects included.
     pub bytes: u64,
     /// From the start of the program to the end of its work.
@@ -211,6 +235,7 @@ impl Summary {
             exit_code: inputs.exit_code,
             objects: all.objects,
             failed_objects: inputs.failed_objects,
+            earlier: inputs.earlier,
             bytes: all.bytes,
             seconds: elapsed,
             gigabytes_per_second: (inputs.elapsed_us > 0).then(|| gigabytes / elapsed),
@@ -391,6 +416,7 @@ mod tests {
             workers: vec![],
             sink: Sink::File,
             failed_objects: 0,
+            earlier: Earlier::default(),
             elapsed_us: 0,
             resolve_us: 0,
             list_us: 0,
@@ -498,11 +524,14 @@ mod tests {
         };
         assert_eq!(
             names(&json),
-            "addresses bytes connections connects cpu_seconds cpu_seconds_per_terabyte direct_io \
-             exit_code failed_objects first_worker_done_seconds gigabytes_per_second hedges \
-             hedges_won last_worker_done_seconds memory_bytes moves objects pages part_size_bytes \
-             peak_rss_bytes requests retries ring seconds short_writes sink slot_length_bytes \
-             stages turns version worker_cpu_seconds workers"
+            "addresses anew_objects bytes connections connects cpu_seconds \
+             cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
+             first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
+             kept_objects last_worker_done_seconds memory_bytes moves objects pages \
+             part_size_bytes \
+             peak_rss_bytes requests resumed_bytes resumed_objects retries ring seconds \
+             short_writes sink slot_length_bytes stages turns unfinished_objects version \
+             worker_cpu_seconds workers"
         );
         assert_eq!(
             names(&json["stages"]),

@@ -215,7 +215,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Starts a range on a free connection.
     pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
         let Assignment { transfer, range } = assignment;
-        let number = self.ranges.insert(Arc::clone(&transfer));
+        let number = self.ranges.insert(Arc::clone(&transfer), range.offset);
         let lane = &mut self.lanes[index];
         let same = lane.endpoint.as_ref().is_some_and(|now| Arc::ptr_eq(now, &transfer.endpoint));
         if lane.conn.is_idle() && !same {
@@ -481,7 +481,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Disposal::WriteAt => self.write(range, slot, length, offset),
             Disposal::WriteWhole => {
                 let before = self.host.now_us();
-                if let Err(error) = self.host.write_whole(&transfer.path, bytes) {
+                if let Err(error) = self.host.write_whole(&transfer, bytes) {
                     self.file_failed(&transfer, error);
                 }
                 self.metrics.stages.file_us += self.host.now_us() - before;
@@ -507,12 +507,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if lane.answered_us >= lane.asked_us {
             self.metrics.stages.body_us += self.now_us - lane.answered_us;
         }
-        let (range, transfer) = (lane.range, lane.object());
+        let range = lane.range;
         lane.let_go(self.now_us);
         self.free.push(index);
         if self.ranges.fetched(range) {
-            self.ranges.remove(range);
-            self.settle(&transfer);
+            self.end_range(range);
         }
     }
 }

@@ -235,7 +235,7 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     bench.world.borrow_mut().late = [metrics.hedges, metrics.hedges_won, metrics.moves];
     for transfer in bench.scheduler.abandon() {
         if let Some(file) = transfer.created_file() {
-            inrush::host::FileHost::abandon(&mut SimHost(Rc::clone(&bench.world)), file);
+            inrush::host::FileHost::abandon(&mut SimHost(Rc::clone(&bench.world)), file, false);
         }
         let reason = transfer.failure().cloned().or_else(|| bench.scheduler.stop_reason());
         let result = Err(reason.expect("a run that was not stopped hands everything out"));

@@ -2,7 +2,7 @@
 //! seed. Time is virtual; nothing here waits.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -62,6 +62,10 @@ struct File {
     direct: bool,
     bytes: Vec<u8>,
     writes: Vec<u8>,
+    size: usize,
+    part: usize,
+    /// Ranges that were said to be complete.
+    ranges: BTreeSet<u64>,
     done: bool,
 }
 
@@ -199,7 +203,8 @@ impl FileHost for SimHost {
         Ok(())
     }
 
-    fn write_whole(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+    fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError> {
+        let path = &transfer.path;
         let mut world = self.0.borrow_mut();
         world.trouble("write whole", path)?;
         let before = world.published.insert(path.to_owned(), bytes.to_vec());
@@ -207,7 +212,8 @@ impl FileHost for SimHost {
         Ok(())
     }
 
-    fn create(&mut self, path: &str, size_bytes: u64) -> Result<OpenFile, FileError> {
+    fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError> {
+        let (path, size_bytes) = (transfer.path.as_str(), transfer.object.size_bytes);
         let mut world = self.0.borrow_mut();
         world.trouble("create", path)?;
         let length = usize::try_from(allocation(size_bytes)).expect("small");
@@ -217,6 +223,9 @@ impl FileHost for SimHost {
             direct,
             bytes: vec![0xaa; length],
             writes: vec![0; length],
+            size: usize::try_from(size_bytes).expect("small"),
+            part: usize::try_from(transfer.part.bytes()).expect("small"),
+            ranges: BTreeSet::new(),
             done: false,
         });
         let number = world.files.len() as u64 - 1;
@@ -227,10 +236,23 @@ impl FileHost for SimHost {
             temporary: String::new(),
             name: path.to_owned(),
             path: path.to_owned(),
+            journal: None,
         })
     }
 
-    fn publish(&mut self, file: &OpenFile, size_bytes: u64) -> Result<(), FileError> {
+    fn range_done(&mut self, file: &OpenFile, index: u64) {
+        let mut world = self.0.borrow_mut();
+        let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
+        let found = &mut world.files[usize::try_from(number).expect("small")];
+        let start = usize::try_from(index).expect("small") * found.part;
+        let end = found.size.min(start + found.part);
+        let written = found.writes[start..end].iter().all(|count| *count > 0);
+        assert!(written, "{}: range {index} is done when its bytes are written", found.path);
+        assert!(found.ranges.insert(index), "{}: range {index} is done once", found.path);
+    }
+
+    fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
+        let size_bytes = transfer.object.size_bytes;
         let mut world = self.0.borrow_mut();
         let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
         let index = usize::try_from(number).expect("small");
@@ -240,6 +262,7 @@ impl FileHost for SimHost {
         found.done = true;
         trouble?;
         let size = usize::try_from(size_bytes).expect("small");
+        assert_eq!(found.ranges.len(), size.div_ceil(found.part), "every range was said done");
         assert!(found.writes[..size].iter().all(|count| *count > 0), "every byte was written");
         let bytes = found.bytes[..size].to_vec();
         let before = world.published.insert(file.path.clone(), bytes);
@@ -247,7 +270,7 @@ impl FileHost for SimHost {
         Ok(())
     }
 
-    fn abandon(&mut self, file: &OpenFile) {
+    fn abandon(&mut self, file: &OpenFile, _keep: bool) {
         let mut world = self.0.borrow_mut();
         let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
         let found = &mut world.files[usize::try_from(number).expect("small")];

@@ -120,6 +120,7 @@ fn is_so(problem: PathProblem, key: &str) -> bool {
         PathProblem::EmptySegment => names.any(str::is_empty),
         PathProblem::NameTooLong => names.any(|name| name.len() > NAME_BYTES_MAX),
         PathProblem::Nul => key.contains('\0'),
+        PathProblem::OwnName => names.any(|name| name.starts_with(".inrush-")),
         PathProblem::PathTooLong => key.len() >= PATH_BYTES_MAX,
         PathProblem::Duplicate { .. }
         | PathProblem::FileAndFolder { .. }
