@@ -4,6 +4,7 @@
 //!
 //! A failing seed prints the command that repeats it.
 
+mod chance;
 mod cipher;
 mod origin;
 mod pipes;
@@ -28,8 +29,9 @@ use inrush::sys::{Handle, Pool, Region, Ring};
 use inrush::transfer::{Again, Cut, Outcome, Shape, Transfer};
 use inrush::worker::{Parts, Worker};
 
+use chance::Chance;
 use origin::Rates;
-use world::{Chance, Shared, SimHost, SimRing, World};
+use world::{Shared, SimHost, SimRing, World};
 
 /// Turns after which a run counts as hanging: virtual time makes a sane run take a few thousand.
 const TURNS_MAX: usize = 200_000;

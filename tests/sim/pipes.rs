@@ -16,10 +16,10 @@ use inrush::plan::ranges::PartSize;
 use inrush::sys::descriptor;
 use inrush::transfer::{Cut, Transfer};
 
+use super::chance::Chance;
 use super::origin::Rates;
 use super::plumbing::{Act, Lab, Manner};
 use super::shore::{LabHost, LabRing, SharedLab};
-use super::world::Chance;
 use super::{CALM, endpoint, object, secure, seeds};
 
 /// Turns after which a run counts as hanging.
