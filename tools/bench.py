@@ -46,8 +46,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import (authority, client, compare, dataset, install, listing, measure, nginx, process,
-                 streams)
+from lab import (authority, client, compare, dataset, install, listing, measure, nginx, origin,
+                 process, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -65,6 +65,10 @@ SECURE = {"gb_per_s": "GB/s", "cpu_s_per_tb": "CPU s/TB", "peak_rss_mib": "peak 
 SECURE_RATIOS = {name: name for name in SECURE}
 SECURE_VERSION = "TLSv1.3"
 SECURE_NAMES = ("tls", "tls-disk")
+ADDRESSES = tuple(f"127.0.0.{number}" for number in (1, 2, 3, 4))
+STALLED = ("--dead", "3:silent", "--faults", "7:stalled")
+STALLED_OBJECTS = 1_000
+STALLED_MIB = 8
 FILES = {"files_per_s": "files/s", "cpu_us_per_file": "CPU us/file",
          "user_us_per_file": "user us/file", "gb_per_s": "GB/s",
          "peak_rss_mib": "peak MiB"}
@@ -92,7 +96,8 @@ class Bound:
 
 
 BOUNDS = {"tls": Bound("curl", "cpu_s_per_tb", 0.65, at_most=True),
-          "tls-disk": Bound("s5cmd", "gb_per_s", 3.0, at_most=False)}
+          "tls-disk": Bound("s5cmd", "gb_per_s", 3.0, at_most=False),
+          "stalls": Bound("clean", "gb_per_s", 0.85, at_most=False)}
 
 
 @dataclass(frozen=True)
@@ -373,6 +378,42 @@ def tls_disk(bench: Bench) -> tuple[str, dict[str, object]]:
     return secured(bench, f"tls-disk: {large_objects(bench)} over TLS to files", contenders)
 
 
+def stalls(bench: Bench) -> tuple[str, dict[str, object]]:
+    """An origin of four addresses, one of them dead, that stalls 5 % of its answers for ever."""
+    total = STALLED_OBJECTS * STALLED_MIB * dataset.MIB
+
+    def contender(port: int) -> measure.Contender:
+        def once(_every_byte: bool) -> measure.Sample:
+            outcome = client.get(
+                bench.args.inrush, [f"s3://{BUCKET}/"], None,
+                endpoint=f"http://{origin.NAME}:{port}", env=bench.env, seconds=RUN_SECONDS,
+                options=["--no-sign-request", *bench.args.option], within=within)
+            require(outcome, "inrush")
+            told = client.summary(outcome)
+            process.note(f"    retries {told['retries']}, hedges {told['hedges']} "
+                         f"({told['hedges_won']} won), moved {told['moves']}")
+            return measure.Sample(
+                bytes=total, files=STALLED_OBJECTS, seconds=outcome.seconds,
+                cpu_seconds=outcome.cpu_seconds, user_seconds=outcome.user_seconds,
+                peak_rss_bytes=outcome.peak_rss_bytes,
+                told_gb_per_s=told["gigabytes_per_second"])
+        return once
+
+    program = origin.default_program()
+    options = ["--synthetic", f"{BUCKET}/:{STALLED_OBJECTS}:{STALLED_MIB}MiB"]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inrush-bench-")))
+        within = origin.by_name(folder, ADDRESSES)
+        serve = origin.serve
+        clean = stack.enter_context(serve(program, folder / "clean", ADDRESSES, options))
+        bad = stack.enter_context(serve(program, folder / "bad", ADDRESSES, [*options, *STALLED]))
+        return finish(
+            bench, f"{STALLED_OBJECTS:,} objects of {STALLED_MIB} MiB to nowhere; 5 % of the "
+            "answers stall, and one of four addresses is dead",
+            {"inrush": contender(bad), "clean": contender(clean)}, SPEED,
+            {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
+
+
 def large_objects(bench: Bench) -> str:
     """What the large objects are."""
     return f"{LARGE_OBJECTS} objects of {bench.args.large_mib:,} MiB"
@@ -393,13 +434,13 @@ def finish(bench: Bench, title: str, contenders: dict[str, measure.Contender],
 
 BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "large": large, "small": small, "discard": discard, "rss": rss,
-    "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk}
+    "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk, "stalls": stalls}
 
 
 def write_objects(bucket: Path, args: argparse.Namespace) -> None:
     """The objects that the wanted benchmarks fetch."""
     wanted = set(args.names)
-    if wanted - {"small"}:
+    if wanted - {"small", "stalls"}:
         size = args.large_mib * dataset.MIB
         for number in range(LARGE_OBJECTS):
             dataset.write_stamped(bucket / f"large/object{number}", size, number)

@@ -32,10 +32,12 @@ def clean_environment(home: Path, extra: Mapping[str, str] | None = None) -> dic
 
 
 def get(program: Path, sources: Sequence[str], destination: Path | None, *, endpoint: str,
-        options: Sequence[str], env: Mapping[str, str], seconds: float) -> Outcome:
-    """`inrush get`, to `destination` or, without one, to nowhere; with the JSON summary."""
+        options: Sequence[str], env: Mapping[str, str], seconds: float,
+        within: Sequence[str] = ()) -> Outcome:
+    """`inrush get`, to `destination` or, without one, to nowhere; with the JSON summary. `within`:
+    what the command line begins with."""
     where = ["--discard"] if destination is None else [str(destination)]
-    return run([program, "get", *sources, *where, "--endpoint-url", endpoint, "--region",
+    return run([*within, program, "get", *sources, *where, "--endpoint-url", endpoint, "--region",
                 "us-east-1", "--quiet", "--json", *options], seconds=seconds, env=env)
 
 

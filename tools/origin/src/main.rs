@@ -86,7 +86,7 @@ struct Arguments {
     #[arg(long)]
     md5_etags: bool,
     /// Inject faults; profiles: bursts, corrupt, mild, mixed, none, overloaded, rough, slow,
-    /// strange, and tls with --tls
+    /// stalled, strange, and tls with --tls
     #[arg(long, value_name = "SEED:PROFILE", default_value = "0:none")]
     faults: FaultPlan,
     /// Speak TLS, with a certificate for localhost, 127.0.0.1 and ::1

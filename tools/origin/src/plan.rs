@@ -81,6 +81,8 @@ pub enum Profile {
     Rough,
     /// Drips and stalls that end, 10 %.
     Slow,
+    /// Stalls that never end, 5 %: half of them before the head, half in the body.
+    Stalled,
     /// What HTTP allows and S3 never does, 10 %: chunks, interim answers, long heads.
     Strange,
     /// What only TLS can do wrong, 10 % of requests and 2 % of handshakes, and what only looks
@@ -90,7 +92,7 @@ pub enum Profile {
 
 impl Profile {
     /// The names of all profiles, as [`FaultPlan`] reads them.
-    pub const NAMES: [&str; 10] = [
+    pub const NAMES: [&str; 11] = [
         "bursts",
         "corrupt",
         "mild",
@@ -99,6 +101,7 @@ impl Profile {
         "overloaded",
         "rough",
         "slow",
+        "stalled",
         "strange",
         "tls",
     ];
@@ -146,6 +149,7 @@ impl Profile {
                 (Kind::StallBeforeHead, 10),
                 (Kind::Truncate, 25),
             ],
+            Self::Stalled => &[(Kind::HangAfter, 25), (Kind::HangBeforeHead, 25)],
             Self::Strange => &[
                 (Kind::Chunked, 25),
                 (Kind::Interim, 25),
@@ -178,6 +182,8 @@ enum Kind {
     CloseAfterResponse,
     Drip,
     FlipByte,
+    HangAfter,
+    HangBeforeHead,
     HtmlError,
     Interim,
     InternalError,
@@ -210,6 +216,8 @@ impl Kind {
             Self::CloseAfterResponse => Fault::CloseAfterResponse,
             Self::Drip => Fault::Drip { bytes: 64 << 10, pause: Duration::from_millis(5) },
             Self::FlipByte => Fault::FlipByte { at: position },
+            Self::HangAfter => Fault::StallAfter { bytes: position, duration: None },
+            Self::HangBeforeHead => Fault::StallBeforeHead { duration: None },
             Self::HtmlError => Fault::HtmlError { status: 502 },
             Self::Interim => {
                 let status = if random & (1 << 32) == 0 { 100 } else { 103 };
@@ -344,6 +352,7 @@ impl FromStr for FaultPlan {
             "overloaded" => Profile::Overloaded,
             "rough" => Profile::Rough,
             "slow" => Profile::Slow,
+            "stalled" => Profile::Stalled,
             "strange" => Profile::Strange,
             "tls" => Profile::Tls,
             _ => return Err(refuse()),
@@ -481,7 +490,7 @@ mod tests {
     #[test]
     fn profiles_hold_what_they_say() {
         let sum = |profile: Profile| profile.weights().iter().map(|(_, weight)| weight).sum();
-        let expected = [0, 60, 100, 100, 0, 200, 200, 100, 100, 100];
+        let expected = [0, 60, 100, 100, 0, 200, 200, 100, 50, 100, 100];
         for (name, expected) in Profile::NAMES.into_iter().zip(expected) {
             let plan: FaultPlan = format!("1:{name}").parse().unwrap();
             let total: u64 = sum(plan.profile);
