@@ -96,7 +96,8 @@
 //! * A name appears at the destination only when all its bytes are there: tests of [`machine`],
 //!   `tests/sim`.
 //! * What an earlier run left counts only where it is surely of this object, in this version: tests
-//!   of [`mark`], [`journal`] and [`machine`], `tests/resume`; whenever a run is killed: `tests/kill.rs`.
+//!   of [`mark`], [`journal`] and [`machine`], `tests/resume`; whenever it was killed:
+//!   `tests/kill.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination: tests of
 //!   [`machine`], `tests/resume`.
 //! * No key leads out of the destination, whatever links stand there: tests of [`plan`] and

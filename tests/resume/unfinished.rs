@@ -14,8 +14,8 @@ use crate::program::Run;
 use crate::served::{serve, start};
 use crate::{MIB, assert_complete, computed, fetch, objects, slow, temporaries};
 
-/// Ranges in flight: one for each connection.
-const IN_FLIGHT: u64 = 4 * MIB as u64;
+/// Ranges in flight: each connection receives one, and one of its may wait to be written.
+const IN_FLIGHT: u64 = 2 * 4 * MIB as u64;
 
 fn large() -> Objects {
     objects(&[("deep/a", 24 * MIB + 1), ("b", 17 * MIB), ("small", 999)])
