@@ -104,7 +104,8 @@ fn look(folder: &Path, sizes: &BTreeMap<String, u64>) -> (Vec<String>, usize) {
 }
 
 fn assert_right(folder: &Path, sizes: &BTreeMap<String, u64>) {
-    let (mut is, mut should) = (vec![0; MIB as usize], vec![0; MIB as usize]);
+    let piece = usize::try_from(MIB).expect("a piece");
+    let (mut is, mut should) = (vec![0; piece], vec![0; piece]);
     for (key, size) in sizes {
         let mut file = File::open(folder.join(key)).expect("a file");
         let mut offset = 0;
