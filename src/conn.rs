@@ -5,6 +5,8 @@
 //! stays with its connection through failures: after a new connect it goes on from the byte that
 //! was reached.
 
+mod comparison;
+mod refusal;
 mod tunnel;
 mod words;
 
@@ -12,11 +14,12 @@ use crate::failure::Failure;
 use crate::http::{self, Head};
 use crate::limits::{
     CONNECT_TIMEOUT_US, FIRST_BYTE_TIMEOUT_US, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES,
-    RECEIVE_LOW_WATER_BYTES_MAX, REFUSAL_BYTES_MAX, STALL_TIMEOUT_US,
+    RECEIVE_LOW_WATER_BYTES_MAX, STALL_TIMEOUT_US,
 };
 use crate::s3::ByteRange;
 use crate::sys::Errno;
 
+pub use comparison::Comparison;
 pub use words::{Action, Ask, EtagDigest, Event, Manner, Piece, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +84,7 @@ pub struct Conn {
     keep_alive: bool,
     /// ETag of the answers to this ask; the first one counts where none was listed.
     etag: Option<EtagDigest>,
+    comparison: Comparison,
     /// Answers that this socket has brought.
     answers: u64,
     actions: [Option<Action>; ACTIONS_MAX],
@@ -99,6 +103,7 @@ impl Conn {
             slot_length,
             keep_alive: false,
             etag: None,
+            comparison: Comparison::default(),
             answers: 0,
             actions: [None; ACTIONS_MAX],
             queued: 0,
@@ -125,6 +130,7 @@ impl Conn {
         let fits = Self::fits_whole(ask.size, self.slot_length);
         assert!(fits || ask.manner != Manner::Whole, "it fits");
         self.etag = ask.etag;
+        self.comparison = Comparison::default();
         self.ask = Some(ask);
         self.reached = 0;
         self.start();
@@ -201,6 +207,12 @@ impl Conn {
     #[must_use]
     pub fn etag(&self) -> Option<EtagDigest> {
         self.etag
+    }
+
+    /// What the answers to the last ask said of the whole object's checksum.
+    #[must_use]
+    pub fn comparison(&self) -> &Comparison {
+        &self.comparison
     }
 
     /// How many bytes must have come before a receive of `length` is woken. More than one only
@@ -289,8 +301,8 @@ impl Conn {
             }
             (State::Body { left }, Event::Received(count, _)) => self.body_bytes(left, count),
             (State::Body { left }, Event::Moved(count)) => self.moved(left, count),
-            (State::WholeBody { head, filled }, Event::Received(count, _)) => {
-                self.whole_bytes(head, filled, count);
+            (State::WholeBody { head, filled }, Event::Received(count, buffer)) => {
+                self.whole_bytes(head, filled, count, buffer);
             }
             (State::Refusal { .. }, Event::Received(count, buffer)) => {
                 self.refusal_bytes(count, buffer);
@@ -331,7 +343,9 @@ impl Conn {
     fn request(&mut self) {
         let ask = self.current();
         self.state = State::Asking;
-        self.push(Action::Write((ask.manner != Manner::Whole).then(|| ByteRange {
+        let whole = ask.check.is_some() && self.reached == 0 && ask.range.length == ask.size;
+        let ranged = ask.manner != Manner::Whole && !whole;
+        self.push(Action::Write(ranged.then(|| ByteRange {
             offset: ask.range.offset + self.reached,
             length: ask.range.length - self.reached,
         })));
@@ -392,7 +406,7 @@ impl Conn {
             return self.refused(&head, filled, buffer);
         }
         match self.accept(&head) {
-            Ok(()) => self.body(&head, filled),
+            Ok(()) => self.body(&head, filled, buffer),
             Err(failure) => self.fail(failure, None),
         }
     }
@@ -421,6 +435,9 @@ impl Conn {
         if head.content_length != Some(expected) {
             return Err(Failure::WrongLength);
         }
+        if let (Some(check), true) = (ask.check, expected == ask.size) {
+            self.comparison.hear(check, head);
+        }
         let seen = head.etag.map(EtagDigest::of);
         match (self.etag, seen) {
             (Some(known), Some(seen)) if known != seen => Err(Failure::WrongEtag),
@@ -431,7 +448,7 @@ impl Conn {
         }
     }
 
-    fn body(&mut self, head: &Head<'_>, filled: u32) {
+    fn body(&mut self, head: &Head<'_>, filled: u32, buffer: &[u8]) {
         let ask = self.current();
         let beyond = u64::from(filled - head.length);
         let left = ask.range.length - self.reached;
@@ -440,7 +457,7 @@ impl Conn {
         }
         match ask.manner {
             Manner::Slots => {}
-            Manner::Whole => return self.whole_bytes_reached(head.length, filled),
+            Manner::Whole => return self.whole_bytes_reached(head.length, filled, buffer),
             Manner::Stream => {
                 assert!(beyond == 0, "what was received beyond the head would be lost");
                 self.state = State::Body { left };
@@ -521,20 +538,22 @@ impl Conn {
         }
     }
 
-    fn whole_bytes(&mut self, head: u32, filled: u32, count: u32) {
+    fn whole_bytes(&mut self, head: u32, filled: u32, count: u32, buffer: &[u8]) {
         if count == 0 {
             return self.fail(Failure::Truncated, None);
         }
-        self.whole_bytes_reached(head, filled + count);
+        self.whole_bytes_reached(head, filled + count, buffer);
     }
 
-    fn whole_bytes_reached(&mut self, head: u32, filled: u32) {
+    fn whole_bytes_reached(&mut self, head: u32, filled: u32, buffer: &[u8]) {
         let size = u32::try_from(self.current().size).expect("a small object fits a slot");
         let end = head + size;
         if filled < end {
             self.state = State::WholeBody { head, filled };
             let length = end - filled;
             self.push(Action::Receive { target: Target::Data, at: filled, length, fill: true });
+        } else if let Err(failure) = self.comparison.compare(&buffer[head as usize..end as usize]) {
+            self.fail(failure, None);
         } else {
             self.reached = u64::from(size);
             self.push(Action::Deliver { at: head, length: size, offset: 0 });
@@ -556,45 +575,6 @@ impl Conn {
             self.state = State::Closed;
             self.push(Action::Close);
         }
-    }
-
-    fn refused(&mut self, head: &Head<'_>, filled: u32, buffer: &[u8]) {
-        let end = head
-            .content_length
-            .filter(|_| !head.transfer_encoded)
-            .map(|length| u64::from(head.length) + length)
-            .and_then(|end| u32::try_from(end).ok());
-        self.state = State::Refusal { status: head.status, at: head.length, filled, end };
-        self.refusal_reached(buffer);
-    }
-
-    fn refusal_bytes(&mut self, count: u32, buffer: &[u8]) {
-        let State::Refusal { status, at, filled, end } = self.state else {
-            unreachable!("only called in this state")
-        };
-        let filled = filled + count;
-        // The end of the stream ends a body without a length.
-        let end = if count == 0 { Some(filled) } else { end };
-        self.state = State::Refusal { status, at, filled, end };
-        self.refusal_reached(buffer);
-    }
-
-    /// Reads on until the error body is complete or long enough to explain itself.
-    fn refusal_reached(&mut self, buffer: &[u8]) {
-        let State::Refusal { status, at, filled, end } = self.state else {
-            unreachable!("only called in this state")
-        };
-        let limit = self.head_limit().min(at + REFUSAL_BYTES_MAX);
-        let stop = end.unwrap_or(limit).min(limit);
-        let chunked_end = buffer[at as usize..filled as usize].ends_with(b"0\r\n\r\n");
-        if filled < stop && !(end.is_none() && chunked_end) {
-            let target = self.head_target();
-            let length = stop - filled;
-            return self.push(Action::Receive { target, at: filled, length, fill: false });
-        }
-        let length = filled.min(stop) - at;
-        let piece = Piece { target: self.head_target(), at, length };
-        self.fail(Failure::Status(status), Some(piece));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the connection: every split of an answer, every early end, and what is refused.
 
 use super::*;
+use crate::checksum::{Algorithm, AnswerCheck};
 use crate::failure::Remedy;
 use crate::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN};
 
@@ -166,11 +167,12 @@ const OFFSET: u64 = SLOT as u64 * 3;
 
 fn range_ask(length: u64) -> Ask {
     let range = ByteRange { offset: OFFSET, length };
-    Ask { range, size: OFFSET + length + 9, manner: Manner::Slots, etag: None }
+    Ask { range, size: OFFSET + length + 9, manner: Manner::Slots, etag: None, check: None }
 }
 
 fn whole_ask(length: u64) -> Ask {
-    Ask { range: ByteRange { offset: 0, length }, size: length, manner: Manner::Whole, etag: None }
+    let range = ByteRange { offset: 0, length };
+    Ask { range, size: length, manner: Manner::Whole, etag: None, check: None }
 }
 
 #[test]
@@ -402,6 +404,79 @@ fn a_receive_waits_for_many_bytes_only_while_as_many_come_beyond_it() {
         assert_eq!(conn.low_water(receive, true), expected, "{length} {whole}");
         assert_eq!(conn.low_water(receive, false), 1);
     }
+}
+
+fn checked(ask: Ask, strict: bool) -> Ask {
+    Ask { check: Some(AnswerCheck { strict, etag: None }), ..ask }
+}
+
+fn with_checksum(answer: &[u8], body: &[u8]) -> Vec<u8> {
+    let header = format!("x-amz-checksum-crc32c: {}\r\n", Algorithm::Crc32c.digest(body));
+    let at = answer.iter().position(|byte| *byte == b'\n').expect("a status line") + 1;
+    [&answer[..at], header.as_bytes(), &answer[at..]].concat()
+}
+
+#[test]
+fn a_small_object_of_wrong_bytes_is_not_delivered() {
+    let body = object(2000);
+    let mut wrong = body.clone();
+    wrong[777] ^= 1;
+    for step in [1, 64, 700, 1 << 20] {
+        let mut driver = Driver::new(checked(whole_ask(2000), false));
+        driver.run(&with_checksum(&whole_answer(&wrong), &body), || step);
+        assert_eq!(driver.failure, Some(Failure::Checksum), "{step}");
+        assert_eq!(Failure::Checksum.remedy(), Remedy::Backoff);
+        assert!(driver.closed && !driver.finished && driver.delivered.is_empty());
+        let mismatch = driver.conn.comparison().mismatch().expect("they differ");
+        assert_eq!(mismatch.computed, Algorithm::Crc32c.digest(&wrong));
+        driver.conn.resume();
+        driver.run(&with_checksum(&whole_answer(&body), &body), || step);
+        assert!(driver.finished && driver.bytes(0) == body, "{step}");
+        let basis =
+            driver.conn.comparison().basis().expect("it was asked for").expect("there is one");
+        assert_eq!(basis.algorithm, Algorithm::Crc32c);
+    }
+}
+
+#[test]
+fn an_answer_without_a_checksum_is_refused_only_where_one_must_be() {
+    let body = object(2000);
+    for strict in [false, true] {
+        let mut driver = Driver::new(checked(whole_ask(2000), strict));
+        driver.run(&whole_answer(&body), || 700);
+        assert_eq!(driver.failure, strict.then_some(Failure::NoChecksum));
+        assert_eq!(driver.delivered.is_empty(), strict);
+        assert!(matches!(driver.conn.comparison().basis(), Some(Err(_))));
+    }
+    assert_eq!(Failure::NoChecksum.remedy(), Remedy::GiveUp);
+}
+
+#[test]
+fn a_range_that_is_the_whole_object_is_asked_for_as_such() {
+    let length = u64::from(SLOT) + 5000;
+    let body = object(usize::try_from(length).expect("small"));
+    let range = ByteRange { offset: 0, length };
+    let ask = Ask { range, size: length, manner: Manner::Slots, etag: None, check: None };
+    let mut driver = Driver::new(ask);
+    driver.run(&range_answer(0, &body, length), || 1000);
+    assert!(
+        driver.finished
+            && driver.requests == [Some(range)]
+            && driver.conn.comparison().basis().is_none()
+    );
+    let mut driver = Driver::new(checked(ask, true));
+    let answer = with_checksum(&whole_answer(&body), &body);
+    let head = answer.len() - body.len();
+    driver.run(&answer[..head + 100], || 1000);
+    assert_eq!(driver.failure, Some(Failure::Truncated));
+    // What is left is asked for as a range; the checksum of the whole stays known.
+    driver.conn.resume();
+    driver.run(&range_answer(100, &body[100..], length), || 1000);
+    let left = ByteRange { offset: 100, length: length - 100 };
+    assert_eq!(driver.requests, [None, Some(left)]);
+    assert!(driver.finished && driver.bytes(0) == body);
+    let basis = driver.conn.comparison().basis().expect("it was asked for").expect("there is one");
+    assert_eq!(basis.check(Algorithm::Crc32c.digest(&body)), Ok(()));
 }
 
 /// A driver whose connection goes through a proxy.

@@ -41,6 +41,8 @@ pub enum Failure {
     ClockSkew,
     /// The answer carries another ETag than the listing: the object has changed.
     WrongEtag,
+    /// There is no checksum to hold the bytes against, and there must be one.
+    NoChecksum,
     /// The proxy refused with this status to lead to the server.
     Proxy(u16),
     /// The server refused with this status.
@@ -59,7 +61,7 @@ pub enum RetryReason {
     BadHead,
     /// See [`Failure::Broken`].
     Broken,
-    /// See [`Failure::Checksum`].
+    /// See [`Failure::Checksum`] and [`Failure::NoChecksum`].
     Checksum,
     /// See [`Failure::ClockSkew`].
     ClockSkew,
@@ -175,7 +177,7 @@ impl Failure {
             Self::BadHead | Self::Interim | Self::Chunked => RetryReason::BadHead,
             Self::WrongRange | Self::WholeAnswer => RetryReason::WrongRange,
             Self::WrongLength => RetryReason::WrongLength,
-            Self::Checksum => RetryReason::Checksum,
+            Self::Checksum | Self::NoChecksum => RetryReason::Checksum,
             Self::ExpiredToken => RetryReason::ExpiredToken,
             Self::ClockSkew => RetryReason::ClockSkew,
             Self::WrongEtag => RetryReason::WrongEtag,
@@ -210,7 +212,11 @@ impl Failure {
             | Self::TlsBroken
             | Self::Proxy(408 | 429 | 500..)
             | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
-            Self::WrongEtag | Self::TlsRefused | Self::Proxy(_) | Self::Status(_) => Remedy::GiveUp,
+            Self::WrongEtag
+            | Self::NoChecksum
+            | Self::TlsRefused
+            | Self::Proxy(_)
+            | Self::Status(_) => Remedy::GiveUp,
         }
     }
 
@@ -261,6 +267,7 @@ impl fmt::Display for Failure {
             Self::ExpiredToken => f.write_str("the credentials have expired"),
             Self::ClockSkew => f.write_str("the server's clock and this machine's differ too much"),
             Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),
+            Self::NoChecksum => f.write_str("there is no checksum to validate the bytes by"),
             Self::Proxy(status) => write!(f, "the proxy answered {status}"),
             Self::Status(status) => write!(f, "the server answered {status}"),
             Self::TlsBroken => f.write_str("TLS broke off"),

@@ -3,6 +3,7 @@
 //! It never sees a body and knows no socket. Framing follows RFC 9112 section 6, ranges RFC 9110
 //! section 14.4.
 
+use crate::checksum::{Algorithm, Stored};
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
 
 /// A complete response head.
@@ -24,6 +25,14 @@ pub struct Head<'a> {
     pub etag: Option<&'a [u8]>,
     /// `x-amz-request-id`.
     pub request_id: Option<&'a [u8]>,
+    /// `x-amz-checksum-ALGORITHM`; the cheapest where there are several.
+    pub checksum: Option<(Algorithm, &'a [u8])>,
+    /// `x-amz-checksum-type`.
+    pub checksum_type: Option<&'a [u8]>,
+    /// There is a checksum of an algorithm that is not known.
+    pub checksum_unknown: bool,
+    /// The object is encrypted with such keys that its ETag is no MD5.
+    pub opaque_etag: bool,
 }
 
 /// `Content-Range: bytes first-last/size`.
@@ -74,6 +83,10 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
         keep_alive: response.version == Some(1),
         etag: None,
         request_id: None,
+        checksum: None,
+        checksum_type: None,
+        checksum_unknown: false,
+        opaque_etag: false,
     };
     for header in response.headers.iter() {
         head.take(header.name, header.value)?;
@@ -108,13 +121,43 @@ impl<'a> Head<'a> {
             self.etag = Some(value);
         } else if name.eq_ignore_ascii_case("x-amz-request-id") {
             self.request_id = Some(value);
+        } else if let Some(algorithm) = Algorithm::of_header(name) {
+            if self.checksum.is_none_or(|(other, _)| algorithm < other) {
+                self.checksum = Some((algorithm, value));
+            }
+        } else if name.eq_ignore_ascii_case("x-amz-checksum-type") {
+            self.checksum_type = Some(value);
+        } else if starts_with(name, "x-amz-checksum-") {
+            self.checksum_unknown = true;
+        } else if name.eq_ignore_ascii_case("x-amz-server-side-encryption") {
+            // `aws:kms`, `aws:kms:dsse`; AES256 keeps the MD5 (Object API, ETag).
+            self.opaque_etag |= !value.trim_ascii().eq_ignore_ascii_case(b"AES256");
+        } else if starts_with(name, "x-amz-server-side-encryption-customer-") {
+            self.opaque_etag = true;
         }
         Ok(())
+    }
+
+    /// The checksum that is stored with the whole object.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn stored(&self) -> Result<Stored, &'static str> {
+        match self.checksum {
+            Some((algorithm, value)) => Stored::parse(algorithm, value, self.checksum_type)
+                .ok_or("the origin's checksum cannot be read"),
+            None if self.checksum_unknown => Err("the checksum's algorithm is not known here"),
+            None => Err("the origin has no checksum of it"),
+        }
     }
 }
 
 fn has_token(value: &[u8], token: &[u8]) -> bool {
     value.split(|byte| *byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
+}
+
+fn starts_with(name: &str, start: &str) -> bool {
+    name.get(..start.len()).is_some_and(|name| name.eq_ignore_ascii_case(start))
 }
 
 /// A decimal number without sign, as RFC 9110 writes lengths.
@@ -198,6 +241,33 @@ mod tests {
         let text = b"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */9\r\n\r\n";
         let head = parse(text).expect("a good head").expect("complete");
         assert_eq!((head.status, head.content_range), (416, None));
+    }
+
+    #[test]
+    fn checksums_and_encryption() {
+        let check = |headers: &str, expected: Result<Algorithm, &str>, opaque: bool| {
+            let text = format!("HTTP/1.1 200 OK\r\n{headers}\r\n");
+            let head = parse(text.as_bytes()).expect("valid").expect("complete");
+            let stored = head.stored().map(|stored| stored.algorithm);
+            match (stored, expected) {
+                (Ok(stored), Ok(expected)) => assert_eq!(stored, expected, "{headers}"),
+                (Err(why), Err(word)) => assert!(why.contains(word), "{why}"),
+                (stored, _) => panic!("{headers}: {stored:?}"),
+            }
+            assert_eq!(head.opaque_etag, opaque, "{headers}");
+        };
+        let (crc, nvme) = ("x-amz-checksum-crc32: y/Q5Jg==\r\n", "rosUhgp5mIg=\r\n");
+        let nvme = format!("X-Amz-Checksum-Crc64nvme: {nvme}");
+        check("", Err("no checksum"), false);
+        check(crc, Ok(Algorithm::Crc32), false);
+        check(&format!("{crc}{nvme}"), Ok(Algorithm::Crc64Nvme), false);
+        check(&format!("{nvme}{crc}"), Ok(Algorithm::Crc64Nvme), false);
+        check(&format!("{crc}x-amz-checksum-type: COMPOSITE\r\n"), Err("cannot be read"), false);
+        check("x-amz-checksum-xxh3: AA==\r\n", Err("not known"), false);
+        check("x-amz-server-side-encryption: AES256\r\n", Err("no checksum"), false);
+        check("x-amz-server-side-encryption: aws:kms\r\n", Err("no checksum"), true);
+        let customer = "x-amz-server-side-encryption-customer-algorithm: AES256\r\n";
+        check(customer, Err("no checksum"), true);
     }
 
     #[test]

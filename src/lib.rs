@@ -36,6 +36,7 @@
 //!   data plane, and the relations between them, checked at compile time.
 //! * [`catalog`]: the control plane: credentials, endpoints, LIST and HEAD.
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
+//! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: which objects, under which paths, in which ranges. Pure.
 //!
 //! Of the bytes:
@@ -96,7 +97,7 @@
 //! * A name appears at the destination only when all its bytes are there: tests of [`machine`],
 //!   `tests/sim`.
 //! * What an earlier run left counts only where it is surely of this object, in this version: tests
-//!   of [`mark`], [`journal`] and [`machine`], `tests/resume`; whenever it was killed:
+//!   of [`mark`], [`journal`] and [`machine`], `tests/resume`; whenever a run is killed:
 //!   `tests/kill.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination: tests of
 //!   [`machine`], `tests/resume`.
@@ -109,6 +110,7 @@
 //! * Fields of the JSON report are added, never renamed: tests of [`report`].
 
 pub mod catalog;
+pub mod checksum;
 pub mod cli;
 pub mod command;
 pub mod config;

@@ -134,7 +134,7 @@ impl Host for Machine {
             version_id: &transfer.object.version_id,
             range,
             if_match: &transfer.object.etag,
-            with_checksum: false,
+            with_checksum: range.is_none() && transfer.verification.asks(),
         };
         let length = self.writer.write_get(out, &get, keys, now);
         let length = length.map_err(|problem| {

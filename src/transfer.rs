@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::checksum::{Algorithm, Mismatch, Verification};
 use crate::conn::{Conn, EtagDigest};
 use crate::error::{Error, ErrorKind};
 use crate::mark::Identity;
@@ -41,6 +42,8 @@ pub struct Transfer {
     pub part: PartSize,
     /// Digest of its ETag, if it has one.
     pub etag: Option<EtagDigest>,
+    /// What its bytes are held against.
+    pub verification: Verification,
     file: OnceLock<Option<OpenFile>>,
     /// Ranges that an earlier run had written.
     resumed: Option<Arc<RangeSet>>,
@@ -101,6 +104,7 @@ impl Transfer {
             shape,
             part: cut.part,
             etag,
+            verification: Verification::none("no checksum was asked for"),
             file: OnceLock::new(),
             resumed: None,
             unsettled: AtomicU64::new(ranges),
@@ -112,6 +116,12 @@ impl Transfer {
             restarts: 0,
             restarted: None,
         }
+    }
+
+    /// The same, its bytes held against a checksum.
+    #[must_use]
+    pub fn verified_by(self, verification: Verification) -> Self {
+        Self { verification, ..self }
     }
 
     /// The same once more, as `object` is now.
@@ -233,6 +243,41 @@ impl Transfer {
         self.failure.get()
     }
 
+    /// Takes what a comparison of all its bytes with its checksum came to. Bytes that are others
+    /// make it fail for now: fetched anew they may be right.
+    pub fn take_verdict(&self, verdict: Result<Algorithm, Mismatch>) {
+        match verdict {
+            Ok(algorithm) => self.verification.validated(algorithm),
+            Err(mismatch) => {
+                let error = Self::wrong_bytes(&mismatch).within(format!("get {}", self.name()));
+                self.fail_for_now(Again::Checksum, error);
+            }
+        }
+    }
+
+    /// Bytes that are not those whose checksum is stored, as an error.
+    #[must_use]
+    pub fn wrong_bytes(mismatch: &Mismatch) -> Error {
+        let message = format!("the bytes have another checksum: {mismatch}");
+        Error::new(ErrorKind::Objects, message)
+            .advise("run it again; if it stays so, the object is damaged where it is stored")
+    }
+
+    /// Takes why there is nothing to hold its bytes against; it fails where there must be.
+    pub fn take_unverified(&self, reason: &'static str) {
+        self.verification.not_validated(reason);
+        if self.verification.is_strict() {
+            self.fail(Self::unverified(reason).within(format!("get {}", self.name())));
+        }
+    }
+
+    /// Bytes that cannot be validated though they must be, as an error.
+    #[must_use]
+    pub fn unverified(reason: &str) -> Error {
+        Error::new(ErrorKind::Objects, format!("it cannot be validated: {reason}"))
+            .advise("--verify auto takes such objects and says so")
+    }
+
     /// Holds the ETag of one range's answer against those of the others; false when they are of two
     /// versions. Where the listing gave a tag every answer has been held against that already.
     #[must_use]
@@ -291,7 +336,6 @@ pub struct Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
 
     fn transfer(key: &str, size_bytes: u64) -> Transfer {
         let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };

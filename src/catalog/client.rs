@@ -42,8 +42,8 @@ pub(crate) struct Question {
     pub(crate) target: String,
     /// It is about an object, not about a bucket.
     pub(crate) of_object: bool,
-    /// The bytes asked for, as the `Range` header has them.
-    pub(crate) range: Option<&'static str>,
+    /// A header of the question's own: its name and value.
+    pub(crate) header: Option<(&'static str, &'static str)>,
     /// How long an answer's body may be, in bytes.
     pub(crate) body_bytes_max: usize,
 }
@@ -325,8 +325,8 @@ fn build(
         .uri(&target)
         .header(header::HOST, &endpoint.host)
         .header(header::USER_AGENT, USER_AGENT);
-    if let Some(range) = question.range {
-        request = request.header(header::RANGE, range);
+    if let Some((name, value)) = question.header {
+        request = request.header(name, value);
     }
     for (name, value) in endpoint.headers.iter(question.of_object) {
         let mut value = HeaderValue::from_str(value).expect("made of plain characters");

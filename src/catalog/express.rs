@@ -29,7 +29,7 @@ impl Control {
             method: Method::GET,
             target: "?session".to_owned(),
             of_object: false,
-            range: None,
+            header: None,
             body_bytes_max: SESSION_ANSWER_BYTES_MAX,
         };
         let mut may_refresh = true;

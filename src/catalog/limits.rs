@@ -19,7 +19,9 @@ pub const BACKOFF_BASE: Duration = Duration::from_millis(100);
 /// Longest pause between two tries.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// How many connections wait for the next question.
-pub const IDLE_CONNECTIONS_MAX: usize = 4;
+pub const IDLE_CONNECTIONS_MAX: usize = CHECKSUMS_ASKED_MAX;
+/// For how many objects a checksum is asked at once.
+pub const CHECKSUMS_ASKED_MAX: usize = 32;
 /// How often one question follows a bucket to another region.
 pub const REGION_MOVES_MAX: u32 = 2;
 /// How many addresses of one bucket are kept; a DNS answer of S3 has 8, and each is another 8.

@@ -4,6 +4,7 @@
 //! way of bytes. What the words on the wire mean is [`crate::s3`]'s matter, which path an object
 //! gets is [`crate::plan`]'s.
 
+pub mod checksum;
 pub(crate) mod client;
 pub mod credentials;
 pub mod endpoint;
@@ -53,7 +54,8 @@ pub struct ControlOptions {
     pub addressing: AddressingStyle,
     /// Where keys come from.
     pub credentials: CredentialSource,
-    /// Whose certificates are believed.
+    /// Whose certificates are believed; environment and profile may name a bundle instead of
+    /// [`Trust::System`].
     pub trust: Trust,
     /// AWS's endpoints with IPv6; environment and profile say when `None`.
     pub dualstack: Option<bool>,
@@ -107,8 +109,12 @@ impl Control {
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("expected a name such as eu-west-1; check --region and AWS_REGION"));
         }
+        let trust = match (options.trust, configured.ca_bundle) {
+            (Trust::System, Some(path)) => Trust::Bundle(path),
+            (trust, _) => trust,
+        };
         Ok(Self {
-            client: Client::new(options.trust),
+            client: Client::new(trust),
             keeper: Keeper::new(&options.credentials, profile, &region).await?,
             service: Service {
                 url,
@@ -207,7 +213,7 @@ impl Control {
             method: Method::HEAD,
             target,
             of_object: true,
-            range: None,
+            header: None,
             body_bytes_max: ERROR_BODY_BYTES_MAX,
         };
         let ask = Ask { bucket, question: question.clone(), what: &what };
@@ -217,7 +223,7 @@ impl Control {
             400 | 401 | 403 | 405 => {
                 // An answer to HEAD has no body, so the reason is asked for with the smallest GET.
                 question.method = Method::GET;
-                question.range = Some("bytes=0-0");
+                question.header = Some(("range", "bytes=0-0"));
                 self.ask(Ask { bucket, question, what: &what }).await?
             }
             _ => answer,
@@ -239,7 +245,7 @@ impl Control {
             method: Method::GET,
             target: format!("?{}", query.to_query()),
             of_object: false,
-            range: None,
+            header: None,
             body_bytes_max: PAGE_BYTES_MAX,
         };
         let answer = self.ask(Ask { bucket, question, what: &what }).await?;

@@ -23,7 +23,7 @@ use pipe::PipeTyped;
 pub use man::man;
 pub use options::{
     AddressingStyle, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
-    SelectionArgs, ServiceArgs, TuningArgs,
+    SelectionArgs, ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{CatArgs, Channel, PipeArgs, StreamArgs};
 
@@ -73,6 +73,8 @@ pub struct GetArgs {
     pub destination: Destination,
     /// List what would move, and move nothing.
     pub dry_run: bool,
+    /// What is held against checksums.
+    pub verify: VerifyMode,
     /// The report of every object.
     pub report: Option<PathBuf>,
     /// What of earlier runs counts.
@@ -265,6 +267,9 @@ struct FetchTyped {
     /// list what would move and how many bytes, and move nothing
     #[arg(long)]
     dry_run: bool,
+    /// which checksums bytes are held against before their file has its name
+    #[arg(long, value_name = "MODE", value_enum, default_value_t)]
+    verify: VerifyMode,
     /// write one JSON line per object to this file
     #[arg(
         long,
@@ -338,6 +343,7 @@ impl FetchTyped {
             sources,
             destination,
             dry_run: self.dry_run,
+            verify: self.verify,
             report: self.report,
             keep: self.keep,
             selection: self.selection,

@@ -41,6 +41,18 @@ pub enum AddressingStyle {
     Virtual,
 }
 
+/// What is held against checksums.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum VerifyMode {
+    /// ask for no checksum
+    Off,
+    /// hold bytes against the checksum that is stored with them, where that is cheap
+    #[default]
+    Auto,
+    /// an object whose bytes cannot be held against a checksum fails; ETags that are MD5s count
+    Strict,
+}
+
 /// Which server, and as whom.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Server")]
@@ -61,7 +73,7 @@ pub struct ServiceArgs {
     #[arg(long, conflicts_with = "profile")]
     pub no_sign_request: bool,
     /// file of PEM certificates that are believed instead of the system's
-    /// [default: $AWS_CA_BUNDLE, or the system's certificates]
+    /// [default: $AWS_CA_BUNDLE, the profile's ca_bundle, or the system's certificates]
     #[arg(long, value_name = "FILE", conflicts_with = "no_verify_ssl")]
     pub ca_bundle: Option<PathBuf>,
     /// believe any certificate, with a warning: whoever is in between reads and changes all bytes

@@ -7,7 +7,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use super::checksums::verified;
 use crate::catalog::Control;
+use crate::checksum::Verify;
 use crate::cli::OnChange;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::RESTARTS_MAX;
@@ -23,12 +25,13 @@ pub(super) enum Decision {
     Failed(Outcome),
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<Option<Object>>>>>;
+type Asked = Pin<Box<dyn Future<Output = Result<Box<Transfer>>>>>;
 
 /// Objects about which it is not decided yet.
 pub(super) struct Undecided {
     control: Rc<Control>,
     on_change: OnChange,
+    verify: Verify,
     waiting: VecDeque<Outcome>,
     /// The question about the first of them.
     asked: Option<Asked>,
@@ -36,8 +39,8 @@ pub(super) struct Undecided {
 
 impl Undecided {
     /// None yet.
-    pub(super) fn new(control: Rc<Control>, on_change: OnChange) -> Self {
-        Self { control, on_change, waiting: VecDeque::new(), asked: None }
+    pub(super) fn new(control: Rc<Control>, on_change: OnChange, verify: Verify) -> Self {
+        Self { control, on_change, verify, waiting: VecDeque::new(), asked: None }
     }
 
     /// Takes an outcome in whose transfer may be fetched anew.
@@ -64,43 +67,41 @@ impl Undecided {
         let first = self.waiting.front().expect("there is one");
         let asked = self.asked.get_or_insert_with(|| {
             let (control, transfer) = (Rc::clone(&self.control), first.transfer.clone());
+            let (on_change, verify) = (self.on_change, self.verify);
             Box::pin(async move {
                 let (bucket, object) = (&transfer.endpoint.bucket, &transfer.object);
-                control.head(bucket, &object.key, &object.version_id).await
+                let found = control.head(bucket, &object.key, &object.version_id).await;
+                let anew = decide(&transfer, found, on_change, cut)?;
+                verified(&control, anew, verify).await.map(Box::new).map_err(|failed| failed.1)
             })
         });
-        let found = asked.await;
+        let decided = asked.await;
         self.asked = None;
         let outcome = self.waiting.pop_front().expect("it was there before");
-        decide(outcome, found, self.on_change, cut)
+        match decided {
+            Ok(transfer) => Decision::Anew(transfer),
+            Err(error) => Decision::Failed(Outcome { result: Err(error), ..outcome }),
+        }
     }
 }
 
-/// What follows from what HEAD says of the object now.
+/// What follows from what HEAD says of the object now: it is fetched anew, or has failed for good.
 fn decide(
-    outcome: Outcome,
+    transfer: &Transfer,
     found: Result<Option<Object>>,
     on_change: OnChange,
     cut: Cut,
-) -> Decision {
-    let transfer = &outcome.transfer;
-    let Err(error) = &outcome.result else { return Decision::Failed(outcome) };
+) -> Result<Transfer> {
     let restarts = transfer.restarts;
-    let failed = |error: Error| {
-        Decision::Failed(Outcome {
-            transfer: transfer.clone(),
-            elapsed_us: outcome.elapsed_us,
-            result: Err(error),
-        })
-    };
+    let error = transfer.failure().expect("it failed for now");
     let object = match found {
         Ok(Some(object)) => object,
         Ok(None) => {
             let gone = Error::new(ErrorKind::NotFound, "the object was deleted meanwhile");
-            return failed(gone.within(transfer.name()));
+            return Err(gone.within(transfer.name()));
         }
         // Why it cannot be asked for says less than why it failed.
-        Err(_) => return failed(error.clone()),
+        Err(_) => return Err(error.clone()),
     };
     let wanted = match transfer.again() {
         Some(Again::Changed) => on_change == OnChange::Restart,
@@ -108,14 +109,14 @@ fn decide(
         None => false,
     };
     if wanted && restarts < RESTARTS_MAX {
-        return Decision::Anew(Box::new(transfer.anew(object, cut)));
+        return Ok(transfer.anew(object, cut));
     }
     let (before, now) = (&transfer.object.etag, &object.etag);
     match transfer.again() {
         Some(Again::Changed) if before != now => {
             let message = format!("the object changed while it was fetched: {before} is now {now}");
             let changed = Error::new(ErrorKind::Objects, message).within(transfer.name());
-            failed(match (on_change, restarts) {
+            Err(match (on_change, restarts) {
                 (OnChange::Fail, _) => {
                     changed.advise("run it again to get the new one, or give --on-change restart")
                 }
@@ -124,7 +125,7 @@ fn decide(
                 )),
             })
         }
-        _ => failed(error.clone()),
+        _ => Err(error.clone()),
     }
 }
 
@@ -146,24 +147,23 @@ mod tests {
         Object { key, etag, size_bytes: 9, ..Object::default() }
     }
 
-    fn outcome(again: Again, restarts: u32) -> Outcome {
+    fn failed(again: Again, restarts: u32) -> Transfer {
         let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
         let mut transfer = Transfer::new(object("\"1\""), endpoint, "k".to_owned(), cut());
         transfer.restarts = restarts;
         transfer.fail_for_now(again, Error::new(ErrorKind::Objects, "because"));
-        let result = Err(transfer.failure().expect("it failed").clone());
-        Outcome { transfer: Arc::new(transfer), elapsed_us: 1, result }
+        transfer
     }
 
     fn decided(again: Again, restarts: u32, found: Option<&str>, on_change: OnChange) -> String {
         let found = Ok(found.map(object));
-        match decide(outcome(again, restarts), found, on_change, cut()) {
-            Decision::Anew(transfer) => {
+        match decide(&failed(again, restarts), found, on_change, cut()) {
+            Ok(transfer) => {
                 assert_eq!(transfer.restarts, restarts + 1);
                 assert!(transfer.failure().is_none() && transfer.again().is_none());
                 format!("anew {}", transfer.object.etag)
             }
-            Decision::Failed(outcome) => outcome.result.expect_err("it failed").to_string(),
+            Err(error) => error.to_string(),
         }
     }
 
@@ -192,8 +192,7 @@ mod tests {
     #[test]
     fn who_cannot_be_asked_fails_as_before() {
         let nobody = Err(Error::new(ErrorKind::Endpoint, "no answer"));
-        let decision = decide(outcome(Again::Changed, 0), nobody, OnChange::Restart, cut());
-        let Decision::Failed(outcome) = decision else { panic!("nothing to fetch") };
-        assert_eq!(outcome.result.expect_err("it failed").to_string(), "because");
+        let decided = decide(&failed(Again::Changed, 0), nobody, OnChange::Restart, cut());
+        assert_eq!(decided.expect_err("nothing to fetch").to_string(), "because");
     }
 }

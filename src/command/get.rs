@@ -8,6 +8,7 @@ use std::time::Instant;
 use rustls::ClientConfig;
 
 use super::again::Undecided;
+use super::checksums::{Checksums, wanted};
 use super::kept::{self, Keeper};
 use super::mirror::Mirror;
 use super::run::{Run, Times, Told};
@@ -56,9 +57,11 @@ pub(super) async fn run(
         return Ok(Ended { code, summary: None });
     }
     let resolved = begun.elapsed();
-    let undecided = Undecided::new(control.clone(), args.failures.on_change);
+    let verify = wanted(args.verify);
+    let undecided = Undecided::new(control.clone(), args.failures.on_change, verify);
+    let questions = (Checksums::new(control.clone(), verify), undecided);
     let told = Told { progress, report };
-    let mut run = Run::new(walk, target, keeper, undecided, config, told, begun)?;
+    let mut run = Run::new(walk, target, keeper, questions, config, told, begun)?;
     run.deadline = args.failures.deadline;
     run.mirror = mirror;
     interrupts.unless(run.read_ahead()).await?;

@@ -1,6 +1,7 @@
 //! The commands: each tells its story from arguments to exit code with the rooms below it.
 
 mod again;
+mod checksums;
 mod demo;
 mod get;
 mod kept;

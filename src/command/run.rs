@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 
 use super::again::{Decision, Undecided};
+use super::checksums::{Checksums, Settled};
 use super::kept::{Keeper, Verdict};
 use super::mirror::Mirror;
 use super::session::Interrupts;
@@ -54,6 +55,7 @@ pub(super) struct Told {
 /// The run.
 pub(super) struct Run {
     walk: Walk,
+    checksums: Checksums,
     pub(super) target: Target,
     keeper: Keeper,
     pub(super) config: Config,
@@ -95,7 +97,7 @@ impl Run {
         walk: Walk,
         target: Target,
         keeper: Keeper,
-        undecided: Undecided,
+        (checksums, undecided): (Checksums, Undecided),
         config: Config,
         told: Told,
         begun: Instant,
@@ -111,6 +113,7 @@ impl Run {
         };
         Ok(Self {
             walk,
+            checksums,
             target,
             keeper,
             config,
@@ -141,7 +144,7 @@ impl Run {
     /// Takes the first page with anything to move, so that what is wrong with it shows before any
     /// byte moves.
     pub(super) async fn read_ahead(&mut self) -> Result<()> {
-        while self.pending.is_empty() && !self.listed {
+        while self.pending.is_empty() && self.checksums.is_empty() && !self.listed {
             let batch = self.walk.next_batch().await?;
             if let Some(entries) = &batch {
                 let largest = entries.iter().map(|entry| entry.object.size_bytes).max();
@@ -149,7 +152,7 @@ impl Run {
             }
             self.take(batch)?;
         }
-        if self.pending.is_empty() && self.failures > 0 {
+        if self.pending.is_empty() && self.checksums.is_empty() && self.failures > 0 {
             let kind = self.failure_kind.unwrap_or(ErrorKind::Objects);
             return Err(Error::new(kind, "no object can be stored"));
         }
@@ -170,12 +173,9 @@ impl Run {
             }
             match self.target.transfer(entry, self.config.cut()) {
                 Ok(transfer) => self.take_object(transfer),
-                Err(failed) => {
+                failed => {
                     self.known.objects_known += 1;
-                    let (transfer, error) = *failed;
-                    let transfer = Arc::new(transfer);
-                    let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
-                    self.note_outcome(outcome, None);
+                    self.admit(failed);
                 }
             }
         }
@@ -202,13 +202,38 @@ impl Run {
                 self.known.objects_known += 1;
                 let bytes = self.known.bytes_known.saturating_add(transfer.object.size_bytes);
                 self.known.bytes_known = bytes - done;
-                self.pending.push_back(transfer);
+                if let Some(settled) = self.checksums.admit(transfer) {
+                    self.admit(settled);
+                }
             }
             Verdict::Keep(transfer, kept) => {
                 self.known.objects_kept += 1;
                 self.report_line(|| ObjectLine::kept(&transfer, kept).to_json());
             }
         }
+    }
+
+    /// Takes a transfer that may begin, or the failure of one that may not.
+    fn admit(&mut self, settled: Settled) {
+        match settled {
+            Ok(transfer) => self.pending.push_back(transfer),
+            Err(failed) => {
+                let (transfer, error) = *failed;
+                let transfer = Arc::new(transfer);
+                let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
+                self.note_outcome(outcome, None);
+            }
+        }
+    }
+
+    /// Whether every object has been handed to the scheduler, or has failed.
+    fn is_fed(&self) -> bool {
+        self.listed && self.pending.is_empty() && self.checksums.is_empty()
+    }
+
+    /// Whether more of the listing is wanted.
+    fn is_hungry(&self) -> bool {
+        !self.listed && self.pending.is_empty() && self.checksums.has_room()
     }
 
     fn report_line(&mut self, line: impl FnOnce() -> String) {
@@ -239,12 +264,16 @@ impl Run {
             if room > 0 {
                 scheduler.push(self.pending.drain(..room));
             }
-            if self.listed && self.pending.is_empty() && !told_complete {
+            if self.is_fed() && !told_complete {
                 told_complete = true;
                 scheduler.complete();
             }
+            let hungry = self.is_hungry();
             tokio::select! {
-                batch = self.walk.next_batch(), if !self.listed && self.pending.is_empty() => {
+                settled = self.checksums.next(), if !self.checksums.is_empty() => {
+                    self.admit(settled);
+                }
+                batch = self.walk.next_batch(), if hungry => {
                     if let Err(error) = batch.and_then(|batch| self.take(batch)) {
                         self.end_listing(error, engine);
                     }
@@ -277,6 +306,7 @@ impl Run {
         self.listing_ended_us = micros(self.begun.elapsed());
         if error.kind() == ErrorKind::Destination {
             self.pending.clear();
+            self.checksums.clear();
             engine.scheduler.stop(error);
         } else {
             self.listing_error = Some(error);
@@ -291,6 +321,7 @@ impl Run {
     fn end(&mut self, engine: &Engine, reason: Error) {
         self.listed = true;
         self.pending.clear();
+        self.checksums.clear();
         engine.scheduler.stop(reason);
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 #[cfg(doc)]
 use super::Conn;
+use crate::checksum::AnswerCheck;
 use crate::failure::Failure;
 use crate::s3::ByteRange;
 use crate::sys::Errno;
@@ -28,6 +29,9 @@ pub struct Ask {
     pub manner: Manner,
     /// The listed ETag, which the answer must carry if it carries one; `None` when none was listed.
     pub etag: Option<EtagDigest>,
+    /// What is done with the checksum of the whole object that the answer carries; `None` where
+    /// none is asked for. A range that is the whole object is asked for without `Range` then.
+    pub check: Option<AnswerCheck>,
 }
 
 /// How a body is taken from the socket.

@@ -570,6 +570,7 @@ mod tests {
                  peak RSS 61 MiB",
                 "6 retries: 4 slow down, 2 stall",
                 "4 late ranges were asked for twice; 2 times the second answer was first",
+                "6 late ranges were moved to another connection",
                 "O_DIRECT in use: 20 large files past the page cache",
             ]
         );

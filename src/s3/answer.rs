@@ -336,7 +336,8 @@ mod tests {
         ] {
             let told = explain(502, body, "");
             assert_eq!(told.code, "", "{body:?}");
-            assert_eq!(told.into_error("list").to_string(), "list: the server said 502");
+            let error = told.into_error("list").to_string();
+            assert!(error.starts_with("list: the server said 502"), "{error}");
         }
     }
 

@@ -9,9 +9,10 @@ use percent_encoding::percent_decode_str;
 use quick_xml::Reader;
 use quick_xml::events::{BytesRef, Event};
 
+use crate::checksum::Algorithm;
 use crate::error::{Error, ErrorKind, Result};
-use crate::s3::Object;
 use crate::s3::uri::{encode_query, quote_etag, shown};
+use crate::s3::{ListedChecksum, Object};
 
 /// Largest page that is read, in bytes. A thousand keys of 1,024 bytes, all percent-encoded, with
 /// their frames need about 4 MiB.
@@ -137,6 +138,9 @@ struct Contents {
     etag: Option<String>,
     size: Option<String>,
     last_modified: Option<String>,
+    /// There may be several.
+    checksum_algorithms: Vec<String>,
+    checksum_type: String,
 }
 
 impl Parser {
@@ -171,6 +175,8 @@ impl Parser {
             ["Contents", "ETag"] => self.current.etag = Some(text),
             ["Contents", "Size"] => self.current.size = Some(text),
             ["Contents", "LastModified"] => self.current.last_modified = Some(text),
+            ["Contents", "ChecksumAlgorithm"] => self.current.checksum_algorithms.push(text),
+            ["Contents", "ChecksumType"] => self.current.checksum_type = text,
             ["CommonPrefixes", "Prefix"] => self.folders.push(text),
             _ => {}
         }
@@ -218,7 +224,15 @@ impl Contents {
         let etag = quote_etag(&self.etag.unwrap_or_default())
             .ok_or_else(|| trouble("the ETag has bad characters"))?;
         let last_modified = self.last_modified.unwrap_or_default();
-        Ok(Object { key, etag, size_bytes, last_modified, ..Object::default() })
+        let is_crc = |name: &String| Algorithm::of_name(name).is_some_and(Algorithm::is_crc);
+        let checksum = match self.checksum_algorithms.as_slice() {
+            [] => ListedChecksum::Unnamed,
+            algorithms => ListedChecksum::Named {
+                composite: self.checksum_type == "COMPOSITE",
+                crc: algorithms.iter().any(is_crc),
+            },
+        };
+        Ok(Object { key, etag, size_bytes, last_modified, checksum, ..Object::default() })
     }
 }
 
@@ -256,6 +270,7 @@ mod tests {
             etag: etag.to_owned(),
             size_bytes,
             last_modified: last_modified.to_owned(),
+            checksum: ListedChecksum::Unnamed,
             ..Object::default()
         }
     }
@@ -272,6 +287,24 @@ mod tests {
         );
         assert_eq!(page.folders, ["a/f g/"]);
         assert_eq!(page.next_token.as_deref(), Some("1/x+y=="));
+    }
+
+    #[test]
+    fn checksums_are_named() {
+        let check = |elements: &str, expected: ListedChecksum| {
+            let text = PAGE.replace("<StorageClass>", &format!("{elements}<StorageClass>"));
+            let page = parse_page(text.as_bytes()).expect("a good page");
+            assert_eq!(page.objects[0].checksum, expected, "{elements}");
+            assert_eq!(page.objects[1].checksum, ListedChecksum::Unnamed);
+        };
+        let named = |composite, crc| ListedChecksum::Named { composite, crc };
+        let [nvme, sha, other] = ["CRC64NVME", "SHA256", "XXHASH3"]
+            .map(|name| format!("<ChecksumAlgorithm>{name}</ChecksumAlgorithm>"));
+        check("", ListedChecksum::Unnamed);
+        check(&format!("{nvme}<ChecksumType>FULL_OBJECT</ChecksumType>"), named(false, true));
+        check(&format!("{sha}<ChecksumType>COMPOSITE</ChecksumType>"), named(true, false));
+        check(&format!("{sha}{nvme}"), named(false, true));
+        check(&other, named(false, false));
     }
 
     #[test]

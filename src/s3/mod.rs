@@ -31,6 +31,25 @@ pub struct Object {
     pub last_modified: String,
     /// The version that was asked for by its identifier; empty for the newest.
     pub version_id: String,
+    /// What is known of the checksum that is stored with it.
+    pub checksum: ListedChecksum,
+}
+
+/// What a listing says of the checksum that is stored with an object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ListedChecksum {
+    /// The object does not come from a listing.
+    #[default]
+    NotListed,
+    /// The listing names none.
+    Unnamed,
+    /// There is one.
+    Named {
+        /// Of the digests of its parts, not of its bytes.
+        composite: bool,
+        /// It is a CRC.
+        crc: bool,
+    },
 }
 
 /// Longest object that is believed, in bytes: 2^53, far beyond the 50 TB that S3 stores. Sums of

@@ -112,7 +112,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         lane.rival = Some(late);
         lane.is_hedge = true;
         let manner = if transfer.shape == Shape::Whole { Manner::Whole } else { Manner::Slots };
-        lane.conn.ask(Ask { range: left, size: transfer.object.size_bytes, manner, etag });
+        let check = transfer.verification.of_answer(&transfer.object.etag);
+        let size = transfer.object.size_bytes;
+        lane.conn.ask(Ask { range: left, size, manner, etag, check });
         self.lanes[late].rival = Some(index);
         self.metrics.hedges += 1;
         self.drive(index);

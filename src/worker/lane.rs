@@ -9,14 +9,10 @@ use super::addresses::Times;
 use super::hedge::Phase;
 use super::secure::Secure;
 use crate::conn::{Action, Ask, Conn, Event, Manner, Piece, Target};
-use crate::error::{Error, ErrorKind};
-use crate::failure::{Failure, Remedy};
-use crate::host::{FileHost, Objection};
-use crate::limits::{
-    BACKOFF_BASE_US, BACKOFF_MAX_US, CONNECT_TIMEOUT_US, RETRIES_BASE_MAX,
-    RETRIES_PER_100_REQUESTS_MAX,
-};
-use crate::s3::answer::{self, ServerError};
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::host::FileHost;
+use crate::limits::CONNECT_TIMEOUT_US;
 use crate::s3::{ByteRange, Endpoint};
 use crate::schedule::Assignment;
 use crate::sink::Disposal;
@@ -38,7 +34,7 @@ pub(super) enum LaneState {
 
 /// What follows a failed attempt, once its actions are carried out.
 #[derive(Debug)]
-enum Verdict {
+pub(super) enum Verdict {
     Resume,
     Backoff {
         until_us: u64,
@@ -90,10 +86,10 @@ pub(super) struct Lane {
     pub(super) bytes: ByteRange,
     pub(super) attempts: u32,
     /// Bytes of the range that earlier attempts had brought.
-    reached_before: u64,
-    verdict: Option<Verdict>,
+    pub(super) reached_before: u64,
+    pub(super) verdict: Option<Verdict>,
     /// Version of the keys that signed its last request.
-    keys_version: u64,
+    pub(super) keys_version: u64,
     asked_us: u64,
     answered_us: u64,
     /// What the socket's low-water mark is now, in bytes.
@@ -234,6 +230,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 _ => Manner::Slots,
             },
             etag: transfer.etag,
+            check: transfer.verification.of_answer(&transfer.object.etag),
         };
         lane.conn.ask(ask);
         self.drive(index);
@@ -310,6 +307,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     let error = lane.explain(Failure::WrongEtag, None);
                     transfer.fail_for_now(Again::Changed, error);
                 }
+                self.compare(index, &transfer);
                 self.count_range(index);
                 self.fetched(index);
             }
@@ -476,12 +474,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let slot = lane.data.take().expect("it was just filled");
         let (range, transfer) = (lane.range, lane.object());
         self.metrics.bytes += u64::from(length);
+        let bytes = &slot[at as usize..(at + length) as usize];
+        self.count_in(index, &transfer, bytes, offset);
         match self.sink.dispose(transfer.shape) {
             Disposal::Drop => drop(slot),
             Disposal::WriteAt => self.write(range, slot, length, offset),
             Disposal::WriteWhole => {
                 let before = self.host.now_us();
-                let bytes = &slot[at as usize..(at + length) as usize];
                 if let Err(error) = self.host.write_whole(&transfer, bytes) {
                     self.file_failed(&transfer, error);
                 }
@@ -502,7 +501,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// The connection is done with its range.
-    fn fetched(&mut self, index: usize) {
+    pub(super) fn fetched(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         assert!(lane.rival.is_none(), "a range has one end");
         if lane.answered_us >= lane.asked_us {
@@ -515,181 +514,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.end_range(range);
         }
     }
-
-    /// Tells the scheduler whether a failed attempt brought anything.
-    fn count_failure(&mut self, index: usize, failure: Failure) {
-        let lane = &mut self.lanes[index];
-        let reached = lane.conn.reached();
-        let brought = reached > std::mem::replace(&mut lane.reached_before, reached);
-        match failure.remedy() {
-            // It may have been about to come.
-            _ if lane.is_moving => {}
-            Remedy::Backoff if !brought => self.scheduler.attempt_failed(failure, self.now_us),
-            Remedy::Backoff | Remedy::GiveUp => self.scheduler.answered(),
-            Remedy::Repeat => {}
-        }
-    }
-
-    /// Decides what follows a failed attempt.
-    fn attempt_failed(&mut self, index: usize, failure: Failure, body: Option<Piece>) {
-        let lane = &self.lanes[index];
-        let told = body.map(|piece| {
-            let Failure::Status(status) = failure else { unreachable!("answers have bodies") };
-            answer::explain(status, lane.piece(piece), "")
-        });
-        let failure = told.as_ref().map_or(failure, ServerError::failure);
-        self.count_failure(index, failure);
-        let lane = &mut self.lanes[index];
-        let is_moving = std::mem::take(&mut lane.is_moving) && failure.is_of_address();
-        if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
-            lane.other_than = Some(address);
-            if !is_moving || failure == Failure::ConnectTimeout {
-                self.addresses.failed(address, self.now_us);
-            }
-        }
-        let transfer = lane.object();
-        if let Some(rival) = lane.rival.take() {
-            // The range goes on without a pause, on the other connection.
-            lane.verdict = Some(Verdict::Yield);
-            self.lanes[rival].rival = None;
-            self.lanes[rival].is_hedge = false;
-            self.metrics.retries[failure.reason() as usize] += 1;
-            transfer.count_retry();
-            return;
-        }
-        if let Some(error) = transfer.failure() {
-            lane.verdict = Some(Verdict::GiveUp(error.clone()));
-            return;
-        }
-        let hopeful = match failure {
-            Failure::ExpiredToken => {
-                let keys_version = lane.keys_version;
-                self.host.heed(&transfer, Objection::Expired { keys_version })
-            }
-            Failure::ClockSkew => {
-                let clock = told.as_ref().and_then(ServerError::server_clock);
-                self.host.heed(&transfer, Objection::Clock(clock))
-            }
-            _ => true,
-        };
-        let repeat = failure.remedy() == Remedy::Repeat || is_moving;
-        let retry = failure.remedy() == Remedy::Backoff && lane.attempts < self.attempts_max;
-        if !(repeat || retry) || !hopeful || self.scheduler.is_stopped() {
-            let error = lane.explain(failure, told);
-            if failure.ends_run() || !hopeful {
-                // No other object can fare better.
-                self.scheduler.stop(error.clone());
-            } else if failure.is_change() {
-                transfer.fail_for_now(Again::Changed, error.clone());
-            }
-            let error = self.scheduler.stop_reason().unwrap_or(error);
-            lane.verdict = Some(Verdict::GiveUp(error));
-            return;
-        }
-        self.try_again(index, failure, repeat);
-    }
-
-    /// Counts a retry and says when it is.
-    fn try_again(&mut self, index: usize, failure: Failure, repeat: bool) {
-        let lane = &mut self.lanes[index];
-        let transfer = lane.object();
-        let why = failure.reason();
-        self.metrics.retries[why as usize] += 1;
-        self.metrics.last_retry = Some(why);
-        transfer.count_retry();
-        if transfer.shape == Shape::Whole {
-            lane.data = None;
-        }
-        if repeat {
-            lane.verdict = Some(Verdict::Resume);
-            return;
-        }
-        let ceiling = BACKOFF_BASE_US << (lane.attempts - 1).min(16);
-        let wait_us = self.host.random() % ceiling.min(BACKOFF_MAX_US);
-        lane.attempts += 1;
-        self.metrics.stages.backoff_us += wait_us;
-        lane.verdict = Some(Verdict::Backoff { until_us: self.now_us + wait_us });
-        self.spend_retry(failure);
-    }
-
-    /// Takes one from the run's budget of retries; an empty one ends the run.
-    fn spend_retry(&mut self, failure: Failure) {
-        let spent: u64 = self.metrics.retries.iter().sum();
-        let budget = RETRIES_BASE_MAX + self.metrics.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
-        if spent > budget {
-            let message = format!(
-                "{spent} of {} requests had to be tried again, the last time because: {failure}",
-                self.metrics.requests
-            );
-            self.scheduler.stop(
-                Error::new(ErrorKind::Endpoint, message)
-                    .advise("check the network and the endpoint, and run it again"),
-            );
-        }
-    }
-
-    /// Gives a connection's range up, with no operation of it in flight.
-    pub(super) fn give_up(&mut self, index: usize, error: &Error) {
-        let lane = &mut self.lanes[index];
-        let transfer = lane.object();
-        transfer.fail(error.clone());
-        if let Some(rival) = lane.rival.take() {
-            self.lanes[rival].rival = None;
-            return self.release(index);
-        }
-        lane.hang_up();
-        lane.parked = None;
-        lane.verdict = None;
-        self.fetched(index);
-    }
 }
 
 impl Lane {
-    /// The error of an object whose range failed for good.
-    fn explain(&self, failure: Failure, told: Option<ServerError>) -> Error {
-        let transfer = self.object();
-        let what = match transfer.shape {
-            Shape::Ranges => {
-                let last = self.bytes.offset + self.bytes.length - 1;
-                format!("get {} bytes {}-{last}", transfer.name(), self.bytes.offset)
-            }
-            _ => format!("get {}", transfer.name()),
-        };
-        let tries = if self.attempts == 1 { "try" } else { "tries" };
-        let context = format!("{what} failed after {} {tries}", self.attempts);
-        let of_proxy = match (failure, &told) {
-            (Failure::Proxy(status), _) => transfer.endpoint.proxy_refusal(status),
-            (_, Some(told)) => transfer.endpoint.relay_refusal(told),
-            _ => None,
-        };
-        if let Some(error) = of_proxy {
-            return error.within(context);
-        }
-        match (failure, told) {
-            (_, Some(told)) => told.into_error(&context),
-            (Failure::Status(status), None) => {
-                answer::explain(status, &[], "").into_error(&context)
-            }
-            // The same as an answer of 412.
-            (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())
-                .within(context)
-                .advise("run it again to fetch the new version"),
-            (Failure::TlsBroken | Failure::TlsRefused, _) => {
-                let host = &transfer.endpoint.host;
-                let fault = self.secure.as_ref().and_then(|secure| secure.fault.as_ref());
-                let told = fault.and_then(|fault| fault.explain(host));
-                let plain = || Error::new(ErrorKind::Endpoint, failure.to_string());
-                told.unwrap_or_else(plain).within(context)
-            }
-            (failure, _) => {
-                let otherwise = "check the network and the endpoint, or lower --connections";
-                Error::new(ErrorKind::Endpoint, failure.to_string())
-                    .within(context)
-                    .advise(transfer.endpoint.advice(otherwise))
-            }
-        }
-    }
-
     /// Takes an operation's slot back, to where it is missing.
     fn take_back(&mut self, op: Op) -> Target {
         let secure = self.secure.as_mut().filter(|secure| secure.is_on());
@@ -710,7 +537,7 @@ impl Lane {
         }
     }
 
-    fn piece(&self, piece: Piece) -> &[u8] {
+    pub(super) fn piece(&self, piece: Piece) -> &[u8] {
         let buffer = match piece.target {
             Target::Control => &self.control,
             Target::Data => &self.data,

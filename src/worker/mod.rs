@@ -7,11 +7,13 @@
 //! on a seeded simulation.
 
 mod addresses;
+mod failed;
 mod hedge;
 mod lane;
 mod pace;
 mod range;
 mod secure;
+mod verify;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -330,6 +332,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn finish(&mut self, transfer: &Arc<Transfer>) {
+        if let (None, Some(sum)) = (transfer.failure(), transfer.verification.sum()) {
+            transfer.take_verdict(sum.check().map(|()| sum.stored().algorithm));
+        }
         if let Some(file) = transfer.created_file() {
             if transfer.failure().is_some() {
                 self.host.abandon(file, transfer.can_go_on());

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::verify::Check;
 use crate::transfer::Transfer;
 
 /// How often a write may make no progress before it is an error.
@@ -17,6 +18,9 @@ struct RangeState {
     /// Its connection has received (or given up) all of it.
     fetched: bool,
     writes: u32,
+    /// What its bytes are held against, where they are a whole object. It is the range's and not
+    /// its connection's: another one may go on with it.
+    check: Check,
 }
 
 /// All ranges of a worker that are not settled.
@@ -36,12 +40,19 @@ impl Ranges {
     pub(super) fn insert(&mut self, transfer: Arc<Transfer>, offset: u64) -> usize {
         // One per connection, and one per write in flight for those whose connection went on.
         let index = self.free.pop().expect("as many as connections and slots");
-        self.entries[index] = Some(RangeState { transfer, offset, fetched: false, writes: 0 });
+        let check = Check::None;
+        self.entries[index] =
+            Some(RangeState { transfer, offset, fetched: false, writes: 0, check });
         index
     }
 
     fn get_mut(&mut self, index: usize) -> &mut RangeState {
         self.entries[index].as_mut().expect("a range that is not settled")
+    }
+
+    /// What its bytes are held against.
+    pub(super) fn check(&mut self, index: usize) -> &mut Check {
+        &mut self.get_mut(index).check
     }
 
     /// The object that it belongs to.

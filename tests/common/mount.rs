@@ -1,4 +1,4 @@
-//! File systems for a test: a small tmpfs, one without attributes, a read-only one. Gone when
+//! File systems for a test: a small tmpfs, one without attributes, one that is read-only. Gone when
 //! dropped.
 
 use std::path::{Path, PathBuf};

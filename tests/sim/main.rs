@@ -4,6 +4,7 @@
 //!
 //! A failing seed prints the command that repeats it.
 
+mod chance;
 mod cipher;
 mod origin;
 mod pipes;
@@ -16,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use inrush::checksum::Verification;
 use inrush::error::{Error, ErrorKind};
 use inrush::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN, TLS_SLOT_BYTES_MIN};
 use inrush::metrics::{Gauge, WorkerMetrics};
@@ -24,11 +26,12 @@ use inrush::s3::{Endpoint, Object};
 use inrush::schedule::Scheduler;
 use inrush::sink::Sink;
 use inrush::sys::{Handle, Pool, Region, Ring};
-use inrush::transfer::{Cut, Outcome, Shape, Transfer};
+use inrush::transfer::{Again, Cut, Outcome, Shape, Transfer};
 use inrush::worker::{Parts, Worker};
 
+use chance::Chance;
 use origin::Rates;
-use world::{Chance, Shared, SimHost, SimRing, World};
+use world::{Shared, SimHost, SimRing, World};
 
 /// Turns after which a run counts as hanging: virtual time makes a sane run take a few thousand.
 const TURNS_MAX: usize = 200_000;
@@ -42,6 +45,8 @@ struct Scenario {
     sink: Sink,
     /// The origin speaks TLS.
     tls: bool,
+    /// Bytes are held against checksums.
+    verify: bool,
 }
 
 /// A worker, the pools that must be whole at its end, and what it was given.
@@ -60,6 +65,7 @@ struct Bench {
     workers: Vec<Simulated>,
     keys: Vec<String>,
     cut: Cut,
+    verify: bool,
     outcomes: Vec<Outcome>,
 }
 
@@ -109,7 +115,9 @@ impl Bench {
             let for_now = outcome.result.is_err() && transfer.again().is_some();
             if for_now && !self.scheduler.is_stopped() && chance.hits(900) {
                 self.world.borrow_mut().count("begun anew");
-                self.scheduler.restart(transfer.anew(transfer.object.clone(), self.cut));
+                let anew = transfer.anew(transfer.object.clone(), self.cut);
+                let anew = if self.verify { verified(anew, &self.world, chance) } else { anew };
+                self.scheduler.restart(anew);
                 continue;
             }
             if for_now {
@@ -118,6 +126,15 @@ impl Bench {
             self.outcomes.push(outcome);
         }
     }
+}
+
+/// The transfer with what its bytes are held against, as the control plane would find out.
+fn verified(transfer: Transfer, world: &Shared, chance: &mut Chance) -> Transfer {
+    if transfer.unsettled() == 1 {
+        return transfer.verified_by(Verification::by_answer(chance.hits(500)));
+    }
+    let model = world.borrow_mut().model(&transfer.object.key);
+    transfer.verified_by(Verification::by_sum(origin::sum(&model, chance)))
 }
 
 fn set_up_with(
@@ -140,7 +157,8 @@ fn set_up_with(
         sizes.iter().enumerate().map(|(index, size)| format!("k{index}-{size}")).collect();
     let transfers = keys.iter().map(|key| {
         let which = usize::from(chance.hits(200));
-        Transfer::new(object(key), Arc::clone(&endpoints[which]), key.clone(), cut)
+        let transfer = Transfer::new(object(key), Arc::clone(&endpoints[which]), key.clone(), cut);
+        if scenario.verify { verified(transfer, &world, chance) } else { transfer }
     });
     scheduler.push(transfers.collect::<Vec<_>>());
     scheduler.complete();
@@ -173,7 +191,8 @@ fn set_up_with(
         });
         workers.push(Simulated { worker, data, control, cipher, slots, connections });
     }
-    Bench { world, scheduler, workers, keys, cut, outcomes: Vec::new() }
+    let verify = scenario.verify;
+    Bench { world, scheduler, workers, keys, cut, verify, outcomes: Vec::new() }
 }
 
 /// Runs all workers in turns to their end; returns what they counted.
@@ -272,13 +291,19 @@ fn seeds(test: &str, count: u64, each: impl Fn(u64) + std::panic::RefUnwindSafe)
     }
 }
 
-const CALM: Rates =
-    Rates { network_per_mille: 0, hang_per_mille: 0, fatal_per_mille: 0, disk_per_mille: 0 };
+const CALM: Rates = Rates {
+    network_per_mille: 0,
+    hang_per_mille: 0,
+    fatal_per_mille: 0,
+    disk_per_mille: 0,
+    flip_per_mille: 0,
+};
 
 #[test]
 fn a_calm_network_brings_everything_once() {
     seeds("a_calm_network_brings_everything_once", 500, |seed| {
-        let scenario = Scenario { rates: CALM, stop: false, sink: Sink::File, tls: false };
+        let scenario =
+            Scenario { rates: CALM, stop: false, sink: Sink::File, tls: false, verify: false };
         let (world, outcomes) = check(seed, scenario);
         assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
         let world = world.borrow();
@@ -297,7 +322,7 @@ fn a_calm_network_brings_everything_once() {
 fn faults_that_a_retry_heals_lose_nothing() {
     seeds("faults_that_a_retry_heals_lose_nothing", 1500, |seed| {
         let rates = Rates { network_per_mille: 30, hang_per_mille: 10, ..CALM };
-        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false, verify: false };
         let (_, outcomes) = check(seed, scenario);
         for outcome in outcomes {
             assert!(outcome.result.is_ok(), "{:?}", outcome.result);
@@ -313,9 +338,10 @@ fn a_hostile_network_gives_right_bytes_or_a_named_error() {
             hang_per_mille: 50,
             fatal_per_mille: 20,
             disk_per_mille: if seed % 3 == 0 { 5 } else { 0 },
+            flip_per_mille: 0,
         };
         let sink = if seed % 5 == 0 { Sink::Null } else { Sink::File };
-        check(seed, Scenario { rates, stop: seed % 4 == 1, sink, tls: false });
+        check(seed, Scenario { rates, stop: seed % 4 == 1, sink, tls: false, verify: false });
     });
 }
 
@@ -327,11 +353,15 @@ fn late_ranges_are_asked_for_twice_and_written_once() {
         seeds("late_ranges_are_asked_for_twice_and_written_once", count, |seed| {
             // Now and then a connection or an answer hangs for ever.
             let rates = Rates { network_per_mille: 15, hang_per_mille: 30, ..CALM };
-            let scenario = Scenario { rates, stop: false, sink: Sink::File, tls };
+            let scenario = Scenario { rates, stop: false, sink: Sink::File, tls, verify: true };
             // So many ranges that it is known what is usual.
             let sizes: Vec<u64> = (0..60).map(|number| number * 5_000).collect();
             let bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 16, &sizes);
-            let (world, _) = checked(bench, seed, scenario);
+            let (world, outcomes) = checked(bench, seed, scenario);
+            for Outcome { transfer, result, .. } in &outcomes {
+                let is_known = result.is_ok() && transfer.object.size_bytes > 0;
+                assert_eq!(transfer.verification.verdict().is_ok(), is_known, "{result:?}");
+            }
             for (count, sum) in world.borrow().late.iter().zip(&sums) {
                 sum.fetch_add(*count, Ordering::Relaxed);
             }
@@ -346,7 +376,8 @@ fn late_ranges_are_asked_for_twice_and_written_once() {
 #[test]
 fn a_calm_network_brings_everything_over_tls() {
     seeds("a_calm_network_brings_everything_over_tls", 150, |seed| {
-        let scenario = Scenario { rates: CALM, stop: false, sink: Sink::File, tls: true };
+        let scenario =
+            Scenario { rates: CALM, stop: false, sink: Sink::File, tls: true, verify: false };
         let (world, outcomes) = check(seed, scenario);
         assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
         assert!(world.borrow().injected.is_empty());
@@ -357,7 +388,7 @@ fn a_calm_network_brings_everything_over_tls() {
 fn faults_of_tls_lose_nothing() {
     seeds("faults_of_tls_lose_nothing", 600, |seed| {
         let rates = Rates { network_per_mille: 40, hang_per_mille: 10, ..CALM };
-        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: true };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: true, verify: false };
         let outcomes = check(seed, scenario).1;
         for error in outcomes.iter().filter_map(|outcome| outcome.result.as_ref().err()) {
             // A wrong bit may make a handshake one that would never do: that ends the run.
@@ -374,8 +405,12 @@ fn a_hostile_network_under_tls_gives_right_bytes_or_a_named_error() {
             hang_per_mille: 50,
             fatal_per_mille: 20,
             disk_per_mille: if seed % 3 == 0 { 5 } else { 0 },
+            flip_per_mille: 0,
         };
-        check(seed, Scenario { rates, stop: seed % 4 == 1, sink: Sink::File, tls: true });
+        check(
+            seed,
+            Scenario { rates, stop: seed % 4 == 1, sink: Sink::File, tls: true, verify: false },
+        );
     });
 }
 
@@ -383,8 +418,10 @@ fn a_hostile_network_under_tls_gives_right_bytes_or_a_named_error() {
 fn a_stopped_run_leaves_only_whole_files() {
     seeds("a_stopped_run_leaves_only_whole_files", 500, |seed| {
         let rates = Rates { network_per_mille: 20, hang_per_mille: 20, ..CALM };
-        let (_, outcomes) =
-            check(seed, Scenario { rates, stop: true, sink: Sink::File, tls: false });
+        let (_, outcomes) = check(
+            seed,
+            Scenario { rates, stop: true, sink: Sink::File, tls: false, verify: false },
+        );
         for outcome in outcomes {
             if let Err(error) = outcome.result {
                 assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
@@ -394,11 +431,56 @@ fn a_stopped_run_leaves_only_whole_files() {
 }
 
 #[test]
+fn wrong_bytes_are_never_taken_for_right_ones() {
+    seeds("wrong_bytes_are_never_taken_for_right_ones", 600, |seed| {
+        let rates = Rates { flip_per_mille: 100, ..CALM };
+        let tls = seed % 4 == 0;
+        let sink = if seed % 5 == 0 { Sink::Null } else { Sink::File };
+        let (world, outcomes) =
+            check(seed, Scenario { rates, stop: false, sink, tls, verify: true });
+        let world = world.borrow();
+        for Outcome { transfer, result, .. } in &outcomes {
+            let key = &transfer.object.key;
+            let flipped = world.flipped.contains_key(key);
+            match result {
+                // A small object is fetched again at once, a large one anew; and what a late
+                // connection brings after another one took its range over is looked at by nobody.
+                Ok(()) => {
+                    let again = transfer.shape == Shape::Whole || transfer.restarts > 0;
+                    assert!(!flipped || again || world.late != [0; 3], "{key}");
+                }
+                Err(error) => {
+                    assert!(flipped && error.to_string().contains("CRC64NVME"), "{key}: {error}");
+                    let anew = transfer.again() == Some(Again::Checksum);
+                    assert_eq!(anew, transfer.shape == Shape::Ranges);
+                }
+            }
+            let validated = result.is_ok() && transfer.object.size_bytes > 0;
+            assert_eq!(transfer.verification.verdict().is_ok(), validated, "{key}");
+        }
+    });
+}
+
+#[test]
+fn sums_are_right_whatever_the_network_does() {
+    seeds("sums_are_right_whatever_the_network_does", 600, |seed| {
+        let rates = Rates { network_per_mille: 40, hang_per_mille: 10, ..CALM };
+        let (sink, tls) = (Sink::File, false);
+        let outcomes = check(seed, Scenario { rates, stop: false, sink, tls, verify: true }).1;
+        for Outcome { transfer, result, .. } in &outcomes {
+            assert!(result.is_ok(), "{result:?}");
+            let bytes = transfer.object.size_bytes > 0;
+            assert_eq!(transfer.verification.verdict().is_ok(), bytes, "{}", transfer.object.key);
+        }
+    });
+}
+
+#[test]
 fn an_endpoint_that_is_gone_is_not_asked_for_every_object() {
     seeds("an_endpoint_that_is_gone_is_not_asked_for_every_object", 5, |seed| {
         // No connection is ever made.
         let rates = Rates { network_per_mille: 1000, ..CALM };
-        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false, verify: false };
         let mut bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 20, &[1000; 4000]);
         let metrics = run(&mut bench, seed, false);
         let error = bench.scheduler.stop_reason().expect("the run is over");

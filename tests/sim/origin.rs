@@ -1,6 +1,8 @@
 //! The simulated origin: answers that are right, and answers that are wrong in every known way.
 
-use super::world::Chance;
+use inrush::checksum::{Algorithm, Form, Stored, Sum};
+
+use super::chance::Chance;
 
 /// What goes wrong with one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub(crate) enum Fault {
     Denied,
     /// Another ETag: another version.
     OtherEtag,
+    /// One bit of the body is wrong.
+    WrongBit,
 }
 
 impl Fault {
@@ -46,6 +50,7 @@ impl Fault {
             Self::Stale => "stale",
             Self::Denied => "denied",
             Self::OtherEtag => "other etag",
+            Self::WrongBit => "wrong bit in a body",
         }
     }
 }
@@ -61,6 +66,8 @@ pub(crate) struct Rates {
     pub(crate) fatal_per_mille: u64,
     /// File system errors.
     pub(crate) disk_per_mille: u64,
+    /// Wrong bits, which only a checksum tells.
+    pub(crate) flip_per_mille: u64,
 }
 
 impl Rates {
@@ -68,6 +75,10 @@ impl Rates {
     pub(crate) fn draw(&self, chance: &mut Chance, kept: bool) -> Option<Fault> {
         if chance.hits(self.fatal_per_mille) {
             return Some(if chance.hits(500) { Fault::Denied } else { Fault::OtherEtag });
+        }
+        // Drawn only where it can be: the seeds of the other runs stay what they are.
+        if self.flip_per_mille > 0 && chance.hits(self.flip_per_mille) {
+            return Some(Fault::WrongBit);
         }
         if !chance.hits(self.network_per_mille * 4) {
             return None;
@@ -107,6 +118,22 @@ pub(crate) fn etag(key: &str) -> String {
 /// Size of an object: it stands in its key, behind the last dash.
 pub(crate) fn size(key: &str) -> u64 {
     key.rsplit('-').next().expect("a size").parse().expect("a number")
+}
+
+/// What the origin stores of an object in parts or in one piece, to sum its pieces for.
+pub(crate) fn sum(model: &[u8], chance: &mut Chance) -> Sum {
+    let algorithm = Algorithm::Crc64Nvme;
+    let size = model.len() as u64;
+    let part = 1 + chance.below(size + 1);
+    let length = usize::try_from(part).expect("small");
+    let digests = model.chunks(length).flat_map(|part| algorithm.digest(part).bytes().to_vec());
+    let digests: Vec<u8> = digests.collect();
+    let parts = u32::try_from(size.div_ceil(part)).expect("few");
+    let (form, digest) = match parts <= 10_000 && chance.hits(500) {
+        true => (Form::Composite { parts }, algorithm.digest(&digests)),
+        false => (Form::FullObject, algorithm.digest(model)),
+    };
+    Sum::new(Stored { algorithm, form, digest }, size, part).expect("a CRC")
 }
 
 /// The answer to `key first-last\n` or `key \n`, and where it breaks off.
@@ -155,9 +182,19 @@ pub(crate) fn answer(
         "Content-Length: {}\r\n\r\n",
         last - first + 1 + longer + if range.is_empty() { shift } else { 0 }
     );
+    if range.is_empty() {
+        let digest = Algorithm::Crc64Nvme.digest(model);
+        head = head.replace("\r\n\r\n", &format!("\r\nx-amz-checksum-crc64nvme: {digest}\r\n\r\n"));
+    }
     let mut bytes = head.into_bytes();
+    let body = bytes.len();
     let index = |offset: u64| usize::try_from(offset).expect("small");
     bytes.extend_from_slice(&model[index(first)..=index(last)]);
+    if fault == Some(Fault::WrongBit) {
+        let length = (bytes.len() - body) as u64;
+        let at = body + usize::try_from(chance.below(length)).expect("small");
+        bytes[at] ^= 1 << chance.below(8);
+    }
     let end = match fault {
         Some(broken @ (Fault::Reset | Fault::End | Fault::Stall)) => {
             let cut = chance.below(bytes.len() as u64);

@@ -16,10 +16,10 @@ use inrush::plan::ranges::PartSize;
 use inrush::sys::descriptor;
 use inrush::transfer::{Cut, Transfer};
 
+use super::chance::Chance;
 use super::origin::Rates;
 use super::plumbing::{Act, Lab, Manner};
 use super::shore::{LabHost, LabRing, SharedLab};
-use super::world::Chance;
 use super::{CALM, endpoint, object, secure, seeds};
 
 /// Turns after which a run counts as hanging.
@@ -282,6 +282,7 @@ fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
             hang_per_mille: 30,
             fatal_per_mille: 10,
             disk_per_mille: if seed % 3 == 0 { 20 } else { 0 },
+            flip_per_mille: 0,
         };
         let leaves = seed % 2 == 0;
         let stop_us = (seed % 5 == 0).then(|| Chance(seed).below(10_000_000));
@@ -358,6 +359,7 @@ fn a_hostile_network_under_tls_gives_a_right_stream_or_a_named_error() {
             hang_per_mille: 30,
             fatal_per_mille: 10,
             disk_per_mille: if seed % 3 == 0 { 20 } else { 0 },
+            ..CALM
         };
         let stop_us = (seed % 5 == 0).then(|| Chance(seed).below(10_000_000));
         let leaves = seed % 2 == 0;

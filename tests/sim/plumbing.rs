@@ -11,9 +11,9 @@ use inrush::pipe::feed::Feed;
 use inrush::sys::{Errno, Handle, POLL_ERROR, POLL_HANG_UP, POLL_IN, POLL_OUT, descriptor};
 use inrush::transfer::Transfer;
 
+use super::chance::Chance;
 use super::origin::{Fault, Rates, answer, object_bytes, size};
 use super::secure::{Server, Sides};
-use super::world::Chance;
 
 /// Bytes that one slot of a pipe holds at most: a page.
 pub(super) const PAGE: usize = 4096;

@@ -11,7 +11,7 @@ use rustls::{
     ClientConfig, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion,
 };
 
-use super::world::Chance;
+use super::chance::Chance;
 
 /// Both sides' configurations for one version.
 #[derive(Debug, Clone)]

@@ -13,31 +13,9 @@ use inrush::sink::file::{OpenFile, allocation};
 use inrush::sys::{Completion, Errno, Handle, Op, Ring};
 use inrush::transfer::Transfer;
 
+use super::chance::Chance;
 use super::origin::{Fault, Rates, answer, object_bytes, size};
 use super::secure::{Server, Sides};
-
-/// SplitMix64: small, and the same on every machine.
-#[derive(Debug)]
-pub(crate) struct Chance(pub(crate) u64);
-
-impl Chance {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    /// True in `per_mille` of 1,000 cases.
-    pub(crate) fn hits(&mut self, per_mille: u64) -> bool {
-        self.below(1000) < per_mille
-    }
-}
 
 /// One TCP connection as both sides see it.
 #[derive(Debug, Default)]
@@ -89,6 +67,8 @@ pub(crate) struct World {
     models: HashMap<String, Rc<Vec<u8>>>,
     /// Bytes of bodies that were sent for each object.
     pub(crate) served: HashMap<String, u64>,
+    /// Objects of which a wrong bit was sent.
+    pub(crate) flipped: HashMap<String, u64>,
     /// The origin speaks TLS.
     pub(crate) sides: Option<Sides>,
 }
@@ -109,6 +89,7 @@ impl World {
             injected: BTreeMap::new(),
             models: HashMap::new(),
             served: HashMap::new(),
+            flipped: HashMap::new(),
             sides: None,
         }))
     }
@@ -455,6 +436,9 @@ impl World {
         }
         let key = request.split(' ').next().expect("a key").to_owned();
         let model = self.model(&key);
+        if fault == Some(Fault::WrongBit) {
+            *self.flipped.entry(key.clone()).or_default() += 1;
+        }
         let (bytes, end) = answer(&request, &model, fault, &mut self.chance);
         let served = self.served.entry(key);
         *served.or_default() += bytes.len() as u64;

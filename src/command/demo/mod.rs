@@ -26,7 +26,7 @@ use super::{on_runtime, require_io_uring};
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{
     AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, OutputArgs,
-    PipeArgs, SelectionArgs, ServiceArgs, StreamArgs,
+    PipeArgs, SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
 };
 use crate::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
@@ -236,6 +236,7 @@ impl Demo<'_> {
     fn get_args(&self, set: &Set, destination: &Path) -> GetArgs {
         let source = format!("s3://{BUCKET}/{}/", set.name);
         GetArgs {
+            verify: VerifyMode::Auto,
             sync: None,
             sources: vec![S3Uri::parse(&source).expect("the sets have names that are keys")],
             destination: Destination::Local(destination.to_path_buf()),

@@ -310,6 +310,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             size: transfer.object.size_bytes,
             manner: Manner::Stream,
             etag: transfer.etag,
+            check: None,
         };
         line.transfer = Some(transfer);
         line.conn.ask(ask);

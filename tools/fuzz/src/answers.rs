@@ -13,6 +13,8 @@ pub fn error(data: &[u8]) {
     let told = explain(status, data, "");
     plain(&told);
     assert_eq!(told.status, status);
+    // Only a code shows that it was S3 who spoke.
+    assert_eq!(told.is_foreign, told.code.is_empty() && !data.is_empty());
     let named = explain(status, data, "R1");
     assert_eq!(named, ServerError { request_id: "R1".to_owned(), ..told.clone() });
     // Total, and in agreement: a clock is told only by the code that speaks of clocks.
@@ -26,6 +28,9 @@ pub fn error(data: &[u8]) {
         .filter(char::is_ascii_alphanumeric)
         .take(TEXT_CHARS_MAX)
         .collect();
+    if word.is_empty() {
+        return;
+    }
     let said = explain(status, format!("<Error><Code>{word}</Code></Error>").as_bytes(), "");
     assert_eq!(said, ServerError { status, code: word, ..ServerError::default() });
 }

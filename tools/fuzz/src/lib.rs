@@ -1,8 +1,8 @@
 //! What must hold of inrush's parsers whatever comes in: one function for each.
 //!
 //! A function takes any bytes and panics when something does not hold. Two callers: the smoke test
-//! of this crate, which gives each the inputs in `seeds/` and some thousand changes to them on every
-//! run of `cargo test`; and the programs of `libfuzzer/`, which look for hours:
+//! of this crate, which gives each the inputs in `seeds/` and some thousand changes to them on
+//! every run of `cargo test`; and the programs of `libfuzzer/`, which look for hours:
 //!
 //! ```text
 //! cargo +nightly fuzz run --fuzz-dir tools/fuzz/libfuzzer head \

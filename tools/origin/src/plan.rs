@@ -64,8 +64,8 @@ struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Profile {
-    /// Of 15 % of all requests the first tries, up to four in a row, are refused as by a server that
-    /// has too much to do: 503 SlowDown, 503 ServiceUnavailable, 500.
+    /// Of 15 % of all requests the first tries, up to four in a row, are refused as by a server
+    /// that has too much to do: 503 SlowDown, 503 ServiceUnavailable, 500.
     Bursts,
     /// Wrong bytes and wrong heads, 6 % of requests: what a client must notice.
     Corrupt,

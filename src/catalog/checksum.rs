@@ -1,0 +1,261 @@
+//! What an origin says of the checksum of one object that is fetched in ranges: its answers to
+//! ranges do not carry it.
+
+use http::Method;
+
+use super::client::Question;
+use super::{Ask, Control, object_of, refusal};
+use crate::checksum::{Algorithm, Form, Stored, etag_md5};
+use crate::error::Result;
+use crate::s3::Object;
+use crate::s3::answer::ERROR_BODY_BYTES_MAX;
+use crate::s3::uri::{encode_key, encode_query, shown};
+
+use super::client::Answer;
+
+/// An object's checksum, with what is needed to compute it from pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// The checksum, or why there is none.
+    pub stored: Result<Stored, &'static str>,
+    /// Length of each part but the last; 0 when they differ or it is not known.
+    pub part_bytes: u64,
+    /// The ETag as an MD5, where it is one.
+    pub etag: Option<Stored>,
+}
+
+const MODE: Option<(&str, &str)> = Some(("x-amz-checksum-mode", "ENABLED"));
+
+impl Control {
+    /// What the origin says of an object's checksum. One that has changed since it was listed has
+    /// none: its GETs will tell.
+    pub async fn checksum(&self, bucket: &str, object: &Object) -> Result<Told> {
+        let what = format!("head s3://{bucket}/{}", shown(&object.key));
+        let answer = self.ask_head(bucket, object, "", &what).await?;
+        let told = object_of(&object.key, &answer).map_err(|error| error.within(&what))?;
+        let changed = !object.etag.is_empty() && told.etag != object.etag;
+        if changed || told.size_bytes != object.size_bytes {
+            let stored = Err("it has changed since it was listed");
+            return Ok(Told { stored, part_bytes: 0, etag: None });
+        }
+        let opaque = answer.header("x-amz-server-side-encryption-customer-algorithm").is_some()
+            || answer
+                .header("x-amz-server-side-encryption")
+                .is_some_and(|kind| !kind.eq_ignore_ascii_case("AES256"));
+        let stored = stored(&answer);
+        let part_bytes = match stored {
+            Ok(Stored { form: Form::Composite { parts: parts @ 2.. }, .. }) => {
+                self.part_bytes(bucket, object, parts, &what).await?
+            }
+            _ => 0,
+        };
+        let etag = etag_md5(&told.etag).filter(|_| !opaque);
+        Ok(Told { stored, part_bytes, etag })
+    }
+
+    /// The length that all parts have but the last; 0 when they have not. The first part's length
+    /// is that of all others where the last one is what is left then.
+    async fn part_bytes(
+        &self,
+        bucket: &str,
+        object: &Object,
+        parts: u32,
+        what: &str,
+    ) -> Result<u64> {
+        let mut lengths = [0; 2];
+        for (length, number) in lengths.iter_mut().zip([1, parts]) {
+            let query = format!("partNumber={number}");
+            let answer = self.ask_head(bucket, object, &query, what).await?;
+            let counted = answer.header("x-amz-mp-parts-count").and_then(|text| text.parse().ok());
+            if counted != Some(parts) {
+                return Ok(0);
+            }
+            let length_said = answer.header("content-length");
+            *length = length_said.and_then(|text| Object::parse_size(text).ok()).unwrap_or(0);
+        }
+        let [first, last] = lengths;
+        let others = first.checked_mul(u64::from(parts) - 1);
+        let fit = others.and_then(|others| others.checked_add(last)) == Some(object.size_bytes);
+        Ok(if fit && 0 < last && last <= first { first } else { 0 })
+    }
+
+    async fn ask_head(
+        &self,
+        bucket: &str,
+        object: &Object,
+        query: &str,
+        what: &str,
+    ) -> Result<Answer> {
+        let mut target = encode_key(&object.key).to_string();
+        let version = match object.version_id.as_str() {
+            "" => String::new(),
+            version => format!("versionId={}", encode_query(version)),
+        };
+        for (pair, sign) in
+            [query, &version].into_iter().filter(|pair| !pair.is_empty()).zip("?&".chars())
+        {
+            target.push(sign);
+            target.push_str(pair);
+        }
+        let question = Question {
+            method: Method::HEAD,
+            target,
+            of_object: true,
+            header: MODE,
+            body_bytes_max: ERROR_BODY_BYTES_MAX,
+        };
+        let answer = self.ask(Ask { bucket, question, what }).await?;
+        match answer.status {
+            200 | 206 => Ok(answer),
+            _ => Err(refusal(&answer, what)),
+        }
+    }
+}
+
+/// The checksum that an answer's headers tell.
+fn stored(answer: &Answer) -> Result<Stored, &'static str> {
+    let kind = answer.header("x-amz-checksum-type").map(str::as_bytes);
+    let mut unknown = false;
+    let mut best: Option<(Algorithm, &[u8])> = None;
+    for (name, value) in &answer.headers {
+        let name = name.as_str();
+        match Algorithm::of_header(name) {
+            Some(algorithm) if best.is_none_or(|(other, _)| algorithm < other) => {
+                best = Some((algorithm, value.as_bytes()));
+            }
+            Some(_) => {}
+            None => {
+                let other = name.strip_prefix("x-amz-checksum-");
+                unknown |= other.is_some_and(|other| other != "type");
+            }
+        }
+    }
+    match best {
+        Some((algorithm, value)) => {
+            Stored::parse(algorithm, value, kind).ok_or("the origin's checksum cannot be read")
+        }
+        None if unknown => Err("the checksum's algorithm is not known here"),
+        None => Err("the origin has no checksum of it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::loopback::{Reply, Server, control, run};
+    use super::*;
+
+    const CRC: &str = "y/Q5Jg==";
+
+    fn asked(
+        object: &Object,
+        answer: impl Fn(&str, Reply) -> Reply + Send + Sync + 'static,
+    ) -> (Result<Told>, Vec<String>) {
+        let server = Server::start(move |head| {
+            let size = match head {
+                head if head.contains("partNumber=1 ") => "8",
+                head if head.contains("partNumber=3 ") => "4",
+                _ => "20",
+            };
+            let status = if head.contains("partNumber") { 206 } else { 200 };
+            let reply = Reply::new(status, "").header("Content-Length", size);
+            answer(head, reply.header("ETag", "\"e\"").header("x-amz-mp-parts-count", "3"))
+        });
+        let told = run(async { control(&server).await.checksum("bkt", object).await });
+        (told, server.seen())
+    }
+
+    fn object() -> Object {
+        let (key, etag) = ("a b".to_owned(), "\"e\"".to_owned());
+        Object { key, etag, size_bytes: 20, ..Object::default() }
+    }
+
+    #[test]
+    fn one_question_for_a_checksum_of_all_bytes() {
+        let object = Object { version_id: "v+1".to_owned(), ..object() };
+        let (told, seen) = asked(&object, |_, reply| {
+            reply
+                .header("x-amz-checksum-sha1", "AAAA")
+                .header("x-amz-checksum-crc32", CRC)
+                .header("x-amz-checksum-type", "FULL_OBJECT")
+        });
+        let told = told.expect("an answer");
+        let stored = told.stored.expect("a checksum");
+        assert_eq!((stored.algorithm, stored.form), (Algorithm::Crc32, Form::FullObject));
+        assert_eq!((told.part_bytes, told.etag), (0, None));
+        assert_eq!(seen.len(), 1);
+        assert!(seen[0].starts_with("HEAD /bkt/a%20b?versionId=v%2B1 HTTP/1.1\r\n"), "{}", seen[0]);
+        assert!(seen[0].contains("\r\nx-amz-checksum-mode: ENABLED\r\n"), "{}", seen[0]);
+        assert!(seen[0].contains(";x-amz-checksum-mode;"), "it is signed: {}", seen[0]);
+    }
+
+    #[test]
+    fn parts_are_of_one_length_when_first_and_last_say_so() {
+        let check = |header: &'static str, size_bytes: u64, expected: u64| {
+            let object = Object { size_bytes, ..object() };
+            let (told, seen) = asked(&object, move |head, reply| {
+                let whole = !head.contains("partNumber");
+                let reply = reply.header("x-amz-checksum-crc32", header);
+                match whole && size_bytes != 20 {
+                    true => Reply::new(200, "")
+                        .header("Content-Length", &size_bytes.to_string())
+                        .header("ETag", "\"e\"")
+                        .header("x-amz-checksum-crc32", header),
+                    false => reply,
+                }
+            });
+            assert_eq!(told.expect("an answer").part_bytes, expected, "{header} {size_bytes}");
+            seen
+        };
+        let seen = check("y/Q5Jg==-3", 20, 8);
+        assert_eq!(seen.len(), 3);
+        assert!(seen[1].starts_with("HEAD /bkt/a%20b?partNumber=1 "), "{}", seen[1]);
+        // A part in between is longer or shorter.
+        check("y/Q5Jg==-3", 21, 0);
+        check("y/Q5Jg==-3", 19, 0);
+        // The parts are counted otherwise.
+        assert_eq!(check("y/Q5Jg==-4", 20, 0).len(), 2);
+        // One part is all there is.
+        assert_eq!(check("y/Q5Jg==-1", 20, 0).len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let check = |object: &Object, name: &'static str, value: &'static str, word: &str| {
+            let (told, _) = asked(object, move |_, reply| reply.header(name, value));
+            let why = told.expect("an answer").stored.expect_err("no checksum");
+            assert!(why.contains(word), "{why}");
+        };
+        check(&object(), "x-other", "x", "no checksum");
+        check(&object(), "x-amz-checksum-xxhash3", "x", "not known");
+        check(&object(), "x-amz-checksum-crc32", "x", "cannot be read");
+        let changed = Object { etag: "\"f\"".to_owned(), ..object() };
+        check(&changed, "x-amz-checksum-crc32", CRC, "has changed");
+        let longer = Object { size_bytes: 21, ..object() };
+        check(&longer, "x-amz-checksum-crc32", CRC, "has changed");
+    }
+
+    #[test]
+    fn an_etag_is_an_md5_unless_keys_are_in_play() {
+        const MD5: &str = "\"25f9e794323b453885f5181f1b624d0b\"";
+        let check = |name: &'static str, value: &'static str, expected: bool| {
+            let object = Object { etag: MD5.to_owned(), ..object() };
+            let (told, _) = asked(&object, move |_, _| {
+                let reply = Reply::new(200, "").header("Content-Length", "20");
+                reply.header("ETag", MD5).header(name, value)
+            });
+            assert_eq!(told.expect("an answer").etag.is_some(), expected, "{name}: {value}");
+        };
+        check("x-other", "x", true);
+        check("x-amz-server-side-encryption", "AES256", true);
+        check("x-amz-server-side-encryption", "aws:kms", false);
+        check("x-amz-server-side-encryption-customer-algorithm", "AES256", false);
+    }
+
+    #[test]
+    fn a_refusal_is_an_error() {
+        let server = Server::start(|_| Reply::new(403, ""));
+        let told = run(async { control(&server).await.checksum("bkt", &object()).await });
+        let error = told.expect_err("refused");
+        assert_eq!(error.kind(), crate::error::ErrorKind::Access, "{error}");
+    }
+}

@@ -1,0 +1,178 @@
+//! What S3 says of an object's checksum, as its headers have it; and how bytes can differ from it.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{Algorithm, Digest};
+
+/// Most parts that an upload can have (S3, multipart upload limits).
+pub(super) const PARTS_MAX: u32 = 10_000;
+
+/// What a stored checksum is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Of all bytes.
+    FullObject,
+    /// Of the digests of the parts it was uploaded in.
+    Composite {
+        /// How many.
+        parts: u32,
+    },
+}
+
+/// A checksum that an origin keeps with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored {
+    /// How it was computed.
+    pub algorithm: Algorithm,
+    /// Of what.
+    pub form: Form,
+    /// What came out.
+    pub digest: Digest,
+}
+
+impl Stored {
+    /// Reads a checksum's header, `BASE64` or `BASE64-PARTS`, and the value of
+    /// `x-amz-checksum-type`, which older servers do not send; `None` when they make no sense.
+    #[must_use]
+    pub fn parse(algorithm: Algorithm, value: &[u8], kind: Option<&[u8]>) -> Option<Self> {
+        let value = std::str::from_utf8(value).ok()?.trim();
+        let (text, parts) = match value.split_once('-') {
+            Some((text, parts)) => {
+                let digits = parts.bytes().all(|byte| byte.is_ascii_digit());
+                (text, Some(parts.parse::<u32>().ok().filter(|_| digits)?))
+            }
+            None => (value, None),
+        };
+        let form = match (parts, kind.map(<[u8]>::trim_ascii)) {
+            (None, None | Some(b"FULL_OBJECT")) => Form::FullObject,
+            (Some(parts @ 1..=PARTS_MAX), None | Some(b"COMPOSITE")) => Form::Composite { parts },
+            _ => return None,
+        };
+        let mut bytes = [0; 64];
+        // Longer text does not fit, so it is no digest.
+        let length = STANDARD.decode_slice(text, &mut bytes).ok()?;
+        let digest = Digest::new(&bytes[..length])?;
+        (length == algorithm.length_bytes()).then_some(Self { algorithm, form, digest })
+    }
+
+    /// Holds the digest of all bytes against it; of the parts' digests where there is one part.
+    ///
+    /// # Errors
+    /// When they differ.
+    pub fn check(&self, whole: Digest) -> Result<(), Mismatch> {
+        let computed = match self.form {
+            Form::FullObject => whole,
+            Form::Composite { .. } => self.algorithm.digest(whole.bytes()),
+        };
+        self.compare(computed)
+    }
+
+    /// Holds what was computed against it.
+    pub(super) fn compare(&self, computed: Digest) -> Result<(), Mismatch> {
+        if computed == self.digest { Ok(()) } else { Err(Mismatch { stored: *self, computed }) }
+    }
+
+    /// Whether the digest of all bytes is enough to know.
+    #[must_use]
+    pub fn is_of_one_piece(&self) -> bool {
+        matches!(self.form, Form::FullObject | Form::Composite { parts: 1 })
+    }
+}
+
+/// The ETag of an upload in one piece, which is the MD5 of its bytes unless the origin encrypts
+/// with other keys than its own; `None` when it cannot be one.
+#[must_use]
+pub fn etag_md5(etag: &str) -> Option<Stored> {
+    let text = etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(etag);
+    let mut bytes = [0; 16];
+    hex::decode_to_slice(text, &mut bytes).ok()?;
+    let digest = Digest::of(&bytes);
+    Some(Stored { algorithm: Algorithm::Md5, form: Form::FullObject, digest })
+}
+
+/// Bytes that are not those whose checksum is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mismatch {
+    /// What is stored.
+    pub stored: Stored,
+    /// What was computed.
+    pub computed: Digest,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stored { algorithm, form, digest } = self.stored;
+        let of = match form {
+            Form::FullObject => String::new(),
+            Form::Composite { parts } => format!(" of {parts} parts"),
+        };
+        let computed = self.computed;
+        write!(f, "the {algorithm}{of} is {computed}, and {digest} is stored")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_and_not_believed() {
+        let check = |algorithm, value: &str, kind: Option<&str>, expected: Option<Form>| {
+            let stored = Stored::parse(algorithm, value.as_bytes(), kind.map(str::as_bytes));
+            assert_eq!(stored.map(|stored| stored.form), expected, "{value} {kind:?}");
+        };
+        let (full, composite) = (Some("FULL_OBJECT"), Some("COMPOSITE"));
+        let parts = |parts| Some(Form::Composite { parts });
+        check(Algorithm::Crc32, "y/Q5Jg==", None, Some(Form::FullObject));
+        check(Algorithm::Crc32, " y/Q5Jg== ", full, Some(Form::FullObject));
+        check(Algorithm::Crc32, "y/Q5Jg==-3", None, parts(3));
+        check(Algorithm::Crc32, "y/Q5Jg==-10000", composite, parts(10_000));
+        for (value, kind) in [
+            ("y/Q5Jg==-10001", composite),
+            ("y/Q5Jg==-0", composite),
+            ("y/Q5Jg==-+3", composite),
+            ("y/Q5Jg==-", None),
+            ("y/Q5Jg==-3", full),
+            ("y/Q5Jg==", composite),
+            ("y/Q5Jg==", Some("OTHER")),
+            ("y/Q5Jg", None),
+            ("y/Q5JgAA", None),
+            ("", None),
+            ("=", None),
+        ] {
+            check(Algorithm::Crc32, value, kind, None);
+        }
+        check(Algorithm::Crc64Nvme, "y/Q5Jg==", None, None);
+        check(Algorithm::Sha256, &"A".repeat(44), None, None);
+        check(Algorithm::Sha256, &format!("{}=", "A".repeat(43)), None, Some(Form::FullObject));
+        check(Algorithm::Sha256, &"A".repeat(400), None, None);
+        assert_eq!(Stored::parse(Algorithm::Crc32, b"\xff\xfe", None), None);
+    }
+
+    #[test]
+    fn bytes_are_held_against_what_is_stored() {
+        let stored = Stored::parse(Algorithm::Crc32, b"y/Q5Jg==", None).expect("a good header");
+        assert_eq!(stored.check(Algorithm::Crc32.digest(b"123456789")), Ok(()));
+        let error = stored.check(Algorithm::Crc32.digest(b"12345678")).expect_err("others");
+        assert_eq!(error.to_string(), "the CRC32 is muDarw==, and y/Q5Jg== is stored");
+        // One part: the digest of its digest.
+        let digest = Algorithm::Sha256.digest(Algorithm::Sha256.digest(b"x").bytes());
+        let value = format!("{digest}-1");
+        let stored = Stored::parse(Algorithm::Sha256, value.as_bytes(), None).expect("a header");
+        assert!(stored.is_of_one_piece());
+        assert_eq!(stored.check(Algorithm::Sha256.digest(b"x")), Ok(()));
+        assert!(stored.check(Algorithm::Sha256.digest(b"y")).is_err());
+    }
+
+    #[test]
+    fn an_etag_may_be_an_md5() {
+        let stored = etag_md5("\"25f9e794323b453885f5181f1b624d0b\"").expect("an MD5");
+        assert_eq!(stored.check(Algorithm::Md5.digest(b"123456789")), Ok(()));
+        for other in ["", "\"\"", "\"25f9e794323b453885f5181f1b624d0b-2\"", "\"abc\"", "\"é\""] {
+            assert_eq!(etag_md5(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The verification of one object: what its bytes are held against, and what came of it.
+
+use std::sync::OnceLock;
+
+use super::{Algorithm, Stored, Sum, etag_md5};
+
+/// How much a run wants of its objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// Nothing: no checksum is asked for or computed.
+    Off,
+    /// What can be compared cheaply is.
+    #[default]
+    Auto,
+    /// An object that is not validated fails.
+    Strict,
+}
+
+/// What is done with the checksum that the answer to a whole object's request carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnswerCheck {
+    /// An answer without one fails.
+    pub strict: bool,
+    /// The ETag as an MD5, to fall back on.
+    pub etag: Option<Stored>,
+}
+
+impl AnswerCheck {
+    /// What the body is held against: what the answer says, or else the ETag where the origin does
+    /// not encrypt with keys that make it something else.
+    ///
+    /// # Errors
+    /// Why there is nothing to hold it against.
+    pub fn basis(
+        &self,
+        told: Result<Stored, &'static str>,
+        opaque_etag: bool,
+    ) -> Result<Stored, &'static str> {
+        let told = told.and_then(|stored| match stored.is_of_one_piece() {
+            true => Ok(stored),
+            false => Err("the checksum is of parts whose length is not known"),
+        });
+        told.or_else(|why| self.etag.filter(|_| !opaque_etag).ok_or(why))
+    }
+}
+
+/// What an object's bytes are held against.
+#[derive(Debug)]
+enum Basis {
+    /// Nothing, for this reason.
+    Nothing(&'static str),
+    /// What the answer to its only request says.
+    Answer,
+    /// What the origin said before; the pieces are summed as they come.
+    Sum(Sum),
+}
+
+/// The verification of one object, shared by those who fetch its ranges.
+#[derive(Debug)]
+pub struct Verification {
+    strict: bool,
+    basis: Basis,
+    validated: OnceLock<Algorithm>,
+    /// Why it could not be validated, as far as that shows only on the way.
+    reason: OnceLock<&'static str>,
+}
+
+impl Verification {
+    fn new(strict: bool, basis: Basis) -> Self {
+        Self { strict, basis, validated: OnceLock::new(), reason: OnceLock::new() }
+    }
+
+    /// None, for this reason.
+    #[must_use]
+    pub fn none(reason: &'static str) -> Self {
+        Self::new(false, Basis::Nothing(reason))
+    }
+
+    /// By what the answer to the object's only request says.
+    #[must_use]
+    pub fn by_answer(strict: bool) -> Self {
+        Self::new(strict, Basis::Answer)
+    }
+
+    /// By the sum of all pieces.
+    #[must_use]
+    pub fn by_sum(sum: Sum) -> Self {
+        Self::new(false, Basis::Sum(sum))
+    }
+
+    /// Whether the request for the whole object asks for its checksum.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        matches!(self.basis, Basis::Answer)
+    }
+
+    /// What is done with the answer's checksum; `None` when it was not asked for.
+    #[must_use]
+    pub fn of_answer(&self, etag: &str) -> Option<AnswerCheck> {
+        let etag = self.strict.then(|| etag_md5(etag)).flatten();
+        self.asks().then_some(AnswerCheck { strict: self.strict, etag })
+    }
+
+    /// The sum that the object's pieces are added to.
+    #[must_use]
+    pub fn sum(&self) -> Option<&Sum> {
+        match &self.basis {
+            Basis::Sum(sum) => Some(sum),
+            Basis::Nothing(_) | Basis::Answer => None,
+        }
+    }
+
+    /// Whether an object that is not validated fails.
+    #[must_use]
+    pub fn is_strict(&self) -> bool {
+        self.strict
+    }
+
+    /// Notes that all bytes have the stored checksum.
+    pub fn validated(&self, algorithm: Algorithm) {
+        let _ = self.validated.set(algorithm);
+    }
+
+    /// Notes why there is nothing to hold the bytes against; the first reason stays.
+    pub fn not_validated(&self, reason: &'static str) {
+        let _ = self.reason.set(reason);
+    }
+
+    /// The algorithm of the checksum that the bytes have, or why that is not known.
+    ///
+    /// # Errors
+    /// Why they were not validated.
+    pub fn verdict(&self) -> Result<Algorithm, &'static str> {
+        if let Some(algorithm) = self.validated.get() {
+            return Ok(*algorithm);
+        }
+        Err(match (&self.basis, self.reason.get()) {
+            (_, Some(reason)) | (Basis::Nothing(reason), None) => reason,
+            (Basis::Answer | Basis::Sum(_), None) => "it was not fetched whole",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(header: &[u8]) -> Result<Stored, &'static str> {
+        Stored::parse(Algorithm::Crc32, header, None).ok_or("none")
+    }
+
+    #[test]
+    fn an_etag_counts_only_where_all_is_to_be_validated() {
+        let etag = "\"25f9e794323b453885f5181f1b624d0b\"";
+        let check = |strict| Verification::by_answer(strict).of_answer(etag).expect("it asks");
+        assert_eq!(check(false).basis(Err("none"), false), Err("none"));
+        let basis = check(true).basis(Err("none"), false).expect("the ETag");
+        assert_eq!(basis.algorithm, Algorithm::Md5);
+        assert_eq!(check(true).basis(Err("none"), true), Err("none"));
+        let basis = check(true).basis(stored(b"y/Q5Jg=="), false).expect("the checksum");
+        assert_eq!(basis.algorithm, Algorithm::Crc32);
+        assert!(check(false).basis(stored(b"y/Q5Jg==-1"), false).is_ok());
+        let why = check(false).basis(stored(b"y/Q5Jg==-2"), false).expect_err("of two parts");
+        assert!(why.contains("parts"), "{why}");
+        assert_eq!(Verification::none("off").of_answer(etag), None);
+    }
+
+    #[test]
+    fn verdicts() {
+        let verification = Verification::by_answer(true);
+        assert_eq!(verification.verdict(), Err("it was not fetched whole"));
+        verification.not_validated("none");
+        verification.not_validated("other");
+        assert_eq!(verification.verdict(), Err("none"));
+        verification.validated(Algorithm::Crc32c);
+        assert_eq!(verification.verdict(), Ok(Algorithm::Crc32c));
+        assert_eq!(Verification::none("off").verdict(), Err("off"));
+    }
+}

@@ -1,0 +1,170 @@
+//! Between the listing and the workers: decides what each object's bytes are held against, and
+//! asks the origin where its answers to ranges will not say.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use tokio::task::JoinSet;
+
+use crate::catalog::Control;
+use crate::catalog::checksum::Told;
+use crate::catalog::limits::CHECKSUMS_ASKED_MAX;
+use crate::checksum::{Sum, Verification, Verify};
+use crate::cli::VerifyMode;
+use crate::error::{Error, Result};
+use crate::s3::ListedChecksum;
+use crate::transfer::{Shape, Transfer};
+
+/// A transfer that may begin, or one that may not and why.
+pub(super) type Settled = Result<Transfer, Box<(Transfer, Error)>>;
+
+/// Objects whose checksum is being asked for.
+#[derive(Debug)]
+pub(super) struct Checksums {
+    control: Rc<Control>,
+    verify: Verify,
+    waiting: VecDeque<Transfer>,
+    asking: JoinSet<Settled>,
+}
+
+/// What was asked for on the command line.
+pub(super) fn wanted(mode: VerifyMode) -> Verify {
+    match mode {
+        VerifyMode::Off => Verify::Off,
+        VerifyMode::Auto => Verify::Auto,
+        VerifyMode::Strict => Verify::Strict,
+    }
+}
+
+impl Checksums {
+    pub(super) fn new(control: Rc<Control>, verify: Verify) -> Self {
+        Self { control, verify, waiting: VecDeque::new(), asking: JoinSet::new() }
+    }
+
+    /// Takes a transfer in; gives it back at once when there is nothing to ask.
+    pub(super) fn admit(&mut self, transfer: Transfer) -> Option<Settled> {
+        match at_once(transfer, self.verify) {
+            Ok(settled) => Some(settled),
+            Err(transfer) => {
+                self.waiting.push_back(*transfer);
+                self.ask();
+                None
+            }
+        }
+    }
+
+    /// True when none is being asked for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.asking.is_empty()
+    }
+
+    /// True when the listing may go on.
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Gives all of them up.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+        self.asking = JoinSet::new();
+    }
+
+    /// The next that is answered; waits for ever when there is none. The future may be dropped and
+    /// made again.
+    pub(super) async fn next(&mut self) -> Settled {
+        match self.asking.join_next().await {
+            Some(settled) => {
+                self.ask();
+                settled.expect("a question is not given up while it is waited for")
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Asks on, as many at once as may be.
+    fn ask(&mut self) {
+        while self.asking.len() < CHECKSUMS_ASKED_MAX
+            && let Some(transfer) = self.waiting.pop_front()
+        {
+            let (control, verify) = (Rc::clone(&self.control), self.verify);
+            self.asking.spawn_local(async move { asked(&control, transfer, verify).await });
+        }
+    }
+}
+
+/// The transfer with what its bytes are held against, asked for where it must be.
+pub(super) async fn verified(control: &Control, transfer: Transfer, verify: Verify) -> Settled {
+    match at_once(transfer, verify) {
+        Ok(settled) => settled,
+        Err(transfer) => asked(control, *transfer, verify).await,
+    }
+}
+
+async fn asked(control: &Control, transfer: Transfer, verify: Verify) -> Settled {
+    let told = control.checksum(&transfer.endpoint.bucket, &transfer.object).await;
+    settle(transfer, told, verify)
+}
+
+/// The transfer with what its bytes are held against; as it was where that must be asked for.
+fn at_once(transfer: Transfer, verify: Verify) -> Result<Settled, Box<Transfer>> {
+    let strict = verify == Verify::Strict;
+    Ok(match plan(&transfer, verify) {
+        Plan::Nothing(reason) if strict && transfer.object.size_bytes > 0 => {
+            refused(transfer, reason)
+        }
+        Plan::Nothing(reason) => Ok(transfer.verified_by(Verification::none(reason))),
+        Plan::Answer => Ok(transfer.verified_by(Verification::by_answer(strict))),
+        Plan::Ask => return Err(Box::new(transfer)),
+    })
+}
+
+/// What is to be done for one object.
+#[derive(Debug, PartialEq, Eq)]
+enum Plan {
+    Nothing(&'static str),
+    Answer,
+    Ask,
+}
+
+fn plan(transfer: &Transfer, verify: Verify) -> Plan {
+    const HASH: &str = "a hash cannot be put together from ranges";
+    let single = transfer.shape == Shape::Whole || transfer.unsettled() == 1;
+    match (transfer.shape, verify, transfer.object.checksum) {
+        (Shape::Folder | Shape::Empty, ..) => Plan::Nothing("it has no bytes"),
+        (_, Verify::Off, _) => Plan::Nothing("--verify off"),
+        (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => Plan::Ask,
+        _ if single => Plan::Answer,
+        (_, Verify::Strict, _) => Plan::Ask,
+        (_, _, ListedChecksum::Unnamed) => Plan::Nothing("the listing names no checksum"),
+        (_, _, ListedChecksum::Named { crc: false, .. }) => Plan::Nothing(HASH),
+        (_, _, ListedChecksum::Named { .. } | ListedChecksum::NotListed) => Plan::Ask,
+    }
+}
+
+/// Makes of what the origin said what the bytes are held against.
+fn settle(transfer: Transfer, told: Result<Told>, verify: Verify) -> Settled {
+    let size = transfer.object.size_bytes;
+    let reason = match told {
+        Ok(Told { stored: Ok(stored), part_bytes, .. }) => {
+            match Sum::new(stored, size, part_bytes) {
+                Some(sum) => return Ok(transfer.verified_by(Verification::by_sum(sum))),
+                None if !stored.algorithm.is_crc() => "a hash cannot be put together from ranges",
+                None => "the parts that its checksum is of are not of one length",
+            }
+        }
+        Ok(Told { stored: Err(reason), .. }) => reason,
+        Err(error) if verify == Verify::Strict => {
+            return Err(Box::new((transfer, error)));
+        }
+        Err(_) => "the question for its checksum was not answered",
+    };
+    match verify {
+        Verify::Strict => refused(transfer, reason),
+        _ => Ok(transfer.verified_by(Verification::none(reason))),
+    }
+}
+
+fn refused(transfer: Transfer, reason: &'static str) -> Settled {
+    let error = Transfer::unverified(reason).within(format!("get {}", transfer.name()));
+    Err(Box::new((transfer, error)))
+}

@@ -1,0 +1,61 @@
+//! A worker's part in verification: the sum over an object's ranges, and the checksum of a range
+//! that is a whole object.
+//!
+//! Bytes are counted when they are delivered, in the slot where they were just received: each of a
+//! range's bytes is delivered once, by whichever connection brought it.
+
+use super::Worker;
+use crate::checksum::{Hasher, Stored};
+use crate::host::FileHost;
+use crate::sys::Ring;
+use crate::transfer::{Shape, Transfer};
+
+/// What the bytes of a range that is a whole object are held against.
+#[derive(Debug)]
+pub(super) enum Check {
+    /// No checksum was asked for, or no byte has come.
+    None,
+    /// There is nothing to hold them against, for this reason.
+    Unverified(&'static str),
+    /// What the answer said is stored, and what has come.
+    Against(Stored, Hasher),
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Takes a piece in that was received and is about to be written.
+    pub(super) fn count_in(&mut self, index: usize, transfer: &Transfer, bytes: &[u8], at: u64) {
+        if let Some(sum) = transfer.verification.sum() {
+            return sum.add(at, bytes);
+        }
+        let lane = &self.lanes[index];
+        let check = self.ranges.check(lane.range);
+        if at == 0 {
+            *check = match lane.conn.comparison().basis() {
+                None => Check::None,
+                Some(Err(reason)) => Check::Unverified(reason),
+                Some(Ok(stored)) => Check::Against(stored, Hasher::new(stored.algorithm)),
+            };
+        }
+        match check {
+            // A small object's body was held against it as it came.
+            Check::Against(_, hasher) if transfer.shape == Shape::Ranges => hasher.update(bytes),
+            _ => {}
+        }
+    }
+
+    /// Tells what became of the checksum that came with a whole object's answer.
+    pub(super) fn compare(&mut self, index: usize, transfer: &Transfer) {
+        let check = self.ranges.check(self.lanes[index].range);
+        match std::mem::replace(check, Check::None) {
+            Check::None => {}
+            Check::Unverified(reason) => transfer.take_unverified(reason),
+            Check::Against(stored, _) if transfer.shape == Shape::Whole => {
+                transfer.take_verdict(Ok(stored.algorithm));
+            }
+            Check::Against(stored, hasher) => {
+                let held = stored.check(hasher.finish());
+                transfer.take_verdict(held.map(|()| stored.algorithm));
+            }
+        }
+    }
+}
