@@ -67,7 +67,7 @@ SECURE_VERSION = "TLSv1.3"
 SECURE_NAMES = ("tls", "tls-disk")
 ADDRESSES = tuple(f"127.0.0.{number}" for number in (1, 2, 3, 4))
 STALLED = ("--dead", "3:silent", "--faults", "7:stalled")
-STALLED_OBJECTS = 1_000
+STALLED_OBJECTS = 4_000
 STALLED_MIB = 8
 FILES = {"files_per_s": "files/s", "cpu_us_per_file": "CPU us/file",
          "user_us_per_file": "user us/file", "gb_per_s": "GB/s",

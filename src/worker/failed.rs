@@ -43,7 +43,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
             lane.other_than = Some(address);
             let doubtful = failure == Failure::ConnectTimeout || !self.addresses.is_good(address);
-            if !is_moving || doubtful {
+            if !std::mem::take(&mut lane.is_late) || doubtful {
                 self.addresses.failed(address, self.now_us);
             }
         }

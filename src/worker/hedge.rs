@@ -64,6 +64,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             late += 1;
             let remedy = match (lane.rival, self.free.is_empty()) {
                 _ if self.is_stuck(index) => LateRemedy::End,
+                // The second one is no better; the one that stays may be given another.
+                (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
                 (None, false) if left => LateRemedy::Hedge,
                 (None, true) if left && lane.moves < MOVES_MAX => LateRemedy::Move,
                 _ => continue,
@@ -82,7 +84,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match remedy {
             LateRemedy::Hedge => self.start_hedge(index),
             LateRemedy::Move => self.start_move(index),
-            LateRemedy::End => self.end_early(index),
+            LateRemedy::End => {
+                self.lanes[index].is_late = true;
+                self.end_early(index);
+            }
         }
     }
 
@@ -111,6 +116,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &mut self.lanes[late];
         lane.moves += 1;
         lane.is_moving = true;
+        lane.is_late = true;
         self.metrics.moves += 1;
         self.end_early(late);
     }
