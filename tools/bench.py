@@ -382,7 +382,9 @@ def stalls(bench: Bench) -> tuple[str, dict[str, object]]:
     """An origin of four addresses, one of them dead, that stalls 5 % of its answers for ever."""
     total = STALLED_OBJECTS * STALLED_MIB * dataset.MIB
 
-    def contender(port: int) -> measure.Contender:
+    def contender(url: str) -> measure.Contender:
+        port = url.rsplit(":", 1)[1]
+
         def once(_every_byte: bool) -> measure.Sample:
             outcome = client.get(
                 bench.args.inrush, [f"s3://{BUCKET}/"], None,
@@ -404,13 +406,15 @@ def stalls(bench: Bench) -> tuple[str, dict[str, object]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inrush-bench-")))
         within = origin.by_name(folder, ADDRESSES)
-        serve = origin.serve
-        clean = stack.enter_context(serve(program, folder / "clean", ADDRESSES, options))
-        bad = stack.enter_context(serve(program, folder / "bad", ADDRESSES, [*options, *STALLED]))
+        urls = {}
+        for name, faults in (("clean", ()), ("inrush", STALLED)):
+            (folder / name).mkdir()
+            urls[name] = stack.enter_context(
+                origin.serving(program, [*options, *faults], folder / name, ADDRESSES))
         return finish(
             bench, f"{STALLED_OBJECTS:,} objects of {STALLED_MIB} MiB to nowhere; 5 % of the "
             "answers stall, and one of four addresses is dead",
-            {"inrush": contender(bad), "clean": contender(clean)}, SPEED,
+            {name: contender(urls[name]) for name in ("inrush", "clean")}, SPEED,
             {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
 
 

@@ -37,8 +37,20 @@ def get(program: Path, sources: Sequence[str], destination: Path | None, *, endp
     """`inrush get`, to `destination` or, without one, to nowhere; with the JSON summary. `within`:
     what the command line begins with."""
     where = ["--discard"] if destination is None else [str(destination)]
-    return run([*within, program, "get", *sources, *where, "--endpoint-url", endpoint, "--region",
-                "us-east-1", "--quiet", "--json", *options], seconds=seconds, env=env)
+    return _fetch([*within, program, "get", *sources, *where], endpoint, options, env, seconds)
+
+
+def sync(program: Path, sources: Sequence[str], destination: Path, *, endpoint: str,
+         options: Sequence[str], env: Mapping[str, str], seconds: float) -> Outcome:
+    """`inrush sync`, with the JSON summary."""
+    command = [program, "sync", *sources, str(destination)]
+    return _fetch(command, endpoint, options, env, seconds)
+
+
+def _fetch(program: Path, words: Sequence[str], endpoint: str, options: Sequence[str],
+           env: Mapping[str, str], seconds: float) -> Outcome:
+    return run([program, *words, "--endpoint-url", endpoint, "--region", "us-east-1", "--quiet",
+                "--json", *options], seconds=seconds, env=env)
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The origin of this repository as a server of the lab, and clients that know it by one name.
+"""The in-repo origin as a child, on a free port of loopback, and clients that know it by one name.
 
 A name with several addresses is given to one child alone: in a mount namespace of its own, where
 another file lies over /etc/hosts. That takes root.
@@ -14,8 +14,7 @@ from .install import build_folder
 from .process import LabError, Server
 
 NAME = "origin.test"
-READY_SECONDS = 20.0
-TOLD = "listening on http://"
+START_SECONDS = 10.0
 OVER_HOSTS = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
 
 
@@ -25,23 +24,20 @@ def default_program() -> Path:
 
 
 @contextmanager
-def serve(program: Path, temp: Path, addresses: Sequence[str],
-          options: Sequence[str | Path]) -> Iterator[int]:
-    """An origin on these addresses; its port, which is the same on all."""
-    temp.mkdir(parents=True)
+def serving(program: Path, words: Sequence[str | Path], temp: Path,
+            addresses: Sequence[str] = ("127.0.0.1",)) -> Iterator[str]:
+    """The origin with these arguments; its endpoint, by the first of its addresses, which have one
+    port. Its log and address are files in `temp`."""
+    ready = temp / "origin.address"
     listen = [word for address in addresses for word in ("--listen", f"{address}:0")]
-    log = temp / "origin.log"
-    server = Server([program, *listen, *options], log)
-
-    def told() -> list[str]:
-        return [line for line in log.read_text().splitlines() if line.startswith(TOLD)]
-
+    server = Server([program, *listen, "--ready-file", ready, *words], temp / "origin.log")
     try:
-        if not server.wait_ready(lambda: len(told()) == len(addresses), READY_SECONDS):
-            raise LabError(f"the origin does not start: {server.last_words()}")
-        yield int(told()[0].rsplit(":", 1)[1])
+        if not server.wait_ready(ready.is_file, START_SECONDS):
+            raise LabError(f"the origin does not answer: {server.last_words()}")
+        yield f"http://{ready.read_text().split()[0]}"
     finally:
         server.stop()
+        ready.unlink(missing_ok=True)
 
 
 def by_name(temp: Path, addresses: Sequence[str]) -> list[str]:

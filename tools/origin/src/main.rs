@@ -85,7 +85,7 @@ struct Arguments {
     /// Make ETags of the MD5 of the content, as S3 does; each object is read once for it
     #[arg(long)]
     md5_etags: bool,
-    /// Inject faults; profiles: bursts, corrupt, mild, mixed, none, overloaded, rough, slow,
+    /// Inject faults; profiles: bursts, corrupt, mild, mixed, none, overloaded, rare, rough, slow,
     /// stalled, strange, and tls with --tls
     #[arg(long, value_name = "SEED:PROFILE", default_value = "0:none")]
     faults: FaultPlan,

@@ -77,6 +77,8 @@ pub enum Profile {
     None,
     /// 503 SlowDown and 500, 20 %.
     Overloaded,
+    /// What the mixed one has, and proxies' errors, 1 %: for runs of hours at nearly full speed.
+    Rare,
     /// All that a client must survive by trying again, and what is mild, 20 %.
     Rough,
     /// Drips and stalls that end, 10 %.
@@ -92,13 +94,14 @@ pub enum Profile {
 
 impl Profile {
     /// The names of all profiles, as [`FaultPlan`] reads them.
-    pub const NAMES: [&str; 11] = [
+    pub const NAMES: [&str; 12] = [
         "bursts",
         "corrupt",
         "mild",
         "mixed",
         "none",
         "overloaded",
+        "rare",
         "rough",
         "slow",
         "stalled",
@@ -136,6 +139,18 @@ impl Profile {
             // See [`burst`].
             Self::Bursts | Self::None => &[],
             Self::Overloaded => &[(Kind::SlowDown, 150), (Kind::InternalError, 50)],
+            Self::Rare => &[
+                (Kind::CloseAfterResponse, 1),
+                (Kind::Drip, 1),
+                (Kind::HtmlError, 1),
+                (Kind::InternalError, 1),
+                (Kind::ResetAfter, 1),
+                (Kind::ResetBeforeHead, 1),
+                (Kind::SlowDown, 1),
+                (Kind::StallAfter, 1),
+                (Kind::StallBeforeHead, 1),
+                (Kind::Truncate, 1),
+            ],
             Self::Rough => &[
                 (Kind::CloseAfterResponse, 15),
                 (Kind::Drip, 10),
@@ -350,6 +365,7 @@ impl FromStr for FaultPlan {
             "mixed" => Profile::Mixed,
             "none" => Profile::None,
             "overloaded" => Profile::Overloaded,
+            "rare" => Profile::Rare,
             "rough" => Profile::Rough,
             "slow" => Profile::Slow,
             "stalled" => Profile::Stalled,
@@ -490,7 +506,7 @@ mod tests {
     #[test]
     fn profiles_hold_what_they_say() {
         let sum = |profile: Profile| profile.weights().iter().map(|(_, weight)| weight).sum();
-        let expected = [0, 60, 100, 100, 0, 200, 200, 100, 50, 100, 100];
+        let expected = [0, 60, 100, 100, 0, 200, 10, 200, 100, 50, 100, 100];
         for (name, expected) in Profile::NAMES.into_iter().zip(expected) {
             let plan: FaultPlan = format!("1:{name}").parse().unwrap();
             let total: u64 = sum(plan.profile);
