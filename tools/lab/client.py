@@ -47,9 +47,9 @@ def sync(program: Path, sources: Sequence[str], destination: Path, *, endpoint: 
     return _fetch(command, endpoint, options, env, seconds)
 
 
-def _fetch(program: Path, words: Sequence[str], endpoint: str, options: Sequence[str],
+def _fetch(command: Sequence[str | Path], endpoint: str, options: Sequence[str],
            env: Mapping[str, str], seconds: float) -> Outcome:
-    return run([program, *words, "--endpoint-url", endpoint, "--region", "us-east-1", "--quiet",
+    return run([*command, "--endpoint-url", endpoint, "--region", "us-east-1", "--quiet",
                 "--json", *options], seconds=seconds, env=env)
 
 
