@@ -9,11 +9,13 @@ use tokio::task::JoinSet;
 use crate::catalog::Control;
 use crate::catalog::checksum::Told;
 use crate::catalog::limits::CHECKSUMS_ASKED_MAX;
-use crate::checksum::{Sum, Verification, Verify};
+use crate::checksum::{InOrder, Sum, Verification, Verify};
 use crate::cli::VerifyMode;
 use crate::error::{Error, Result};
 use crate::s3::ListedChecksum;
 use crate::transfer::{Shape, Transfer};
+
+const HASH: &str = "a hash cannot be put together from ranges";
 
 /// A transfer that may begin, or one that may not and why.
 pub(super) type Settled = Result<Transfer, Box<(Transfer, Error)>>;
@@ -127,12 +129,14 @@ enum Plan {
 }
 
 fn plan(transfer: &Transfer, verify: Verify) -> Plan {
-    const HASH: &str = "a hash cannot be put together from ranges";
     let single = transfer.shape == Shape::Whole || transfer.unsettled() == 1;
     match (transfer.shape, verify, transfer.object.checksum) {
         (Shape::Folder | Shape::Empty, ..) => Plan::Nothing("it has no bytes"),
         (_, Verify::Off, _) => Plan::Nothing("--verify off"),
         (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => Plan::Ask,
+        // Its answer would not tell of parts.
+        (Shape::Ranges, Verify::Strict, ListedChecksum::Named { composite: true, .. })
+        | (Shape::Ranges, Verify::Strict, ListedChecksum::NotListed) => Plan::Ask,
         _ if single => Plan::Answer,
         (_, Verify::Strict, _) => Plan::Ask,
         (_, _, ListedChecksum::Unnamed) => Plan::Nothing("the listing names no checksum"),
@@ -144,23 +148,39 @@ fn plan(transfer: &Transfer, verify: Verify) -> Plan {
 /// Makes of what the origin said what the bytes are held against.
 fn settle(transfer: Transfer, told: Result<Told>, verify: Verify) -> Settled {
     let size = transfer.object.size_bytes;
-    let reason = match told {
-        Ok(Told { stored: Ok(stored), part_bytes, .. }) => {
-            match Sum::new(stored, size, part_bytes) {
-                Some(sum) => return Ok(transfer.verified_by(Verification::by_sum(sum))),
-                None if !stored.algorithm.is_crc() => "a hash cannot be put together from ranges",
+    let strict = verify == Verify::Strict;
+    let told = match told {
+        Ok(told) => told,
+        Err(error) if strict => return Err(Box::new((transfer, error))),
+        Err(_) => {
+            let reason = "the question for its checksum was not answered";
+            return Ok(transfer.verified_by(Verification::none(reason)));
+        }
+    };
+    let stored = match (told.stored, told.etag) {
+        (Err(_), Some(etag)) if strict => Ok(etag),
+        (stored, _) => stored,
+    };
+    let reason = match stored {
+        Ok(stored) => {
+            if let Some(sum) = Sum::new(stored, size, told.part_bytes) {
+                return Ok(transfer.verified_by(Verification::by_sum(sum)));
+            }
+            match InOrder::new(stored, told.part_bytes) {
+                // Slower, and the only way.
+                Some(goal) if strict => {
+                    let verification = Verification::in_order(goal);
+                    return Ok(transfer.in_one_range().verified_by(verification));
+                }
+                Some(_) => HASH,
                 None => "the parts that its checksum is of are not of one length",
             }
         }
-        Ok(Told { stored: Err(reason), .. }) => reason,
-        Err(error) if verify == Verify::Strict => {
-            return Err(Box::new((transfer, error)));
-        }
-        Err(_) => "the question for its checksum was not answered",
+        Err(reason) => reason,
     };
-    match verify {
-        Verify::Strict => refused(transfer, reason),
-        _ => Ok(transfer.verified_by(Verification::none(reason))),
+    match strict {
+        true => refused(transfer, reason),
+        false => Ok(transfer.verified_by(Verification::none(reason))),
     }
 }
 

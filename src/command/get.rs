@@ -198,6 +198,9 @@ struct Run {
     free_bytes: Option<u64>,
     known: ProgressState,
     objects_ok: u64,
+    /// Of those: held against a checksum, and not (though they have bytes).
+    validated: u64,
+    not_validated: u64,
     failures: u64,
     /// Failures that were not told: [`FAILURES_TOLD_MAX`] were.
     untold: u64,
@@ -248,6 +251,8 @@ impl Run {
             free_bytes,
             known: ProgressState::default(),
             objects_ok: 0,
+            validated: 0,
+            not_validated: 0,
             failures: 0,
             untold: 0,
             failure_kind: None,
@@ -476,6 +481,11 @@ impl Run {
         }
         let Err(error) = outcome.result else {
             self.objects_ok += 1;
+            match outcome.transfer.verification.verdict() {
+                Ok(_) => self.validated += 1,
+                Err(_) if outcome.transfer.object.size_bytes == 0 => {}
+                Err(_) => self.not_validated += 1,
+            }
             return;
         };
         let first = self.failures == 0;
@@ -539,6 +549,8 @@ impl Run {
             workers,
             sink,
             failed_objects: self.failures,
+            validated_objects: self.validated,
+            not_validated_objects: self.not_validated,
             elapsed_us: micros(times.ended),
             resolve_us: micros(times.resolved),
             list_us: self.listing_ended_us.saturating_sub(micros(times.resolved)),

@@ -21,6 +21,10 @@ pub struct SummaryInputs {
     pub sink: Sink,
     /// Objects that failed.
     pub failed_objects: u64,
+    /// Objects that are whole and have their stored checksum.
+    pub validated_objects: u64,
+    /// Objects with bytes that are whole and were held against no checksum.
+    pub not_validated_objects: u64,
     /// From the start of the program to the end of its work.
     pub elapsed_us: u64,
     /// Of that: credentials, region and addresses.
@@ -58,6 +62,10 @@ pub struct Summary {
     pub objects: u64,
     /// Objects that failed.
     pub failed_objects: u64,
+    /// Objects that are whole and have their stored checksum.
+    pub validated_objects: u64,
+    /// Objects with bytes that are whole and were held against no checksum.
+    pub not_validated_objects: u64,
     /// Body bytes received and delivered, those of failed objects included.
     pub bytes: u64,
     /// From the start of the program to the end of its work.
@@ -209,6 +217,8 @@ impl Summary {
             exit_code: inputs.exit_code,
             objects: all.objects,
             failed_objects: inputs.failed_objects,
+            validated_objects: inputs.validated_objects,
+            not_validated_objects: inputs.not_validated_objects,
             bytes: all.bytes,
             seconds: elapsed,
             gigabytes_per_second: (inputs.elapsed_us > 0).then(|| gigabytes / elapsed),
@@ -252,7 +262,7 @@ impl Summary {
         json(self)
     }
 
-    /// The summary in two to seven lines for people.
+    /// The summary in two to eight lines for people.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.headline()];
@@ -269,6 +279,14 @@ impl Summary {
             let late = counted(self.hedges, "late range was", "late ranges were");
             let won = Count(self.hedges_won);
             lines.push(format!("{late} asked for twice; {won} times the second answer was first"));
+        }
+        if self.validated_objects + self.not_validated_objects > 0 {
+            let validated = counted(self.validated_objects, "object", "objects");
+            let not = match self.not_validated_objects {
+                0 => String::new(),
+                not => format!(", {} not (--report tells why)", Count(not)),
+            };
+            lines.push(format!("{validated} validated by checksum{not}"));
         }
         lines.push(self.direct_io_in_words());
         lines.extend(self.ring.and_then(RingUse::in_words));
@@ -384,6 +402,8 @@ mod tests {
             workers: vec![],
             sink: Sink::File,
             failed_objects: 0,
+            validated_objects: 0,
+            not_validated_objects: 0,
             elapsed_us: 0,
             resolve_us: 0,
             list_us: 0,
@@ -446,6 +466,8 @@ mod tests {
             cpu_seconds: 0.609_18,
             pages: Some(Pages::Transparent),
             connections: 32,
+            validated_objects: 1200,
+            not_validated_objects: 34,
             ..empty()
         }
     }
@@ -492,9 +514,9 @@ mod tests {
             names(&json),
             "addresses bytes connections connects cpu_seconds cpu_seconds_per_terabyte direct_io \
              exit_code failed_objects first_worker_done_seconds gigabytes_per_second hedges \
-             hedges_won last_worker_done_seconds memory_bytes objects pages part_size_bytes \
-             peak_rss_bytes requests retries ring seconds short_writes sink slot_length_bytes \
-             stages turns version worker_cpu_seconds workers"
+             hedges_won last_worker_done_seconds memory_bytes not_validated_objects objects pages \
+             part_size_bytes peak_rss_bytes requests retries ring seconds short_writes sink \
+             slot_length_bytes stages turns validated_objects version worker_cpu_seconds workers"
         );
         assert_eq!(
             names(&json["stages"]),
@@ -532,6 +554,7 @@ mod tests {
                  peak RSS 61 MiB",
                 "6 retries: 4 slow down, 2 stall",
                 "4 late ranges were asked for twice; 2 times the second answer was first",
+                "1,200 objects validated by checksum, 34 not (--report tells why)",
                 "O_DIRECT in use: 20 large files past the page cache",
             ]
         );
