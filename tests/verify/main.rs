@@ -52,7 +52,8 @@ struct Scene {
 impl Scene {
     /// Objects of these sizes, stored with such checksums, under the names that go with them.
     fn new(objects: Vec<(String, usize, Option<ChecksumPolicy>)>, faults: FaultPlan) -> Self {
-        let mut configuration = Config { faults, ..served::config(&Objects::new()) };
+        let mut configuration =
+            Config { faults, md5_etags: true, ..served::config(&Objects::new()) };
         let mut kept = Objects::new();
         for (key, size, policy) in objects {
             let bytes = bytes_of(&key, size);
@@ -188,7 +189,7 @@ fn bytes_that_stay_wrong_get_no_name() {
 }
 
 #[test]
-fn without_a_checksum_the_report_says_so_and_strict_takes_the_etag_or_fails() {
+fn without_a_checksum_the_report_says_so_and_strict_takes_the_etag() {
     let objects = || vec![("small".to_owned(), SMALL, None), ("large".to_owned(), LARGE, None)];
     let scene = Scene::new(objects(), FaultPlan::none());
     let (run, lines) = scene.get(&[], 0);
@@ -204,6 +205,28 @@ fn without_a_checksum_the_report_says_so_and_strict_takes_the_etag_or_fails() {
     for (key, line) in &lines {
         assert_eq!(verdict(line), "validated (MD5)", "{key}");
     }
+}
+
+#[test]
+fn what_cannot_be_validated_fails_where_it_must_be() {
+    let mut configuration = Config { md5_etags: true, ..served::config(&Objects::new()) };
+    for (key, size) in [("small", SMALL), ("medium", MEDIUM), ("large", LARGE)] {
+        let mut object = served::object(key, bytes_of(key, size));
+        // The ETag of what is encrypted with keys of one's own is no MD5.
+        object.headers.push(("x-amz-server-side-encryption".into(), "aws:kms".into()));
+        configuration.objects.push(object);
+    }
+    let origin = served::start(configuration);
+    let folder = tempfile::tempdir().expect("a folder");
+    let scene = Scene { objects: Objects::new(), origin, folder };
+    let (run, lines) = scene.get(&["--verify", "strict"], 1);
+    for (key, line) in &lines {
+        let error = line["error"].as_str().expect("an error");
+        assert!(error.contains("cannot be validated") && error.contains("--verify auto"), "{run}");
+        scene.assert_absent(key);
+    }
+    let (run, _) = scene.get(&[], 0);
+    assert_eq!(run.json()["not_validated_objects"], 3, "{run}");
 }
 
 #[test]
