@@ -18,7 +18,7 @@ pub(super) enum Check {
     /// There is nothing to hold them against, for this reason.
     Unverified(&'static str),
     /// What is stored, and what has come.
-    Against(Sequence),
+    Against(Box<Sequence>),
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
@@ -35,7 +35,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             *check = match transfer.verification.known().map(Ok).or(of_answer) {
                 None => Check::None,
                 Some(Err(reason)) => Check::Unverified(reason),
-                Some(Ok(goal)) => Check::Against(Sequence::new(goal)),
+                Some(Ok(goal)) => Check::Against(Box::new(Sequence::new(goal))),
             };
         }
         match check {
