@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The benchmark: how near `inrush` is to what this machine can do, and to its peer.
 
-    tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [--limit PATH]
+    tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [verify] [--limit PATH]
                    [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH] [--json FILE]
 
 Without a name it runs the two claims, `large` and `small`.
@@ -17,6 +17,9 @@ Without a name it runs the two claims, `large` and `small`.
   beside a program that only receives and splices.
 * stdout: one large object to a reader of standard output, beside the AWS command line and s5cmd.
   CPU time is of producer and reader together.
+* verify: the large objects from inrush-origin, which stores their CRC-64/NVME, to nowhere and to
+  files, with `--verify auto` beside `--verify off`. With `--check` the exit code is 1 when auto
+  takes more than 15 % more CPU time.
 
 A limit program is called as `PATH PORT TARGET_PREFIX OUT_DIR CONNECTIONS SLOT_KIB OBJECTS` (large)
 or `PATH PORT TARGET_PREFIX CONNECTIONS BUFFER_BYTES 0 1` (discard) or `PATH PORT TARGET_PREFIX
@@ -35,9 +38,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab import client, compare, dataset, install, listing, measure, nginx, process, streams
@@ -49,6 +52,7 @@ LARGE_OBJECTS = 4
 SMALL_BYTES = 39_000
 SMALL_FOLDERS = 256
 RUN_SECONDS = 180.0
+VERIFY_CPU_RATIO_MAX = 1.15
 SPEED = {"gb_per_s": "GB/s", "told_gb_per_s": "told GB/s", "cpu_s_per_gb": "CPU s/GB",
          "peak_rss_mib": "peak MiB"}
 # Start, listing and renames of inrush count against it: its whole life beside what a limit tells.
@@ -66,7 +70,9 @@ class Bench:
     """Everything a run needs: the server, the objects, the disk."""
 
     args: argparse.Namespace
-    server: nginx.Nginx
+    url: str
+    port: int
+    root: Path
     entries: list[listing.Entry]
     disk: Path
     env: dict[str, str]
@@ -121,7 +127,7 @@ def inrush(bench: Bench, prefix: str, discard: bool = False,
     def once(every_byte: bool) -> measure.Sample:
         outcome = client.get(
             bench.args.inrush, [f"s3://{BUCKET}/{prefix}"], None if discard else bench.destination,
-            endpoint=bench.server.url, options=["--no-sign-request", *bench.args.option, *options],
+            endpoint=bench.url, options=["--no-sign-request", *bench.args.option, *options],
             env=bench.env, seconds=RUN_SECONDS)
         require(outcome, "inrush")
         if not discard:
@@ -141,7 +147,7 @@ def limit(bench: Bench, program: Path, arguments: Sequence[str], objects: int) -
 
     def once(_every_byte: bool) -> measure.Sample:
         bench.destination.mkdir()
-        outcome = process.run([program, str(bench.server.port), f"/{BUCKET}/large/object",
+        outcome = process.run([program, str(bench.port), f"/{BUCKET}/large/object",
                                *arguments], seconds=RUN_SECONDS)
         require(outcome, program.name)
         told, cpu_per_gb = measure.told_by_limit(outcome.stdout)
@@ -161,7 +167,7 @@ def s5cmd(bench: Bench, prefix: str) -> measure.Contender:
 
     def once(every_byte: bool) -> measure.Sample:
         outcome = process.run(
-            [program, "--endpoint-url", bench.server.url, "--no-sign-request", "cp",
+            [program, "--endpoint-url", bench.url, "--no-sign-request", "cp",
              f"s3://{BUCKET}/{prefix}*", f"{bench.destination}/"],
             seconds=RUN_SECONDS, env=bench.env, keep_stdout=False)
         require(outcome, "s5cmd")
@@ -232,7 +238,7 @@ def sample(outcome: Outcome, size: int, told: float) -> measure.Sample:
 def pipe(bench: Bench) -> tuple[str, dict[str, object]]:
     """Pipe mode beside the limit of receiving and splicing."""
     size = LARGE_OBJECTS * dataset.GIB
-    service = ["--endpoint-url", bench.server.url, "--region", "us-east-1", "--no-sign-request"]
+    service = ["--endpoint-url", bench.url, "--region", "us-east-1", "--no-sign-request"]
 
     def ours(_every_byte: bool) -> measure.Sample:
         bench.destination.mkdir()
@@ -255,7 +261,7 @@ def pipe(bench: Bench) -> tuple[str, dict[str, object]]:
 
 def stdout(bench: Bench) -> tuple[str, dict[str, object]]:
     """`cat` beside what others write to standard output."""
-    source, url = f"s3://{BUCKET}/large/object0", bench.server.url
+    source, url = f"s3://{BUCKET}/large/object0", bench.url
     service = ["--endpoint-url", url, "--no-sign-request"]
     commands: dict[str, list[str | Path]] = {
         "inrush": [bench.args.inrush, "cat", source, "--region", "us-east-1", *service],
@@ -277,6 +283,47 @@ def stdout(bench: Bench) -> tuple[str, dict[str, object]]:
                   {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
 
 
+@contextmanager
+def stored_checksums(bench: Bench) -> Iterator[str]:
+    """inrush-origin over the same objects, each with a CRC-64/NVME; its URL."""
+    program = bench.args.inrush.with_name("inrush-origin")
+    if not program.is_file():
+        raise LabError(f"{program} is missing; build it with `cargo build --release --workspace`")
+    log, ready = bench.disk / "origin.log", bench.disk / "origin.ready"
+    server = process.Server([program, "--root", bench.root, "--checksum", "crc64nvme",
+                             "--ready-file", ready], log)
+    try:
+        if not server.wait_ready(lambda: ready.is_file() and bool(ready.read_text().strip()), 20):
+            raise LabError(f"inrush-origin: {server.last_words()}")
+        yield f"http://{ready.read_text().strip()}"
+    finally:
+        server.stop()
+
+
+def verify(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Bytes held against their checksums beside bytes that are not."""
+    texts: list[str] = []
+    figures: dict[str, object] = {}
+    with stored_checksums(bench) as url:
+        served = replace(bench, url=url)
+        for sink, is_discard in (("nowhere", True), ("files", False)):
+            contenders = {mode: inrush(served, "large/", is_discard, ["--verify", mode])
+                          for mode in ("auto", "off")}
+            same = {column: column for column in ("gb_per_s", "cpu_s_per_gb")}
+            title = f"verify: {LARGE_OBJECTS} objects of 1 GiB to {sink}"
+            text, figures[sink] = finish(served, title, contenders, SPEED, same)
+            texts.append(text)
+    return "\n".join(texts), figures
+
+
+def too_dear(figures: object) -> list[str]:
+    """Where verification takes more CPU time than it may."""
+    assert isinstance(figures, dict)
+    ratios = {sink: told["ratios"]["auto / off"]["cpu_s_per_gb"] for sink, told in figures.items()}
+    return [f"verify: to {sink} {ratio:.2f} times the CPU time, {VERIFY_CPU_RATIO_MAX} may be"
+            for sink, ratio in ratios.items() if ratio > VERIFY_CPU_RATIO_MAX]
+
+
 def finish(bench: Bench, title: str, contenders: dict[str, measure.Contender],
            columns: dict[str, str], ratios: dict[str, str]) -> tuple[str, dict[str, object]]:
     """Runs the rounds; the table and the figures."""
@@ -292,12 +339,12 @@ def finish(bench: Bench, title: str, contenders: dict[str, measure.Contender],
 
 BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "large": large, "small": small, "discard": discard, "rss": rss,
-    "pipe": pipe, "stdout": stdout}
+    "pipe": pipe, "stdout": stdout, "verify": verify}
 
 
 def write_objects(bucket: Path, wanted: Sequence[str], small_count: int) -> None:
     """The objects that the wanted benchmarks fetch."""
-    if set(wanted) & {"large", "discard", "rss", "pipe", "stdout"}:
+    if set(wanted) & {"large", "discard", "rss", "pipe", "stdout", "verify"}:
         for number in range(LARGE_OBJECTS):
             dataset.write_stamped(bucket / f"large/object{number}", dataset.GIB, number)
         (bucket / "one").mkdir()
@@ -317,7 +364,7 @@ def run_all(args: argparse.Namespace) -> dict[str, object]:
         write_objects(root / BUCKET, args.names, args.small_count)
         prefixes = {BUCKET: ["large/", "small/", "one/"]}
         server = stack.enter_context(nginx.serve(root, memory / "nginx", prefixes))
-        bench = Bench(args, server, listing.scan(root / BUCKET), disk,
+        bench = Bench(args, server.url, server.port, root, listing.scan(root / BUCKET), disk,
                       client.clean_environment(disk))
         report["machine"] = measure.machine(disk)
         version = process.run([install.system_program("nginx"), "-v"], seconds=5)
@@ -351,6 +398,7 @@ def arguments() -> argparse.Namespace:
     add("--disk", type=Path, help="a folder on the disk to write to (default: the temp folder)")
     add("--memory-folder", type=Path, default=Path("/dev/shm"),
         help="a folder for the sources; 5 GiB (default: %(default)s)")
+    add("--check", action="store_true", help="verify: fail when it is too dear")
     add("--json", type=Path, help="also write all figures to this file")
     return parser.parse_args()
 
@@ -367,11 +415,14 @@ def main() -> int:
         say(f"{args.inrush} is missing; build it with `cargo build --release` or give --inrush")
         return 2
     try:
-        run_all(args)
+        report = run_all(args)
     except LabError as error:
         say(f"no figure: {error}")
         return 2
-    return 0
+    complaints = too_dear(report.get("verify", {})) if args.check else []
+    for complaint in complaints:
+        say(complaint)
+    return 1 if complaints else 0
 
 
 if __name__ == "__main__":
