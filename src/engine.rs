@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::RetryReason;
 use crate::limits::CONTROL_SLOT_BYTES;
-use crate::machine::Machine;
+use crate::machine::{Keeping, Machine};
 use crate::metrics::{Gauge, WorkerMetrics};
 use crate::s3::sign::PublishedKeys;
 use crate::schedule::Scheduler;
@@ -32,6 +32,8 @@ pub struct Order {
     pub config: Config,
     /// The destination's folder; `None` drops all bytes.
     pub destination: Option<OwnedFd>,
+    /// What a later run may rely on.
+    pub keeping: Keeping,
     /// The configuration of TLS, where an endpoint uses it.
     pub tls: Option<Arc<ClientConfig>>,
     /// Credentials, as the control plane refreshes them.
@@ -64,6 +66,7 @@ pub struct Engine {
     pages: Pages,
     folder: Option<Arc<OwnedFd>>,
     keys: Arc<PublishedKeys>,
+    keeping: Keeping,
     begun: Instant,
 }
 
@@ -94,7 +97,7 @@ impl Engine {
     /// [`ErrorKind::Host`] when memory, descriptors or io_uring are not to be had; then no worker
     /// is left.
     pub fn start(order: Order) -> Result<Self> {
-        let Order { config, destination, tls, keys, attempts_max, begun } = order;
+        let Order { config, destination, keeping, tls, keys, attempts_max, begun } = order;
         let region = make_region(&config)?;
         let counters = (0..config.workers).map(|_| descriptor::event_counter());
         let counters: Vec<Handle> = counters.collect::<Result<_, _>>().map_err(|errno| {
@@ -115,6 +118,7 @@ impl Engine {
             pages: region.pages(),
             folder: folder.clone(),
             keys: Arc::clone(&keys),
+            keeping,
             begun,
         };
         for (number, counter) in counters.into_iter().enumerate() {
@@ -139,7 +143,13 @@ impl Engine {
                 scheduler: Arc::clone(&scheduler),
                 counter,
                 gauge: Arc::clone(&gauge),
-                machine: Machine::new(begun, seed(number), folder.clone(), Arc::clone(&keys)),
+                machine: Machine::new(
+                    begun,
+                    seed(number),
+                    folder.clone(),
+                    Arc::clone(&keys),
+                    keeping,
+                ),
                 ready: ready.clone(),
                 ended: Arc::clone(&ended),
             };
@@ -226,13 +236,13 @@ impl Engine {
                 Err(_) => bug = Some("a worker panicked: this is a bug in inrush"),
             }
         }
-        let mut machine = Machine::new(self.begun, 0, self.folder, self.keys);
+        let mut machine = Machine::new(self.begun, 0, self.folder, self.keys, self.keeping);
         let reason = self.scheduler.stop_reason();
         for transfer in self.scheduler.abandon() {
             let reason = reason.clone();
             transfer.fail(reason.unwrap_or_else(|| Error::new(ErrorKind::Host, "not begun")));
             if let Some(file) = transfer.created_file() {
-                crate::host::FileHost::abandon(&mut machine, file);
+                crate::host::FileHost::abandon(&mut machine, file, transfer.can_go_on());
             }
             let result = transfer.failure().cloned().map_or(Ok(()), Err);
             let outcome = crate::transfer::Outcome { transfer, elapsed_us: 0, result };

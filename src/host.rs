@@ -71,26 +71,32 @@ pub trait FileHost: Host {
     /// What the file system says.
     fn make_folder(&mut self, path: &str) -> Result<(), FileError>;
 
-    /// Writes a small file whole and gives it its name.
+    /// Writes a small object's file whole and gives it its name.
     ///
     /// # Errors
     /// What the file system says; then nothing is left behind.
-    fn write_whole(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError>;
+    fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError>;
 
-    /// Makes a file of `size_bytes` under a temporary name beside `path`, its blocks allocated.
+    /// Makes a large object's file under a temporary name beside its path, or without one, its
+    /// blocks allocated.
     ///
     /// # Errors
     /// What the file system says; then nothing is left behind.
-    fn create(&mut self, path: &str, size_bytes: u64) -> Result<OpenFile, FileError>;
+    fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError>;
+
+    /// Notes that all bytes of a large object's range are written, for a later run that goes on.
+    fn range_done(&mut self, file: &OpenFile, index: u64);
 
     /// Cuts a written file to its size and gives it its name.
     ///
     /// # Errors
-    /// What the file system says; then nothing is left behind.
-    fn publish(&mut self, file: &OpenFile, size_bytes: u64) -> Result<(), FileError>;
+    /// What the file system says; then nothing is left behind, but for what a later run can go on
+    /// with once there is room again.
+    fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError>;
 
-    /// Removes a file that will not be completed.
-    fn abandon(&mut self, file: &OpenFile);
+    /// Lets go of a file that this run will not complete; removes it unless it is to be kept for a
+    /// later run.
+    fn abandon(&mut self, file: &OpenFile, keep: bool);
 }
 
 /// A pipe of a worker's own: what is prefetched and not in turn yet waits there.

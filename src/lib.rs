@@ -49,6 +49,8 @@
 //! * [`tls`]: TLS between a connection and the ring, over the connection's own buffer. Pure.
 //! * [`failure`]: why an attempt failed, and what follows from it. Pure.
 //! * [`sink`]: what the bytes of a range become. Pure.
+//! * [`mark`]: what a complete file carries so that a later run knows it. [`journal`]: which ranges
+//!   of an unfinished one are there. Pure.
 //! * [`pipe`]: Pipe mode: many ranges at once on their way in, one stream per epoch out, into named
 //!   pipes or standard output. Its feeder stands where [`worker`] stands in File mode.
 //! * [`host`]: what a worker asks of its machine; [`machine`]: the real one, with clock and files.
@@ -63,7 +65,8 @@
 //!
 //! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
 //! this crate; `tests/sim` holds the workers against a model; `tests/s3s.rs` and `tools/interop.py`
-//! hold the program against servers that nobody here wrote; `tools/bench.py` measures it.
+//! hold the program against servers that nobody here wrote; `tools/fuzz` says what must hold of the
+//! parsers whatever comes in; `tools/bench.py` measures it.
 //!
 //! # The words
 //!
@@ -93,6 +96,11 @@
 //!   do: `tests/sim` and `tests/pipe`.
 //! * A name appears at the destination only when all its bytes are there: tests of [`machine`],
 //!   `tests/sim`.
+//! * What an earlier run left counts only where it is surely of this object, in this version: tests
+//!   of [`mark`], [`journal`] and [`machine`], `tests/resume`; whenever a run is killed:
+//!   `tests/kill.rs`.
+//! * Nothing is removed that the source has, or that is not below the destination: tests of
+//!   [`machine`], `tests/resume`.
 //! * No key leads out of the destination, whatever links stand there: tests of [`plan`] and
 //!   [`machine`].
 //! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.
@@ -112,8 +120,10 @@ pub mod error;
 pub mod failure;
 pub mod host;
 pub mod http;
+pub mod journal;
 pub mod limits;
 pub mod machine;
+pub mod mark;
 pub mod metrics;
 pub mod out;
 pub mod pipe;

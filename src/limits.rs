@@ -99,6 +99,21 @@ pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
 /// Objects that wait in the scheduler, at most: the listing stops until there is room.
 pub const OBJECTS_QUEUED_MAX: usize = 4096;
 
+/// Large objects that an earlier run left unfinished and that wait with their files open, at most;
+/// others begin anew.
+pub const UNFINISHED_OPEN_MAX: usize = 256;
+
+/// Most ranges of an object that has a journal: 2 MiB of memory while it goes on, and more than 50
+/// TB in ranges of the usual length.
+pub const JOURNAL_RANGES_MAX: u64 = 1 << 24;
+
+/// Longest index of marks that is read or added to, in bytes, where files cannot carry their own:
+/// 78 a file that was written, 80 of memory while a run looks.
+pub const INDEX_BYTES_MAX: u64 = 1 << 30;
+
+/// Whole syncs that a destination remembers: one for each start of the machine.
+pub const SYNCS_REMEMBERED_MAX: usize = 32;
+
 /// Ranges that one hand-out gives to a worker, at most.
 pub const RANGES_PER_HANDOUT_MAX: usize = 64;
 
@@ -118,6 +133,9 @@ pub const RETRIES_PER_100_REQUESTS_MAX: u64 = 80;
 /// Ranges that are asked for a second time, per 100 requests, because they are far behind their
 /// peers; and one for each connection besides.
 pub const HEDGES_PER_100_REQUESTS_MAX: u64 = 5;
+
+/// How often one range is moved from a late connection to another.
+pub const MOVES_MAX: u32 = 3;
 
 /// An operation is late after so many times what nine of ten took.
 pub const HEDGE_FACTOR: u64 = 4;
@@ -178,6 +196,15 @@ pub const TURN_WAIT_MAX_US: u64 = 200_000;
 
 /// Folder handles that one worker keeps open, at most.
 pub const FOLDERS_OPEN_MAX: usize = 512;
+
+/// Objects whose paths `sync --delete` remembers, at 8 bytes each: a source with more is an error.
+pub const SYNC_DELETE_OBJECTS_MAX: usize = 1 << 25;
+
+/// Folders within folders that `sync --delete` walks into; a key has fewer.
+pub const SWEEP_DEPTH_MAX: usize = 600;
+
+/// Removed files that wait to be told, at most.
+pub const REMOVED_UNTOLD_MAX: usize = 256;
 
 /// Failed objects that are told one by one on the screen; the report has them all.
 pub const FAILURES_TOLD_MAX: usize = 20;

@@ -2,7 +2,12 @@
 //!
 //! Every path is walked from the destination's folder one segment at a time without following links
 //! (openat(2), O_NOFOLLOW), so no key and no planted link leads out of it. Files come into being
-//! without a name (O_TMPFILE) where the file system can, so that a crash leaves nothing behind.
+//! without a name (O_TMPFILE) where the file system can, so that a crash leaves nothing behind; the
+//! unfinished files of large objects have one ([`parts`]), so that a later run goes on with them.
+
+mod marks;
+mod parts;
+mod sweep;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,6 +28,21 @@ use crate::sink::file::{OpenFile, allocation};
 use crate::sys::{Errno, Handle, descriptor};
 use crate::transfer::Transfer;
 
+pub use marks::{Standing, boot};
+pub use parts::Left;
+pub use sweep::{Sweep, Swept};
+
+/// What a run does so that a later one can rely on what it left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Keeping {
+    /// Complete files are marked, and unfinished ones are kept with a journal.
+    pub resume: bool,
+    /// Each file and its folder are synced before the file counts.
+    pub sync_files: bool,
+    /// A digest of the kernel's identifier of this boot: see [`boot`].
+    pub boot: u64,
+}
+
 /// Permissions of new files, before the umask.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 /// Permissions of new folders, before the umask.
@@ -34,6 +54,10 @@ pub struct Machine {
     begun: Instant,
     chance: u64,
     folders: Option<Folders>,
+    keeping: Keeping,
+    /// The file system keeps no attributes of ours: learnt from the first answer.
+    attributes_refused: bool,
+    memory: marks::Memory,
     writer: RequestWriter,
     published: Arc<PublishedKeys>,
     keys: KeptKeys,
@@ -47,11 +71,15 @@ impl Machine {
         seed: u64,
         destination: Option<Arc<OwnedFd>>,
         published: Arc<PublishedKeys>,
+        keeping: Keeping,
     ) -> Self {
         Self {
             begun,
             chance: seed,
-            folders: destination.map(Folders::new),
+            folders: destination.map(|root| Folders::new(root, keeping.sync_files)),
+            keeping,
+            attributes_refused: false,
+            memory: marks::Memory::default(),
             writer: RequestWriter::new(),
             published,
             keys: KeptKeys::default(),
@@ -143,24 +171,33 @@ impl FileHost for Machine {
         self.folders().open(path.trim_end_matches('/')).map(drop)
     }
 
-    fn write_whole(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+    fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError> {
         let random = self.random();
         let folders = self.folders();
+        let path = transfer.path.as_str();
         let (folder, name) = folders.parent(path)?;
         let at = |step, errno: Code| FileError { step, path: path.to_owned(), errno: errno.into() };
         let new = folders.create(&folder, random, OFlags::empty()).map_err(|e| at("create", e))?;
         let written = write_all(&new.file, bytes).map_err(|e| at("write", e));
-        let named = written.and_then(|()| {
+        let marked =
+            written.and_then(|()| self.mark(&new.file, transfer).map_err(|e| at("sync", e)));
+        let named = marked.and_then(|()| {
             let file = new.file.as_fd();
-            folders.rename(&folder, file, &new.temporary, name, random).map_err(|e| at("name", e))
+            let named = self.folders().rename(&folder, file, &new.temporary, name, random);
+            named.map_err(|e| at("name", e))
         });
-        named.inspect_err(|_| new.remove(&folder))
+        named.inspect_err(|_| new.remove(&folder))?;
+        self.sync_folder(&folder).map_err(|e| at("sync", e))
     }
 
-    fn create(&mut self, path: &str, size_bytes: u64) -> Result<OpenFile, FileError> {
+    fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError> {
         let random = self.random();
+        let path = transfer.path.as_str();
+        let (folder, name) = self.folders().parent(path)?;
+        if let Some(file) = self.begin_part(transfer, &folder, name)? {
+            return Ok(file);
+        }
         let folders = self.folders();
-        let (folder, name) = folders.parent(path)?;
         let at = |step, errno: Code| FileError { step, path: path.to_owned(), errno: errno.into() };
         let (new, direct) = match folders.create(&folder, random, OFlags::DIRECT) {
             Ok(new) => (new, true),
@@ -171,7 +208,7 @@ impl FileHost for Machine {
             }
             Err(errno) => return Err(at("create", errno)),
         };
-        if let Err(errno) = allocate(&new.file, allocation(size_bytes)) {
+        if let Err(errno) = allocate(&new.file, allocation(transfer.object.size_bytes)) {
             new.remove(&folder);
             return Err(at("allocate", errno));
         }
@@ -182,12 +219,19 @@ impl FileHost for Machine {
             temporary: new.temporary,
             name: name.to_owned(),
             path: path.to_owned(),
+            journal: None,
         })
     }
 
-    fn publish(&mut self, file: &OpenFile, size_bytes: u64) -> Result<(), FileError> {
+    fn range_done(&mut self, file: &OpenFile, index: u64) {
+        if let Some(journal) = &file.journal {
+            parts::record(journal, index);
+        }
+    }
+
+    fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
         let random = self.random();
-        let folders = self.folders();
+        let size_bytes = transfer.object.size_bytes;
         let (Handle::Descriptor(handle), Handle::Descriptor(folder)) = (&file.handle, &file.folder)
         else {
             unreachable!("this machine makes real files")
@@ -198,18 +242,26 @@ impl FileHost for Machine {
             true => Ok(()),
             false => rustix::fs::ftruncate(handle, size_bytes).map_err(|e| at("truncate", e)),
         };
-        let named = cut.and_then(|()| {
-            folders
+        let marked = cut.and_then(|()| self.mark(handle, transfer).map_err(|e| at("sync", e)));
+        let named = marked.and_then(|()| {
+            self.folders()
                 .rename(folder, handle.as_fd(), &file.temporary, &file.name, random)
                 .map_err(|errno| at("name", errno))
         });
-        named.inspect_err(|_| self.abandon(file))
+        if let Err(error) = named {
+            self.abandon(file, error.ends_run());
+            return Err(error);
+        }
+        if let Some(journal) = &file.journal {
+            let _ = rustix::fs::unlinkat(folder, &journal.name, AtFlags::empty());
+        }
+        self.sync_folder(folder).map_err(|e| at("sync", e))
     }
 
-    fn abandon(&mut self, file: &OpenFile) {
-        if let (Handle::Descriptor(folder), false) = (&file.folder, file.temporary.is_empty()) {
-            // A file without a name goes away by itself; one that is gone already is no trouble.
-            let _ = rustix::fs::unlinkat(folder, &file.temporary, AtFlags::empty());
+    fn abandon(&mut self, file: &OpenFile, keep: bool) {
+        // A file without a name goes away by itself.
+        if !(keep && file.can_go_on()) {
+            parts::remove(file);
         }
     }
 }
@@ -238,15 +290,31 @@ struct Folders {
     nameless: bool,
     /// A nameless file is named through its descriptor (AT_EMPTY_PATH), not through /proc.
     by_descriptor: bool,
+    /// A folder that was made is synced at once.
+    sync: bool,
 }
 
 impl Folders {
-    fn new(root: Arc<OwnedFd>) -> Self {
-        Self { root, open: HashMap::new(), nameless: true, by_descriptor: true }
+    fn new(root: Arc<OwnedFd>, sync: bool) -> Self {
+        Self { root, open: HashMap::new(), nameless: true, by_descriptor: true, sync }
+    }
+
+    /// The folder at `path`, if it is there.
+    fn find(&mut self, path: &str) -> Option<Arc<OwnedFd>> {
+        self.walk(path, |above, name| open_folder(above, name)).ok()
     }
 
     /// The folder at `path`, made if it is not there; the destination itself for an empty path.
     fn open(&mut self, path: &str) -> Result<Arc<OwnedFd>, FileError> {
+        let sync = self.sync;
+        self.walk(path, |above, name| open_or_make(above, name, sync))
+    }
+
+    fn walk(
+        &mut self,
+        path: &str,
+        step: impl Fn(&OwnedFd, &str) -> Result<OwnedFd, Code> + Copy,
+    ) -> Result<Arc<OwnedFd>, FileError> {
         if path.is_empty() {
             return Ok(Arc::clone(&self.root));
         }
@@ -254,8 +322,8 @@ impl Folders {
             return Ok(Arc::clone(folder));
         }
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let above = self.open(above)?;
-        let folder = open_or_make(&above, name).map_err(|errno| FileError {
+        let above = self.walk(above, step)?;
+        let folder = step(&above, name).map_err(|errno| FileError {
             step: "open folder",
             path: path.to_owned(),
             errno: errno.into(),
@@ -344,21 +412,35 @@ impl Folders {
 
 /// A name that no object's file has while it has no name of its own.
 fn temporary_name(random: u64) -> String {
-    format!(".inrush-{random:016x}.part")
+    format!(".inrush-{random:016x}.tmp")
 }
 
-/// Opens a folder without following a link, making it when it is not there.
-fn open_or_make(above: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
+/// Opens a folder without following a link.
+fn open_folder(above: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(above, name, flags, Mode::empty()) {
+    rustix::fs::openat(above, name, flags, Mode::empty())
+}
+
+/// The same, making it when it is not there.
+fn open_or_make(above: &OwnedFd, name: &str, sync: bool) -> Result<OwnedFd, Code> {
+    match open_folder(above, name) {
         Err(Code::NOENT) => {}
         outcome => return outcome,
     }
     match rustix::fs::mkdirat(above, name, FOLDER_MODE) {
+        Ok(()) if sync => sync_folder(above)?,
         // Another worker was first.
-        Ok(()) | Err(Code::EXIST) => rustix::fs::openat(above, name, flags, Mode::empty()),
-        Err(errno) => Err(errno),
+        Ok(()) | Err(Code::EXIST) => {}
+        Err(errno) => return Err(errno),
     }
+    open_folder(above, name)
+}
+
+/// Syncs the names in a folder.
+fn sync_folder(folder: &OwnedFd) -> Result<(), Code> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(folder, ".", flags, Mode::empty())?;
+    rustix::fs::fsync(folder)
 }
 
 fn write_all(file: &OwnedFd, bytes: &[u8]) -> Result<(), Code> {
@@ -412,14 +494,29 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::plan::ranges::PartSize;
+    use crate::s3::{Endpoint, Object};
+    use crate::transfer::Cut;
 
     #[expect(clippy::disallowed_methods, reason = "a machine of a test begins now")]
-    fn machine(folder: &Path) -> Machine {
+    pub(super) fn machine(folder: &Path) -> Machine {
         let root = Arc::new(open_destination(folder).expect("a folder"));
-        Machine::new(Instant::now(), 1, Some(root), Arc::new(PublishedKeys::new(None)))
+        let keys = Arc::new(PublishedKeys::new(None));
+        let keeping = Keeping { resume: true, sync_files: true, boot: 1 };
+        Machine::new(Instant::now(), 1, Some(root), keys, keeping)
     }
 
-    fn names(folder: &Path) -> Vec<String> {
+    /// An object at this path, in ranges of 1 MiB unless it is small.
+    pub(super) fn object(path: &str, size_bytes: u64) -> Transfer {
+        let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
+        let part = PartSize::new(1 << 20).expect("aligned");
+        let cut = Cut { part, slot_length_bytes: 1 << 16 };
+        let (key, etag) = (path.to_owned(), "\"1\"".to_owned());
+        let object = Object { key, etag, size_bytes, ..Object::default() };
+        Transfer::new(object, endpoint, path.to_owned(), cut)
+    }
+
+    pub(super) fn names(folder: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(folder).expect("a folder");
         let mut names: Vec<String> = entries
             .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
@@ -435,7 +532,7 @@ mod tests {
             let mut machine = machine(folder.path());
             machine.folders().nameless = nameless;
             for bytes in [&b"one"[..], b"another", b""] {
-                machine.write_whole("a/b/c", bytes).expect("written");
+                machine.write_whole(&object("a/b/c", 3), bytes).expect("written");
                 assert_eq!(std::fs::read(folder.path().join("a/b/c")).expect("there"), bytes);
                 assert_eq!(names(&folder.path().join("a/b")), ["c"]);
             }
@@ -445,16 +542,17 @@ mod tests {
     #[test]
     fn a_large_file_has_no_name_until_it_is_published() {
         let folder = tempfile::tempdir().expect("a folder");
-        for nameless in [true, false] {
+        for (nameless, resume) in [(true, false), (false, false), (true, true)] {
             let mut machine = machine(folder.path());
             machine.folders().nameless = nameless;
-            let file = machine.create("x/large", 10_000).expect("created");
+            machine.keeping.resume = resume;
+            let file = machine.create(&object("x/large", 10_000)).expect("created");
             assert!(!folder.path().join("x/large").exists());
-            machine.publish(&file, 10_000).expect("published");
+            machine.publish(&file, &object("x/large", 10_000)).expect("published");
             let length = std::fs::metadata(folder.path().join("x/large")).expect("there").len();
             assert_eq!(length, 10_000);
-            let second = machine.create("x/other", 5000).expect("created");
-            machine.abandon(&second);
+            let second = machine.create(&object("x/other", 5000)).expect("created");
+            machine.abandon(&second, true);
             drop(second);
             assert_eq!(names(&folder.path().join("x")), ["large"]);
             std::fs::remove_file(folder.path().join("x/large")).expect("removed");
@@ -470,12 +568,13 @@ mod tests {
         std::fs::write(&victim, "as it was").expect("written");
         symlink(&victim, folder.path().join("file")).expect("a link");
         let mut machine = machine(folder.path());
-        let error = machine.write_whole("link/x", b"!").expect_err("refused");
+        let error = machine.write_whole(&object("link/x", 3), b"!").expect_err("refused");
         assert!(Error::from(error).to_string().contains("link"), "names the path");
         assert!(
-            machine.create("link/deep/x", 9).is_err() && machine.make_folder("link/y").is_err()
+            machine.create(&object("link/deep/x", 9)).is_err()
+                && machine.make_folder("link/y").is_err()
         );
-        machine.write_whole("file", b"new").expect("the link itself is replaced");
+        machine.write_whole(&object("file", 3), b"new").expect("the link itself is replaced");
         assert_eq!(std::fs::read_to_string(&victim).expect("there"), "as it was");
         assert_eq!(names(outside.path()), ["victim"]);
     }
@@ -490,7 +589,7 @@ mod tests {
         }
         let mut machine = machine(folder.path());
         for bytes in [&b"one"[..], b"two"] {
-            machine.write_whole("a", bytes).expect("written");
+            machine.write_whole(&object("a", 3), bytes).expect("written");
             assert_eq!(std::fs::read(folder.path().join("a")).expect("there"), bytes);
         }
     }
@@ -499,12 +598,12 @@ mod tests {
     fn a_file_and_a_folder_of_one_name_do_not_mix() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut machine = machine(folder.path());
-        machine.write_whole("a", b"file").expect("written");
-        assert!(machine.write_whole("a/b", b"below").is_err());
+        machine.write_whole(&object("a", 3), b"file").expect("written");
+        assert!(machine.write_whole(&object("a/b", 3), b"below").is_err());
         machine.make_folder("c/").expect("made");
-        assert!(machine.write_whole("c", b"file").is_err());
-        let file = machine.create("c", 5000).expect("created without a name");
-        assert!(machine.publish(&file, 5000).is_err());
+        assert!(machine.write_whole(&object("c", 3), b"file").is_err());
+        let file = machine.create(&object("c", 5000)).expect("created without a name");
+        assert!(machine.publish(&file, &object("x/large", 5000)).is_err());
         assert_eq!(names(folder.path()), ["a", "c"]);
     }
 }

@@ -30,6 +30,8 @@ pub struct WorkerMetrics {
     pub hedges: u64,
     /// Those where the second answer came first.
     pub hedges_won: u64,
+    /// Ranges that were moved from a late connection to another.
+    pub moves: u64,
     /// What came from where.
     pub addresses: Vec<AddressCount>,
     /// Short writes that were continued.
@@ -81,6 +83,7 @@ impl WorkerMetrics {
         self.waiting += other.waiting;
         self.hedges += other.hedges;
         self.hedges_won += other.hedges_won;
+        self.moves += other.moves;
         for theirs in &other.addresses {
             match self.addresses.iter_mut().find(|mine| mine.address == theirs.address) {
                 Some(mine) => mine.add(theirs),

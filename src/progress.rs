@@ -32,6 +32,8 @@ pub struct ProgressState {
     pub objects_done: u64,
     /// Objects listed so far.
     pub objects_known: u64,
+    /// Objects beside those that are there already.
+    pub objects_kept: u64,
     /// Whether that is all of them.
     pub listing_complete: bool,
     /// Failed attempts that were followed by another.
@@ -45,6 +47,9 @@ impl ProgressState {
     fn message(&self) -> String {
         let (done, known) = (Count(self.objects_done), Count(self.objects_known));
         let mut message = format!("{done} of {known} objects");
+        if self.objects_kept > 0 {
+            message += &format!(", {} kept", Count(self.objects_kept));
+        }
         if self.retries > 0 {
             let word = if self.retries == 1 { "retry" } else { "retries" };
             message += &format!(", {} {word}", Count(self.retries));
@@ -212,6 +217,7 @@ mod tests {
         bytes_known: 4_000_000_000,
         objects_done: 12,
         objects_known: 1_234,
+        objects_kept: 0,
         listing_complete: false,
         retries: 0,
         waiting: None,
@@ -224,6 +230,7 @@ mod tests {
         let known = ProgressState { listing_complete: true, ..LISTING };
         check(known, "12 of 1,234 objects");
         check(ProgressState { retries: 1, ..known }, "12 of 1,234 objects, 1 retry");
+        check(ProgressState { objects_kept: 9, ..known }, "12 of 1,234 objects, 9 kept");
         check(ProgressState { retries: 7, ..LISTING }, "12 of 1,234 objects, 7 retries, listing…");
         let waiting = Some((3, RetryReason::SlowDown));
         check(

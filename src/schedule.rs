@@ -317,7 +317,7 @@ impl State {
     fn next(&mut self) -> Option<Assignment> {
         while self.open.len() < OBJECTS_OPEN_MAX {
             let Some(BySize(transfer)) = self.large.pop() else { break };
-            let ranges = Ranges::new(transfer.object.size_bytes, transfer.part).peekable();
+            let ranges = transfer.ranges().peekable();
             self.open.push_back(Open { transfer, ranges });
         }
         let Some(mut open) = self.open.pop_front() else {

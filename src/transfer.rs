@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use crate::checksum::{Algorithm, Mismatch, Verification};
 use crate::conn::{Conn, EtagDigest};
 use crate::error::{Error, ErrorKind};
-use crate::plan::ranges::{ALIGNMENT_BYTES, PartSize, Ranges};
+use crate::mark::Identity;
+use crate::plan::ranges::{ALIGNMENT_BYTES, PartSize, RangeSet, Ranges};
 use crate::s3::{ByteRange, Endpoint, Object};
 use crate::sink::file::OpenFile;
 
@@ -44,6 +45,8 @@ pub struct Transfer {
     /// What its bytes are held against.
     pub verification: Verification,
     file: OnceLock<Option<OpenFile>>,
+    /// Ranges that an earlier run had written.
+    resumed: Option<Arc<RangeSet>>,
     unsettled: AtomicU64,
     /// ETag of the first range's answer, where none was listed.
     seen_etag: OnceLock<EtagDigest>,
@@ -103,6 +106,7 @@ impl Transfer {
             etag,
             verification: Verification::none("no checksum was asked for"),
             file: OnceLock::new(),
+            resumed: None,
             unsettled: AtomicU64::new(ranges),
             seen_etag: OnceLock::new(),
             failure: OnceLock::new(),
@@ -156,6 +160,59 @@ impl Transfer {
     #[must_use]
     pub fn name(&self) -> String {
         format!("s3://{}/{}", self.endpoint.bucket, self.object.key)
+    }
+
+    /// What tells it, in this version, from everything else; `None` when the origin gave neither a
+    /// tag nor a time.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        let Object { key, etag, last_modified, version_id, .. } = &self.object;
+        let version = if etag.is_empty() { last_modified } else { etag };
+        (!version.is_empty())
+            .then(|| Identity::of(&[&self.endpoint.bucket, key, version, version_id]))
+    }
+
+    /// Goes on with the file of an earlier run, in which these ranges are complete but not all.
+    ///
+    /// # Panics
+    /// When none is left, or the object is not in ranges.
+    #[must_use]
+    pub fn resume(mut self, file: OpenFile, done: RangeSet) -> Self {
+        let ranges = Ranges::count_of(self.object.size_bytes, self.part);
+        assert!(self.shape == Shape::Ranges && done.count() < ranges, "there is something to do");
+        self.file = OnceLock::from(Some(file));
+        self.unsettled = AtomicU64::new(ranges - done.count());
+        self.resumed = Some(Arc::new(done));
+        self
+    }
+
+    /// The ranges of a large object that are to be fetched.
+    #[must_use]
+    pub fn ranges(&self) -> Ranges {
+        Ranges::new(self.object.size_bytes, self.part).without(self.resumed.clone())
+    }
+
+    /// Ranges that an earlier run had written: their bytes do not pass through this one.
+    #[must_use]
+    pub fn resumed(&self) -> Option<&RangeSet> {
+        self.resumed.as_deref()
+    }
+
+    /// Bytes of those ranges.
+    #[must_use]
+    pub fn resumed_bytes(&self) -> u64 {
+        let left: u64 = self.ranges().map(|range| range.length).sum();
+        self.resumed().map_or(0, |_| self.object.size_bytes - left)
+    }
+
+    /// True when it failed, and yet a later run can go on with its file: the reason may pass.
+    #[must_use]
+    pub fn can_go_on(&self) -> bool {
+        use ErrorKind::{NotFound, Objects, Usage};
+        let may_pass = |error: &Error| !matches!(error.kind(), Objects | NotFound | Usage);
+        self.again().is_none()
+            && self.failure().is_some_and(may_pass)
+            && self.created_file().is_some_and(OpenFile::can_go_on)
     }
 
     /// The only range of an object that is not cut; of length 0 for folders and empty objects.
@@ -311,6 +368,22 @@ mod tests {
             let transfer = transfer(key, size);
             assert_eq!((transfer.shape, transfer.unsettled()), (shape, ranges), "{key} {size}");
         }
+    }
+
+    #[test]
+    fn versions_have_identities_of_their_own() {
+        let with = |etag: &str, last_modified: &str, version_id: &str| {
+            let mut transfer = transfer("a", 1);
+            transfer.object.etag = etag.to_owned();
+            transfer.object.last_modified = last_modified.to_owned();
+            transfer.object.version_id = version_id.to_owned();
+            transfer.identity()
+        };
+        assert_eq!(with("", "", ""), None, "nothing tells versions apart");
+        assert_eq!(with("\"1\"", "now", ""), with("\"1\"", "then", ""), "the tag decides");
+        assert_ne!(with("\"1\"", "", ""), with("\"2\"", "", ""));
+        assert_ne!(with("\"1\"", "", ""), with("\"1\"", "", "v"));
+        assert_ne!(with("", "now", ""), with("", "then", ""));
     }
 
     #[test]

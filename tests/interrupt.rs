@@ -1,5 +1,5 @@
 //! Ctrl-C, SIGTERM and SIGKILL in the middle: what has a name is whole, and after the first two
-//! nothing else is left.
+//! nothing else is left but what the next run goes on with.
 
 #![expect(
     clippy::disallowed_methods,
@@ -102,7 +102,14 @@ fn files(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-/// Fails unless every file is an object, whole; temporary names only where `leftovers` says so.
+/// The unfinished files below a folder.
+fn unfinished(folder: &Path) -> usize {
+    let files = if folder.exists() { files(folder) } else { BTreeSet::new() };
+    files.iter().filter(|name| name.ends_with(".part")).count()
+}
+
+/// Fails unless every file is an object, whole, or an unfinished one or its journal; names that no
+/// later run knows only where `leftovers` says so.
 #[track_caller]
 fn assert_whole(folder: &Path, leftovers: bool, run: &Run) -> usize {
     let mut whole = 0;
@@ -112,7 +119,8 @@ fn assert_whole(folder: &Path, leftovers: bool, run: &Run) -> usize {
     for name in files(folder) {
         let last = name.rsplit('/').next().unwrap_or_default();
         if last.starts_with(".inrush") {
-            run.check(leftovers, &format!("{name} is left behind"));
+            let goes_on = name.ends_with(".part") || name.ends_with(".journal");
+            run.check(leftovers || goes_on, &format!("{name} is left behind"));
             continue;
         }
         let bytes = fs::read(folder.join(&name)).expect("a file");
@@ -151,6 +159,11 @@ fn stop_one(signal: Signal, moment: impl Fn(&Origin, &Path) -> bool, before: &[S
     let run = run.expect(INTERRUPTED).expect_error(&["interrupted: ", " objects are whole"]);
     run.check(seconds < STOP_SECONDS, &format!("it took {seconds:.2} s to stop"));
     let whole = assert_whole(&destination, false, &run);
+    let left = match unfinished(&destination) {
+        0 => "nothing is left".to_owned(),
+        parts => format!("{parts} are unfinished"),
+    };
+    run.check(run.stderr.contains(&left), &format!("{left} was expected"));
     let folders = usize::from(destination.join("mark").is_dir());
     run.check(whole < OBJECTS.len() - 1, "it was too fast to be interrupted");
     let told = format!("interrupted: {} objects are whole", whole + folders);
@@ -231,6 +244,7 @@ fn stop_waiting(signal: Signal, words: &[&str], when: Match) {
     let run = run.expect(INTERRUPTED).expect_error(&["interrupted"]);
     run.check(seconds < STOP_SECONDS, &format!("it took {seconds:.2} s to stop"));
     assert_whole(&destination, false, &run);
+    run.check(unfinished(&destination) == 0, "no byte came to go on with");
     if operation != Some(GetObject) {
         run.check(!destination.exists(), "nothing should have been made");
     }

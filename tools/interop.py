@@ -1,15 +1,22 @@
 #!/usr/bin/env python3
 """Interop: does inrush bring every byte from servers that this project did not write?
 
-    tools/interop.py [--inrush PATH] [--servers nginx,moto] [--temp FOLDER]
+    tools/interop.py [--inrush PATH] [--servers nginx,tls,moto] [--temp FOLDER]
 
 The matrix is {nginx, moto} x {the temp folder's filesystem, XFS, ext4} x {default, little memory,
 8 MiB parts, one worker, virtual-host style, discard}. Each case downloads a bucket of awkward sizes
 and names and is compared byte by byte. Then each server's objects come as a stream: three epochs
-through named pipes, in key order and shuffled, to a reader that takes their SHA-256. One line for
-each case, and a closing line; exit 1 when a case failed, 2 when the lab itself could not work. It
-installs what is missing (as root), listens on loopback only, takes less than three minutes, and
-removes all it made.
+through named pipes, in key order and shuffled, and once through standard output, to a reader that
+takes their SHA-256.
+
+`tls` is nginx over TLS 1.2 and over TLS 1.3, with the temp folder's filesystem alone. nginx's log
+must say that every request came over the version that was wanted and that sessions were resumed; an
+authority of the right name with another key must be refused, with nothing asked and nothing
+written.
+
+One line for each case, and a closing line; exit 1 when a case failed, 2 when the lab itself could
+not work. It installs what is missing (as root), listens on loopback only, takes less than three
+minutes, and removes all it made.
 """
 
 from __future__ import annotations
@@ -21,13 +28,13 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import (client, compare, dataset, install, listing, moto, nginx, process, streams,
-                 volumes)
+from lab import (authority, client, compare, dataset, install, listing, moto, nginx, process,
+                 streams, volumes)
 from lab.process import LabError, say
 
 BUCKET = "lab"
@@ -36,7 +43,9 @@ TOTAL_SECONDS = 170.0
 STREAM_EPOCHS = 3
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1
-SERVERS = ("nginx", "moto")
+SERVERS = ("nginx", "tls", "moto")
+EXIT_ENDPOINT = 6
+LOG_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,16 @@ VARIANTS = (
 
 
 @dataclass(frozen=True)
+class Secured:
+    """The TLS under an origin."""
+
+    server: nginx.Nginx
+    version: str
+    stranger: Path
+    """An authority of the same name that signed nothing here."""
+
+
+@dataclass(frozen=True)
 class Origin:
     """A running server, as the cases need it."""
 
@@ -71,10 +90,11 @@ class Origin:
     entries: list[listing.Entry]
     prefix_of_variants: str
     """What the cases beside the default ask for: less, from a slow server."""
+    tls: Secured | None = None
 
     def virtual_host(self) -> str:
         """The bucket's host name in virtual-host style."""
-        return f"{BUCKET}.{self.virtual_url.removeprefix('http://').rsplit(':', 1)[0]}"
+        return f"{BUCKET}.{self.virtual_url.split('://')[1].rsplit(':', 1)[0]}"
 
 
 @dataclass
@@ -190,6 +210,9 @@ def run_stream(program: Path, origin: Origin, folder: Path, seed: int | None,
     orders = [wanted if seed is None else shuffled(wanted, seed, epoch)
               for epoch in range(STREAM_EPOCHS)]
     expected = [digest(order) for order in orders]
+    if tally.seconds_left() <= 0:
+        tally.tell(case, "no time left", "")
+        return
     folder.mkdir()
     pipes = [folder / f"channel_{epoch}" for epoch in range(STREAM_EPOCHS)]
     outcome, told = streams.epochs(
@@ -207,14 +230,113 @@ def run_stream(program: Path, origin: Origin, folder: Path, seed: int | None,
     tally.tell(case, complaint, f"{len(wanted)} objects in {outcome.seconds:.2f} s")
 
 
-def nginx_origin(stack: ExitStack, temp: Path, root: Path) -> Origin:
+def run_stdout(program: Path, origin: Origin, tally: Tally) -> None:
+    """All objects on standard output, one after the other."""
+    case = f"{origin.name:5}  {'stdout':12}  {'cat':16}"
+    if tally.seconds_left() <= 0:
+        tally.tell(case, "no time left", "")
+        return
+    prefix = origin.prefix_of_variants
+    wanted = [entry for entry in origin.entries if entry.key.startswith(prefix)]
+    outcome, told = streams.stdout_digest(
+        [program, "cat", f"s3://{BUCKET}/{prefix}", "--endpoint-url", origin.url, "--region",
+         "us-east-1", *origin.options], env=origin.env, seconds=tally.seconds_left())
+    complaint = None
+    if outcome.timed_out or outcome.code != 0:
+        complaint = f"exit {outcome.code}: {outcome.last_words()}"
+    elif told != digest(wanted):
+        complaint = f"the reader got {told}, not {digest(wanted)}"
+    tally.tell(case, complaint, f"{len(wanted)} objects in {outcome.seconds:.2f} s")
+
+
+def protocol_complaint(tls: Secured, agreements: Sequence[nginx.Agreement]) -> str | None:
+    """What nginx's log says against the sessions of one run, if anything."""
+    others = {found.protocol for found in agreements} - {tls.version}
+    if not agreements:
+        return "nothing came over TLS"
+    if others:
+        return f"spoken was {', '.join(sorted(others))}"
+    if {found.suite for found in agreements} != {nginx.SUITES[tls.version]}:
+        return f"the suites are not {nginx.SUITES[tls.version]} alone"
+    resumed = any(found.reused == "r" for found in agreements)
+    return None if resumed else f"none of {len(agreements)} requests was in a resumed session"
+
+
+def run_logged(origin: Origin, tls: Secured, name: str, run: Callable[[], None],
+               tally: Tally) -> None:
+    """Runs a case and holds nginx's log of it against what was wanted."""
+    before = len(tls.server.agreements(tls.version))
+    run()
+    deadline = time.monotonic() + LOG_SECONDS
+    while not (found := tls.server.agreements(tls.version, before)) and (
+            time.monotonic() < deadline):
+        time.sleep(0.05)
+    connections = {agreement.connection: agreement.reused for agreement in found}
+    resumed = sum(reused == "r" for reused in connections.values())
+    tally.tell(f"{origin.name:5}  {'log':12}  {name:16}", protocol_complaint(tls, found),
+               f"{tls.version}, {resumed} of {len(connections)} connections resumed")
+
+
+def run_refusals(program: Path, origin: Origin, tls: Secured, volume: volumes.Volume,
+                 tally: Tally) -> None:
+    """An authority that did not sign the server's certificate: nothing asked, nothing written."""
+    destination = volume.path / "destination"
+    commands: dict[str, list[str | Path]] = {
+        "get": [destination, "--quiet"], "pipe": [destination, "--quiet"], "cat": []}
+    for name, rest in commands.items():
+        before = len(tls.server.agreements(tls.version))
+        outcome = process.run(
+            [program, name, f"s3://{BUCKET}/{origin.prefix_of_variants}", *rest, "--endpoint-url",
+             origin.url, "--region", "us-east-1", "--no-sign-request", "--ca-bundle",
+             tls.stranger], env=origin.env, seconds=tally.seconds_left())
+        complaint = None
+        if outcome.timed_out or outcome.code != EXIT_ENDPOINT:
+            complaint = f"exit {outcome.code}: {outcome.last_words()}"
+        elif "TLS with 127.0.0.1" not in outcome.stderr:
+            complaint = f"it does not say why: {outcome.last_words()}"
+        elif outcome.stdout or list(volume.path.iterdir()):
+            complaint = "something was written"
+        elif tls.server.agreements(tls.version, before):
+            complaint = "something was asked for"
+        tally.tell(f"{origin.name:5}  {'wrong key':12}  {name:16}", complaint, "refused")
+
+
+def run_secured(program: Path, origin: Origin, tls: Secured, volume: volumes.Volume,
+                tally: Tally) -> None:
+    """The cases of an origin that speaks TLS."""
+    for variant in VARIANTS:
+        run_logged(origin, tls, variant.name,
+                   lambda variant=variant: run_case(program, origin, volume, variant, tally), tally)
+    pipes = volume.path / "pipes"
+    run_logged(origin, tls, "three epochs",
+               lambda: run_stream(program, origin, pipes, None, tally), tally)
+    shutil.rmtree(pipes, ignore_errors=True)
+    run_logged(origin, tls, "cat", lambda: run_stdout(program, origin, tally), tally)
+    run_refusals(program, origin, tls, volume, tally)
+
+
+def nginx_origin(stack: ExitStack, temp: Path, root: Path) -> list[Origin]:
     """nginx over the tree, asked without signatures."""
     server = stack.enter_context(nginx.serve(root, temp / "nginx", {BUCKET: ["data/"]}))
-    return Origin("nginx", server.url, server.virtual_url, ("--no-sign-request",),
-                  client.clean_environment(temp), listing.scan(root / BUCKET), "")
+    return [Origin("nginx", server.url, server.virtual_url, ("--no-sign-request",),
+                   client.clean_environment(temp), listing.scan(root / BUCKET), "")]
 
 
-def moto_origin(stack: ExitStack, temp: Path, root: Path) -> Origin:
+def tls_origins(stack: ExitStack, temp: Path, root: Path) -> list[Origin]:
+    """nginx over TLS, once for each version."""
+    hosts = [f"{BUCKET}.{nginx.VIRTUAL_DOMAIN}"]
+    ours = authority.make(temp / "authority", hosts)
+    stranger = authority.make(temp / "stranger", hosts).bundle
+    server = stack.enter_context(
+        nginx.serve(root, temp / "nginx-tls", {BUCKET: ["data/"]}, authority=ours))
+    options = ("--no-sign-request", "--ca-bundle", str(ours.bundle))
+    return [Origin(version.replace("v", "").replace(".", "").lower(), server.tls_url(version),
+                   server.tls_virtual_url(version), options, client.clean_environment(temp),
+                   listing.scan(root / BUCKET), "", Secured(server, version, stranger))
+            for version in nginx.TLS_VERSIONS]
+
+
+def moto_origin(stack: ExitStack, temp: Path, root: Path) -> list[Origin]:
     """moto filled from the tree, asked with signatures."""
     server = stack.enter_context(moto.serve(temp / "moto"))
     entries = listing.scan(root / BUCKET)
@@ -223,18 +345,18 @@ def moto_origin(stack: ExitStack, temp: Path, root: Path) -> Origin:
         say(f"note  moto does not hold {entry.key!r} as it was put; not asked for")
         server.delete(BUCKET, entry.key)
         entries.remove(entry)
-    return Origin("moto", server.url, server.virtual_url, (),
-                  client.clean_environment(temp, moto.CREDENTIALS), entries, "data/")
+    return [Origin("moto", server.url, server.virtual_url, (),
+                   client.clean_environment(temp, moto.CREDENTIALS), entries, "data/")]
 
 
 def origins(stack: ExitStack, temp: Path, names: Sequence[str]) -> Iterator[Origin]:
     """The servers, one after the other, over one data set."""
     root = temp / "root"
     dataset.write_matrix(root / BUCKET)
-    makers = {"nginx": nginx_origin, "moto": moto_origin}
+    makers = {"nginx": nginx_origin, "tls": tls_origins, "moto": moto_origin}
     for name in names:
         with ExitStack() as running:
-            yield makers[name](running, temp, root)
+            yield from makers[name](running, temp, root)
 
 
 def matrix(program: Path, names: Sequence[str], parent: Path | None) -> Tally:
@@ -248,7 +370,12 @@ def matrix(program: Path, names: Sequence[str], parent: Path | None) -> Tally:
             hosts = [f"{BUCKET}.{domain}" for domain in (nginx.VIRTUAL_DOMAIN, moto.VIRTUAL_DOMAIN)]
             volumes.add_hosts(stack, temp, hosts)
         places = volumes.volumes(stack, temp, no_mounts)
+        own = places[0]
+        assert isinstance(own, volumes.Volume)
         for origin in origins(stack, temp, names):
+            if origin.tls:
+                run_secured(program, origin, origin.tls, own, tally)
+                continue
             for place in places:
                 if isinstance(place, volumes.Skipped):
                     tally.skip(f"{origin.name:5}  {place.name:12}", place.reason)
@@ -257,6 +384,7 @@ def matrix(program: Path, names: Sequence[str], parent: Path | None) -> Tally:
                     run_case(program, origin, place, variant, tally)
             for seed in (None, 7):
                 run_stream(program, origin, temp / f"pipes-{origin.name}-{seed}", seed, tally)
+            run_stdout(program, origin, tally)
     return tally
 
 

@@ -4,6 +4,7 @@
 //! asked of a server, save names of DNS.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use aws_config::ConfigLoader;
@@ -277,6 +278,8 @@ pub(crate) fn is_region(text: &str) -> bool {
 pub(crate) struct Configured {
     pub(crate) endpoint_url: Option<String>,
     pub(crate) region: Option<String>,
+    /// File of certificates that are believed instead of the system's.
+    pub(crate) ca_bundle: Option<PathBuf>,
     pub(crate) dualstack: bool,
     pub(crate) fips: bool,
     /// Directory buckets get no sessions.
@@ -313,6 +316,7 @@ impl Configured {
         Ok(Self {
             endpoint_url: read("AWS_ENDPOINT_URL", "endpoint_url"),
             region,
+            ca_bundle: read("AWS_CA_BUNDLE", "ca_bundle").map(PathBuf::from),
             dualstack: read_switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?,
             fips: read_switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?,
             no_sessions: read_switch(

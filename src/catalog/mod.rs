@@ -54,7 +54,8 @@ pub struct ControlOptions {
     pub addressing: AddressingStyle,
     /// Where keys come from.
     pub credentials: CredentialSource,
-    /// Whose certificates are believed.
+    /// Whose certificates are believed; environment and profile may name a bundle instead of
+    /// [`Trust::System`].
     pub trust: Trust,
     /// AWS's endpoints with IPv6; environment and profile say when `None`.
     pub dualstack: Option<bool>,
@@ -108,8 +109,12 @@ impl Control {
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("expected a name such as eu-west-1; check --region and AWS_REGION"));
         }
+        let trust = match (options.trust, configured.ca_bundle) {
+            (Trust::System, Some(path)) => Trust::Bundle(path),
+            (trust, _) => trust,
+        };
         Ok(Self {
-            client: Client::new(options.trust),
+            client: Client::new(trust),
             keeper: Keeper::new(&options.credentials, profile, &region).await?,
             service: Service {
                 url,

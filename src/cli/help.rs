@@ -23,6 +23,9 @@ pub(super) const LONG_ABOUT: &str = "Fills a training instance from S3 at line r
 pub(super) const GET_USAGE: &str = "inrush get [OPTIONS] SOURCE... DEST\n       \
     inrush get [OPTIONS] SOURCE... --discard";
 
+/// The form of `sync`.
+pub(super) const SYNC_USAGE: &str = "inrush sync [OPTIONS] SOURCE... DEST";
+
 /// Both forms of `pipe`.
 pub(super) const PIPE_USAGE: &str = "inrush pipe [OPTIONS] SOURCE... DIR/CHANNEL\n       \
     inrush pipe [OPTIONS] --channel NAME=SOURCE... DIR";
@@ -42,7 +45,7 @@ pub(super) struct About {
 }
 
 /// Every command.
-pub(super) const COMMANDS: [About; 7] = [
+pub(super) const COMMANDS: [About; 8] = [
     About {
         name: "get",
         operands: &[
@@ -59,6 +62,8 @@ pub(super) const COMMANDS: [About; 7] = [
         details: "One object goes into DEST if that is a folder or ends in a slash, else to that \
             very name. Of a folder or a glob, the path below the folder is kept below DEST. A \
             file of the same name is replaced once the new one is complete.\n\n\
+            A run that was interrupted goes on when it is run again: files that are complete and \
+            unchanged are not fetched, and of large unfinished ones only what is missing.\n\n\
             SIZE is digits followed by nothing (bytes), K, M or G, KiB, MiB or GiB (powers of \
             1024), or kB, MB or GB (powers of 1000).",
         examples: &[
@@ -79,6 +84,28 @@ pub(super) const COMMANDS: [About; 7] = [
                 "for a script",
                 "inrush get s3://bucket/train/ data/ --quiet --json --report objects.jsonl",
             ),
+        ],
+        remote: true,
+    },
+    About {
+        name: "sync",
+        operands: &[
+            ("SOURCE...", &["what to fetch, as for get"]),
+            ("DEST", &["the folder that becomes as the source is"]),
+        ],
+        details: "As get into a folder. With --delete, files and links below DEST that are not in \
+            the source are removed when all else has succeeded: not when anything failed or the \
+            listing was not read to its end. Kept are what --include and --exclude leave out, \
+            names that are not UTF-8, special files, other file systems mounted below DEST, and \
+            what links lead to. The sources must be folders then. --dry-run lists what would be \
+            removed.",
+        examples: &[
+            ("what is new or has changed", "inrush sync s3://bucket/train/ /mnt/nvme/train/"),
+            (
+                "exactly what the source has",
+                "inrush sync s3://bucket/train/ /mnt/nvme/train/ --delete",
+            ),
+            ("what that would do", "inrush sync s3://bucket/train/ data/ --delete --dry-run"),
         ],
         remote: true,
     },

@@ -22,15 +22,15 @@ use pipe::PipeTyped;
 
 pub use man::man;
 pub use options::{
-    AddressingStyle, FailureArgs, OnChange, OutputArgs, SelectionArgs, ServiceArgs, TuningArgs,
-    VerifyMode,
+    AddressingStyle, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
+    SelectionArgs, ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{CatArgs, Channel, PipeArgs, StreamArgs};
 
 /// What was typed.
 #[derive(Debug, Clone)]
 pub enum Args {
-    /// `inrush get`
+    /// `inrush get` and `inrush sync`
     Get(Box<GetArgs>),
     /// `inrush ls`
     Ls(Box<LsArgs>),
@@ -55,9 +55,18 @@ pub enum Destination {
     Discard,
 }
 
-/// What was typed after `get`.
+/// What makes a `sync` of a `get`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncArgs {
+    /// Remove what the source does not have.
+    pub delete: bool,
+}
+
+/// What was typed after `get` or `sync`.
 #[derive(Debug, Clone)]
 pub struct GetArgs {
+    /// `None` for a `get`.
+    pub sync: Option<SyncArgs>,
     /// What to fetch; never empty.
     pub sources: Vec<S3Uri>,
     /// Where to.
@@ -68,6 +77,8 @@ pub struct GetArgs {
     pub verify: VerifyMode,
     /// The report of every object.
     pub report: Option<PathBuf>,
+    /// What of earlier runs counts.
+    pub keep: KeepArgs,
     /// Which of the objects.
     pub selection: SelectionArgs,
     /// Which server, and as whom.
@@ -131,6 +142,7 @@ where
     let matches = command().try_get_matches_from(words)?;
     match Typed::from_arg_matches(&matches)?.command {
         TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
+        TypedCommand::Sync(typed) => typed.settle().map(Box::new).map(Args::Get),
         TypedCommand::Ls(mut args) => {
             args.service.with_version(std::iter::once(&mut args.source))?;
             Ok(Args::Ls(Box::new(args)))
@@ -203,6 +215,9 @@ enum TypedCommand {
     /// fetch objects into a folder or file, or fetch, check and drop them
     #[command(override_usage = help::GET_USAGE)]
     Get(GetTyped),
+    /// fetch what is new or has changed into a folder, and remove what is gone if told to
+    #[command(override_usage = help::SYNC_USAGE)]
+    Sync(SyncTyped),
     /// list objects
     Ls(LsArgs),
     /// serve objects as one stream per epoch through named pipes
@@ -222,16 +237,33 @@ enum TypedCommand {
     Man,
 }
 
-/// `get` before its operands are told apart: the last one is the destination, unless there is none.
+/// `get` before its operands are told apart.
 #[derive(Debug, clap::Args)]
 struct GetTyped {
+    /// fetch and check, and write nothing; there is no DEST then
+    #[arg(long)]
+    discard: bool,
+    #[command(flatten)]
+    fetch: FetchTyped,
+}
+
+/// `sync` before its operands are told apart.
+#[derive(Debug, clap::Args)]
+struct SyncTyped {
+    /// remove files below DEST that the source does not have, once all others are there
+    #[arg(long)]
+    delete: bool,
+    #[command(flatten)]
+    fetch: FetchTyped,
+}
+
+/// What both take. The last operand is the destination, unless there is none.
+#[derive(Debug, clap::Args)]
+struct FetchTyped {
     /// sources, then the destination
     // The help has them apart: help::COMMANDS.
     #[arg(value_name = "SOURCE... DEST", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
-    /// fetch and check, and write nothing; there is no DEST then
-    #[arg(long)]
-    discard: bool,
     /// list what would move and how many bytes, and move nothing
     #[arg(long)]
     dry_run: bool,
@@ -249,6 +281,8 @@ struct GetTyped {
     )]
     report: Option<PathBuf>,
     #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]
     service: ServiceArgs,
@@ -262,20 +296,40 @@ struct GetTyped {
 
 impl GetTyped {
     fn settle(self) -> Result<GetArgs, clap::Error> {
+        self.fetch.settle("get", self.discard, None)
+    }
+}
+
+impl SyncTyped {
+    fn settle(self) -> Result<GetArgs, clap::Error> {
+        self.fetch.settle("sync", false, Some(SyncArgs { delete: self.delete }))
+    }
+}
+
+impl FetchTyped {
+    fn settle(
+        self,
+        name: &str,
+        discard: bool,
+        sync: Option<SyncArgs>,
+    ) -> Result<GetArgs, clap::Error> {
         let mut operands = self.operands;
-        let destination = if self.discard {
+        let destination = if discard {
             Destination::Discard
         } else {
             let last = operands.pop().ok_or_else(|| {
-                usage("source and destination are missing: inrush get s3://BUCKET/KEY DEST")
+                usage(&format!(
+                    "source and destination are missing: inrush {name} s3://BUCKET/KEY DEST"
+                ))
             })?;
             Destination::Local(parse_destination(last)?)
         };
         if operands.is_empty() {
-            return Err(usage("the source is missing: give s3://BUCKET/KEY after 'get'"));
+            let message = format!("the source is missing: give s3://BUCKET/KEY after '{name}'");
+            return Err(usage(&message));
         }
         let sources = operands.into_iter().map(|operand| match operand.to_str() {
-            Some(text) if self.discard && !text.contains("://") => Err(usage(&format!(
+            Some(text) if discard && !text.contains("://") => Err(usage(&format!(
                 "'{}' is one destination too many: with --discard nothing is written",
                 text.escape_debug()
             ))),
@@ -285,11 +339,13 @@ impl GetTyped {
         let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
         self.service.with_version(sources.iter_mut())?;
         Ok(GetArgs {
+            sync,
             sources,
             destination,
             dry_run: self.dry_run,
             verify: self.verify,
             report: self.report,
+            keep: self.keep,
             selection: self.selection,
             service: self.service,
             tuning: self.tuning,

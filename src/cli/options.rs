@@ -73,7 +73,7 @@ pub struct ServiceArgs {
     #[arg(long, conflicts_with = "profile")]
     pub no_sign_request: bool,
     /// file of PEM certificates that are believed instead of the system's
-    /// [default: $AWS_CA_BUNDLE, or the system's certificates]
+    /// [default: $AWS_CA_BUNDLE, the profile's ca_bundle, or the system's certificates]
     #[arg(long, value_name = "FILE", conflicts_with = "no_verify_ssl")]
     pub ca_bundle: Option<PathBuf>,
     /// believe any certificate, with a warning: whoever is in between reads and changes all bytes
@@ -159,6 +159,63 @@ impl Default for TuningArgs {
             memory: None,
             max_attempts: limits::ATTEMPTS_MAX,
         }
+    }
+}
+
+/// Whether files that are there are replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Overwrite {
+    /// All of them.
+    #[value(help = "fetch every object")]
+    Always,
+    /// all but those that an earlier run completed and that have not changed since, here and there
+    #[default]
+    Changed,
+    /// None of them.
+    #[value(help = "leave every file that is there, whatever is in it")]
+    Never,
+}
+
+/// What a power failure may take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Durability {
+    /// what the kernel had not written yet; the next run notices and fetches it again
+    #[default]
+    None,
+    /// Nothing, once the run has succeeded.
+    #[value(help = "nothing once the run has succeeded: the file system is synced at its end")]
+    End,
+    /// No file that has its name.
+    #[value(help = "no file that has its name: each is synced before, and its folder after")]
+    File,
+}
+
+/// What of earlier runs counts, and what of this one shall last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Running again")]
+pub struct KeepArgs {
+    /// which files that are there are replaced
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
+    pub overwrite: Overwrite,
+    /// fetch everything from its start, and leave nothing that a later run could go on with
+    #[arg(long)]
+    pub no_resume: bool,
+    /// what a power failure may take
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub durability: Durability,
+}
+
+impl KeepArgs {
+    /// Earlier runs count, and this one shall for later ones.
+    #[must_use]
+    pub fn resume(self) -> bool {
+        !self.no_resume
+    }
+
+    /// Each file is synced.
+    #[must_use]
+    pub fn syncs_files(self) -> bool {
+        self.durability == Durability::File
     }
 }
 

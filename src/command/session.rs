@@ -1,7 +1,7 @@
 //! What the commands share: a control plane made of options, its upkeep while it is used, and
 //! signals.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,9 +22,6 @@ use crate::s3::uri::S3Uri;
 /// The customer's key of SSE-C as base64, where no file is given. No secret stands on a command
 /// line.
 const CUSTOMER_KEY_VARIABLE: &str = "INRUSH_SSE_C_KEY";
-
-/// Certificates to believe, as the AWS tools call the variable.
-const BUNDLE_VARIABLE: &str = "AWS_CA_BUNDLE";
 
 /// Where these options say that keys come from.
 pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
@@ -81,7 +78,8 @@ pub(super) async fn tls(
     Ok(None)
 }
 
-/// Whose certificates are believed. Believing everyone is said on every run, whatever is quiet.
+/// Whose certificates are believed, as the options say. Believing everyone is said on every run,
+/// whatever is quiet.
 fn trust(args: &ServiceArgs) -> Trust {
     if args.no_verify_ssl {
         Progress::new(false).warn(
@@ -90,11 +88,7 @@ fn trust(args: &ServiceArgs) -> Trust {
         );
         return Trust::Anyone;
     }
-    let named = std::env::var_os(BUNDLE_VARIABLE).filter(|path| !path.is_empty());
-    match args.ca_bundle.clone().or(named.map(PathBuf::from)) {
-        Some(path) => Trust::Bundle(path),
-        None => Trust::System,
-    }
+    args.ca_bundle.clone().map_or(Trust::System, Trust::Bundle)
 }
 
 /// The customer's key of SSE-C: the file's, else the environment's.

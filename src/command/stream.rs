@@ -257,7 +257,7 @@ impl Running {
         let ended = Arc::new(Notify::new());
         let (ready, readiness) = std::sync::mpsc::sync_channel(1);
         let seed = crate::engine::seed(0);
-        let machine = Machine::new(begun, seed, None, control.keys());
+        let machine = Machine::new(begun, seed, None, control.keys(), machine::Keeping::default());
         let (their_feed, their_end) = (Arc::clone(&feed), Arc::clone(&ended));
         // Many channels share the cores as the kernel sees fit.
         let attempts_max = args.max_attempts;

@@ -25,11 +25,15 @@ pub(super) enum Target {
 
 impl Target {
     /// One object goes into DEST if that is a folder or ends in `/`, else to that name; everything
-    /// else needs a folder.
-    pub(super) fn choose(destination: &Destination, sources: &[Source]) -> Result<Self> {
+    /// else needs a folder, and so does `sync`.
+    pub(super) fn choose(
+        destination: &Destination,
+        sources: &[Source],
+        sync: bool,
+    ) -> Result<Self> {
         let Destination::Local(path) = destination else { return Ok(Self::Discard) };
         let one = matches!(sources, [Source { found: Found::Object(_), .. }]);
-        let as_folder = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        let as_folder = sync || path.as_os_str().as_encoded_bytes().ends_with(b"/");
         match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Ok(Self::Folder(path.clone())),
             Ok(_) if !one || as_folder => {
@@ -66,6 +70,12 @@ impl Target {
 
     pub(super) fn open(&self) -> Result<Option<OwnedFd>> {
         self.folder().map(machine::open_destination).transpose()
+    }
+
+    /// The folder, if it is there already.
+    pub(super) fn present(&self) -> Option<OwnedFd> {
+        let folder = self.folder()?;
+        folder.is_dir().then(|| machine::open_destination(folder).ok()).flatten()
     }
 
     pub(super) fn sink(&self) -> Sink {

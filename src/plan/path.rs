@@ -10,6 +10,23 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Longest path on Linux, in bytes, its final NUL included.
 pub const PATH_BYTES_MAX: usize = 4096;
 
+/// What the names of the program's own files at a destination begin with.
+pub const OWN_PREFIX: &str = ".inrush-";
+
+/// Whether a name is one of the program's own files at a destination: no object's file may have it.
+#[must_use]
+pub fn is_own(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(OWN_PREFIX) else { return false };
+    let (digits, ending) = rest.split_at_checked(16).unwrap_or(("", rest));
+    let hexadecimal = digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    hexadecimal
+        && match ending {
+            "index" => digits.is_empty(),
+            ".part" | ".journal" | ".tmp" => !digits.is_empty(),
+            _ => false,
+        }
+}
+
 /// A path below the destination: names divided by single slashes, none of them `.` or `..`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelativePath(String);
@@ -28,6 +45,7 @@ impl RelativePath {
                 "" => return Err(PathProblem::EmptySegment),
                 "." | ".." => return Err(PathProblem::DotSegment),
                 _ if name.contains('\0') => return Err(PathProblem::Nul),
+                _ if is_own(name) => return Err(PathProblem::OwnName),
                 _ if name.len() > NAME_BYTES_MAX => return Err(PathProblem::NameTooLong),
                 _ => {}
             }
@@ -83,6 +101,8 @@ pub enum PathProblem {
     NameTooLong,
     /// A NUL in the path.
     Nul,
+    /// A name is one of the program's own files.
+    OwnName,
     /// The path is longer than the kernel takes.
     PathTooLong,
 }
@@ -134,6 +154,10 @@ impl PathProblem {
             Self::Nul => {
                 "the key has a NUL, and no file name can: leave it out with --exclude".into()
             }
+            Self::OwnName => format!(
+                "a name in the key is one of inrush's own files: leave it out with \
+                 --exclude '{OWN_PREFIX}*'"
+            ),
             Self::PathTooLong => {
                 format!(
                     "the path has {PATH_BYTES_MAX} bytes or more, and no path can: leave it out \
@@ -155,6 +179,32 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::path::{Component, Path};
+
+    #[test]
+    fn own_names_are_refused() {
+        for own in [
+            ".inrush-index",
+            ".inrush-0123456789abcdef.part",
+            ".inrush-0123456789abcdef.journal",
+            ".inrush-0123456789abcdef.tmp",
+        ] {
+            let refused = RelativePath::parse(&format!("a/{own}"));
+            assert_eq!(refused, Err(PathProblem::OwnName), "{own}");
+        }
+        for other in [
+            ".inrush",
+            ".inrush-",
+            ".inrush-index.txt",
+            ".inrush-0123456789abcdefindex",
+            ".inrush-0123456789abcdef.part.txt",
+            ".inrush-0123456789ABCDEF.part",
+            ".inrush-0123456789abcde.part",
+            ".inrush-.part",
+            "a.inrush-0123456789abcdef.part",
+        ] {
+            assert!(RelativePath::parse(other).is_ok(), "{other}");
+        }
+    }
 
     #[test]
     fn paths() {

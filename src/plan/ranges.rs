@@ -2,6 +2,8 @@
 //!
 //! Pure. Which range goes first is the scheduler's matter.
 
+use std::sync::Arc;
+
 use crate::s3::ByteRange;
 
 /// Ranges start at multiples of this many bytes, since direct writes must.
@@ -25,19 +27,67 @@ impl PartSize {
     }
 }
 
+/// Some of an object's ranges, by index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeSet {
+    words: Vec<u64>,
+    count: u64,
+}
+
+impl RangeSet {
+    /// None, of so many.
+    #[must_use]
+    pub fn none(ranges: u64) -> Self {
+        let words = usize::try_from(ranges.div_ceil(64)).expect("a set that fits memory");
+        Self { words: vec![0; words], count: 0 }
+    }
+
+    fn place(index: u64) -> (usize, u64) {
+        (usize::try_from(index / 64).unwrap_or(usize::MAX), 1 << (index % 64))
+    }
+
+    /// Adds a range, which must be one of them.
+    pub fn insert(&mut self, index: u64) {
+        let (word, bit) = Self::place(index);
+        self.count += u64::from(self.words[word] & bit == 0);
+        self.words[word] |= bit;
+    }
+
+    /// Whether a range is in it.
+    #[must_use]
+    pub fn contains(&self, index: u64) -> bool {
+        let (word, bit) = Self::place(index);
+        self.words.get(word).is_some_and(|bits| bits & bit != 0)
+    }
+
+    /// How many are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+}
+
 /// The ranges of one object, from its start to its end. An empty object has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges {
     size_bytes: u64,
     part: PartSize,
     next: u64,
+    without: Option<Arc<RangeSet>>,
 }
 
 impl Ranges {
     /// Cuts `size_bytes` into parts; only the last may be shorter.
     #[must_use]
     pub const fn new(size_bytes: u64, part: PartSize) -> Self {
-        Self { size_bytes, part, next: 0 }
+        Self { size_bytes, part, next: 0, without: None }
+    }
+
+    /// Leaves out those that are there already.
+    #[must_use]
+    pub fn without(mut self, done: Option<Arc<RangeSet>>) -> Self {
+        self.without = done;
+        self
     }
 
     /// How many ranges the object has.
@@ -58,6 +108,11 @@ impl Iterator for Ranges {
     type Item = ByteRange;
 
     fn next(&mut self) -> Option<ByteRange> {
+        if let Some(without) = &self.without {
+            while without.contains(self.next) {
+                self.next += 1;
+            }
+        }
         let range = Self::at(self.size_bytes, self.part, self.next)?;
         self.next += 1;
         Some(range)
@@ -93,6 +148,20 @@ mod tests {
         assert_eq!(PartSize::new(8192).map(PartSize::bytes), Some(8192));
         let part = PartSize::new(1 << 40).expect("aligned");
         assert_eq!(Ranges::at(u64::MAX, part, u64::MAX), None);
+    }
+
+    #[test]
+    fn what_is_there_is_left_out() {
+        let part = PartSize::new(4096).expect("aligned");
+        let mut done = RangeSet::none(70);
+        [0, 1, 5, 5, 69].into_iter().for_each(|index| done.insert(index));
+        assert_eq!(done.count(), 4);
+        let all = Ranges::new(69 * 4096 + 1, part);
+        let left: Vec<u64> =
+            all.clone().without(Some(Arc::new(done))).map(|range| range.offset / 4096).collect();
+        let expected: Vec<u64> = (2..69).filter(|index| *index != 5).collect();
+        assert_eq!(left, expected);
+        assert_eq!(all.count(), 70);
     }
 
     proptest! {

@@ -7,9 +7,9 @@ mod object;
 mod stream;
 mod summary;
 
-pub use object::{ListedLine, ObjectLine, PlannedLine, Status, Verified};
+pub use object::{Kept, ListedLine, ObjectLine, PlannedLine, RemovedLine, Status, Verified};
 pub use stream::{ChannelSummary, EpochSummary, StreamSummary};
-pub use summary::{DirectIo, RingUse, StageSeconds, Summary, SummaryInputs};
+pub use summary::{DirectIo, Earlier, RingUse, StageSeconds, Summary, SummaryInputs};
 
 /// Microseconds as seconds.
 fn seconds(us: u64) -> f64 {

@@ -39,6 +39,29 @@ pub enum Status {
     Ok,
     /// It is not at the destination.
     Failed,
+    /// It was left as an earlier run, or somebody else, had made it.
+    Kept,
+}
+
+/// Why an object was left as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// An earlier run completed it, and it has not changed since.
+    Same,
+    /// An earlier run had fetched all of it; it got its name now.
+    Finished,
+    /// There is a file, and none is to be replaced.
+    Present,
+}
+
+impl Kept {
+    fn unverified(self) -> &'static str {
+        match self {
+            Self::Same => "it was kept: size, time and ETag are those of when it was completed",
+            Self::Finished => "an earlier run had fetched all of it",
+            Self::Present => "a file was there, and --overwrite never leaves it",
+        }
+    }
 }
 
 /// Whether bytes were held against a checksum, and if not, why not.
@@ -71,6 +94,22 @@ impl<'a> ObjectLine<'a> {
         }
     }
 
+    /// Tells of an object that was left as it is.
+    #[must_use]
+    pub fn kept(transfer: &'a Transfer, kept: Kept) -> Self {
+        Self {
+            bucket: &transfer.endpoint.bucket,
+            key: &transfer.object.key,
+            path: Some(transfer.path.as_str()),
+            bytes: transfer.object.size_bytes,
+            seconds: 0.0,
+            retries: 0,
+            status: Status::Kept,
+            error: None,
+            verified: Verified::not(kept.unverified().to_owned()),
+        }
+    }
+
     /// The line of the report.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -89,8 +128,12 @@ impl Verified {
             Ok(algorithm) => {
                 Self { verdict: "validated", algorithm: Some(algorithm), reason: None }
             }
-            Err(reason) => Self { verdict: "not validated", algorithm: None, reason: Some(reason) },
+            Err(reason) => Self::not(reason),
         }
+    }
+
+    fn not(reason: String) -> Self {
+        Self { verdict: "not validated", algorithm: None, reason: Some(reason) }
     }
 }
 
@@ -193,6 +236,35 @@ impl<'a> PlannedLine<'a> {
     }
 }
 
+/// A file that was removed, or would be, since the source has it no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RemovedLine<'a> {
+    /// Its path below the destination.
+    pub path: &'a str,
+    /// `removed`, or `would_be_removed`.
+    pub status: &'static str,
+}
+
+impl<'a> RemovedLine<'a> {
+    /// Tells of a file; `dry` when it is still there.
+    #[must_use]
+    pub fn new(path: &'a str, dry: bool) -> Self {
+        Self { path, status: if dry { "would_be_removed" } else { "removed" } }
+    }
+
+    /// The line for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The line for people, in the columns of [`PlannedLine`].
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!("{:>15} {}", "remove", printable(self.path))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -251,6 +323,17 @@ mod tests {
         let line = ObjectLine::new(&outcome);
         assert_eq!((line.status, line.error.as_deref()), (Status::Failed, Some("refused; ask")));
         assert_eq!((line.path, line.verified.reason.as_deref()), (None, Some("the object failed")));
+    }
+
+    #[test]
+    fn an_object_that_was_kept() {
+        let transfer = transfer("d/a", "\"e\"", 7, "a");
+        let expected = concat!(
+            r#"{"bucket":"bucket","key":"d/a","path":"a","bytes":7,"seconds":0.0,"retries":0,"#,
+            r#""status":"kept","error":null,"verified":{"verdict":"not validated","#,
+            r#""algorithm":null,"reason":"a file was there, and --overwrite never leaves it"}}"#
+        );
+        assert_eq!(ObjectLine::kept(&transfer, Kept::Present).to_json(), expected);
     }
 
     #[test]

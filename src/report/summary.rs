@@ -25,6 +25,8 @@ pub struct SummaryInputs {
     pub validated_objects: u64,
     /// Objects with bytes that are whole and were held against no checksum.
     pub not_validated_objects: u64,
+    /// What of earlier runs counted.
+    pub earlier: Earlier,
     /// From the start of the program to the end of its work.
     pub elapsed_us: u64,
     /// Of that: credentials, region and addresses.
@@ -51,6 +53,25 @@ pub struct SummaryInputs {
     pub exit_code: u8,
 }
 
+/// What of earlier runs counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Earlier {
+    /// Objects that were left as they are.
+    pub kept_objects: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Unfinished objects that went on.
+    pub resumed_objects: u64,
+    /// Their bytes that were there.
+    pub resumed_bytes: u64,
+    /// Unfinished objects that began anew.
+    pub anew_objects: u64,
+    /// Failed objects of which a later run can go on with some bytes.
+    pub unfinished_objects: u64,
+    /// Files that were removed, since the source has them no more.
+    pub deleted_files: u64,
+}
+
 /// What a run came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
@@ -66,6 +87,9 @@ pub struct Summary {
     pub validated_objects: u64,
     /// Objects with bytes that are whole and were held against no checksum.
     pub not_validated_objects: u64,
+    /// What of earlier runs counted.
+    #[serde(flatten)]
+    pub earlier: Earlier,
     /// Body bytes received and delivered, those of failed objects included.
     pub bytes: u64,
     /// From the start of the program to the end of its work.
@@ -118,6 +142,8 @@ pub struct Summary {
     pub hedges: u64,
     /// Those where the second answer came first.
     pub hedges_won: u64,
+    /// Ranges that were moved from a late connection to another, where none was free.
+    pub moves: u64,
     /// What came from which address.
     pub addresses: Vec<AddressLine>,
 }
@@ -219,6 +245,7 @@ impl Summary {
             failed_objects: inputs.failed_objects,
             validated_objects: inputs.validated_objects,
             not_validated_objects: inputs.not_validated_objects,
+            earlier: inputs.earlier,
             bytes: all.bytes,
             seconds: elapsed,
             gigabytes_per_second: (inputs.elapsed_us > 0).then(|| gigabytes / elapsed),
@@ -252,6 +279,7 @@ impl Summary {
             short_writes: all.short_writes,
             hedges: all.hedges,
             hedges_won: all.hedges_won,
+            moves: all.moves,
             addresses: all.addresses.iter().map(AddressLine::new).collect(),
         }
     }
@@ -287,6 +315,10 @@ impl Summary {
                 not => format!(", {} not (--report tells why)", Count(not)),
             };
             lines.push(format!("{validated} validated by checksum{not}"));
+        }
+        if self.moves > 0 {
+            let late = counted(self.moves, "late range was", "late ranges were");
+            lines.push(format!("{late} moved to another connection"));
         }
         lines.push(self.direct_io_in_words());
         lines.extend(self.ring.and_then(RingUse::in_words));
@@ -404,6 +436,7 @@ mod tests {
             failed_objects: 0,
             validated_objects: 0,
             not_validated_objects: 0,
+            earlier: Earlier::default(),
             elapsed_us: 0,
             resolve_us: 0,
             list_us: 0,
@@ -434,6 +467,7 @@ mod tests {
             waiting: 0,
             hedges: 2,
             hedges_won: 1,
+            moves: 3,
             addresses: vec![AddressCount {
                 connects: 16,
                 ranges: 4,
@@ -512,11 +546,13 @@ mod tests {
         };
         assert_eq!(
             names(&json),
-            "addresses bytes connections connects cpu_seconds cpu_seconds_per_terabyte direct_io \
-             exit_code failed_objects first_worker_done_seconds gigabytes_per_second hedges \
-             hedges_won last_worker_done_seconds memory_bytes not_validated_objects objects pages \
-             part_size_bytes peak_rss_bytes requests retries ring seconds short_writes sink \
-             slot_length_bytes stages turns validated_objects version worker_cpu_seconds workers"
+            "addresses anew_objects bytes connections connects cpu_seconds \
+             cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
+             first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
+             kept_objects last_worker_done_seconds memory_bytes moves not_validated_objects \
+             objects pages part_size_bytes peak_rss_bytes requests resumed_bytes \
+             resumed_objects retries ring seconds short_writes sink slot_length_bytes stages \
+             turns unfinished_objects validated_objects version worker_cpu_seconds workers"
         );
         assert_eq!(
             names(&json["stages"]),
@@ -534,6 +570,7 @@ mod tests {
             serde_json::json!({"used": true, "files_direct": 20, "files_buffered": 0})
         );
         assert_eq!((&json["hedges"], &json["hedges_won"]), (&4.into(), &2.into()));
+        assert_eq!(json["moves"], 6);
         assert_eq!(
             json["addresses"],
             serde_json::json!([{
@@ -555,6 +592,7 @@ mod tests {
                 "6 retries: 4 slow down, 2 stall",
                 "4 late ranges were asked for twice; 2 times the second answer was first",
                 "1,200 objects validated by checksum, 34 not (--report tells why)",
+                "6 late ranges were moved to another connection",
                 "O_DIRECT in use: 20 large files past the page cache",
             ]
         );

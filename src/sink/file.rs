@@ -2,6 +2,9 @@
 //!
 //! Pure: lengths and decisions. The calls are [`crate::host::Host`]'s.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::journal::HEADER_BYTES;
 use crate::limits::DIRECT_ALIGNMENT_BYTES;
 use crate::sys::Handle;
 
@@ -20,6 +23,65 @@ pub struct OpenFile {
     pub name: String,
     /// The path below the destination, for messages.
     pub path: String,
+    /// Which of its ranges are there, for a later run; `None` where nobody will ask.
+    pub journal: Option<Journal>,
+}
+
+impl OpenFile {
+    /// True when a later run can go on with it.
+    #[must_use]
+    pub fn can_go_on(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.records() > 0)
+    }
+}
+
+/// The open journal of an unfinished file, and how much it holds.
+#[derive(Debug)]
+pub struct Journal {
+    /// The open file: each write goes to its end.
+    pub handle: Handle,
+    /// Its name in the file's folder.
+    pub name: String,
+    /// Its header, which each record is checked with.
+    pub header: [u8; HEADER_BYTES],
+    records: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Journal {
+    /// A journal with this header and so many records.
+    #[must_use]
+    pub fn new(handle: Handle, name: String, header: [u8; HEADER_BYTES], records: u64) -> Self {
+        Self {
+            handle,
+            name,
+            header,
+            records: AtomicU64::new(records),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts a record that was appended, or notes that none can be any more: a torn one would
+    /// shift those after it.
+    pub fn note(&self, appended: bool) {
+        if appended {
+            self.records.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.ended.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// True when no more records may be appended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Records that it holds.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
 }
 
 /// How many bytes of a slot to write for `length` bytes of an object: rounded up to the alignment

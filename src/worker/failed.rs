@@ -21,6 +21,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let reached = lane.conn.reached();
         let brought = reached > std::mem::replace(&mut lane.reached_before, reached);
         match failure.remedy() {
+            // It may have been about to come.
+            _ if lane.is_moving => {}
             Remedy::Backoff if !brought => self.scheduler.attempt_failed(failure, self.now_us),
             Remedy::Backoff | Remedy::GiveUp => self.scheduler.answered(),
             Remedy::Repeat => {}
@@ -37,9 +39,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let failure = told.as_ref().map_or(failure, ServerError::failure);
         self.count_failure(index, failure);
         let lane = &mut self.lanes[index];
+        let is_moving = std::mem::take(&mut lane.is_moving) && failure.is_of_address();
         if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
             lane.other_than = Some(address);
-            self.addresses.failed(address, self.now_us);
+            if !is_moving || failure == Failure::ConnectTimeout {
+                self.addresses.failed(address, self.now_us);
+            }
         }
         let transfer = lane.object();
         if let Some(rival) = lane.rival.take() {
@@ -66,7 +71,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             _ => true,
         };
-        let repeat = failure.remedy() == Remedy::Repeat;
+        let repeat = failure.remedy() == Remedy::Repeat || is_moving;
         let retry = failure.remedy() == Remedy::Backoff && lane.attempts < self.attempts_max;
         if !(repeat || retry) || !hopeful || self.scheduler.is_stopped() {
             let error = lane.explain(failure, told);
@@ -80,11 +85,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             lane.verdict = Some(Verdict::GiveUp(error));
             return;
         }
-        self.try_again(index, failure);
+        self.try_again(index, failure, repeat);
     }
 
     /// Counts a retry and says when it is.
-    fn try_again(&mut self, index: usize, failure: Failure) {
+    fn try_again(&mut self, index: usize, failure: Failure, repeat: bool) {
         let lane = &mut self.lanes[index];
         let transfer = lane.object();
         let why = failure.reason();
@@ -94,7 +99,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if transfer.shape == Shape::Whole {
             lane.data = None;
         }
-        if failure.remedy() == Remedy::Repeat {
+        if repeat {
             lane.verdict = Some(Verdict::Resume);
             return;
         }

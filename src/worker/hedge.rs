@@ -1,9 +1,13 @@
 //! Ranges far behind their peers are asked for a second time, on another address.
 //!
+//! While all connections are busy a late one ends its own attempt and asks elsewhere for what is
+//! missing, at most [`MOVES_MAX`] times for one range, each time after twice the wait. A free
+//! connection is made its rival instead.
+//!
 //! The late connection and its rival share one range. Whichever first has bytes of it (an answer's
 //! head, or the next piece of a body) keeps it; the other is ended before anything of the winner is
 //! delivered, so no byte has two writers. A rival begins at the first byte that was not delivered.
-//! The budget is [`HEDGES_PER_100_REQUESTS_MAX`] and one for each connection.
+//! The budget of both is [`HEDGES_PER_100_REQUESTS_MAX`] and one for each connection.
 
 use std::sync::Arc;
 
@@ -11,7 +15,7 @@ use super::Worker;
 use super::lane::LaneState;
 use crate::conn::{Ask, Manner};
 use crate::host::FileHost;
-use crate::limits::{HEDGE_LOOK_US, HEDGES_PER_100_REQUESTS_MAX};
+use crate::limits::{HEDGE_LOOK_US, HEDGES_PER_100_REQUESTS_MAX, MOVES_MAX};
 use crate::s3::ByteRange;
 use crate::sys::Ring;
 use crate::transfer::Shape;
@@ -28,9 +32,9 @@ pub(super) enum Phase {
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Asks for late ranges a second time while there are free connections.
+    /// Asks for late ranges a second time.
     pub(super) fn hedge(&mut self) {
-        if self.free.is_empty() || self.now_us < self.hedge_look_us {
+        if self.now_us < self.hedge_look_us {
             return;
         }
         self.hedge_look_us = self.now_us + HEDGE_LOOK_US;
@@ -43,7 +47,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let Some(by_us) = self.late_by_us(index) else { continue };
             late += 1;
             let worst = latest.is_none_or(|(_, worst_us)| by_us > worst_us);
-            if lane.rival.is_none() && worst {
+            let may_be = !self.free.is_empty() || lane.moves < MOVES_MAX;
+            if lane.rival.is_none() && may_be && worst {
                 latest = Some((index, by_us));
             }
         }
@@ -51,9 +56,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let Some((index, _)) = latest.filter(|_| late * 2 <= busy) else { return };
         let requests = self.metrics.requests;
         let budget = self.lanes.len() as u64 + requests * HEDGES_PER_100_REQUESTS_MAX / 100;
-        if self.metrics.hedges < budget {
+        if self.metrics.hedges + self.metrics.moves < budget {
             self.hedge_look_us = self.now_us;
-            self.start_hedge(index);
+            match self.free.is_empty() {
+                true => self.start_move(index),
+                false => self.start_hedge(index),
+            }
         }
     }
 
@@ -63,8 +71,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if !lane.in_flight || lane.expired || lane.state != LaneState::Busy {
             return None;
         }
-        let late_after_us = self.paces[lane.phase() as usize].late_after_us()?;
+        let late_after_us = self.paces[lane.phase() as usize].late_after_us()? << lane.moves;
         self.now_us.checked_sub(lane.submitted_us + late_after_us)
+    }
+
+    /// Ends a late attempt before its time; what is missing is asked for on another connection.
+    fn start_move(&mut self, late: usize) {
+        let lane = &mut self.lanes[late];
+        lane.moves += 1;
+        lane.is_moving = true;
+        self.metrics.moves += 1;
+        self.end_early(late);
     }
 
     fn start_hedge(&mut self, late: usize) {

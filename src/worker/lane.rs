@@ -74,6 +74,10 @@ pub(super) struct Lane {
     pub(super) rival: Option<usize>,
     /// It is the second one of the two.
     pub(super) is_hedge: bool,
+    /// How often its range was moved from a late connection to another.
+    pub(super) moves: u32,
+    /// It is late, and its range is to be moved.
+    pub(super) is_moving: bool,
     /// When the operation in flight was submitted.
     pub(super) submitted_us: u64,
     /// Number of the range among the worker's.
@@ -115,6 +119,8 @@ impl Lane {
             other_than: None,
             rival: None,
             is_hedge: false,
+            moves: 0,
+            is_moving: false,
             submitted_us: 0,
             range: 0,
             transfer: None,
@@ -181,6 +187,7 @@ impl Lane {
         self.bytes = bytes;
         self.attempts = attempts;
         self.reached_before = 0;
+        self.moves = 0;
         self.state = LaneState::Busy;
         self.other_than = None;
         self.transfer = Some(Arc::clone(transfer));
@@ -208,7 +215,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Starts a range on a free connection.
     pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
         let Assignment { transfer, range } = assignment;
-        let number = self.ranges.insert(Arc::clone(&transfer));
+        let number = self.ranges.insert(Arc::clone(&transfer), range.offset);
         let lane = &mut self.lanes[index];
         let same = lane.endpoint.as_ref().is_some_and(|now| Arc::ptr_eq(now, &transfer.endpoint));
         if lane.conn.is_idle() && !same {
@@ -389,6 +396,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             false => self.now_us + lane.conn.timeout_us(),
         };
         lane.expired = false;
+        lane.is_moving = false;
         lane.in_flight = true;
         lane.submitted_us = self.now_us;
         if let Err(op) = self.ring.submit(index as u64, op) {
@@ -473,7 +481,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Disposal::WriteAt => self.write(range, slot, length, offset),
             Disposal::WriteWhole => {
                 let before = self.host.now_us();
-                if let Err(error) = self.host.write_whole(&transfer.path, bytes) {
+                if let Err(error) = self.host.write_whole(&transfer, bytes) {
                     self.file_failed(&transfer, error);
                 }
                 self.metrics.stages.file_us += self.host.now_us() - before;
@@ -499,12 +507,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if lane.answered_us >= lane.asked_us {
             self.metrics.stages.body_us += self.now_us - lane.answered_us;
         }
-        let (range, transfer) = (lane.range, lane.object());
+        let range = lane.range;
         lane.let_go(self.now_us);
         self.free.push(index);
         if self.ranges.fetched(range) {
-            self.ranges.remove(range);
-            self.settle(&transfer);
+            self.end_range(range);
         }
     }
 }

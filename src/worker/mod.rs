@@ -296,7 +296,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let outcome = match (self.sink, transfer.shape) {
             (Sink::Null, _) => Ok(()),
             (Sink::File, Shape::Folder) => self.host.make_folder(&transfer.path),
-            (Sink::File, _) => self.host.write_whole(&transfer.path, &[]),
+            (Sink::File, _) => self.host.write_whole(transfer, &[]),
         };
         if let Err(error) = outcome {
             self.file_failed(transfer, error);
@@ -313,6 +313,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         transfer.fail(error);
     }
 
+    /// Every byte of a range is written, or it was given up.
+    fn end_range(&mut self, range: usize) {
+        let (transfer, offset) = self.ranges.remove(range);
+        if transfer.failure().is_none()
+            && let Some(file) = transfer.created_file()
+        {
+            self.host.range_done(file, offset / transfer.part.bytes());
+        }
+        self.settle(&transfer);
+    }
+
     /// Settles one range; the last one finishes the object.
     fn settle(&mut self, transfer: &Arc<Transfer>) {
         if transfer.settle() {
@@ -326,10 +337,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         if let Some(file) = transfer.created_file() {
             if transfer.failure().is_some() {
-                self.host.abandon(file);
+                self.host.abandon(file, transfer.can_go_on());
             } else {
                 let before = self.host.now_us();
-                let published = self.host.publish(file, transfer.object.size_bytes);
+                let published = self.host.publish(file, transfer);
                 if let Err(error) = published {
                     self.file_failed(transfer, error);
                 }
@@ -448,12 +459,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// The file of a large object, created by whoever comes first.
     fn open_file(&mut self, transfer: &Arc<Transfer>) -> Option<OpenHandle> {
-        let size_bytes = transfer.object.size_bytes;
         let (host, stages) = (&mut self.host, &mut self.metrics.stages);
         let (mut created, mut failure) = (false, None);
         let file = transfer.file(|| {
             let before = host.now_us();
-            let file = host.create(&transfer.path, size_bytes);
+            let file = host.create(transfer);
             stages.file_us += host.now_us() - before;
             created = file.is_ok();
             file.map_err(|error| {
@@ -519,8 +529,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.file_failed(&transfer, FileError { step: "write", path, errno });
         }
         if self.ranges.write_ends(state.range) {
-            self.ranges.remove(state.range);
-            self.settle(&transfer);
+            self.end_range(state.range);
         }
     }
 }

@@ -13,6 +13,8 @@ pub(super) const WRITE_TRIES_MAX: u32 = 16;
 #[derive(Debug)]
 struct RangeState {
     transfer: Arc<Transfer>,
+    /// Where it begins in the object.
+    offset: u64,
     /// Its connection has received (or given up) all of it.
     fetched: bool,
     writes: u32,
@@ -35,11 +37,12 @@ impl Ranges {
     }
 
     /// Takes a range in.
-    pub(super) fn insert(&mut self, transfer: Arc<Transfer>) -> usize {
+    pub(super) fn insert(&mut self, transfer: Arc<Transfer>, offset: u64) -> usize {
         // One per connection, and one per write in flight for those whose connection went on.
         let index = self.free.pop().expect("as many as connections and slots");
+        let check = Check::None;
         self.entries[index] =
-            Some(RangeState { transfer, fetched: false, writes: 0, check: Check::None });
+            Some(RangeState { transfer, offset, fetched: false, writes: 0, check });
         index
     }
 
@@ -76,10 +79,11 @@ impl Ranges {
         range.writes == 0
     }
 
-    /// Takes a complete range out.
-    pub(super) fn remove(&mut self, index: usize) {
-        self.entries[index] = None;
+    /// Takes a complete range out: its object, and where it begins there.
+    pub(super) fn remove(&mut self, index: usize) -> (Arc<Transfer>, u64) {
         self.free.push(index);
+        let state = self.entries[index].take().expect("a range that is not settled");
+        (state.transfer, state.offset)
     }
 
     /// True when every range is settled.

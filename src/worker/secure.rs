@@ -197,12 +197,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.submit(index, Op::Send { socket, slot, at, length });
             }
             Need::Receive { at, length } => {
-                // So much will surely come: a body's ciphertext is longer than the body.
+                // So much will surely come: a body's ciphertext is longer than the body. The mark
+                // asks for as much again beyond the receive: a tail shorter than the mark would
+                // never wake it.
                 let held = secure.session.as_ref().map_or(0, Session::held_bytes);
                 let surely = lane.conn.body_left().saturating_sub(held as u64);
                 let fill = surely >= u64::from(length);
-                let low_water =
-                    if fill { (length / 2).min(RECEIVE_LOW_WATER_BYTES_MAX) } else { 1 };
+                let mark = (length / 2).min(RECEIVE_LOW_WATER_BYTES_MAX);
+                let enough = surely >= u64::from(length) + u64::from(mark);
+                let low_water = if enough { mark } else { 1 };
                 if lane.low_water != low_water {
                     lane.low_water = low_water;
                     self.host.set_low_water(&socket, low_water);

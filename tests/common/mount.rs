@@ -1,4 +1,5 @@
-//! File systems for a test: a small tmpfs, a folder that is read-only. Gone when dropped.
+//! File systems for a test: a small tmpfs, one without attributes, one that is read-only. Gone when
+//! dropped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,13 +15,18 @@ pub(crate) struct Mount {
 impl Mount {
     /// A tmpfs of these options; `None`, said on standard error, where nobody may mount.
     pub(crate) fn tmpfs(options: &str) -> Option<Self> {
+        Self::of("tmpfs", options)
+    }
+
+    /// The same of another file system without a device.
+    pub(crate) fn of(kind: &str, options: &str) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let point = folder.path().join("mount");
         std::fs::create_dir(&point).expect("a folder");
         let mounted =
-            run(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&point));
+            run(Command::new("mount").args(["-t", kind, "-o", options, kind]).arg(&point));
         if !mounted {
-            eprintln!("skipped: a tmpfs cannot be mounted here");
+            eprintln!("skipped: a {kind} cannot be mounted here");
             return None;
         }
         Some(Self { point, _folder: folder })

@@ -326,7 +326,8 @@ fn check_direct_by_way_of(folder: &Path, before: &[String], expected: bool) {
     let all = objects(&[("large", 2 * MIB + 9), ("larger", 9 * MIB), ("small", 50)]);
     let origin = serve(&all);
     let path = folder.join("destination");
-    let program = get(&origin, ["s3://lab/", "--json"]).with([&path]).by_way_of(before);
+    let options = ["s3://lab/", "--json", "--overwrite", "always"];
+    let program = get(&origin, options).with([&path]).by_way_of(before);
     let run = program.run().expect(0);
     crate::matrix::assert_same(&path, &all);
     let told = &run.json()["direct_io"];

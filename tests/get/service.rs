@@ -216,14 +216,3 @@ fn two_buckets_at_once() {
     wanted.insert("x".to_owned(), b"of another bucket".to_vec());
     place.assert_holds(&wanted);
 }
-
-#[test]
-fn a_proxy_of_the_environment_is_not_asked() {
-    let origin = serve(&some());
-    let place = Place::new();
-    let mut program = plain(&place).asking(&origin).with_keys(ACCESS_KEY, SECRET);
-    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY"] {
-        program = program.set(name, "http://127.0.0.1:1");
-    }
-    arrives(program, &place);
-}

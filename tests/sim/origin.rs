@@ -2,7 +2,7 @@
 
 use inrush::checksum::{Algorithm, Form, Stored, Sum};
 
-use super::world::Chance;
+use super::chance::Chance;
 
 /// What goes wrong with one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,11 +16,11 @@ use inrush::plan::ranges::PartSize;
 use inrush::sys::descriptor;
 use inrush::transfer::{Cut, Transfer};
 
+use super::chance::Chance;
 use super::origin::Rates;
 use super::plumbing::{Act, Lab, Manner};
 use super::shore::{LabHost, LabRing, SharedLab};
-use super::world::Chance;
-use super::{CALM, endpoint, object, seeds};
+use super::{CALM, endpoint, object, secure, seeds};
 
 /// Turns after which a run counts as hanging.
 const TURNS_MAX: u64 = 200_000;
@@ -46,6 +46,8 @@ struct Course {
     stop_us: Option<u64>,
     /// Time between two steps of the control plane, at most.
     pace_us: u64,
+    /// The origin speaks TLS.
+    tls: bool,
 }
 
 /// How it went.
@@ -61,7 +63,7 @@ struct Ran {
 fn plan(course: &Course, chance: &mut Chance) -> (VecDeque<(u64, Act)>, Vec<Vec<String>>) {
     let part = PartSize::new(course.part).expect("aligned");
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MIN };
-    let endpoints = [endpoint(0, false), endpoint(1, false)];
+    let endpoints = [endpoint(0, course.tls), endpoint(1, course.tls)];
     let (mut acts, mut keys) = (VecDeque::new(), Vec::new());
     let mut at_us = 0;
     for sizes in &course.epochs {
@@ -100,6 +102,7 @@ fn run(seed: u64, course: &Course) -> Ran {
     let counter = descriptor::event_counter().expect("a descriptor");
     let part = PartSize::new(course.part).expect("aligned");
     let feed = Arc::new(Feed::new(counter.clone(), part));
+    let sides = course.tls.then(|| secure::sides(seed));
     let lab = Rc::new(RefCell::new(Lab {
         chance: Chance(seed),
         rates: course.rates,
@@ -115,13 +118,14 @@ fn run(seed: u64, course: &Course) -> Ran {
         injected: BTreeMap::new(),
         events: 0,
         models: BTreeMap::new(),
+        sides: sides.clone(),
     }));
     let feeder = Feeder::new(FeederParts {
         ring: LabRing::new(Rc::clone(&lab)),
         host: LabHost(Rc::clone(&lab)),
         feed,
         counter,
-        tls: None,
+        tls: sides.map(|sides| sides.client),
         connections: course.connections,
         attempts_max: 20,
         epochs: (!course.never).then_some(course.epochs.len() as u64),
@@ -226,6 +230,7 @@ fn course(seed: u64, rates: Rates, leaves: bool) -> Course {
         never: chance.hits(100),
         stop_us: None,
         pace_us: [1, 5_000, 1_000_000][usize::try_from(chance.below(3)).expect("small")],
+        tls: false,
     }
 }
 
@@ -310,6 +315,63 @@ fn a_stopped_channel_leaves_no_place() {
         let stop_us = Some(Chance(seed).below([10_000, 1_000_000][usize::from(seed % 2 == 0)]));
         let ran = check(seed, &Course { stop_us, ..course(seed, rates, true) });
         assert!(ran.result.is_ok(), "{:?}", ran.result);
+    });
+}
+
+#[test]
+fn a_calm_network_feeds_every_reader_over_tls() {
+    seeds("a_calm_network_feeds_every_reader_over_tls", 300, |seed| {
+        let ran = check(seed, &Course { tls: true, ..course(seed, CALM, seed % 4 == 0) });
+        assert!(ran.result.is_ok(), "{:?}", ran.result);
+        assert!(ran.lab.borrow().injected.is_empty());
+        assert_eq!(ran.count.retries.iter().sum::<u64>(), 0);
+    });
+}
+
+/// What may end a stream over TLS although a retry heals most of it: a certificate with a wrong
+/// bit, and alerts that say that there will never be a session.
+fn is_refusal_of_tls(error: &Error) -> bool {
+    error.kind() == ErrorKind::Endpoint && error.to_string().contains("TLS with origin")
+}
+
+#[test]
+fn faults_of_a_stream_under_tls_lose_nothing() {
+    seeds("faults_of_a_stream_under_tls_lose_nothing", 800, |seed| {
+        let rates = Rates { network_per_mille: 40, hang_per_mille: 10, ..CALM };
+        let spurious_per_mille = if seed % 2 == 0 { 0 } else { 100 };
+        let course = Course { spurious_per_mille, tls: true, ..course(seed, rates, false) };
+        let ran = check(seed, &course);
+        let injected = &ran.lab.borrow().injected;
+        if let Err(error) = &ran.result {
+            let why = ["alert in a handshake", "garbled handshake"];
+            let hit = why.iter().any(|name| injected.contains_key(name));
+            assert!(hit && is_refusal_of_tls(error), "{error} after {injected:?}");
+        }
+    });
+}
+
+#[test]
+fn a_hostile_network_under_tls_gives_a_right_stream_or_a_named_error() {
+    let test = "a_hostile_network_under_tls_gives_a_right_stream_or_a_named_error";
+    seeds(test, 800, |seed| {
+        let rates = Rates {
+            network_per_mille: 100,
+            hang_per_mille: 30,
+            fatal_per_mille: 10,
+            disk_per_mille: if seed % 3 == 0 { 20 } else { 0 },
+            ..CALM
+        };
+        let stop_us = (seed % 5 == 0).then(|| Chance(seed).below(10_000_000));
+        let leaves = seed % 2 == 0;
+        let course =
+            Course { spurious_per_mille: 50, stop_us, tls: true, ..course(seed, rates, leaves) };
+        let ran = check(seed, &course);
+        if let Err(error) = &ran.result {
+            let kinds = [ErrorKind::Access, ErrorKind::Destination, ErrorKind::Host];
+            let known = kinds.contains(&error.kind()) || error.kind() == ErrorKind::Objects;
+            let injected = &ran.lab.borrow().injected;
+            assert!(known || is_refusal_of_tls(error), "{error} after {injected:?}");
+        }
     });
 }
 

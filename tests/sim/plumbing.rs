@@ -11,11 +11,12 @@ use inrush::pipe::feed::Feed;
 use inrush::sys::{Errno, Handle, POLL_ERROR, POLL_HANG_UP, POLL_IN, POLL_OUT, descriptor};
 use inrush::transfer::Transfer;
 
+use super::chance::Chance;
 use super::origin::{Fault, Rates, answer, object_bytes, size};
-use super::world::Chance;
+use super::secure::{Server, Sides};
 
 /// Bytes that one slot of a pipe holds at most: a page.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// Numbers of simulated handles from here on are pipes; below are sockets.
 const PIPES: u64 = 1 << 32;
@@ -50,26 +51,37 @@ pub(crate) enum Act {
 /// One TCP connection as the feeder's side sees it.
 #[derive(Debug, Default)]
 pub(super) struct Socket {
-    request: Vec<u8>,
+    pub(super) request: Vec<u8>,
+    /// Bytes that were sent to the feeder, and not forgotten yet.
     answer: Vec<u8>,
     /// When the answer has come how far.
     arrivals: VecDeque<(u64, usize)>,
     arrived: usize,
     given: usize,
     /// What happens behind the last arrival, and when.
-    end: Option<(u64, Fault)>,
+    pub(super) end: Option<(u64, Fault)>,
     /// It has happened.
-    ended: Option<Fault>,
-    answers: u32,
+    pub(super) ended: Option<Fault>,
+    pub(super) answers: u32,
+    /// Over TLS: the origin's side of it.
+    pub(super) server: Option<Server>,
+    /// A bit on its way to the feeder was wrong.
+    pub(super) garbled: bool,
     /// No room to send before this time.
     clogged_us: u64,
     pub(super) nonblocking: bool,
 }
 
+impl Socket {
+    pub(super) fn new(server: Option<Server>) -> Self {
+        Self { server, ..Self::default() }
+    }
+}
+
 /// A pipe: slots of at most a page each.
 #[derive(Debug)]
 pub(super) struct Pipe {
-    slots: VecDeque<VecDeque<u8>>,
+    pub(super) slots: VecDeque<VecDeque<u8>>,
     slots_max: usize,
     reader_gone: bool,
     /// All bytes that were ever put in.
@@ -77,11 +89,11 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.slots.len() >= self.slots_max
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.slots.iter().map(VecDeque::len).sum()
     }
 }
@@ -119,7 +131,7 @@ impl Place {
 
 /// What a handle stands for.
 #[derive(Debug, Clone, Copy)]
-enum End {
+pub(super) enum End {
     Socket(usize),
     Pipe(usize),
     Counter,
@@ -146,9 +158,11 @@ pub(crate) struct Lab {
     /// Things that happened: what may cause a turn.
     pub(crate) events: u64,
     pub(crate) models: BTreeMap<String, Rc<Vec<u8>>>,
+    /// The origin speaks TLS.
+    pub(crate) sides: Option<Sides>,
 }
 
-fn small(number: u64) -> usize {
+pub(super) fn small(number: u64) -> usize {
     usize::try_from(number).expect("small")
 }
 
@@ -165,7 +179,7 @@ impl Lab {
         Rc::clone(&self.models[key])
     }
 
-    fn end(&self, handle: &Handle) -> End {
+    pub(super) fn end(&self, handle: &Handle) -> End {
         match handle {
             Handle::Simulated(number) if *number >= PIPES => End::Pipe(small(*number - PIPES)),
             Handle::Simulated(number) => End::Socket(small(*number)),
@@ -261,7 +275,7 @@ impl Lab {
 
 /// Calls.
 impl Lab {
-    fn interrupted(&mut self) -> bool {
+    pub(super) fn interrupted(&mut self) -> bool {
         let rate = self.spurious_per_mille / 8;
         let hit = self.chance.hits(rate);
         if hit {
@@ -286,19 +300,24 @@ impl Lab {
             return Err(Errno::AGAIN);
         }
         let count = if short { part } else { bytes.len() };
-        socket.request.extend_from_slice(&bytes[..count]);
-        let whole = socket.request.ends_with(b"\n");
         self.events += 1;
-        if whole {
-            self.serve(handle);
+        let End::Socket(index) = self.end(handle) else { unreachable!("a socket") };
+        let socket = &mut self.sockets[index];
+        if socket.server.is_some() {
+            self.take_secure(index, &bytes[..count]);
+            return Ok(count);
+        }
+        socket.request.extend_from_slice(&bytes[..count]);
+        if socket.request.ends_with(b"\n") {
+            assert!(socket.given == socket.answer.len(), "the last answer was taken whole");
+            self.serve(index);
         }
         Ok(count)
     }
 
-    /// The origin reads a request; its answer comes in pieces.
-    fn serve(&mut self, handle: &Handle) {
-        let socket = self.socket(handle);
-        assert!(socket.given == socket.answer.len(), "the last answer was taken whole");
+    /// The origin reads a request and answers.
+    pub(super) fn serve(&mut self, index: usize) {
+        let socket = &mut self.sockets[index];
         let request = std::mem::take(&mut socket.request);
         let kept = socket.answers > 0;
         let request = String::from_utf8(request).expect("text");
@@ -307,27 +326,43 @@ impl Lab {
             self.inject(fault.name());
         }
         let model = self.model(request.split(' ').next().expect("a key"));
-        let (bytes, cut) = answer(&request, &model, fault, &mut self.chance);
-        let stop = cut.map_or(bytes.len(), |(cut, _)| cut);
+        let (mut bytes, cut) = answer(&request, &model, fault, &mut self.chance);
+        let closes = fault == Some(Fault::CloseAfter);
+        let end = cut.map(|(_, fault)| fault).or(closes.then_some(Fault::End));
+        self.sockets[index].answers += 1;
+        if self.sockets[index].server.is_some() {
+            return self.seal(index, &bytes, end, closes);
+        }
+        bytes.truncate(cut.map_or(bytes.len(), |(cut, _)| cut));
+        self.arrive(index, &bytes, end);
+    }
+
+    /// Sends bytes to the feeder: they come in pieces, and `end` behind them.
+    pub(super) fn arrive(&mut self, index: usize, bytes: &[u8], end: Option<Fault>) {
         let piece_max = [64, 3000, 20_000, 100_000][small(self.chance.below(4))];
         let pace_us = [10, 500, 20_000][small(self.chance.below(3))];
-        let (mut at_us, mut reached) = (self.now_us + self.chance.below(3_000), 0);
-        let mut arrivals = VecDeque::new();
+        let mut at_us = self.now_us + self.chance.below(3_000);
+        let socket = &mut self.sockets[index];
+        // What was taken is forgotten; the rest comes before what is new.
+        let given = std::mem::take(&mut socket.given);
+        socket.answer.drain(..given);
+        socket.arrived -= given;
+        for (arrives_us, reached) in &mut socket.arrivals {
+            *reached -= given;
+            at_us = at_us.max(*arrives_us);
+        }
+        let mut reached = socket.answer.len();
+        let stop = reached + bytes.len();
         while reached < stop {
-            let piece = (stop / 40).max(small(1 + self.chance.below(piece_max)));
+            let piece = (bytes.len() / 40).max(small(1 + self.chance.below(piece_max)));
             reached = stop.min(reached + piece);
-            arrivals.push_back((at_us, reached));
+            socket.arrivals.push_back((at_us, reached));
             at_us += self.chance.below(pace_us);
         }
+        socket.answer.extend_from_slice(bytes);
         // Whatever comes at the end may come long after, while nobody takes what was sent.
         at_us += if self.chance.hits(300) { self.chance.below(3_000_000) } else { 0 };
-        let closes = fault == Some(Fault::CloseAfter);
-        let end = cut.map(|(_, fault)| (at_us, fault));
-        let socket = self.socket(handle);
-        socket.end = end.or(closes.then_some((at_us, Fault::End)));
-        (socket.answer, socket.arrivals) = (bytes, arrivals);
-        (socket.arrived, socket.given) = (0, 0);
-        socket.answers += 1;
+        socket.end = end.map(|fault| (at_us, fault));
     }
 
     /// Bytes that are there, the end of the stream as 0, or why there are none.
@@ -376,6 +411,7 @@ impl Lab {
         }
         let mut left = small(wish);
         if let End::Socket(index) = self.end(from) {
+            assert!(self.sockets[index].server.is_none(), "ciphertext is not handed on");
             left = left.min(self.available(index)?);
         }
         if left > 0 && self.chance.hits(300) {

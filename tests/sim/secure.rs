@@ -4,12 +4,14 @@ use std::cell::OnceCell;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+use rustls::client::Resumption;
 use rustls::pki_types::PrivateKeyDer;
+use rustls::server::ServerSessionMemoryCache;
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion,
 };
 
-use super::world::Chance;
+use super::chance::Chance;
 
 /// Both sides' configurations for one version.
 #[derive(Debug, Clone)]
@@ -17,6 +19,9 @@ pub(crate) struct Sides {
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
 }
+
+/// Sessions that each side keeps.
+const SESSIONS: usize = 64;
 
 /// The name that the certificate is for.
 pub(crate) const NAME: &str = "origin";
@@ -55,7 +60,12 @@ thread_local! {
 pub(crate) fn sides(seed: u64) -> Sides {
     let odd = usize::from(seed % 2 == 1);
     let version = [&rustls::version::TLS13, &rustls::version::TLS12][odd];
-    SIDES.with(|sides| sides[odd].get_or_init(|| Sides::new(version)).clone())
+    let sides = SIDES.with(|sides| sides[odd].get_or_init(|| Sides::new(version)).clone());
+    // Sessions are resumed within a run, and none from another seed's.
+    let (mut client, mut server) = (ClientConfig::clone(&sides.client), (*sides.server).clone());
+    client.resumption = Resumption::in_memory_sessions(SESSIONS);
+    server.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    Sides { client: Arc::new(client), server: Arc::new(server) }
 }
 
 /// The server's side of one connection.

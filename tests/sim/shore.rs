@@ -11,6 +11,7 @@ use inrush::sys::{Completion, Errno, Handle, Op, Ring};
 use inrush::transfer::Transfer;
 
 use super::plumbing::{Lab, Socket};
+use super::secure::Server;
 
 pub(crate) type SharedLab = Rc<RefCell<Lab>>;
 
@@ -37,7 +38,8 @@ impl Host for LabHost {
             return Err(Errno::new(24));
         }
         lab.events += 1;
-        lab.sockets.push(Socket::default());
+        let server = lab.sides.as_ref().map(Server::new);
+        lab.sockets.push(Socket::new(server));
         Ok(Handle::Simulated(lab.sockets.len() as u64 - 1))
     }
 
@@ -73,8 +75,8 @@ impl PipeHost for LabHost {
         self.0.borrow_mut().receive(socket, into, peek)
     }
 
-    fn write(&mut self, _pipe: &Handle, _bytes: &[u8]) -> Result<usize, Errno> {
-        unreachable!("only what was decrypted is written")
+    fn write(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+        self.0.borrow_mut().write(pipe, bytes)
     }
 
     fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {

@@ -2,7 +2,7 @@
 //! seed. Time is virtual; nothing here waits.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -13,31 +13,9 @@ use inrush::sink::file::{OpenFile, allocation};
 use inrush::sys::{Completion, Errno, Handle, Op, Ring};
 use inrush::transfer::Transfer;
 
+use super::chance::Chance;
 use super::origin::{Fault, Rates, answer, object_bytes, size};
 use super::secure::{Server, Sides};
-
-/// SplitMix64: small, and the same on every machine.
-#[derive(Debug)]
-pub(crate) struct Chance(pub(crate) u64);
-
-impl Chance {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    /// True in `per_mille` of 1,000 cases.
-    pub(crate) fn hits(&mut self, per_mille: u64) -> bool {
-        self.below(1000) < per_mille
-    }
-}
 
 /// One TCP connection as both sides see it.
 #[derive(Debug, Default)]
@@ -62,6 +40,10 @@ struct File {
     direct: bool,
     bytes: Vec<u8>,
     writes: Vec<u8>,
+    size: usize,
+    part: usize,
+    /// Ranges that were said to be complete.
+    ranges: BTreeSet<u64>,
     done: bool,
 }
 
@@ -76,6 +58,9 @@ pub(crate) struct World {
     /// What stands under final names.
     pub(crate) published: BTreeMap<String, Vec<u8>>,
     pub(crate) folders: Vec<String>,
+    /// Ranges that were asked for twice, those where the second answer was first, and ranges that
+    /// were moved.
+    pub(crate) late: [u64; 3],
     /// Faults that were injected, by name.
     pub(crate) injected: BTreeMap<&'static str, u64>,
     /// What each object consists of.
@@ -84,8 +69,6 @@ pub(crate) struct World {
     pub(crate) served: HashMap<String, u64>,
     /// Objects of which a wrong bit was sent.
     pub(crate) flipped: HashMap<String, u64>,
-    /// Ranges that were asked for twice.
-    pub(crate) hedges: u64,
     /// The origin speaks TLS.
     pub(crate) sides: Option<Sides>,
 }
@@ -102,11 +85,11 @@ impl World {
             files: Vec::new(),
             published: BTreeMap::new(),
             folders: Vec::new(),
+            late: [0; 3],
             injected: BTreeMap::new(),
             models: HashMap::new(),
             served: HashMap::new(),
             flipped: HashMap::new(),
-            hedges: 0,
             sides: None,
         }))
     }
@@ -198,7 +181,8 @@ impl FileHost for SimHost {
         Ok(())
     }
 
-    fn write_whole(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+    fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError> {
+        let path = &transfer.path;
         let mut world = self.0.borrow_mut();
         world.trouble("write whole", path)?;
         let before = world.published.insert(path.to_owned(), bytes.to_vec());
@@ -206,7 +190,8 @@ impl FileHost for SimHost {
         Ok(())
     }
 
-    fn create(&mut self, path: &str, size_bytes: u64) -> Result<OpenFile, FileError> {
+    fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError> {
+        let (path, size_bytes) = (transfer.path.as_str(), transfer.object.size_bytes);
         let mut world = self.0.borrow_mut();
         world.trouble("create", path)?;
         let length = usize::try_from(allocation(size_bytes)).expect("small");
@@ -216,6 +201,9 @@ impl FileHost for SimHost {
             direct,
             bytes: vec![0xaa; length],
             writes: vec![0; length],
+            size: usize::try_from(size_bytes).expect("small"),
+            part: usize::try_from(transfer.part.bytes()).expect("small"),
+            ranges: BTreeSet::new(),
             done: false,
         });
         let number = world.files.len() as u64 - 1;
@@ -226,10 +214,23 @@ impl FileHost for SimHost {
             temporary: String::new(),
             name: path.to_owned(),
             path: path.to_owned(),
+            journal: None,
         })
     }
 
-    fn publish(&mut self, file: &OpenFile, size_bytes: u64) -> Result<(), FileError> {
+    fn range_done(&mut self, file: &OpenFile, index: u64) {
+        let mut world = self.0.borrow_mut();
+        let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
+        let found = &mut world.files[usize::try_from(number).expect("small")];
+        let start = usize::try_from(index).expect("small") * found.part;
+        let end = found.size.min(start + found.part);
+        let written = found.writes[start..end].iter().all(|count| *count > 0);
+        assert!(written, "{}: range {index} is done when its bytes are written", found.path);
+        assert!(found.ranges.insert(index), "{}: range {index} is done once", found.path);
+    }
+
+    fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
+        let size_bytes = transfer.object.size_bytes;
         let mut world = self.0.borrow_mut();
         let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
         let index = usize::try_from(number).expect("small");
@@ -239,6 +240,7 @@ impl FileHost for SimHost {
         found.done = true;
         trouble?;
         let size = usize::try_from(size_bytes).expect("small");
+        assert_eq!(found.ranges.len(), size.div_ceil(found.part), "every range was said done");
         assert!(found.writes[..size].iter().all(|count| *count > 0), "every byte was written");
         let bytes = found.bytes[..size].to_vec();
         let before = world.published.insert(file.path.clone(), bytes);
@@ -246,7 +248,7 @@ impl FileHost for SimHost {
         Ok(())
     }
 
-    fn abandon(&mut self, file: &OpenFile) {
+    fn abandon(&mut self, file: &OpenFile, _keep: bool) {
         let mut world = self.0.borrow_mut();
         let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
         let found = &mut world.files[usize::try_from(number).expect("small")];
@@ -519,6 +521,10 @@ impl World {
         let found = &mut self.sockets[socket];
         let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
         let left = stop - found.given;
+        // What is to be filled takes what is there and sleeps again: its tail must not be all that
+        // still comes, for that is too few to wake it.
+        let woken = left >= into.len() + found.low_water || found.low_water <= 1;
+        assert!(!fill || woken || found.end.is_some(), "a receive's tail does not wake it");
         if left < found.low_water && left > 0 && found.end.is_none() {
             // Too few to wake it, and no more to come.
             return cancelled.then_some(Err(Errno::CANCELED));

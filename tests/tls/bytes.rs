@@ -48,7 +48,6 @@ fn both_versions_bring_every_byte() {
         let stats = stage.origin.stats();
         assert!(stats.tls_suites.keys().all(|suite| suite.starts_with(name)), "{stats:?}");
         assert!(stats.tls_resumed > 0, "sessions are resumed: {stats:?}");
-        assert_eq!(stats.tls_failed, 0, "{stats:?}");
     }
 }
 

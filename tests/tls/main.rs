@@ -18,8 +18,10 @@ mod program;
 mod served;
 
 mod bytes;
+mod fake;
 mod refusals;
 mod secrets;
+mod wire;
 
 use std::fs;
 use std::path::PathBuf;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use inrush_origin::{CertificateKind, TlsConfig};
 
-use crate::program::Program;
+use crate::program::{Program, Run};
 use crate::served::{ACCESS_KEY, SECRET, serve};
 use crate::{ENDPOINT, Objects, Stage, USAGE};
 
@@ -49,14 +49,74 @@ fn certificates_that_are_not_believed() {
     }
 }
 
+/// It warns once, and first of all.
+#[track_caller]
+fn warned(run: &Run) {
+    let warning = "warning: certificates are not verified";
+    run.check(run.stderr.starts_with(warning), "a warning");
+    run.check(run.stderr.matches(warning).count() == 1, "one warning");
+}
+
 #[test]
 fn who_believes_anyone_is_warned() {
     let stage = with_certificate(CertificateKind::SelfSigned);
     let destination = stage.destination();
     let words = ["get", "--quiet", "--no-verify-ssl", "s3://lab/"];
-    let run = stage.program(&words).with([&destination]).run().expect(0);
-    run.check(run.stderr.starts_with("warning: certificates are not verified"), "a warning");
-    crate::matrix::assert_same(&destination, &objects());
+    // The second run finds its files there, and warns again.
+    for _ in 0..2 {
+        let run = stage.program(&words).with([&destination]).run().expect(0);
+        warned(&run);
+        crate::matrix::assert_same(&destination, &objects());
+    }
+    let channel = stage.folder.path().join("train");
+    let channel = channel.to_str().expect("UTF-8");
+    let others: [&[&str]; 4] = [
+        &["ls", "s3://lab/"],
+        &["cat", "--quiet", "s3://lab/a"],
+        &["get", "--quiet", "--json", "--dry-run", "s3://lab/", "--discard"],
+        // It is over before anyone reads: its objects are not there.
+        &["pipe", "--quiet", "s3://lab/none", channel, "--epochs", "1"],
+    ];
+    for words in others {
+        let run = stage.program(words).with(["--no-verify-ssl"]).run();
+        warned(&run);
+    }
+}
+
+/// Roots are found by the flag, the environment, the profile, in the system's store; in this order.
+#[test]
+fn roots_are_found_where_the_user_put_them() {
+    let stage = with_certificate(CertificateKind::Good);
+    let other = with_certificate(CertificateKind::Good);
+    let (good, wrong) = (stage.bundle(), other.bundle());
+    let profile = |bundle: &std::path::Path| {
+        let file = stage.folder.path().join("config");
+        let text = format!("[default]\nca_bundle = {}\n", bundle.display());
+        std::fs::write(&file, text).expect("room");
+        file
+    };
+    let list = || stage.program(&["ls", "s3://lab/"]);
+    // The system's store is a file, too.
+    list().set("SSL_CERT_FILE", &good).run().expect(0);
+    list().set("SSL_CERT_FILE", &wrong).run().expect(ENDPOINT);
+    list().set("SSL_CERT_FILE", &wrong).set("AWS_CONFIG_FILE", profile(&good)).run().expect(0);
+    list()
+        .set("SSL_CERT_FILE", &good)
+        .set("AWS_CONFIG_FILE", profile(&wrong))
+        .run()
+        .expect(ENDPOINT);
+    let by_profile = |bundle| list().set("AWS_CONFIG_FILE", profile(bundle));
+    by_profile(&wrong).set("AWS_CA_BUNDLE", &good).run().expect(0);
+    by_profile(&good).set("AWS_CA_BUNDLE", &wrong).run().expect(ENDPOINT);
+    let flag = |bundle: &std::path::Path| ["--ca-bundle".into(), bundle.as_os_str().to_owned()];
+    list().set("AWS_CA_BUNDLE", &wrong).with(flag(&good)).run().expect(0);
+    list().set("AWS_CA_BUNDLE", &good).with(flag(&wrong)).run().expect(ENDPOINT);
+    // An empty one is none.
+    list().set("AWS_CA_BUNDLE", "").set("SSL_CERT_FILE", &good).run().expect(0);
+    // The data plane believes the same.
+    let words = ["get", "--quiet", "s3://lab/", "--discard"];
+    stage.program(&words).set("SSL_CERT_FILE", &good).run().expect(0);
+    stage.program(&words).set("AWS_CONFIG_FILE", profile(&good)).run().expect(0);
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn without_a_checksum_the_report_says_so_and_strict_takes_the_etag() {
             "{run}{told}"
         );
     }
-    let (_, lines) = scene.get(&["--verify", "strict"], 0);
+    let (_, lines) = scene.get(&["--verify", "strict", "--overwrite", "always"], 0);
     for (key, line) in &lines {
         assert_eq!(verdict(line), "validated (MD5)", "{key}");
     }

@@ -9,11 +9,12 @@ The rooms, from the ground up:
 * `install`: what the lab needs from the distribution and from the package index.
 * `dataset`: deterministic bytes, awkward sizes and awkward names.
 * `listing`: ListObjectsV2 as static pages.
-* `nginx`, `moto`: the servers, on loopback only.
+* `authority`: certificates that are made for one run.
+* `nginx`, `moto`: the servers, on loopback only; nginx also over TLS 1.2 and 1.3.
 * `volumes`: filesystems to download to.
 * `client`: the command lines of `inrush` and its environment.
 * `compare`: a downloaded tree against the one it came from.
 * `measure`: rounds, medians and tables for the benchmark.
 
-Out of scope: the in-repo origin, TLS, and anything that leaves this machine.
+Out of scope: the in-repo origin, and anything that leaves this machine.
 """

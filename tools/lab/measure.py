@@ -46,6 +46,11 @@ class Sample:
         return self.cpu_seconds / (self.bytes / GB)
 
     @property
+    def cpu_s_per_tb(self) -> float:
+        """The same for each TB."""
+        return self.cpu_s_per_gb * 1e3
+
+    @property
     def files_per_s(self) -> float:
         """Files over the whole life of the process."""
         return self.files / self.seconds

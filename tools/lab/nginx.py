@@ -4,6 +4,10 @@ One worker process, `sendfile`, loopback only. GET, HEAD, Range and If-Match are
 rest of S3's reading side is in the configuration written here. Buckets answer in path style and,
 on hosts named `BUCKET.<domain>`, in virtual-host style. Signatures are not looked at. After a 412
 nginx closes the connection although its answer says keep-alive.
+
+With an authority the same objects come over TLS too, by nginx's OpenSSL: each version has a port of
+its own and a log that says what was agreed on. Both versions use AES-128-GCM alone, so that clients
+that are compared do the same work, and both resume sessions by tickets.
 """
 
 from __future__ import annotations
@@ -17,12 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import listing
+from .authority import Authority
 from .install import system_program
 from .process import LabError, Server, free_port
 
 VIRTUAL_DOMAIN = "s3.lab.localhost"
 READY_SECONDS = 10.0
 PORTS_TRIED = 5
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+SUITES = {"TLSv1.2": "ECDHE-ECDSA-AES128-GCM-SHA256", "TLSv1.3": "TLS_AES_128_GCM_SHA256"}
 ERRORS = {
     400: ("InvalidArgument", "The continuation token or the prefix is not known here"),
     404: ("NoSuchKey", "The specified key does not exist."),
@@ -40,6 +47,8 @@ pid {temp}/nginx.pid;
 events {{ worker_connections {connections}; multi_accept on; }}
 http {{
   log_format lab '$request_method $request_uri $status $body_bytes_sent "$http_range"';
+  log_format tls '$ssl_protocol $ssl_cipher $ssl_session_reused '
+                 '$request_method $request_uri $status $connection';
   access_log {access_log};
   client_body_temp_path {temp}/client_body;
   proxy_temp_path {temp}/proxy;
@@ -69,13 +78,23 @@ SERVER = """\
     listen 127.0.0.1:{port}{options};
     server_name {name};
     root "{root}";
-    add_header x-amz-request-id lab always;
+{secure}    add_header x-amz-request-id lab always;
 {errors}
     location = /.lab/ready {{ return 204; }}
 {buckets}
     location / {{ try_files $uri =404; }}
   }}
 """
+SECURE = """\
+    ssl_certificate {certificate};
+    ssl_certificate_key {key};
+    ssl_protocols {version};
+    {suite};
+    ssl_session_cache shared:lab:4m;
+    ssl_session_tickets on;
+    access_log {log} tls;
+"""
+SUITE_DIRECTIVES = {"TLSv1.2": "ssl_ciphers", "TLSv1.3": "ssl_conf_command Ciphersuites"}
 BUCKET = """\
     location = {at} {{
       set $lab_bucket {bucket};
@@ -88,11 +107,25 @@ BUCKET = """\
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """What nginx tells of the TLS session under one request."""
+
+    protocol: str
+    suite: str
+    reused: str
+    """`r` when the session was resumed, else a dot."""
+    connection: str
+    """nginx's number of the connection."""
+
+
+@dataclass(frozen=True)
 class Nginx:
     """A running look-alike."""
 
     port: int
-    access_log: Path
+    temp: Path
+    tls_ports: dict[str, int]
+    """The port of each version of TLS; empty without an authority."""
 
     @property
     def url(self) -> str:
@@ -103,6 +136,26 @@ class Nginx:
     def virtual_url(self) -> str:
         """The endpoint in virtual-host style; its names need resolving."""
         return f"http://{VIRTUAL_DOMAIN}:{self.port}"
+
+    def tls_url(self, version: str) -> str:
+        """The endpoint in path style over this version of TLS."""
+        return f"https://127.0.0.1:{self.tls_ports[version]}"
+
+    def tls_virtual_url(self, version: str) -> str:
+        """The endpoint in virtual-host style over this version of TLS."""
+        return f"https://{VIRTUAL_DOMAIN}:{self.tls_ports[version]}"
+
+    def agreements(self, version: str, skip: int = 0) -> list[Agreement]:
+        """What was agreed on for each request at this version's port, in order, but the first
+        `skip`. A request is logged when its last byte has been sent: the end of the list may
+        still be missing when a client has left."""
+        lines = tls_log(self.temp, version).read_text(errors="replace").split("\n")[skip:-1]
+        return [Agreement(*line.split(" ")[:3], line.rsplit(" ", 1)[1]) for line in lines]
+
+
+def tls_log(temp: Path, version: str) -> Path:
+    """The log of one version of TLS."""
+    return temp / f"{version}.log"
 
 
 def error_pages() -> str:
@@ -118,28 +171,42 @@ def error_pages() -> str:
     return "\n".join(lines)
 
 
-def servers(root: Path, temp: Path, port: int, buckets: Sequence[str]) -> str:
-    """The path-style server and one virtual host for each bucket."""
+def secure(temp: Path, version: str, authority: Authority) -> str:
+    """What makes a server one that speaks this version of TLS."""
+    return SECURE.format(
+        certificate=authority.certificate, key=authority.key, version=version,
+        suite=f"{SUITE_DIRECTIVES[version]} {SUITES[version]}", log=tls_log(temp, version))
+
+
+def servers(root: Path, temp: Path, port: int, buckets: Sequence[str], security: str = "") -> str:
+    """The path-style server and one virtual host for each bucket, on one port."""
     errors, pages = error_pages(), temp / "pages"
+    ssl = " ssl" if security else ""
     both = "".join(BUCKET.format(at=f"/{bucket}{end}", bucket=bucket, pages=pages)
                    for bucket in buckets for end in ("", "/"))
-    blocks = [SERVER.format(port=port, options=" default_server backlog=4096", name="_", root=root,
-                            errors=errors, buckets=both)]
+    blocks = [SERVER.format(port=port, options=f"{ssl} default_server backlog=4096", name="_",
+                            root=root, secure=security, errors=errors, buckets=both)]
     for bucket in buckets:
         one = BUCKET.format(at="/", bucket=bucket, pages=pages)
-        blocks.append(SERVER.format(port=port, options="", name=f"{bucket}.{VIRTUAL_DOMAIN}",
-                                    root=root / bucket, errors=errors, buckets=one))
+        blocks.append(SERVER.format(port=port, options=ssl, name=f"{bucket}.{VIRTUAL_DOMAIN}",
+                                    root=root / bucket, secure=security, errors=errors,
+                                    buckets=one))
     return "".join(blocks)
 
 
-def write_config(root: Path, temp: Path, port: int, choices: dict[str, str],
-                 buckets: Sequence[str], log_requests: bool) -> Path:
-    """`nginx.conf` in `temp`, with everything nginx writes in `temp` too."""
+def write_config(root: Path, found: Nginx, choices: dict[str, str], buckets: Sequence[str],
+                 log_requests: bool, authority: Authority | None) -> Path:
+    """`nginx.conf` in its folder, with everything nginx writes there too."""
+    temp = found.temp
+    blocks = [servers(root, temp, found.port, buckets)]
+    if authority:
+        blocks += [servers(root, temp, port, buckets, secure(temp, version, authority))
+                   for version, port in found.tls_ports.items()]
     files = min(16_384, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     config = CONFIG.format(
         user="user root root;\n" if os.geteuid() == 0 else "", temp=temp, files=files,
         connections=files // 2, access_log=f"{temp}/access.log lab" if log_requests else "off",
-        maps=listing.maps(choices), servers=servers(root, temp, port, buckets))
+        maps=listing.maps(choices), servers="".join(blocks))
     path = temp / "nginx.conf"
     path.write_text(config)
     return path
@@ -159,8 +226,9 @@ def answers(port: int) -> bool:
 
 @contextmanager
 def serve(root: Path, temp: Path, prefixes: Mapping[str, Sequence[str]], *,
-          log_requests: bool = False) -> Iterator[Nginx]:
-    """Serves `root`/BUCKET for each bucket in `prefixes`, which names the prefixes to list.
+          log_requests: bool = False, authority: Authority | None = None) -> Iterator[Nginx]:
+    """Serves `root`/BUCKET for each bucket in `prefixes`, which names the prefixes to list; with
+    an authority over TLS too.
 
     The trees must be complete: listings are made once, before the server starts.
     """
@@ -171,13 +239,14 @@ def serve(root: Path, temp: Path, prefixes: Mapping[str, Sequence[str]], *,
         entries = listing.scan(root / bucket)
         choices |= listing.write_pages(temp / "pages", bucket, entries, wanted)
     for _ in range(PORTS_TRIED):
-        port = free_port()
-        config = write_config(root, temp, port, choices, list(prefixes), log_requests)
+        versions = TLS_VERSIONS if authority else ()
+        found = Nginx(free_port(), temp, {version: free_port() for version in versions})
+        config = write_config(root, found, choices, list(prefixes), log_requests, authority)
         server = Server([program, "-p", temp, "-e", temp / "start.log", "-c", config],
                         temp / "output.log")
         try:
-            if server.wait_ready(lambda: answers(port), READY_SECONDS):
-                yield Nginx(port, temp / "access.log")
+            if server.wait_ready(lambda: answers(found.port), READY_SECONDS):
+                yield found
                 return
         finally:
             server.stop()

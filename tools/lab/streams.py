@@ -6,9 +6,12 @@ its exit, which comes after the reader has taken everything but the last pipe fu
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .process import LabError, Outcome, run
@@ -37,7 +40,7 @@ def epochs(producer: Sequence[str | Path], pipes: Sequence[Path], *, env: Mappin
     """Runs a producer that serves these pipes one after the other; the digest of each."""
     script = 'for pipe; do "$PYTHON" "$READER" "$pipe" sha256; done'
     with subprocess.Popen(["sh", "-c", script, "sh", *[str(pipe) for pipe in pipes]],
-                          stdout=subprocess.PIPE, text=True,
+                          stdout=subprocess.PIPE, text=True, start_new_session=True,
                           env={**env, "PYTHON": sys.executable, "READER": str(READER)}) as reader:
         try:
             outcome = run(producer, seconds=seconds, env=env)
@@ -45,8 +48,23 @@ def epochs(producer: Sequence[str | Path], pipes: Sequence[Path], *, env: Mappin
         except subprocess.TimeoutExpired as error:
             raise LabError(f"{pipes[-1]}: the reader sees no end") from error
         finally:
-            reader.kill()
+            # The shell's own child too: it would wait for a writer for ever.
+            if reader.poll() is None:
+                os.killpg(reader.pid, signal.SIGKILL)
     return outcome, out.split("\n")[:-1]
+
+
+def stdout_digest(producer: Sequence[str | Path], *, env: Mapping[str, str],
+                  seconds: float) -> tuple[Outcome, str]:
+    """Runs a producer whose standard output is read to its end; the producer's exit code, and the
+    digest of what came."""
+    script = '{ "$@"; echo $? >"$CODE"; } | "$PYTHON" "$READER" - sha256'
+    code = Path(env["HOME"]) / "code"
+    outcome = run(["sh", "-c", script, "sh", *producer], seconds=seconds,
+                  env={**env, "PYTHON": sys.executable, "READER": str(READER), "CODE": str(code)})
+    if not outcome.timed_out:
+        outcome = replace(outcome, code=int(code.read_text()))
+    return outcome, outcome.stdout.strip()
 
 
 def through_stdout(producer: Sequence[str | Path], size: int, *, env: Mapping[str, str],

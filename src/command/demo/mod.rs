@@ -25,8 +25,8 @@ use super::session::Interrupts;
 use super::{on_runtime, require_io_uring};
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{
-    AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, OutputArgs, PipeArgs,
-    SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
+    AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, OutputArgs,
+    PipeArgs, SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
 };
 use crate::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
@@ -237,10 +237,12 @@ impl Demo<'_> {
         let source = format!("s3://{BUCKET}/{}/", set.name);
         GetArgs {
             verify: VerifyMode::Auto,
+            sync: None,
             sources: vec![S3Uri::parse(&source).expect("the sets have names that are keys")],
             destination: Destination::Local(destination.to_path_buf()),
             dry_run: false,
             report: None,
+            keep: KeepArgs::default(),
             selection: SelectionArgs::default(),
             service: ServiceArgs {
                 endpoint_url: Some(self.origin.url()),

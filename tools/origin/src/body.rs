@@ -20,6 +20,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::fault::Fault;
+use crate::gate::HeadAct;
 use crate::stats::Counters;
 use crate::store::{Source, slice};
 use crate::synthetic::{fill, index};
@@ -44,6 +45,8 @@ const PACE_CREDIT: Duration = Duration::from_millis(20);
 pub(crate) struct Link {
     /// Close with a reset instead of an orderly end.
     pub(crate) reset: Cell<bool>,
+    /// What becomes of the next head.
+    pub(crate) head_act: Cell<Option<HeadAct>>,
     /// What the session is to do now.
     pub(crate) act: Cell<Option<Act>>,
     /// Plaintext of one record, where it is smaller than usual.
@@ -107,6 +110,10 @@ pub(crate) struct ReplyBody {
     flip_at: Option<u64>,
     drip: Option<(u64, Duration)>,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// Its length is not told: in chunks.
+    chunked: bool,
+    /// What is to be counted when it is carried out.
+    uncounted: Option<Fault>,
     of: BodyOf,
 }
 
@@ -151,11 +158,32 @@ impl ReplyBody {
                 ending = Some((at(bytes), Ending::Stall(duration)));
             }
             Some(Fault::FlipByte { at: bytes }) => flip_at = Some(at(bytes)),
+            Some(Fault::FlipObjectByte { at }) => flip_at = Some(at),
             Some(Fault::Drip { bytes, pause }) => drip = Some((u64::from(bytes.max(1)), pause)),
             _ => {}
         }
         let end = offset + length_bytes;
-        Self { source, position: offset, end, ending, flip_at, drip, sleep: None, of }
+        let chunked = fault == Some(Fault::Chunked);
+        let uncounted = fault.filter(Fault::is_of_body);
+        Self {
+            source,
+            position: offset,
+            end,
+            ending,
+            flip_at,
+            drip,
+            sleep: None,
+            chunked,
+            uncounted,
+            of,
+        }
+    }
+
+    /// It has happened.
+    fn count(&mut self) {
+        if let Some(fault) = self.uncounted.take() {
+            self.of.counters.count_fault(&fault);
+        }
     }
 
     /// The next piece; `length` is bounded by what the source likes and by what is to happen.
@@ -179,6 +207,7 @@ impl ReplyBody {
             let mut copy = piece.to_vec();
             copy[index(at - self.position)] ^= 0xff;
             piece = Bytes::from(copy);
+            self.count();
         }
         self.position = next;
         piece
@@ -187,6 +216,7 @@ impl ReplyBody {
     /// Sets the time before which no further piece may leave.
     fn pace(&mut self, bytes: u64) {
         if let Some((_, pause)) = self.drip {
+            self.count();
             self.sleep_until(Instant::now() + pause);
         }
         if let Some(rate) = self.of.rate {
@@ -218,20 +248,26 @@ impl ReplyBody {
                         self.sleep_until(Instant::now() + FLUSH_TIME);
                     }
                     Ending::Due(Turn::Tls(act)) => {
+                        self.count();
                         self.ending = None;
                         self.of.link.act.set(Some(act));
                         return Poll::Ready(if act.is_end() { Err(Ended) } else { Ok(()) });
                     }
                     Ending::Due(turn) => {
+                        self.count();
                         self.of.link.reset.set(matches!(turn, Turn::Reset));
                         return Poll::Ready(Err(Ended));
                     }
                     Ending::Stall(Some(duration)) => {
+                        self.count();
                         self.ending = None;
                         self.sleep_until(Instant::now() + duration);
                     }
                     // Nothing wakes this body again; the connection ends with its socket.
-                    Ending::Stall(None) => return Poll::Pending,
+                    Ending::Stall(None) => {
+                        self.count();
+                        return Poll::Pending;
+                    }
                 },
                 _ => return Poll::Ready(Ok(())),
             }
@@ -272,6 +308,9 @@ impl Body for ReplyBody {
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.chunked {
+            return SizeHint::default();
+        }
         SizeHint::with_exact(self.end - self.position)
     }
 }

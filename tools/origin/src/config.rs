@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use crate::checksum::{ChecksumPolicy, StoredChecksum};
-use crate::fault::FaultPlan;
+use crate::plan::FaultPlan;
 use crate::tls::TlsConfig;
 
 /// Longest key that S3 allows.
@@ -24,6 +24,8 @@ pub(crate) const KEY_BYTES_MAX: usize = 1024;
 pub struct Config {
     /// Addresses to listen on, all with one port; port 0 takes a free one. Loopback by default.
     pub listen: Vec<SocketAddr>,
+    /// Those of them, counted from 0, at which nobody answers.
+    pub dead: BTreeMap<usize, DeadAddress>,
     /// Threads, each with its own ring, listeners and connections.
     pub workers: NonZeroUsize,
     /// A folder whose first-level folders are buckets. It is read once at start, and nobody may
@@ -51,6 +53,11 @@ pub struct Config {
     /// ETags are the MD5 of the content, or that of the MD5s of its parts, `-` and their number,
     /// as S3's mostly are. Otherwise they only look so, and cost nothing.
     pub md5_etags: bool,
+    /// Objects that become others while they are read.
+    pub changes: Vec<ObjectChange>,
+    /// By how much the origin's clock is ahead of the machine's: in the Date of answers, and where
+    /// signatures and tokens are judged. Below zero: behind.
+    pub clock_offset_seconds: i64,
     /// What goes wrong.
     pub faults: FaultPlan,
     /// How TLS is spoken; `None`: not at all.
@@ -61,6 +68,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+            dead: BTreeMap::new(),
             workers: NonZeroUsize::MIN,
             root: None,
             objects: Vec::new(),
@@ -73,10 +81,31 @@ impl Default for Config {
             connection_rate: None,
             checksum: None,
             md5_etags: false,
+            changes: Vec::new(),
+            clock_offset_seconds: 0,
             faults: FaultPlan::none(),
             tls: None,
         }
     }
+}
+
+/// What is wrong with an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeadAddress {
+    /// Connections are refused. The port stays taken.
+    Refuses,
+    /// Connections are accepted, and nothing is ever read or said.
+    Silent,
+}
+
+/// An object that becomes another: as if somebody had overwritten it in the middle of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectChange {
+    /// From this GET of the object on, counted from 1, it is the new one.
+    pub from_get: u64,
+    /// The new one; bucket and key say which was meant.
+    pub object: ObjectSpec,
 }
 
 /// One object by name.
@@ -161,6 +190,7 @@ pub struct Credentials {
     pub(crate) secret_key: String,
     pub(crate) session_token: Option<String>,
     pub(crate) expires_at: Option<SystemTime>,
+    pub(crate) expires_after_requests: Option<u64>,
 }
 
 impl Credentials {
@@ -171,6 +201,7 @@ impl Credentials {
             secret_key: secret_key.into(),
             session_token: None,
             expires_at: None,
+            expires_after_requests: None,
         }
     }
 
@@ -189,6 +220,16 @@ impl Credentials {
     }
 }
 
+impl Credentials {
+    /// After so many requests that were signed well, all others are answered with `ExpiredToken`.
+    /// Others of the same access key, with another token, do not expire with them.
+    #[must_use]
+    pub fn with_request_limit(mut self, requests: u64) -> Self {
+        self.expires_after_requests = Some(requests);
+        self
+    }
+}
+
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
@@ -196,6 +237,7 @@ impl fmt::Debug for Credentials {
             .field("secret_key", &"<hidden>")
             .field("session_token", &self.session_token.as_ref().map(|_| "<hidden>"))
             .field("expires_at", &self.expires_at)
+            .field("expires_after_requests", &self.expires_after_requests)
             .finish()
     }
 }

@@ -91,8 +91,10 @@ pub(crate) enum Code {
     PermanentRedirect,
     PreconditionFailed,
     RequestTimeTooSkewed,
+    ServiceUnavailable,
     SignatureDoesNotMatch,
     SlowDown,
+    TemporaryRedirect,
     XAmzContentSha256Mismatch,
 }
 
@@ -120,8 +122,10 @@ impl Code {
             Self::PermanentRedirect => "PermanentRedirect",
             Self::PreconditionFailed => "PreconditionFailed",
             Self::RequestTimeTooSkewed => "RequestTimeTooSkewed",
+            Self::ServiceUnavailable => "ServiceUnavailable",
             Self::SignatureDoesNotMatch => "SignatureDoesNotMatch",
             Self::SlowDown => "SlowDown",
+            Self::TemporaryRedirect => "TemporaryRedirect",
         }
     }
 
@@ -146,7 +150,8 @@ impl Code {
             Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
             Self::PermanentRedirect => StatusCode::MOVED_PERMANENTLY,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
-            Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ServiceUnavailable | Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TemporaryRedirect => StatusCode::TEMPORARY_REDIRECT,
         }
     }
 
@@ -189,7 +194,12 @@ impl Code {
                 "The request signature we calculated does not match the signature you provided. \
                  Check your key and signing method."
             }
+            Self::ServiceUnavailable => "Service is unable to handle request.",
             Self::SlowDown => "Please reduce your request rate.",
+            Self::TemporaryRedirect => {
+                "Please re-send this request to the specified temporary endpoint. Continue to use \
+                 the original request endpoint for future requests."
+            }
             Self::XAmzContentSha256Mismatch => {
                 "The provided 'x-amz-content-sha256' header does not match what was computed."
             }

@@ -7,29 +7,35 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use hyper::body::Incoming;
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName, HeaderValue, SERVER,
+    CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderName, HeaderValue, RANGE, SERVER,
 };
 use hyper::http::request::Parts;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
 
 use crate::body::{BodyOf, Ended, InFlight, Link, ReplyBody};
-use crate::config::Config;
+use crate::config::{Config, ObjectChange};
 use crate::error::{Code, Error, S3Error};
-use crate::fault::{Fault, FaultRequest, Injector};
-use crate::request::{Query, Target};
-use crate::respond::{Answer, Responder};
-use crate::signature::{KeyCache, Signed, Verifier};
+use crate::fault::{Fault, FaultRequest};
+use crate::gate::HeadAct;
+use crate::plan::Injector;
+use crate::request::{Operation, Query, Target};
+use crate::respond::{Answer, CHECKSUM, CHECKSUM_TYPE, Responder};
+use crate::signature::{KeyCache, Signed, Verifier, iso, seconds};
 use crate::stats::Counters;
 use crate::store::{Source, Store};
 use crate::synthetic::mix;
 use crate::tls::{self, TlsConfig};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+/// hyper's map of headers takes no more than 32,768.
+const MANY_HEADERS_MAX: u32 = 20_000;
 const EXTENDED_REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 
 /// What all workers share.
@@ -45,25 +51,72 @@ pub(crate) struct Shared {
     first_byte_latency: Duration,
     connection_rate: Option<NonZeroU64>,
     request_number: AtomicU64,
+    clock_offset_seconds: i64,
+    /// Objects that become others, each with the GETs of it so far.
+    changes: Mutex<Vec<(ObjectChange, u64)>>,
 }
 
 impl Shared {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
+        for change in &config.changes {
+            // Whether it is an object at all is said now, not in the middle of a run.
+            Store::default().add_object(&change.object)?;
+        }
+        let changes = config.changes.iter().map(|change| (change.clone(), 0)).collect();
         Ok(Self {
             store: RwLock::new(Store::new(config)?),
             counters: Arc::new(Counters::new(config.listen.len())),
             injector: Injector::new(config.faults.clone()),
             tls: config.tls.as_ref().map(Tls::new).transpose()?,
-            verifier: Verifier {
-                credentials: config.credentials.clone(),
-                region: config.region.clone(),
-            },
+            verifier: Verifier::new(config.credentials.clone(), config.region.clone()),
             moved_buckets: config.moved_buckets.clone(),
             domain: config.domain.clone(),
             first_byte_latency: config.first_byte_latency,
             connection_rate: config.connection_rate,
             request_number: AtomicU64::new(0),
+            clock_offset_seconds: config.clock_offset_seconds,
+            changes: Mutex::new(changes),
         })
+    }
+
+    /// The origin's own time, and so much later.
+    fn now(&self, ahead_seconds: i64) -> SystemTime {
+        let offset = self.clock_offset_seconds.saturating_add(ahead_seconds);
+        let distance = Duration::from_secs(offset.unsigned_abs());
+        let now = SystemTime::now();
+        let moved = if offset < 0 { now.checked_sub(distance) } else { now.checked_add(distance) };
+        moved.unwrap_or(now)
+    }
+
+    /// Puts the new object in the place of the old, if this GET is the one that it is due with.
+    fn change(&self, target: &Target) {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (change, gets) in changes.iter_mut() {
+            let object = &change.object;
+            if (&object.bucket, &object.key) != (&target.bucket, &target.key) {
+                continue;
+            }
+            *gets += 1;
+            if *gets == change.from_get {
+                let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+                store.add_object(object).expect("tried at start");
+                self.counters.objects_changed.add(1);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn respond(
+        &self,
+        target: &Target,
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Answer, S3Error> {
+        // Only a panic while an object is added could break the store, and it holds no half object.
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
+        let responder = Responder { store: &store, region: &self.verifier.region };
+        responder.answer(target, headers, query)
     }
 }
 
@@ -112,7 +165,14 @@ impl Worker {
         let (head, body) = request.into_parts();
         // Nothing that is uploaded is ever looked at.
         drop(body);
-        let Decision { request_id, answer, fault } = self.decide(&head, &link);
+        let Decision { request_id, mut answer, fault } = self.decide(&head, &link);
+        let ahead_seconds = match fault {
+            Some(Fault::RequestTimeTooSkewed { ahead_seconds }) => i64::from(ahead_seconds),
+            _ => 0,
+        };
+        if ahead_seconds != 0 || self.shared.clock_offset_seconds != 0 {
+            answer.set(DATE, &http_date(self.shared.now(ahead_seconds)));
+        }
         if !self.shared.first_byte_latency.is_zero() {
             tokio::time::sleep(self.shared.first_byte_latency).await;
         }
@@ -120,6 +180,9 @@ impl Worker {
             Some(Fault::TlsTinyRecords { bytes }) => usize::try_from(bytes.max(1)).ok(),
             _ => None,
         });
+        if let Some(fault) = fault.filter(|fault| !fault.is_of_body()) {
+            self.shared.counters.count_fault(&fault);
+        }
         match fault {
             Some(Fault::ResetBeforeHead) => {
                 link.reset.set(true);
@@ -131,9 +194,8 @@ impl Worker {
             Some(Fault::StallBeforeHead { duration: None }) => std::future::pending().await,
             _ => {}
         }
-        if answer.status.as_u16() >= 400 {
-            self.shared.counters.errors.add(1);
-        }
+        link.head_act.set(fault.and_then(head_act));
+        self.shared.counters.count_error(answer.status.as_u16(), answer.code.map(Code::name));
         let counters = Arc::clone(&self.shared.counters);
         let of = BodyOf { link, counters, rate: self.shared.connection_rate, _in_flight };
         Ok(assemble(&head, answer, &request_id, fault, of))
@@ -157,7 +219,12 @@ impl Worker {
             }
         };
         shared.counters.count_operation(target.operation);
-        let mut answer = self.answer(&target, head, &query).unwrap_or_else(|error| failed(&error));
+        if target.operation == Operation::GetObject {
+            shared.change(&target);
+        }
+        let answer = self.answer(&target, head, &head.headers, &query);
+        let mut answer = answer.unwrap_or_else(|error| failed(&error));
+        let partial = answer.status == StatusCode::PARTIAL_CONTENT;
         let fault = shared.injector.decide(&FaultRequest {
             operation: target.operation,
             bucket: &target.bucket,
@@ -165,23 +232,69 @@ impl Worker {
             detail: if target.key.is_empty() { raw_query } else { "" },
             offset: answer.offset,
             body_bytes: if head.method == Method::HEAD { 0 } else { answer.length_bytes },
-            partial: answer.status == StatusCode::PARTIAL_CONTENT,
+            partial,
+            ranged: partial && head.headers.contains_key(RANGE),
+            checksummed: answer.headers.keys().any(is_checksum),
             address_index: link.address_index,
             secured: link.secured.get(),
             renewable: link.renewable.get(),
         });
-        if let Some(fault) = &fault {
-            shared.counters.count_fault(fault);
-        }
         match fault {
-            Some(Fault::InternalError) => answer = failed(&Code::InternalError.into()),
-            Some(Fault::SlowDown) => answer = failed(&Code::SlowDown.into()),
+            Some(Fault::HtmlError { status }) => {
+                let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+                answer = Answer::html(status);
+            }
+            Some(Fault::IgnoredRange) => {
+                let mut headers = head.headers.clone();
+                headers.remove(RANGE);
+                let whole = self.shared.respond(&target, &headers, &query);
+                answer = whole.unwrap_or_else(|error| failed(&error));
+            }
             _ => {}
+        }
+        if let Some(error) = fault.and_then(|fault| self.injected(fault, &target, head)) {
+            answer = failed(&error);
         }
         Decision { request_id, answer, fault }
     }
 
-    fn answer(&self, target: &Target, head: &Parts, query: &Query) -> Result<Answer, S3Error> {
+    /// The error that a fault is, if it is one.
+    fn injected(&self, fault: Fault, target: &Target, head: &Parts) -> Option<S3Error> {
+        Some(match fault {
+            Fault::ExpiredToken => Code::ExpiredToken.into(),
+            Fault::InternalError => Code::InternalError.into(),
+            Fault::PermanentRedirect { region } => S3Error::from(Code::PermanentRedirect)
+                .with("Endpoint", format!("{}.s3.{region}.invalid", target.bucket))
+                .with("Bucket", target.bucket.clone())
+                .with("Region", region),
+            Fault::PreconditionFailed => {
+                S3Error::from(Code::PreconditionFailed).with("Condition", "If-Match")
+            }
+            Fault::RequestTimeTooSkewed { ahead_seconds } => {
+                let time = head.headers.get("x-amz-date").and_then(|value| value.to_str().ok());
+                let now = self.shared.now(i64::from(ahead_seconds));
+                S3Error::from(Code::RequestTimeTooSkewed)
+                    .with("RequestTime", time.unwrap_or_default())
+                    .with("ServerTime", iso(seconds(now)))
+                    .with("MaxAllowedSkewMilliseconds", "900000")
+            }
+            Fault::ServiceUnavailable => Code::ServiceUnavailable.into(),
+            Fault::SlowDown => Code::SlowDown.into(),
+            // A name that nobody can have: no test is to leave this machine.
+            Fault::TemporaryRedirect => S3Error::from(Code::TemporaryRedirect)
+                .with("Endpoint", format!("{}.s3.invalid", target.bucket))
+                .with("Bucket", target.bucket.clone()),
+            _ => return None,
+        })
+    }
+
+    fn answer(
+        &self,
+        target: &Target,
+        head: &Parts,
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Answer, S3Error> {
         let shared = &self.shared;
         if let Some(region) = shared.moved_buckets.get(&target.bucket) {
             return Err(S3Error::from(Code::PermanentRedirect)
@@ -193,13 +306,10 @@ impl Worker {
             path: head.uri.path(),
             query,
             headers: &head.headers,
-            now: SystemTime::now(),
+            now: shared.now(0),
         };
         shared.verifier.verify(&mut self.keys.borrow_mut(), &signed)?;
-        // Only a panic while an object is added could break the store, and it holds no half object.
-        let store = shared.store.read().unwrap_or_else(PoisonError::into_inner);
-        let responder = Responder { store: &store, region: &shared.verifier.region };
-        responder.answer(target, &head.headers, query)
+        shared.respond(target, headers, query)
     }
 }
 
@@ -219,12 +329,30 @@ fn assemble(
         Some(Fault::CloseAfterResponse) => {
             answer.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
+        // Whoever waits for more is to learn soon that none comes.
+        Some(Fault::WrongContentLength { by: 1.. }) => {
+            answer.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Some(Fault::WrongChecksum) => falsify(&mut answer.headers),
+        Some(Fault::LargeHead { bytes }) => {
+            let padding = "x".repeat(usize::try_from(bytes).unwrap_or(0));
+            answer.set(HeaderName::from_static("x-padding"), &padding);
+        }
+        Some(Fault::ManyHeaders { count }) => {
+            for number in 0..count.min(MANY_HEADERS_MAX) {
+                let name = format!("x-padding-{number}").parse().expect("the name of a header");
+                answer.set(name, "x");
+            }
+        }
         _ => {}
     }
-    answer.set(REQUEST_ID, request_id);
-    answer.set(EXTENDED_REQUEST_ID, request_id);
-    answer.headers.insert(SERVER, HeaderValue::from_static("inrush-origin"));
-    if answer.status != StatusCode::NOT_MODIFIED {
+    if !matches!(fault, Some(Fault::HtmlError { .. })) {
+        answer.set(REQUEST_ID, request_id);
+        answer.set(EXTENDED_REQUEST_ID, request_id);
+        answer.headers.insert(SERVER, HeaderValue::from_static("inrush-origin"));
+    }
+    let chunked = fault == Some(Fault::Chunked);
+    if answer.status != StatusCode::NOT_MODIFIED && !chunked {
         answer.headers.insert(CONTENT_LENGTH, HeaderValue::from(answer.length_bytes));
     }
     let body = if head.method == Method::HEAD {
@@ -236,6 +364,41 @@ fn assemble(
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     response
+}
+
+/// What becomes of the head, if the fault is one of those.
+fn head_act(fault: Fault) -> Option<HeadAct> {
+    match fault {
+        Fault::Interim { status, count } => Some(HeadAct::Interim { status, count }),
+        Fault::SlowHead { bytes, pause } => {
+            Some(HeadAct::Drip { bytes: usize::try_from(bytes).unwrap_or(usize::MAX), pause })
+        }
+        Fault::WrongContentLength { by } => Some(HeadAct::Length { by }),
+        _ => None,
+    }
+}
+
+/// Whether a header holds a checksum.
+fn is_checksum(name: &HeaderName) -> bool {
+    name.as_str().starts_with(CHECKSUM) && *name != CHECKSUM_TYPE
+}
+
+/// Another value of the same form: its first digit of base 64 is another.
+fn falsify(headers: &mut HeaderMap) {
+    for (_, value) in headers.iter_mut().filter(|(name, _)| is_checksum(name)) {
+        let mut text = value.as_bytes().to_vec();
+        if let Some(first) = text.first_mut() {
+            *first = if *first == b'A' { b'B' } else { b'A' };
+        }
+        if let Ok(wrong) = HeaderValue::from_bytes(&text) {
+            *value = wrong;
+        }
+    }
+}
+
+fn http_date(time: SystemTime) -> String {
+    let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
+    DateTimePrinter::new().timestamp_to_rfc9110_string(&time).unwrap_or_default()
 }
 
 fn change(answer: &mut Answer, name: HeaderName, to: impl FnOnce(&str) -> String) {

@@ -17,6 +17,7 @@
 //!
 //! * [`config`]: what is served, to whom; parsing of sizes and sets. Pure.
 //! * [`serve`]: threads, rings, listeners, connections. [`wire`]: the socket below hyper.
+//! * [`gate`]: heads on their way from hyper to either.
 //! * [`tls`]: how TLS is spoken. [`certificate`]: an authority and what it signs. [`tunnel`]: the
 //!   session between [`wire`] and hyper.
 //! * [`handle`]: one request from head to answer; the only room that reads the clock for requests.
@@ -25,8 +26,8 @@
 //! * [`respond`]: what S3 would answer. [`list`]: ListObjectsV2. [`error`]: S3's errors. Pure.
 //! * [`store`]: which objects exist. [`synthetic`]: bytes as a function of key and offset.
 //!   [`checksum`]: what is stored of them beside their bytes.
-//! * [`fault`]: what goes wrong, from a seed or by rules. Pure; carried out in [`body`], [`wire`],
-//!   [`tunnel`] and [`handle`].
+//! * [`fault`]: what can go wrong. [`plan`]: when, from a seed or by rules. Pure; carried out in
+//!   [`body`], [`gate`], [`wire`], [`tunnel`] and [`handle`].
 //! * [`stats`]: counters. [`map`]: files as memory, the only `unsafe`.
 //!
 //! Out of scope: everything that writes, versions, HTTP/2, access control beyond "this key may
@@ -43,9 +44,11 @@ mod checksum;
 mod config;
 mod error;
 mod fault;
+mod gate;
 mod handle;
 mod list;
 mod map;
+mod plan;
 mod request;
 mod respond;
 mod serve;
@@ -62,10 +65,12 @@ use std::sync::{Arc, PoisonError};
 
 pub use checksum::{ChecksumAlgorithm, ChecksumKind, ChecksumPolicy, StoredChecksum};
 pub use config::{
-    Config, Credentials, ObjectContent, ObjectSpec, ParseError, SyntheticSet, parse_size,
+    Config, Credentials, DeadAddress, ObjectChange, ObjectContent, ObjectSpec, ParseError,
+    SyntheticSet, parse_size,
 };
 pub use error::Error;
-pub use fault::{Fault, FaultPlan, Match, Profile};
+pub use fault::Fault;
+pub use plan::{FaultPlan, Match, Profile};
 pub use request::Operation;
 pub use stats::Stats;
 pub use synthetic::synthetic_bytes;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use inrush_origin::{
-    CertificateKind, ChecksumPolicy, Config, Credentials, FaultPlan, Origin, SyntheticSet,
-    TlsConfig, TlsVersions, parse_size,
+    CertificateKind, ChecksumPolicy, Config, Credentials, DeadAddress, FaultPlan, Origin,
+    SyntheticSet, TlsConfig, TlsVersions, parse_size,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -53,12 +53,22 @@ struct Arguments {
     /// The session token that requests must carry as well
     #[arg(long, value_name = "TOKEN", requires = "access_key")]
     session_token: Option<String>,
+    /// After so many requests the session token has expired
+    #[arg(long, value_name = "REQUESTS", requires = "session_token")]
+    token_lasts: Option<u64>,
     /// The region that signatures must name
     #[arg(long, value_name = "REGION", default_value = "us-east-1")]
     region: String,
     /// BUCKET.DOMAIN in the Host header names a bucket, as BUCKET.localhost always does
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
+    /// At this address, counted from 0 as given, connections are refused, or accepted in silence;
+    /// repeatable
+    #[arg(long, value_name = "INDEX:refuses|silent", value_parser = parse_dead)]
+    dead: Vec<(usize, DeadAddress)>,
+    /// Set the origin's clock so far ahead of this machine's, or behind
+    #[arg(long, value_name = "SECONDS", default_value = "0", allow_negative_numbers = true)]
+    clock_offset: i64,
     /// Threads, each with its own ring
     #[arg(long, value_name = "N", default_value = "1")]
     workers: NonZeroUsize,
@@ -75,7 +85,8 @@ struct Arguments {
     /// Make ETags of the MD5 of the content, as S3 does; each object is read once for it
     #[arg(long)]
     md5_etags: bool,
-    /// Inject faults; profiles: corrupt, mixed, none, overloaded, slow, and tls with --tls
+    /// Inject faults; profiles: bursts, corrupt, mild, mixed, none, overloaded, rough, slow,
+    /// strange, and tls with --tls
     #[arg(long, value_name = "SEED:PROFILE", default_value = "0:none")]
     faults: FaultPlan,
     /// Speak TLS, with a certificate for localhost, 127.0.0.1 and ::1
@@ -105,8 +116,14 @@ impl Arguments {
                 None => credentials,
             }
         });
+        let credentials = credentials.map(|credentials| match self.token_lasts {
+            Some(requests) => credentials.with_request_limit(requests),
+            None => credentials,
+        });
         Config {
             listen: self.listen,
+            dead: self.dead.into_iter().collect(),
+            clock_offset_seconds: self.clock_offset,
             workers: self.workers,
             root: self.root,
             synthetic: self.synthetic,
@@ -172,6 +189,16 @@ fn run(mut arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+fn parse_dead(text: &str) -> Result<(usize, DeadAddress), String> {
+    let (index, kind) = text.split_once(':').ok_or("expected INDEX:refuses or INDEX:silent")?;
+    let index = index.parse().map_err(|_| format!("'{index}' is not a number"))?;
+    match kind {
+        "refuses" => Ok((index, DeadAddress::Refuses)),
+        "silent" => Ok((index, DeadAddress::Silent)),
+        _ => Err(format!("'{kind}' is neither refuses nor silent")),
+    }
+}
+
 fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
     let rate = parse_size(text).map_err(|error| error.to_string())?;
     NonZeroU64::new(rate).ok_or_else(|| "a rate of 0 would never send anything".to_owned())
@@ -188,5 +215,12 @@ mod tests {
         Arguments::command().debug_assert();
         let arguments = Arguments::parse_from(["inrush-origin", "--connection-rate", "90MB"]);
         assert_eq!(arguments.config().connection_rate, NonZeroU64::new(90_000_000));
+        let arguments = ["inrush-origin", "--dead", "1:silent", "--clock-offset", "-900"];
+        let config = Arguments::parse_from(arguments).config();
+        assert_eq!(config.dead.get(&1), Some(&DeadAddress::Silent));
+        assert_eq!(config.clock_offset_seconds, -900);
+        for wrong in ["1", "x:silent", "1:gone"] {
+            assert!(parse_dead(wrong).is_err(), "{wrong}");
+        }
     }
 }

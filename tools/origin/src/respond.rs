@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
-    IF_NONE_MATCH, LAST_MODIFIED, RANGE,
+    IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RANGE,
 };
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
@@ -25,9 +25,9 @@ pub(crate) const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-buck
 /// Asks for the checksum that was stored with an object.
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 /// Whether a checksum is that of the bytes or that of the parts' checksums.
-const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
+pub(crate) const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 /// What the headers begin with that hold a checksum or speak of one.
-const CHECKSUM: &str = "x-amz-checksum-";
+pub(crate) const CHECKSUM: &str = "x-amz-checksum-";
 /// In answers to requests of one part.
 const PARTS_COUNT: HeaderName = HeaderName::from_static("x-amz-mp-parts-count");
 
@@ -39,6 +39,8 @@ pub(crate) struct Answer {
     pub(crate) source: Source,
     /// First byte of the source.
     pub(crate) offset: u64,
+    /// S3's code of an error.
+    pub(crate) code: Option<Code>,
     /// What Content-Length says; HEAD says it too and sends nothing.
     pub(crate) length_bytes: u64,
 }
@@ -55,12 +57,27 @@ impl Answer {
         }
         let bytes = Bytes::from(text);
         let length_bytes = bytes.len() as u64;
-        Self { status, headers, source: Source::Bytes(bytes), offset: 0, length_bytes }
+        let source = Source::Bytes(bytes);
+        Self { status, headers, source, offset: 0, code: None, length_bytes }
+    }
+
+    /// What a proxy says that cannot reach S3, or wants a password.
+    pub(crate) fn html(status: StatusCode) -> Self {
+        let page = format!("<html>\r\n<head><title>{status}</title></head>\r\n</html>\r\n");
+        let mut answer = Self::text(status, page);
+        answer.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
+        answer
     }
 
     /// The answer to a request that failed.
     pub(crate) fn error(error: &S3Error, resource: &str, request_id: &str) -> Self {
         let mut answer = Self::text(error.code.status(), error.to_xml(resource, request_id));
+        answer.code = Some(error.code);
+        if error.code == Code::TemporaryRedirect
+            && let Some(endpoint) = error.detail("Endpoint")
+        {
+            answer.set(LOCATION, &format!("http://{endpoint}{resource}"));
+        }
         if let Some(region) = error.detail("Region") {
             answer.set(BUCKET_REGION, region);
         }

@@ -22,8 +22,9 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::body::Link;
-use crate::config::Config;
+use crate::config::{Config, DeadAddress};
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::handle::{Shared, Worker};
 use crate::tunnel::Tunnel;
 use crate::wire::Wire;
@@ -52,7 +53,7 @@ impl Threads {
     /// Listens and starts all workers, or nothing.
     pub(crate) fn start(config: &Config, shared: &Arc<Shared>) -> Result<Self, Error> {
         let workers = config.workers.get();
-        let (addresses, mut listeners) = listen(&config.listen, workers)?;
+        let (addresses, mut listeners) = listen(config, workers)?;
         let (stop, stopped) = watch::channel(false);
         let (report, reports) = mpsc::channel();
         let mut threads = Self { addresses, stop, handles: Vec::new() };
@@ -90,14 +91,22 @@ impl Drop for Threads {
     }
 }
 
-type Listeners = (Vec<SocketAddr>, Vec<Vec<TcpListener>>);
+type Listeners = (Vec<SocketAddr>, Vec<Vec<Listener>>);
+
+/// One address of one worker. Sockets that refuse are only bound, to keep the port.
+#[derive(Debug)]
+struct Listener {
+    socket: TcpListener,
+    dead: Option<DeadAddress>,
+}
 
 /// One listener for each worker and address; all addresses share the first one's port.
-fn listen(wanted: &[SocketAddr], workers: usize) -> Result<Listeners, Error> {
-    let mut addresses = Vec::with_capacity(wanted.len());
-    let mut listeners: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
+fn listen(config: &Config, workers: usize) -> Result<Listeners, Error> {
+    let mut addresses = Vec::with_capacity(config.listen.len());
+    let mut listeners: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     let mut first_port = 0;
-    for asked in wanted {
+    for (index, asked) in config.listen.iter().enumerate() {
+        let dead = config.dead.get(&index).copied();
         let fail = |source| Error::Listen { address: *asked, source };
         let mut address = *asked;
         if address.port() == 0 {
@@ -109,11 +118,13 @@ fn listen(wanted: &[SocketAddr], workers: usize) -> Result<Listeners, Error> {
         }
         for own in &mut listeners {
             let socket = bind(address, workers > 1).map_err(fail)?;
-            socket.listen(BACKLOG).map_err(fail)?;
-            let listener = TcpListener::from(socket);
-            listener.set_nonblocking(true).map_err(fail)?;
-            address = listener.local_addr().map_err(fail)?;
-            own.push(listener);
+            if dead != Some(DeadAddress::Refuses) {
+                socket.listen(BACKLOG).map_err(fail)?;
+            }
+            let socket = TcpListener::from(socket);
+            socket.set_nonblocking(true).map_err(fail)?;
+            address = socket.local_addr().map_err(fail)?;
+            own.push(Listener { socket, dead });
         }
         first_port = address.port();
         addresses.push(address);
@@ -136,7 +147,7 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 /// A worker's whole life.
 fn run(
     shared: Arc<Shared>,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Listener>,
     mut stopped: watch::Receiver<bool>,
     report: &mpsc::Sender<Result<(), Error>>,
 ) {
@@ -176,10 +187,18 @@ fn run(
     // Dropping the runtime drops every connection that is left, stalled or not.
 }
 
-async fn accept(worker: Rc<Worker>, address_index: usize, listener: TcpListener) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+async fn accept(worker: Rc<Worker>, address_index: usize, listener: Listener) {
+    if listener.dead == Some(DeadAddress::Refuses) {
+        return std::future::pending().await;
+    }
+    let Ok(socket) = tokio::net::TcpListener::from_std(listener.socket) else { return };
+    let mut unanswered = Vec::new();
     loop {
-        match listener.accept().await {
+        match socket.accept().await {
+            Ok((stream, _)) if listener.dead == Some(DeadAddress::Silent) => {
+                worker.shared.counters.count_connection(address_index);
+                unanswered.push(stream);
+            }
             Ok((stream, _)) => {
                 tokio_uring::spawn(converse(Rc::clone(&worker), address_index, stream));
             }
@@ -202,12 +221,14 @@ async fn converse(worker: Rc<Worker>, address_index: usize, stream: TcpStream) {
         }
         return;
     }
+    let link_of_gate = Rc::clone(&link);
     let service = service_fn(move |request| {
         let (worker, link) = (Rc::clone(&worker), Rc::clone(&link));
         async move { worker.handle(link, request).await }
     });
+    let gate = Gate::new(wire, link_of_gate);
     // How a connection ends is the client's affair, or was planned.
-    let _ = http().serve_connection(TokioIo::new(wire), service).await;
+    let _ = http().serve_connection(TokioIo::new(gate), service).await;
 }
 
 /// The same through TLS, whose end is ours: a session ends before its connection.
@@ -219,13 +240,14 @@ async fn converse_secured(worker: Rc<Worker>, link: Rc<Link>, mut tunnel: Tunnel
     if tunnel.shake_hands().await.is_err() {
         return;
     }
+    let gate = Gate::new(tunnel, Rc::clone(&link));
     let service = service_fn(move |request| {
         let (worker, link) = (Rc::clone(&worker), Rc::clone(&link));
         Box::pin(async move { worker.handle(link, request).await })
     });
-    let mut connection = http().serve_connection(TokioIo::new(tunnel), service);
+    let mut connection = http().serve_connection(TokioIo::new(gate), service);
     let _ = poll_fn(|context| connection.poll_without_shutdown(context)).await;
-    connection.into_parts().io.into_inner().end().await;
+    connection.into_parts().io.into_inner().into_inner().end().await;
 }
 
 fn http() -> http1::Builder {

@@ -1,11 +1,13 @@
 //! Signature Version 4, the verifying side: headers or a presigned query.
 //!
 //! Written from S3's documentation and on purpose without the library that clients sign with, so
-//! that a mistake there is not repeated here. A pure function of request, credentials and time.
+//! that a mistake there is not repeated here. A pure function of request, credentials and time, but
+//! for credentials that end after a number of requests.
 //!
 //! Out of scope: chunked uploads (this origin is read-only) and SigV4A.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -67,8 +69,10 @@ const CACHED_KEYS_MAX: usize = 64;
 /// Who may read, and the region that signatures must name.
 #[derive(Debug)]
 pub(crate) struct Verifier {
-    pub(crate) credentials: Vec<Credentials>,
+    credentials: Vec<Credentials>,
     pub(crate) region: String,
+    /// Requests that each of them has signed well.
+    requests: Vec<AtomicU64>,
 }
 
 /// What a request says about its own signature.
@@ -86,6 +90,11 @@ struct Claim<'a> {
 }
 
 impl Verifier {
+    pub(crate) fn new(credentials: Vec<Credentials>, region: String) -> Self {
+        let requests = credentials.iter().map(|_| AtomicU64::new(0)).collect();
+        Self { credentials, region, requests }
+    }
+
     /// Accepts the request or says why not. Without credentials everything is accepted.
     pub(crate) fn verify(&self, cache: &mut KeyCache, request: &Signed<'_>) -> Result<(), S3Error> {
         if self.credentials.is_empty() {
@@ -95,9 +104,7 @@ impl Verifier {
         if claim.region != self.region {
             return Err(self.wrong_region(&claim));
         }
-        let Some(index) =
-            self.credentials.iter().position(|known| known.access_key == claim.access_key)
-        else {
+        let Some(index) = self.find(&claim) else {
             let error = S3Error::from(Code::InvalidAccessKeyId);
             return Err(error.with("AWSAccessKeyId", claim.access_key));
         };
@@ -118,12 +125,30 @@ impl Verifier {
         mac.update(to_sign.as_bytes());
         // verify_slice compares in constant time.
         match unhex(claim.signature) {
-            Some(given) if mac.verify_slice(&given).is_ok() => Ok(()),
+            Some(given) if mac.verify_slice(&given).is_ok() => self.count(index),
             _ => Err(S3Error::from(Code::SignatureDoesNotMatch)
                 .with("AWSAccessKeyId", claim.access_key)
                 .with("StringToSign", to_sign)
                 .with("SignatureProvided", claim.signature)
                 .with("CanonicalRequest", canonical)),
+        }
+    }
+
+    /// Whose signature it says it is: of several of one name those with the right token.
+    fn find(&self, claim: &Claim<'_>) -> Option<usize> {
+        let named = |known: &Credentials| known.access_key == claim.access_key;
+        let exact = self
+            .credentials
+            .iter()
+            .position(|known| named(known) && known.session_token.as_deref() == claim.token);
+        exact.or_else(|| self.credentials.iter().position(named))
+    }
+
+    fn count(&self, index: usize) -> Result<(), S3Error> {
+        let before = self.requests[index].fetch_add(1, Ordering::Relaxed);
+        match self.credentials[index].expires_after_requests {
+            Some(limit) if before >= limit => Err(Code::ExpiredToken.into()),
+            _ => Ok(()),
         }
     }
 
@@ -420,11 +445,11 @@ fn from_http_date(text: &str) -> Option<String> {
     Some(time.strftime("%Y%m%dT%H%M%SZ").to_string())
 }
 
-fn iso(seconds: i64) -> String {
+pub(crate) fn iso(seconds: i64) -> String {
     Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
 }
 
-fn seconds(time: SystemTime) -> i64 {
+pub(crate) fn seconds(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

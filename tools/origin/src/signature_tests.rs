@@ -62,10 +62,7 @@ impl Example {
         for (name, value) in &self.headers {
             headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
         }
-        let verifier = Verifier {
-            credentials: vec![self.credentials.clone()],
-            region: "us-east-1".to_owned(),
-        };
+        let verifier = Verifier::new(vec![self.credentials.clone()], "us-east-1".to_owned());
         let query = Query::parse(self.query);
         let request = Signed {
             method: self.method,

@@ -23,6 +23,8 @@ pub struct Stats {
     pub requests: u64,
     /// The same for each address, in the order of [`Config::listen`](crate::Config::listen).
     pub requests_by_address: Vec<u64>,
+    /// Connections that were accepted through each address, in the same order.
+    pub connections_by_address: Vec<u64>,
     /// TLS handshakes that came to their end.
     pub tls_handshakes: u64,
     /// Those of them that went on with an earlier session.
@@ -39,11 +41,16 @@ pub struct Stats {
     pub lists: u64,
     /// Answers with a status of 400 or more, injected ones included.
     pub errors: u64,
+    /// S3's codes of these, for instance `SlowDown`; a proxy's page has none.
+    pub codes: BTreeMap<&'static str, u64>,
+    /// Objects that became others, see [`Config::changes`](crate::Config::changes).
+    pub objects_changed: u64,
     /// Bytes of bodies that were handed to connections.
     pub body_bytes: u64,
     /// Bytes that the kernel took, heads included.
     pub bytes_sent: u64,
-    /// Faults that were injected, by name; kinds that never happened are left out.
+    /// Faults that were carried out, by name; kinds that never happened are left out. One within a
+    /// body counts when its place is reached: not if the client left before.
     pub faults: BTreeMap<&'static str, u64>,
 }
 
@@ -57,7 +64,8 @@ impl Stats {
 /// The counters themselves; each is only a number, so relaxed order is enough.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) connections: Counter,
+    connections: Counter,
+    connections_by_address: Vec<Counter>,
     pub(crate) connections_open: Counter,
     requests: Counter,
     requests_by_address: Vec<Counter>,
@@ -69,10 +77,14 @@ pub(crate) struct Counters {
     gets: Counter,
     heads: Counter,
     lists: Counter,
-    pub(crate) errors: Counter,
+    errors: Counter,
+    /// Behind a lock: errors are rare.
+    codes: Mutex<BTreeMap<&'static str, u64>>,
+    pub(crate) objects_changed: Counter,
     pub(crate) body_bytes: Counter,
     pub(crate) bytes_sent: Counter,
-    faults: [Counter; Fault::NAMES.len()],
+    /// In the order of [`Fault::NAMES`].
+    faults: Vec<Counter>,
 }
 
 #[derive(Debug, Default)]
@@ -94,8 +106,25 @@ impl Counter {
 
 impl Counters {
     pub(crate) fn new(addresses: usize) -> Self {
-        let requests_by_address = (0..addresses).map(|_| Counter::default()).collect();
-        Self { requests_by_address, ..Self::default() }
+        let counters = |count| (0..count).map(|_| Counter::default()).collect();
+        let (requests_by_address, connections_by_address) =
+            (counters(addresses), counters(addresses));
+        let faults = counters(Fault::NAMES.len());
+        Self { requests_by_address, connections_by_address, faults, ..Self::default() }
+    }
+
+    pub(crate) fn count_connection(&self, address_index: usize) {
+        self.connections.add(1);
+        self.connections_by_address[address_index].add(1);
+    }
+
+    /// An answer with a status of 400 or more, or a redirect with S3's code.
+    pub(crate) fn count_error(&self, status: u16, code: Option<&'static str>) {
+        self.errors.add(u64::from(status >= 400));
+        if let Some(code) = code {
+            let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+            *codes.entry(code).or_default() += 1;
+        }
     }
 
     pub(crate) fn count_request(&self, address_index: usize) {
@@ -130,6 +159,7 @@ impl Counters {
             connections_open: self.connections_open.get(),
             requests: self.requests.get(),
             requests_by_address: self.requests_by_address.iter().map(Counter::get).collect(),
+            connections_by_address: self.connections_by_address.iter().map(Counter::get).collect(),
             tls_handshakes: self.tls_handshakes.get(),
             tls_resumed: self.tls_resumed.get(),
             tls_failed: self.tls_failed.get(),
@@ -138,6 +168,8 @@ impl Counters {
             heads: self.heads.get(),
             lists: self.lists.get(),
             errors: self.errors.get(),
+            codes: self.codes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            objects_changed: self.objects_changed.get(),
             body_bytes: self.body_bytes.get(),
             bytes_sent: self.bytes_sent.get(),
             faults: faults

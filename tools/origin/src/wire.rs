@@ -26,7 +26,7 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn new(stream: TcpStream, link: Rc<Link>, counters: Arc<Counters>) -> Self {
-        counters.connections.add(1);
+        counters.count_connection(link.address_index);
         counters.connections_open.add(1);
         Self { stream, link, counters }
     }

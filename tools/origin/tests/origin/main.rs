@@ -2,6 +2,8 @@
 
 mod checksums;
 mod client;
+mod faults;
+mod program;
 
 use std::io;
 use std::net::SocketAddr;
@@ -146,7 +148,7 @@ fn strangers_are_refused() {
 }
 
 /// Headers that sign a GET of `path?query`: the least a client can do.
-fn sign(path: &str, query: &str, secret: &str) -> String {
+fn sign(path: &str, query: &str, secret: &str, token: &str) -> String {
     let hmac = |key: &[u8], message: &str| {
         let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
         mac.update(message.as_bytes());
@@ -158,7 +160,7 @@ fn sign(path: &str, query: &str, secret: &str) -> String {
     let names = "host;x-amz-content-sha256;x-amz-date;x-amz-security-token";
     let canonical = format!(
         "GET\n{path}\n{query}\nhost:x\nx-amz-content-sha256:UNSIGNED-PAYLOAD\n\
-         x-amz-date:{time}\nx-amz-security-token:token\n\n{names}\nUNSIGNED-PAYLOAD"
+         x-amz-date:{time}\nx-amz-security-token:{token}\n\n{names}\nUNSIGNED-PAYLOAD"
     );
     let hash = hex(&Sha256::digest(canonical));
     let mut key = format!("AWS4{secret}").into_bytes();
@@ -168,7 +170,7 @@ fn sign(path: &str, query: &str, secret: &str) -> String {
     let signature = hex(&hmac(&key, &format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hash}")));
     format!(
         "x-amz-date: {time}\r\nx-amz-content-sha256: UNSIGNED-PAYLOAD\r\n\
-         x-amz-security-token: token\r\nAuthorization: AWS4-HMAC-SHA256 \
+         x-amz-security-token: {token}\r\nAuthorization: AWS4-HMAC-SHA256 \
          Credential=AKID/{scope}, SignedHeaders={names}, Signature={signature}\r\n"
     )
 }
@@ -179,23 +181,23 @@ fn signed_requests_are_accepted() {
     let region = "eu-west-3".to_owned();
     let origin = Origin::start(Config { credentials, region, ..config() }).unwrap();
     let path = "/b/a%20b%2Bc%252F%3D%26%C3%A9/.x";
-    let answer = ask(&origin, &format!("GET {path}"), &sign(path, "", "secret"));
+    let answer = ask(&origin, &format!("GET {path}"), &sign(path, "", "secret", "token"));
     assert_eq!((answer.status(), answer.text()), (200, "0123456789"));
     // The path is compared in its canonical form, however the client wrote it.
-    let lazy = ask(&origin, "GET /b/a%20b+c%252F=&%c3%a9/.x", &sign(path, "", "secret"));
+    let lazy = ask(&origin, "GET /b/a%20b+c%252F=&%c3%a9/.x", &sign(path, "", "secret", "token"));
     assert_eq!(lazy.text(), "0123456789");
-    let wrong = ask(&origin, &format!("GET {path}"), &sign(path, "", "secreT"));
+    let wrong = ask(&origin, &format!("GET {path}"), &sign(path, "", "secreT", "token"));
     assert_eq!(wrong.status(), 403);
     assert!(wrong.text().contains("<Code>SignatureDoesNotMatch</Code>"));
 
     let page = "list-type=2&max-keys=5&prefix=big%2F";
-    let first = ask(&origin, &format!("GET /b?{page}"), &sign("/b", page, "secret"));
+    let first = ask(&origin, &format!("GET /b?{page}"), &sign("/b", page, "secret", "token"));
     assert_eq!(first.text().matches("<Key>").count(), 5, "{}", first.text());
     let (_, token) = first.text().split_once("<NextContinuationToken>").unwrap();
     let (token, _) = token.split_once('<').unwrap();
     let token = token.replace('/', "%2F").replace('+', "%2B").replace('=', "%3D");
     let page = format!("continuation-token={token}&{page}");
-    let second = ask(&origin, &format!("GET /b?{page}"), &sign("/b", &page, "secret"));
+    let second = ask(&origin, &format!("GET /b?{page}"), &sign("/b", &page, "secret", "token"));
     assert!(second.text().contains("<Key>big/000005.bin</Key>"), "{}", second.text());
     assert!(second.text().contains("<IsTruncated>false</IsTruncated>"));
 }

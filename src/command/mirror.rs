@@ -1,0 +1,67 @@
+//! `sync --delete`: which paths the source has, and the removal of all others.
+//!
+//! A path is remembered by 64 bits of its digest. Two that share them are held for one: then a file
+//! that should go stays, and none goes that should stay.
+
+use crate::catalog::resolve::{Found, Source};
+use crate::cli::SelectionArgs;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::SYNC_DELETE_OBJECTS_MAX;
+use crate::machine::{Machine, Sweep, Swept};
+use crate::mark::Identity;
+use crate::plan::filter::Filter;
+
+/// The paths that the source has.
+#[derive(Debug)]
+pub(super) struct Mirror {
+    filter: Filter,
+    /// Objects are left out by a filter, about which nothing is known.
+    filtered: bool,
+    listed: Vec<u64>,
+}
+
+impl Mirror {
+    /// None yet. Only of whole folders it is known what they do not have.
+    pub(super) fn new(
+        sources: &[Source],
+        selection: &SelectionArgs,
+        filter: Filter,
+    ) -> Result<Self> {
+        if let Some(source) =
+            sources.iter().find(|source| !matches!(source.found, Found::Folder { .. }))
+        {
+            let message = format!("{} is no folder: what is not in it cannot be told", source.uri);
+            return Err(Error::new(ErrorKind::Usage, message)
+                .advise("give s3://BUCKET/FOLDER/ with --include, or leave --delete out"));
+        }
+        let filtered = !(selection.include.is_empty() && selection.exclude.is_empty());
+        Ok(Self { filter, filtered, listed: Vec::new() })
+    }
+
+    /// The source has this path.
+    ///
+    /// # Errors
+    /// When there are more than can be remembered.
+    pub(super) fn note(&mut self, path: &str) -> Result<()> {
+        if self.listed.len() >= SYNC_DELETE_OBJECTS_MAX {
+            let message = format!("--delete knows at most {SYNC_DELETE_OBJECTS_MAX} objects");
+            return Err(Error::new(ErrorKind::Usage, message)
+                .advise("sync folder by folder, or leave --delete out; nothing was removed"));
+        }
+        self.listed.push(Identity::of(&[path]).short());
+        Ok(())
+    }
+
+    /// Removes all others; `tell` hears of each and may end it with false.
+    pub(super) fn sweep(
+        mut self,
+        machine: &mut Machine,
+        dry: bool,
+        mut tell: impl FnMut(&str) -> bool,
+    ) -> Swept {
+        self.listed.sort_unstable();
+        let listed = |path: &str| self.listed.binary_search(&Identity::of(&[path]).short()).is_ok();
+        let is_extra = |path: &str| !listed(path) && self.filter.takes(path);
+        machine.sweep(Sweep { dry, unfinished: !self.filtered }, &is_extra, &mut tell)
+    }
+}

@@ -1,0 +1,574 @@
+//! A run of the data plane, as the control plane sees it: it feeds the scheduler from the listing,
+//! watches the workers, tells how each object ended, and decides the exit code.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::MissedTickBehavior;
+
+use super::again::{Decision, Undecided};
+use super::checksums::{Checksums, Settled};
+use super::kept::{Keeper, Verdict};
+use super::mirror::Mirror;
+use super::session::Interrupts;
+use super::target::Target;
+use crate::catalog::walk::{Entry, Walk};
+use crate::cli::Durability;
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{FAILURES_TOLD_MAX, REMOVED_UNTOLD_MAX};
+use crate::machine;
+use crate::metrics::WorkerMetrics;
+use crate::out::ReportWriter;
+use crate::progress::{Progress, ProgressState};
+use crate::report::{Earlier, ObjectLine, RemovedLine, Summary, SummaryInputs};
+use crate::schedule::Scheduler;
+use crate::sink::Sink;
+use crate::size::Decimal;
+use crate::sys::pool::Pages;
+use crate::sys::usage;
+use crate::transfer::{Again, Outcome, Transfer};
+
+/// How often outcomes are collected and progress is shown.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Progress is drawn once in so many ticks.
+const TICKS_PER_DRAW: u64 = 5;
+
+/// Moments of a run since the process began.
+pub(super) struct Times {
+    pub(super) resolved: Duration,
+    pub(super) started: Duration,
+    pub(super) ended: Duration,
+}
+
+/// Where a run tells what happens.
+pub(super) struct Told {
+    pub(super) progress: Progress,
+    /// One line per object.
+    pub(super) report: Option<ReportWriter>,
+}
+
+/// The run.
+pub(super) struct Run {
+    walk: Walk,
+    checksums: Checksums,
+    pub(super) target: Target,
+    keeper: Keeper,
+    pub(super) config: Config,
+    progress: Progress,
+    report: Option<ReportWriter>,
+    /// The report took no more; told, and the run's exit code if nothing worse happens.
+    report_error: Option<ErrorKind>,
+    begun: Instant,
+    /// Objects that wait for room in the scheduler.
+    pending: VecDeque<Transfer>,
+    listed: bool,
+    /// The listing was read to its end, and it was no error.
+    listed_all: bool,
+    listing_ended_us: u64,
+    listing_error: Option<Error>,
+    free_bytes: Option<u64>,
+    known: ProgressState,
+    objects_ok: u64,
+    /// Of those: held against a checksum, and not (though they have bytes).
+    validated: u64,
+    not_validated: u64,
+    failures: u64,
+    /// Of these: a later run can go on with some of their bytes.
+    unfinished: u64,
+    /// Failures that were not told: [`FAILURES_TOLD_MAX`] were.
+    untold: u64,
+    /// The kind of all failures, while they are of one kind.
+    failure_kind: Option<ErrorKind>,
+    outcomes: Vec<Outcome>,
+    /// Objects that failed for now.
+    undecided: Undecided,
+    /// The run ends then, done or not.
+    pub(super) deadline: Option<Duration>,
+    /// What the source has, where all else is to go.
+    pub(super) mirror: Option<Mirror>,
+    removed: u64,
+}
+
+impl Run {
+    /// A run of what the walk finds.
+    pub(super) fn new(
+        walk: Walk,
+        target: Target,
+        keeper: Keeper,
+        (checksums, undecided): (Checksums, Undecided),
+        config: Config,
+        told: Told,
+        begun: Instant,
+    ) -> Result<Self> {
+        let free_bytes = match target.folder() {
+            Some(folder) => {
+                // Checked before anything is made: a destination that cannot be is an early error.
+                let existing = folder.ancestors().find(|path| path.exists());
+                let existing = existing.filter(|path| !path.as_os_str().is_empty());
+                machine::free_bytes(existing.unwrap_or(Path::new(".")))
+            }
+            None => None,
+        };
+        Ok(Self {
+            walk,
+            checksums,
+            target,
+            keeper,
+            config,
+            progress: told.progress,
+            report: told.report,
+            report_error: None,
+            begun,
+            pending: VecDeque::new(),
+            listed: false,
+            listed_all: false,
+            listing_ended_us: 0,
+            listing_error: None,
+            free_bytes,
+            known: ProgressState::default(),
+            objects_ok: 0,
+            validated: 0,
+            not_validated: 0,
+            failures: 0,
+            unfinished: 0,
+            untold: 0,
+            failure_kind: None,
+            outcomes: Vec::new(),
+            undecided,
+            deadline: None,
+            mirror: None,
+            removed: 0,
+        })
+    }
+
+    /// Takes the first page with anything to move, so that what is wrong with it shows before any
+    /// byte moves.
+    pub(super) async fn read_ahead(&mut self) -> Result<()> {
+        while self.pending.is_empty() && self.checksums.is_empty() && !self.listed {
+            let batch = self.walk.next_batch().await?;
+            if let Some(entries) = &batch {
+                let largest = entries.iter().map(|entry| entry.object.size_bytes).max();
+                self.config = self.config.fitted(largest.unwrap_or(0));
+            }
+            self.take(batch)?;
+        }
+        if self.pending.is_empty() && self.checksums.is_empty() && self.failures > 0 {
+            let kind = self.failure_kind.unwrap_or(ErrorKind::Objects);
+            return Err(Error::new(kind, "no object can be stored"));
+        }
+        Ok(())
+    }
+
+    /// Takes a batch of the listing in; `None` is its end.
+    fn take(&mut self, batch: Option<Vec<Entry>>) -> Result<()> {
+        let Some(batch) = batch else {
+            self.listed = true;
+            self.listed_all = true;
+            self.listing_ended_us = micros(self.begun.elapsed());
+            return Ok(());
+        };
+        for entry in batch {
+            if let (Some(mirror), Ok(path)) = (&mut self.mirror, &entry.path) {
+                mirror.note(path.as_str())?;
+            }
+            match self.target.transfer(entry, self.config.cut()) {
+                Ok(transfer) => self.take_object(transfer),
+                failed => {
+                    self.known.objects_known += 1;
+                    self.admit(failed);
+                }
+            }
+        }
+        let free_bytes = self.free_bytes.map(|free| free.saturating_add(self.keeper.space_bytes));
+        match free_bytes {
+            Some(free) if self.known.bytes_known > free => Err(Error::new(
+                ErrorKind::Destination,
+                format!(
+                    "{} has {} free, and at least {} are to be written",
+                    self.target.folder().unwrap_or(Path::new(".")).display(),
+                    Decimal(free),
+                    Decimal(self.known.bytes_known)
+                ),
+            )
+            .advise("free space, or choose another destination")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes an object in, unless it is there already.
+    fn take_object(&mut self, transfer: Transfer) {
+        match self.keeper.judge(transfer) {
+            Verdict::Fetch(transfer, done) => {
+                self.known.objects_known += 1;
+                let bytes = self.known.bytes_known.saturating_add(transfer.object.size_bytes);
+                self.known.bytes_known = bytes - done;
+                if let Some(settled) = self.checksums.admit(transfer) {
+                    self.admit(settled);
+                }
+            }
+            Verdict::Keep(transfer, kept) => {
+                self.known.objects_kept += 1;
+                self.report_line(|| ObjectLine::kept(&transfer, kept).to_json());
+            }
+        }
+    }
+
+    /// Takes a transfer that may begin, or the failure of one that may not.
+    fn admit(&mut self, settled: Settled) {
+        match settled {
+            Ok(transfer) => self.pending.push_back(transfer),
+            Err(failed) => {
+                let (transfer, error) = *failed;
+                let transfer = Arc::new(transfer);
+                let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
+                self.note_outcome(outcome, None);
+            }
+        }
+    }
+
+    /// Whether every object has been handed to the scheduler, or has failed.
+    fn is_fed(&self) -> bool {
+        self.listed && self.pending.is_empty() && self.checksums.is_empty()
+    }
+
+    /// Whether more of the listing is wanted.
+    fn is_hungry(&self) -> bool {
+        !self.listed && self.pending.is_empty() && self.checksums.has_room()
+    }
+
+    fn report_line(&mut self, line: impl FnOnce() -> String) {
+        if let Some(report) = &mut self.report
+            && let Err(error) = report.line(&line())
+        {
+            self.progress.error(&error);
+            self.report_error = Some(error.kind());
+            self.report = None;
+        }
+    }
+
+    /// Feeds the workers and watches them to their end.
+    pub(super) async fn drive(
+        &mut self,
+        engine: &Engine,
+        interrupts: &mut Interrupts,
+    ) -> Result<()> {
+        let scheduler = &engine.scheduler;
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut ticks = 0u64;
+        let mut told_complete = false;
+        let cut = self.config.cut();
+        let mut deadline = self.deadline.map(|deadline| self.begun + deadline);
+        while !engine.has_ended() {
+            let room = scheduler.room().min(self.pending.len());
+            if room > 0 {
+                scheduler.push(self.pending.drain(..room));
+            }
+            if self.is_fed() && !told_complete {
+                told_complete = true;
+                scheduler.complete();
+            }
+            let hungry = self.is_hungry();
+            tokio::select! {
+                settled = self.checksums.next(), if !self.checksums.is_empty() => {
+                    self.admit(settled);
+                }
+                batch = self.walk.next_batch(), if hungry => {
+                    if let Err(error) = batch.and_then(|batch| self.take(batch)) {
+                        self.end_listing(error, engine);
+                    }
+                }
+                _ = tick.tick() => {
+                    ticks += 1;
+                    self.collect(scheduler);
+                    if ticks.is_multiple_of(TICKS_PER_DRAW) {
+                        self.draw(engine);
+                    }
+                }
+                decision = self.undecided.next(cut), if !self.undecided.is_empty() => {
+                    self.decided(decision, scheduler);
+                }
+                () = engine.worker_ended() => {}
+                () = until(deadline) => {
+                    deadline = None;
+                    self.end(engine, self.deadline_error());
+                }
+                () = interrupts.next() => self.interrupt(engine),
+            }
+        }
+        Ok(())
+    }
+
+    /// The listing failed. A destination that is too small ends the run; what was listed of a
+    /// server that stopped answering is still fetched.
+    fn end_listing(&mut self, error: Error, engine: &Engine) {
+        self.listed = true;
+        self.listing_ended_us = micros(self.begun.elapsed());
+        if error.kind() == ErrorKind::Destination {
+            self.pending.clear();
+            self.checksums.clear();
+            engine.scheduler.stop(error);
+        } else {
+            self.listing_error = Some(error);
+        }
+    }
+
+    fn interrupt(&mut self, engine: &Engine) {
+        self.end(engine, Error::new(ErrorKind::Interrupted, "interrupted"));
+    }
+
+    /// Ends the run before its objects are done.
+    fn end(&mut self, engine: &Engine, reason: Error) {
+        self.listed = true;
+        self.pending.clear();
+        self.checksums.clear();
+        engine.scheduler.stop(reason);
+    }
+
+    fn deadline_error(&self) -> Error {
+        let (ok, known) = (self.objects_ok, self.known.objects_known);
+        let message = format!("the deadline has passed: {ok} of {known} known objects are whole");
+        Error::new(ErrorKind::Deadline, message).advise("run it again with a longer --deadline")
+    }
+
+    /// Fetches an object anew, or tells that it failed.
+    fn decided(&mut self, decision: Decision, scheduler: &Scheduler) {
+        match decision {
+            Decision::Anew(transfer) => {
+                let why = match transfer.restarted {
+                    Some(Again::Checksum) => "its bytes did not have the stored checksum",
+                    _ => "it changed while it was fetched",
+                };
+                self.progress.note(format!("{} begins anew: {why}", transfer.name()));
+                scheduler.restart(*transfer);
+            }
+            Decision::Failed(outcome) => {
+                self.note_outcome(outcome, None);
+                scheduler.give_up();
+            }
+        }
+    }
+
+    /// What is undecided when the run ends has failed.
+    pub(super) fn give_up_undecided(&mut self) {
+        for outcome in self.undecided.give_up().collect::<Vec<_>>() {
+            self.note_outcome(outcome, None);
+        }
+    }
+
+    fn draw(&mut self, engine: &Engine) {
+        let state = engine.progress();
+        self.known.bytes_done = state.bytes;
+        self.known.retries = state.retries;
+        self.known.waiting = state.waiting;
+        self.known.objects_done = self.objects_ok + self.failures;
+        self.known.listing_complete = self.listed;
+        self.progress.update(&self.known);
+    }
+
+    /// Takes the outcomes since the last time.
+    pub(super) fn collect(&mut self, scheduler: &Scheduler) {
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        scheduler.collect(&mut outcomes);
+        let stop = scheduler.stop_reason();
+        for outcome in outcomes.drain(..) {
+            let for_now = outcome.result.is_err() && outcome.transfer.again().is_some();
+            if for_now && stop.is_none() {
+                self.undecided.push(outcome);
+            } else {
+                self.note_outcome(outcome, stop.as_ref());
+            }
+        }
+        self.outcomes = outcomes;
+    }
+
+    /// Counts and tells how an object ended. What ended the whole run is told once, at its end.
+    fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
+        self.report_line(|| ObjectLine::new(&outcome).to_json());
+        self.unfinished += u64::from(outcome.transfer.can_go_on());
+        let Err(error) = outcome.result else {
+            self.objects_ok += 1;
+            match outcome.transfer.verification.verdict() {
+                Ok(_) => self.validated += 1,
+                Err(_) if outcome.transfer.object.size_bytes == 0 => {}
+                Err(_) => self.not_validated += 1,
+            }
+            return;
+        };
+        let first = self.failures == 0;
+        self.failures += 1;
+        self.failure_kind = self.failure_kind.filter(|kind| *kind == error.kind());
+        if first {
+            self.failure_kind = Some(error.kind());
+        }
+        if stop == Some(&error) {
+            return;
+        }
+        if self.failures <= FAILURES_TOLD_MAX as u64 {
+            self.progress.error(&error);
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    /// What follows the last object of a run that was not ended early.
+    pub(super) async fn conclude(&mut self, durability: Durability) -> Result<()> {
+        self.remove_extra().await?;
+        if durability == Durability::End { self.sync().await } else { Ok(()) }
+    }
+
+    /// Removes what the source does not have, if all that it has is there.
+    async fn remove_extra(&mut self) -> Result<()> {
+        let Some(mirror) = self.mirror.take() else { return Ok(()) };
+        if self.failures > 0 || !self.listed_all {
+            self.progress.note("nothing was removed: only a run that succeeds removes anything");
+            return Ok(());
+        }
+        let Some(folder) = self.target.open()? else { return Ok(()) };
+        let mut machine = self.keeper.machine_at(folder);
+        let (tell, mut told) = tokio::sync::mpsc::channel::<String>(REMOVED_UNTOLD_MAX);
+        let sweeping = tokio::task::spawn_blocking(move || {
+            // Who does not listen any more has been interrupted.
+            mirror.sweep(&mut machine, false, |path| tell.blocking_send(path.to_owned()).is_ok())
+        });
+        while let Some(path) = told.recv().await {
+            self.removed += 1;
+            self.report_line(|| RemovedLine::new(&path, false).to_json());
+        }
+        let swept = sweeping.await.expect("a sweep does not panic");
+        if self.removed > 0 || swept.left > 0 {
+            let (removed, left) = (self.removed, swept.left);
+            self.progress.note(match left {
+                0 => format!("{removed} files that the source does not have were removed"),
+                _ => format!(
+                    "{removed} files that the source does not have were removed; {left} special \
+                     files, odd names or other file systems were left alone"
+                ),
+            });
+        }
+        swept.error.map_or(Ok(()), Err)
+    }
+
+    /// Syncs the destination, so that what was fetched outlives a power failure.
+    async fn sync(&self) -> Result<()> {
+        let Some(folder) = self.target.open()? else { return Ok(()) };
+        let mut machine = self.keeper.machine_at(folder);
+        let synced = tokio::task::spawn_blocking(move || machine.sync_all()).await;
+        synced.expect("a sync does not panic")
+    }
+
+    /// Prints what ended the run, and decides its exit code.
+    pub(super) fn exit_code(&mut self, stop: Option<Error>, bug: Option<&Error>) -> u8 {
+        self.progress.finish();
+        if self.untold > 0 {
+            let untold = self.untold;
+            self.progress.error(format!("{untold} more objects failed; --report lists them all"));
+        }
+        if let Some(bug) = bug {
+            self.progress.error(bug);
+            return bug.kind().exit_code();
+        }
+        if let Some(stop) = stop {
+            match stop.kind() {
+                ErrorKind::Interrupted => self.progress.error(self.interrupted()),
+                _ => self.progress.error(&stop),
+            }
+            return stop.kind().exit_code();
+        }
+        if let Some(error) = &self.listing_error {
+            self.progress.error(error);
+            return error.kind().exit_code();
+        }
+        match (self.failures, self.objects_ok, self.failure_kind) {
+            (0, _, _) => self.report_error.map_or(0, ErrorKind::exit_code),
+            (_, 0, Some(kind)) => kind.exit_code(),
+            _ => ErrorKind::Objects.exit_code(),
+        }
+    }
+
+    fn interrupted(&self) -> String {
+        let whole = self.objects_ok + self.keeper.kept.0;
+        match self.unfinished {
+            0 => format!(
+                "interrupted: {whole} objects are whole; of the others nothing is left, neither \
+                 under their names nor in temporary files"
+            ),
+            unfinished => format!(
+                "interrupted: {whole} objects are whole, {unfinished} are unfinished in temporary \
+                 files; run it again to go on"
+            ),
+        }
+    }
+
+    fn earlier(&self) -> Earlier {
+        Earlier {
+            kept_objects: self.keeper.kept.0,
+            kept_bytes: self.keeper.kept.1,
+            resumed_objects: self.keeper.resumed.0,
+            resumed_bytes: self.keeper.resumed.1,
+            anew_objects: self.keeper.anew(),
+            unfinished_objects: self.unfinished,
+            deleted_files: self.removed,
+        }
+    }
+
+    pub(super) fn inputs(
+        &self,
+        workers: Vec<WorkerMetrics>,
+        sink: Sink,
+        pages: Pages,
+        times: &Times,
+        exit_code: u8,
+    ) -> SummaryInputs {
+        SummaryInputs {
+            workers,
+            sink,
+            failed_objects: self.failures,
+            validated_objects: self.validated,
+            not_validated_objects: self.not_validated,
+            earlier: self.earlier(),
+            elapsed_us: micros(times.ended),
+            resolve_us: micros(times.resolved),
+            list_us: self.listing_ended_us.saturating_sub(micros(times.resolved)),
+            transfer_us: micros(times.ended - times.started),
+            cpu_seconds: usage::process_cpu_seconds(),
+            peak_rss_bytes: usage::peak_rss_bytes(),
+            pages: Some(pages),
+            connections: self.config.connections as u64,
+            part_size_bytes: self.config.part.bytes(),
+            slot_length_bytes: u64::from(self.config.slot_length_bytes),
+            memory_bytes: self.config.memory_bytes,
+            exit_code,
+        }
+    }
+
+    pub(super) fn tell(&mut self, summary: &Summary, json: bool) -> Result<()> {
+        for line in summary.lines().into_iter().chain(self.keeper.notes()) {
+            self.progress.note(line);
+        }
+        if let Some(report) = self.report.take() {
+            report.finish()?;
+        }
+        if json {
+            crate::out::print(format!("{}\n", summary.to_json()).as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for this moment; without one for ever.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,233 @@
+//! Which ranges of a large object are in its unfinished file: a header, then a record per range.
+//!
+//! Pure: bytes in and out. Records are appended as ranges complete, so a journal may end anywhere;
+//! what does not check is not believed. Damage is told from what merely is not of this object.
+
+use sha2::{Digest, Sha256};
+
+use crate::mark::Identity;
+use crate::plan::ranges::RangeSet;
+
+const MAGIC: &[u8; 8] = b"inrushjn";
+const VERSION: u32 = 1;
+/// Length of the header in bytes.
+pub const HEADER_BYTES: usize = 60;
+/// Length of a record in bytes.
+pub const RECORD_BYTES: usize = 20;
+
+/// What a journal is of. A journal of anything else says nothing about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Digest of the boot in which the bytes were written: they are not synced.
+    pub boot: u64,
+    /// The object.
+    pub identity: Identity,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Length of its ranges in bytes.
+    pub part_bytes: u64,
+}
+
+impl Header {
+    /// As it is kept.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..20].copy_from_slice(&self.boot.to_le_bytes());
+        bytes[20..36].copy_from_slice(&self.identity.0);
+        bytes[36..44].copy_from_slice(&self.size_bytes.to_le_bytes());
+        bytes[44..52].copy_from_slice(&self.part_bytes.to_le_bytes());
+        let check = check(&[&bytes[..52]]);
+        bytes[52..].copy_from_slice(&check);
+        bytes
+    }
+
+    fn ranges(&self) -> u64 {
+        self.size_bytes.div_ceil(self.part_bytes.max(1))
+    }
+}
+
+/// The record of a complete range: its index, the checksum of its bytes (0: none), and a check over
+/// both and the header.
+#[must_use]
+pub fn record(header: &[u8; HEADER_BYTES], index: u32, sum: u64) -> [u8; RECORD_BYTES] {
+    let mut bytes = [0; RECORD_BYTES];
+    bytes[..4].copy_from_slice(&index.to_le_bytes());
+    bytes[4..12].copy_from_slice(&sum.to_le_bytes());
+    let check = check(&[header, &bytes[..12]]);
+    bytes[12..].copy_from_slice(&check);
+    bytes
+}
+
+/// The first 64 bits of SHA-256: what is not of our making does not pass by chance.
+fn check(pieces: &[&[u8]]) -> [u8; 8] {
+    let mut hash = Sha256::new();
+    pieces.iter().for_each(|piece| hash.update(piece));
+    hash.finalize()[..8].try_into().expect("eight of thirty-two")
+}
+
+/// Why a journal says nothing about an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unfit {
+    /// It is not there, or of another version, or torn or garbled.
+    Damaged,
+    /// The object was another one then.
+    Changed,
+    /// It was cut into ranges of another length.
+    Cut,
+    /// The machine has started anew, and the bytes had not been synced.
+    Rebooted,
+}
+
+impl Unfit {
+    /// In words.
+    #[must_use]
+    pub const fn explain(self) -> &'static str {
+        match self {
+            Self::Damaged => "their journal is missing or damaged",
+            Self::Changed => "the object has changed",
+            Self::Cut => "--part-size was another",
+            Self::Rebooted => "the machine has started anew since, and nothing had been synced",
+        }
+    }
+}
+
+/// Which ranges a journal says are there, for exactly this header. A last record that is torn says
+/// nothing; one that does not check, anywhere, discredits all.
+///
+/// # Errors
+/// Why it says nothing.
+pub fn replay(bytes: &[u8], expected: &Header) -> Result<RangeSet, Unfit> {
+    let header = bytes.get(..HEADER_BYTES).ok_or(Unfit::Damaged)?;
+    let right: &[u8; HEADER_BYTES] = header.try_into().expect("as long");
+    if check(&[&right[..52]]) != right[52..] || right[..12] != expected.encode()[..12] {
+        return Err(Unfit::Damaged);
+    }
+    let own = expected.encode();
+    if right[20..44] != own[20..44] {
+        return Err(Unfit::Changed);
+    }
+    if right[44..52] != own[44..52] {
+        return Err(Unfit::Cut);
+    }
+    if right[12..20] != own[12..20] {
+        return Err(Unfit::Rebooted);
+    }
+    let mut done = RangeSet::none(expected.ranges());
+    for bytes in bytes[HEADER_BYTES..].chunks_exact(RECORD_BYTES) {
+        let index = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
+        let sum = u64::from_le_bytes(bytes[4..12].try_into().expect("eight bytes"));
+        if record(&own, index, sum) != bytes || u64::from(index) >= expected.ranges() {
+            return Err(Unfit::Damaged);
+        }
+        done.insert(u64::from(index));
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            boot: 77,
+            identity: Identity::of(&["b", "k", "e"]),
+            size_bytes: (200 << 20) + 5,
+            part_bytes: 1 << 20,
+        }
+    }
+
+    fn journal(indexes: &[u32]) -> Vec<u8> {
+        let header = header().encode();
+        let mut bytes = header.to_vec();
+        indexes.iter().for_each(|index| bytes.extend(record(&header, *index, 9)));
+        bytes
+    }
+
+    #[test]
+    fn what_was_recorded_is_replayed() {
+        let done = replay(&journal(&[3, 0, 200, 3]), &header()).expect("good");
+        assert_eq!(done.count(), 3);
+        let there: Vec<u64> = (0..300).filter(|index| done.contains(*index)).collect();
+        assert_eq!(there, [0, 3, 200]);
+        assert_eq!(replay(&journal(&[]), &header()).expect("good").count(), 0);
+        assert_eq!(replay(&journal(&[201]), &header()), Err(Unfit::Damaged), "behind the end");
+    }
+
+    #[test]
+    fn a_journal_of_something_else_says_nothing() {
+        let bytes = journal(&[1, 2]);
+        let check = |expected: Header, why: Unfit| {
+            assert_eq!(replay(&bytes, &expected), Err(why));
+        };
+        check(Header { boot: 78, ..header() }, Unfit::Rebooted);
+        check(Header { identity: Identity::of(&["b", "k", "f"]), ..header() }, Unfit::Changed);
+        check(Header { size_bytes: 200 << 20, ..header() }, Unfit::Changed);
+        check(Header { part_bytes: 2 << 20, ..header() }, Unfit::Cut);
+        // Records of another journal, behind a header that is right.
+        let other = Header { boot: 78, ..header() }.encode();
+        let mut mixed = journal(&[1]);
+        mixed.extend(record(&other, 5, 0));
+        assert_eq!(replay(&mixed, &header()), Err(Unfit::Damaged));
+        // Another version, with a check that is right.
+        let mut newer = header().encode();
+        newer[8] = 2;
+        let right = super::check(&[&newer[..52]]);
+        newer[52..].copy_from_slice(&right);
+        assert_eq!(replay(&newer, &header()), Err(Unfit::Damaged));
+    }
+
+    #[test]
+    fn every_end_and_every_wrong_byte() {
+        let indexes = [7, 0, 200, 31];
+        let bytes = journal(&indexes);
+        for end in 0..=bytes.len() {
+            let mut expected = Err(Unfit::Damaged);
+            if let Some(left) = end.checked_sub(HEADER_BYTES) {
+                let mut whole = RangeSet::none(header().ranges());
+                let recorded = &indexes[..left / RECORD_BYTES];
+                recorded.iter().for_each(|index| whole.insert(u64::from(*index)));
+                expected = Ok(whole);
+            }
+            assert_eq!(replay(&bytes[..end], &header()), expected, "{end} bytes");
+        }
+        for at in 0..bytes.len() {
+            for wrong in 1..=u8::MAX {
+                let mut garbled = bytes.clone();
+                garbled[at] ^= wrong;
+                assert!(replay(&garbled, &header()).is_err(), "byte {at}, {wrong:08b}");
+            }
+        }
+    }
+
+    proptest! {
+        // The failing input is printed; it becomes a test of its own, not a file.
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn a_torn_or_garbled_journal_claims_nothing_that_was_not_recorded(
+            indexes in prop::collection::vec(0u32..201, 0..20),
+            cut in 0usize..600,
+            flip in prop::option::of((0usize..600, 0u8..8)),
+        ) {
+            let mut bytes = journal(&indexes);
+            bytes.truncate(cut.min(bytes.len()));
+            if let Some((at, bit)) = flip && at < bytes.len() {
+                bytes[at] ^= 1 << bit;
+            }
+            if let Ok(done) = replay(&bytes, &header()) {
+                for index in 0..300u32 {
+                    let claimed = done.contains(u64::from(index));
+                    prop_assert!(!claimed || indexes.contains(&index), "{index}");
+                }
+                let whole = (cut.min(journal(&indexes).len()) - HEADER_BYTES) / RECORD_BYTES;
+                prop_assert!(done.count() <= whole as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! Unfinished large files that a later run can find: their name is made of the final one alone, a
+//! journal beside them says which ranges are there, and a lock says whether somebody is at work.
+//!
+//! Whoever holds the lock (flock(2)) on the unfinished file owns it and its journal. A second
+//! process fetches the object on its own, into a file that nobody finds.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno as Code;
+
+use super::marks::digest;
+use super::{FILE_MODE, Machine, allocate, write_all};
+use crate::host::{FileError, FileHost};
+use crate::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
+use crate::limits::JOURNAL_RANGES_MAX;
+use crate::plan::path::OWN_PREFIX;
+use crate::plan::ranges::{RangeSet, Ranges};
+use crate::sink::file::{Journal, OpenFile, allocation};
+use crate::sys::Handle;
+use crate::transfer::{Shape, Transfer};
+
+/// How the names of unfinished files end.
+const PART: &str = ".part";
+/// How those of their journals do.
+const JOURNAL: &str = ".journal";
+
+fn stem_of(name: &str) -> String {
+    format!("{OWN_PREFIX}{:016x}", digest(name))
+}
+
+/// Name of the unfinished file of this final name.
+fn part_name(name: &str) -> String {
+    stem_of(name) + PART
+}
+
+/// Name of its journal.
+fn journal_name(name: &str) -> String {
+    stem_of(name) + JOURNAL
+}
+
+/// What an earlier run left of an object.
+#[derive(Debug)]
+pub enum Left {
+    /// Nothing that counts, or it is in other hands.
+    Nothing(Transfer),
+    /// Some of its ranges: the transfer fetches the others.
+    Some(Transfer),
+    /// All of its ranges; the file has its name now.
+    All(Transfer),
+    /// Bytes that cannot be relied on, in so much space.
+    Unfit(Transfer, Unfit, u64),
+}
+
+/// An unfinished file in our hands.
+struct Part {
+    file: OwnedFd,
+    direct: bool,
+    stat: Stat,
+}
+
+/// Opens and locks an unfinished file. `None`: somebody else is at work, or what stands there is
+/// not ours.
+fn hold(folder: &OwnedFd, name: &str, extra: OFlags) -> Result<Option<Part>, Code> {
+    match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
+            return Ok(None);
+        }
+        Err(errno) if errno != Code::NOENT || !extra.contains(OFlags::CREATE) => {
+            return Err(errno);
+        }
+        _ => {}
+    }
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | extra;
+    let open = |flags| rustix::fs::openat(folder, name, flags, FILE_MODE);
+    let (file, direct) = match open(flags | OFlags::DIRECT) {
+        // The file system refuses O_DIRECT (open(2)).
+        Err(Code::INVAL) => (open(flags)?, false),
+        outcome => (outcome?, true),
+    };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Code::WOULDBLOCK) => return Ok(None),
+        Err(_) => {
+            // No locks here: nobody could tell who is at work on it.
+            if extra.contains(OFlags::CREATE) {
+                unlink(folder, name);
+            }
+            return Ok(None);
+        }
+    }
+    // Between opening and locking it may have got its final name or been removed; and one with a
+    // second name is not of our making.
+    let stat = rustix::fs::fstat(&file)?;
+    let named = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let ours = (stat.st_ino, stat.st_dev, stat.st_nlink) == (named.st_ino, named.st_dev, 1);
+    Ok(ours.then_some(Part { file, direct, stat }))
+}
+
+fn unlink(folder: &OwnedFd, name: &str) {
+    // What is gone already is no trouble.
+    let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+}
+
+impl Machine {
+    fn header(&self, transfer: &Transfer) -> Option<Header> {
+        let ranges = Ranges::count_of(transfer.object.size_bytes, transfer.part);
+        let identity = transfer.identity().filter(|_| ranges <= JOURNAL_RANGES_MAX)?;
+        Some(Header {
+            boot: self.keeping.boot,
+            identity,
+            size_bytes: transfer.object.size_bytes,
+            part_bytes: transfer.part.bytes(),
+        })
+    }
+
+    /// Goes on with what an earlier run left of a large object, if that can be.
+    pub fn go_on(&mut self, transfer: Transfer) -> Left {
+        let (true, Shape::Ranges, Some(header)) =
+            (self.keeping.resume, transfer.shape, self.header(&transfer))
+        else {
+            return Left::Nothing(transfer);
+        };
+        let (above, name) = split(&transfer.path);
+        let Some(folder) = self.folders().find(above) else { return Left::Nothing(transfer) };
+        let held = hold(&folder, &part_name(name), OFlags::empty());
+        let Ok(Some(part)) = held else { return Left::Nothing(transfer) };
+        let (above, name) = (above.to_owned(), name.to_owned());
+        let space_bytes = part.stat.st_blocks.unsigned_abs().saturating_mul(512);
+        let size_bytes = transfer.object.size_bytes;
+        let (file, done) = match self.continued(folder, part, &above, &name, &header) {
+            Ok(continued) => continued,
+            Err(unfit) => return Left::Unfit(transfer, unfit, space_bytes),
+        };
+        if done.count() < Ranges::count_of(size_bytes, transfer.part) {
+            return Left::Some(transfer.resume(file, done));
+        }
+        match self.publish(&file, &transfer) {
+            Ok(()) => Left::All(transfer),
+            Err(_) => Left::Unfit(transfer, Unfit::Damaged, 0),
+        }
+    }
+
+    fn continued(
+        &mut self,
+        folder: Arc<OwnedFd>,
+        part: Part,
+        above: &str,
+        name: &str,
+        header: &Header,
+    ) -> Result<(OpenFile, RangeSet), Unfit> {
+        // It is cut to its size before it gets its name.
+        let lengths = [allocation(header.size_bytes), header.size_bytes];
+        if !lengths.contains(&part.stat.st_size.unsigned_abs()) {
+            return Err(if part.stat.st_size == 0 { Unfit::Damaged } else { Unfit::Changed });
+        }
+        let journal = journal_name(name);
+        // A range may be recorded twice when two connections fetched it.
+        let ranges = header.size_bytes.div_ceil(header.part_bytes);
+        let most = (HEADER_BYTES as u64) + 2 * ranges * RECORD_BYTES as u64;
+        let bytes = self.read_below(above, &journal, most).ok_or(Unfit::Damaged)?;
+        let done = journal::replay(&bytes, header)?;
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let records = (bytes.len() - HEADER_BYTES) / RECORD_BYTES;
+        let opened = rustix::fs::openat(&folder, &journal, flags, Mode::empty());
+        let opened = opened.and_then(|file| {
+            // Without the torn record, so that the next one stands where it is looked for.
+            rustix::fs::ftruncate(&file, (HEADER_BYTES + records * RECORD_BYTES) as u64)?;
+            Ok(file)
+        });
+        let handle = Handle::from(opened.map_err(|_| Unfit::Damaged)?);
+        let path = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
+        let file = OpenFile {
+            handle: Handle::from(part.file),
+            direct: part.direct,
+            folder: Handle::Descriptor(folder),
+            temporary: part_name(name),
+            name: name.to_owned(),
+            path,
+            journal: Some(Journal::new(handle, journal, header.encode(), records as u64)),
+        };
+        Ok((file, done))
+    }
+
+    /// Begins an unfinished file with its journal, in the place of what an earlier run left. `None`
+    /// where nobody shall find it: it is in other hands, or the place is taken.
+    pub(super) fn begin_part(
+        &mut self,
+        transfer: &Transfer,
+        folder: &Arc<OwnedFd>,
+        name: &str,
+    ) -> Result<Option<OpenFile>, FileError> {
+        let Some(header) = self.header(transfer).filter(|_| self.keeping.resume) else {
+            return Ok(None);
+        };
+        let (part, journal) = (part_name(name), journal_name(name));
+        let Ok(Some(held)) = hold(folder, &part, OFlags::CREATE) else { return Ok(None) };
+        // The journal goes first: it must never stand beside bytes that it does not tell of.
+        unlink(folder, &journal);
+        let length = allocation(transfer.object.size_bytes);
+        let cleared = rustix::fs::ftruncate(&held.file, 0);
+        if let Err(errno) = cleared.and_then(|()| allocate(&held.file, length)) {
+            unlink(folder, &part);
+            let path = transfer.path.clone();
+            return Err(FileError { step: "allocate", path, errno: errno.into() });
+        }
+        let header = header.encode();
+        let opened = begin_journal(folder, &journal, &header).inspect_err(|_| {
+            unlink(folder, &journal);
+        });
+        let opened = opened.ok().map(|file| Journal::new(Handle::from(file), journal, header, 0));
+        Ok(Some(OpenFile {
+            handle: Handle::from(held.file),
+            direct: held.direct,
+            folder: Handle::Descriptor(Arc::clone(folder)),
+            temporary: part,
+            name: name.to_owned(),
+            path: transfer.path.clone(),
+            journal: opened,
+        }))
+    }
+
+    /// Removes what an earlier run left of an object, unless somebody is at work on it.
+    pub fn clear(&mut self, transfer: &Transfer) {
+        let (above, name) = split(&transfer.path);
+        if transfer.shape != Shape::Ranges {
+            return;
+        }
+        if let Some(folder) = self.folders().find(above) {
+            clear(&folder, name);
+        }
+    }
+}
+
+/// Removes an unfinished file and its journal, unless somebody is at work on them.
+pub(super) fn clear(folder: &OwnedFd, name: &str) {
+    clear_stem(folder, &stem_of(name));
+}
+
+fn clear_stem(folder: &OwnedFd, stem: &str) {
+    let (part, journal) = (format!("{stem}{PART}"), format!("{stem}{JOURNAL}"));
+    match hold(folder, &part, OFlags::empty()) {
+        Ok(Some(_held)) => {
+            unlink(folder, &journal);
+            unlink(folder, &part);
+        }
+        Err(Code::NOENT) => unlink(folder, &journal),
+        _ => {}
+    }
+}
+
+/// Removes an unfinished file or a journal of this name and its other half, unless somebody is at
+/// work on them.
+pub(super) fn clear_left(folder: &OwnedFd, name: &str) {
+    let stem = name.strip_suffix(PART).or_else(|| name.strip_suffix(JOURNAL));
+    if let Some(stem) = stem {
+        clear_stem(folder, stem);
+    }
+}
+
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+fn begin_journal(
+    folder: &OwnedFd,
+    name: &str,
+    header: &[u8; HEADER_BYTES],
+) -> Result<OwnedFd, Code> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, name, flags, FILE_MODE)?;
+    write_all(&file, header)?;
+    Ok(file)
+}
+
+/// Appends the record of a complete range, in one write.
+pub(super) fn record(journal: &Journal, index: u64) {
+    let (Handle::Descriptor(file), Ok(index)) = (&journal.handle, u32::try_from(index)) else {
+        return;
+    };
+    if journal.has_ended() {
+        return;
+    }
+    let record = journal::record(&journal.header, index, 0);
+    journal.note(rustix::io::write(file, &record) == Ok(RECORD_BYTES));
+}
+
+/// Takes an unfinished file's name and journal away.
+pub(super) fn remove(file: &OpenFile) {
+    let Handle::Descriptor(folder) = &file.folder else { return };
+    // The journal goes first: it must never stand beside bytes that it does not tell of.
+    if let Some(journal) = &file.journal {
+        unlink(folder, &journal.name);
+    }
+    if !file.temporary.is_empty() {
+        unlink(folder, &file.temporary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::super::tests::{machine, names, object};
+    use super::super::{Keeping, Standing};
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const SIZE: u64 = 5 * MIB + 3;
+
+    /// Begins an object and completes these ranges of it, then ends without a word.
+    fn begin(folder: &Path, indexes: &[u64]) {
+        let mut machine = machine(folder);
+        let file = machine.create(&object("d/large", SIZE)).expect("created");
+        indexes.iter().for_each(|index| machine.range_done(&file, *index));
+    }
+
+    fn left(folder: &Path) -> Left {
+        machine(folder).go_on(object("d/large", SIZE))
+    }
+
+    fn unfit(folder: &Path) -> Option<Unfit> {
+        match left(folder) {
+            Left::Unfit(_, unfit, _) => Some(unfit),
+            _ => None,
+        }
+    }
+
+    fn file(folder: &Path, ending: &str) -> std::path::PathBuf {
+        let names = names(&folder.join("d"));
+        folder.join("d").join(names.iter().find(|name| name.ends_with(ending)).expect("there"))
+    }
+
+    #[test]
+    fn an_unfinished_object_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(matches!(left(folder.path()), Left::Nothing(_)));
+        begin(folder.path(), &[4, 1]);
+        let Left::Some(transfer) = left(folder.path()) else { panic!("there are two ranges") };
+        assert_eq!((transfer.unsettled(), transfer.resumed_bytes()), (4, 2 * MIB));
+        let offsets: Vec<u64> = transfer.ranges().map(|range| range.offset / MIB).collect();
+        assert_eq!(offsets, [0, 2, 3, 5]);
+        assert!(matches!(left(folder.path()), Left::Nothing(_)), "it is in other hands");
+        let mut second = machine(folder.path());
+        let file = transfer.created_file().expect("open");
+        second.range_done(file, 0);
+        drop(transfer);
+        let Left::Some(transfer) = left(folder.path()) else { panic!("there are three") };
+        assert_eq!(transfer.unsettled(), 3);
+        let file = transfer.created_file().expect("open");
+        second.publish(file, &transfer).expect("published");
+        drop(transfer);
+        assert_eq!(names(&folder.path().join("d")), ["large"]);
+        assert_eq!(second.look(&object("d/large", SIZE)), Standing::Same);
+    }
+
+    #[test]
+    fn one_that_had_all_its_ranges_gets_its_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        begin(folder.path(), &[0, 1, 2, 3, 4, 5]);
+        let open = std::fs::OpenOptions::new().write(true).open(file(folder.path(), "part"));
+        open.expect("opened").set_len(SIZE).expect("cut, and then killed");
+        assert!(matches!(left(folder.path()), Left::All(_)));
+        assert_eq!(names(&folder.path().join("d")), ["large"]);
+    }
+
+    #[test]
+    fn what_cannot_be_relied_on_begins_anew() {
+        let check = |spoil: &dyn Fn(&Path), expected: Unfit| {
+            let folder = tempfile::tempdir().expect("a folder");
+            begin(folder.path(), &[1, 2]);
+            spoil(folder.path());
+            assert_eq!(unfit(folder.path()), Some(expected));
+            // Then no journal stands beside the new beginning's bytes but its own.
+            begin(folder.path(), &[]);
+            let Left::Some(transfer) = left(folder.path()) else { panic!("a good journal") };
+            assert_eq!(transfer.unsettled(), 6);
+        };
+        check(
+            &|folder| std::fs::remove_file(file(folder, "journal")).expect("removed"),
+            Unfit::Damaged,
+        );
+        check(
+            &|folder| std::fs::write(file(folder, "journal"), [7; 500]).expect("written"),
+            Unfit::Damaged,
+        );
+        check(
+            &|folder| std::fs::write(file(folder, "part"), "short").expect("written"),
+            Unfit::Changed,
+        );
+        check(
+            &|folder| {
+                let path = file(folder, "journal");
+                let mut bytes = std::fs::read(&path).expect("there");
+                bytes[HEADER_BYTES] ^= 1;
+                std::fs::write(path, bytes).expect("written");
+            },
+            Unfit::Damaged,
+        );
+        let folder = tempfile::tempdir().expect("a folder");
+        begin(folder.path(), &[1]);
+        let mut later = machine(folder.path());
+        later.keeping = Keeping { boot: 2, ..later.keeping };
+        let left = later.go_on(object("d/large", SIZE));
+        assert!(matches!(left, Left::Unfit(_, Unfit::Rebooted, space) if space >= SIZE));
+        let mut changed = object("d/large", SIZE);
+        changed.object.etag = "\"2\"".to_owned();
+        assert!(matches!(machine(folder.path()).go_on(changed), Left::Unfit(_, Unfit::Changed, _)));
+    }
+
+    #[test]
+    fn a_torn_record_is_written_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        begin(folder.path(), &[1, 2]);
+        let path = file(folder.path(), "journal");
+        let bytes = std::fs::read(&path).expect("there");
+        std::fs::write(&path, &bytes[..bytes.len() - 3]).expect("written");
+        let Left::Some(transfer) = left(folder.path()) else { panic!("a range is there") };
+        assert_eq!(transfer.unsettled(), 5);
+        machine(folder.path()).range_done(transfer.created_file().expect("open"), 5);
+        drop(transfer);
+        let Left::Some(transfer) = left(folder.path()) else { panic!("two ranges are there") };
+        assert_eq!(transfer.unsettled(), 4);
+    }
+
+    #[test]
+    fn a_second_process_fetches_on_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut one, mut other) = (machine(folder.path()), machine(folder.path()));
+        let object = object("d/large", SIZE);
+        let first = one.create(&object).expect("created");
+        let second = other.create(&object).expect("created");
+        assert!(first.journal.is_some() && second.journal.is_none());
+        other.clear(&object);
+        one.range_done(&first, 0);
+        other.publish(&second, &object).expect("published");
+        one.publish(&first, &object).expect("published");
+        assert_eq!(names(&folder.path().join("d")), ["large"]);
+    }
+
+    #[test]
+    fn planted_names_are_not_written_through() {
+        let outside = tempfile::tempdir().expect("a folder");
+        let victim = outside.path().join("victim");
+        std::fs::write(&victim, "as it was").expect("written");
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("d")).expect("made");
+        let part = folder.path().join("d").join(part_name("large"));
+        let journal = folder.path().join("d").join(journal_name("large"));
+        for soft in [true, false] {
+            for place in [&part, &journal] {
+                match soft {
+                    true => symlink(&victim, place).expect("a link"),
+                    false => std::fs::hard_link(&victim, place).expect("a link"),
+                }
+            }
+            let object = object("d/large", SIZE);
+            assert!(!matches!(left(folder.path()), Left::Some(_) | Left::All(_)));
+            let mut machine = machine(folder.path());
+            let file = machine.create(&object).expect("created");
+            machine.range_done(&file, 0);
+            machine.publish(&file, &object).expect("published");
+            assert_eq!(std::fs::read_to_string(&victim).expect("there"), "as it was", "{soft}");
+            for place in [&part, &journal] {
+                let _ = std::fs::remove_file(place);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_complete_object_is_cleared() {
+        let folder = tempfile::tempdir().expect("a folder");
+        begin(folder.path(), &[1]);
+        let object = object("d/large", SIZE);
+        machine(folder.path()).clear(&object);
+        assert_eq!(names(&folder.path().join("d")), [""; 0]);
+        begin(folder.path(), &[1]);
+        std::fs::remove_file(file(folder.path(), "part")).expect("removed");
+        machine(folder.path()).clear(&object);
+        assert_eq!(names(&folder.path().join("d")), [""; 0]);
+    }
+
+    #[test]
+    fn only_what_may_pass_leaves_something() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (recorded, keep, files) in [(0, true, 0), (1, true, 2), (1, false, 0)] {
+            let mut machine = machine(folder.path());
+            let file = machine.create(&object("d/large", SIZE)).expect("created");
+            (0..recorded).for_each(|index| machine.range_done(&file, index));
+            machine.abandon(&file, keep);
+            assert_eq!(names(&folder.path().join("d")).len(), files, "{recorded} {keep}");
+        }
+    }
+}

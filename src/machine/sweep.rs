@@ -1,0 +1,300 @@
+//! Files that the source does not have: found by a walk of the destination, and removed.
+//!
+//! The walk starts at the destination's open folder, follows no link and enters no other file
+//! system. What goes is a name in a folder that was reached so: a link's own name, never what it
+//! leads to. What is neither a file, a link nor a folder stays, and so do names that no key has.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno as Code;
+
+use super::{Machine, parts};
+use crate::error::{Error, ErrorKind};
+use crate::limits::SWEEP_DEPTH_MAX;
+use crate::plan::path::is_own;
+
+/// What a sweep came to.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// Files and links that were removed, or would be.
+    pub removed: u64,
+    /// Names that were left alone although the source does not have them.
+    pub left: u64,
+    /// The first that could not be read or removed.
+    pub error: Option<Error>,
+}
+
+/// How to sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sweep {
+    /// Nothing is removed.
+    pub dry: bool,
+    /// Unfinished files of earlier runs are of no use any more.
+    pub unfinished: bool,
+}
+
+impl Machine {
+    /// Removes what is below the destination and of which `is_extra` says that the source does not
+    /// have it. `tell` hears of each path that is removed, and ends the sweep with false.
+    pub fn sweep(
+        &mut self,
+        sweep: Sweep,
+        is_extra: &dyn Fn(&str) -> bool,
+        tell: &mut dyn FnMut(&str) -> bool,
+    ) -> Swept {
+        let root = self.open_root().and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, root)));
+        let swept = Swept::default();
+        match root {
+            Ok((device, root)) => {
+                let stopped = false;
+                let mut sweeper = Sweeper { sweep, is_extra, tell, device, swept, stopped };
+                sweeper.folder(&root, "", 0);
+                sweeper.swept
+            }
+            Err(errno) => Swept { error: Some(refused("read the destination", errno)), ..swept },
+        }
+    }
+}
+
+struct Sweeper<'a> {
+    sweep: Sweep,
+    is_extra: &'a dyn Fn(&str) -> bool,
+    tell: &'a mut dyn FnMut(&str) -> bool,
+    device: u64,
+    swept: Swept,
+    stopped: bool,
+}
+
+/// What of a folder's names is of interest. Gathered first: names that go while a folder is read
+/// may hide others.
+#[derive(Default)]
+struct Found {
+    extra: Vec<String>,
+    folders: Vec<String>,
+    own: Vec<String>,
+}
+
+impl Sweeper<'_> {
+    /// Sweeps a folder; true when anything of it went.
+    fn folder(&mut self, folder: &OwnedFd, path: &str, depth: usize) -> bool {
+        let found = match self.read(folder, path) {
+            Ok(found) => found,
+            Err(errno) => {
+                self.failed("read", path, errno);
+                return false;
+            }
+        };
+        if self.sweep.unfinished && !self.sweep.dry {
+            found.own.iter().for_each(|name| parts::clear_left(folder, name));
+        }
+        let mut changed = false;
+        for name in found.extra {
+            if self.stopped {
+                return changed;
+            }
+            changed |= self.remove(folder, &name, &below(path, &name));
+        }
+        for name in found.folders {
+            if self.stopped {
+                return changed;
+            }
+            changed |= self.enter(folder, &name, &below(path, &name), depth + 1);
+        }
+        changed
+    }
+
+    fn read(&mut self, folder: &OwnedFd, path: &str) -> Result<Found, Code> {
+        let mut found = Found::default();
+        for entry in Dir::read_from(folder)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else {
+                self.swept.left += 1;
+                continue;
+            };
+            if name == "." || name == ".." {
+                continue;
+            }
+            let mut kind = entry.file_type();
+            if kind == FileType::Unknown {
+                let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                kind = FileType::from_raw_mode(stat.st_mode);
+            }
+            match kind {
+                _ if is_own(name) => found.own.push(name.to_owned()),
+                FileType::Directory => found.folders.push(name.to_owned()),
+                _ if !(self.is_extra)(&below(path, name)) => {}
+                FileType::RegularFile | FileType::Symlink => found.extra.push(name.to_owned()),
+                _ => self.swept.left += 1,
+            }
+        }
+        Ok(found)
+    }
+
+    fn remove(&mut self, folder: &OwnedFd, name: &str, path: &str) -> bool {
+        if !self.sweep.dry
+            && let Err(errno) = rustix::fs::unlinkat(folder, name, AtFlags::empty())
+        {
+            self.failed("remove", path, errno);
+            return false;
+        }
+        self.swept.removed += 1;
+        self.stopped |= !(self.tell)(path);
+        true
+    }
+
+    /// Sweeps a folder below, and removes it when that has emptied it.
+    fn enter(&mut self, above: &OwnedFd, name: &str, path: &str, depth: usize) -> bool {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(above, name, flags, Mode::empty())
+            .and_then(|folder| Ok((rustix::fs::fstat(&folder)?.st_dev, folder)));
+        let folder = match opened {
+            Ok((device, folder)) if device == self.device && depth <= SWEEP_DEPTH_MAX => folder,
+            Ok(_) => {
+                self.swept.left += 1;
+                return false;
+            }
+            Err(errno) => {
+                self.failed("open", path, errno);
+                return false;
+            }
+        };
+        let changed = self.folder(&folder, path, depth);
+        // One that is not empty stays, and so does one that was empty before.
+        changed
+            && !self.sweep.dry
+            && (self.is_extra)(path)
+            && rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR).is_ok()
+    }
+
+    fn failed(&mut self, step: &str, path: &str, errno: Code) {
+        // Somebody else was first.
+        if errno != Code::NOENT {
+            let what = format!("{step} {}", if path.is_empty() { "." } else { path });
+            self.swept.error.get_or_insert_with(|| refused(&what, errno));
+        }
+    }
+}
+
+fn below(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
+}
+
+fn refused(what: &str, errno: Code) -> Error {
+    Error::new(ErrorKind::Destination, format!("cannot {what}: {errno}")).advise(
+        "what the source does not have may be left; see that it may be removed, and run it again",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::super::tests::{machine, names};
+    use super::*;
+
+    const ALL: Sweep = Sweep { dry: false, unfinished: true };
+
+    fn sweep(folder: &Path, sweep: Sweep, listed: &[&str]) -> (Vec<String>, Swept) {
+        let mut told = Vec::new();
+        let swept = machine(folder).sweep(sweep, &|path| !listed.contains(&path), &mut |path| {
+            told.push(path.to_owned());
+            true
+        });
+        told.sort();
+        (told, swept)
+    }
+
+    fn file(folder: &Path, path: &str) {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, "something").expect("written");
+    }
+
+    #[test]
+    fn what_the_source_does_not_have_goes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for path in ["a", "b/c", "b/d", "old", "gone/far/e", "half/f", "half/g"] {
+            file(folder.path(), path);
+        }
+        fs::create_dir(folder.path().join("empty")).expect("made");
+        let listed = ["a", "b/c", "b/d", "half/f", "missing"];
+        let dry = Sweep { dry: true, ..ALL };
+        let expected = ["gone/far/e", "half/g", "old"];
+        let (told, swept) = sweep(folder.path(), dry, &listed);
+        assert_eq!((&told[..], swept.removed), (&expected.map(String::from)[..], 3));
+        assert!(folder.path().join("old").exists());
+        let (told, swept) = sweep(folder.path(), ALL, &listed);
+        assert_eq!((&told[..], swept.removed), (&expected.map(String::from)[..], 3));
+        assert!(swept.error.is_none() && swept.left == 0);
+        assert_eq!(names(folder.path()), ["a", "b", "empty", "half"], "emptied folders go");
+        assert_eq!(names(&folder.path().join("half")), ["f"]);
+        file(folder.path(), "kept/x");
+        sweep(folder.path(), ALL, &["a", "b/c", "b/d", "half/f", "kept"]);
+        assert!(folder.path().join("kept").is_dir(), "the source has that folder");
+    }
+
+    #[test]
+    fn links_go_and_what_they_lead_to_stays() {
+        let outside = tempfile::tempdir().expect("a folder");
+        file(outside.path(), "deep/victim");
+        let folder = tempfile::tempdir().expect("a folder");
+        file(folder.path(), "a/x");
+        symlink(outside.path(), folder.path().join("a/folder")).expect("a link");
+        symlink(outside.path().join("deep/victim"), folder.path().join("file")).expect("a link");
+        symlink("nowhere", folder.path().join("listed")).expect("a link");
+        let (told, swept) = sweep(folder.path(), ALL, &["a/x", "listed", "a/folder/deep"]);
+        assert_eq!((told, swept.removed), (vec!["a/folder".to_owned(), "file".to_owned()], 2));
+        assert_eq!(names(&outside.path().join("deep")), ["victim"]);
+        assert_eq!(names(folder.path()), ["a", "listed"]);
+    }
+
+    #[test]
+    fn what_is_not_of_a_source_is_left_alone() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        use std::os::unix::net::UnixListener;
+        let folder = tempfile::tempdir().expect("a folder");
+        let odd = folder.path().join(OsStr::from_bytes(b"\xff"));
+        fs::write(&odd, "not a key").expect("written");
+        let socket = UnixListener::bind(folder.path().join("socket")).expect("a socket");
+        file(folder.path(), ".inrush-index");
+        let (told, swept) = sweep(folder.path(), ALL, &[]);
+        assert_eq!((told.len(), swept.left), (0, 2));
+        assert!(odd.exists() && folder.path().join(".inrush-index").exists());
+        drop(socket);
+    }
+
+    #[test]
+    fn it_ends_when_nobody_listens() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for path in ["a/1", "a/2", "b/1", "c"] {
+            file(folder.path(), path);
+        }
+        let swept = machine(folder.path()).sweep(ALL, &|_| true, &mut |_| false);
+        assert_eq!(swept.removed, 1);
+    }
+
+    #[test]
+    fn unfinished_files_that_nobody_works_on_go() {
+        use super::super::tests::object;
+        use crate::host::FileHost;
+        let folder = tempfile::tempdir().expect("a folder");
+        let begin = |path: &str| {
+            let mut machine = machine(folder.path());
+            let file = machine.create(&object(path, 5 << 20)).expect("created");
+            machine.range_done(&file, 0);
+            file
+        };
+        drop(begin("d/left"));
+        let held = begin("d/held");
+        assert_eq!(names(&folder.path().join("d")).len(), 4);
+        sweep(folder.path(), Sweep { unfinished: false, ..ALL }, &[]);
+        assert_eq!(names(&folder.path().join("d")).len(), 4);
+        sweep(folder.path(), ALL, &[]);
+        assert_eq!(names(&folder.path().join("d")).len(), 2, "the other one is in our hands");
+        drop(held);
+    }
+}

@@ -1,0 +1,76 @@
+//! The program: its faults and what it tells of them at its end.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::client::try_ask;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush-origin");
+
+/// Runs the program, has it asked at its address, and returns what it wrote until its end.
+fn run(arguments: &[&str], ask: impl FnOnce(std::net::SocketAddr)) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready");
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).arg("--ready-file").arg(&ready).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    ask(address(&ready));
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    child.wait_with_output().unwrap()
+}
+
+fn address(ready: &Path) -> std::net::SocketAddr {
+    let text = (0..1000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        std::fs::read_to_string(ready).ok()
+    });
+    text.expect("it is ready").trim().parse().unwrap()
+}
+
+fn counters(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{output:?}");
+    let text = std::str::from_utf8(&output.stderr).unwrap();
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn every_fault_that_a_client_saw_is_in_the_counters() {
+    let mut seen = std::collections::BTreeMap::<&str, u64>::new();
+    let arguments = ["--synthetic", "b/k/:100:1KiB", "--faults", "7:bursts"];
+    let output = run(&arguments, |address| {
+        for number in 0..100 {
+            let answer = try_ask(address, &format!("GET /b/k/{number:06}.bin"), "").unwrap();
+            let codes = ["InternalError", "ServiceUnavailable", "SlowDown"];
+            let code = codes.into_iter().find(|code| {
+                answer.status() >= 500 && answer.text().contains(&format!("<Code>{code}</Code>"))
+            });
+            assert_eq!(code.is_none(), answer.status() == 200, "{}", answer.head);
+            *seen.entry(code.unwrap_or("none")).or_default() += 1;
+        }
+    });
+    let told = counters(&output);
+    for (code, name) in [
+        ("InternalError", "internal_error"),
+        ("ServiceUnavailable", "service_unavailable"),
+        ("SlowDown", "slow_down"),
+    ] {
+        assert_eq!(told["faults"][name], seen[code], "{name}");
+        assert_eq!(told["codes"][code], seen[code], "{code}");
+    }
+    assert_eq!((&told["requests"], seen.values().sum()), (&100.into(), 100_u64));
+}
+
+#[test]
+fn what_it_does_not_know_it_names() {
+    let output = Command::new(PROGRAM).args(["--faults", "7:other"]).output().unwrap();
+    assert!(!output.status.success());
+    let told = String::from_utf8(output.stderr).unwrap();
+    let help = Command::new(PROGRAM).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    for name in inrush_origin::Profile::NAMES {
+        assert!(told.contains(name), "{name} is not in: {told}");
+        assert!(help.contains(name), "{name} is not in: {help}");
+    }
+}
