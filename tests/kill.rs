@@ -104,7 +104,7 @@ fn look(folder: &Path, sizes: &BTreeMap<String, u64>) -> (Vec<String>, usize) {
 }
 
 fn assert_right(folder: &Path, sizes: &BTreeMap<String, u64>) {
-    let (mut is, mut should) = (vec![0; MIB as usize], vec![0; MIB as usize]);
+    let (mut is, mut should) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     for (key, size) in sizes {
         let mut file = File::open(folder.join(key)).expect("a file");
         let mut offset = 0;
