@@ -7,6 +7,7 @@
 
 mod marks;
 mod parts;
+mod reader;
 mod sweep;
 
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ use crate::transfer::Transfer;
 
 pub use marks::{Standing, boot};
 pub use parts::Left;
+pub use reader::{Reader, There};
 pub use sweep::{Sweep, Swept};
 
 /// What a run does so that a later one can rely on what it left.
