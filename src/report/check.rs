@@ -216,17 +216,29 @@ mod tests {
         let told = |finding: &Finding, strict| {
             CheckedLine::new("bucket", &object, "b", finding, strict).to_json()
         };
+        let not = r#""not validated","algorithm":null,"reason":"#;
         let expected = [
-            r#""ok","error":null,"verified":{"verdict":"validated","algorithm":"CRC32","reason":null}}"#,
-            r#""ok","error":null,"verified":{"verdict":"not validated","algorithm":null,"reason":"it has no bytes"}}"#,
-            r#""ok","error":null,"verified":{"verdict":"not validated","algorithm":null,"reason":"there is none"}}"#,
-            r#""failed","error":"missing: nothing is there","verified":{"verdict":"missing","algorithm":null,"reason":"nothing is there"}}"#,
-            r#""failed","error":"mismatch: 5 is not 6","verified":{"verdict":"mismatch","algorithm":null,"reason":"5 is not 6"}}"#,
-            r#""failed","error":"refused","verified":{"verdict":"not validated","algorithm":null,"reason":"it could not be checked"}}"#,
+            r#"ok","error":null,"verified":{"verdict":"validated","algorithm":"CRC32","reason":null"#
+                .to_owned(),
+            format!(r#"ok","error":null,"verified":{{"verdict":{not}"it has no bytes""#),
+            format!(r#"ok","error":null,"verified":{{"verdict":{not}"there is none""#),
+            concat!(
+                r#"failed","error":"missing: nothing is there","verified":{"#,
+                r#""verdict":"missing","algorithm":null,"reason":"nothing is there""#
+            )
+            .to_owned(),
+            concat!(
+                r#"failed","error":"mismatch: 5 is not 6","verified":{"#,
+                r#""verdict":"mismatch","algorithm":null,"reason":"5 is not 6""#
+            )
+            .to_owned(),
+            format!(
+                r#"failed","error":"refused","verified":{{"verdict":{not}"it could not be checked""#
+            ),
         ];
-        let start = r#"{"bucket":"bucket","key":"a/b","path":"b","bytes":7,"status":"#;
+        let start = r#"{"bucket":"bucket","key":"a/b","path":"b","bytes":7,"status":""#;
         for (finding, expected) in findings().iter().zip(expected) {
-            assert_eq!(told(finding, false), format!("{start}{expected}"));
+            assert_eq!(told(finding, false), format!("{start}{expected}}}}}"));
         }
         assert!(told(&findings()[2], true).contains(r#""failed","error":"cannot be validated: "#));
         assert!(told(&findings()[1], true).contains(r#""ok""#));
