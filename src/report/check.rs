@@ -218,8 +218,11 @@ mod tests {
         };
         let not = r#""not validated","algorithm":null,"reason":"#;
         let expected = [
-            r#"ok","error":null,"verified":{"verdict":"validated","algorithm":"CRC32","reason":null"#
-                .to_owned(),
+            concat!(
+                r#"ok","error":null,"verified":{"verdict":"validated","#,
+                r#""algorithm":"CRC32","reason":null"#
+            )
+            .to_owned(),
             format!(r#"ok","error":null,"verified":{{"verdict":{not}"it has no bytes""#),
             format!(r#"ok","error":null,"verified":{{"verdict":{not}"there is none""#),
             concat!(
