@@ -218,7 +218,10 @@ pub const REMOVED_UNTOLD_MAX: usize = 256;
 /// Files that `verify` reads at the same time, at most; fewer where there are fewer cores.
 pub const CHECK_READERS_MAX: usize = 16;
 
-/// Bytes that `verify` reads of a file at a time.
+/// Unfinished files of earlier runs that are read at the same time, while workers are busy.
+pub const RESUMED_READERS_MAX: usize = 2;
+
+/// Bytes of a file that are read at a time to compute its checksum.
 pub const CHECK_PIECE_BYTES: usize = 1 << 20;
 
 /// Failed objects that are told one by one on the screen; the report has them all.
