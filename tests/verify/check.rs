@@ -299,3 +299,26 @@ fn parts_of_another_length_than_the_readers_pieces_are_put_together() {
     let (run, lines) = filled.verify(&[], 0);
     assert_eq!(verdict(&lines["x"]), "validated (SHA256)", "{run}");
 }
+
+#[test]
+fn an_interrupt_ends_it_at_once() {
+    let when = Match {
+        key: Some("b".to_owned()),
+        operation: Some(Operation::HeadObject),
+        ..Match::default()
+    };
+    let faults = FaultPlan::none().with_rule(when, Fault::StallBeforeHead { duration: None });
+    let objects = ["a", "b"].map(|key| (key.to_owned(), SMALL, CRC)).to_vec();
+    let filled = Filled::with(objects, faults, |object| object);
+    let report = filled.folder.path().join("report");
+    let program = Program::new(["verify", "s3://lab/", "--json"]).with([filled.data()]);
+    let program = program.with(["--report".as_ref(), report.as_os_str()]);
+    let program = program.asking(&filled.origin).with_keys(served::ACCESS_KEY, served::SECRET);
+    let mut running = program.start();
+    assert!(running.until(|| filled.origin.stats().faults_total() > 0), "it ended by itself");
+    running.signal(rustix::process::Signal::INT);
+    let run = running.wait().expect(130).expect_words(&["error: interrupted: "]);
+    assert_eq!(run.json()["exit_code"], 130, "{run}");
+    let told = fs::read_to_string(report).expect("a report");
+    assert!(told.lines().count() < 2, "{told}");
+}
