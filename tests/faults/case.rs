@@ -191,8 +191,8 @@ pub(crate) static OBJECTS: LazyLock<Vec<(String, Bytes)>> = LazyLock::new(|| {
     let mut chance = fastrand::Rng::with_seed(7);
     let mut lengths = vec![0, 1, 511, 512, 4095, 4096, MIB - 1, MIB, MIB + 1, 3 * MIB];
     lengths.extend((0..20).map(|_| chance.usize(1..64 * KIB)));
-    lengths.extend((0..6).map(|_| chance.usize(200 * KIB..MIB)));
-    lengths.extend((0..4).map(|_| chance.usize(MIB..3 * MIB)));
+    lengths.extend((0..4).map(|_| chance.usize(200 * KIB..MIB)));
+    lengths.extend((0..2).map(|_| chance.usize(MIB..2 * MIB)));
     chance.shuffle(&mut lengths);
     let objects = lengths.into_iter().enumerate().map(|(number, length)| {
         let key = format!("{}/{number:03}", number % 5);
