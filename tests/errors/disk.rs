@@ -13,8 +13,8 @@ use inrush_origin::Origin;
 
 use crate::matrix::{Objects, bytes_of};
 use crate::mount::Mount;
-use crate::program::Run;
-use crate::served::{config, get, serve, start};
+use crate::program::{Program, Run};
+use crate::served::{ACCESS_KEY, SECRET, config, get, serve, start};
 use crate::without::without;
 use crate::{DESTINATION, Nowhere, OBJECTS, assert_whole, names, objects};
 
@@ -103,6 +103,22 @@ fn a_limit_of_file_size_costs_the_objects_above_it_and_no_other() {
     assert_eq!(assert_whole(&nowhere.path(), &all), 1);
 }
 
+#[test]
+fn standard_output_has_a_limit_of_file_size_too() {
+    let all = objects(&[("a", 3 * MIB)]);
+    let origin = serve(&all);
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |name| File::create(folder.path().join(name)).expect("a file");
+    let before = ["sh", "-c", "ulimit -f $0 && exec \"$@\"", "1000"];
+    let program = Program::new(["cat", "s3://lab/"]).asking(&origin).with_keys(ACCESS_KEY, SECRET);
+    let run = program.by_way_of(before).start_with(open("out").into(), open("err").into());
+    run.wait().expect(DESTINATION);
+    let said = fs::read_to_string(folder.path().join("err")).expect("UTF-8");
+    assert!(said.starts_with("error: ") && said.contains("File too large"), "{said}");
+    let bytes = fs::read(folder.path().join("out")).expect("a file");
+    assert!(!bytes.is_empty() && all["a"].starts_with(&bytes), "{} bytes", bytes.len());
+}
+
 /// Gets small and large objects where a call fails; the run ends with this errno's words.
 #[track_caller]
 fn call_fails(call: &str, code: i32, words: &[&str], options: &[&str]) {
@@ -125,7 +141,7 @@ fn a_disk_that_is_broken_ends_the_run() {
         call_fails(call, DESTINATION, &["os error 5", "see the destination's file system"], &[]);
     }
     let options = ["--durability", "file"];
-    call_fails("fsync:5", DESTINATION, &["os error 5", "sync "], &options);
+    call_fails("fsync:5", DESTINATION, &["os error 5"], &options);
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn without_io_uring_the_setting_is_named() {
 #[test]
 fn few_descriptors_are_enough_or_named() {
     let mut all = objects(&[("a", 3), ("b/c", 2 << 20), ("d/e/f", 100)]);
-    all.extend((0..60).map(|number| (format!("{number}/x"), bytes_of("x", 20_000 * number))));
+    all.extend((0..60).map(|number| (format!("{number}/x"), bytes_of("x", 3_000 * number))));
     let origin = serve(&all);
     for limit in ["8", "16", "24", "32", "48", "64"] {
         let nowhere = Nowhere::new();
