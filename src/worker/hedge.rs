@@ -53,7 +53,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
         }
         // When most are late it is the network, the server or this machine, and no range's fault.
-        let Some((index, _)) = latest.filter(|_| late * 2 <= busy) else { return };
+        // Those that have nothing to do are not: the last range of all may be late alone.
+        let lanes = busy + self.free.len();
+        let Some((index, _)) = latest.filter(|_| late * 2 <= lanes) else { return };
         let requests = self.metrics.requests;
         let budget = self.lanes.len() as u64 + requests * HEDGES_PER_100_REQUESTS_MAX / 100;
         if self.metrics.hedges + self.metrics.moves < budget {
