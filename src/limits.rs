@@ -141,7 +141,16 @@ pub const MOVES_MAX: u32 = 3;
 pub const HEDGE_FACTOR: u64 = 4;
 
 /// Nothing is late sooner, in microseconds.
-pub const HEDGE_AFTER_MIN_US: u64 = 100_000;
+pub const HEDGE_AFTER_MIN_US: u64 = 200_000;
+
+/// An operation is stuck after so many times what nine of ten took: it is ended before its timeout.
+pub const STUCK_FACTOR: u64 = 16;
+
+/// The patience with what is stuck is doubled so often at most, once for each try.
+pub const STUCK_DOUBLINGS_MAX: u32 = 5;
+
+/// Nothing is stuck sooner, in microseconds.
+pub const STUCK_AFTER_MIN_US: u64 = 1_500_000;
 
 /// Pause between two looks for late operations, in microseconds.
 pub const HEDGE_LOOK_US: u64 = 10_000;

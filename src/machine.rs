@@ -312,7 +312,7 @@ impl Folders {
 
     /// The folder at `path`, if it is there.
     fn find(&mut self, path: &str) -> Option<Arc<OwnedFd>> {
-        self.walk(path, |above, name| open_folder(above, name)).ok()
+        self.walk(path, open_folder).ok()
     }
 
     /// The folder at `path`, made if it is not there; the destination itself for an empty path.

@@ -10,7 +10,7 @@ use crate::checksum::{Algorithm, Mismatch, Verification};
 use crate::conn::{Conn, EtagDigest};
 use crate::error::{Error, ErrorKind};
 use crate::mark::Identity;
-use crate::plan::ranges::{PartSize, RangeSet, Ranges};
+use crate::plan::ranges::{ALIGNMENT_BYTES, PartSize, RangeSet, Ranges};
 use crate::s3::{ByteRange, Endpoint, Object};
 use crate::sink::file::OpenFile;
 
@@ -122,6 +122,14 @@ impl Transfer {
     #[must_use]
     pub fn verified_by(self, verification: Verification) -> Self {
         Self { verification, ..self }
+    }
+
+    /// The same in one range, for what must come in order.
+    #[must_use]
+    pub fn in_one_range(self) -> Self {
+        let bytes = self.object.size_bytes.next_multiple_of(ALIGNMENT_BYTES);
+        let part = PartSize::new(bytes).expect("it has bytes");
+        Self { part, unsettled: AtomicU64::new(1), ..self }
     }
 
     /// The same once more, as `object` is now.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The benchmark: how near `inrush` is to what this machine can do, and to its peer.
 
-    tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [tls] [tls-disk] [--check]
-                   [--limit PATH] [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH]
+    tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [tls] [tls-disk] [verify]
+                   [verify-disk] [--check] [--limit PATH] [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH]
                    [--json FILE]
 
 Without a name it runs the two claims, `large` and `small`.
@@ -22,6 +22,9 @@ Without a name it runs the two claims, `large` and `small`.
   after the other over one connection. `--check` wants at most 0.65 of curl's CPU time.
 * tls-disk: the same to files on disk, beside s5cmd with its defaults. `--check` wants at least 3
   times its GB/s.
+* verify: the large objects to nowhere from inrush-origin, which stores their CRC-64/NVME, with
+  `--verify auto` beside `--verify off`. `--check` wants at most 1.15 of the CPU time of off.
+* verify-disk: the same to files on disk.
 
 A limit program is called as `PATH PORT TARGET_PREFIX OUT_DIR CONNECTIONS SLOT_KIB OBJECTS` (large)
 or `PATH PORT TARGET_PREFIX CONNECTIONS BUFFER_BYTES 0 1` (discard) or `PATH PORT TARGET_PREFIX
@@ -46,8 +49,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import (authority, client, compare, dataset, install, listing, measure, nginx, process,
-                 streams)
+from lab import (authority, client, compare, dataset, install, listing, measure, nginx, origin,
+                 process, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -65,6 +68,10 @@ SECURE = {"gb_per_s": "GB/s", "cpu_s_per_tb": "CPU s/TB", "peak_rss_mib": "peak 
 SECURE_RATIOS = {name: name for name in SECURE}
 SECURE_VERSION = "TLSv1.3"
 SECURE_NAMES = ("tls", "tls-disk")
+ADDRESSES = tuple(f"127.0.0.{number}" for number in (1, 2, 3, 4))
+STALLED = ("--dead", "3:silent", "--faults", "7:stalled")
+STALLED_OBJECTS = 4_000
+STALLED_MIB = 8
 FILES = {"files_per_s": "files/s", "cpu_us_per_file": "CPU us/file",
          "user_us_per_file": "user us/file", "gb_per_s": "GB/s",
          "peak_rss_mib": "peak MiB"}
@@ -92,7 +99,10 @@ class Bound:
 
 
 BOUNDS = {"tls": Bound("curl", "cpu_s_per_tb", 0.65, at_most=True),
-          "tls-disk": Bound("s5cmd", "gb_per_s", 3.0, at_most=False)}
+          "tls-disk": Bound("s5cmd", "gb_per_s", 3.0, at_most=False),
+          "stalls": Bound("clean", "gb_per_s", 0.85, at_most=False),
+          "verify": Bound("off", "cpu_s_per_tb", 1.15, at_most=True),
+          "verify-disk": Bound("off", "cpu_s_per_tb", 1.15, at_most=True)}
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,8 @@ class Bench:
     entries: list[listing.Entry]
     disk: Path
     env: dict[str, str]
+    root: Path
+    """What is served."""
     bundle: Path | None = None
     """Whom the clients believe, where a benchmark is over TLS."""
     kept: list[Path] = field(default_factory=list)
@@ -373,6 +385,69 @@ def tls_disk(bench: Bench) -> tuple[str, dict[str, object]]:
     return secured(bench, f"tls-disk: {large_objects(bench)} over TLS to files", contenders)
 
 
+def stalls(bench: Bench) -> tuple[str, dict[str, object]]:
+    """An origin of four addresses, one of them dead, that stalls 5 % of its answers for ever."""
+    total = STALLED_OBJECTS * STALLED_MIB * dataset.MIB
+
+    def contender(url: str) -> measure.Contender:
+        port = url.rsplit(":", 1)[1]
+
+        def once(_every_byte: bool) -> measure.Sample:
+            outcome = client.get(
+                bench.args.inrush, [f"s3://{BUCKET}/"], None,
+                endpoint=f"http://{origin.NAME}:{port}", env=bench.env, seconds=RUN_SECONDS,
+                options=["--no-sign-request", *bench.args.option], within=within)
+            require(outcome, "inrush")
+            told = client.summary(outcome)
+            process.note(f"    retries {told['retries']}, hedges {told['hedges']} "
+                         f"({told['hedges_won']} won), moved {told['moves']}")
+            return measure.Sample(
+                bytes=total, files=STALLED_OBJECTS, seconds=outcome.seconds,
+                cpu_seconds=outcome.cpu_seconds, user_seconds=outcome.user_seconds,
+                peak_rss_bytes=outcome.peak_rss_bytes,
+                told_gb_per_s=told["gigabytes_per_second"])
+        return once
+
+    program = origin.default_program()
+    options = ["--synthetic", f"{BUCKET}/:{STALLED_OBJECTS}:{STALLED_MIB}MiB"]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inrush-bench-")))
+        within = origin.by_name(folder, ADDRESSES)
+        urls = {}
+        for name, faults in (("clean", ()), ("inrush", STALLED)):
+            (folder / name).mkdir()
+            urls[name] = stack.enter_context(
+                origin.serving(program, [*options, *faults], folder / name, ADDRESSES))
+        return finish(
+            bench, f"{STALLED_OBJECTS:,} objects of {STALLED_MIB} MiB to nowhere; 5 % of the "
+            "answers stall, and one of four addresses is dead",
+            {name: contender(urls[name]) for name in ("inrush", "clean")}, SPEED,
+            {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
+
+
+def verified(bench: Bench, title: str, is_discard: bool) -> tuple[str, dict[str, object]]:
+    """Bytes held against their checksums beside bytes that are not."""
+    program = origin.default_program()
+    words: list[str | Path] = ["--root", bench.root, "--checksum", "crc64nvme"]
+    with (tempfile.TemporaryDirectory(prefix="inrush-bench-") as folder,
+          origin.serving(program, words, Path(folder)) as url):
+        contenders = {name: inrush(bench, "large/", is_discard, ["--verify", mode], url)
+                      for name, mode in (("inrush", "auto"), ("off", "off"))}
+        return finish(bench, title, contenders, SECURE, SECURE_RATIOS)
+
+
+def verify(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Verification without a disk."""
+    title = f"verify: {large_objects(bench)} to nowhere, --verify auto beside off"
+    return verified(bench, title, is_discard=True)
+
+
+def verify_disk(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Verification in File mode."""
+    title = f"verify-disk: {large_objects(bench)} to files, --verify auto beside off"
+    return verified(bench, title, is_discard=False)
+
+
 def large_objects(bench: Bench) -> str:
     """What the large objects are."""
     return f"{LARGE_OBJECTS} objects of {bench.args.large_mib:,} MiB"
@@ -393,13 +468,14 @@ def finish(bench: Bench, title: str, contenders: dict[str, measure.Contender],
 
 BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "large": large, "small": small, "discard": discard, "rss": rss,
-    "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk}
+    "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk,
+    "verify": verify, "verify-disk": verify_disk, "stalls": stalls}
 
 
 def write_objects(bucket: Path, args: argparse.Namespace) -> None:
     """The objects that the wanted benchmarks fetch."""
     wanted = set(args.names)
-    if wanted - {"small"}:
+    if wanted - {"small", "stalls"}:
         size = args.large_mib * dataset.MIB
         for number in range(LARGE_OBJECTS):
             dataset.write_stamped(bucket / f"large/object{number}", size, number)
@@ -427,7 +503,8 @@ def run_all(args: argparse.Namespace) -> list[str]:
         # s5cmd finds whom to believe there; the others are told on their command line.
         believed = {"SSL_CERT_FILE": str(ours.bundle)} if ours else {}
         bench = Bench(args, server, listing.scan(root / BUCKET), disk,
-                      client.clean_environment(disk, believed), ours.bundle if ours else None)
+                      client.clean_environment(disk, believed), root,
+                      ours.bundle if ours else None)
         report["machine"] = measure.machine(disk)
         version = process.run([install.system_program("nginx"), "-v"], seconds=5)
         report["nginx"] = version.stderr.strip()

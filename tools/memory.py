@@ -17,15 +17,10 @@ import argparse
 import shutil
 import sys
 import tempfile
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import client, process
-from lab.install import build_folder
+from lab import client, origin, process
 from lab.process import LabError, Outcome, say
 
 MIB = 1 << 20
@@ -36,7 +31,6 @@ KEY_FOLDERS = 16
 DISK_BYTES_OF_KEY = 8192
 """What a file of one byte takes at most: a block, and its share of inode and folder."""
 DISK_MARGIN_BYTES = 2 * GIB
-START_SECONDS = 10.0
 RUN_SECONDS = 1800.0
 LIMIT_BYTES = 300 * MIB
 LIMIT_BYTES_SMALL = 128 * MIB
@@ -85,29 +79,11 @@ def cases(of: list[Load]) -> list[Case]:
             for options, limit in (((), LIMIT_BYTES), (SMALL, LIMIT_BYTES_SMALL))]
 
 
-@contextmanager
-def origin(program: Path, of: list[Load], temp: Path) -> Iterator[str]:
-    """The in-repo origin with these objects; its endpoint."""
-    endpoint = f"127.0.0.1:{process.free_port()}"
+def synthetic(of: list[Load]) -> list[str]:
+    """The origin's arguments for these objects."""
     sets = [f"{BUCKET}/{load.prefix}:{load.objects}:{load.bytes_each}"
             + (f":folders={KEY_FOLDERS}" if load.objects > KEY_FOLDERS else "") for load in of]
-    words = [word for text in sets for word in ("--synthetic", text)]
-    server = process.Server([program, "--listen", endpoint, *words], temp / "origin.log")
-    try:
-        if not server.wait_ready(lambda: answers(f"http://{endpoint}/{BUCKET}"), START_SECONDS):
-            raise LabError(f"the origin does not answer: {server.last_words()}")
-        yield f"http://{endpoint}"
-    finally:
-        server.stop()
-
-
-def answers(url: str) -> bool:
-    """Whether somebody answers there."""
-    try:
-        with urllib.request.urlopen(f"{url}?list-type=2&max-keys=1", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
+    return [word for text in sets for word in ("--synthetic", text)]
 
 
 def complaint(case: Case, outcome: Outcome, destination: Path | None) -> str | None:
@@ -169,7 +145,7 @@ def run_all(args: argparse.Namespace) -> int:
     results: list[bool | None] = []
     with tempfile.TemporaryDirectory(prefix="inrush-memory-", dir=args.disk) as folder:
         temp = Path(folder)
-        with origin(args.origin, of, temp) as endpoint:
+        with origin.serving(args.origin, synthetic(of), temp) as endpoint:
             for case in cases(of):
                 results.append(run_case(case, args.inrush, endpoint, temp))
     failed = results.count(False)
@@ -186,7 +162,7 @@ def arguments() -> argparse.Namespace:
     add("--disk", type=Path, help="a folder on the disk to write to (default: the temp folder)")
     add("--inrush", type=Path, default=client.default_program(),
         help="the program (default: INRUSH_BIN or the release build)")
-    add("--origin", type=Path, default=build_folder() / "release" / "inrush-origin",
+    add("--origin", type=Path, default=origin.default_program(),
         help="the in-repo origin (default: the release build)")
     return parser.parse_args()
 

@@ -1,9 +1,11 @@
 //! Checksums that S3 stores with an object, and whether fetched bytes have them.
 //!
 //! Pure. What an origin says of a checksum is parsed and not believed: what cannot be read is no
-//! checksum. `combine.rs` adds up the checksums of pieces that come in any order.
+//! checksum. `combine.rs` adds up the checksums of pieces that come in any order; `sequence.rs`
+//! takes those that come in order, of any algorithm.
 
 mod combine;
+mod sequence;
 mod stored;
 mod verification;
 
@@ -15,6 +17,7 @@ use crc_fast::CrcAlgorithm;
 use sha2::Digest as _;
 
 pub use combine::Sum;
+pub use sequence::{InOrder, Sequence};
 pub use stored::{Form, Mismatch, Stored, etag_md5};
 pub use verification::{AnswerCheck, Verification, Verify};
 

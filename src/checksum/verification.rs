@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::{Algorithm, Stored, Sum, etag_md5};
+use super::{Algorithm, InOrder, Stored, Sum, etag_md5};
 
 /// How much a run wants of its objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,6 +53,8 @@ enum Basis {
     Answer,
     /// What the origin said before; the pieces are summed as they come.
     Sum(Sum),
+    /// What the origin said before; the bytes come in order.
+    InOrder(InOrder),
 }
 
 /// The verification of one object, shared by those who fetch its ranges.
@@ -88,6 +90,12 @@ impl Verification {
         Self::new(false, Basis::Sum(sum))
     }
 
+    /// By what the origin said, of bytes that come in order.
+    #[must_use]
+    pub fn in_order(goal: InOrder) -> Self {
+        Self::new(true, Basis::InOrder(goal))
+    }
+
     /// Whether the request for the whole object asks for its checksum.
     #[must_use]
     pub fn asks(&self) -> bool {
@@ -106,7 +114,16 @@ impl Verification {
     pub fn sum(&self) -> Option<&Sum> {
         match &self.basis {
             Basis::Sum(sum) => Some(sum),
-            Basis::Nothing(_) | Basis::Answer => None,
+            Basis::Nothing(_) | Basis::Answer | Basis::InOrder(_) => None,
+        }
+    }
+
+    /// What the bytes are held against as they come in order, where that was known before.
+    #[must_use]
+    pub fn known(&self) -> Option<InOrder> {
+        match self.basis {
+            Basis::InOrder(goal) => Some(goal),
+            Basis::Nothing(_) | Basis::Answer | Basis::Sum(_) => None,
         }
     }
 
@@ -136,7 +153,7 @@ impl Verification {
         }
         Err(match (&self.basis, self.reason.get()) {
             (_, Some(reason)) | (Basis::Nothing(reason), None) => reason,
-            (Basis::Answer | Basis::Sum(_), None) => "it was not fetched whole",
+            (Basis::Answer | Basis::Sum(_) | Basis::InOrder(_), None) => "it was not fetched whole",
         })
     }
 }

@@ -9,11 +9,14 @@ use tokio::task::JoinSet;
 use crate::catalog::Control;
 use crate::catalog::checksum::Told;
 use crate::catalog::limits::CHECKSUMS_ASKED_MAX;
-use crate::checksum::{Sum, Verification, Verify};
+use crate::checksum::{InOrder, Sum, Verification, Verify};
 use crate::cli::VerifyMode;
 use crate::error::{Error, Result};
 use crate::s3::ListedChecksum;
 use crate::transfer::{Shape, Transfer};
+
+const RESUMED: &str = "bytes of an earlier run do not pass through this one";
+const HASH: &str = "a hash cannot be put together from ranges";
 
 /// A transfer that may begin, or one that may not and why.
 pub(super) type Settled = Result<Transfer, Box<(Transfer, Error)>>;
@@ -127,12 +130,15 @@ enum Plan {
 }
 
 fn plan(transfer: &Transfer, verify: Verify) -> Plan {
-    const HASH: &str = "a hash cannot be put together from ranges";
     let single = transfer.shape == Shape::Whole || transfer.unsettled() == 1;
     match (transfer.shape, verify, transfer.object.checksum) {
         (Shape::Folder | Shape::Empty, ..) => Plan::Nothing("it has no bytes"),
         (_, Verify::Off, _) => Plan::Nothing("--verify off"),
+        _ if transfer.resumed().is_some() => Plan::Nothing(RESUMED),
         (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => Plan::Ask,
+        // Its answer would not tell of parts.
+        (Shape::Ranges, Verify::Strict, ListedChecksum::Named { composite: true, .. })
+        | (Shape::Ranges, Verify::Strict, ListedChecksum::NotListed) => Plan::Ask,
         _ if single => Plan::Answer,
         (_, Verify::Strict, _) => Plan::Ask,
         (_, _, ListedChecksum::Unnamed) => Plan::Nothing("the listing names no checksum"),
@@ -144,27 +150,136 @@ fn plan(transfer: &Transfer, verify: Verify) -> Plan {
 /// Makes of what the origin said what the bytes are held against.
 fn settle(transfer: Transfer, told: Result<Told>, verify: Verify) -> Settled {
     let size = transfer.object.size_bytes;
-    let reason = match told {
-        Ok(Told { stored: Ok(stored), part_bytes, .. }) => {
-            match Sum::new(stored, size, part_bytes) {
-                Some(sum) => return Ok(transfer.verified_by(Verification::by_sum(sum))),
-                None if !stored.algorithm.is_crc() => "a hash cannot be put together from ranges",
+    let strict = verify == Verify::Strict;
+    let told = match told {
+        Ok(told) => told,
+        Err(error) if strict => return Err(Box::new((transfer, error))),
+        Err(_) => {
+            let reason = "the question for its checksum was not answered";
+            return Ok(transfer.verified_by(Verification::none(reason)));
+        }
+    };
+    let stored = match (told.stored, told.etag) {
+        (Err(_), Some(etag)) if strict => Ok(etag),
+        (stored, _) => stored,
+    };
+    let reason = match stored {
+        Ok(stored) => {
+            if let Some(sum) = Sum::new(stored, size, told.part_bytes) {
+                return Ok(transfer.verified_by(Verification::by_sum(sum)));
+            }
+            match InOrder::new(stored, told.part_bytes) {
+                // Slower, and the only way.
+                Some(goal) if strict => {
+                    let verification = Verification::in_order(goal);
+                    return Ok(transfer.in_one_range().verified_by(verification));
+                }
+                Some(_) => HASH,
                 None => "the parts that its checksum is of are not of one length",
             }
         }
-        Ok(Told { stored: Err(reason), .. }) => reason,
-        Err(error) if verify == Verify::Strict => {
-            return Err(Box::new((transfer, error)));
-        }
-        Err(_) => "the question for its checksum was not answered",
+        Err(reason) => reason,
     };
-    match verify {
-        Verify::Strict => refused(transfer, reason),
-        _ => Ok(transfer.verified_by(Verification::none(reason))),
+    match strict {
+        true => refused(transfer, reason),
+        false => Ok(transfer.verified_by(Verification::none(reason))),
     }
 }
 
 fn refused(transfer: Transfer, reason: &'static str) -> Settled {
     let error = Transfer::unverified(reason).within(format!("get {}", transfer.name()));
     Err(Box::new((transfer, error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::checksum::{Algorithm, Form, Stored, etag_md5};
+    use crate::error::ErrorKind;
+    use crate::plan::ranges::PartSize;
+    use crate::s3::{Endpoint, Object};
+    use crate::transfer::Cut;
+
+    const NAMED_CRC: ListedChecksum = ListedChecksum::Named { composite: false, crc: true };
+    const NAMED_HASH: ListedChecksum = ListedChecksum::Named { composite: false, crc: false };
+    const PARTS_CRC: ListedChecksum = ListedChecksum::Named { composite: true, crc: true };
+    const PARTS_HASH: ListedChecksum = ListedChecksum::Named { composite: true, crc: false };
+
+    fn transfer(size_bytes: u64, checksum: ListedChecksum) -> Transfer {
+        let object = Object { key: "k".to_owned(), size_bytes, checksum, ..Object::default() };
+        let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
+        let part = PartSize::new(8 << 20).expect("aligned");
+        Transfer::new(object, endpoint, "k".to_owned(), Cut { part, slot_length_bytes: 1 << 20 })
+    }
+
+    #[test]
+    fn who_is_asked() {
+        let nothing = |word: &'static str| Err(word);
+        let check = |size, listed, verify, expected: Result<Plan, &str>| match (
+            plan(&transfer(size, listed), verify),
+            expected,
+        ) {
+            (Plan::Nothing(reason), Err(word)) => assert!(reason.contains(word), "{reason}"),
+            (found, expected) => assert_eq!(Ok(found), expected, "{size} {listed:?} {verify:?}"),
+        };
+        let (small, medium, large) = (5, 3 << 20, 20 << 20);
+        for size in [small, medium, large] {
+            check(size, NAMED_CRC, Verify::Off, nothing("off"));
+        }
+        for verify in [Verify::Auto, Verify::Strict] {
+            check(0, NAMED_CRC, verify, nothing("no bytes"));
+            check(small, PARTS_CRC, verify, Ok(Plan::Answer));
+            check(medium, NAMED_HASH, verify, Ok(Plan::Answer));
+            check(medium, PARTS_CRC, verify, Ok(Plan::Ask));
+            check(large, NAMED_CRC, verify, Ok(Plan::Ask));
+            check(large, ListedChecksum::NotListed, verify, Ok(Plan::Ask));
+        }
+        check(medium, PARTS_HASH, Verify::Auto, Ok(Plan::Answer));
+        check(medium, PARTS_HASH, Verify::Strict, Ok(Plan::Ask));
+        check(large, NAMED_HASH, Verify::Auto, nothing("hash"));
+        check(large, NAMED_HASH, Verify::Strict, Ok(Plan::Ask));
+        check(large, ListedChecksum::Unnamed, Verify::Auto, nothing("names no checksum"));
+        check(large, ListedChecksum::Unnamed, Verify::Strict, Ok(Plan::Ask));
+    }
+
+    fn stored(algorithm: Algorithm, parts: u32) -> Stored {
+        let form = if parts == 0 { Form::FullObject } else { Form::Composite { parts } };
+        Stored { algorithm, form, digest: algorithm.digest(b"") }
+    }
+
+    #[test]
+    fn what_follows_from_the_answer() {
+        let check = |told: Result<Told>, verify, expected: &str| {
+            let found = match settle(transfer(20 << 20, NAMED_CRC), told, verify) {
+                Err(failed) => format!("failed: {}", failed.1),
+                Ok(transfer) => match (&transfer.verification, transfer.unsettled()) {
+                    (how, 3) if how.sum().is_some() => "summed".to_owned(),
+                    (how, 1) if how.known().is_some() => "in order".to_owned(),
+                    (how, 3) => how.verdict().expect_err("nothing came").to_owned(),
+                    (how, ranges) => panic!("{how:?} in {ranges} ranges"),
+                },
+            };
+            assert!(found.contains(expected), "{found}, not {expected}");
+        };
+        let told = |stored, part_bytes, etag| Ok(Told { stored, part_bytes, etag });
+        for verify in [Verify::Auto, Verify::Strict] {
+            check(told(Ok(stored(Algorithm::Crc32c, 0)), 0, None), verify, "summed");
+            check(told(Ok(stored(Algorithm::Crc32c, 4)), 5 << 20, None), verify, "summed");
+            check(told(Ok(stored(Algorithm::Crc32c, 4)), 0, None), verify, "not of one length");
+            check(told(Err("there is none"), 0, None), verify, "there is none");
+        }
+        for parts in [0, 4] {
+            let sha = || told(Ok(stored(Algorithm::Sha256, parts)), 5 << 20, None);
+            check(sha(), Verify::Auto, HASH);
+            check(sha(), Verify::Strict, "in order");
+        }
+        let etag = etag_md5("\"25f9e794323b453885f5181f1b624d0b\"");
+        check(told(Err("there is none"), 0, etag), Verify::Auto, "there is none");
+        check(told(Err("there is none"), 0, etag), Verify::Strict, "in order");
+        let refused = || Err(Error::new(ErrorKind::Access, "refused"));
+        check(refused(), Verify::Auto, "was not answered");
+        check(refused(), Verify::Strict, "failed: refused");
+    }
 }

@@ -74,6 +74,9 @@ pub(super) struct Run {
     free_bytes: Option<u64>,
     known: ProgressState,
     objects_ok: u64,
+    /// Of those: held against a checksum, and not (though they have bytes).
+    validated: u64,
+    not_validated: u64,
     failures: u64,
     /// Of these: a later run can go on with some of their bytes.
     unfinished: u64,
@@ -129,6 +132,8 @@ impl Run {
             free_bytes,
             known: ProgressState::default(),
             objects_ok: 0,
+            validated: 0,
+            not_validated: 0,
             failures: 0,
             unfinished: 0,
             untold: 0,
@@ -388,6 +393,11 @@ impl Run {
         self.unfinished += u64::from(outcome.transfer.can_go_on());
         let Err(error) = outcome.result else {
             self.objects_ok += 1;
+            match outcome.transfer.verification.verdict() {
+                Ok(_) => self.validated += 1,
+                Err(_) if outcome.transfer.object.size_bytes == 0 => {}
+                Err(_) => self.not_validated += 1,
+            }
             return;
         };
         let first = self.failures == 0;
@@ -519,6 +529,8 @@ impl Run {
             workers,
             sink,
             failed_objects: self.failures,
+            validated_objects: self.validated,
+            not_validated_objects: self.not_validated,
             earlier: self.earlier(),
             elapsed_us: micros(times.ended),
             resolve_us: micros(times.resolved),

@@ -65,12 +65,14 @@ impl Kept {
 }
 
 /// Whether bytes were held against a checksum, and if not, why not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verified {
-    /// `not validated`.
+    /// `validated`, or `not validated`.
     pub verdict: &'static str,
-    /// Why, and what was checked instead.
-    pub reason: &'static str,
+    /// What the checksum was computed by; null when the object was not validated.
+    pub algorithm: Option<&'static str>,
+    /// Why it was not, and what was checked instead; null when it was.
+    pub reason: Option<String>,
 }
 
 impl<'a> ObjectLine<'a> {
@@ -87,10 +89,7 @@ impl<'a> ObjectLine<'a> {
             seconds: seconds(outcome.elapsed_us),
             retries: transfer.retries(),
             status: if error.is_some() { Status::Failed } else { Status::Ok },
-            verified: Verified {
-                verdict: "not validated",
-                reason: unverified(transfer, error.is_some()),
-            },
+            verified: Verified::of(transfer, error.is_some()),
             error,
         }
     }
@@ -107,7 +106,7 @@ impl<'a> ObjectLine<'a> {
             retries: 0,
             status: Status::Kept,
             error: None,
-            verified: Verified { verdict: "not validated", reason: kept.unverified() },
+            verified: Verified::not(kept.unverified().to_owned()),
         }
     }
 
@@ -118,22 +117,38 @@ impl<'a> ObjectLine<'a> {
     }
 }
 
-fn unverified(transfer: &Transfer, failed: bool) -> &'static str {
-    match (transfer.shape, transfer.etag.is_some()) {
-        _ if failed => "the object failed",
-        (Shape::Folder | Shape::Empty, _) => "it has no bytes",
-        (Shape::Whole, true) => "checksums are not compared yet; length and ETag were checked",
-        (Shape::Whole, false) => {
-            "checksums are not compared yet; the length was checked, and the origin gave no ETag"
-        }
-        (Shape::Ranges, true) => {
-            "checksums are not compared yet; length, ETag and range of each answer were checked"
-        }
-        (Shape::Ranges, false) => {
-            "checksums are not compared yet; length and range of each answer were checked, and \
-             the origin gave no ETag"
+impl Verified {
+    fn of(transfer: &Transfer, failed: bool) -> Self {
+        let verdict = match transfer.verification.verdict() {
+            _ if failed => Err("the object failed".to_owned()),
+            Ok(algorithm) => Ok(algorithm.name()),
+            Err(reason) => Err(unverified(transfer, reason)),
+        };
+        match verdict {
+            Ok(algorithm) => {
+                Self { verdict: "validated", algorithm: Some(algorithm), reason: None }
+            }
+            Err(reason) => Self::not(reason),
         }
     }
+
+    fn not(reason: String) -> Self {
+        Self { verdict: "not validated", algorithm: None, reason: Some(reason) }
+    }
+}
+
+/// Why an object was not validated, and what was checked all the same.
+fn unverified(transfer: &Transfer, reason: &str) -> String {
+    let checked = match (transfer.shape, transfer.etag.is_some()) {
+        (Shape::Folder | Shape::Empty, _) => return reason.to_owned(),
+        (Shape::Whole, true) => "length and ETag were checked",
+        (Shape::Whole, false) => "the length was checked, and the origin gave no ETag",
+        (Shape::Ranges, true) => "length, ETag and range of each answer were checked",
+        (Shape::Ranges, false) => {
+            "length and range of each answer were checked, and the origin gave no ETag"
+        }
+    };
+    format!("{reason}; {checked}")
 }
 
 /// An object that is there, for `ls`.
@@ -255,6 +270,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::checksum::{Algorithm, Verification};
     use crate::error::{Error, ErrorKind};
     use crate::plan::ranges::PartSize;
     use crate::s3::Endpoint;
@@ -282,10 +298,21 @@ mod tests {
         let expected = concat!(
             r#"{"bucket":"bucket","key":"a/\"b\"","path":"b","bytes":20971520,"seconds":1.5,"#,
             r#""retries":1,"status":"ok","error":null,"verified":{"verdict":"not validated","#,
-            r#""reason":"checksums are not compared yet; length, ETag and range of each answer "#,
-            r#"were checked"}}"#
+            r#""algorithm":null,"reason":"no checksum was asked for; length, ETag and range of "#,
+            r#"each answer were checked"}}"#
         );
         assert_eq!(ObjectLine::new(&outcome).to_json(), expected);
+    }
+
+    #[test]
+    fn an_object_that_was_validated() {
+        let transfer = transfer("a", "", 5, "a").verified_by(Verification::by_answer(false));
+        transfer.verification.validated(Algorithm::Crc64Nvme);
+        let outcome = Outcome { transfer: Arc::new(transfer), elapsed_us: 0, result: Ok(()) };
+        let line = ObjectLine::new(&outcome).to_json();
+        let verified =
+            r#""verified":{"verdict":"validated","algorithm":"CRC64NVME","reason":null}}"#;
+        assert!(line.ends_with(verified), "{line}");
     }
 
     #[test]
@@ -295,7 +322,7 @@ mod tests {
         let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
         let line = ObjectLine::new(&outcome);
         assert_eq!((line.status, line.error.as_deref()), (Status::Failed, Some("refused; ask")));
-        assert_eq!((line.path, line.verified.reason), (None, "the object failed"));
+        assert_eq!((line.path, line.verified.reason.as_deref()), (None, Some("the object failed")));
     }
 
     #[test]
@@ -303,8 +330,8 @@ mod tests {
         let transfer = transfer("d/a", "\"e\"", 7, "a");
         let expected = concat!(
             r#"{"bucket":"bucket","key":"d/a","path":"a","bytes":7,"seconds":0.0,"retries":0,"#,
-            r#""status":"kept","error":null,"verified":{"verdict":"not validated","reason":"#,
-            r#""a file was there, and --overwrite never leaves it"}}"#
+            r#""status":"kept","error":null,"verified":{"verdict":"not validated","#,
+            r#""algorithm":null,"reason":"a file was there, and --overwrite never leaves it"}}"#
         );
         assert_eq!(ObjectLine::kept(&transfer, Kept::Present).to_json(), expected);
     }
@@ -312,7 +339,7 @@ mod tests {
     #[test]
     fn nothing_is_said_to_be_checked_that_was_not() {
         let check = |etag: &str, size: u64, expected: &[&str], absent: &str| {
-            let reason = unverified(&transfer("a", etag, size, "a"), false);
+            let reason = unverified(&transfer("a", etag, size, "a"), "it has no bytes");
             assert!(expected.iter().all(|word| reason.contains(word)), "{reason}");
             assert!(!reason.contains(absent), "{reason}");
         };

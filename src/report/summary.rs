@@ -21,6 +21,10 @@ pub struct SummaryInputs {
     pub sink: Sink,
     /// Objects that failed.
     pub failed_objects: u64,
+    /// Objects that are whole and have their stored checksum.
+    pub validated_objects: u64,
+    /// Objects with bytes that are whole and were held against no checksum.
+    pub not_validated_objects: u64,
     /// What of earlier runs counted.
     pub earlier: Earlier,
     /// From the start of the program to the end of its work.
@@ -79,6 +83,10 @@ pub struct Summary {
     pub objects: u64,
     /// Objects that failed.
     pub failed_objects: u64,
+    /// Objects that are whole and have their stored checksum.
+    pub validated_objects: u64,
+    /// Objects with bytes that are whole and were held against no checksum.
+    pub not_validated_objects: u64,
     /// What of earlier runs counted.
     #[serde(flatten)]
     pub earlier: Earlier,
@@ -235,6 +243,8 @@ impl Summary {
             exit_code: inputs.exit_code,
             objects: all.objects,
             failed_objects: inputs.failed_objects,
+            validated_objects: inputs.validated_objects,
+            not_validated_objects: inputs.not_validated_objects,
             earlier: inputs.earlier,
             bytes: all.bytes,
             seconds: elapsed,
@@ -297,6 +307,14 @@ impl Summary {
             let late = counted(self.hedges, "late range was", "late ranges were");
             let won = Count(self.hedges_won);
             lines.push(format!("{late} asked for twice; {won} times the second answer was first"));
+        }
+        if self.validated_objects + self.not_validated_objects > 0 {
+            let validated = counted(self.validated_objects, "object", "objects");
+            let not = match self.not_validated_objects {
+                0 => String::new(),
+                not => format!(", {} not (--report tells why)", Count(not)),
+            };
+            lines.push(format!("{validated} validated by checksum{not}"));
         }
         if self.moves > 0 {
             let late = counted(self.moves, "late range was", "late ranges were");
@@ -416,6 +434,8 @@ mod tests {
             workers: vec![],
             sink: Sink::File,
             failed_objects: 0,
+            validated_objects: 0,
+            not_validated_objects: 0,
             earlier: Earlier::default(),
             elapsed_us: 0,
             resolve_us: 0,
@@ -480,6 +500,8 @@ mod tests {
             cpu_seconds: 0.609_18,
             pages: Some(Pages::Transparent),
             connections: 32,
+            validated_objects: 1200,
+            not_validated_objects: 34,
             ..empty()
         }
     }
@@ -527,11 +549,10 @@ mod tests {
             "addresses anew_objects bytes connections connects cpu_seconds \
              cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
              first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
-             kept_objects last_worker_done_seconds memory_bytes moves objects pages \
-             part_size_bytes \
-             peak_rss_bytes requests resumed_bytes resumed_objects retries ring seconds \
-             short_writes sink slot_length_bytes stages turns unfinished_objects version \
-             worker_cpu_seconds workers"
+             kept_objects last_worker_done_seconds memory_bytes moves not_validated_objects \
+             objects pages part_size_bytes peak_rss_bytes requests resumed_bytes \
+             resumed_objects retries ring seconds short_writes sink slot_length_bytes stages \
+             turns unfinished_objects validated_objects version worker_cpu_seconds workers"
         );
         assert_eq!(
             names(&json["stages"]),
@@ -570,6 +591,7 @@ mod tests {
                  peak RSS 61 MiB",
                 "6 retries: 4 slow down, 2 stall",
                 "4 late ranges were asked for twice; 2 times the second answer was first",
+                "1,200 objects validated by checksum, 34 not (--report tells why)",
                 "6 late ranges were moved to another connection",
                 "O_DIRECT in use: 20 large files past the page cache",
             ]

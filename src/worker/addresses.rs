@@ -65,6 +65,12 @@ impl Addresses {
         known.avoid_until_us = now_us + doubled.min(ADDRESS_AVOID_MAX_US);
     }
 
+    /// True when ranges came from it, and it has not failed since.
+    pub(super) fn is_good(&self, address: SocketAddr) -> bool {
+        let known = self.0.iter().find(|known| known.count.address == address);
+        known.is_some_and(|known| known.count.ranges > 0 && known.failed_in_a_row == 0)
+    }
+
     /// A range came from it.
     pub(super) fn brought(&mut self, address: SocketAddr, bytes: u64, times: Times) {
         let known = self.find(address);
@@ -135,7 +141,9 @@ mod tests {
         }
         assert_eq!(addresses_chosen(&mut addresses, &all, 0, ADDRESS_AVOID_MAX_US - 1), address(2));
         assert_eq!(addresses_chosen(&mut addresses, &all, 0, ADDRESS_AVOID_MAX_US), address(1));
+        assert!(!addresses.is_good(address(1)));
         addresses.brought(address(1), 5, QUICK);
+        assert!(addresses.is_good(address(1)) && !addresses.is_good(address(2)));
         assert_eq!(addresses_chosen(&mut addresses, &all, 0, 0), address(1));
         let counts = addresses.counts();
         assert_eq!((counts[0].failures, counts[0].ranges, counts[0].bytes), (41, 1, 5));

@@ -42,7 +42,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_moving = std::mem::take(&mut lane.is_moving) && failure.is_of_address();
         if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
             lane.other_than = Some(address);
-            if !is_moving || failure == Failure::ConnectTimeout {
+            let doubtful = failure == Failure::ConnectTimeout || !self.addresses.is_good(address);
+            if !std::mem::take(&mut lane.is_late) || doubtful {
                 self.addresses.failed(address, self.now_us);
             }
         }

@@ -7,7 +7,11 @@
 //! The late connection and its rival share one range. Whichever first has bytes of it (an answer's
 //! head, or the next piece of a body) keeps it; the other is ended before anything of the winner is
 //! delivered, so no byte has two writers. A rival begins at the first byte that was not delivered.
-//! The budget of both is [`HEDGES_PER_100_REQUESTS_MAX`] and one for each connection.
+//! The budget of both is [`HEDGES_PER_100_REQUESTS_MAX`] and one for each connection. What neither
+//! helps is ended like a timeout, and counts as one, after [`STUCK_FACTOR`] times the usual, and
+//! after twice as long for each try more.
+//!
+//! [`STUCK_FACTOR`]: crate::limits::STUCK_FACTOR
 
 use std::sync::Arc;
 
@@ -15,7 +19,7 @@ use super::Worker;
 use super::lane::LaneState;
 use crate::conn::{Ask, Manner};
 use crate::host::FileHost;
-use crate::limits::{HEDGE_LOOK_US, HEDGES_PER_100_REQUESTS_MAX, MOVES_MAX};
+use crate::limits::{HEDGE_LOOK_US, HEDGES_PER_100_REQUESTS_MAX, MOVES_MAX, STUCK_DOUBLINGS_MAX};
 use crate::s3::ByteRange;
 use crate::sys::Ring;
 use crate::transfer::Shape;
@@ -31,6 +35,15 @@ pub(super) enum Phase {
     Body,
 }
 
+/// What is done about the connection that is latest.
+#[derive(Debug, Clone, Copy)]
+enum LateRemedy {
+    Hedge,
+    Move,
+    /// Its attempt is ended, as by its timeout.
+    End,
+}
+
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Asks for late ranges a second time.
     pub(super) fn hedge(&mut self) {
@@ -38,6 +51,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         self.hedge_look_us = self.now_us + HEDGE_LOOK_US;
+        let requests = self.metrics.requests;
+        let budget = self.lanes.len() as u64 + requests * HEDGES_PER_100_REQUESTS_MAX / 100;
+        let left = self.metrics.hedges + self.metrics.moves < budget;
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, lane) in self.lanes.iter().enumerate() {
             if lane.state == LaneState::Free {
@@ -46,23 +62,31 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             busy += 1;
             let Some(by_us) = self.late_by_us(index) else { continue };
             late += 1;
-            let worst = latest.is_none_or(|(_, worst_us)| by_us > worst_us);
-            let may_be = !self.free.is_empty() || lane.moves < MOVES_MAX;
-            if lane.rival.is_none() && may_be && worst {
-                latest = Some((index, by_us));
+            let remedy = match (lane.rival, self.free.is_empty()) {
+                _ if self.is_stuck(index) => LateRemedy::End,
+                // The second one is no better; the one that stays may be given another.
+                (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
+                (None, false) if left => LateRemedy::Hedge,
+                (None, true) if left && lane.moves < MOVES_MAX => LateRemedy::Move,
+                _ => continue,
+            };
+            if latest.is_none_or(|(_, worst_us, _)| by_us > worst_us) {
+                latest = Some((index, by_us, remedy));
             }
         }
-        // When most are late it is the network, the server or this machine, and no range's fault.
-        // Those that have nothing to do are not: the last range of all may be late alone.
-        let lanes = busy + self.free.len();
-        let Some((index, _)) = latest.filter(|_| late * 2 <= lanes) else { return };
-        let requests = self.metrics.requests;
-        let budget = self.lanes.len() as u64 + requests * HEDGES_PER_100_REQUESTS_MAX / 100;
-        if self.metrics.hedges + self.metrics.moves < budget {
-            self.hedge_look_us = self.now_us;
-            match self.free.is_empty() {
-                true => self.start_move(index),
-                false => self.start_hedge(index),
+        let Some((index, _, remedy)) = latest else { return };
+        // When most of many are late it is the network, the server or this machine.
+        let is_general = late * 2 > busy && busy * 4 > self.lanes.len();
+        if is_general && !matches!(remedy, LateRemedy::End) {
+            return;
+        }
+        self.hedge_look_us = self.now_us;
+        match remedy {
+            LateRemedy::Hedge => self.start_hedge(index),
+            LateRemedy::Move => self.start_move(index),
+            LateRemedy::End => {
+                self.lanes[index].is_late = true;
+                self.end_early(index);
             }
         }
     }
@@ -77,11 +101,22 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.now_us.checked_sub(lane.submitted_us + late_after_us)
     }
 
+    /// So late that the attempt is over, as after its timeout.
+    fn is_stuck(&self, index: usize) -> bool {
+        let lane = &self.lanes[index];
+        let Some(after_us) = self.paces[lane.phase() as usize].stuck_after_us() else {
+            return false;
+        };
+        // Longer for each try: where all is stuck, patience is what helps.
+        self.now_us - lane.submitted_us > after_us << (lane.attempts - 1).min(STUCK_DOUBLINGS_MAX)
+    }
+
     /// Ends a late attempt before its time; what is missing is asked for on another connection.
     fn start_move(&mut self, late: usize) {
         let lane = &mut self.lanes[late];
         lane.moves += 1;
         lane.is_moving = true;
+        lane.is_late = true;
         self.metrics.moves += 1;
         self.end_early(late);
     }

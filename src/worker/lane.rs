@@ -76,6 +76,8 @@ pub(super) struct Lane {
     pub(super) is_hedge: bool,
     /// How often its range was moved from a late connection to another.
     pub(super) moves: u32,
+    /// Its operation is ended because it is late beside others, not after its timeout.
+    pub(super) is_late: bool,
     /// It is late, and its range is to be moved.
     pub(super) is_moving: bool,
     /// When the operation in flight was submitted.
@@ -120,6 +122,7 @@ impl Lane {
             rival: None,
             is_hedge: false,
             moves: 0,
+            is_late: false,
             is_moving: false,
             submitted_us: 0,
             range: 0,
@@ -396,7 +399,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             false => self.now_us + lane.conn.timeout_us(),
         };
         lane.expired = false;
-        lane.is_moving = false;
+        (lane.is_late, lane.is_moving) = (false, false);
         lane.in_flight = true;
         lane.submitted_us = self.now_us;
         if let Err(op) = self.ring.submit(index as u64, op) {

@@ -1,6 +1,9 @@
 //! How long things usually take, so that what takes far longer is noticed. Pure.
 
-use crate::limits::{HEDGE_AFTER_MIN_US, HEDGE_FACTOR, PACE_SAMPLES, PACE_SAMPLES_MIN};
+use crate::limits::{
+    HEDGE_AFTER_MIN_US, HEDGE_FACTOR, PACE_SAMPLES, PACE_SAMPLES_MIN, STUCK_AFTER_MIN_US,
+    STUCK_FACTOR,
+};
 
 /// Durations of one kind of operation, the last [`PACE_SAMPLES`] of them.
 #[derive(Debug)]
@@ -34,6 +37,12 @@ impl Pace {
         let usual_us = u64::from(self.usual_us?);
         Some((usual_us * HEDGE_FACTOR).max(HEDGE_AFTER_MIN_US))
     }
+
+    /// After so long one that is not over will hardly ever be; `None` while too little is known.
+    pub(super) fn stuck_after_us(&self) -> Option<u64> {
+        let usual_us = u64::from(self.usual_us?);
+        Some((usual_us * STUCK_FACTOR).max(STUCK_AFTER_MIN_US))
+    }
 }
 
 #[cfg(test)]
@@ -49,6 +58,7 @@ mod tests {
         assert_eq!(pace.late_after_us(), None);
         pace.note(1);
         assert_eq!(pace.late_after_us(), Some(HEDGE_AFTER_MIN_US));
+        assert_eq!(pace.stuck_after_us(), Some(STUCK_AFTER_MIN_US));
     }
 
     #[test]
@@ -59,6 +69,7 @@ mod tests {
             pace.note(if slow { 60_000_000 } else { 200_000 });
         }
         assert_eq!(pace.late_after_us(), Some(200_000 * HEDGE_FACTOR));
+        assert_eq!(pace.stuck_after_us(), Some(200_000 * STUCK_FACTOR));
         for _ in 0..PACE_SAMPLES {
             pace.note(u64::MAX);
         }

@@ -5,7 +5,7 @@
 //! range's bytes is delivered once, by whichever connection brought it.
 
 use super::Worker;
-use crate::checksum::{Hasher, Stored};
+use crate::checksum::{InOrder, Sequence};
 use crate::host::FileHost;
 use crate::sys::Ring;
 use crate::transfer::{Shape, Transfer};
@@ -17,8 +17,8 @@ pub(super) enum Check {
     None,
     /// There is nothing to hold them against, for this reason.
     Unverified(&'static str),
-    /// What the answer said is stored, and what has come.
-    Against(Stored, Hasher),
+    /// What is stored, and what has come.
+    Against(Box<Sequence>),
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
@@ -30,15 +30,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &self.lanes[index];
         let check = self.ranges.check(lane.range);
         if at == 0 {
-            *check = match lane.conn.comparison().basis() {
+            let told = lane.conn.comparison().basis();
+            let of_answer = told.map(|told| told.map(InOrder::of_one_piece));
+            *check = match transfer.verification.known().map(Ok).or(of_answer) {
                 None => Check::None,
                 Some(Err(reason)) => Check::Unverified(reason),
-                Some(Ok(stored)) => Check::Against(stored, Hasher::new(stored.algorithm)),
+                Some(Ok(goal)) => Check::Against(Box::new(Sequence::new(goal))),
             };
         }
         match check {
             // A small object's body was held against it as it came.
-            Check::Against(_, hasher) if transfer.shape == Shape::Ranges => hasher.update(bytes),
+            Check::Against(sequence) if transfer.shape == Shape::Ranges => sequence.update(bytes),
             _ => {}
         }
     }
@@ -49,12 +51,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match std::mem::replace(check, Check::None) {
             Check::None => {}
             Check::Unverified(reason) => transfer.take_unverified(reason),
-            Check::Against(stored, _) if transfer.shape == Shape::Whole => {
-                transfer.take_verdict(Ok(stored.algorithm));
-            }
-            Check::Against(stored, hasher) => {
-                let held = stored.check(hasher.finish());
-                transfer.take_verdict(held.map(|()| stored.algorithm));
+            Check::Against(sequence) => {
+                let algorithm = sequence.algorithm();
+                let held = match transfer.shape {
+                    Shape::Ranges => sequence.finish(),
+                    _ => Ok(()),
+                };
+                transfer.take_verdict(held.map(|()| algorithm));
             }
         }
     }

@@ -1,7 +1,8 @@
 """The lab: servers that this project did not write, and runs that are measured.
 
-Two programs use it, `tools/interop.py` (does every byte arrive?) and `tools/bench.py` (how fast,
-and at what price?). Only the standard library, so there is nothing to install for Python itself.
+Who uses it: `tools/interop.py` (does every byte arrive?), `tools/bench.py` (how fast, and at what
+price?), `tools/memory.py` and `tools/soak.py` (with how much memory, and after hours, too?). Only
+the standard library, so there is nothing to install for Python itself.
 
 The rooms, from the ground up:
 
@@ -11,10 +12,13 @@ The rooms, from the ground up:
 * `listing`: ListObjectsV2 as static pages.
 * `authority`: certificates that are made for one run.
 * `nginx`, `moto`: the servers, on loopback only; nginx also over TLS 1.2 and 1.3.
+* `origin`: the in-repo server, for what only it can do: objects of any size, and faults.
 * `volumes`: filesystems to download to.
 * `client`: the command lines of `inrush` and its environment.
 * `compare`: a downloaded tree against the one it came from.
 * `measure`: rounds, medians and tables for the benchmark.
+* `drift`: whether a figure stays flat over a long run.
+* `streams`, `pipe_reader`, `epoch_reader`: who reads what `inrush` feeds.
 
-Out of scope: the in-repo origin, and anything that leaves this machine.
+Out of scope: anything that leaves this machine.
 """

@@ -32,11 +32,25 @@ def clean_environment(home: Path, extra: Mapping[str, str] | None = None) -> dic
 
 
 def get(program: Path, sources: Sequence[str], destination: Path | None, *, endpoint: str,
-        options: Sequence[str], env: Mapping[str, str], seconds: float) -> Outcome:
-    """`inrush get`, to `destination` or, without one, to nowhere; with the JSON summary."""
+        options: Sequence[str], env: Mapping[str, str], seconds: float,
+        within: Sequence[str] = ()) -> Outcome:
+    """`inrush get`, to `destination` or, without one, to nowhere; with the JSON summary. `within`:
+    what the command line begins with."""
     where = ["--discard"] if destination is None else [str(destination)]
-    return run([program, "get", *sources, *where, "--endpoint-url", endpoint, "--region",
-                "us-east-1", "--quiet", "--json", *options], seconds=seconds, env=env)
+    return _fetch([*within, program, "get", *sources, *where], endpoint, options, env, seconds)
+
+
+def sync(program: Path, sources: Sequence[str], destination: Path, *, endpoint: str,
+         options: Sequence[str], env: Mapping[str, str], seconds: float) -> Outcome:
+    """`inrush sync`, with the JSON summary."""
+    command = [program, "sync", *sources, str(destination)]
+    return _fetch(command, endpoint, options, env, seconds)
+
+
+def _fetch(command: Sequence[str | Path], endpoint: str, options: Sequence[str],
+           env: Mapping[str, str], seconds: float) -> Outcome:
+    return run([*command, "--endpoint-url", endpoint, "--region", "us-east-1", "--quiet",
+                "--json", *options], seconds=seconds, env=env)
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:

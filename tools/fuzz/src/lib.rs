@@ -15,11 +15,13 @@
 
 mod answers;
 mod heads;
+mod journals;
 mod listings;
 mod names;
 
 pub use answers::{error, session};
 pub use heads::{content_range, head};
+pub use journals::journal;
 pub use listings::list;
 pub use names::{paths, uri};
 
@@ -27,10 +29,11 @@ pub use names::{paths, uri};
 pub type Target = fn(&[u8]);
 
 /// All functions by name.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("content_range", content_range),
     ("error", error),
     ("head", head),
+    ("journal", journal),
     ("list", list),
     ("paths", paths),
     ("session", session),

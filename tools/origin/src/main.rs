@@ -85,8 +85,8 @@ struct Arguments {
     /// Make ETags of the MD5 of the content, as S3 does; each object is read once for it
     #[arg(long)]
     md5_etags: bool,
-    /// Inject faults; profiles: bursts, corrupt, mild, mixed, none, overloaded, rough, slow,
-    /// strange, and tls with --tls
+    /// Inject faults; profiles: bursts, corrupt, mild, mixed, none, overloaded, rare, rough, slow,
+    /// stalled, strange, and tls with --tls
     #[arg(long, value_name = "SEED:PROFILE", default_value = "0:none")]
     faults: FaultPlan,
     /// Speak TLS, with a certificate for localhost, 127.0.0.1 and ::1

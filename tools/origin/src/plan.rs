@@ -77,10 +77,14 @@ pub enum Profile {
     None,
     /// 503 SlowDown and 500, 20 %.
     Overloaded,
+    /// What the mixed one has, and proxies' errors, 1 %: for runs of hours at nearly full speed.
+    Rare,
     /// All that a client must survive by trying again, and what is mild, 20 %.
     Rough,
     /// Drips and stalls that end, 10 %.
     Slow,
+    /// Stalls that never end, 5 %: half of them before the head, half in the body.
+    Stalled,
     /// What HTTP allows and S3 never does, 10 %: chunks, interim answers, long heads.
     Strange,
     /// What only TLS can do wrong, 10 % of requests and 2 % of handshakes, and what only looks
@@ -90,15 +94,17 @@ pub enum Profile {
 
 impl Profile {
     /// The names of all profiles, as [`FaultPlan`] reads them.
-    pub const NAMES: [&str; 10] = [
+    pub const NAMES: [&str; 12] = [
         "bursts",
         "corrupt",
         "mild",
         "mixed",
         "none",
         "overloaded",
+        "rare",
         "rough",
         "slow",
+        "stalled",
         "strange",
         "tls",
     ];
@@ -133,6 +139,18 @@ impl Profile {
             // See [`burst`].
             Self::Bursts | Self::None => &[],
             Self::Overloaded => &[(Kind::SlowDown, 150), (Kind::InternalError, 50)],
+            Self::Rare => &[
+                (Kind::CloseAfterResponse, 1),
+                (Kind::Drip, 1),
+                (Kind::HtmlError, 1),
+                (Kind::InternalError, 1),
+                (Kind::ResetAfter, 1),
+                (Kind::ResetBeforeHead, 1),
+                (Kind::SlowDown, 1),
+                (Kind::StallAfter, 1),
+                (Kind::StallBeforeHead, 1),
+                (Kind::Truncate, 1),
+            ],
             Self::Rough => &[
                 (Kind::CloseAfterResponse, 15),
                 (Kind::Drip, 10),
@@ -146,6 +164,7 @@ impl Profile {
                 (Kind::StallBeforeHead, 10),
                 (Kind::Truncate, 25),
             ],
+            Self::Stalled => &[(Kind::HangAfter, 25), (Kind::HangBeforeHead, 25)],
             Self::Strange => &[
                 (Kind::Chunked, 25),
                 (Kind::Interim, 25),
@@ -178,6 +197,8 @@ enum Kind {
     CloseAfterResponse,
     Drip,
     FlipByte,
+    HangAfter,
+    HangBeforeHead,
     HtmlError,
     Interim,
     InternalError,
@@ -210,6 +231,8 @@ impl Kind {
             Self::CloseAfterResponse => Fault::CloseAfterResponse,
             Self::Drip => Fault::Drip { bytes: 64 << 10, pause: Duration::from_millis(5) },
             Self::FlipByte => Fault::FlipByte { at: position },
+            Self::HangAfter => Fault::StallAfter { bytes: position, duration: None },
+            Self::HangBeforeHead => Fault::StallBeforeHead { duration: None },
             Self::HtmlError => Fault::HtmlError { status: 502 },
             Self::Interim => {
                 let status = if random & (1 << 32) == 0 { 100 } else { 103 };
@@ -342,8 +365,10 @@ impl FromStr for FaultPlan {
             "mixed" => Profile::Mixed,
             "none" => Profile::None,
             "overloaded" => Profile::Overloaded,
+            "rare" => Profile::Rare,
             "rough" => Profile::Rough,
             "slow" => Profile::Slow,
+            "stalled" => Profile::Stalled,
             "strange" => Profile::Strange,
             "tls" => Profile::Tls,
             _ => return Err(refuse()),
@@ -481,7 +506,7 @@ mod tests {
     #[test]
     fn profiles_hold_what_they_say() {
         let sum = |profile: Profile| profile.weights().iter().map(|(_, weight)| weight).sum();
-        let expected = [0, 60, 100, 100, 0, 200, 200, 100, 100, 100];
+        let expected = [0, 60, 100, 100, 0, 200, 10, 200, 100, 50, 100, 100];
         for (name, expected) in Profile::NAMES.into_iter().zip(expected) {
             let plan: FaultPlan = format!("1:{name}").parse().unwrap();
             let total: u64 = sum(plan.profile);

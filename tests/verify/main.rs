@@ -1,0 +1,277 @@
+//! Checksums, with the real program and the in-repo origin: every algorithm and form that S3 keeps,
+//! what is told of each object, and that wrong bytes never get a name.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test has a clock and files of its own"
+)]
+
+#[path = "../common/matrix.rs"]
+#[expect(dead_code, reason = "the matrix of names belongs to another test")]
+mod matrix;
+#[path = "../common/program.rs"]
+#[expect(dead_code, reason = "signals belong to other tests")]
+mod program;
+mod recorder;
+#[path = "../common/served.rs"]
+#[expect(dead_code, reason = "every origin here has checksums of its own")]
+mod served;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::num::NonZeroU64;
+
+use inrush_origin::{ChecksumAlgorithm, ChecksumPolicy, Config, Fault, FaultPlan, Match, Origin};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use matrix::{Objects, bytes_of};
+use program::{Program, Run};
+use recorder::Recorder;
+
+const MIB: usize = 1 << 20;
+const SMALL: usize = 70_001;
+/// One range, several slots.
+const MEDIUM: usize = 3 * MIB + 5;
+/// Three ranges.
+const LARGE: usize = 20 * MIB + 3;
+const PART: NonZeroU64 = NonZeroU64::new(5 << 20).expect("not 0");
+
+const CRCS: [ChecksumAlgorithm; 3] =
+    [ChecksumAlgorithm::Crc64Nvme, ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Crc32];
+const HASHES: [ChecksumAlgorithm; 2] = [ChecksumAlgorithm::Sha256, ChecksumAlgorithm::Sha1];
+
+/// An origin of these objects, and a place for them.
+struct Scene {
+    objects: Objects,
+    origin: Origin,
+    folder: TempDir,
+}
+
+impl Scene {
+    /// Objects of these sizes, stored with such checksums, under the names that go with them.
+    fn new(objects: Vec<(String, usize, Option<ChecksumPolicy>)>, faults: FaultPlan) -> Self {
+        let mut configuration =
+            Config { faults, md5_etags: true, ..served::config(&Objects::new()) };
+        let mut kept = Objects::new();
+        for (key, size, policy) in objects {
+            let bytes = bytes_of(&key, size);
+            let mut object = served::object(&key, bytes.clone());
+            if let Some(policy) = policy {
+                object = object.with_checksum(policy);
+            }
+            configuration.objects.push(object);
+            kept.insert(key, bytes);
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { objects: kept, origin: served::start(configuration), folder }
+    }
+
+    fn crc(keys: &[(&str, usize)], faults: FaultPlan) -> Self {
+        let policy = Some(ChecksumPolicy::full_object(ChecksumAlgorithm::Crc64Nvme));
+        Self::new(
+            keys.iter().map(|(key, size)| ((*key).to_owned(), *size, policy)).collect(),
+            faults,
+        )
+    }
+
+    /// Gets all with these options; the summary, and what is said of each object.
+    fn get(&self, options: &[&str], code: i32) -> (Run, BTreeMap<String, Value>) {
+        let report = self.folder.path().join("report");
+        let run = served::get(&self.origin, ["s3://lab/", "--json"])
+            .with([&self.folder.path().join("data")])
+            .with(["--report".as_ref(), report.as_os_str()])
+            .with(options)
+            .run()
+            .expect(code);
+        let told = fs::read_to_string(report).expect("a report");
+        let lines = told.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let lines = lines.map(|line| (line["key"].as_str().expect("a key").to_owned(), line));
+        let lines = lines.collect();
+        (run, lines)
+    }
+
+    #[track_caller]
+    fn assert_whole(&self) {
+        matrix::assert_same(&self.folder.path().join("data"), &self.objects);
+    }
+
+    /// Nothing has a name, and no temporary file is left.
+    #[track_caller]
+    fn assert_absent(&self, key: &str) {
+        let data = self.folder.path().join("data");
+        let left: Vec<_> = fs::read_dir(&data)
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.expect("an entry").file_name())
+            .filter(|name| name.to_string_lossy().contains(key))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// The verdict of a line, with its algorithm or its reason.
+fn verdict(line: &Value) -> String {
+    let verified = &line["verified"];
+    let word = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let why = if verified["algorithm"].is_null() { "reason" } else { "algorithm" };
+    format!("{} ({})", word(&verified["verdict"]), word(&verified[why]))
+}
+
+fn flip(key: &str, attempts: Option<std::ops::RangeInclusive<u32>>) -> FaultPlan {
+    let when = Match { key: Some(key.to_owned()), attempts, ..Match::default() };
+    FaultPlan::none().with_rule(when, Fault::FlipByte { at: 1234 })
+}
+
+fn every_form() -> Vec<(String, usize, Option<ChecksumPolicy>)> {
+    let mut objects = Vec::new();
+    for algorithm in CRCS.into_iter().chain(HASHES) {
+        for (size, name) in [(SMALL, "small"), (MEDIUM, "medium"), (LARGE, "large")] {
+            let full = ChecksumPolicy::full_object(algorithm);
+            objects.push((format!("{}-full-{name}", algorithm.name()), size, Some(full)));
+            if algorithm != ChecksumAlgorithm::Crc64Nvme {
+                let composite = ChecksumPolicy::composite(algorithm, PART);
+                objects.push((format!("{}-parts-{name}", algorithm.name()), size, Some(composite)));
+            }
+        }
+    }
+    objects
+}
+
+#[test]
+fn every_algorithm_and_form_is_compared() {
+    let scene = Scene::new(every_form(), FaultPlan::none());
+    let (run, lines) = scene.get(&[], 0);
+    scene.assert_whole();
+    assert_eq!(lines.len(), 27);
+    for (key, line) in &lines {
+        let algorithm = key.split('-').next().expect("a name").to_uppercase();
+        let told = verdict(line);
+        // Hashes of ranges cannot be put together.
+        if algorithm.starts_with("SHA") && key.ends_with("large") {
+            assert!(told.starts_with("not validated (a hash"), "{key}: {told}");
+        } else {
+            assert_eq!(told, format!("validated ({algorithm})"), "{key}");
+        }
+    }
+    let summary = run.json();
+    assert_eq!(summary["validated_objects"], 23, "{run}");
+    assert_eq!(summary["not_validated_objects"], 4, "{run}");
+}
+
+#[test]
+fn a_flipped_byte_is_fetched_again() {
+    for (key, size) in [("small", SMALL), ("medium", MEDIUM), ("large", LARGE)] {
+        let scene = Scene::crc(&[(key, size), ("other", 5)], flip(key, Some(1..=1)));
+        let (run, lines) = scene.get(&[], 0);
+        scene.assert_whole();
+        assert_eq!(verdict(&lines[key]), "validated (CRC64NVME)", "{run}");
+        assert!(scene.origin.stats().faults_total() > 0, "a byte was wrong: {run}");
+        if size == SMALL {
+            assert_eq!(run.json()["retries"]["checksum"], 1, "{run}");
+        }
+    }
+}
+
+#[test]
+fn bytes_that_stay_wrong_get_no_name() {
+    for (key, size) in [("small", SMALL), ("medium", MEDIUM), ("large", LARGE)] {
+        let scene = Scene::crc(&[(key, size), ("other", 5)], flip(key, None));
+        let (run, lines) = scene.get(&["--max-attempts", "3"], 1);
+        let error = lines[key]["error"].as_str().expect("an error");
+        assert!(error.contains("another checksum") && error.contains("CRC64NVME"), "{error}");
+        assert!(error.contains(&format!("s3://lab/{key}")), "{error}");
+        assert_eq!(verdict(&lines[key]), "not validated (the object failed)");
+        assert_eq!(verdict(&lines["other"]), "validated (CRC64NVME)", "{run}");
+        scene.assert_absent(key);
+    }
+}
+
+#[test]
+fn without_a_checksum_the_report_says_so_and_strict_takes_the_etag() {
+    let objects = || vec![("small".to_owned(), SMALL, None), ("large".to_owned(), LARGE, None)];
+    let scene = Scene::new(objects(), FaultPlan::none());
+    let (run, lines) = scene.get(&[], 0);
+    scene.assert_whole();
+    for line in lines.values() {
+        let told = verdict(line);
+        assert!(
+            told.starts_with("not validated (the ") && told.contains("checksum"),
+            "{run}{told}"
+        );
+    }
+    let (_, lines) = scene.get(&["--verify", "strict", "--overwrite", "always"], 0);
+    for (key, line) in &lines {
+        assert_eq!(verdict(line), "validated (MD5)", "{key}");
+    }
+}
+
+#[test]
+fn what_cannot_be_validated_fails_where_it_must_be() {
+    let mut configuration = Config { md5_etags: true, ..served::config(&Objects::new()) };
+    for (key, size) in [("small", SMALL), ("medium", MEDIUM), ("large", LARGE)] {
+        let mut object = served::object(key, bytes_of(key, size));
+        // The ETag of what is encrypted with keys of one's own is no MD5.
+        object.headers.push(("x-amz-server-side-encryption".into(), "aws:kms".into()));
+        configuration.objects.push(object);
+    }
+    let origin = served::start(configuration);
+    let folder = tempfile::tempdir().expect("a folder");
+    let scene = Scene { objects: Objects::new(), origin, folder };
+    let (run, lines) = scene.get(&["--verify", "strict"], 1);
+    for (key, line) in &lines {
+        let error = line["error"].as_str().expect("an error");
+        assert!(error.contains("cannot be validated") && error.contains("--verify auto"), "{run}");
+        scene.assert_absent(key);
+    }
+    let (run, _) = scene.get(&[], 0);
+    assert_eq!(run.json()["not_validated_objects"], 3, "{run}");
+}
+
+#[test]
+fn strict_validates_every_algorithm_and_form() {
+    let scene = Scene::new(every_form(), FaultPlan::none());
+    let (run, lines) = scene.get(&["--verify", "strict"], 0);
+    scene.assert_whole();
+    for (key, line) in &lines {
+        let algorithm = key.split('-').next().expect("a name").to_uppercase();
+        assert_eq!(verdict(line), format!("validated ({algorithm})"), "{key}");
+    }
+    assert_eq!(run.json()["not_validated_objects"], 0, "{run}");
+}
+
+#[test]
+fn strict_catches_a_wrong_byte_of_a_hashed_object() {
+    let policy = Some(ChecksumPolicy::composite(ChecksumAlgorithm::Sha256, PART));
+    let objects = || vec![("large".to_owned(), LARGE, policy)];
+    let scene = Scene::new(objects(), flip("large", Some(1..=1)));
+    let (run, lines) = scene.get(&["--verify", "strict"], 0);
+    scene.assert_whole();
+    assert_eq!(verdict(&lines["large"]), "validated (SHA256)", "{run}");
+    let scene = Scene::new(objects(), flip("large", None));
+    let (_, lines) = scene.get(&["--verify", "strict"], 1);
+    assert!(lines["large"]["error"].as_str().is_some_and(|why| why.contains("SHA256")));
+    scene.assert_absent("large");
+}
+
+#[test]
+fn off_asks_for_no_checksum() {
+    let scene =
+        Scene::crc(&[("small", SMALL), ("medium", MEDIUM), ("large", LARGE)], FaultPlan::none());
+    for (mode, asked) in [("off", false), ("auto", true)] {
+        let recorder = Recorder::before(scene.origin.address());
+        let data = scene.folder.path().join(mode);
+        let run = Program::new(["get", "--quiet", "s3://lab/", "--json", "--verify", mode])
+            .with([&data])
+            .with(["--region", "us-east-1", "--endpoint-url", &recorder.url()])
+            .with_keys(served::ACCESS_KEY, served::SECRET)
+            .run()
+            .expect(0);
+        matrix::assert_same(&data, &scene.objects);
+        let requests = recorder.requests().to_lowercase();
+        assert_eq!(requests.contains("x-amz-checksum-mode"), asked, "{mode}: {requests}");
+        let validated = if asked { 3 } else { 0 };
+        assert_eq!(run.json()["validated_objects"], validated, "{run}");
+    }
+}

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""A reader that lives as long as the feeder it watches: epoch after epoch through named pipes.
+
+    epoch_reader.py PIPE_PREFIX FEEDER_PID PACE_SECONDS
+
+Prints a line of JSON for each epoch: how many bytes, their SHA-256, and what the feeder has just
+before the next epoch is opened. That is when it is at rest: everything it may fetch ahead is there.
+Ends with words on standard error when nothing comes for a minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import sys
+import time
+from pathlib import Path
+
+BUFFER_BYTES = 1 << 20
+WAIT_SECONDS = 60.0
+STATUS = {"VmRSS": "rss_bytes", "VmHWM": "peak_bytes", "Threads": "threads"}
+
+
+def open_pipe(path: Path) -> int:
+    """The pipe, once it has a name. Without waiting for its writer: that has no deadline."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        except FileNotFoundError:
+            time.sleep(0.002)
+    raise SystemExit(f"{path.name} does not appear")
+
+
+def read_epoch(path: Path, buffer: bytearray) -> tuple[int, str]:
+    """Reads one pipe to its end: how many bytes, and their digest."""
+    pipe = open_pipe(path)
+    total, sha256 = 0, hashlib.sha256()
+    try:
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        while True:
+            # Linux reports no hang-up before the first writer, so there is no false end.
+            if not poll.poll(WAIT_SECONDS * 1000):
+                raise SystemExit(f"{path.name}: nothing comes after byte {total}")
+            count = os.readv(pipe, [buffer])
+            if count == 0:
+                return total, sha256.hexdigest()
+            total += count
+            sha256.update(memoryview(buffer)[:count])
+    finally:
+        os.close(pipe)
+
+
+def figures(pid: int, folder: Path) -> dict[str, int]:
+    """What the feeder has: memory, threads, descriptors, names in its folder."""
+    found = {}
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in STATUS:
+            words = value.split()
+            found[STATUS[name]] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
+    descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+    return {**found, "descriptors": descriptors, "names": len(os.listdir(folder))}
+
+
+def main() -> None:
+    """Reads until it is ended."""
+    prefix, pid, pace = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    buffer = bytearray(BUFFER_BYTES)
+    epoch, due = 0, time.monotonic()
+    while True:
+        total, digest = read_epoch(prefix.with_name(f"{prefix.name}_{epoch}"), buffer)
+        due = max(due + pace, time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
+        print(json.dumps({"epoch": epoch, "bytes": total, "sha256": digest,
+                          **figures(pid, prefix.parent)}), flush=True)
+        epoch += 1
+
+
+if __name__ == "__main__":
+    main()
