@@ -206,8 +206,12 @@ pub const IDLE_TIMEOUT_US: u64 = 4_000_000;
 /// Longest time a worker sleeps without looking at the clock and the stop flag, in microseconds.
 pub const TURN_WAIT_MAX_US: u64 = 200_000;
 
-/// Folder handles that one worker keeps open, at most.
+/// Folder handles that one worker keeps open, at most; fewer where descriptors are scarce.
 pub const FOLDERS_OPEN_MAX: usize = 512;
+
+/// Descriptors that a run has besides its connections and what it keeps for later: standard
+/// streams, runtime, rings, large objects with their journals.
+pub const DESCRIPTORS_OTHER: u64 = 48;
 
 /// Objects whose paths `sync --delete` remembers, at 8 bytes each: a source with more is an error.
 pub const SYNC_DELETE_OBJECTS_MAX: usize = 1 << 25;
