@@ -417,6 +417,8 @@ mod tests {
             assert!(line.contains("SignatureDoesNotMatch") && line.contains("R7"), "{line}");
             assert!(line.contains("check AWS_SECRET_ACCESS_KEY"), "{line}");
         });
+        assert_eq!(server.seen().len(), 2);
+        assert!(server.seen()[1].contains("\r\nrange: bytes=0-0\r\n"));
     }
 
     #[test]
@@ -453,6 +455,8 @@ mod tests {
                 let endpoint = control.endpoint("bkt").await.expect("an endpoint");
                 assert_eq!(endpoint.region, "eu-west-1");
             });
+            assert_eq!(server.seen().len(), 2);
+        }
     }
 
     #[test]
