@@ -250,6 +250,9 @@ pub const READER_WAIT_LAST_US: u64 = 20_000;
 /// Objects that wait in a channel's feed, at most.
 pub const FEED_OBJECTS_MAX: usize = 2048;
 
+/// Epochs of a channel that are told one by one at the end: the last ones.
+pub const EPOCHS_TOLD_MAX: usize = 1000;
+
 const _: () = assert!(SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(SLOT_BYTES_MAX.is_power_of_two() && SLOT_BYTES_MIN.is_power_of_two());
 const _: () = assert!(SLOT_BYTES_SMALL >= SLOT_BYTES_MIN && SLOT_BYTES_SMALL <= SLOT_BYTES_MAX);

@@ -3,7 +3,7 @@
 //! Every path is walked from the destination's folder one segment at a time without following links
 //! (openat(2), O_NOFOLLOW), so no key and no planted link leads out of it. Files come into being
 //! without a name (O_TMPFILE) where the file system can, so that a crash leaves nothing behind; the
-//! unfinished files of large objects have one ([`parts`]), so that a later run goes on with them.
+//! unfinished files of large objects have one (`parts`), so that a later run goes on with them.
 
 mod marks;
 mod parts;
