@@ -222,6 +222,15 @@ pub const SWEEP_DEPTH_MAX: usize = 600;
 /// Removed files that wait to be told, at most.
 pub const REMOVED_UNTOLD_MAX: usize = 256;
 
+/// Files that `verify` reads at the same time, at most; fewer where there are fewer cores.
+pub const CHECK_READERS_MAX: usize = 16;
+
+/// Unfinished files of earlier runs that are read at the same time, while workers are busy.
+pub const RESUMED_READERS_MAX: usize = 2;
+
+/// Bytes of a file that are read at a time to compute its checksum.
+pub const CHECK_PIECE_BYTES: usize = 1 << 20;
+
 /// Failed objects that are told one by one on the screen; the report has them all.
 pub const FAILURES_TOLD_MAX: usize = 20;
 

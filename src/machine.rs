@@ -7,6 +7,7 @@
 
 mod marks;
 mod parts;
+mod reader;
 mod sweep;
 
 use std::collections::HashMap;
@@ -29,7 +30,8 @@ use crate::sys::{Errno, Handle, descriptor};
 use crate::transfer::Transfer;
 
 pub use marks::{Standing, boot};
-pub use parts::Left;
+pub use parts::{Left, read_resumed};
+pub use reader::{Reader, There};
 pub use sweep::{Sweep, Swept};
 
 /// What a run does so that a later one can rely on what it left.

@@ -28,7 +28,7 @@ fn check(words: &[&str], code: i32) -> (String, String) {
     (stdout, stderr)
 }
 
-const COMMANDS: [&str; 5] = ["get", "ls", "demo", "completions", "man"];
+const COMMANDS: [&str; 6] = ["get", "verify", "ls", "demo", "completions", "man"];
 
 #[test]
 fn help_is_data() {

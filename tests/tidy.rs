@@ -395,7 +395,7 @@ fn the_readme_tells_the_help_as_it_is() {
 #[test]
 fn the_readme_names_no_option_that_is_not_there() {
     let readme = std::fs::read_to_string(project().join("README.md")).expect("README.md");
-    let help: String = ["get", "sync", "ls", "pipe", "cat", "demo"]
+    let help: String = ["get", "sync", "verify", "ls", "pipe", "cat", "demo"]
         .iter()
         .map(|command| printed(&[command, "--help"]))
         .collect();

@@ -26,6 +26,9 @@ pub(super) const GET_USAGE: &str = "inrush get [OPTIONS] SOURCE... DEST\n       
 /// The form of `sync`.
 pub(super) const SYNC_USAGE: &str = "inrush sync [OPTIONS] SOURCE... DEST";
 
+/// The form of `verify`.
+pub(super) const VERIFY_USAGE: &str = "inrush verify [OPTIONS] SOURCE... DIR";
+
 /// Both forms of `pipe`.
 pub(super) const PIPE_USAGE: &str = "inrush pipe [OPTIONS] SOURCE... DIR/CHANNEL\n       \
     inrush pipe [OPTIONS] --channel NAME=SOURCE... DIR";
@@ -45,7 +48,7 @@ pub(super) struct About {
 }
 
 /// Every command.
-pub(super) const COMMANDS: [About; 8] = [
+pub(super) const COMMANDS: [About; 9] = [
     About {
         name: "get",
         operands: &[
@@ -106,6 +109,33 @@ pub(super) const COMMANDS: [About; 8] = [
                 "inrush sync s3://bucket/train/ /mnt/nvme/train/ --delete",
             ),
             ("what that would do", "inrush sync s3://bucket/train/ data/ --delete --dry-run"),
+        ],
+        remote: true,
+    },
+    About {
+        name: "verify",
+        operands: &[
+            ("SOURCE...", &["what should be there, as for get"]),
+            ("DIR", &["the folder that was filled; of one object also its file"]),
+        ],
+        details: "Each object of the source is looked for where get would put it, and its file is \
+            read and held against the checksum that S3 stores. Nothing is fetched and nothing is \
+            written: an object costs its place in the listing and one HEAD, two more if its \
+            checksum is one of parts. Where no checksum is stored an MD5 as ETag counts.\n\n\
+            An object is validated, missing, a mismatch (another size or checksum: both are \
+            told), or not validated because no checksum is stored or it cannot be computed from \
+            the file; then its file has the right size, and that is a failure with --strict \
+            alone. Files in DIR that the source does not have are ignored, and no link in DIR is \
+            followed.\n\n\
+            A file that is wrong although nobody has touched it is replaced by get with \
+            --overwrite always.",
+        examples: &[
+            ("is all there, and right", "inrush verify s3://bucket/train/ /mnt/nvme/train/"),
+            (
+                "what is not, as a list",
+                "inrush verify s3://bucket/train/ data/ --report /dev/stdout | grep failed",
+            ),
+            ("only what can be proved", "inrush verify s3://bucket/train/ data/ --strict"),
         ],
         remote: true,
     },

@@ -9,6 +9,7 @@ mod help;
 mod man;
 mod options;
 mod pipe;
+mod verify;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 
 use crate::s3::uri::S3Uri;
 use pipe::PipeTyped;
+use verify::VerifyTyped;
 
 pub use man::man;
 pub use options::{
@@ -26,12 +28,15 @@ pub use options::{
     SelectionArgs, ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{CatArgs, Channel, PipeArgs, StreamArgs};
+pub use verify::VerifyArgs;
 
 /// What was typed.
 #[derive(Debug, Clone)]
 pub enum Args {
     /// `inrush get` and `inrush sync`
     Get(Box<GetArgs>),
+    /// `inrush verify`
+    Verify(Box<VerifyArgs>),
     /// `inrush ls`
     Ls(Box<LsArgs>),
     /// `inrush pipe`
@@ -143,6 +148,7 @@ where
     match Typed::from_arg_matches(&matches)?.command {
         TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
         TypedCommand::Sync(typed) => typed.settle().map(Box::new).map(Args::Get),
+        TypedCommand::Verify(typed) => typed.settle().map(Box::new).map(Args::Verify),
         TypedCommand::Ls(mut args) => {
             args.service.with_version(std::iter::once(&mut args.source))?;
             Ok(Args::Ls(Box::new(args)))
@@ -218,6 +224,9 @@ enum TypedCommand {
     /// fetch what is new or has changed into a folder, and remove what is gone if told to
     #[command(override_usage = help::SYNC_USAGE)]
     Sync(SyncTyped),
+    /// hold files that are there against what the source stores, without fetching them
+    #[command(override_usage = help::VERIFY_USAGE)]
+    Verify(VerifyTyped),
     /// list objects
     Ls(LsArgs),
     /// serve objects as one stream per epoch through named pipes
@@ -324,19 +333,7 @@ impl FetchTyped {
             })?;
             Destination::Local(parse_destination(last)?)
         };
-        if operands.is_empty() {
-            let message = format!("the source is missing: give s3://BUCKET/KEY after '{name}'");
-            return Err(usage(&message));
-        }
-        let sources = operands.into_iter().map(|operand| match operand.to_str() {
-            Some(text) if discard && !text.contains("://") => Err(usage(&format!(
-                "'{}' is one destination too many: with --discard nothing is written",
-                text.escape_debug()
-            ))),
-            Some(text) => parse_source(text).map_err(|why| usage(&why)),
-            None => Err(usage(&format!("{} is not UTF-8, and all keys are", operand.display()))),
-        });
-        let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
+        let mut sources = sources(name, operands, discard)?;
         self.service.with_version(sources.iter_mut())?;
         Ok(GetArgs {
             sync,
@@ -353,6 +350,23 @@ impl FetchTyped {
             output: self.output,
         })
     }
+}
+
+/// The operands that are sources, of the command of this name.
+fn sources(name: &str, operands: Vec<OsString>, discard: bool) -> Result<Vec<S3Uri>, clap::Error> {
+    if operands.is_empty() {
+        let message = format!("the source is missing: give s3://BUCKET/KEY after '{name}'");
+        return Err(usage(&message));
+    }
+    let sources = operands.into_iter().map(|operand| match operand.to_str() {
+        Some(text) if discard && !text.contains("://") => Err(usage(&format!(
+            "'{}' is one destination too many: with --discard nothing is written",
+            text.escape_debug()
+        ))),
+        Some(text) => parse_source(text).map_err(|why| usage(&why)),
+        None => Err(usage(&format!("{} is not UTF-8, and all keys are", operand.display()))),
+    });
+    sources.collect()
 }
 
 fn parse_source(text: &str) -> Result<S3Uri, String> {

@@ -1,9 +1,11 @@
 //! Between the listing and the workers: decides what each object's bytes are held against, and
-//! asks the origin where its answers to ranges will not say.
+//! asks the origin where its answers to ranges will not say. What an earlier run had written of an
+//! object is read back, so that all of its bytes are counted.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::catalog::Control;
@@ -12,10 +14,12 @@ use crate::catalog::limits::CHECKSUMS_ASKED_MAX;
 use crate::checksum::{InOrder, Sum, Verification, Verify};
 use crate::cli::VerifyMode;
 use crate::error::{Error, Result};
+use crate::limits::RESUMED_READERS_MAX;
+use crate::machine;
 use crate::s3::ListedChecksum;
 use crate::transfer::{Shape, Transfer};
 
-const RESUMED: &str = "bytes of an earlier run do not pass through this one";
+const RESUMED: &str = "bytes of an earlier run are there, and a hash takes all bytes in order";
 const HASH: &str = "a hash cannot be put together from ranges";
 
 /// A transfer that may begin, or one that may not and why.
@@ -28,6 +32,8 @@ pub(super) struct Checksums {
     verify: Verify,
     waiting: VecDeque<Transfer>,
     asking: JoinSet<Settled>,
+    /// How many files of earlier runs may be read at the same time.
+    readers: Rc<Semaphore>,
 }
 
 /// What was asked for on the command line.
@@ -41,7 +47,8 @@ pub(super) fn wanted(mode: VerifyMode) -> Verify {
 
 impl Checksums {
     pub(super) fn new(control: Rc<Control>, verify: Verify) -> Self {
-        Self { control, verify, waiting: VecDeque::new(), asking: JoinSet::new() }
+        let readers = Rc::new(Semaphore::new(RESUMED_READERS_MAX));
+        Self { control, verify, waiting: VecDeque::new(), asking: JoinSet::new(), readers }
     }
 
     /// Takes a transfer in; gives it back at once when there is nothing to ask.
@@ -90,7 +97,11 @@ impl Checksums {
             && let Some(transfer) = self.waiting.pop_front()
         {
             let (control, verify) = (Rc::clone(&self.control), self.verify);
-            self.asking.spawn_local(async move { asked(&control, transfer, verify).await });
+            let readers = Rc::clone(&self.readers);
+            self.asking.spawn_local(async move {
+                let transfer = asked(&control, transfer, verify).await?;
+                with_earlier(transfer, &readers).await
+            });
         }
     }
 }
@@ -106,6 +117,28 @@ pub(super) async fn verified(control: &Control, transfer: Transfer, verify: Veri
 async fn asked(control: &Control, transfer: Transfer, verify: Verify) -> Settled {
     let told = control.checksum(&transfer.endpoint.bucket, &transfer.object).await;
     settle(transfer, told, verify)
+}
+
+/// The transfer with what an earlier run had written of it added to its sum.
+async fn with_earlier(transfer: Transfer, readers: &Semaphore) -> Settled {
+    if transfer.resumed().is_none() || transfer.verification.sum().is_none() {
+        return Ok(transfer);
+    }
+    let _turn = readers.acquire().await.expect("it is never closed");
+    let reading = tokio::task::spawn_blocking(move || {
+        let sum = transfer.verification.sum().expect("it was there before");
+        let read = machine::read_resumed(&transfer, |at, bytes| sum.add(at, bytes));
+        (transfer, read)
+    });
+    let (transfer, read) = reading.await.expect("reading does not panic");
+    match read {
+        Ok(()) => Ok(transfer),
+        Err(error) => {
+            let error = Error::from(error).within(format!("get {}", transfer.name()));
+            let error = error.advise("give --no-resume to fetch it from its first byte");
+            Err(Box::new((transfer, error)))
+        }
+    }
 }
 
 /// The transfer with what its bytes are held against; as it was where that must be asked for.
@@ -130,11 +163,12 @@ enum Plan {
 }
 
 fn plan(transfer: &Transfer, verify: Verify) -> Plan {
-    let single = transfer.shape == Shape::Whole || transfer.unsettled() == 1;
+    // Of a resumed one the last range is not all of it.
+    let one_range = transfer.resumed().is_none() && transfer.unsettled() == 1;
+    let single = transfer.shape == Shape::Whole || one_range;
     match (transfer.shape, verify, transfer.object.checksum) {
         (Shape::Folder | Shape::Empty, ..) => Plan::Nothing("it has no bytes"),
         (_, Verify::Off, _) => Plan::Nothing("--verify off"),
-        _ if transfer.resumed().is_some() => Plan::Nothing(RESUMED),
         (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => Plan::Ask,
         // Its answer would not tell of parts.
         (Shape::Ranges, Verify::Strict, ListedChecksum::Named { composite: true, .. })
@@ -169,6 +203,7 @@ fn settle(transfer: Transfer, told: Result<Told>, verify: Verify) -> Settled {
                 return Ok(transfer.verified_by(Verification::by_sum(sum)));
             }
             match InOrder::new(stored, told.part_bytes) {
+                Some(_) if strict && transfer.resumed().is_some() => RESUMED,
                 // Slower, and the only way.
                 Some(goal) if strict => {
                     let verification = Verification::in_order(goal);
@@ -199,7 +234,10 @@ mod tests {
     use crate::checksum::{Algorithm, Form, Stored, etag_md5};
     use crate::error::ErrorKind;
     use crate::plan::ranges::PartSize;
+    use crate::plan::ranges::RangeSet;
     use crate::s3::{Endpoint, Object};
+    use crate::sink::file::OpenFile;
+    use crate::sys::Handle;
     use crate::transfer::Cut;
 
     const NAMED_CRC: ListedChecksum = ListedChecksum::Named { composite: false, crc: true };
@@ -242,6 +280,45 @@ mod tests {
         check(large, NAMED_HASH, Verify::Strict, Ok(Plan::Ask));
         check(large, ListedChecksum::Unnamed, Verify::Auto, nothing("names no checksum"));
         check(large, ListedChecksum::Unnamed, Verify::Strict, Ok(Plan::Ask));
+    }
+
+    /// All ranges but the last are there.
+    fn resumed(checksum: ListedChecksum) -> Transfer {
+        let file = OpenFile {
+            handle: Handle::Simulated(1),
+            direct: false,
+            folder: Handle::Simulated(2),
+            temporary: "t".to_owned(),
+            name: "k".to_owned(),
+            path: "k".to_owned(),
+            journal: None,
+        };
+        let mut done = RangeSet::none(3);
+        done.insert(0);
+        done.insert(1);
+        transfer(20 << 20, checksum).resume(file, done)
+    }
+
+    #[test]
+    fn of_what_goes_on_the_whole_is_asked_for() {
+        assert_eq!(resumed(NAMED_CRC).unsettled(), 1);
+        for verify in [Verify::Auto, Verify::Strict] {
+            assert_eq!(plan(&resumed(NAMED_CRC), verify), Plan::Ask);
+            assert_eq!(plan(&resumed(ListedChecksum::NotListed), verify), Plan::Ask);
+        }
+        assert_eq!(plan(&resumed(NAMED_HASH), Verify::Auto), Plan::Nothing(HASH));
+        let settled = |algorithm, verify| {
+            let told = Told { stored: Ok(stored(algorithm, 0)), part_bytes: 0, etag: None };
+            settle(resumed(NAMED_CRC), Ok(told), verify)
+        };
+        for verify in [Verify::Auto, Verify::Strict] {
+            let transfer = settled(Algorithm::Crc32, verify).expect("it begins");
+            assert!(transfer.verification.sum().is_some());
+        }
+        let transfer = settled(Algorithm::Sha256, Verify::Auto).expect("it begins");
+        assert_eq!(transfer.verification.verdict(), Err(HASH));
+        let failed = settled(Algorithm::Sha256, Verify::Strict).expect_err("it is refused");
+        assert!(failed.1.to_string().contains(RESUMED), "{}", failed.1);
     }
 
     fn stored(algorithm: Algorithm, parts: u32) -> Stored {

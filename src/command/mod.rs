@@ -11,6 +11,7 @@ mod run;
 mod session;
 mod stream;
 mod target;
+mod verify;
 
 use std::time::Instant;
 
@@ -29,6 +30,7 @@ pub fn run(args: Args, begun: Instant) -> u8 {
             let ended = on_runtime(|| get::run(*args, credentials, begun)).and_then(|ended| ended);
             ended.map(|ended| ended.code)
         }
+        Args::Verify(args) => on_runtime(|| verify::run(*args, begun)).and_then(|code| code),
         Args::Ls(args) => on_runtime(|| ls::run(*args)).and_then(|done| done.map(|()| 0)),
         Args::Pipe(args) => {
             let credentials = session::credentials(&args.service);

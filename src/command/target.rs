@@ -88,23 +88,30 @@ impl Target {
         entry: Entry,
         cut: Cut,
     ) -> Result<Transfer, Box<(Transfer, Error)>> {
-        let Entry { endpoint, object, path, .. } = entry;
-        let problem = match (self, path) {
-            (Self::File { name, .. }, _) => {
-                return Ok(Transfer::new(object, endpoint, name.clone(), cut));
-            }
-            (Self::Folder(_) | Self::Discard, Ok(path)) => {
-                return Ok(Transfer::new(object, endpoint, path.as_str().to_owned(), cut));
-            }
-            // What is dropped needs no path.
-            (Self::Discard, Err(_)) => {
-                return Ok(Transfer::new(object, endpoint, String::new(), cut));
-            }
-            (Self::Folder(_), Err(problem)) => problem,
+        let path = self.path(&entry);
+        let Entry { endpoint, object, .. } = entry;
+        let (path, error) = match path {
+            Ok(path) => (path, None),
+            Err(error) => (String::new(), Some(error)),
         };
-        let transfer = Transfer::new(object, endpoint, String::new(), cut);
-        let what = format!("s3://{}/{}", transfer.endpoint.bucket, shown(&transfer.object.key));
-        let error = Error::new(ErrorKind::Destination, problem.explain()).within(what);
-        Err(Box::new((transfer, error)))
+        let transfer = Transfer::new(object, endpoint, path, cut);
+        match error {
+            None => Ok(transfer),
+            Some(error) => Err(Box::new((transfer, error))),
+        }
+    }
+
+    /// The path of an entry below the folder, or why it can have none.
+    pub(super) fn path(&self, entry: &Entry) -> Result<String> {
+        match (self, &entry.path) {
+            (Self::File { name, .. }, _) => Ok(name.clone()),
+            (Self::Folder(_) | Self::Discard, Ok(path)) => Ok(path.as_str().to_owned()),
+            // What is dropped needs no path.
+            (Self::Discard, Err(_)) => Ok(String::new()),
+            (Self::Folder(_), Err(problem)) => {
+                let what = format!("s3://{}/{}", entry.endpoint.bucket, shown(&entry.object.key));
+                Err(Error::new(ErrorKind::Destination, problem.explain()).within(what))
+            }
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::marks::digest;
 use super::{FILE_MODE, Machine, allocate, write_all};
 use crate::host::{FileError, FileHost};
 use crate::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
-use crate::limits::JOURNAL_RANGES_MAX;
+use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_RANGES_MAX};
 use crate::plan::path::OWN_PREFIX;
 use crate::plan::ranges::{RangeSet, Ranges};
 use crate::sink::file::{Journal, OpenFile, allocation};
@@ -275,6 +275,55 @@ fn begin_journal(
     Ok(file)
 }
 
+/// Reads the ranges of a transfer that an earlier run had written, each byte once: its offset in
+/// the object, and some bytes.
+///
+/// # Errors
+/// What the file system says.
+pub fn read_resumed(
+    transfer: &Transfer,
+    mut take: impl FnMut(u64, &[u8]),
+) -> Result<(), FileError> {
+    let (Some(done), Some(file)) = (transfer.resumed(), transfer.created_file()) else {
+        return Ok(());
+    };
+    let at = |errno: Code| FileError { step: "read", path: file.path.clone(), errno: errno.into() };
+    let reader = reopened(file).map_err(at)?;
+    let size_bytes = transfer.object.size_bytes;
+    let mut piece = vec![0; CHECK_PIECE_BYTES];
+    let ranges = 0..Ranges::count_of(size_bytes, transfer.part);
+    for index in ranges.filter(|index| done.contains(*index)) {
+        let range = Ranges::at(size_bytes, transfer.part, index).expect("it is one of them");
+        let (mut offset, end) = (range.offset, range.offset + range.length);
+        while offset < end {
+            let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(piece.len());
+            match rustix::io::pread(&reader, &mut piece[..room], offset) {
+                Ok(0) => return Err(at(Code::IO)),
+                Ok(count) => {
+                    take(offset, &piece[..count]);
+                    offset += count as u64;
+                }
+                Err(Code::INTR) => {}
+                Err(errno) => return Err(at(errno)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An unfinished file in our hands once more, for reading.
+fn reopened(file: &OpenFile) -> Result<OwnedFd, Code> {
+    let (Handle::Descriptor(ours), Handle::Descriptor(folder)) = (&file.handle, &file.folder)
+    else {
+        unreachable!("this machine makes real files")
+    };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let reader = rustix::fs::openat(folder, &file.temporary, flags, Mode::empty())?;
+    let (one, other) = (rustix::fs::fstat(ours)?, rustix::fs::fstat(&reader)?);
+    let same = (one.st_ino, one.st_dev) == (other.st_ino, other.st_dev);
+    if same { Ok(reader) } else { Err(Code::STALE) }
+}
+
 /// Appends the record of a complete range, in one write.
 pub(super) fn record(journal: &Journal, index: u64) {
     let (Handle::Descriptor(file), Ok(index)) = (&journal.handle, u32::try_from(index)) else {
@@ -355,6 +404,32 @@ mod tests {
         drop(transfer);
         assert_eq!(names(&folder.path().join("d")), ["large"]);
         assert_eq!(second.look(&object("d/large", SIZE)), Standing::Same);
+    }
+
+    #[test]
+    fn what_an_earlier_run_had_written_is_read_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        begin(folder.path(), &[5, 1]);
+        let path = file(folder.path(), "part");
+        let mut bytes = std::fs::read(&path).expect("there");
+        for (at, byte) in (0_u64..).zip(&mut bytes) {
+            *byte = u8::try_from(at / MIB + 1).expect("few");
+        }
+        std::fs::write(&path, &bytes).expect("written");
+        let Left::Some(transfer) = left(folder.path()) else { panic!("there are two ranges") };
+        let mut read = Vec::new();
+        read_resumed(&transfer, |at, piece| {
+            assert!(piece.iter().all(|byte| u64::from(*byte) == at / MIB + 1), "at {at}");
+            read.push((at, piece.len() as u64));
+        })
+        .expect("read");
+        assert_eq!(read, [(MIB, MIB), (5 * MIB, 3)]);
+        read_resumed(&object("d/other", SIZE), |_, _| panic!("nothing is there")).expect("done");
+        // What has its name by now is not ours.
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, &bytes).expect("written");
+        let error = read_resumed(&transfer, |_, _| ()).expect_err("another file");
+        assert_eq!((error.step, error.path.as_str()), ("read", "d/large"));
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! Pure: plain data in, text out. Lines leave the program through [`crate::out`], words for people
 //! through [`crate::progress`]. Field names are read by scripts: they may be added, not renamed.
 
+mod check;
 mod object;
 mod stream;
 mod summary;
 
+pub use check::{CheckSummary, CheckedLine, Finding};
 pub use object::{Kept, ListedLine, ObjectLine, PlannedLine, RemovedLine, Status, Verified};
 pub use stream::{ChannelSummary, EpochSummary, StreamSummary};
 pub use summary::{DirectIo, Earlier, RingUse, StageSeconds, Summary, SummaryInputs};

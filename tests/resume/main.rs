@@ -22,6 +22,7 @@ mod served;
 mod again;
 mod sync;
 mod unfinished;
+mod verified;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -7,6 +7,7 @@
     reason = "a test has a clock and files of its own"
 )]
 
+mod check;
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of names belongs to another test")]
 mod matrix;

@@ -1,0 +1,80 @@
+//! `verify`: what was typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::ValueHint;
+
+use super::{OutputArgs, SelectionArgs, ServiceArgs, options, sources, usage};
+use crate::s3::uri::S3Uri;
+
+/// What was typed after `verify`.
+#[derive(Debug, Clone)]
+pub struct VerifyArgs {
+    /// What should be there; never empty.
+    pub sources: Vec<S3Uri>,
+    /// Where.
+    pub folder: PathBuf,
+    /// What is not validated counts as a failure.
+    pub strict: bool,
+    /// The report of every object.
+    pub report: Option<PathBuf>,
+    /// Which of the objects.
+    pub selection: SelectionArgs,
+    /// Which server, and as whom.
+    pub service: ServiceArgs,
+    /// What is told.
+    pub output: OutputArgs,
+}
+
+/// `verify` before its operands are told apart.
+#[derive(Debug, clap::Args)]
+pub(super) struct VerifyTyped {
+    /// sources, then the folder
+    // The help has them apart: help::COMMANDS.
+    #[arg(value_name = "SOURCE... DIR", hide = true, value_hint = ValueHint::AnyPath)]
+    operands: Vec<OsString>,
+    /// count an object that cannot be validated as a failure
+    #[arg(long)]
+    strict: bool,
+    /// write one JSON line per object to this file
+    #[arg(
+        long,
+        help_heading = "Output",
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        value_parser = options::parse_report
+    )]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl VerifyTyped {
+    pub(super) fn settle(mut self) -> Result<VerifyArgs, clap::Error> {
+        let folder = self.operands.pop().ok_or_else(|| {
+            usage("source and folder are missing: inrush verify s3://BUCKET/FOLDER/ DIR")
+        })?;
+        if folder.is_empty() || folder.as_encoded_bytes().starts_with(b"s3://") {
+            return Err(usage(&format!(
+                "'{}' is not a folder: what comes last is the folder that was filled",
+                folder.display().to_string().escape_debug()
+            )));
+        }
+        let mut sources = sources("verify", self.operands, false)?;
+        self.service.with_version(sources.iter_mut())?;
+        Ok(VerifyArgs {
+            sources,
+            folder: PathBuf::from(folder),
+            strict: self.strict,
+            report: self.report,
+            selection: self.selection,
+            service: self.service,
+            output: self.output,
+        })
+    }
+}

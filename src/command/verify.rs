@@ -1,0 +1,322 @@
+//! `inrush verify`: holds files that are there against what the source stores of its objects. It
+//! fetches nothing and writes nothing but its report.
+
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::session::{self, Interrupts};
+use super::target::Target;
+use crate::catalog::Control;
+use crate::catalog::limits::CHECKSUMS_ASKED_MAX;
+use crate::catalog::walk::{Entry, Walk};
+use crate::checksum::{InOrder, Sequence};
+use crate::cli::{Destination, VerifyArgs};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{CHECK_PIECE_BYTES, CHECK_READERS_MAX, FAILURES_TOLD_MAX};
+use crate::machine::{Reader, There};
+use crate::out::ReportWriter;
+use crate::plan::filter::Filter;
+use crate::progress::{Progress, ProgressState};
+use crate::report::{CheckSummary, CheckedLine, Finding};
+use crate::s3::uri::shown;
+
+/// How often progress is shown.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Checks what is there; returns the exit code.
+pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
+    let progress = Progress::new(!args.output.quiet);
+    let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
+    let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
+    let mut interrupts = Interrupts::listen()?;
+    let found = interrupts.unless(find(&args, filter)).await?;
+    let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let mut check = Check {
+        control: found.control.clone(),
+        target: found.target,
+        folder: found.folder,
+        tasks: JoinSet::new(),
+        readers: Rc::new(Semaphore::new(readers.min(CHECK_READERS_MAX))),
+        read: Arc::default(),
+        strict: args.strict,
+        known: ProgressState::default(),
+        summary: CheckSummary::default(),
+        failure_kinds: Vec::new(),
+        progress,
+        report,
+    };
+    let driven = tokio::select! {
+        biased;
+        () = interrupts.next() => Err(check.interrupted()),
+        driven = check.drive(found.walk) => driven,
+        () = session::upkeep(found.control) => unreachable!("upkeep has no end"),
+    };
+    check.end(driven, begun.elapsed(), args.output.json)
+}
+
+/// What is to be checked, and where.
+struct Found {
+    control: Rc<Control>,
+    target: Target,
+    folder: Reader,
+    walk: Walk,
+}
+
+async fn find(args: &VerifyArgs, filter: Filter) -> Result<Found> {
+    let control = session::control(&args.service, session::credentials(&args.service)).await?;
+    let mut sources = Vec::new();
+    for uri in &args.sources {
+        sources.push(control.resolve(uri).await?);
+    }
+    let target = Target::choose(&Destination::Local(args.folder.clone()), &sources, false)?;
+    let folder = Reader::open(target.folder().expect("a local destination has a folder"))?;
+    let walk = Walk::new(control.clone(), sources, filter)?;
+    Ok(Found { control, target, folder, walk })
+}
+
+/// An object, the path of its file, and what was found of it.
+struct Checked {
+    entry: Entry,
+    path: String,
+    found: Result<Finding>,
+}
+
+/// The objects under way, and what was found so far.
+struct Check {
+    control: Rc<Control>,
+    target: Target,
+    folder: Reader,
+    tasks: JoinSet<Checked>,
+    /// How many files may be read at the same time.
+    readers: Rc<Semaphore>,
+    /// Bytes of files that were read.
+    read: Arc<AtomicU64>,
+    strict: bool,
+    known: ProgressState,
+    summary: CheckSummary,
+    /// The kinds of all failures, each once.
+    failure_kinds: Vec<ErrorKind>,
+    progress: Progress,
+    report: Option<ReportWriter>,
+}
+
+impl Check {
+    /// Checks all objects of the listing. What was listed before the listing failed is still
+    /// checked.
+    async fn drive(&mut self, mut walk: Walk) -> Result<()> {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut waiting = Vec::new().into_iter();
+        let mut listed = None;
+        loop {
+            while self.tasks.len() < CHECKSUMS_ASKED_MAX
+                && let Some(entry) = waiting.next()
+            {
+                self.begin(entry)?;
+            }
+            let wants_more = listed.is_none() && waiting.as_slice().is_empty();
+            tokio::select! {
+                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => {
+                    self.note(done.expect("a check is not given up and does not panic"))?;
+                }
+                batch = walk.next_batch(), if wants_more => match batch {
+                    Ok(Some(batch)) => waiting = batch.into_iter(),
+                    Ok(None) => listed = Some(Ok(())),
+                    Err(error) => listed = Some(Err(error)),
+                },
+                _ = tick.tick() => self.draw(listed.is_some()),
+            }
+            if let Some(ended) = &listed
+                && self.tasks.is_empty()
+                && waiting.as_slice().is_empty()
+            {
+                return ended.clone();
+            }
+        }
+    }
+
+    /// Looks at the file of an object, and has it read where that says nothing yet.
+    fn begin(&mut self, entry: Entry) -> Result<()> {
+        self.known.objects_known += 1;
+        let (path, there) = match self.target.path(&entry) {
+            Ok(path) => {
+                let there = self.folder.look(&path);
+                (path, there)
+            }
+            Err(error) => (String::new(), Err(error)),
+        };
+        let size_bytes = entry.object.size_bytes;
+        let found = match there {
+            Err(error) => Err(error),
+            Ok(There::Folder) if entry.folder => Ok(Finding::Empty),
+            Ok(There::Folder) => Ok(Finding::Missing("a folder is there".to_owned())),
+            Ok(There::File(..)) if entry.folder => {
+                Ok(Finding::Missing("a file is there, and no folder".to_owned()))
+            }
+            Ok(There::Nothing(why)) => Ok(Finding::Missing(why)),
+            Ok(There::File(_, size)) if size != size_bytes => Ok(other_size(size, size_bytes)),
+            Ok(There::File(..)) if size_bytes == 0 => Ok(Finding::Empty),
+            Ok(There::File(file, _)) => {
+                self.known.bytes_known = self.known.bytes_known.saturating_add(size_bytes);
+                let (control, readers) = (Rc::clone(&self.control), Rc::clone(&self.readers));
+                let read = Arc::clone(&self.read);
+                self.tasks.spawn_local(async move {
+                    let found = compare(&control, &entry, file, &readers, read).await;
+                    Checked { entry, path, found }
+                });
+                return Ok(());
+            }
+        };
+        self.note(Checked { entry, path, found })
+    }
+
+    /// Counts and tells what was found.
+    fn note(&mut self, checked: Checked) -> Result<()> {
+        let Checked { entry, path, found } = checked;
+        let (bucket, object) = (&entry.endpoint.bucket, &entry.object);
+        let (finding, kind) = match found {
+            Ok(finding) => (finding, ErrorKind::Objects),
+            Err(error) => (Finding::Unknown(error.to_string()), error.kind()),
+        };
+        self.known.objects_done += 1;
+        if let Finding::NotValidated(_) = finding {
+            // It is not read, after all.
+            self.known.bytes_known = self.known.bytes_known.saturating_sub(object.size_bytes);
+        }
+        self.summary.count(&finding, object.size_bytes, self.strict);
+        if let Some(report) = &mut self.report {
+            let line = CheckedLine::new(bucket, object, &path, &finding, self.strict);
+            report.line(&line.to_json())?;
+        }
+        let Some(failure) = finding.failure(self.strict) else { return Ok(()) };
+        if !self.failure_kinds.contains(&kind) {
+            self.failure_kinds.push(kind);
+        }
+        if self.summary.failed_objects <= FAILURES_TOLD_MAX as u64 {
+            let error = Error::new(kind, failure);
+            let error = error.within(format!("verify s3://{bucket}/{}", shown(&object.key)));
+            self.progress.error(match finding {
+                Finding::Missing(_) => error.advise("fetch it with inrush get"),
+                Finding::Mismatch(_) => {
+                    error.advise("fetch it again with inrush get --overwrite always")
+                }
+                Finding::NotValidated(_) => error.advise("leave --strict out to let it pass"),
+                _ => error,
+            });
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self, listing_complete: bool) {
+        self.known.listing_complete = listing_complete;
+        self.known.bytes_done = self.read.load(Ordering::Relaxed);
+        self.progress.update(&self.known);
+    }
+
+    fn interrupted(&self) -> Error {
+        let objects = self.summary.objects;
+        Error::new(ErrorKind::Interrupted, format!("interrupted: {objects} objects were checked"))
+    }
+
+    /// Tells what it came to, and decides the exit code.
+    fn end(&mut self, driven: Result<()>, elapsed: Duration, json: bool) -> Result<u8> {
+        self.progress.finish();
+        let untold = self.summary.failed_objects.saturating_sub(FAILURES_TOLD_MAX as u64);
+        if untold > 0 {
+            self.progress.error(format!("{untold} more objects failed; --report lists them all"));
+        }
+        if let Some(report) = self.report.take() {
+            report.finish()?;
+        }
+        let passed = self.summary.objects - self.summary.failed_objects;
+        let code = match (&driven, passed, self.failure_kinds.as_slice()) {
+            (Err(error), ..) => error.kind().exit_code(),
+            (Ok(()), _, []) => 0,
+            (Ok(()), 0, [kind]) => kind.exit_code(),
+            _ => ErrorKind::Objects.exit_code(),
+        };
+        let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        self.summary.end(self.read.load(Ordering::Relaxed), elapsed_us, code);
+        if let Err(error) = driven {
+            self.progress.error(error);
+        }
+        self.summary.lines().into_iter().for_each(|line| self.progress.note(line));
+        if json {
+            crate::out::print(format!("{}\n", self.summary.to_json()).as_bytes())?;
+        }
+        Ok(code)
+    }
+}
+
+fn other_size(found: u64, expected: u64) -> Finding {
+    Finding::Mismatch(format!("the file has {found} bytes, and the object {expected}"))
+}
+
+/// Asks for the checksum of an object, and holds its file against it.
+async fn compare(
+    control: &Control,
+    entry: &Entry,
+    file: OwnedFd,
+    readers: &Semaphore,
+    read: Arc<AtomicU64>,
+) -> Result<Finding> {
+    let told = control.checksum(&entry.endpoint.bucket, &entry.object).await?;
+    let stored = match told.stored.or_else(|why| told.etag.ok_or(why)) {
+        Ok(stored) => stored,
+        Err(reason) => return Ok(Finding::NotValidated(reason)),
+    };
+    let Some(goal) = InOrder::new(stored, told.part_bytes) else {
+        let reason = "the parts that its checksum is of are not of one length";
+        return Ok(Finding::NotValidated(reason));
+    };
+    let size_bytes = entry.object.size_bytes;
+    let _turn = readers.acquire().await.expect("it is never closed");
+    let compared =
+        tokio::task::spawn_blocking(move || digest(&file, goal, size_bytes, &read)).await;
+    compared.expect("reading does not panic").map_err(|errno| {
+        Error::new(ErrorKind::Destination, format!("cannot read its file: {errno}"))
+            .advise("see the kernel's log: the disk may have lost it")
+    })
+}
+
+/// Reads a file and holds it against a checksum.
+fn digest(
+    file: &OwnedFd,
+    goal: InOrder,
+    size_bytes: u64,
+    read: &AtomicU64,
+) -> Result<Finding, Errno> {
+    let piece_bytes = usize::try_from(size_bytes).unwrap_or(usize::MAX).min(CHECK_PIECE_BYTES);
+    let mut piece = vec![0; piece_bytes];
+    let mut sequence = Sequence::new(goal);
+    let mut done = 0;
+    // A file that grows meanwhile is read no further than that shows.
+    while done <= size_bytes {
+        match rustix::io::read(file, &mut piece[..]) {
+            Ok(0) => break,
+            Ok(count) => {
+                sequence.update(&piece[..count]);
+                read.fetch_add(count as u64, Ordering::Relaxed);
+                done += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    if done != size_bytes {
+        return Ok(other_size(done, size_bytes));
+    }
+    Ok(match sequence.finish() {
+        Ok(()) => Finding::Validated(goal.algorithm().name()),
+        Err(mismatch) => Finding::Mismatch(mismatch.to_string()),
+    })
+}

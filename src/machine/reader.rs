@@ -1,0 +1,136 @@
+//! Files that are there already, opened for reading: the same walk without links, and nothing is
+//! ever made or written.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno as Code;
+
+use super::{Folders, open_folder};
+use crate::error::{Error, ErrorKind};
+
+/// A destination that is only read.
+#[derive(Debug)]
+pub struct Reader {
+    folders: Folders,
+}
+
+/// What stands under a path.
+#[derive(Debug)]
+pub enum There {
+    /// An ordinary file, opened, and its size.
+    File(OwnedFd, u64),
+    /// A folder.
+    Folder,
+    /// None of them, and why.
+    Nothing(String),
+}
+
+impl Reader {
+    /// Reads below this folder.
+    ///
+    /// # Errors
+    /// When it is not there, is none, or cannot be opened.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(folder, flags, Mode::empty()).map_err(|errno| {
+            let message = format!("cannot look into {}: {errno}", folder.display());
+            Error::new(ErrorKind::Destination, message).advise("name the folder that was filled")
+        })?;
+        Ok(Self { folders: Folders::new(Arc::new(root), false) })
+    }
+
+    /// What stands under a path below the folder; no link is followed.
+    ///
+    /// # Errors
+    /// When the file system does not say.
+    pub fn look(&mut self, path: &str) -> Result<There, Error> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let folder = match self.folders.walk(above, open_folder) {
+            Ok(folder) => folder,
+            Err(error) if error.errno == Code::NOENT.into() => return Ok(absent()),
+            Err(error) if error.errno == Code::NOTDIR.into() => {
+                let why = format!("'{}' is no folder, and no link is followed", error.path);
+                return Ok(There::Nothing(why));
+            }
+            Err(error) => return Err(trouble(&error.path, error.errno)),
+        };
+        self.look_in(&folder, name).map_err(|errno| trouble(path, errno))
+    }
+
+    fn look_in(&self, folder: &OwnedFd, name: &str) -> Result<There, Code> {
+        let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Code::NOENT) => return Ok(absent()),
+            Err(errno) => return Err(errno),
+        };
+        // Looked at before it is opened: to open a device or a pipe may do something.
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Ok(There::Folder),
+            FileType::Symlink => {
+                let why = "a symbolic link is there, and none is followed";
+                return Ok(There::Nothing(why.to_owned()));
+            }
+            _ => return Ok(There::Nothing("what is there is no ordinary file".to_owned())),
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty())?;
+        let size_bytes = rustix::fs::fstat(&file)?.st_size.unsigned_abs();
+        Ok(There::File(file, size_bytes))
+    }
+}
+
+fn absent() -> There {
+    There::Nothing("nothing is there".to_owned())
+}
+
+fn trouble(path: &str, errno: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Destination, format!("cannot look at '{path}': {errno}"))
+        .advise("see that its folders and files can be read")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::super::tests::names;
+    use super::*;
+
+    #[test]
+    fn files_are_opened_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outside = tempfile::tempdir().expect("a folder");
+        std::fs::write(outside.path().join("file"), "secret").expect("written");
+        std::fs::create_dir(folder.path().join("a")).expect("made");
+        std::fs::write(folder.path().join("a/file"), "12345").expect("written");
+        symlink(outside.path(), folder.path().join("link")).expect("a link");
+        symlink(outside.path().join("file"), folder.path().join("a/to")).expect("a link");
+        let mut reader = Reader::open(folder.path()).expect("a folder");
+        let mut told = |path: &str| match reader.look(path).expect("it can be looked at") {
+            There::File(_, size_bytes) => size_bytes.to_string(),
+            There::Folder => "a folder".to_owned(),
+            There::Nothing(why) => why,
+        };
+        assert_eq!(told("a/file"), "5");
+        assert_eq!(told("a"), "a folder");
+        assert_eq!(told("b"), "nothing is there");
+        assert_eq!(told("b/c/d"), "nothing is there");
+        assert_eq!(told("link/file"), "'link' is no folder, and no link is followed");
+        assert_eq!(told("a/file/x"), "'a/file' is no folder, and no link is followed");
+        assert_eq!(told("a/to"), "a symbolic link is there, and none is followed");
+        let socket = std::os::unix::net::UnixListener::bind(folder.path().join("s"));
+        assert_eq!(told("s"), "what is there is no ordinary file", "{socket:?}");
+        assert_eq!(names(folder.path()), ["a", "link", "s"]);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_not_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let error = Reader::open(&folder.path().join("a")).expect_err("it is not there");
+        assert_eq!(error.kind(), ErrorKind::Destination);
+        assert!(names(folder.path()).is_empty());
+    }
+}
