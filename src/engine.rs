@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::RetryReason;
-use crate::limits::CONTROL_SLOT_BYTES;
+use crate::limits::{CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, FOLDERS_OPEN_MAX};
 use crate::machine::{Keeping, Machine};
 use crate::metrics::{Gauge, WorkerMetrics};
 use crate::s3::sign::PublishedKeys;
@@ -108,6 +108,7 @@ impl Engine {
         let folder = destination.map(Arc::new);
         let sink = if folder.is_some() { Sink::File } else { Sink::Null };
         let cores = cores_for(config.workers);
+        let folders = folders_kept(&config, usage::descriptors_max());
         let ended = Arc::new(Notify::new());
         let (ready, readiness) = sync_channel(config.workers);
         let mut engine = Self {
@@ -149,7 +150,8 @@ impl Engine {
                     folder.clone(),
                     Arc::clone(&keys),
                     keeping,
-                ),
+                )
+                .with_folders_kept(folders),
                 ready: ready.clone(),
                 ended: Arc::clone(&ended),
             };
@@ -359,9 +361,31 @@ fn work(start: Start) -> WorkerMetrics {
     metrics
 }
 
+/// Folders that each worker may keep open: of the descriptors that are left over, half are for
+/// files.
+fn folders_kept(config: &Config, descriptors_max: u64) -> usize {
+    let needed = DESCRIPTORS_OTHER + config.connections as u64;
+    let each = descriptors_max.saturating_sub(needed) / 2 / config.workers as u64;
+    usize::try_from(each).unwrap_or(usize::MAX).clamp(1, FOLDERS_OPEN_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{HostFacts, Wishes};
+
+    #[test]
+    fn folders_leave_descriptors_to_connections_and_files() {
+        let wishes = Wishes { workers: Some(16), ..Wishes::default() };
+        let config = Config::resolve(wishes, HostFacts::read()).expect("it fits");
+        for limit in [0, 64, 1024, 4096] {
+            let kept = (folders_kept(&config, limit) * config.workers) as u64;
+            let rest = limit.saturating_sub(config.connections as u64 + DESCRIPTORS_OTHER);
+            assert!(kept <= (rest / 2).max(config.workers as u64), "{kept} of {limit}");
+        }
+        assert_eq!(folders_kept(&config, 1 << 20), FOLDERS_OPEN_MAX);
+        assert_eq!(folders_kept(&config, u64::MAX), FOLDERS_OPEN_MAX);
+    }
 
     #[test]
     fn only_a_run_on_all_cores_is_pinned() {

@@ -144,13 +144,16 @@ pub const HEDGE_FACTOR: u64 = 4;
 pub const HEDGE_AFTER_MIN_US: u64 = 200_000;
 
 /// An operation is stuck after so many times what nine of ten took: it is ended before its timeout.
-pub const STUCK_FACTOR: u64 = 16;
+pub const STUCK_FACTOR: u64 = 8;
 
 /// The patience with what is stuck is doubled so often at most, once for each try.
 pub const STUCK_DOUBLINGS_MAX: u32 = 5;
 
 /// Nothing is stuck sooner, in microseconds.
-pub const STUCK_AFTER_MIN_US: u64 = 1_500_000;
+pub const STUCK_AFTER_MIN_US: u64 = 600_000;
+
+/// What is late is stuck after this time at the latest, in microseconds.
+pub const STUCK_AFTER_MAX_US: u64 = 5_000_000;
 
 /// Pause between two looks for late operations, in microseconds.
 pub const HEDGE_LOOK_US: u64 = 10_000;
@@ -203,8 +206,12 @@ pub const IDLE_TIMEOUT_US: u64 = 4_000_000;
 /// Longest time a worker sleeps without looking at the clock and the stop flag, in microseconds.
 pub const TURN_WAIT_MAX_US: u64 = 200_000;
 
-/// Folder handles that one worker keeps open, at most.
+/// Folder handles that one worker keeps open, at most; fewer where descriptors are scarce.
 pub const FOLDERS_OPEN_MAX: usize = 512;
+
+/// Descriptors that a run has besides its connections and what it keeps for later: standard
+/// streams, runtime, rings, large objects with their journals.
+pub const DESCRIPTORS_OTHER: u64 = 48;
 
 /// Objects whose paths `sync --delete` remembers, at 8 bytes each: a source with more is an error.
 pub const SYNC_DELETE_OBJECTS_MAX: usize = 1 << 25;
@@ -251,6 +258,9 @@ pub const READER_WAIT_LAST_US: u64 = 20_000;
 
 /// Objects that wait in a channel's feed, at most.
 pub const FEED_OBJECTS_MAX: usize = 2048;
+
+/// Epochs of a channel that are told one by one at the end: the last ones.
+pub const EPOCHS_TOLD_MAX: usize = 1000;
 
 const _: () = assert!(SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(SLOT_BYTES_MAX.is_power_of_two() && SLOT_BYTES_MIN.is_power_of_two());

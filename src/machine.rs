@@ -3,7 +3,7 @@
 //! Every path is walked from the destination's folder one segment at a time without following links
 //! (openat(2), O_NOFOLLOW), so no key and no planted link leads out of it. Files come into being
 //! without a name (O_TMPFILE) where the file system can, so that a crash leaves nothing behind; the
-//! unfinished files of large objects have one ([`parts`]), so that a later run goes on with them.
+//! unfinished files of large objects have one (`parts`), so that a later run goes on with them.
 
 mod marks;
 mod parts;
@@ -86,6 +86,15 @@ impl Machine {
             published,
             keys: KeptKeys::default(),
         }
+    }
+
+    /// The same, keeping no more folders open than these.
+    #[must_use]
+    pub fn with_folders_kept(mut self, most: usize) -> Self {
+        if let Some(folders) = &mut self.folders {
+            folders.kept_max = most.min(FOLDERS_OPEN_MAX);
+        }
+        self
     }
 
     /// Whose keys sign for this object.
@@ -288,6 +297,7 @@ impl NewFile {
 struct Folders {
     root: Arc<OwnedFd>,
     open: HashMap<String, Arc<OwnedFd>>,
+    kept_max: usize,
     /// Files may begin without a name here: learnt from the first answer.
     nameless: bool,
     /// A nameless file is named through its descriptor (AT_EMPTY_PATH), not through /proc.
@@ -298,7 +308,8 @@ struct Folders {
 
 impl Folders {
     fn new(root: Arc<OwnedFd>, sync: bool) -> Self {
-        Self { root, open: HashMap::new(), nameless: true, by_descriptor: true, sync }
+        let (open, kept_max) = (HashMap::new(), FOLDERS_OPEN_MAX);
+        Self { root, open, kept_max, nameless: true, by_descriptor: true, sync }
     }
 
     /// The folder at `path`, if it is there.
@@ -325,14 +336,22 @@ impl Folders {
         }
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let above = self.walk(above, step)?;
-        let folder = step(&above, name).map_err(|errno| FileError {
+        if self.open.len() >= self.kept_max {
+            self.open.clear();
+        }
+        let opened = match step(&above, name) {
+            // What is only kept gives way to what is needed.
+            Err(Code::MFILE | Code::NFILE) if !self.open.is_empty() => {
+                self.open.clear();
+                step(&above, name)
+            }
+            opened => opened,
+        };
+        let folder = opened.map_err(|errno| FileError {
             step: "open folder",
             path: path.to_owned(),
             errno: errno.into(),
         })?;
-        if self.open.len() >= FOLDERS_OPEN_MAX {
-            self.open.clear();
-        }
         let folder = Arc::new(folder);
         self.open.insert(path.to_owned(), Arc::clone(&folder));
         Ok(folder)

@@ -179,8 +179,12 @@ pub struct EpochCount {
 /// What a feeder counted over all epochs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FeedCount {
-    /// Epochs in order.
+    /// The last epochs in order.
     pub epochs: Vec<EpochCount>,
+    /// How many there were before those.
+    pub earlier_epochs: u64,
+    /// Bytes of those before.
+    pub earlier_bytes: u64,
     /// Failed attempts that were followed by another, by [`RetryReason`].
     pub retries: [u64; RetryReason::COUNT],
     /// Connections made.

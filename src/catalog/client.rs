@@ -4,8 +4,11 @@
 //! it. What an answer means is not decided here. Bytes of objects never come this way.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::error::Error as _;
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +26,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::limits::{
-    ANSWER_TIMEOUT, BACKOFF_BASE, BACKOFF_MAX, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
-    IDLE_CONNECTIONS_MAX, TRIES_MAX,
+    ADDRESSES_MAX, ANSWER_TIMEOUT, BACKOFF_BASE, BACKOFF_MAX, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
+    IDLE_CONNECTIONS_MAX, MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
 };
 use super::tls::{Trust, client_config};
 use crate::error::{Error, ErrorKind, Result};
@@ -83,6 +86,8 @@ pub(crate) struct Client {
     trust: Trust,
     tls: OnceCell<Arc<ClientConfig>>,
     idle: RefCell<Vec<Idle>>,
+    /// Addresses that were waited for in vain, and have not answered since.
+    silent: RefCell<BTreeSet<SocketAddr>>,
     retries: Cell<u64>,
 }
 
@@ -90,12 +95,20 @@ pub(crate) struct Client {
 struct Idle {
     host: String,
     tls: bool,
+    line: Line,
+}
+
+/// A connection that a question can be asked on.
+#[derive(Debug)]
+struct Line {
+    address: SocketAddr,
     sender: SendRequest<Empty<Bytes>>,
 }
 
 impl Client {
     pub(crate) fn new(trust: Trust) -> Self {
-        Self { trust, tls: OnceCell::new(), idle: RefCell::new(Vec::new()), retries: Cell::new(0) }
+        let (idle, silent) = (RefCell::default(), RefCell::default());
+        Self { trust, tls: OnceCell::new(), idle, silent, retries: Cell::new(0) }
     }
 
     /// The TLS configuration of the run.
@@ -121,7 +134,7 @@ impl Client {
     ) -> Result<Answer> {
         let mut tries = 1;
         loop {
-            let outcome = self.ask_once(endpoint, question, keys).await;
+            let outcome = self.ask_patiently(endpoint, question, keys, 0).await;
             let why = match outcome {
                 Ok(mut answer) => {
                     let mut told = explain(answer.status, &answer.body, "");
@@ -151,36 +164,82 @@ impl Client {
         }
     }
 
+    /// Asks, and once more on another address each time that no answer comes in time; the first
+    /// answer counts. `number` counts the questions, from 0.
+    fn ask_patiently<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+        question: &'a Question,
+        keys: &'a PublishedKeys,
+        number: u32,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Trouble>> + 'a>> {
+        Box::pin(async move {
+            let at = Cell::new(None);
+            let mut first = pin!(self.ask_once(endpoint, question, keys, &at));
+            if number == MORE_QUESTIONS_MAX {
+                return first.await;
+            }
+            if let Ok(outcome) = timeout(NEXT_QUESTION_AFTER * (1 << number), &mut first).await {
+                return outcome;
+            }
+            self.note_silent(at.get());
+            self.retries.set(self.retries.get() + 1);
+            let mut next = self.ask_patiently(endpoint, question, keys, number + 1);
+            tokio::select! {
+                outcome = &mut first => match outcome {
+                    Err(Trouble::Passing(_)) => next.await,
+                    outcome => outcome,
+                },
+                outcome = &mut next => match outcome {
+                    Err(Trouble::Passing(_)) => first.await,
+                    outcome => outcome,
+                },
+            }
+        })
+    }
+
+    fn note_silent(&self, address: Option<SocketAddr>) {
+        let mut silent = self.silent.borrow_mut();
+        if silent.len() == ADDRESSES_MAX {
+            silent.pop_first();
+        }
+        silent.extend(address);
+    }
+
+    /// Asks on one connection; `at` is its address.
     async fn ask_once(
         &self,
         endpoint: &Endpoint,
         question: &Question,
         keys: &PublishedKeys,
+        at: &Cell<Option<SocketAddr>>,
     ) -> Result<Answer, Trouble> {
         // A waiting connection may have been closed meanwhile: that is nobody's failure. Each round
         // uses one up, so this ends.
-        while let Some(sender) = self.take_idle(endpoint) {
+        while let Some(line) = self.take_idle(endpoint) {
+            at.set(Some(line.address));
             let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
-            match self.exchange(endpoint, sender, request, question.body_bytes_max).await {
+            match self.exchange(endpoint, line, request, question.body_bytes_max).await {
                 Err(Trouble::Passing(_)) => {}
                 outcome => return outcome,
             }
         }
-        let sender = self.connect(endpoint).await?;
+        let line = self.connect(endpoint, at).await?;
         let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
-        self.exchange(endpoint, sender, request, question.body_bytes_max).await
+        self.exchange(endpoint, line, request, question.body_bytes_max).await
     }
 
     async fn exchange(
         &self,
         endpoint: &Endpoint,
-        mut sender: SendRequest<Empty<Bytes>>,
+        mut line: Line,
         request: Request<Empty<Bytes>>,
         body_bytes_max: usize,
     ) -> Result<Answer, Trouble> {
         let exchange = async {
-            sender.ready().await.map_err(|error| passing(&error))?;
-            let response = sender.send_request(request).await.map_err(|error| passing(&error))?;
+            line.sender.ready().await.map_err(|error| passing(&error))?;
+            let response =
+                line.sender.send_request(request).await.map_err(|error| passing(&error))?;
             let (head, body) = response.into_parts();
             let body = read_body(body, body_bytes_max).await?;
             Ok(Answer { status: head.status.as_u16(), headers: head.headers, body, tries: 1 })
@@ -188,34 +247,41 @@ impl Client {
         let answer = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
             Err(Trouble::Passing(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())))
         })?;
-        self.keep_idle(endpoint, sender);
+        self.silent.borrow_mut().remove(&line.address);
+        self.keep_idle(endpoint, line);
         Ok(answer)
     }
 
-    fn take_idle(&self, endpoint: &Endpoint) -> Option<SendRequest<Empty<Bytes>>> {
+    fn take_idle(&self, endpoint: &Endpoint) -> Option<Line> {
         let mut idle = self.idle.borrow_mut();
-        idle.retain(|idle| !idle.sender.is_closed());
+        idle.retain(|idle| !idle.line.sender.is_closed());
         let fits = |idle: &Idle| idle.host == endpoint.host && idle.tls == endpoint.tls;
         let at = idle.iter().position(fits)?;
-        Some(idle.swap_remove(at).sender)
+        Some(idle.swap_remove(at).line)
     }
 
-    fn keep_idle(&self, endpoint: &Endpoint, sender: SendRequest<Empty<Bytes>>) {
+    fn keep_idle(&self, endpoint: &Endpoint, line: Line) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() == IDLE_CONNECTIONS_MAX {
             idle.remove(0);
         }
-        idle.push(Idle { host: endpoint.host.clone(), tls: endpoint.tls, sender });
+        idle.push(Idle { host: endpoint.host.clone(), tls: endpoint.tls, line });
     }
 
-    async fn connect(&self, endpoint: &Endpoint) -> Result<SendRequest<Empty<Bytes>>, Trouble> {
+    async fn connect(
+        &self,
+        endpoint: &Endpoint,
+        at: &Cell<Option<SocketAddr>>,
+    ) -> Result<Line, Trouble> {
         let mut addresses = endpoint.addresses();
         fastrand::shuffle(&mut addresses);
+        addresses.sort_by_key(|address| self.silent.borrow().contains(address));
         let mut last = Trouble::Passing("it has no address".to_owned());
         let mut waits = 0;
         for address in addresses {
+            at.set(Some(address));
             match timeout(CONNECT_TIMEOUT, self.connect_to(endpoint, address)).await {
-                Ok(Ok(sender)) => return Ok(sender),
+                Ok(Ok(sender)) => return Ok(Line { address, sender }),
                 Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(trouble),
                 Ok(Err(trouble)) => last = trouble,
                 Err(_) => {

@@ -8,6 +8,11 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 pub const CONNECT_WAITS_MAX: usize = 3;
 /// Longest wait for a whole answer, its body included.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// After so long without an answer a question is asked once more, on another address; twice as
+/// long each time.
+pub const NEXT_QUESTION_AFTER: Duration = Duration::from_secs(2);
+/// How often, while the first one is still waited for.
+pub const MORE_QUESTIONS_MAX: u32 = 3;
 /// Longest wait for a name's addresses.
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a name is looked up before it counts as unknown.

@@ -343,6 +343,9 @@ fn object_of(key: &str, answer: &Answer) -> Result<Object> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::limits::NEXT_QUESTION_AFTER;
     use super::loopback::{Reply, Server, control, run};
     use super::*;
 
@@ -496,6 +499,26 @@ mod tests {
                 control.list_page("bkt", &ListQuery::new("")).await.expect("a page");
             }
             assert_eq!(control.retries(), 0);
+        });
+    }
+
+    #[test]
+    fn a_server_that_is_silent_is_asked_once_more() {
+        let asked = AtomicU32::new(0);
+        let server = Server::start(move |_| {
+            let key = match asked.fetch_add(1, Ordering::SeqCst) {
+                0 => {
+                    std::thread::sleep(NEXT_QUESTION_AFTER * 3);
+                    "first"
+                }
+                _ => "second",
+            };
+            Reply::new(200, Server::page(&[(key, 1)], None))
+        });
+        run(async {
+            let control = control(&server).await;
+            let page = control.list_page("bkt", &ListQuery::new("")).await.expect("a page");
+            assert_eq!((page.objects[0].key.as_str(), control.retries()), ("second", 1));
         });
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rustix::process::Signal as KernelSignal;
 use rustls::ClientConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -145,7 +146,8 @@ pub(super) async fn upkeep(control: Rc<Control>) {
     }
 }
 
-/// Ctrl-C and SIGTERM, listened to from here on: until then they end the process at once.
+/// Ctrl-C and SIGTERM, listened to from here on: until then they end the process at once. SIGXFSZ
+/// means nothing from here on.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     interrupt: Signal,
@@ -159,6 +161,9 @@ impl Interrupts {
             let trouble = |error| format!("cannot listen for signals: {error}");
             signal(kind).map_err(|error| Error::new(ErrorKind::Host, trouble(error)))
         };
+        // It would end the process where a file grows beyond its limit (setrlimit(2)); once anyone
+        // has listened the write fails instead, and is an error of its file.
+        drop(listen(SignalKind::from_raw(KernelSignal::XFSZ.as_raw()))?);
         let interrupt = listen(SignalKind::interrupt())?;
         Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
     }

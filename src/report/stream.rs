@@ -36,7 +36,11 @@ pub struct StreamSummary {
 pub struct ChannelSummary {
     /// Its name; `-` for standard output.
     pub name: String,
-    /// Each epoch that was opened.
+    /// Epochs before those that are told.
+    pub earlier_epochs: u64,
+    /// Their bytes.
+    pub earlier_bytes: u64,
+    /// Each epoch that was opened, the last ones when there were very many.
     pub epochs: Vec<EpochSummary>,
     /// Failed attempts that were followed by another, by reason; only those there were.
     pub retries: BTreeMap<&'static str, u64>,
@@ -82,7 +86,8 @@ impl StreamSummary {
         let channels: Vec<ChannelSummary> =
             channels.map(|(name, count)| ChannelSummary::new(name, count)).collect();
         let bytes = channels.iter().flat_map(|channel| &channel.epochs).map(|epoch| epoch.bytes);
-        let bytes: u64 = bytes.sum();
+        let earlier = channels.iter().map(|channel| channel.earlier_bytes);
+        let bytes: u64 = bytes.chain(earlier).sum();
         Self {
             version: env!("CARGO_PKG_VERSION"),
             exit_code,
@@ -134,6 +139,8 @@ impl ChannelSummary {
         let retries = RetryReason::ALL.into_iter().zip(count.retries);
         Self {
             name: name.to_owned(),
+            earlier_epochs: count.earlier_epochs,
+            earlier_bytes: count.earlier_bytes,
             epochs: count.epochs.iter().map(EpochSummary::new).collect(),
             retries: retries
                 .filter(|(_, times)| *times > 0)

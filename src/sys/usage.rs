@@ -1,4 +1,5 @@
-//! What this process and thread have used: processor time and peak memory.
+//! What this process and thread have used, processor time and peak memory; and how many descriptors
+//! they may.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -21,6 +22,13 @@ pub fn process_cpu_seconds() -> f64 {
 #[must_use]
 pub fn thread_cpu_seconds() -> f64 {
     seconds(ClockId::ThreadCPUTime)
+}
+
+/// How many descriptors this process may have open (RLIMIT_NOFILE).
+#[must_use]
+pub fn descriptors_max() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
 }
 
 /// Highest resident set of this process in bytes (VmHWM of proc_pid_status(5)); 0 where /proc is

@@ -417,9 +417,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             lane.take_back(op);
             return self.released(index);
         }
-        if result.is_ok() {
+        if result.is_ok() && !expired {
             self.paces[lane.phase() as usize].note(self.now_us - lane.submitted_us);
         }
+        // A late receive that had some bytes comes back as a success: what follows it is as late.
+        let is_partial =
+            matches!((&op, result), (Op::Receive { length, .. }, Ok(n)) if n < *length);
+        let still_late = (expired && is_partial && lane.is_late).then_some(lane.is_moving);
         let failed = match result {
             Ok(_) if !self.scheduler.is_stopped() => None,
             Err(errno) if !(expired && errno == Errno::CANCELED) => Some(Event::Failed(errno)),
@@ -434,6 +438,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.plain_done(index, op, result.unwrap_or(0));
         }
         self.drive(index);
+        let lane = &mut self.lanes[index];
+        if let Some(is_moving) = still_late.filter(|_| lane.in_flight) {
+            (lane.is_late, lane.is_moving) = (true, is_moving);
+            self.end_early(index);
+        }
     }
 
     /// An operation without TLS succeeded.

@@ -1,8 +1,8 @@
 //! How long things usually take, so that what takes far longer is noticed. Pure.
 
 use crate::limits::{
-    HEDGE_AFTER_MIN_US, HEDGE_FACTOR, PACE_SAMPLES, PACE_SAMPLES_MIN, STUCK_AFTER_MIN_US,
-    STUCK_FACTOR,
+    HEDGE_AFTER_MIN_US, HEDGE_FACTOR, PACE_SAMPLES, PACE_SAMPLES_MIN, STUCK_AFTER_MAX_US,
+    STUCK_AFTER_MIN_US, STUCK_FACTOR,
 };
 
 /// Durations of one kind of operation, the last [`PACE_SAMPLES`] of them.
@@ -41,7 +41,9 @@ impl Pace {
     /// After so long one that is not over will hardly ever be; `None` while too little is known.
     pub(super) fn stuck_after_us(&self) -> Option<u64> {
         let usual_us = u64::from(self.usual_us?);
-        Some((usual_us * STUCK_FACTOR).max(STUCK_AFTER_MIN_US))
+        let late_us = usual_us * HEDGE_FACTOR;
+        let stuck_us = (usual_us * STUCK_FACTOR).max(STUCK_AFTER_MIN_US);
+        Some(stuck_us.min(STUCK_AFTER_MAX_US).max(late_us))
     }
 }
 
@@ -73,6 +75,12 @@ mod tests {
         for _ in 0..PACE_SAMPLES {
             pace.note(u64::MAX);
         }
-        assert_eq!(pace.late_after_us(), Some(u64::from(u32::MAX) * HEDGE_FACTOR));
+        let late_us = u64::from(u32::MAX) * HEDGE_FACTOR;
+        assert_eq!(pace.late_after_us(), Some(late_us));
+        assert_eq!(pace.stuck_after_us(), Some(late_us), "a slow network has patience");
+        for _ in 0..PACE_SAMPLES {
+            pace.note(1_000_000);
+        }
+        assert_eq!(pace.stuck_after_us(), Some(STUCK_AFTER_MAX_US));
     }
 }

@@ -1,9 +1,10 @@
 """Runs a command without something of the kernel: python3 without.py WHAT COMMAND...
 
-WHAT is `io_uring:ERRNO`: io_uring_setup fails with ERRNO; `tmpfile`: files without a name cannot be
-made; or `direct`: files cannot be opened past the page cache. Both are so on some file systems. A
-seccomp filter sees to it, for the command and all that
-it starts.
+WHAT is `io_uring:ERRNO`: io_uring_setup fails with ERRNO; `fallocate:ERRNO`, `ftruncate:ERRNO`,
+`fsync:ERRNO`, `linkat:ERRNO`, `pwrite64:ERRNO` and `renameat:ERRNO`: so does that call, as on a disk
+that is broken or over its quota; `tmpfile`: files without a name cannot be made; or `direct`: files
+cannot be opened past the page cache. Both are so on some file systems. A seccomp filter sees to it,
+for the command and all that it starts.
 """
 
 import ctypes
@@ -20,7 +21,15 @@ ERRNO = 0x0005_0000
 LOAD, JUMP_IF_EQUAL, JUMP_IF_SET, RETURN = 0x20, 0x15, 0x45, 0x06
 NUMBER, THIRD_ARGUMENT = 0, 32
 """Where they stand in struct seccomp_data."""
-IO_URING_SETUP = 425
+CALLS = {
+    "io_uring": {"x86_64": 425, "aarch64": 425},
+    "fallocate": {"x86_64": 285, "aarch64": 47},
+    "fsync": {"x86_64": 74, "aarch64": 82},
+    "ftruncate": {"x86_64": 77, "aarch64": 46},
+    "linkat": {"x86_64": 265, "aarch64": 37},
+    "pwrite64": {"x86_64": 18, "aarch64": 68},
+    "renameat": {"x86_64": 264, "aarch64": 38},
+}
 OPENAT = {"x86_64": 257, "aarch64": 56}
 O_TMPFILE = 0o20000000
 O_DIRECT = os.O_DIRECT
@@ -36,15 +45,15 @@ class Program(ctypes.Structure):
 def filter_of(what: str) -> list[tuple[int, int, int, int]]:
     """The filter's instructions: code, jump if true, jump if false, operand."""
     name, _, error = what.partition(":")
-    if name == "io_uring":
-        return [(LOAD, 0, 0, NUMBER), (JUMP_IF_EQUAL, 0, 1, IO_URING_SETUP),
+    if name in CALLS:
+        return [(LOAD, 0, 0, NUMBER), (JUMP_IF_EQUAL, 0, 1, CALLS[name][platform.machine()]),
                 (RETURN, 0, 0, ERRNO | int(error)), (RETURN, 0, 0, ALLOW)]
     if name in ("tmpfile", "direct"):
         flag, refusal = (O_TMPFILE, EOPNOTSUPP) if name == "tmpfile" else (O_DIRECT, EINVAL)
         return [(LOAD, 0, 0, NUMBER), (JUMP_IF_EQUAL, 0, 3, OPENAT[platform.machine()]),
                 (LOAD, 0, 0, THIRD_ARGUMENT), (JUMP_IF_SET, 0, 1, flag),
                 (RETURN, 0, 0, ERRNO | refusal), (RETURN, 0, 0, ALLOW)]
-    sys.exit(f"{what} is not io_uring:ERRNO, tmpfile or direct")
+    sys.exit(f"{what} is not CALL:ERRNO, tmpfile or direct")
 
 
 def main() -> None:

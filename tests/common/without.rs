@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What to start a program by way of, so that it has no `what`: `io_uring:ERRNO`, `tmpfile` or
-/// `direct`.
+/// What to start a program by way of, so that it has no `what`: `io_uring:ERRNO` or another
+/// call that fails with an errno, `tmpfile` or `direct`.
 /// `None`, said on standard error, where there is no Python 3 to do it.
 pub(crate) fn without(what: &str) -> Option<[String; 3]> {
     // The interpreter itself: a wrapper would need an environment.

@@ -51,6 +51,28 @@ fn every_byte_is_right_whatever_the_server_does() {
 }
 
 #[test]
+fn the_last_range_of_all_is_asked_for_again_when_it_is_late() {
+    // The others have long ended when it is late: it is the only one that is under way.
+    let all = objects(&[("z", 40 * MIB)]);
+    let mut configuration = config(&all);
+    let last = Match {
+        operation: Some(GetObject),
+        attempts: Some(1..=1),
+        offsets: Some(39 * MIB as u64..u64::MAX),
+        ..Match::default()
+    };
+    // Far beyond what the run takes, and within what a stalled connection is given.
+    let fault = Fault::StallAfter { bytes: 1000, duration: Some(Duration::from_secs(25)) };
+    configuration.faults = FaultPlan::none().with_rule(last, fault);
+    let nowhere = Nowhere::new();
+    let options = ["s3://lab/", "--json", "--part-size", "1MiB", "--workers", "1"];
+    let run = get(&start(configuration), options).with([nowhere.path()]).run().expect(0);
+    nowhere.assert_holds(&all);
+    run.check(run.json()["hedges_won"] == 1, "a second connection had it");
+    run.check(run.seconds < 20.0, "nobody waited for the first one");
+}
+
+#[test]
 fn each_fault_alone_is_survived() {
     let all = objects(&[("large", 2 * MIB + 77), ("small", 5000)]);
     // At the first byte of the object: a try that goes on elsewhere is another request.

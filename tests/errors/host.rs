@@ -1,9 +1,10 @@
 //! A machine that cannot run it: no io_uring, no descriptors, no memory.
 
+use crate::matrix::bytes_of;
 use crate::program::Program;
 use crate::served::{ACCESS_KEY, SECRET, get, serve};
 use crate::without::without;
-use crate::{HOST, Nowhere, objects};
+use crate::{HOST, Nowhere, assert_whole, objects};
 
 #[test]
 fn without_io_uring_the_setting_is_named() {
@@ -25,15 +26,22 @@ fn without_io_uring_the_setting_is_named() {
 
 #[test]
 fn few_descriptors_are_enough_or_named() {
-    let all = objects(&[("a", 3), ("b/c", 2 << 20), ("d/e/f", 100)]);
+    let mut all = objects(&[("a", 3), ("b/c", 2 << 20), ("d/e/f", 100)]);
+    all.extend((0..60).map(|number| (format!("{number}/x"), bytes_of("x", 3_000 * number))));
     let origin = serve(&all);
-    for limit in ["8", "16", "24", "32"] {
+    for limit in ["8", "16", "24", "32", "48", "64", "100"] {
         let nowhere = Nowhere::new();
         let before = ["sh", "-c", "ulimit -n $0 && exec \"$@\"", limit];
         let run = get(&origin, ["s3://lab/"]).with([nowhere.path()]).by_way_of(before).run();
+        // Folders that are only kept open give way.
+        run.check(
+            !["64", "100"].contains(&limit) || run.status.code() == Some(0),
+            "these are enough",
+        );
         if run.status.code() == Some(0) {
             nowhere.assert_holds(&all);
         } else {
+            assert_whole(&nowhere.path(), &all);
             run.check(run.status.code().is_some_and(|code| (1..=7).contains(&code)), "exit code");
             run.check(run.stderr.starts_with("error: "), "an error was expected");
             run.check(!run.stderr.contains("panicked"), "it panicked");

@@ -21,6 +21,7 @@ mod served;
 mod without;
 
 mod destination;
+mod disk;
 mod faults;
 mod host;
 mod keys;
@@ -80,6 +81,27 @@ fn names(folder: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// Fails unless every file below the folder is one of these objects, whole; returns how many.
+#[track_caller]
+fn assert_whole(folder: &Path, objects: &Objects) -> usize {
+    let below = |path: &Path| -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    };
+    let (mut count, mut paths) = (0, below(folder));
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(below(&path));
+            continue;
+        }
+        let key = path.strip_prefix(folder).expect("below it").to_str().expect("UTF-8");
+        let bytes = fs::read(&path).expect("a file");
+        assert!(objects.get(key) == Some(&bytes), "{key} is not whole: {} bytes", bytes.len());
+        count += 1;
+    }
+    count
 }
 
 /// Objects of these keys and lengths.

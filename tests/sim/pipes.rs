@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use inrush::error::{Error, ErrorKind};
-use inrush::limits::SLOT_BYTES_MIN;
+use inrush::limits::{EPOCHS_TOLD_MAX, SLOT_BYTES_MIN};
 use inrush::metrics::FeedCount;
 use inrush::pipe::feed::Feed;
 use inrush::pipe::feeder::{Feeder, FeederParts};
@@ -162,9 +162,10 @@ fn check(seed: u64, course: &Course) -> Ran {
     lab.drain();
     let whole = ran.result.is_ok() && !lab.feed.is_stopped();
     let opened = lab.places.values().filter(|place| place.opened()).count();
-    assert_eq!(ran.count.epochs.len(), opened, "each epoch that was read is told");
+    let earlier = usize::try_from(ran.count.earlier_epochs).expect("few");
+    assert_eq!(earlier + ran.count.epochs.len(), opened, "each epoch that was read is told");
     assert!(!whole || opened == course.epochs.len(), "every epoch was read");
-    for (number, told) in ran.count.epochs.iter().enumerate() {
+    for (number, told) in (earlier..).zip(&ran.count.epochs) {
         let epoch = number as u64;
         let keys = ran.keys.get(number).map_or(&[] as &[String], Vec::as_slice);
         let models: Vec<Rc<Vec<u8>>> = keys.iter().map(|key| lab.model(key)).collect();
@@ -400,6 +401,24 @@ fn a_reader_may_leave_at_every_byte() {
             assert!(ran.result.is_ok(), "{:?}", ran.result);
             assert!(ran.lab.borrow().places[&0].left, "{leaves_at}");
         }
+    });
+}
+
+/// A channel that runs for ever remembers the last epochs alone.
+#[test]
+fn very_many_epochs_are_counted_and_forgotten() {
+    seeds("very_many_epochs_are_counted_and_forgotten", 2, |seed| {
+        let course = Course {
+            epochs: vec![vec![10]; EPOCHS_TOLD_MAX + 7],
+            manners: vec![PATIENT; EPOCHS_TOLD_MAX + 7],
+            never: false,
+            pace_us: 1,
+            ..course(seed, CALM, false)
+        };
+        let ran = check(seed, &course);
+        assert!(ran.result.is_ok(), "{:?}", ran.result);
+        assert_eq!((ran.count.epochs.len(), ran.count.earlier_epochs), (EPOCHS_TOLD_MAX, 7));
+        assert_eq!(ran.count.earlier_bytes, 70);
     });
 }
 

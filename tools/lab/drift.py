@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .process import LabError
 
 WARM_UP_SHARE = 0.1
-SAMPLES_MIN = 20
+SAMPLES_MIN = 12
 MIB = 1 << 20
 
 
@@ -71,15 +71,15 @@ def doctored() -> Iterator[tuple[str, list[float], bool]]:
     """Series of a figure that may grow by 2; whether there is something wrong with them."""
     noise = random.Random(7)
     count = 400
-    flat = [70.0 + noise.randint(-3, 3) for _ in range(count)]
+    flat = [70.0 + noise.randint(-5, 5) for _ in range(count)]
     yield "flat", flat, False
-    yield "as short as may be", flat[:SAMPLES_MIN], False
+    yield "as short as may be", flat[:1] * SAMPLES_MIN, False
     yield "too short", flat[:SAMPLES_MIN - 1], True
     yield "one more every fifty", [value + at // 50 for at, value in enumerate(flat)], True
     yield "a step in the middle", [value + 5 * (at > 220) for at, value in enumerate(flat)], True
-    yield "growth in a warm-up", [value - max(0, 35 - at) for at, value in enumerate(flat)], False
+    yield "growth in a warm-up", [value - 20 * (at < 40) for at, value in enumerate(flat)], False
     yield "peaks now and then", [value + 50 * (at % 9 == 0) for at, value in enumerate(flat)], False
-    yield "a saw", [value + at % 20 for at, value in enumerate(flat)], False
+    yield "a saw", [70.0 + at % 20 for at in range(count)], False
     yield "what is given back", [value - at // 50 for at, value in enumerate(flat)], False
 
 

@@ -17,7 +17,9 @@ use super::feed::{Feed, Next, Step};
 use crate::conn::{Ask, Manner};
 use crate::error::{Error, ErrorKind};
 use crate::host::PipeHost;
-use crate::limits::{IDLE_TIMEOUT_US, READER_WAIT_FIRST_US, READER_WAIT_LAST_US, TURN_WAIT_MAX_US};
+use crate::limits::{
+    EPOCHS_TOLD_MAX, IDLE_TIMEOUT_US, READER_WAIT_FIRST_US, READER_WAIT_LAST_US, TURN_WAIT_MAX_US,
+};
 use crate::metrics::{EpochCount, FeedCount};
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring, descriptor};
@@ -443,6 +445,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     fn end_count(&mut self) {
         self.current.elapsed_us = self.now_us.saturating_sub(self.current.opened_us);
+        if self.count.epochs.len() == EPOCHS_TOLD_MAX {
+            let oldest = self.count.epochs.remove(0);
+            self.count.earlier_epochs += 1;
+            self.count.earlier_bytes += oldest.bytes;
+        }
         self.count.epochs.push(std::mem::take(&mut self.current));
     }
 
