@@ -237,7 +237,8 @@ fn what_cannot_be_validated_fails_where_it_must() {
         let summary = run.json();
         assert_eq!(summary["not_validated_objects"], 2, "{run}");
         assert_eq!(summary["failed_objects"], 2 * code, "{run}");
-        assert_eq!(run.stderr.matches("cannot be validated: ").count(), 2 * code as usize, "{run}");
+        let told = run.stderr.matches("cannot be validated: ").count();
+        assert_eq!(told, if code == 0 { 0 } else { 2 }, "{run}");
     }
     // Its size is wrong, which needs no checksum.
     filled.edit("kms", |bytes| bytes.truncate(7));
