@@ -221,7 +221,8 @@ fn the_other_commands() {
     assert_eq!(args.source.to_string(), "s3://bucket/a");
     assert!(told("ls").contains("<SOURCE>"));
     assert!(told("ls a").contains("'a' is not an S3 address"));
-    let Ok(Args::Verify(args)) = parse_line("verify s3://b/a/ s3://b/c/ d --strict --report r")
+    let Ok(Args::Verify(args)) =
+        parse_line("verify s3://bucket/a/ s3://bucket/c/ d --strict --report r")
     else {
         panic!("a check")
     };
@@ -229,8 +230,10 @@ fn the_other_commands() {
     assert_eq!(args.folder.to_str(), Some("d"));
     assert!(told("verify").contains("source and folder are missing"));
     assert!(told("verify d").contains("the source is missing"));
-    assert!(told("verify s3://b/a/").contains("'s3://b/a/' is not a folder"));
-    assert!(told("verify s3://b/a s3://b/c d --version-id 1").contains("give one source"));
+    assert!(told("verify s3://bucket/a/").contains("'s3://bucket/a/' is not a folder"));
+    assert!(
+        told("verify s3://bucket/a s3://bucket/c d --version-id 1").contains("give one source")
+    );
     let Ok(Args::Demo(args)) = parse_line("demo --keep --workers 1") else { panic!("a demo") };
     assert!(args.keep && args.tuning.workers == Some(1));
     assert!(matches!(parse_line("completions zsh"), Ok(Args::Completions(Shell::Zsh))));
