@@ -99,6 +99,12 @@ pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
 /// Objects that wait in the scheduler, at most: the listing stops until there is room.
 pub const OBJECTS_QUEUED_MAX: usize = 4096;
 
+/// How often a run asks again for locks of unfinished files that somebody has, all files together.
+pub const LOCK_LOOKS_MAX: u32 = 50;
+
+/// Pause before each of these.
+pub const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// Large objects that an earlier run left unfinished and that wait with their files open, at most;
 /// others begin anew.
 pub const UNFINISHED_OPEN_MAX: usize = 256;

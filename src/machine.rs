@@ -22,7 +22,7 @@ use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
 use crate::host::{FileError, FileHost, Host, Objection};
-use crate::limits::FOLDERS_OPEN_MAX;
+use crate::limits::{FOLDERS_OPEN_MAX, LOCK_LOOKS_MAX};
 use crate::s3::ByteRange;
 use crate::s3::sign::{Get, KeptKeys, PublishedKeys, RequestWriter};
 use crate::sink::file::{OpenFile, allocation};
@@ -63,6 +63,8 @@ pub struct Machine {
     writer: RequestWriter,
     published: Arc<PublishedKeys>,
     keys: KeptKeys,
+    /// How often more a lock is asked for that somebody has.
+    lock_looks: u32,
 }
 
 impl Machine {
@@ -85,6 +87,7 @@ impl Machine {
             writer: RequestWriter::new(),
             published,
             keys: KeptKeys::default(),
+            lock_looks: LOCK_LOOKS_MAX,
         }
     }
 

@@ -14,7 +14,7 @@ use super::marks::digest;
 use super::{FILE_MODE, Machine, allocate, write_all};
 use crate::host::{FileError, FileHost};
 use crate::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
-use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_RANGES_MAX};
+use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_RANGES_MAX, LOCK_PAUSE};
 use crate::plan::path::OWN_PREFIX;
 use crate::plan::ranges::{RangeSet, Ranges};
 use crate::sink::file::{Journal, OpenFile, allocation};
@@ -61,8 +61,13 @@ struct Part {
 }
 
 /// Opens and locks an unfinished file. `None`: somebody else is at work, or what stands there is
-/// not ours.
-fn hold(folder: &OwnedFd, name: &str, extra: OFlags) -> Result<Option<Part>, Code> {
+/// not ours. `looks`: how often more a lock is asked for that somebody has.
+fn hold(
+    folder: &OwnedFd,
+    name: &str,
+    extra: OFlags,
+    looks: &mut u32,
+) -> Result<Option<Part>, Code> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
             return Ok(None);
@@ -79,7 +84,7 @@ fn hold(folder: &OwnedFd, name: &str, extra: OFlags) -> Result<Option<Part>, Cod
         Err(Code::INVAL) => (open(flags)?, false),
         outcome => (outcome?, true),
     };
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    match lock(&file, looks) {
         Ok(()) => {}
         Err(Code::WOULDBLOCK) => return Ok(None),
         Err(_) => {
@@ -96,6 +101,20 @@ fn hold(folder: &OwnedFd, name: &str, extra: OFlags) -> Result<Option<Part>, Cod
     let named = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let ours = (stat.st_ino, stat.st_dev, stat.st_nlink) == (named.st_ino, named.st_dev, 1);
     Ok(ours.then_some(Part { file, direct, stat }))
+}
+
+/// Takes the lock. The kernel tears the rings of a killed process down after its end, and what they
+/// have in flight keeps the file, and its lock, for some milliseconds more.
+fn lock(file: &OwnedFd, looks: &mut u32) -> Result<(), Code> {
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Code::WOULDBLOCK) if *looks > 0 => {
+                *looks -= 1;
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 fn unlink(folder: &OwnedFd, name: &str) {
@@ -124,7 +143,7 @@ impl Machine {
         };
         let (above, name) = split(&transfer.path);
         let Some(folder) = self.folders().find(above) else { return Left::Nothing(transfer) };
-        let held = hold(&folder, &part_name(name), OFlags::empty());
+        let held = hold(&folder, &part_name(name), OFlags::empty(), &mut self.lock_looks);
         let Ok(Some(part)) = held else { return Left::Nothing(transfer) };
         let (above, name) = (above.to_owned(), name.to_owned());
         let space_bytes = part.stat.st_blocks.unsigned_abs().saturating_mul(512);
@@ -195,7 +214,7 @@ impl Machine {
             return Ok(None);
         };
         let (part, journal) = (part_name(name), journal_name(name));
-        let Ok(Some(held)) = hold(folder, &part, OFlags::CREATE) else { return Ok(None) };
+        let Ok(Some(held)) = hold(folder, &part, OFlags::CREATE, &mut 0) else { return Ok(None) };
         // The journal goes first: it must never stand beside bytes that it does not tell of.
         unlink(folder, &journal);
         let length = allocation(transfer.object.size_bytes);
@@ -240,7 +259,7 @@ pub(super) fn clear(folder: &OwnedFd, name: &str) {
 
 fn clear_stem(folder: &OwnedFd, stem: &str) {
     let (part, journal) = (format!("{stem}{PART}"), format!("{stem}{JOURNAL}"));
-    match hold(folder, &part, OFlags::empty()) {
+    match hold(folder, &part, OFlags::empty(), &mut 0) {
         Ok(Some(_held)) => {
             unlink(folder, &journal);
             unlink(folder, &part);
