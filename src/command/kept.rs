@@ -151,7 +151,9 @@ impl Keeper {
         let mut notes = Vec::new();
         if self.kept.0 > 0 {
             let (objects, bytes) = self.kept;
-            notes.push(format!("{} were there already: {}", counted(objects), Decimal(bytes)));
+            let verb = if objects == 1 { "was" } else { "were" };
+            let objects = counted(objects);
+            notes.push(format!("{objects} {verb} there already: {}", Decimal(bytes)));
         }
         if self.resumed.0 > 0 {
             let (objects, bytes) = self.resumed;

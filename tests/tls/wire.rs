@@ -54,7 +54,7 @@ fn a_customer_key_from_a_file_goes_with_objects_alone() {
                   x-amz-server-side-encryption-customer-key-md5";
     let destination = destination.to_str().expect("UTF-8");
     let commands: [&[&str]; 3] = [
-        &["get", "s3://lab/", destination, "--json"],
+        &["get", "s3://lab/", destination, "--json", "--overwrite", "always"],
         &["get", "s3://lab/a", "--discard"],
         &["cat", "s3://lab/a"],
     ];
