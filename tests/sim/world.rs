@@ -26,6 +26,8 @@ struct Socket {
     /// What happens when `answer[..cut]` has been given.
     end: Option<(usize, Fault)>,
     closed: bool,
+    /// What was wrong in its handshake's bytes may have been believed.
+    garbled: bool,
     /// A receive is not woken before so many bytes are there.
     low_water: usize,
     answers: u32,
@@ -413,8 +415,15 @@ impl World {
         match &mut found.server {
             None => found.request.extend_from_slice(&bytes[..count]),
             Some(server) => {
-                let plain = server.take(&bytes[..count]).expect("what the client sends is good");
-                found.request.extend(plain);
+                match server.take(&bytes[..count]) {
+                    Ok(plain) => found.request.extend(plain),
+                    Err(error) => {
+                        // The two sides did not agree on keys: the server hangs up.
+                        assert!(found.garbled, "what the client sends is good: {error}");
+                        found.closed = true;
+                        return Err(Errno::RESET);
+                    }
+                }
                 found.answer.extend(server.flush());
                 self.break_handshake(socket);
             }
@@ -464,6 +473,7 @@ impl World {
         let at = found.given + usize::try_from(self.chance.below(left.max(1))).expect("small");
         if left > 0 && self.chance.hits(500) {
             found.answer[at] ^= 1 << self.chance.below(8);
+            self.sockets[socket].garbled = true;
             return self.count("garbled handshake");
         }
         found.end = Some((at, if self.chance.hits(500) { Fault::End } else { Fault::Reset }));
