@@ -7,6 +7,7 @@ mod get;
 mod kept;
 mod ls;
 mod mirror;
+mod ready;
 mod run;
 mod session;
 mod stream;

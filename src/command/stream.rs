@@ -13,6 +13,7 @@ use rustls::ClientConfig;
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
+use super::ready;
 use super::session::{self, Interrupts};
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
@@ -58,8 +59,8 @@ pub(super) async fn pipe(
 ) -> Result<u8> {
     let progress = Progress::new(!args.stream.quiet);
     let mut interrupts = Interrupts::listen()?;
-    let ready = interrupts.unless(start_pipes(&args, credentials, begun)).await?;
-    let (control, mut channels) = ready;
+    let started = interrupts.unless(start_pipes(&args, credentials, begun)).await?;
+    let (control, mut channels) = started;
     let names: Vec<String> = args
         .channels
         .iter()
@@ -67,11 +68,7 @@ pub(super) async fn pipe(
         .collect();
     progress.note(format!("ready: {}", names.join(" ")));
     if let Some(path) = &args.ready_file {
-        std::fs::write(path, names.join("\n") + "\n").map_err(|error| {
-            abandon(&mut channels);
-            Error::new(ErrorKind::Destination, format!("cannot write {}: {error}", path.display()))
-                .advise("name a file that can be written")
-        })?;
+        ready::tell(path, &names).inspect_err(|_| abandon(&mut channels))?;
     }
     let order = Order { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
     let code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;

@@ -1,0 +1,112 @@
+//! The file that tells whoever waits for it that the first pipes are there.
+
+use std::fs::Permissions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Mode of a new file before the umask, as a shell's redirection has it.
+const MODE: u32 = 0o666;
+
+/// Writes a line for each of `names`, such that one who sees the file sees all of it.
+///
+/// What is there and is no regular file, a FIFO or a terminal, is written to as it is.
+///
+/// # Errors
+/// [`ErrorKind::Destination`] when it cannot be written; nothing new is left then.
+pub(super) fn tell(path: &Path, names: &[String]) -> Result<()> {
+    let text = names.join("\n") + "\n";
+    let is_special = path.metadata().is_ok_and(|there| !there.is_file());
+    let written =
+        if is_special { std::fs::write(path, text) } else { appear(path, text.as_bytes()) };
+    written.map_err(|error| {
+        Error::new(ErrorKind::Destination, format!("cannot write {}: {error}", path.display()))
+            .advise("name a file that can be written")
+    })
+}
+
+fn appear(path: &Path, text: &[u8]) -> io::Result<()> {
+    // Where a symbolic link leads, as a plain write would: the link itself stays.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::Builder::new()
+        .prefix(".inrush-ready-")
+        .permissions(Permissions::from_mode(MODE))
+        .tempfile_in(folder)?;
+    file.write_all(text)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name();
+        let mut names: Vec<_> = entries.map(|entry| name(entry).into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn it_replaces_what_was_there_and_leaves_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        for pipes in [&["a", "b"][..], &["c"]] {
+            let pipes: Vec<String> = pipes.iter().map(|&name| name.to_owned()).collect();
+            tell(&path, &pipes).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), pipes.join("\n") + "\n");
+            assert_eq!(names(folder.path()), ["ready"]);
+        }
+    }
+
+    #[test]
+    fn it_appears_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, old) = (folder.path().join("ready"), folder.path().join("old"));
+        fs::write(&path, "old").unwrap();
+        fs::hard_link(&path, &old).unwrap();
+        tell(&path, &["a".to_owned()]).unwrap();
+        // Written in place, it would have been empty for a moment.
+        assert_eq!(fs::read_to_string(&old).unwrap(), "old");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a\n");
+    }
+
+    #[test]
+    fn a_link_is_followed_and_a_pipe_is_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, file) = (folder.path().join("link"), folder.path().join("file"));
+        symlink("file", &link).unwrap();
+        fs::write(&file, "old").unwrap();
+        tell(&link, &["a".to_owned()]).unwrap();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "a\n");
+
+        let (reader, writer) = io::pipe().unwrap();
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&writer);
+        tell(Path::new(&format!("/dev/fd/{descriptor}")), &["b".to_owned()]).unwrap();
+        drop(writer);
+        assert_eq!(io::read_to_string(reader).unwrap(), "b\n");
+    }
+
+    #[test]
+    fn where_nothing_can_be_written_it_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = tell(&folder.path().join("no/such"), &[]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Destination);
+        assert!(error.to_string().contains("no/such"), "{error}");
+        let error = tell(folder.path(), &[]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Destination);
+        assert_eq!(names(folder.path()), Vec::<String>::new());
+    }
+}
