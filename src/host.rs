@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind};
+use crate::failure::Failure;
+use crate::limits::{BACKOFF_BASE_US, BACKOFF_MAX_US};
 use crate::s3::ByteRange;
+use crate::s3::answer::ServerError;
 use crate::sink::file::OpenFile;
 use crate::sys::{Errno, Handle};
 use crate::transfer::Transfer;
@@ -45,6 +48,13 @@ pub trait Host {
         0
     }
 
+    /// How long to wait after a failed attempt, the first of them 1, in microseconds: full jitter
+    /// below a ceiling that doubles.
+    fn backoff_us(&mut self, attempts: u32) -> u64 {
+        let ceiling = BACKOFF_BASE_US << (attempts - 1).min(16);
+        self.random() % ceiling.min(BACKOFF_MAX_US)
+    }
+
     /// Takes in what a server has against a signature; false when signing again is in vain.
     fn heed(&mut self, _transfer: &Transfer, _objection: Objection) -> bool {
         true
@@ -61,6 +71,18 @@ pub enum Objection {
     },
     /// The clocks differ; the server's time, where it said it.
     Clock(Option<SystemTime>),
+}
+
+impl Objection {
+    /// What a failed attempt, signed with this version of the keys, says against its signature.
+    #[must_use]
+    pub fn of(failure: Failure, told: Option<&ServerError>, keys_version: u64) -> Option<Self> {
+        match failure {
+            Failure::ExpiredToken => Some(Self::Expired { keys_version }),
+            Failure::ClockSkew => Some(Self::Clock(told.and_then(ServerError::server_clock))),
+            _ => None,
+        }
+    }
 }
 
 /// The machine of a worker that writes files.

@@ -31,7 +31,7 @@ const ROOMS: [(&str, bool, &[&str]); 30] = [
     ("transfer", true, &["checksum", "conn", "error", "mark", "plan", "s3", "sink"]),
     ("sink", true, &["journal", "limits", "sys", "transfer"]),
     ("schedule", true, &["error", "limits", "plan", "s3", "sys", "transfer"]),
-    ("host", false, &["error", "s3", "sink", "sys", "transfer"]),
+    ("host", false, &["error", "failure", "limits", "s3", "sink", "sys", "transfer"]),
     (
         "worker",
         false,

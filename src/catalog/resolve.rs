@@ -48,6 +48,15 @@ pub enum Found {
 }
 
 impl Control {
+    /// Finds out what all of these stand for.
+    pub async fn resolve_all(&self, uris: &[S3Uri]) -> Result<Vec<Source>> {
+        let mut sources = Vec::with_capacity(uris.len());
+        for uri in uris {
+            sources.push(self.resolve(uri).await?);
+        }
+        Ok(sources)
+    }
+
     /// Finds out what the address stands for; what is not there is an error with near matches.
     pub async fn resolve(&self, uri: &S3Uri) -> Result<Source> {
         let bucket = uri.bucket.as_str();

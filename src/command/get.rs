@@ -115,10 +115,7 @@ struct Plan {
 /// Finds the sources out.
 async fn find(args: &GetArgs, credentials: CredentialSource, filter: Filter) -> Result<Plan> {
     let control = session::control(&args.service, credentials).await?;
-    let mut sources = Vec::new();
-    for uri in &args.sources {
-        sources.push(control.resolve(uri).await?);
-    }
+    let sources = control.resolve_all(&args.sources).await?;
     let target = Target::choose(&args.destination, &sources, args.sync.is_some())?;
     let mirror = match args.sync {
         Some(SyncArgs { delete: true }) => {

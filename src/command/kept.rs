@@ -82,35 +82,22 @@ impl Keeper {
         if transfer.shape == Shape::Folder {
             return Verdict::Fetch(transfer, 0);
         }
-        let standing = match (self.rules.overwrite, self.rules.resume()) {
-            (Overwrite::Never, _) | (Overwrite::Changed, true) => machine.look(&transfer),
-            (Overwrite::Always, _) | (Overwrite::Changed, false) => Standing::Absent,
-        };
-        let kept = match (standing, self.rules.overwrite) {
-            (Standing::Same, _) => Kept::Same,
-            (Standing::Other, Overwrite::Never) => Kept::Present,
-            _ if !self.rules.resume() => {
-                machine.clear(&transfer);
-                return Verdict::Fetch(transfer, 0);
-            }
-            _ => return self.go_on(transfer),
-        };
-        // A run that was killed between a name and its last step has left these.
+        let kept = standing(machine, self.rules, &transfer);
+        if kept.is_none() && self.rules.resume() {
+            return self.go_on(transfer);
+        }
+        // A run that was killed, between a name and its last step or before, has left these.
         machine.clear(&transfer);
-        self.keep(transfer, kept)
+        match kept {
+            Some(kept) => self.keep(transfer, kept),
+            None => Verdict::Fetch(transfer, 0),
+        }
     }
 
     /// Whether an object would be left as it is, for `--dry-run`; nothing is touched.
     pub(super) fn would_keep(&mut self, transfer: &Transfer) -> bool {
         let Some(machine) = &mut self.machine else { return false };
-        if transfer.shape == Shape::Folder {
-            return false;
-        }
-        match (self.rules.overwrite, self.rules.resume()) {
-            (Overwrite::Never, _) => machine.look(transfer) != Standing::Absent,
-            (Overwrite::Changed, true) => machine.look(transfer) == Standing::Same,
-            (Overwrite::Always, _) | (Overwrite::Changed, false) => false,
-        }
+        transfer.shape != Shape::Folder && standing(machine, self.rules, transfer).is_some()
     }
 
     fn keep(&mut self, transfer: Transfer, kept: Kept) -> Verdict {
@@ -165,6 +152,19 @@ impl Keeper {
             notes.push(format!("{} began anew: {why}", unfinished(*objects)));
         }
         notes
+    }
+}
+
+/// Why the file that stands there is left as it is; `None` when it is not.
+fn standing(machine: &mut Machine, rules: KeepArgs, transfer: &Transfer) -> Option<Kept> {
+    let standing = match (rules.overwrite, rules.resume()) {
+        (Overwrite::Never, _) | (Overwrite::Changed, true) => machine.look(transfer),
+        (Overwrite::Always, _) | (Overwrite::Changed, false) => Standing::Absent,
+    };
+    match (standing, rules.overwrite) {
+        (Standing::Same, _) => Some(Kept::Same),
+        (Standing::Other, Overwrite::Never) => Some(Kept::Present),
+        _ => None,
     }
 }
 

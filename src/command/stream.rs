@@ -472,10 +472,7 @@ async fn list(
     cut: Cut,
     mut take: impl AsyncFnMut(Vec<Arc<Transfer>>) -> Result<()>,
 ) -> Result<()> {
-    let mut found = Vec::new();
-    for uri in sources {
-        found.push(control.resolve(uri).await?);
-    }
+    let found = control.resolve_all(sources).await?;
     let mut walk = Walk::new(Rc::clone(control), found, Filter::default())?;
     while let Some(batch) = walk.next_batch().await? {
         let transfers = batch

@@ -73,10 +73,7 @@ struct Found {
 
 async fn find(args: &VerifyArgs, filter: Filter) -> Result<Found> {
     let control = session::control(&args.service, session::credentials(&args.service)).await?;
-    let mut sources = Vec::new();
-    for uri in &args.sources {
-        sources.push(control.resolve(uri).await?);
-    }
+    let sources = control.resolve_all(&args.sources).await?;
     let target = Target::choose(&Destination::Local(args.folder.clone()), &sources, false)?;
     let folder = Reader::open(target.folder().expect("a local destination has a folder"))?;
     let walk = Walk::new(control.clone(), sources, filter)?;

@@ -17,6 +17,7 @@ use url::{Host, Url};
 use super::answer::ServerError;
 use super::{Endpoint, sign};
 use crate::error::{Error, ErrorKind, Result};
+use crate::failure::Failure;
 
 /// Longest user and password of a proxy, in bytes: they stand in heads that have an end.
 const CREDENTIALS_BYTES_MAX: usize = 512;
@@ -273,6 +274,20 @@ impl Endpoint {
             status => status >= 400 && told.is_foreign,
         };
         of_relay.then(|| relay.refusal(told.status, &self.host))
+    }
+
+    /// The proxy's refusal, as an error, where a failed attempt is that.
+    #[must_use]
+    pub fn refusal_on_the_way(
+        &self,
+        failure: Failure,
+        told: Option<&ServerError>,
+    ) -> Option<Error> {
+        match (failure, told) {
+            (Failure::Proxy(status), _) => self.proxy_refusal(status),
+            (_, Some(told)) => self.relay_refusal(told),
+            _ => None,
+        }
     }
 
     /// The proxy's refusal to lead to the server.

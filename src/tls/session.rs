@@ -16,7 +16,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use rustls::{AlertDescription, CertificateError, ClientConfig, ProtocolVersion};
 
 use super::explain::explain;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::failure::Failure;
 use crate::limits::{TLS_OUT_BYTES, TLS_RECORD_BYTES_MAX};
 
@@ -59,15 +59,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What to tell people, where TLS itself says more than the failure.
-    #[must_use]
-    pub fn explain(&self, host: &str) -> Option<Error> {
-        match self {
-            Self::Tls { error, .. } => Some(explain(host, error)),
-            _ => None,
-        }
-    }
-
     /// The failure that this is to a connection.
     #[must_use]
     pub fn failure(&self) -> Failure {
@@ -75,6 +66,15 @@ impl Fault {
             Self::Tls { lasting: true, .. } => Failure::TlsRefused,
             Self::Tls { .. } | Self::Ended | Self::TooLong => Failure::TlsBroken,
         }
+    }
+}
+
+/// The error for a `failure` of TLS with `host`, in TLS's own words where it left a `fault`.
+#[must_use]
+pub fn explain_failure(failure: Failure, fault: Option<&Fault>, host: &str) -> Error {
+    match fault {
+        Some(Fault::Tls { error, .. }) => explain(host, error),
+        _ => Error::new(ErrorKind::Endpoint, failure.to_string()),
     }
 }
 

@@ -264,7 +264,7 @@ fn who_is_not_believed_is_refused_for_good() {
     for pair in [&mut stranger, &mut misnamed] {
         let fault = pair.open(1 << 20).expect_err("not believed");
         assert_eq!(fault.failure(), Failure::TlsRefused, "{fault:?}");
-        let line = fault.explain("lab").expect("told by TLS").to_string();
+        let line = explain_failure(fault.failure(), Some(&fault), "lab").to_string();
         assert!(line.contains("certificate"), "{line}");
     }
     assert!(Session::new(good.0, "no name", TLS_SLOT_BYTES_MIN).is_err());
@@ -281,6 +281,6 @@ fn a_server_without_tls_is_a_fault() {
     pair.wire = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec();
     pair.exchange(1 << 20).expect("room");
     let fault = pair.session.handshake(&mut pair.buffer).expect_err("no TLS");
-    let line = fault.explain("lab:80").expect("told by TLS").to_string();
+    let line = explain_failure(fault.failure(), Some(&fault), "lab:80").to_string();
     assert!(line.contains("does not speak TLS") && line.contains("http://"), "{line}");
 }

@@ -2,27 +2,26 @@
 //! the range, told so that one can do something about it.
 
 use super::Worker;
-use super::lane::{Lane, Verdict};
+use super::lane::{Lane, LateEnd, Verdict};
 use crate::conn::Piece;
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
 use crate::host::{FileHost, Objection};
-use crate::limits::{
-    BACKOFF_BASE_US, BACKOFF_MAX_US, RETRIES_BASE_MAX, RETRIES_PER_100_REQUESTS_MAX,
-};
+use crate::limits::{RETRIES_BASE_MAX, RETRIES_PER_100_REQUESTS_MAX};
 use crate::s3::answer::{self, ServerError};
 use crate::sys::Ring;
+use crate::tls::session::explain_failure;
 use crate::transfer::{Again, Shape, Transfer};
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Tells the scheduler whether a failed attempt brought anything.
-    fn count_failure(&mut self, index: usize, failure: Failure) {
+    fn count_failure(&mut self, index: usize, failure: Failure, is_moving: bool) {
         let lane = &mut self.lanes[index];
         let reached = lane.conn.reached();
         let brought = reached > std::mem::replace(&mut lane.reached_before, reached);
         match failure.remedy() {
             // It may have been about to come.
-            _ if lane.is_moving => {}
+            _ if is_moving => {}
             Remedy::Backoff if !brought => self.scheduler.attempt_failed(failure, self.now_us),
             Remedy::Backoff | Remedy::GiveUp => self.scheduler.answered(),
             Remedy::Repeat => {}
@@ -37,13 +36,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             answer::explain(status, lane.piece(piece), "")
         });
         let failure = told.as_ref().map_or(failure, ServerError::failure);
-        self.count_failure(index, failure);
+        let late_end = self.lanes[index].late_end.take();
+        let is_moving = late_end == Some(LateEnd::Move);
+        self.count_failure(index, failure, is_moving);
         let lane = &mut self.lanes[index];
-        let is_moving = std::mem::take(&mut lane.is_moving) && failure.is_of_address();
         if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
             lane.other_than = Some(address);
             let doubtful = failure == Failure::ConnectTimeout || !self.addresses.is_good(address);
-            if !std::mem::take(&mut lane.is_late) || doubtful {
+            if late_end.is_none() || doubtful {
                 self.addresses.failed(address, self.now_us);
             }
         }
@@ -61,18 +61,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             lane.verdict = Some(Verdict::GiveUp(error.clone()));
             return;
         }
-        let hopeful = match failure {
-            Failure::ExpiredToken => {
-                let keys_version = lane.keys_version;
-                self.host.heed(&transfer, Objection::Expired { keys_version })
-            }
-            Failure::ClockSkew => {
-                let clock = told.as_ref().and_then(ServerError::server_clock);
-                self.host.heed(&transfer, Objection::Clock(clock))
-            }
-            _ => true,
-        };
-        let repeat = failure.remedy() == Remedy::Repeat || is_moving;
+        let objection = Objection::of(failure, told.as_ref(), lane.keys_version);
+        let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
+        let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
         let retry = failure.remedy() == Remedy::Backoff && lane.attempts < self.attempts_max;
         if !(repeat || retry) || !hopeful || self.scheduler.is_stopped() {
             let error = lane.explain(failure, told);
@@ -104,8 +95,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             lane.verdict = Some(Verdict::Resume);
             return;
         }
-        let ceiling = BACKOFF_BASE_US << (lane.attempts - 1).min(16);
-        let wait_us = self.host.random() % ceiling.min(BACKOFF_MAX_US);
+        let wait_us = self.host.backoff_us(lane.attempts);
         lane.attempts += 1;
         self.metrics.stages.backoff_us += wait_us;
         lane.verdict = Some(Verdict::Backoff { until_us: self.now_us + wait_us });
@@ -157,12 +147,7 @@ impl Lane {
         };
         let tries = if self.attempts == 1 { "try" } else { "tries" };
         let context = format!("{what} failed after {} {tries}", self.attempts);
-        let of_proxy = match (failure, &told) {
-            (Failure::Proxy(status), _) => transfer.endpoint.proxy_refusal(status),
-            (_, Some(told)) => transfer.endpoint.relay_refusal(told),
-            _ => None,
-        };
-        if let Some(error) = of_proxy {
+        if let Some(error) = transfer.endpoint.refusal_on_the_way(failure, told.as_ref()) {
             return error.within(context);
         }
         match (failure, told) {
@@ -183,11 +168,8 @@ impl Lane {
                 .within(context)
                 .advise("run it again to fetch the new version"),
             (Failure::TlsBroken | Failure::TlsRefused, _) => {
-                let host = &transfer.endpoint.host;
                 let fault = self.secure.as_ref().and_then(|secure| secure.fault.as_ref());
-                let told = fault.and_then(|fault| fault.explain(host));
-                let plain = || Error::new(ErrorKind::Endpoint, failure.to_string());
-                told.unwrap_or_else(plain).within(context)
+                explain_failure(failure, fault, &transfer.endpoint.host).within(context)
             }
             (failure, _) => {
                 let otherwise = "check the network and the endpoint, or lower --connections";

@@ -16,8 +16,7 @@
 use std::sync::Arc;
 
 use super::Worker;
-use super::lane::LaneState;
-use crate::conn::{Ask, Manner};
+use super::lane::{LaneState, LateEnd};
 use crate::host::FileHost;
 use crate::limits::{HEDGE_LOOK_US, HEDGES_PER_100_REQUESTS_MAX, MOVES_MAX, STUCK_DOUBLINGS_MAX};
 use crate::s3::ByteRange;
@@ -84,10 +83,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match remedy {
             LateRemedy::Hedge => self.start_hedge(index),
             LateRemedy::Move => self.start_move(index),
-            LateRemedy::End => {
-                self.lanes[index].is_late = true;
-                self.end_early(index);
-            }
+            LateRemedy::End => self.end_late(index, LateEnd::Stuck),
         }
     }
 
@@ -113,12 +109,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Ends a late attempt before its time; what is missing is asked for on another connection.
     fn start_move(&mut self, late: usize) {
-        let lane = &mut self.lanes[late];
-        lane.moves += 1;
-        lane.is_moving = true;
-        lane.is_late = true;
+        self.lanes[late].moves += 1;
         self.metrics.moves += 1;
-        self.end_early(late);
+        self.end_late(late, LateEnd::Move);
+    }
+
+    /// Ends a late operation before its timeout.
+    pub(super) fn end_late(&mut self, index: usize, why: LateEnd) {
+        self.lanes[index].late_end = Some(why);
+        self.end_early(index);
     }
 
     fn start_hedge(&mut self, late: usize) {
@@ -148,10 +147,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         lane.other_than = at;
         lane.rival = Some(late);
         lane.is_hedge = true;
-        let manner = if transfer.shape == Shape::Whole { Manner::Whole } else { Manner::Slots };
-        let check = transfer.verification.of_answer(&transfer.object.etag);
-        let size = transfer.object.size_bytes;
-        lane.conn.ask(Ask { range: left, size, manner, etag, check });
+        lane.ask(etag);
         self.lanes[late].rival = Some(index);
         self.metrics.hedges += 1;
         self.drive(index);

@@ -8,7 +8,7 @@ use super::Worker;
 use super::addresses::Times;
 use super::hedge::Phase;
 use super::secure::Secure;
-use crate::conn::{Action, Ask, Conn, Event, Manner, Piece, Target};
+use crate::conn::{Action, Ask, Conn, EtagDigest, Event, Manner, Piece, Target};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::host::FileHost;
@@ -30,6 +30,15 @@ pub(super) enum LaneState {
     Backoff { until_us: u64 },
     /// Another connection brings its range; the end of its operation is waited for.
     Lost,
+}
+
+/// Why an operation is ended before its timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LateEnd {
+    /// Its range goes on at once on another connection.
+    Move,
+    /// It is stuck: the attempt has failed.
+    Stuck,
 }
 
 /// What follows a failed attempt, once its actions are carried out.
@@ -77,9 +86,7 @@ pub(super) struct Lane {
     /// How often its range was moved from a late connection to another.
     pub(super) moves: u32,
     /// Its operation is ended because it is late beside others, not after its timeout.
-    pub(super) is_late: bool,
-    /// It is late, and its range is to be moved.
-    pub(super) is_moving: bool,
+    pub(super) late_end: Option<LateEnd>,
     /// When the operation in flight was submitted.
     pub(super) submitted_us: u64,
     /// Number of the range among the worker's.
@@ -122,8 +129,7 @@ impl Lane {
             rival: None,
             is_hedge: false,
             moves: 0,
-            is_late: false,
-            is_moving: false,
+            late_end: None,
             submitted_us: 0,
             range: 0,
             transfer: None,
@@ -196,6 +202,21 @@ impl Lane {
         self.transfer = Some(Arc::clone(transfer));
     }
 
+    /// Asks for its bytes of this version of the object.
+    pub(super) fn ask(&mut self, etag: Option<EtagDigest>) {
+        let transfer = self.object();
+        self.conn.ask(Ask {
+            range: self.bytes,
+            size: transfer.object.size_bytes,
+            manner: match transfer.shape {
+                Shape::Whole => Manner::Whole,
+                _ => Manner::Slots,
+            },
+            etag,
+            check: transfer.verification.of_answer(&transfer.object.etag),
+        });
+    }
+
     /// It has no range any more.
     pub(super) fn let_go(&mut self, now_us: u64) {
         self.state = LaneState::Free;
@@ -225,17 +246,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             lane.hang_up();
         }
         lane.take_over(&transfer, range, number, 1);
-        let ask = Ask {
-            range,
-            size: transfer.object.size_bytes,
-            manner: match transfer.shape {
-                Shape::Whole => Manner::Whole,
-                _ => Manner::Slots,
-            },
-            etag: transfer.etag,
-            check: transfer.verification.of_answer(&transfer.object.etag),
-        };
-        lane.conn.ask(ask);
+        lane.ask(transfer.etag);
         self.drive(index);
     }
 
@@ -399,7 +410,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             false => self.now_us + lane.conn.timeout_us(),
         };
         lane.expired = false;
-        (lane.is_late, lane.is_moving) = (false, false);
+        lane.late_end = None;
         lane.in_flight = true;
         lane.submitted_us = self.now_us;
         if let Err(op) = self.ring.submit(index as u64, op) {
@@ -423,7 +434,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // A late receive that had some bytes comes back as a success: what follows it is as late.
         let is_partial =
             matches!((&op, result), (Op::Receive { length, .. }, Ok(n)) if n < *length);
-        let still_late = (expired && is_partial && lane.is_late).then_some(lane.is_moving);
+        let still_late = lane.late_end.filter(|_| expired && is_partial);
         let failed = match result {
             Ok(_) if !self.scheduler.is_stopped() => None,
             Err(errno) if !(expired && errno == Errno::CANCELED) => Some(Event::Failed(errno)),
@@ -439,9 +450,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         self.drive(index);
         let lane = &mut self.lanes[index];
-        if let Some(is_moving) = still_late.filter(|_| lane.in_flight) {
-            (lane.is_late, lane.is_moving) = (true, is_moving);
-            self.end_early(index);
+        if let Some(late_end) = still_late.filter(|_| lane.in_flight) {
+            self.end_late(index, late_end);
         }
     }
 

@@ -10,13 +10,11 @@ use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
 use crate::host::{Objection, PipeHost};
 use crate::http;
-use crate::limits::{
-    BACKOFF_BASE_US, BACKOFF_MAX_US, CONNECT_TIMEOUT_US, HEAD_RECEIVE_BYTES, PIPE_BYTES,
-    SPLICE_BYTES_MAX,
-};
+use crate::limits::{CONNECT_TIMEOUT_US, HEAD_RECEIVE_BYTES, PIPE_BYTES, SPLICE_BYTES_MAX};
 use crate::s3::ByteRange;
 use crate::s3::answer::{self, ServerError};
 use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
+use crate::tls::session::explain_failure;
 
 impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Carries out a connection's actions, and goes on as far as its socket lets it.
@@ -271,17 +269,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             _ => None,
         };
         let failure = told.as_ref().map_or(failure, ServerError::failure);
-        let hopeful = match failure {
-            Failure::ExpiredToken => {
-                let keys_version = line.keys_version;
-                self.host.heed(&transfer, Objection::Expired { keys_version })
-            }
-            Failure::ClockSkew => {
-                let clock = told.as_ref().and_then(ServerError::server_clock);
-                self.host.heed(&transfer, Objection::Clock(clock))
-            }
-            _ => true,
-        };
+        let objection = Objection::of(failure, told.as_ref(), line.keys_version);
+        let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
         let repeat = failure.remedy() == Remedy::Repeat;
         let retry = failure.remedy() == Remedy::Backoff && line.attempts < self.attempts_max;
         if !(repeat || retry) || !hopeful {
@@ -291,8 +280,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         transfer.count_retry();
         let mut wait_us = 0;
         if !repeat {
-            let ceiling = BACKOFF_BASE_US << (line.attempts - 1).min(16);
-            wait_us = self.host.random() % ceiling.min(BACKOFF_MAX_US);
+            wait_us = self.host.backoff_us(line.attempts);
             line.attempts += 1;
         }
         line.state = LineState::Backoff { until_us: self.now_us + wait_us };
@@ -304,12 +292,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let name = line.object().name();
         let context = format!("stream {name} failed after {} tries", line.attempts);
         let endpoint = &line.object().endpoint;
-        let of_proxy = match (failure, &told) {
-            (Failure::Proxy(status), _) => endpoint.proxy_refusal(status),
-            (_, Some(told)) => endpoint.relay_refusal(told),
-            _ => None,
-        };
-        if let Some(error) = of_proxy {
+        if let Some(error) = endpoint.refusal_on_the_way(failure, told.as_ref()) {
             self.failure.get_or_insert(error.within(context));
             return;
         }
@@ -319,10 +302,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 .within(context)
                 .advise("start again: what changed is listed anew"),
             (Failure::TlsBroken | Failure::TlsRefused, _) => {
-                let fault = line.fault.as_ref();
-                let told = fault.and_then(|fault| fault.explain(&endpoint.host));
-                let plain = || Error::new(ErrorKind::Endpoint, failure.to_string());
-                told.unwrap_or_else(plain).within(context)
+                explain_failure(failure, line.fault.as_ref(), &endpoint.host).within(context)
             }
             (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
                 .within(context)
