@@ -12,6 +12,9 @@ use crate::{MIB, Stage, assert_read, objects, pipe, stream};
 /// Most resident memory of a run, in KiB.
 const RESIDENT_KIB_MAX: u64 = 300 * 1024;
 
+/// How often it is looked whether a process is quiet.
+const WINDOWS: usize = 3;
+
 /// Starts serving `train` with these words by way of a shell that notes its process id.
 fn start_noted(stage: &Stage, origin: &inrush_origin::Origin, words: &[&str]) -> (Running, u32) {
     let note = tempfile::NamedTempFile::new().expect("a file");
@@ -31,6 +34,25 @@ fn ticks(pid: u32) -> u64 {
     next() + next()
 }
 
+/// Fails unless some 3 s of the process take at most so many ticks of 10 ms.
+///
+/// Connections still fill their pipes when it begins, how long depends on what else the machine
+/// does; one that spins is never quiet.
+#[track_caller]
+fn assert_quiet(pid: u32, most: u64) {
+    let mut windows = Vec::new();
+    for _ in 0..WINDOWS {
+        let before = ticks(pid);
+        std::thread::sleep(Duration::from_secs(3));
+        let spent = ticks(pid) - before;
+        if spent <= most {
+            return;
+        }
+        windows.push(spent);
+    }
+    panic!("{windows:?} ticks of 10 ms in 3 s each, none at most {most}");
+}
+
 fn resident_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its size");
@@ -43,17 +65,11 @@ fn a_reader_that_sleeps_costs_next_to_nothing() {
     let origin = serve(&all);
     let stage = Stage::new();
     let (running, pid) = start_noted(&stage, &origin, &["--epochs", "2"]);
-    let mut reader = Reader::start(&stage.channel("train"), &["sleep:1000000:4", "all"]);
+    let mut reader = Reader::start(&stage.channel("train"), &["sleep:1000000:10", "all"]);
     reader.until("asleep");
-    // Connections still fill their pipes for a moment.
-    std::thread::sleep(Duration::from_millis(700));
-    let before = ticks(pid);
-    std::thread::sleep(Duration::from_secs(3));
-    let spent = ticks(pid) - before;
-    let resident = resident_kib(pid);
-    eprintln!("asleep for 3 s: {spent} ticks of 10 ms; resident: {resident} KiB");
     // 1 % of a core, and a tick at each end.
-    assert!(spent <= 5, "{spent} ticks of 10 ms in 3 s");
+    assert_quiet(pid, 5);
+    let resident = resident_kib(pid);
     assert!(resident < RESIDENT_KIB_MAX, "{resident} KiB resident");
     reader.finish().iter().for_each(|told| assert_read(told, &stream(&all)));
     stage.end(running, 0);
@@ -65,12 +81,7 @@ fn a_channel_that_nobody_opens_costs_next_to_nothing() {
     let origin = serve(&all);
     let stage = Stage::new();
     let (running, pid) = start_noted(&stage, &origin, &["--epochs", "forever"]);
-    std::thread::sleep(Duration::from_millis(1000));
-    let before = ticks(pid);
-    std::thread::sleep(Duration::from_secs(3));
-    let spent = ticks(pid) - before;
-    eprintln!("unopened for 3 s: {spent} ticks of 10 ms");
-    assert!(spent <= 8, "{spent} ticks of 10 ms in 3 s");
+    assert_quiet(pid, 8);
     running.signal(rustix::process::Signal::TERM);
     stage.end(running, crate::INTERRUPTED);
 }
