@@ -30,7 +30,7 @@ use crate::sys::{Errno, Handle, descriptor};
 use crate::transfer::Transfer;
 
 pub use marks::{Standing, boot};
-pub use parts::{Left, read_resumed};
+pub use parts::{Left, WhenAll, read_resumed};
 pub use reader::{Reader, There};
 pub use sweep::{Sweep, Swept};
 

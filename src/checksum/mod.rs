@@ -19,7 +19,7 @@ use sha2::Digest as _;
 pub use combine::Sum;
 pub use sequence::{InOrder, Sequence};
 pub use stored::{Form, Mismatch, Stored, etag_md5};
-pub use verification::{AnswerCheck, Verification, Verify};
+pub use verification::{AnswerCheck, Verification};
 
 /// How a checksum is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,18 +4,6 @@ use std::sync::OnceLock;
 
 use super::{Algorithm, InOrder, Stored, Sum, etag_md5};
 
-/// How much a run wants of its objects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Verify {
-    /// Nothing: no checksum is asked for or computed.
-    Off,
-    /// What can be compared cheaply is.
-    #[default]
-    Auto,
-    /// An object that is not validated fails.
-    Strict,
-}
-
 /// What is done with the checksum that the answer to a whole object's request carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerCheck {

@@ -9,8 +9,7 @@ use std::rc::Rc;
 
 use super::checksums::verified;
 use crate::catalog::Control;
-use crate::checksum::Verify;
-use crate::cli::OnChange;
+use crate::cli::{OnChange, VerifyMode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::RESTARTS_MAX;
 use crate::s3::Object;
@@ -31,7 +30,7 @@ type Asked = Pin<Box<dyn Future<Output = Result<Box<Transfer>>>>>;
 pub(super) struct Undecided {
     control: Rc<Control>,
     on_change: OnChange,
-    verify: Verify,
+    verify: VerifyMode,
     waiting: VecDeque<Outcome>,
     /// The question about the first of them.
     asked: Option<Asked>,
@@ -39,7 +38,7 @@ pub(super) struct Undecided {
 
 impl Undecided {
     /// None yet.
-    pub(super) fn new(control: Rc<Control>, on_change: OnChange, verify: Verify) -> Self {
+    pub(super) fn new(control: Rc<Control>, on_change: OnChange, verify: VerifyMode) -> Self {
         Self { control, on_change, verify, waiting: VecDeque::new(), asked: None }
     }
 

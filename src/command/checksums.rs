@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::catalog::Control;
 use crate::catalog::checksum::Told;
 use crate::catalog::limits::CHECKSUMS_ASKED_MAX;
-use crate::checksum::{InOrder, Sum, Verification, Verify};
+use crate::checksum::{InOrder, Sum, Verification};
 use crate::cli::VerifyMode;
 use crate::error::{Error, Result};
 use crate::limits::RESUMED_READERS_MAX;
@@ -29,24 +29,15 @@ pub(super) type Settled = Result<Transfer, Box<(Transfer, Error)>>;
 #[derive(Debug)]
 pub(super) struct Checksums {
     control: Rc<Control>,
-    verify: Verify,
+    verify: VerifyMode,
     waiting: VecDeque<Transfer>,
     asking: JoinSet<Settled>,
     /// How many files of earlier runs may be read at the same time.
     readers: Rc<Semaphore>,
 }
 
-/// What was asked for on the command line.
-pub(super) fn wanted(mode: VerifyMode) -> Verify {
-    match mode {
-        VerifyMode::Off => Verify::Off,
-        VerifyMode::Auto => Verify::Auto,
-        VerifyMode::Strict => Verify::Strict,
-    }
-}
-
 impl Checksums {
-    pub(super) fn new(control: Rc<Control>, verify: Verify) -> Self {
+    pub(super) fn new(control: Rc<Control>, verify: VerifyMode) -> Self {
         let readers = Rc::new(Semaphore::new(RESUMED_READERS_MAX));
         Self { control, verify, waiting: VecDeque::new(), asking: JoinSet::new(), readers }
     }
@@ -107,14 +98,14 @@ impl Checksums {
 }
 
 /// The transfer with what its bytes are held against, asked for where it must be.
-pub(super) async fn verified(control: &Control, transfer: Transfer, verify: Verify) -> Settled {
+pub(super) async fn verified(control: &Control, transfer: Transfer, verify: VerifyMode) -> Settled {
     match at_once(transfer, verify) {
         Ok(settled) => settled,
         Err(transfer) => asked(control, *transfer, verify).await,
     }
 }
 
-async fn asked(control: &Control, transfer: Transfer, verify: Verify) -> Settled {
+async fn asked(control: &Control, transfer: Transfer, verify: VerifyMode) -> Settled {
     let told = control.checksum(&transfer.endpoint.bucket, &transfer.object).await;
     settle(transfer, told, verify)
 }
@@ -142,8 +133,8 @@ async fn with_earlier(transfer: Transfer, readers: &Semaphore) -> Settled {
 }
 
 /// The transfer with what its bytes are held against; as it was where that must be asked for.
-fn at_once(transfer: Transfer, verify: Verify) -> Result<Settled, Box<Transfer>> {
-    let strict = verify == Verify::Strict;
+fn at_once(transfer: Transfer, verify: VerifyMode) -> Result<Settled, Box<Transfer>> {
+    let strict = verify == VerifyMode::Strict;
     Ok(match plan(&transfer, verify) {
         Plan::Nothing(reason) if strict && transfer.object.size_bytes > 0 => {
             refused(transfer, reason)
@@ -162,19 +153,19 @@ enum Plan {
     Ask,
 }
 
-fn plan(transfer: &Transfer, verify: Verify) -> Plan {
+fn plan(transfer: &Transfer, verify: VerifyMode) -> Plan {
     // Of a resumed one the last range is not all of it.
     let one_range = transfer.resumed().is_none() && transfer.unsettled() == 1;
     let single = transfer.shape == Shape::Whole || one_range;
     match (transfer.shape, verify, transfer.object.checksum) {
         (Shape::Folder | Shape::Empty, ..) => Plan::Nothing("it has no bytes"),
-        (_, Verify::Off, _) => Plan::Nothing("--verify off"),
+        (_, VerifyMode::Off, _) => Plan::Nothing("--verify off"),
         (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => Plan::Ask,
         // Its answer would not tell of parts.
-        (Shape::Ranges, Verify::Strict, ListedChecksum::Named { composite: true, .. })
-        | (Shape::Ranges, Verify::Strict, ListedChecksum::NotListed) => Plan::Ask,
+        (Shape::Ranges, VerifyMode::Strict, ListedChecksum::Named { composite: true, .. })
+        | (Shape::Ranges, VerifyMode::Strict, ListedChecksum::NotListed) => Plan::Ask,
         _ if single => Plan::Answer,
-        (_, Verify::Strict, _) => Plan::Ask,
+        (_, VerifyMode::Strict, _) => Plan::Ask,
         (_, _, ListedChecksum::Unnamed) => Plan::Nothing("the listing names no checksum"),
         (_, _, ListedChecksum::Named { crc: false, .. }) => Plan::Nothing(HASH),
         (_, _, ListedChecksum::Named { .. } | ListedChecksum::NotListed) => Plan::Ask,
@@ -182,9 +173,9 @@ fn plan(transfer: &Transfer, verify: Verify) -> Plan {
 }
 
 /// Makes of what the origin said what the bytes are held against.
-fn settle(transfer: Transfer, told: Result<Told>, verify: Verify) -> Settled {
+fn settle(transfer: Transfer, told: Result<Told>, verify: VerifyMode) -> Settled {
     let size = transfer.object.size_bytes;
-    let strict = verify == Verify::Strict;
+    let strict = verify == VerifyMode::Strict;
     let told = match told {
         Ok(told) => told,
         Err(error) if strict => return Err(Box::new((transfer, error))),
@@ -264,9 +255,9 @@ mod tests {
         };
         let (small, medium, large) = (5, 3 << 20, 20 << 20);
         for size in [small, medium, large] {
-            check(size, NAMED_CRC, Verify::Off, nothing("off"));
+            check(size, NAMED_CRC, VerifyMode::Off, nothing("off"));
         }
-        for verify in [Verify::Auto, Verify::Strict] {
+        for verify in [VerifyMode::Auto, VerifyMode::Strict] {
             check(0, NAMED_CRC, verify, nothing("no bytes"));
             check(small, PARTS_CRC, verify, Ok(Plan::Answer));
             check(medium, NAMED_HASH, verify, Ok(Plan::Answer));
@@ -274,12 +265,12 @@ mod tests {
             check(large, NAMED_CRC, verify, Ok(Plan::Ask));
             check(large, ListedChecksum::NotListed, verify, Ok(Plan::Ask));
         }
-        check(medium, PARTS_HASH, Verify::Auto, Ok(Plan::Answer));
-        check(medium, PARTS_HASH, Verify::Strict, Ok(Plan::Ask));
-        check(large, NAMED_HASH, Verify::Auto, nothing("hash"));
-        check(large, NAMED_HASH, Verify::Strict, Ok(Plan::Ask));
-        check(large, ListedChecksum::Unnamed, Verify::Auto, nothing("names no checksum"));
-        check(large, ListedChecksum::Unnamed, Verify::Strict, Ok(Plan::Ask));
+        check(medium, PARTS_HASH, VerifyMode::Auto, Ok(Plan::Answer));
+        check(medium, PARTS_HASH, VerifyMode::Strict, Ok(Plan::Ask));
+        check(large, NAMED_HASH, VerifyMode::Auto, nothing("hash"));
+        check(large, NAMED_HASH, VerifyMode::Strict, Ok(Plan::Ask));
+        check(large, ListedChecksum::Unnamed, VerifyMode::Auto, nothing("names no checksum"));
+        check(large, ListedChecksum::Unnamed, VerifyMode::Strict, Ok(Plan::Ask));
     }
 
     /// All ranges but the last are there.
@@ -302,22 +293,22 @@ mod tests {
     #[test]
     fn of_what_goes_on_the_whole_is_asked_for() {
         assert_eq!(resumed(NAMED_CRC).unsettled(), 1);
-        for verify in [Verify::Auto, Verify::Strict] {
+        for verify in [VerifyMode::Auto, VerifyMode::Strict] {
             assert_eq!(plan(&resumed(NAMED_CRC), verify), Plan::Ask);
             assert_eq!(plan(&resumed(ListedChecksum::NotListed), verify), Plan::Ask);
         }
-        assert_eq!(plan(&resumed(NAMED_HASH), Verify::Auto), Plan::Nothing(HASH));
+        assert_eq!(plan(&resumed(NAMED_HASH), VerifyMode::Auto), Plan::Nothing(HASH));
         let settled = |algorithm, verify| {
             let told = Told { stored: Ok(stored(algorithm, 0)), part_bytes: 0, etag: None };
             settle(resumed(NAMED_CRC), Ok(told), verify)
         };
-        for verify in [Verify::Auto, Verify::Strict] {
+        for verify in [VerifyMode::Auto, VerifyMode::Strict] {
             let transfer = settled(Algorithm::Crc32, verify).expect("it begins");
             assert!(transfer.verification.sum().is_some());
         }
-        let transfer = settled(Algorithm::Sha256, Verify::Auto).expect("it begins");
+        let transfer = settled(Algorithm::Sha256, VerifyMode::Auto).expect("it begins");
         assert_eq!(transfer.verification.verdict(), Err(HASH));
-        let failed = settled(Algorithm::Sha256, Verify::Strict).expect_err("it is refused");
+        let failed = settled(Algorithm::Sha256, VerifyMode::Strict).expect_err("it is refused");
         assert!(failed.1.to_string().contains(RESUMED), "{}", failed.1);
     }
 
@@ -341,7 +332,7 @@ mod tests {
             assert!(found.contains(expected), "{found}, not {expected}");
         };
         let told = |stored, part_bytes, etag| Ok(Told { stored, part_bytes, etag });
-        for verify in [Verify::Auto, Verify::Strict] {
+        for verify in [VerifyMode::Auto, VerifyMode::Strict] {
             check(told(Ok(stored(Algorithm::Crc32c, 0)), 0, None), verify, "summed");
             check(told(Ok(stored(Algorithm::Crc32c, 4)), 5 << 20, None), verify, "summed");
             check(told(Ok(stored(Algorithm::Crc32c, 4)), 0, None), verify, "not of one length");
@@ -349,14 +340,14 @@ mod tests {
         }
         for parts in [0, 4] {
             let sha = || told(Ok(stored(Algorithm::Sha256, parts)), 5 << 20, None);
-            check(sha(), Verify::Auto, HASH);
-            check(sha(), Verify::Strict, "in order");
+            check(sha(), VerifyMode::Auto, HASH);
+            check(sha(), VerifyMode::Strict, "in order");
         }
         let etag = etag_md5("\"25f9e794323b453885f5181f1b624d0b\"");
-        check(told(Err("there is none"), 0, etag), Verify::Auto, "there is none");
-        check(told(Err("there is none"), 0, etag), Verify::Strict, "in order");
+        check(told(Err("there is none"), 0, etag), VerifyMode::Auto, "there is none");
+        check(told(Err("there is none"), 0, etag), VerifyMode::Strict, "in order");
         let refused = || Err(Error::new(ErrorKind::Access, "refused"));
-        check(refused(), Verify::Auto, "was not answered");
-        check(refused(), Verify::Strict, "failed: refused");
+        check(refused(), VerifyMode::Auto, "was not answered");
+        check(refused(), VerifyMode::Strict, "failed: refused");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustls::ClientConfig;
 
 use super::again::Undecided;
-use super::checksums::{Checksums, wanted};
+use super::checksums::Checksums;
 use super::kept::{self, Keeper};
 use super::mirror::Mirror;
 use super::run::{Run, Times, Told};
@@ -50,16 +50,16 @@ pub(super) async fn run(
     let found = interrupts.unless(find(&args, credentials, filter)).await?;
     let Plan { control, tls, target, walk, mirror } = found;
     let config = if tls.is_some() { config.secured() } else { config };
-    let mut keeper = Keeper::new(target.present(), args.keep, begun, control.keys());
+    let rules = (args.keep, args.verify);
+    let mut keeper = Keeper::new(target.present(), rules, begun, control.keys());
     if args.dry_run {
         let planned = plan_only(walk, &target, &mut keeper, mirror, config.cut(), args.output);
         let code = interrupts.unless(planned).await?;
         return Ok(Ended { code, summary: None });
     }
     let resolved = begun.elapsed();
-    let verify = wanted(args.verify);
-    let undecided = Undecided::new(control.clone(), args.failures.on_change, verify);
-    let questions = (Checksums::new(control.clone(), verify), undecided);
+    let undecided = Undecided::new(control.clone(), args.failures.on_change, args.verify);
+    let questions = (Checksums::new(control.clone(), args.verify), undecided);
     let told = Told { progress, report };
     let mut run = Run::new(walk, target, keeper, questions, config, told, begun)?;
     run.deadline = args.failures.deadline;

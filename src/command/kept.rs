@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::cli::{KeepArgs, Overwrite};
+use crate::cli::{KeepArgs, Overwrite, VerifyMode};
 use crate::journal::Unfit;
 use crate::limits::UNFINISHED_OPEN_MAX;
-use crate::machine::{Keeping, Left, Machine, Standing};
+use crate::machine::{Keeping, Left, Machine, Standing, WhenAll};
 use crate::report::Kept;
 use crate::s3::sign::PublishedKeys;
 use crate::size::{Count, Decimal};
@@ -30,6 +30,7 @@ pub(super) struct Keeper {
     /// `None` where nothing can be there.
     machine: Option<Machine>,
     rules: KeepArgs,
+    when_all: WhenAll,
     begun: Instant,
     keys: Arc<PublishedKeys>,
     /// Objects and bytes that were left as they are.
@@ -55,13 +56,18 @@ impl Keeper {
     /// Looks at this folder; `None` where it is not there, or nothing is written.
     pub(super) fn new(
         folder: Option<OwnedFd>,
-        rules: KeepArgs,
+        (rules, verify): (KeepArgs, VerifyMode),
         begun: Instant,
         keys: Arc<PublishedKeys>,
     ) -> Self {
+        let when_all = match verify {
+            VerifyMode::Off => WhenAll::Publish,
+            VerifyMode::Auto | VerifyMode::Strict => WhenAll::LeaveOne,
+        };
         let (kept, resumed) = ((0, 0), (0, 0));
         let (machine, anew, space_bytes) = (None, BTreeMap::new(), 0);
-        let mut keeper = Self { machine, rules, begun, keys, kept, resumed, anew, space_bytes };
+        let mut keeper =
+            Self { machine, rules, when_all, begun, keys, kept, resumed, anew, space_bytes };
         keeper.machine = folder.map(|folder| {
             let mut machine = keeper.machine_at(folder);
             machine.remember();
@@ -111,7 +117,7 @@ impl Keeper {
         if self.resumed.0 >= UNFINISHED_OPEN_MAX as u64 {
             return Verdict::Fetch(transfer, 0);
         }
-        match machine.go_on(transfer) {
+        match machine.go_on(transfer, self.when_all) {
             Left::Nothing(transfer) => Verdict::Fetch(transfer, 0),
             Left::All(transfer) => self.keep(transfer, Kept::Finished),
             Left::Some(transfer) => {

@@ -53,6 +53,16 @@ pub enum Left {
     Unfit(Transfer, Unfit, u64),
 }
 
+/// What is done with an unfinished file that has all its ranges: its run ended between the last one
+/// and the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenAll {
+    /// It gets its name.
+    Publish,
+    /// The transfer fetches one of them once more, and is validated at its end as any other.
+    LeaveOne,
+}
+
 /// An unfinished file in our hands.
 struct Part {
     file: OwnedFd,
@@ -135,7 +145,7 @@ impl Machine {
     }
 
     /// Goes on with what an earlier run left of a large object, if that can be.
-    pub fn go_on(&mut self, transfer: Transfer) -> Left {
+    pub fn go_on(&mut self, transfer: Transfer, when_all: WhenAll) -> Left {
         let (true, Shape::Ranges, Some(header)) =
             (self.keeping.resume, transfer.shape, self.header(&transfer))
         else {
@@ -148,11 +158,15 @@ impl Machine {
         let (above, name) = (above.to_owned(), name.to_owned());
         let space_bytes = part.stat.st_blocks.unsigned_abs().saturating_mul(512);
         let size_bytes = transfer.object.size_bytes;
-        let (file, done) = match self.continued(folder, part, &above, &name, &header) {
+        let (file, mut done) = match self.continued(folder, part, &above, &name, &header) {
             Ok(continued) => continued,
             Err(unfit) => return Left::Unfit(transfer, unfit, space_bytes),
         };
-        if done.count() < Ranges::count_of(size_bytes, transfer.part) {
+        let has_all = done.count() == Ranges::count_of(size_bytes, transfer.part);
+        if has_all && when_all == WhenAll::LeaveOne {
+            done.remove(0);
+        }
+        if !has_all || when_all == WhenAll::LeaveOne {
             return Left::Some(transfer.resume(file, done));
         }
         match self.publish(&file, &transfer) {
@@ -387,7 +401,7 @@ mod tests {
     }
 
     fn left(folder: &Path) -> Left {
-        machine(folder).go_on(object("d/large", SIZE))
+        machine(folder).go_on(object("d/large", SIZE), WhenAll::Publish)
     }
 
     fn unfit(folder: &Path) -> Option<Unfit> {
@@ -452,11 +466,17 @@ mod tests {
     }
 
     #[test]
-    fn one_that_had_all_its_ranges_gets_its_name() {
+    fn one_that_had_all_its_ranges_gets_its_name_or_one_range_more() {
         let folder = tempfile::tempdir().expect("a folder");
         begin(folder.path(), &[0, 1, 2, 3, 4, 5]);
         let open = std::fs::OpenOptions::new().write(true).open(file(folder.path(), "part"));
         open.expect("opened").set_len(SIZE).expect("cut, and then killed");
+        let again = || machine(folder.path()).go_on(object("d/large", SIZE), WhenAll::LeaveOne);
+        for _ in 0..2 {
+            let Left::Some(transfer) = again() else { panic!("one is left") };
+            assert_eq!((transfer.unsettled(), transfer.resumed_bytes()), (1, SIZE - MIB));
+            assert_eq!(transfer.ranges().map(|range| range.offset).collect::<Vec<_>>(), [0]);
+        }
         assert!(matches!(left(folder.path()), Left::All(_)));
         assert_eq!(names(&folder.path().join("d")), ["large"]);
     }
@@ -498,11 +518,14 @@ mod tests {
         begin(folder.path(), &[1]);
         let mut later = machine(folder.path());
         later.keeping = Keeping { boot: 2, ..later.keeping };
-        let left = later.go_on(object("d/large", SIZE));
+        let left = later.go_on(object("d/large", SIZE), WhenAll::Publish);
         assert!(matches!(left, Left::Unfit(_, Unfit::Rebooted, space) if space >= SIZE));
         let mut changed = object("d/large", SIZE);
         changed.object.etag = "\"2\"".to_owned();
-        assert!(matches!(machine(folder.path()).go_on(changed), Left::Unfit(_, Unfit::Changed, _)));
+        assert!(matches!(
+            machine(folder.path()).go_on(changed, WhenAll::Publish),
+            Left::Unfit(_, Unfit::Changed, _)
+        ));
     }
 
     #[test]

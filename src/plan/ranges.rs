@@ -53,6 +53,13 @@ impl RangeSet {
         self.words[word] |= bit;
     }
 
+    /// Takes a range out, which must be one of them.
+    pub fn remove(&mut self, index: u64) {
+        let (word, bit) = Self::place(index);
+        self.count -= u64::from(self.words[word] & bit != 0);
+        self.words[word] &= !bit;
+    }
+
     /// Whether a range is in it.
     #[must_use]
     pub fn contains(&self, index: u64) -> bool {
@@ -154,7 +161,8 @@ mod tests {
     fn what_is_there_is_left_out() {
         let part = PartSize::new(4096).expect("aligned");
         let mut done = RangeSet::none(70);
-        [0, 1, 5, 5, 69].into_iter().for_each(|index| done.insert(index));
+        [0, 1, 5, 5, 64, 69].into_iter().for_each(|index| done.insert(index));
+        [64, 64, 63].into_iter().for_each(|index| done.remove(index));
         assert_eq!(done.count(), 4);
         let all = Ranges::new(69 * 4096 + 1, part);
         let left: Vec<u64> =

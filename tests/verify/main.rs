@@ -22,7 +22,9 @@ mod served;
 use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 
+use inrush::journal::{HEADER_BYTES, record};
 use inrush_origin::{ChecksumAlgorithm, ChecksumPolicy, Config, Fault, FaultPlan, Match, Origin};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -187,6 +189,63 @@ fn bytes_that_stay_wrong_get_no_name() {
         assert_eq!(verdict(&lines["other"]), "validated (CRC64NVME)", "{run}");
         scene.assert_absent(key);
     }
+}
+
+/// A run that is killed between the last range and the file's name, with one of its bytes wrong or
+/// none.
+fn killed_before_its_verdict(wrong: bool) -> Scene {
+    let scene = {
+        let first = Match { attempts: Some(1..=1), ..Match::default() };
+        let stall = Fault::StallAfter { bytes: 2 * MIB as u64, duration: None };
+        Scene::crc(&[("large", LARGE)], FaultPlan::none().with_rule(first, stall))
+    };
+    let data = scene.folder.path().join("data");
+    let ours = |ending: &str| {
+        let entries = fs::read_dir(&data).into_iter().flatten();
+        let mut paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.find(|path| path.to_string_lossy().ends_with(ending))
+    };
+    let mut running = served::get(&scene.origin, ["s3://lab/"]).with([&data]).start();
+    let long = |path: PathBuf| fs::metadata(path).is_ok_and(|there| there.len() > 0);
+    let begun = running.until(|| ours(".part").is_some() && ours(".journal").is_some_and(long));
+    assert!(begun, "it ended before it was killed");
+    running.signal(rustix::process::Signal::KILL);
+    drop(running.wait());
+    // The rest of what it would have done, but the name.
+    let mut bytes = scene.objects["large"].clone();
+    bytes[15 * MIB] ^= u8::from(wrong);
+    fs::write(ours(".part").expect("there"), bytes).expect("written");
+    let journal = ours(".journal").expect("there");
+    let mut records = fs::read(&journal).expect("there");
+    let header: [u8; HEADER_BYTES] = records[..HEADER_BYTES].try_into().expect("a header");
+    records.truncate(HEADER_BYTES);
+    let ranges = LARGE.div_ceil(8 * MIB);
+    (0..u32::try_from(ranges).expect("few"))
+        .for_each(|index| records.extend(record(&header, index, 0)));
+    fs::write(&journal, records).expect("written");
+    scene
+}
+
+#[test]
+fn what_was_killed_before_its_verdict_is_validated_all_the_same() {
+    let scene = killed_before_its_verdict(false);
+    let before = scene.origin.stats().body_bytes;
+    let (run, lines) = scene.get(&[], 0);
+    scene.assert_whole();
+    assert_eq!(verdict(&lines["large"]), "validated (CRC64NVME)", "{run}");
+    let fetched = scene.origin.stats().body_bytes - before;
+    assert!(fetched <= 9 * MIB as u64, "{fetched} bytes, where a range would do: {run}");
+
+    let scene = killed_before_its_verdict(true);
+    let (run, lines) = scene.get(&[], 0);
+    scene.assert_whole();
+    assert_eq!(verdict(&lines["large"]), "validated (CRC64NVME)", "{run}");
+
+    let scene = killed_before_its_verdict(false);
+    let (run, lines) = scene.get(&["--verify", "off"], 0);
+    scene.assert_whole();
+    let told = verdict(&lines["large"]);
+    assert_eq!(told, "not validated (an earlier run had fetched all of it)", "{run}");
 }
 
 #[test]
