@@ -61,7 +61,7 @@ fn resident_kib(pid: u32) -> u64 {
 
 #[test]
 fn a_reader_that_sleeps_costs_next_to_nothing() {
-    let all = objects(&[("large", 200 * MIB), ("more", 20 * MIB)]);
+    let all = objects(&[("large", 100 * MIB), ("more", 20 * MIB)]);
     let origin = serve(&all);
     let stage = Stage::new();
     let (running, pid) = start_noted(&stage, &origin, &["--epochs", "2"]);
