@@ -48,6 +48,7 @@
 //! * [`conn`]: one connection as a state machine. Pure. [`http`]: heads of answers. Pure.
 //! * [`tls`]: TLS between a connection and the ring, over the connection's own buffer. Pure.
 //! * [`failure`]: why an attempt failed, and what follows from it. Pure.
+//! * [`peers`]: how connections and addresses fare beside each other: who is late. Pure.
 //! * [`sink`]: what the bytes of a range become. Pure.
 //! * [`mark`]: what a complete file carries so that a later run knows it. [`journal`]: which ranges
 //!   of an unfinished one are there. Pure.
@@ -126,6 +127,7 @@ pub mod machine;
 pub mod mark;
 pub mod metrics;
 pub mod out;
+pub mod peers;
 pub mod pipe;
 pub mod plan;
 pub mod progress;

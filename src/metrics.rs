@@ -187,6 +187,10 @@ pub struct FeedCount {
     pub earlier_bytes: u64,
     /// Failed attempts that were followed by another, by [`RetryReason`].
     pub retries: [u64; RetryReason::COUNT],
+    /// Late ranges that were asked for anew on another connection.
+    pub moves: u64,
+    /// What came from where.
+    pub addresses: Vec<AddressCount>,
     /// Connections made.
     pub connects: u64,
     /// Requests sent.

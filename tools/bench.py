@@ -2,8 +2,8 @@
 """The benchmark: how near `inrush` is to what this machine can do, and to its peer.
 
     tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [tls] [tls-disk] [verify]
-                   [verify-disk] [--check] [--limit PATH] [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH]
-                   [--json FILE]
+                   [verify-disk] [stalls] [stalls-stream] [--check] [--limit PATH]
+                   [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH] [--json FILE]
 
 Without a name it runs the two claims, `large` and `small`.
 
@@ -25,6 +25,10 @@ Without a name it runs the two claims, `large` and `small`.
 * verify: the large objects to nowhere from inrush-origin, which stores their CRC-64/NVME, with
   `--verify auto` beside `--verify off`. `--check` wants at most 1.15 of the CPU time of off.
 * verify-disk: the same to files on disk.
+* stalls: 4,000 objects of 8 MiB to nowhere from an inrush-origin that stalls 5 % of its answers for
+  ever and has one dead address of four, beside one that does not. `--check` wants at least 0.85 of
+  the speed.
+* stalls-stream: the same by `cat`, in order.
 
 A limit program is called as `PATH PORT TARGET_PREFIX OUT_DIR CONNECTIONS SLOT_KIB OBJECTS` (large)
 or `PATH PORT TARGET_PREFIX CONNECTIONS BUFFER_BYTES 0 1` (discard) or `PATH PORT TARGET_PREFIX
@@ -385,18 +389,40 @@ def tls_disk(bench: Bench) -> tuple[str, dict[str, object]]:
     return secured(bench, f"tls-disk: {large_objects(bench)} over TLS to files", contenders)
 
 
+def beside_clean(bench: Bench, what: str, columns: dict[str, str],
+                 contender: Callable[[str, Sequence[str]], measure.Contender],
+                 ) -> tuple[str, dict[str, object]]:
+    """An origin of four addresses, one of them dead, that stalls 5 % of its answers for ever,
+    beside one that does not. A contender is made of the endpoint and what its command line begins
+    with."""
+    program = origin.default_program()
+    options = ["--synthetic", f"{BUCKET}/:{STALLED_OBJECTS}:{STALLED_MIB}MiB"]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inrush-bench-")))
+        within = origin.by_name(folder, ADDRESSES)
+        contenders = {}
+        for name, faults in (("inrush", STALLED), ("clean", ())):
+            (folder / name).mkdir()
+            url = stack.enter_context(
+                origin.serving(program, [*options, *faults], folder / name, ADDRESSES))
+            port = url.rsplit(":", 1)[1]
+            contenders[name] = contender(f"http://{origin.NAME}:{port}", within)
+        return finish(
+            bench, f"{STALLED_OBJECTS:,} objects of {STALLED_MIB} MiB {what}; 5 % of the "
+            "answers stall, and one of four addresses is dead",
+            contenders, columns, {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
+
+
 def stalls(bench: Bench) -> tuple[str, dict[str, object]]:
-    """An origin of four addresses, one of them dead, that stalls 5 % of its answers for ever."""
+    """Late ranges in File mode."""
     total = STALLED_OBJECTS * STALLED_MIB * dataset.MIB
 
-    def contender(url: str) -> measure.Contender:
-        port = url.rsplit(":", 1)[1]
-
+    def contender(endpoint: str, within: Sequence[str]) -> measure.Contender:
         def once(_every_byte: bool) -> measure.Sample:
             outcome = client.get(
-                bench.args.inrush, [f"s3://{BUCKET}/"], None,
-                endpoint=f"http://{origin.NAME}:{port}", env=bench.env, seconds=RUN_SECONDS,
-                options=["--no-sign-request", *bench.args.option], within=within)
+                bench.args.inrush, [f"s3://{BUCKET}/"], None, endpoint=endpoint, env=bench.env,
+                seconds=RUN_SECONDS, options=["--no-sign-request", *bench.args.option],
+                within=within)
             require(outcome, "inrush")
             told = client.summary(outcome)
             process.note(f"    retries {told['retries']}, hedges {told['hedges']} "
@@ -408,21 +434,25 @@ def stalls(bench: Bench) -> tuple[str, dict[str, object]]:
                 told_gb_per_s=told["gigabytes_per_second"])
         return once
 
-    program = origin.default_program()
-    options = ["--synthetic", f"{BUCKET}/:{STALLED_OBJECTS}:{STALLED_MIB}MiB"]
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inrush-bench-")))
-        within = origin.by_name(folder, ADDRESSES)
-        urls = {}
-        for name, faults in (("clean", ()), ("inrush", STALLED)):
-            (folder / name).mkdir()
-            urls[name] = stack.enter_context(
-                origin.serving(program, [*options, *faults], folder / name, ADDRESSES))
-        return finish(
-            bench, f"{STALLED_OBJECTS:,} objects of {STALLED_MIB} MiB to nowhere; 5 % of the "
-            "answers stall, and one of four addresses is dead",
-            {name: contender(urls[name]) for name in ("inrush", "clean")}, SPEED,
-            {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
+    return beside_clean(bench, "to nowhere", SPEED, contender)
+
+
+def stalls_stream(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Late ranges of a stream, which comes in order: each is waited for."""
+    total = STALLED_OBJECTS * STALLED_MIB * dataset.MIB
+
+    def contender(endpoint: str, within: Sequence[str]) -> measure.Contender:
+        command = [*within, bench.args.inrush, "cat", f"s3://{BUCKET}/", "--no-sign-request",
+                   "--endpoint-url", endpoint, "--region", "us-east-1", *bench.args.option]
+
+        def once(_every_byte: bool) -> measure.Sample:
+            outcome = streams.through_stdout(command, total, env=bench.env, seconds=RUN_SECONDS)
+            require(outcome, "inrush")
+            return sample(outcome, total, 0.0)
+        return once
+
+    columns = {name: title for name, title in SPEED.items() if name != "told_gb_per_s"}
+    return beside_clean(bench, "in a stream", columns, contender)
 
 
 def verified(bench: Bench, title: str, is_discard: bool) -> tuple[str, dict[str, object]]:
@@ -469,13 +499,14 @@ def finish(bench: Bench, title: str, contenders: dict[str, measure.Contender],
 BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "large": large, "small": small, "discard": discard, "rss": rss,
     "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk,
-    "verify": verify, "verify-disk": verify_disk, "stalls": stalls}
+    "verify": verify, "verify-disk": verify_disk, "stalls": stalls,
+    "stalls-stream": stalls_stream}
 
 
 def write_objects(bucket: Path, args: argparse.Namespace) -> None:
     """The objects that the wanted benchmarks fetch."""
     wanted = set(args.names)
-    if wanted - {"small", "stalls"}:
+    if wanted - {"small", "stalls", "stalls-stream"}:
         size = args.large_mib * dataset.MIB
         for number in range(LARGE_OBJECTS):
             dataset.write_stamped(bucket / f"large/object{number}", size, number)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::summary::{AddressLine, moved};
 use crate::failure::RetryReason;
 use crate::limits::PIPE_BYTES;
 use crate::metrics::{EpochCount, FeedCount};
@@ -44,6 +45,10 @@ pub struct ChannelSummary {
     pub epochs: Vec<EpochSummary>,
     /// Failed attempts that were followed by another, by reason; only those there were.
     pub retries: BTreeMap<&'static str, u64>,
+    /// Late ranges that were asked for anew on another connection.
+    pub moves: u64,
+    /// What came from which address; the times are those that were waited for the network.
+    pub addresses: Vec<AddressLine>,
     /// Requests sent.
     pub requests: u64,
     /// Connections made.
@@ -121,6 +126,9 @@ impl StreamSummary {
                     if epoch.left_early { "; it left early" } else { "" },
                 ));
             }
+            if channel.moves > 0 {
+                lines.push(format!("{}: {}", channel.name, moved(channel.moves)));
+            }
             if let Some(bytes) = channel.pipe_bytes_min.filter(|bytes| *bytes < PIPE_BYTES) {
                 lines.push(format!(
                     "{}: pipes of {} only: the kernel refuses more (pipe-user-pages-soft, \
@@ -146,6 +154,8 @@ impl ChannelSummary {
                 .filter(|(_, times)| *times > 0)
                 .map(|(reason, times)| (reason.name(), times))
                 .collect(),
+            moves: count.moves,
+            addresses: count.addresses.iter().map(AddressLine::new).collect(),
             requests: count.requests,
             connects: count.connects,
             pipe_bytes_min: count.pipe_bytes_min,

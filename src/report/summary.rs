@@ -148,6 +148,12 @@ pub struct Summary {
     pub addresses: Vec<AddressLine>,
 }
 
+/// Late ranges that went on elsewhere, in words.
+pub(super) fn moved(moves: u64) -> String {
+    let late = counted(moves, "late range was", "late ranges were");
+    format!("{late} moved to another connection")
+}
+
 /// What came from one address.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AddressLine {
@@ -168,7 +174,7 @@ pub struct AddressLine {
 }
 
 impl AddressLine {
-    fn new(count: &AddressCount) -> Self {
+    pub(super) fn new(count: &AddressCount) -> Self {
         let body = seconds(count.body_us);
         Self {
             address: count.address.to_string(),
@@ -317,8 +323,7 @@ impl Summary {
             lines.push(format!("{validated} validated by checksum{not}"));
         }
         if self.moves > 0 {
-            let late = counted(self.moves, "late range was", "late ranges were");
-            lines.push(format!("{late} moved to another connection"));
+            lines.push(moved(self.moves));
         }
         lines.push(self.direct_io_in_words());
         lines.extend(self.ring.and_then(RingUse::in_words));

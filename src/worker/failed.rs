@@ -2,12 +2,13 @@
 //! the range, told so that one can do something about it.
 
 use super::Worker;
-use super::lane::{Lane, LateEnd, Verdict};
+use super::lane::{Lane, Verdict};
 use crate::conn::Piece;
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
 use crate::host::{FileHost, Objection};
 use crate::limits::{RETRIES_BASE_MAX, RETRIES_PER_100_REQUESTS_MAX};
+use crate::peers::LateEnd;
 use crate::s3::answer::{self, ServerError};
 use crate::sys::Ring;
 use crate::tls::session::explain_failure;
@@ -42,10 +43,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &mut self.lanes[index];
         if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
             lane.other_than = Some(address);
-            let doubtful = failure == Failure::ConnectTimeout || !self.addresses.is_good(address);
-            if late_end.is_none() || doubtful {
-                self.addresses.failed(address, self.now_us);
-            }
+            self.addresses.blame(address, failure, late_end.is_some(), self.now_us);
         }
         let transfer = lane.object();
         if let Some(rival) = lane.rival.take() {

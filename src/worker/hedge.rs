@@ -11,28 +11,19 @@
 //! helps is ended like a timeout, and counts as one, after [`STUCK_FACTOR`] times the usual, and
 //! after twice as long for each try more.
 //!
+//! [`HEDGES_PER_100_REQUESTS_MAX`]: crate::limits::HEDGES_PER_100_REQUESTS_MAX
 //! [`STUCK_FACTOR`]: crate::limits::STUCK_FACTOR
 
 use std::sync::Arc;
 
 use super::Worker;
-use super::lane::{LaneState, LateEnd};
+use super::lane::LaneState;
 use crate::host::FileHost;
-use crate::limits::{HEDGE_LOOK_US, HEDGES_PER_100_REQUESTS_MAX, MOVES_MAX, STUCK_DOUBLINGS_MAX};
+use crate::limits::{HEDGE_LOOK_US, MOVES_MAX};
+use crate::peers::{self, LateEnd};
 use crate::s3::ByteRange;
 use crate::sys::Ring;
 use crate::transfer::Shape;
-
-/// What an operation of a connection is about: each has its own pace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// The connection is made, its handshake included.
-    Connect,
-    /// An answer's head is waited for.
-    Head,
-    /// A piece of a body is on its way.
-    Body,
-}
 
 /// What is done about the connection that is latest.
 #[derive(Debug, Clone, Copy)]
@@ -50,9 +41,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         self.hedge_look_us = self.now_us + HEDGE_LOOK_US;
-        let requests = self.metrics.requests;
-        let budget = self.lanes.len() as u64 + requests * HEDGES_PER_100_REQUESTS_MAX / 100;
-        let left = self.metrics.hedges + self.metrics.moves < budget;
+        let (asked_again, requests) =
+            (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
+        let left = peers::is_within_budget(asked_again, requests, self.lanes.len());
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, lane) in self.lanes.iter().enumerate() {
             if lane.state == LaneState::Free {
@@ -74,8 +65,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
         }
         let Some((index, _, remedy)) = latest else { return };
-        // When most of many are late it is the network, the server or this machine.
-        let is_general = late * 2 > busy && busy * 4 > self.lanes.len();
+        let is_general = peers::is_general(late, busy, self.lanes.len());
         if is_general && !matches!(remedy, LateRemedy::End) {
             return;
         }
@@ -93,18 +83,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if !lane.in_flight || lane.expired || lane.state != LaneState::Busy {
             return None;
         }
-        let late_after_us = self.paces[lane.phase() as usize].late_after_us()? << lane.moves;
+        let late_after_us = self.paces.late_after_us(lane.phase(), lane.moves)?;
         self.now_us.checked_sub(lane.submitted_us + late_after_us)
     }
 
     /// So late that the attempt is over, as after its timeout.
     fn is_stuck(&self, index: usize) -> bool {
         let lane = &self.lanes[index];
-        let Some(after_us) = self.paces[lane.phase() as usize].stuck_after_us() else {
-            return false;
-        };
-        // Longer for each try: where all is stuck, patience is what helps.
-        self.now_us - lane.submitted_us > after_us << (lane.attempts - 1).min(STUCK_DOUBLINGS_MAX)
+        let after_us = self.paces.stuck_after_us(lane.phase(), lane.attempts);
+        after_us.is_some_and(|after_us| self.now_us - lane.submitted_us > after_us)
     }
 
     /// Ends a late attempt before its time; what is missing is asked for on another connection.

@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Worker;
-use super::addresses::Times;
-use super::hedge::Phase;
 use super::secure::Secure;
 use crate::conn::{Action, Ask, Conn, EtagDigest, Event, Manner, Piece, Target};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::host::FileHost;
 use crate::limits::CONNECT_TIMEOUT_US;
+use crate::peers::{LateEnd, Phase, Times};
 use crate::s3::{ByteRange, Endpoint};
 use crate::schedule::Assignment;
 use crate::sink::Disposal;
@@ -30,15 +29,6 @@ pub(super) enum LaneState {
     Backoff { until_us: u64 },
     /// Another connection brings its range; the end of its operation is waited for.
     Lost,
-}
-
-/// Why an operation is ended before its timeout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LateEnd {
-    /// Its range goes on at once on another connection.
-    Move,
-    /// It is stuck: the attempt has failed.
-    Stuck,
 }
 
 /// What follows a failed attempt, once its actions are carried out.
@@ -175,13 +165,7 @@ impl Lane {
 
     /// What its operation is about.
     pub(super) fn phase(&self) -> Phase {
-        if self.conn.is_connecting() {
-            Phase::Connect
-        } else if self.conn.awaits_head() {
-            Phase::Head
-        } else {
-            Phase::Body
-        }
+        Phase::of(&self.conn)
     }
 
     /// Gives it a range.
@@ -429,7 +413,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return self.released(index);
         }
         if result.is_ok() && !expired {
-            self.paces[lane.phase() as usize].note(self.now_us - lane.submitted_us);
+            self.paces.note(lane.phase(), self.now_us - lane.submitted_us);
         }
         // A late receive that had some bytes comes back as a success: what follows it is as late.
         let is_partial =

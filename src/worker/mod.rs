@@ -6,11 +6,9 @@
 //! lock is taken but for the hand-out of work. Generic over ring and host: tests run the same code
 //! on a seeded simulation.
 
-mod addresses;
 mod failed;
 mod hedge;
 mod lane;
-mod pace;
 mod range;
 mod secure;
 mod verify;
@@ -26,13 +24,12 @@ use crate::limits::{
     CONTROL_SLOT_BYTES, IDLE_TIMEOUT_US, RANGES_PER_HANDOUT_MAX, TURN_WAIT_MAX_US,
 };
 use crate::metrics::{Gauge, WorkerMetrics};
+use crate::peers::{Addresses, Paces};
 use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring, Slot};
 use crate::transfer::{Outcome, Shape, Transfer};
-use addresses::Addresses;
 use lane::{Lane, LaneState};
-use pace::Pace;
 use range::{Ranges, WriteState, Writes};
 
 /// Token of the operation that waits for the event counter.
@@ -98,7 +95,7 @@ pub struct Worker<R, H> {
     connects: usize,
     addresses: Addresses,
     /// How long each phase of a request usually takes.
-    paces: [Pace; 3],
+    paces: Paces,
     /// When late ranges are looked for next.
     hedge_look_us: u64,
     /// Length of a data slot in bytes.
@@ -147,7 +144,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             now_us: 0,
             connects: parts.number,
             addresses: Addresses::default(),
-            paces: [Pace::new(), Pace::new(), Pace::new()],
+            paces: Paces::default(),
             hedge_look_us: 0,
             slot_length: u64::from(slot_length),
             metrics: WorkerMetrics::default(),

@@ -144,6 +144,8 @@ pub(crate) struct Lab {
     pub(crate) rates: Rates,
     /// Polls of a thousand that complete for nothing, and calls that are interrupted.
     pub(crate) spurious_per_mille: u64,
+    /// Some answers take far longer than others.
+    pub(crate) uneven: bool,
     pub(crate) now_us: u64,
     pub(super) sockets: Vec<Socket>,
     pub(super) pipes: Vec<Pipe>,
@@ -340,7 +342,8 @@ impl Lab {
     /// Sends bytes to the feeder: they come in pieces, and `end` behind them.
     pub(super) fn arrive(&mut self, index: usize, bytes: &[u8], end: Option<Fault>) {
         let piece_max = [64, 3000, 20_000, 100_000][small(self.chance.below(4))];
-        let pace_us = [10, 500, 20_000][small(self.chance.below(3))];
+        let (slowest_us, end_us) = if self.uneven { (20_000, 3_000_000) } else { (500, 100_000) };
+        let pace_us = [10, 500, slowest_us][small(self.chance.below(3))];
         let mut at_us = self.now_us + self.chance.below(3_000);
         let socket = &mut self.sockets[index];
         // What was taken is forgotten; the rest comes before what is new.
@@ -361,7 +364,7 @@ impl Lab {
         }
         socket.answer.extend_from_slice(bytes);
         // Whatever comes at the end may come long after, while nobody takes what was sent.
-        at_us += if self.chance.hits(300) { self.chance.below(3_000_000) } else { 0 };
+        at_us += if self.chance.hits(300) { self.chance.below(end_us) } else { 0 };
         socket.end = end.map(|fault| (at_us, fault));
     }
 

@@ -1,10 +1,13 @@
 //! One connection of a feeder: its socket, its private pipe, and what it is to bring.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::late::Step;
 use crate::conn::Conn;
 use crate::host::PrivatePipe;
 use crate::limits::CONTROL_SLOT_BYTES;
+use crate::peers::{LateEnd, Times};
 use crate::s3::Endpoint;
 use crate::sys::Handle;
 use crate::tls::session::{Fault, Session};
@@ -47,6 +50,16 @@ pub(super) struct Line {
     pub(super) pending: Pending,
     pub(super) expired: bool,
     pub(super) deadline_us: u64,
+    /// When the operation in flight was submitted.
+    pub(super) submitted_us: u64,
+    /// The step that it waited for last.
+    pub(super) last_step: Option<Step>,
+    /// How long its range has waited for the network.
+    pub(super) times: Times,
+    /// How often its range was moved from a late connection to another.
+    pub(super) moves: u32,
+    /// Its attempt is ended because it is late beside others, not after its timeout.
+    pub(super) late_end: Option<LateEnd>,
     /// The socket has said that it is readable since the last time that nothing came.
     pub(super) readable: bool,
     /// The private pipe takes no more.
@@ -55,6 +68,10 @@ pub(super) struct Line {
     pub(super) in_pipe: u64,
     pub(super) pipe: Option<PrivatePipe>,
     pub(super) socket: Option<Handle>,
+    /// Where it is connected to.
+    pub(super) address: Option<SocketAddr>,
+    /// Address that failed it last: the next connection goes to another, if there is one.
+    pub(super) other_than: Option<SocketAddr>,
     pub(super) endpoint: Option<Arc<Endpoint>>,
     pub(super) transfer: Option<Arc<Transfer>>,
     pub(super) epoch: u64,
@@ -117,11 +134,18 @@ impl Line {
             pending: Pending::None,
             expired: false,
             deadline_us: 0,
+            submitted_us: 0,
+            last_step: None,
+            times: Times::default(),
+            moves: 0,
+            late_end: None,
             readable: false,
             full: false,
             in_pipe: 0,
             pipe: None,
             socket: None,
+            address: None,
+            other_than: None,
             endpoint: None,
             transfer: None,
             epoch: 0,
@@ -148,6 +172,7 @@ impl Line {
     /// Drops the socket and what was on it.
     pub(super) fn close(&mut self) {
         self.socket = None;
+        self.address = None;
         self.endpoint = None;
         self.session = None;
         self.readable = false;

@@ -11,6 +11,7 @@ use crate::failure::{Failure, Remedy};
 use crate::host::{Objection, PipeHost};
 use crate::http;
 use crate::limits::{CONNECT_TIMEOUT_US, HEAD_RECEIVE_BYTES, PIPE_BYTES, SPLICE_BYTES_MAX};
+use crate::peers::LateEnd;
 use crate::s3::ByteRange;
 use crate::s3::answer::{self, ServerError};
 use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
@@ -48,7 +49,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 line.want = Want::Nothing;
                 line.state = LineState::Received;
                 let transfer = line.object();
-                if !transfer.agrees(line.conn.etag()) {
+                let agrees = transfer.agrees(line.conn.etag());
+                self.note_range(index);
+                if !agrees {
                     self.give_up(index, Failure::WrongEtag, None);
                 }
             }
@@ -68,8 +71,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     fn connect(&mut self, index: usize) {
         let endpoint = Arc::clone(&self.lines[index].object().endpoint);
-        let addresses = endpoint.addresses();
-        let address = addresses.get(self.connects % addresses.len().max(1)).copied();
+        let other_than = self.lines[index].other_than.take();
+        let address = {
+            let open = |at| self.lines.iter().filter(|line| line.address == Some(at)).count();
+            let all = endpoint.addresses();
+            self.addresses.choose(&all, other_than, self.connects, self.now_us, open)
+        };
         self.connects += 1;
         let socket = address.ok_or(Errno::INVALID).and_then(|address| {
             let socket = self.host.socket(&address)?;
@@ -79,7 +86,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         match socket {
             Ok((socket, address)) => {
                 line.socket = Some(socket.clone());
+                line.address = Some(address);
                 line.endpoint = Some(endpoint);
+                self.addresses.connecting(address);
                 line.connected_by_us = self.now_us + CONNECT_TIMEOUT_US;
                 line.want = Want::Nothing;
                 self.count.connects += 1;
@@ -112,12 +121,14 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             true => line.connected_by_us,
             false => self.now_us + line.conn.timeout_us(),
         };
+        line.submitted_us = self.now_us;
         line.expired = false;
         line.pending = pending;
         if self.ring.submit(index as u64, op).is_err() {
             line.pending = Pending::None;
             line.conn.handle(Event::Failed(Errno::AGAIN));
         }
+        self.begin_wait(index);
     }
 
     /// Has the ring wait for a socket; true when it does not take that, which fails the connection.
@@ -254,6 +265,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     fn attempt_failed(&mut self, index: usize, failure: Failure, body: &[u8]) {
         let line = &mut self.lines[index];
         line.want = Want::Nothing;
+        let late_end = line.late_end.take();
+        line.last_step = None;
         if line.transfer.is_none() || self.feed.is_stopped() {
             return;
         }
@@ -269,12 +282,21 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             _ => None,
         };
         let failure = told.as_ref().map_or(failure, ServerError::failure);
+        if let Some(address) = line.address.filter(|_| failure.is_of_address()) {
+            line.other_than = Some(address);
+            self.addresses.blame(address, failure, late_end.is_some(), self.now_us);
+        }
         let objection = Objection::of(failure, told.as_ref(), line.keys_version);
         let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
-        let repeat = failure.remedy() == Remedy::Repeat;
+        let is_moving = late_end == Some(LateEnd::Move) && failure.is_of_address();
+        let repeat = failure.remedy() == Remedy::Repeat || is_moving;
         let retry = failure.remedy() == Remedy::Backoff && line.attempts < self.attempts_max;
         if !(repeat || retry) || !hopeful {
             return self.give_up(index, failure, told);
+        }
+        if is_moving {
+            line.moves += 1;
+            self.count.moves += 1;
         }
         self.count.retries[failure.reason() as usize] += 1;
         transfer.count_retry();
@@ -322,6 +344,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             self.free.push(index);
             return;
         }
+        if result.is_ok() {
+            // What came while it was about to be ended is in time.
+            line.late_end = None;
+            self.count_wait(index);
+        }
+        let line = &mut self.lines[index];
         match result {
             Err(errno) if !(expired && errno == Errno::CANCELED) => {
                 self.happened(index, Event::Failed(errno));
@@ -343,5 +371,6 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 self.drive(index);
             }
         }
+        self.note_step(index);
     }
 }

@@ -4,6 +4,7 @@
 //! sockets and private pipes. The reader's pace is the back-pressure: a full pipe is not polled,
 //! and what waits costs nothing. Generic over ring and host, like the worker of File mode.
 
+mod late;
 mod line;
 mod lines;
 mod secure;
@@ -21,6 +22,7 @@ use crate::limits::{
     EPOCHS_TOLD_MAX, IDLE_TIMEOUT_US, READER_WAIT_FIRST_US, READER_WAIT_LAST_US, TURN_WAIT_MAX_US,
 };
 use crate::metrics::{EpochCount, FeedCount};
+use crate::peers::{Addresses, Paces, Times};
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring, descriptor};
 use crate::transfer::Transfer;
@@ -98,6 +100,9 @@ pub struct Feeder<R, H> {
     fed: bool,
     ended: bool,
     connects: usize,
+    addresses: Addresses,
+    paces: Paces,
+    late_look_us: u64,
     now_us: u64,
     current: EpochCount,
     count: FeedCount,
@@ -136,6 +141,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             fed: true,
             ended: false,
             connects: 0,
+            addresses: Addresses::default(),
+            paces: Paces::default(),
+            late_look_us: 0,
             now_us: 0,
             current: EpochCount::default(),
             count: FeedCount::default(),
@@ -245,6 +253,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             line.pending = Pending::None;
             line.discard();
         }
+        self.count.addresses = self.addresses.counts();
     }
 
     /// Opens the epoch's place when somebody reads there; then the next epoch's place appears.
@@ -305,6 +314,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         line.state = LineState::Busy;
         line.attempts = 1;
         line.reached = 0;
+        line.moves = 0;
+        (line.late_end, line.last_step, line.times) = (None, None, Times::default());
         line.epoch = self.taking;
         (line.full, line.readable) = (false, false);
         let ask = Ask {
@@ -478,7 +489,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// Ends late waits, wakes sleeping lines, closes idle ones; returns how long the ring may wait.
     fn tend(&mut self) -> u64 {
-        let mut next_us = self.now_us + TURN_WAIT_MAX_US;
+        let mut next_us = self.end_latest().min(self.now_us + TURN_WAIT_MAX_US);
         if let Outlet::Wanted { look_us, .. } = self.outlet {
             next_us = next_us.min(look_us);
         }

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
+use crate::failure::Failure;
 use crate::limits::{ADDRESS_AVOID_BASE_US, ADDRESS_AVOID_MAX_US, ADDRESSES_KEPT_MAX};
 use crate::metrics::AddressCount;
 
 /// What a worker knows of all addresses that it met.
 #[derive(Debug, Default)]
-pub(super) struct Addresses(Vec<Known>);
+pub struct Addresses(Vec<Known>);
 
 #[derive(Debug)]
 struct Known {
@@ -34,7 +35,7 @@ impl Addresses {
 
     /// The address to connect to: none that failed lately, not `other_than` where there is a
     /// choice, and then the one with the fewest connections, in turn.
-    pub(super) fn choose(
+    pub fn choose(
         &mut self,
         of: &[SocketAddr],
         other_than: Option<SocketAddr>,
@@ -52,12 +53,12 @@ impl Addresses {
     }
 
     /// A connection to it is begun.
-    pub(super) fn connecting(&mut self, address: SocketAddr) {
+    pub fn connecting(&mut self, address: SocketAddr) {
         self.find(address).count.connects += 1;
     }
 
     /// It failed, or was far slower than its peers: for a while it is avoided, longer each time.
-    pub(super) fn failed(&mut self, address: SocketAddr, now_us: u64) {
+    pub fn failed(&mut self, address: SocketAddr, now_us: u64) {
         let known = self.find(address);
         known.count.failures += 1;
         let doubled = ADDRESS_AVOID_BASE_US << known.failed_in_a_row.min(16);
@@ -65,14 +66,22 @@ impl Addresses {
         known.avoid_until_us = now_us + doubled.min(ADDRESS_AVOID_MAX_US);
     }
 
+    /// An attempt failed there, before its time where it was ended as late. That alone says little
+    /// of an address from which ranges came.
+    pub fn blame(&mut self, address: SocketAddr, failure: Failure, was_late: bool, now_us: u64) {
+        if !was_late || failure == Failure::ConnectTimeout || !self.is_good(address) {
+            self.failed(address, now_us);
+        }
+    }
+
     /// True when ranges came from it, and it has not failed since.
-    pub(super) fn is_good(&self, address: SocketAddr) -> bool {
+    fn is_good(&self, address: SocketAddr) -> bool {
         let known = self.0.iter().find(|known| known.count.address == address);
         known.is_some_and(|known| known.count.ranges > 0 && known.failed_in_a_row == 0)
     }
 
     /// A range came from it.
-    pub(super) fn brought(&mut self, address: SocketAddr, bytes: u64, times: Times) {
+    pub fn brought(&mut self, address: SocketAddr, bytes: u64, times: Times) {
         let known = self.find(address);
         known.count.ranges += 1;
         known.count.bytes += bytes;
@@ -82,18 +91,19 @@ impl Addresses {
     }
 
     /// What was counted.
-    pub(super) fn counts(&self) -> Vec<AddressCount> {
+    #[must_use]
+    pub fn counts(&self) -> Vec<AddressCount> {
         self.0.iter().map(|known| known.count).collect()
     }
 }
 
 /// How long a range took.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Times {
     /// From the request to the head of its answer, in microseconds.
-    pub(super) first_byte_us: u64,
+    pub first_byte_us: u64,
     /// From there to its last byte, in microseconds.
-    pub(super) body_us: u64,
+    pub body_us: u64,
 }
 
 #[cfg(test)]

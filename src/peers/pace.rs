@@ -1,27 +1,30 @@
 //! How long things usually take, so that what takes far longer is noticed. Pure.
 
+use super::Phase;
 use crate::limits::{
     HEDGE_AFTER_MIN_US, HEDGE_FACTOR, PACE_SAMPLES, PACE_SAMPLES_MIN, STUCK_AFTER_MAX_US,
-    STUCK_AFTER_MIN_US, STUCK_FACTOR,
+    STUCK_AFTER_MIN_US, STUCK_DOUBLINGS_MAX, STUCK_FACTOR,
 };
 
 /// Durations of one kind of operation, the last [`PACE_SAMPLES`] of them.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub struct Pace {
     recent_us: [u32; PACE_SAMPLES],
     noted: usize,
     /// Nine of ten took at most so long, when it was last worked out.
     usual_us: Option<u32>,
 }
 
-impl Pace {
+impl Default for Pace {
     /// Nothing is known yet.
-    pub(super) fn new() -> Self {
+    fn default() -> Self {
         Self { recent_us: [0; PACE_SAMPLES], noted: 0, usual_us: None }
     }
+}
 
+impl Pace {
     /// Notes one that is over.
-    pub(super) fn note(&mut self, duration_us: u64) {
+    pub fn note(&mut self, duration_us: u64) {
         self.recent_us[self.noted % PACE_SAMPLES] = u32::try_from(duration_us).unwrap_or(u32::MAX);
         self.noted += 1;
         if self.noted.is_multiple_of(PACE_SAMPLES_MIN) {
@@ -33,17 +36,44 @@ impl Pace {
     }
 
     /// After so long one that is not over is late; `None` while too little is known.
-    pub(super) fn late_after_us(&self) -> Option<u64> {
+    #[must_use]
+    pub fn late_after_us(&self) -> Option<u64> {
         let usual_us = u64::from(self.usual_us?);
         Some((usual_us * HEDGE_FACTOR).max(HEDGE_AFTER_MIN_US))
     }
 
     /// After so long one that is not over will hardly ever be; `None` while too little is known.
-    pub(super) fn stuck_after_us(&self) -> Option<u64> {
+    #[must_use]
+    pub fn stuck_after_us(&self) -> Option<u64> {
         let usual_us = u64::from(self.usual_us?);
         let late_us = usual_us * HEDGE_FACTOR;
         let stuck_us = (usual_us * STUCK_FACTOR).max(STUCK_AFTER_MIN_US);
         Some(stuck_us.min(STUCK_AFTER_MAX_US).max(late_us))
+    }
+}
+
+/// The paces of all that connections wait for.
+#[derive(Debug, Default)]
+pub struct Paces([Pace; 3]);
+
+impl Paces {
+    /// Notes how long something took.
+    pub fn note(&mut self, phase: Phase, duration_us: u64) {
+        self.0[phase as usize].note(duration_us);
+    }
+
+    /// After so long it is late; longer for what was moved so often already.
+    #[must_use]
+    pub fn late_after_us(&self, phase: Phase, moves: u32) -> Option<u64> {
+        self.0[phase as usize].late_after_us().map(|after_us| after_us << moves)
+    }
+
+    /// After so long an attempt is over, as after its timeout; longer for each of the attempts, the
+    /// first one excepted: where all is stuck, patience is what helps.
+    #[must_use]
+    pub fn stuck_after_us(&self, phase: Phase, attempts: u32) -> Option<u64> {
+        let doublings = attempts.saturating_sub(1).min(STUCK_DOUBLINGS_MAX);
+        self.0[phase as usize].stuck_after_us().map(|after_us| after_us << doublings)
     }
 }
 
@@ -53,7 +83,7 @@ mod tests {
 
     #[test]
     fn nothing_is_late_before_something_is_known() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::default();
         for _ in 1..PACE_SAMPLES_MIN {
             pace.note(1);
         }
@@ -65,7 +95,7 @@ mod tests {
 
     #[test]
     fn one_in_ten_does_not_count_and_the_past_is_forgotten() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::default();
         for number in 0..PACE_SAMPLES {
             let slow = number % 16 == 0;
             pace.note(if slow { 60_000_000 } else { 200_000 });
