@@ -97,6 +97,9 @@ pub enum RetryReason {
     WrongRange,
 }
 
+/// How often something was tried again, by [`RetryReason`].
+pub type RetryCounts = [u64; RetryReason::COUNT];
+
 impl RetryReason {
     /// How many kinds there are.
     pub const COUNT: usize = 19;

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::failure::RetryReason;
+use crate::failure::{RetryCounts, RetryReason};
 use crate::sys::uring::Features;
 
 /// What one worker counted.
@@ -21,7 +21,7 @@ pub struct WorkerMetrics {
     /// Turns of its loop: one system call each.
     pub turns: u64,
     /// Failed attempts that were followed by another, by [`RetryReason`].
-    pub retries: [u64; RetryReason::COUNT],
+    pub retries: RetryCounts,
     /// Why the last of them was tried again.
     pub last_retry: Option<RetryReason>,
     /// Connections that wait before their next try now.
@@ -186,7 +186,7 @@ pub struct FeedCount {
     /// Bytes of those before.
     pub earlier_bytes: u64,
     /// Failed attempts that were followed by another, by [`RetryReason`].
-    pub retries: [u64; RetryReason::COUNT],
+    pub retries: RetryCounts,
     /// Late ranges that were asked for anew on another connection.
     pub moves: u64,
     /// What came from where.

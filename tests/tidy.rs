@@ -71,14 +71,14 @@ const ROOMS: [(&str, bool, &[&str]); 31] = [
         true,
         &["failure", "limits", "metrics", "out", "s3", "sink", "size", "sys", "transfer"],
     ),
-    ("catalog", false, &["checksum", "error", "http", "plan", "s3", "tls"]),
+    ("catalog", false, &["checksum", "error", "failure", "http", "plan", "s3", "tls"]),
     (
         "command",
         false,
         &[
-            "catalog", "checksum", "cli", "config", "engine", "error", "journal", "limits",
-            "machine", "mark", "metrics", "out", "pipe", "plan", "progress", "report", "s3",
-            "schedule", "sink", "size", "sys", "transfer",
+            "catalog", "checksum", "cli", "config", "engine", "error", "failure", "journal",
+            "limits", "machine", "mark", "metrics", "out", "pipe", "plan", "progress", "report",
+            "s3", "schedule", "sink", "size", "sys", "transfer",
         ],
     ),
     // The map and the program.

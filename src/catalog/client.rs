@@ -31,6 +31,7 @@ use super::limits::{
 };
 use super::tls::{Trust, client_config};
 use crate::error::{Error, ErrorKind, Result};
+use crate::failure::{RetryCounts, RetryReason};
 use crate::s3::Endpoint;
 use crate::s3::answer::explain;
 use crate::s3::proxy::Proxy;
@@ -74,8 +75,8 @@ impl Answer {
 
 /// Why there was no answer.
 enum Trouble {
-    /// It may go better the next time.
-    Passing(String),
+    /// It may go better the next time; what it counts as, and why.
+    Passing(RetryReason, String),
     /// It will not.
     Lasting(Error),
 }
@@ -88,7 +89,7 @@ pub(crate) struct Client {
     idle: RefCell<Vec<Idle>>,
     /// Addresses that were waited for in vain, and have not answered since.
     silent: RefCell<BTreeSet<SocketAddr>>,
-    retries: Cell<u64>,
+    retries: RefCell<RetryCounts>,
 }
 
 #[derive(Debug)]
@@ -108,7 +109,7 @@ struct Line {
 impl Client {
     pub(crate) fn new(trust: Trust) -> Self {
         let (idle, silent) = (RefCell::default(), RefCell::default());
-        Self { trust, tls: OnceCell::new(), idle, silent, retries: Cell::new(0) }
+        Self { trust, tls: OnceCell::new(), idle, silent, retries: RefCell::default() }
     }
 
     /// The TLS configuration of the run.
@@ -120,9 +121,14 @@ impl Client {
         Ok(self.tls.get_or_init(|| config).clone())
     }
 
-    /// How many questions were asked again.
-    pub(crate) fn retries(&self) -> u64 {
-        self.retries.get()
+    /// How many questions were asked again, by reason.
+    pub(crate) fn retries(&self) -> RetryCounts {
+        *self.retries.borrow()
+    }
+
+    /// Counts a question that is asked again.
+    pub(crate) fn count(&self, reason: RetryReason) {
+        self.retries.borrow_mut()[reason as usize] += 1;
     }
 
     /// Asks until there is an answer that waiting would not change.
@@ -135,7 +141,7 @@ impl Client {
         let mut tries = 1;
         loop {
             let outcome = self.ask_patiently(endpoint, question, keys, 0).await;
-            let why = match outcome {
+            let (reason, why) = match outcome {
                 Ok(mut answer) => {
                     let mut told = explain(answer.status, &answer.body, "");
                     told.is_foreign |= answer.is_page();
@@ -146,19 +152,18 @@ impl Client {
                         answer.tries = tries;
                         return Ok(answer);
                     }
-                    None
+                    (told.failure().reason(), String::new())
                 }
                 Err(Trouble::Lasting(error)) => return Err(error),
-                Err(Trouble::Passing(why)) => Some(why),
+                Err(Trouble::Passing(reason, why)) => (reason, why),
             };
             if tries == TRIES_MAX {
-                let why = why.expect("answers were returned above");
                 let host = &endpoint.host;
                 let message = format!("{host} does not answer: {why}, tried {tries} times");
                 let advice = endpoint.advice("check the network, --endpoint-url and --region");
                 return Err(Error::new(ErrorKind::Endpoint, message).advise(advice));
             }
-            self.retries.set(self.retries.get() + 1);
+            self.count(reason);
             sleep(backoff(tries, fastrand::f64())).await;
             tries += 1;
         }
@@ -183,15 +188,15 @@ impl Client {
                 return outcome;
             }
             self.note_silent(at.get());
-            self.retries.set(self.retries.get() + 1);
+            self.count(RetryReason::FirstByteTimeout);
             let mut next = self.ask_patiently(endpoint, question, keys, number + 1);
             tokio::select! {
                 outcome = &mut first => match outcome {
-                    Err(Trouble::Passing(_)) => next.await,
+                    Err(Trouble::Passing(..)) => next.await,
                     outcome => outcome,
                 },
                 outcome = &mut next => match outcome {
-                    Err(Trouble::Passing(_)) => first.await,
+                    Err(Trouble::Passing(..)) => first.await,
                     outcome => outcome,
                 },
             }
@@ -214,13 +219,14 @@ impl Client {
         keys: &PublishedKeys,
         at: &Cell<Option<SocketAddr>>,
     ) -> Result<Answer, Trouble> {
-        // A waiting connection may have been closed meanwhile: that is nobody's failure. Each round
-        // uses one up, so this ends.
+        // A waiting connection may have been closed meanwhile: that costs no try and no pause. Each
+        // round uses one up, so this ends.
         while let Some(line) = self.take_idle(endpoint) {
             at.set(Some(line.address));
             let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
             match self.exchange(endpoint, line, request, question.body_bytes_max).await {
-                Err(Trouble::Passing(_)) => {}
+                Err(Trouble::Passing(RetryReason::Broken, _)) => self.count(RetryReason::Stale),
+                Err(Trouble::Passing(reason, _)) => self.count(reason),
                 outcome => return outcome,
             }
         }
@@ -245,7 +251,8 @@ impl Client {
             Ok(Answer { status: head.status.as_u16(), headers: head.headers, body, tries: 1 })
         };
         let answer = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
-            Err(Trouble::Passing(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())))
+            let why = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+            Err(Trouble::Passing(RetryReason::FirstByteTimeout, why))
         })?;
         self.silent.borrow_mut().remove(&line.address);
         self.keep_idle(endpoint, line);
@@ -276,7 +283,7 @@ impl Client {
         let mut addresses = endpoint.addresses();
         fastrand::shuffle(&mut addresses);
         addresses.sort_by_key(|address| self.silent.borrow().contains(address));
-        let mut last = Trouble::Passing("it has no address".to_owned());
+        let mut last = Trouble::Passing(RetryReason::Connect, "it has no address".to_owned());
         let mut waits = 0;
         for address in addresses {
             at.set(Some(address));
@@ -286,7 +293,8 @@ impl Client {
                 Ok(Err(trouble)) => last = trouble,
                 Err(_) => {
                     let seconds = CONNECT_TIMEOUT.as_secs();
-                    last = Trouble::Passing(format!("{address}: no connection within {seconds} s"));
+                    let why = format!("{address}: no connection within {seconds} s");
+                    last = Trouble::Passing(RetryReason::ConnectTimeout, why);
                     waits += 1;
                     if waits == CONNECT_WAITS_MAX {
                         break;
@@ -302,9 +310,11 @@ impl Client {
         endpoint: &Endpoint,
         address: SocketAddr,
     ) -> Result<SendRequest<Empty<Bytes>>, Trouble> {
-        let at = |error: std::io::Error| Trouble::Passing(format!("{address}: {error}"));
-        let stream = TcpStream::connect(address).await.map_err(at)?;
-        stream.set_nodelay(true).map_err(at)?;
+        let at =
+            |reason, error: std::io::Error| Trouble::Passing(reason, format!("{address}: {error}"));
+        let not_there = |error| at(RetryReason::Connect, error);
+        let stream = TcpStream::connect(address).await.map_err(not_there)?;
+        stream.set_nodelay(true).map_err(not_there)?;
         if !endpoint.tls {
             return handshake(stream).await;
         }
@@ -319,7 +329,7 @@ impl Client {
             let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match told {
                 Some(told) => Trouble::Lasting(explain_tls(&endpoint.host, told)),
-                None => at(error),
+                None => at(RetryReason::Tls, error),
             }
         })?;
         handshake(stream).await
@@ -331,7 +341,9 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
     let (Some(proxy), Some(request)) = (&endpoint.proxy, endpoint.tunnel_request()) else {
         return Ok(stream);
     };
-    let at = |why: &dyn std::fmt::Display| Trouble::Passing(format!("the proxy {proxy}: {why}"));
+    let at = |why: &dyn std::fmt::Display| {
+        Trouble::Passing(RetryReason::Proxy, format!("the proxy {proxy}: {why}"))
+    };
     stream.write_all(&request).await.map_err(|error| at(&error))?;
     let mut answer = Vec::new();
     loop {
@@ -434,15 +446,25 @@ async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Troubl
 fn passing(error: &hyper::Error) -> Trouble {
     let mut why = error.to_string();
     let mut cause = error.source();
+    let mut deepest = None;
     while let Some(next) = cause {
         why.push_str(&format!(": {next}"));
+        deepest = Some(next);
         cause = next.source();
     }
     if error.is_parse() {
         // An alert of TLS is what a server says to plain HTTP on such a port.
         why.push_str(" (if it speaks TLS on this port, give https://)");
     }
-    Trouble::Passing(why)
+    let is_end = |io: &std::io::Error| io.kind() == std::io::ErrorKind::UnexpectedEof;
+    let reason = match deepest {
+        Some(cause) if cause.is::<rustls::Error>() => RetryReason::Tls,
+        Some(cause) if cause.downcast_ref().is_some_and(is_end) => RetryReason::Truncated,
+        _ if error.is_parse() => RetryReason::BadHead,
+        _ if error.is_canceled() || error.is_closed() => RetryReason::Stale,
+        _ => RetryReason::Broken,
+    };
+    Trouble::Passing(reason, why)
 }
 
 /// The pause after try number `tries`: a random share, 0 to 1, of a time that doubles.

@@ -19,6 +19,7 @@ use crate::cli::Durability;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::failure::RetryCounts;
 use crate::limits::{FAILURES_TOLD_MAX, REMOVED_UNTOLD_MAX};
 use crate::machine;
 use crate::metrics::WorkerMetrics;
@@ -523,6 +524,7 @@ impl Run {
         sink: Sink,
         pages: Pages,
         times: &Times,
+        control_retries: RetryCounts,
         exit_code: u8,
     ) -> SummaryInputs {
         SummaryInputs {
@@ -543,6 +545,7 @@ impl Run {
             part_size_bytes: self.config.part.bytes(),
             slot_length_bytes: u64::from(self.config.slot_length_bytes),
             memory_bytes: self.config.memory_bytes,
+            control_retries,
             exit_code,
         }
     }

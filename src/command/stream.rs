@@ -72,7 +72,7 @@ pub(super) async fn pipe(
     }
     let order = Order { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
     let code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;
-    tell(&channels, &args.stream, begun, code, &progress, false)?;
+    tell(&control, &channels, &args.stream, begun, code, &progress, false)?;
     Ok(code)
 }
 
@@ -142,7 +142,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         code = ErrorKind::Destination.exit_code();
     }
     if args.stream.json {
-        tell(&channels, &args.stream, begun, code, &progress, true)?;
+        tell(&control, &channels, &args.stream, begun, code, &progress, true)?;
     }
     Ok(code)
 }
@@ -485,6 +485,7 @@ async fn list(
 
 /// Tells what each epoch came to.
 fn tell(
+    control: &Control,
     channels: &[Running],
     args: &StreamArgs,
     begun: Instant,
@@ -498,6 +499,7 @@ fn tell(
         begun.elapsed(),
         usage::process_cpu_seconds(),
         usage::peak_rss_bytes(),
+        &control.retries(),
         code,
     );
     for line in summary.lines() {

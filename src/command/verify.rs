@@ -242,7 +242,8 @@ impl Check {
             _ => ErrorKind::Objects.exit_code(),
         };
         let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-        self.summary.end(self.read.load(Ordering::Relaxed), elapsed_us, code);
+        let (read, retries) = (self.read.load(Ordering::Relaxed), self.control.retries());
+        self.summary.end(read, elapsed_us, &retries, code);
         if let Err(error) = driven {
             self.progress.error(error);
         }

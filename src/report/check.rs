@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::object::{Status, Verified};
-use super::{gigabytes, json, seconds};
+use super::{asked_again, by_name, gigabytes, json, seconds};
+use crate::failure::RetryCounts;
 use crate::s3::Object;
 use crate::size::{Count, Decimal};
 
@@ -129,6 +130,8 @@ pub struct CheckSummary {
     pub seconds: f64,
     /// 10^9 bytes of files a second.
     pub gigabytes_per_second: f64,
+    /// Questions (LIST, HEAD and the like) that were asked again, by reason.
+    pub control_retries: BTreeMap<&'static str, u64>,
     /// How the process ends.
     pub exit_code: u8,
 }
@@ -153,7 +156,14 @@ impl CheckSummary {
     }
 
     /// Notes what is known at the end.
-    pub fn end(&mut self, bytes_read: u64, elapsed_us: u64, exit_code: u8) {
+    pub fn end(
+        &mut self,
+        bytes_read: u64,
+        elapsed_us: u64,
+        control_retries: &RetryCounts,
+        exit_code: u8,
+    ) {
+        self.control_retries = by_name(control_retries);
         self.bytes_read = bytes_read;
         self.seconds = seconds(elapsed_us);
         self.gigabytes_per_second = gigabytes(bytes_read) / self.seconds.max(1e-6);
@@ -191,6 +201,7 @@ impl CheckSummary {
         }
         let (read, seconds, rate) = (self.bytes_read, self.seconds, self.gigabytes_per_second);
         lines.push(format!("{} read in {seconds:.2} s, {rate:.2} GB/s", Decimal(read)));
+        lines.extend(asked_again(&self.control_retries));
         lines
     }
 }
@@ -252,7 +263,7 @@ mod tests {
         for (strict, failed) in [(false, 3), (true, 4)] {
             let mut summary = CheckSummary::default();
             findings().iter().for_each(|finding| summary.count(finding, 10, strict));
-            summary.end(20, 2_000_000, 1);
+            summary.end(20, 2_000_000, &RetryCounts::default(), 1);
             assert_eq!((summary.objects, summary.bytes), (6, 60));
             assert_eq!(summary.failed_objects, failed);
             let counts = [

@@ -8,10 +8,40 @@ mod object;
 mod stream;
 mod summary;
 
+use std::collections::BTreeMap;
+
+use crate::failure::{RetryCounts, RetryReason};
+use crate::size::Count;
+
 pub use check::{CheckSummary, CheckedLine, Finding};
 pub use object::{Kept, ListedLine, ObjectLine, PlannedLine, RemovedLine, Status, Verified};
 pub use stream::{ChannelSummary, EpochSummary, StreamSummary};
 pub use summary::{DirectIo, Earlier, RingUse, StageSeconds, Summary, SummaryInputs};
+
+/// How often something was tried again: only the reasons that there were, by name.
+fn by_name(counts: &RetryCounts) -> BTreeMap<&'static str, u64> {
+    let counts = RetryReason::ALL.into_iter().zip(counts);
+    counts.filter(|(_, count)| **count > 0).map(|(reason, count)| (reason.name(), *count)).collect()
+}
+
+/// The same in words, after what it is that was tried again; `None` when nothing was.
+fn tried_again(one: &str, many: &str, reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
+    let all: u64 = reasons.values().sum();
+    let told = reasons
+        .iter()
+        .map(|(name, count)| format!("{} {}", Count(*count), name.replace('_', " ")))
+        .collect::<Vec<_>>();
+    (all > 0).then(|| format!("{}: {}", counted(all, one, many), told.join(", ")))
+}
+
+/// Questions of the control plane that were asked again, in words.
+fn asked_again(reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
+    tried_again("question was asked again", "questions were asked again", reasons)
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", Count(count), if count == 1 { one } else { many })
+}
 
 /// Microseconds as seconds.
 fn seconds(us: u64) -> f64 {

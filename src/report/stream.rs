@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::summary::{AddressLine, moved};
-use crate::failure::RetryReason;
+use super::{asked_again, by_name, tried_again};
+use crate::failure::RetryCounts;
 use crate::limits::PIPE_BYTES;
 use crate::metrics::{EpochCount, FeedCount};
 use crate::size::{Binary, Decimal};
@@ -28,6 +29,8 @@ pub struct StreamSummary {
     pub cpu_seconds: f64,
     /// Highest resident set of the process.
     pub peak_rss_bytes: u64,
+    /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
+    pub control_retries: BTreeMap<&'static str, u64>,
     /// Each channel.
     pub channels: Vec<ChannelSummary>,
 }
@@ -86,6 +89,7 @@ impl StreamSummary {
         elapsed: Duration,
         cpu_seconds: f64,
         peak_rss_bytes: u64,
+        control_retries: &RetryCounts,
         exit_code: u8,
     ) -> Self {
         let channels: Vec<ChannelSummary> =
@@ -102,6 +106,7 @@ impl StreamSummary {
                 .then(|| cpu_seconds / (super::gigabytes(bytes) / 1e3)),
             cpu_seconds,
             peak_rss_bytes,
+            control_retries: by_name(control_retries),
             channels,
         }
     }
@@ -126,6 +131,8 @@ impl StreamSummary {
                     if epoch.left_early { "; it left early" } else { "" },
                 ));
             }
+            let retries = tried_again("retry", "retries", &channel.retries);
+            lines.extend(retries.map(|told| format!("{}: {told}", channel.name)));
             if channel.moves > 0 {
                 lines.push(format!("{}: {}", channel.name, moved(channel.moves)));
             }
@@ -138,22 +145,19 @@ impl StreamSummary {
                 ));
             }
         }
+        lines.extend(asked_again(&self.control_retries));
         lines
     }
 }
 
 impl ChannelSummary {
     fn new(name: &str, count: &FeedCount) -> Self {
-        let retries = RetryReason::ALL.into_iter().zip(count.retries);
         Self {
             name: name.to_owned(),
             earlier_epochs: count.earlier_epochs,
             earlier_bytes: count.earlier_bytes,
             epochs: count.epochs.iter().map(EpochSummary::new).collect(),
-            retries: retries
-                .filter(|(_, times)| *times > 0)
-                .map(|(reason, times)| (reason.name(), times))
-                .collect(),
+            retries: by_name(&count.retries),
             moves: count.moves,
             addresses: count.addresses.iter().map(AddressLine::new).collect(),
             requests: count.requests,

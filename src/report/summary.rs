@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{json, seconds};
-use crate::failure::RetryReason;
+use super::{asked_again, by_name, counted, json, seconds, tried_again};
+use crate::failure::RetryCounts;
 use crate::metrics::{AddressCount, WorkerMetrics};
 use crate::sink::Sink;
 use crate::size::{Binary, Count, Decimal};
@@ -49,6 +49,8 @@ pub struct SummaryInputs {
     pub slot_length_bytes: u64,
     /// All slots together.
     pub memory_bytes: u64,
+    /// Questions of the control plane that were asked again.
+    pub control_retries: RetryCounts,
     /// What the process will exit with.
     pub exit_code: u8,
 }
@@ -106,6 +108,8 @@ pub struct Summary {
     pub peak_rss_bytes: u64,
     /// Failed attempts that were followed by another, by reason; only those there were.
     pub retries: BTreeMap<&'static str, u64>,
+    /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
+    pub control_retries: BTreeMap<&'static str, u64>,
     /// When the first worker ran out of work, since the run began; null without workers.
     pub first_worker_done_seconds: Option<f64>,
     /// When the last one did.
@@ -259,7 +263,8 @@ impl Summary {
             cpu_seconds: inputs.cpu_seconds,
             worker_cpu_seconds: all.cpu_seconds,
             peak_rss_bytes: inputs.peak_rss_bytes,
-            retries: retries(&all),
+            retries: by_name(&all.retries),
+            control_retries: by_name(&inputs.control_retries),
             first_worker_done_seconds: done().min().map(seconds),
             last_worker_done_seconds: done().max().map(seconds),
             ring: ring_use(&inputs.workers),
@@ -296,19 +301,12 @@ impl Summary {
         json(self)
     }
 
-    /// The summary in two to eight lines for people.
+    /// The summary in a few lines for people.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.headline()];
-        if !self.retries.is_empty() {
-            let all: u64 = self.retries.values().sum();
-            let reasons = self
-                .retries
-                .iter()
-                .map(|(name, count)| format!("{} {}", Count(*count), name.replace('_', " ")));
-            let reasons = reasons.collect::<Vec<_>>().join(", ");
-            lines.push(format!("{}: {reasons}", counted(all, "retry", "retries")));
-        }
+        lines.extend(tried_again("retry", "retries", &self.retries));
+        lines.extend(asked_again(&self.control_retries));
         if self.hedges > 0 {
             let late = counted(self.hedges, "late range was", "late ranges were");
             let won = Count(self.hedges_won);
@@ -387,15 +385,6 @@ impl RingUse {
     }
 }
 
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", Count(count), if count == 1 { one } else { many })
-}
-
-fn retries(all: &WorkerMetrics) -> BTreeMap<&'static str, u64> {
-    let counts = RetryReason::ALL.into_iter().zip(all.retries);
-    counts.filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.name(), count)).collect()
-}
-
 fn ring_use(workers: &[WorkerMetrics]) -> Option<RingUse> {
     let rank = |mode| match mode {
         SetupMode::Plain => 0,
@@ -431,6 +420,7 @@ fn stage_seconds(inputs: &SummaryInputs, all: &WorkerMetrics) -> StageSeconds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::RetryReason;
     use crate::metrics::Stages;
     use crate::sys::uring::Features;
 
@@ -453,12 +443,13 @@ mod tests {
             part_size_bytes: 8 << 20,
             slot_length_bytes: 1 << 20,
             memory_bytes: 64 << 20,
+            control_retries: RetryCounts::default(),
             exit_code: 0,
         }
     }
 
     fn worker() -> WorkerMetrics {
-        let mut retries = [0; RetryReason::COUNT];
+        let mut retries = RetryCounts::default();
         retries[RetryReason::SlowDown as usize] = 2;
         retries[RetryReason::Stall as usize] = 1;
         WorkerMetrics {
@@ -507,6 +498,11 @@ mod tests {
             connections: 32,
             validated_objects: 1200,
             not_validated_objects: 34,
+            control_retries: {
+                let mut counts = RetryCounts::default();
+                counts[RetryReason::Connect as usize] = 1;
+                counts
+            },
             ..empty()
         }
     }
@@ -551,7 +547,8 @@ mod tests {
         };
         assert_eq!(
             names(&json),
-            "addresses anew_objects bytes connections connects cpu_seconds \
+            "addresses anew_objects bytes connections connects control_retries \
+             cpu_seconds \
              cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
              first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
              kept_objects last_worker_done_seconds memory_bytes moves not_validated_objects \
@@ -564,6 +561,7 @@ mod tests {
             "backoff body file first_byte list resolve slot_wait transfer write"
         );
         assert_eq!(json["retries"], serde_json::json!({"slow_down": 4, "stall": 2}));
+        assert_eq!(json["control_retries"], serde_json::json!({"connect": 1}));
         assert_eq!(
             json["ring"],
             serde_json::json!({
@@ -595,6 +593,7 @@ mod tests {
                 "1,234 objects, 4.29 GB in 1.52 s: 2.82 GB/s, 142 CPU-seconds per TB, \
                  peak RSS 61 MiB",
                 "6 retries: 4 slow down, 2 stall",
+                "1 question was asked again: 1 connect",
                 "4 late ranges were asked for twice; 2 times the second answer was first",
                 "1,200 objects validated by checksum, 34 not (--report tells why)",
                 "6 late ranges were moved to another connection",
@@ -610,7 +609,7 @@ mod tests {
             change(&mut inputs);
             let lines = Summary::new(&inputs).lines();
             assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:?}");
-            assert!((2..=7).contains(&lines.len()), "{lines:?}");
+            assert!((2..=8).contains(&lines.len()), "{lines:?}");
         };
         check(|inputs| inputs.failed_objects = 1, "1 object failed; the others are whole");
         check(

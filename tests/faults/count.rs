@@ -15,16 +15,17 @@ const REASONS: [(&str, &[&str]); 17] = [
     ("internal_error", &["server_error"]),
     ("large_head", &["bad_head"]),
     ("many_headers", &["bad_head"]),
-    // Behind the last bytes that came a reset looks like any other end.
-    ("reset_after", &["broken", "truncated"]),
+    // Behind the last bytes that came a reset looks like any other end; and the control plane takes
+    // an end before an answer's head for that of a kept connection.
+    ("reset_after", &["broken", "stale", "truncated"]),
     // On a kept connection it may have been on its way before the request was.
     ("reset_before_head", &["broken", "stale"]),
     ("service_unavailable", &["slow_down"]),
     ("slow_down", &["slow_down"]),
     ("tls_alert", &["tls"]),
     // Nobody closes the connection: it may end by being late instead.
-    ("tls_close_notify", &["truncated"]),
-    ("tls_cut", &["truncated"]),
+    ("tls_close_notify", &["broken", "stale", "truncated"]),
+    ("tls_cut", &["broken", "stale", "truncated"]),
     ("tls_garbage", &["tls"]),
     ("truncate", &["truncated"]),
     // One byte further on is at some ranges beyond the object: no range at all.
@@ -47,6 +48,9 @@ const HARMLESS: [&str; 9] = [
     HANDSHAKE_CUT,
 ];
 
+/// Kinds that the control plane takes as they are: HTTP allows them, and it has the memory.
+const TAKEN: [&str; 4] = ["chunked", "interim", "large_head", "many_headers"];
+
 const HANDSHAKE_CUT: &str = "tls_handshake_cut";
 /// What an attempt whose handshake was cut may be counted as.
 const CUT: [&str; 4] = ["broken", "connect", "tls", "truncated"];
@@ -58,6 +62,8 @@ const LATE: [&str; 3] = ["connect_timeout", "first_byte_timeout", "stall"];
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) retries: BTreeMap<String, u64>,
+    /// Those of the control plane.
+    pub(crate) control: BTreeMap<String, u64>,
     /// Ranges that were asked for twice or moved: their attempts may end unseen.
     pub(crate) hedges: u64,
     pub(crate) moves: u64,
@@ -66,7 +72,15 @@ pub(crate) struct Counted {
 
 impl Counted {
     fn of(&self, reasons: &[&str]) -> u64 {
-        reasons.iter().filter_map(|reason| self.retries.get(*reason)).sum()
+        let both = [&self.retries, &self.control];
+        let count = |reason: &&str| both.map(|counts| counts.get(*reason).unwrap_or(&0));
+        reasons.iter().flat_map(count).sum()
+    }
+
+    /// How many faults may have ended nothing that is counted as theirs.
+    fn unseen(&self, stats: &Stats, case: &Case) -> u64 {
+        let taken = TAKEN.iter().filter_map(|kind| stats.faults.get(kind)).sum::<u64>();
+        self.hedges + self.moves + self.of(&LATE) + if case.everywhere { taken } else { 0 }
     }
 
     /// Fails unless the attempts that failed are those that met a fault: no more of any reason, no
@@ -77,24 +91,22 @@ impl Counted {
         let injected = |kind: &str| stats.faults.get(kind).copied().unwrap_or(0);
         check_known(stats, &said);
         let cuts = injected(HANDSHAKE_CUT);
-        for (reason, counted) in &self.retries {
-            let reason = reason.as_str();
+        for reason in self.retries.keys().chain(self.control.keys()) {
+            let (reason, counted) = (reason.as_str(), self.of(&[reason]));
             let kinds = REASONS.iter().filter(|(_, reasons)| reasons.contains(&reason));
             let mut most = self.hedges + kinds.map(|(kind, _)| injected(kind)).sum::<u64>();
             most += if CUT.contains(&reason) { cuts } else { 0 };
             let is_late = LATE.contains(&reason);
             assert!(
-                is_late || *counted <= most,
+                is_late || counted <= most,
                 "{counted} of {reason}, at most {most} can be: {said}"
             );
         }
-        // What the control plane met is not among the retries; an object that failed takes ranges
-        // with it that were under way.
-        if case.everywhere || self.failed {
+        // An object that failed takes ranges with it that were under way.
+        if self.failed {
             return;
         }
-        let late = self.of(&LATE);
-        let unseen = self.hedges + self.moves + late;
+        let unseen = self.unseen(stats, case);
         let ending = REASONS.iter().filter(|(kind, _)| *kind != "flip_byte");
         let mut all = 0;
         for (kind, reasons) in ending {
@@ -102,7 +114,8 @@ impl Counted {
             all += faults;
             assert!(faults <= counted + unseen, "{faults} of {kind}, {counted} counted: {said}");
         }
-        let counted = self.retries.values().sum::<u64>() - late - self.of(&["checksum"]);
+        let both = self.retries.values().chain(self.control.values());
+        let counted = both.sum::<u64>() - self.of(&LATE) - self.of(&["checksum"]);
         let allowed = all.saturating_sub(unseen)..=all + cuts + self.hedges;
         assert!(allowed.contains(&counted), "{counted} in all, {allowed:?} were injected: {said}");
     }
@@ -141,8 +154,7 @@ pub(crate) struct Tally {
 impl Tally {
     /// Of one run.
     pub(crate) fn of(counted: Counted, stats: Stats, case: &Case) -> Self {
-        let unseen = counted.hedges + counted.moves + counted.of(&LATE);
-        let exact = !case.everywhere && !counted.failed && unseen == 0;
+        let exact = !counted.failed && counted.unseen(&stats, case) == 0;
         Self {
             runs: 1,
             failed: u64::from(counted.failed),

@@ -38,7 +38,8 @@ pub(crate) fn run(case: &Case) -> Tally {
     let retries = counts(&summary["retries"]);
     check_report(&report, &run, case, retries.values().sum());
     let (hedges, moves) = (number("hedges"), number("moves"));
-    let counted = Counted { retries, hedges, moves, failed };
+    let control = counts(&summary["control_retries"]);
+    let counted = Counted { retries, control, hedges, moves, failed };
     counted.check(&stats, case);
     Tally::of(counted, stats, case)
 }

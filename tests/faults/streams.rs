@@ -123,7 +123,9 @@ fn judge(
     let told = summary["bytes"].as_u64().expect("a count");
     run.check(failed || told == handed, &format!("{case}: {told} bytes told, {handed} read"));
     let retries = counts(&summary["channels"][0]["retries"]);
-    let counted = Counted { retries, failed, ..Counted::default() };
+    let control = counts(&summary["control_retries"]);
+    let moves = summary["channels"][0]["moves"].as_u64().expect("a count");
+    let counted = Counted { retries, control, moves, failed, hedges: 0 };
     counted.check(&stats, case);
     Tally::of(counted, stats, case)
 }
