@@ -173,6 +173,13 @@ impl Conn {
         matches!(self.state, State::Sending { .. } | State::Head { .. })
     }
 
+    /// True while the body of an error answer is read: what it says decides what follows, so it has
+    /// its time.
+    #[must_use]
+    pub fn reads_refusal(&self) -> bool {
+        matches!(self.state, State::Refusal { .. })
+    }
+
     /// True while there is no connection to ask on yet.
     #[must_use]
     pub fn is_connecting(&self) -> bool {

@@ -113,6 +113,10 @@ pub const UNFINISHED_OPEN_MAX: usize = 256;
 /// TB in ranges of the usual length.
 pub const JOURNAL_RANGES_MAX: u64 = 1 << 24;
 
+/// Records that a journal may have beside two for each range: a run that is killed before a
+/// complete file has its name leaves one more.
+pub const JOURNAL_SPARE_RECORDS: u64 = 1000;
+
 /// Longest index of marks that is read or added to, in bytes, where files cannot carry their own:
 /// 78 a file that was written, 80 of memory while a run looks.
 pub const INDEX_BYTES_MAX: u64 = 1 << 30;

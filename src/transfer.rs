@@ -173,6 +173,7 @@ impl Transfer {
     }
 
     /// Goes on with the file of an earlier run, in which these ranges are complete but not all.
+    /// With none of them only the file is taken over: all bytes pass through this run.
     ///
     /// # Panics
     /// When none is left, or the object is not in ranges.
@@ -182,7 +183,7 @@ impl Transfer {
         assert!(self.shape == Shape::Ranges && done.count() < ranges, "there is something to do");
         self.file = OnceLock::from(Some(file));
         self.unsettled = AtomicU64::new(ranges - done.count());
-        self.resumed = Some(Arc::new(done));
+        self.resumed = (done.count() > 0).then(|| Arc::new(done));
         self
     }
 
@@ -344,6 +345,7 @@ pub struct Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::Handle;
 
     fn transfer(key: &str, size_bytes: u64) -> Transfer {
         let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
@@ -392,6 +394,26 @@ mod tests {
         let [one, other] = [b"1", b"2"].map(|tag| Some(EtagDigest::of(tag)));
         assert!(transfer.agrees(None) && transfer.agrees(one) && transfer.agrees(one));
         assert!(!transfer.agrees(other));
+    }
+
+    #[test]
+    fn a_file_without_a_complete_range_is_taken_over_and_nothing_else() {
+        let file = || OpenFile {
+            handle: Handle::Simulated(1),
+            direct: false,
+            folder: Handle::Simulated(2),
+            temporary: String::new(),
+            name: "a".to_owned(),
+            path: "a".to_owned(),
+            journal: None,
+        };
+        let resumed = transfer("a", 20 << 20).resume(file(), RangeSet::none(3));
+        assert!(resumed.resumed().is_none() && resumed.created_file().is_some());
+        assert_eq!((resumed.unsettled(), resumed.resumed_bytes()), (3, 0));
+        let mut done = RangeSet::none(3);
+        done.insert(1);
+        let resumed = transfer("a", 20 << 20).resume(file(), done);
+        assert_eq!((resumed.unsettled(), resumed.resumed_bytes()), (2, 8 << 20));
     }
 
     #[test]

@@ -19,7 +19,8 @@ use crate::machine;
 use crate::s3::ListedChecksum;
 use crate::transfer::{Shape, Transfer};
 
-const RESUMED: &str = "bytes of an earlier run are there, and a hash takes all bytes in order";
+const RESUMED: &str = "bytes of an earlier run are there, and a hash takes all bytes in order: \
+                       --no-resume fetches them anew";
 const HASH: &str = "a hash cannot be put together from ranges";
 
 /// A transfer that may begin, or one that may not and why.

@@ -10,17 +10,16 @@ use crate::error::{Error, ErrorKind, Result};
 /// Mode of a new file before the umask, as a shell's redirection has it.
 const MODE: u32 = 0o666;
 
-/// Writes a line for each of `names`, such that one who sees the file sees all of it.
+/// Writes a line for each of `names`, such that one who waits for the file sees all of it.
 ///
-/// What is there and is no regular file, a FIFO or a terminal, is written to as it is.
+/// What is there already, a file, a FIFO or a link, is written to as it is: nobody waits for it.
 ///
 /// # Errors
 /// [`ErrorKind::Destination`] when it cannot be written; nothing new is left then.
 pub(super) fn tell(path: &Path, names: &[String]) -> Result<()> {
     let text = names.join("\n") + "\n";
-    let is_special = path.metadata().is_ok_and(|there| !there.is_file());
-    let written =
-        if is_special { std::fs::write(path, text) } else { appear(path, text.as_bytes()) };
+    let is_there = path.symlink_metadata().is_ok();
+    let written = if is_there { std::fs::write(path, text) } else { appear(path, text.as_bytes()) };
     written.map_err(|error| {
         Error::new(ErrorKind::Destination, format!("cannot write {}: {error}", path.display()))
             .advise("name a file that can be written")
@@ -28,8 +27,6 @@ pub(super) fn tell(path: &Path, names: &[String]) -> Result<()> {
 }
 
 fn appear(path: &Path, text: &[u8]) -> io::Result<()> {
-    // Where a symbolic link leads, as a plain write would: the link itself stays.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -58,28 +55,36 @@ mod tests {
         names
     }
 
-    #[test]
-    fn it_replaces_what_was_there_and_leaves_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ready");
-        for pipes in [&["a", "b"][..], &["c"]] {
-            let pipes: Vec<String> = pipes.iter().map(|&name| name.to_owned()).collect();
-            tell(&path, &pipes).unwrap();
-            assert_eq!(fs::read_to_string(&path).unwrap(), pipes.join("\n") + "\n");
-            assert_eq!(names(folder.path()), ["ready"]);
-        }
-    }
-
+    /// Whoever looks for the name all the time sees either nothing or all of it.
     #[test]
     fn it_appears_complete() {
         let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        let pipes: Vec<String> = (0..50_000).map(|number| format!("pipe{number}")).collect();
+        let (told, watched) = (pipes.clone(), path.clone());
+        let watcher = std::thread::spawn(move || {
+            for _ in 0..10_000_000 {
+                match fs::read_to_string(&watched) {
+                    Ok(seen) => return seen,
+                    Err(_) => std::thread::yield_now(),
+                }
+            }
+            panic!("it never came");
+        });
+        tell(&path, &told).unwrap();
+        let seen = watcher.join().unwrap();
+        assert!(seen == pipes.join("\n") + "\n", "{} bytes were seen", seen.len());
+        assert_eq!(names(folder.path()), ["ready"]);
+    }
+
+    #[test]
+    fn what_is_there_is_written_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
         let (path, old) = (folder.path().join("ready"), folder.path().join("old"));
-        fs::write(&path, "old").unwrap();
+        fs::write(&path, "longer than what comes").unwrap();
         fs::hard_link(&path, &old).unwrap();
         tell(&path, &["a".to_owned()]).unwrap();
-        // Written in place, it would have been empty for a moment.
-        assert_eq!(fs::read_to_string(&old).unwrap(), "old");
-        assert_eq!(fs::read_to_string(&path).unwrap(), "a\n");
+        assert_eq!(fs::read_to_string(&old).unwrap(), "a\n", "it is still the same file");
     }
 
     #[test]

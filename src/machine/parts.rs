@@ -14,7 +14,7 @@ use super::marks::digest;
 use super::{FILE_MODE, Machine, allocate, write_all};
 use crate::host::{FileError, FileHost};
 use crate::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
-use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_RANGES_MAX, LOCK_PAUSE};
+use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_RANGES_MAX, JOURNAL_SPARE_RECORDS, LOCK_PAUSE};
 use crate::plan::path::OWN_PREFIX;
 use crate::plan::ranges::{RangeSet, Ranges};
 use crate::sink::file::{Journal, OpenFile, allocation};
@@ -189,9 +189,11 @@ impl Machine {
             return Err(if part.stat.st_size == 0 { Unfit::Damaged } else { Unfit::Changed });
         }
         let journal = journal_name(name);
-        // A range may be recorded twice when two connections fetched it.
+        // A range may be recorded twice when two connections fetched it, and once more by each run
+        // that ended before the file had its name.
         let ranges = header.size_bytes.div_ceil(header.part_bytes);
-        let most = (HEADER_BYTES as u64) + 2 * ranges * RECORD_BYTES as u64;
+        let records = 2 * ranges + JOURNAL_SPARE_RECORDS;
+        let most = (HEADER_BYTES as u64) + records * RECORD_BYTES as u64;
         let bytes = self.read_below(above, &journal, most).ok_or(Unfit::Damaged)?;
         let done = journal::replay(&bytes, header)?;
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;

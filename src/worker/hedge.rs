@@ -80,7 +80,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// How long a connection's operation has been late, in microseconds; `None` when it is not.
     fn late_by_us(&self, index: usize) -> Option<u64> {
         let lane = &self.lanes[index];
-        if !lane.in_flight || lane.expired || lane.state != LaneState::Busy {
+        let waits = lane.in_flight && !lane.expired && lane.state == LaneState::Busy;
+        if !waits || lane.conn.reads_refusal() {
             return None;
         }
         let late_after_us = self.paces.late_after_us(lane.phase(), lane.moves)?;

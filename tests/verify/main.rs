@@ -191,14 +191,14 @@ fn bytes_that_stay_wrong_get_no_name() {
     }
 }
 
-/// A run that is killed between the last range and the file's name, with one of its bytes wrong or
-/// none.
-fn killed_before_its_verdict(wrong: bool) -> Scene {
-    let scene = {
-        let first = Match { attempts: Some(1..=1), ..Match::default() };
-        let stall = Fault::StallAfter { bytes: 2 * MIB as u64, duration: None };
-        Scene::crc(&[("large", LARGE)], FaultPlan::none().with_rule(first, stall))
-    };
+/// A run of one object that is killed between the last range and the file's name, with one of its
+/// bytes wrong or none.
+fn killed_before_its_verdict(size: usize, stored: ChecksumAlgorithm, wrong: bool) -> Scene {
+    let first = Match { attempts: Some(1..=1), ..Match::default() };
+    let stall = Fault::StallAfter { bytes: 2 * MIB as u64, duration: None };
+    let policy = Some(ChecksumPolicy::full_object(stored));
+    let objects = vec![("object".to_owned(), size, policy)];
+    let scene = Scene::new(objects, FaultPlan::none().with_rule(first, stall));
     let data = scene.folder.path().join("data");
     let ours = |ending: &str| {
         let entries = fs::read_dir(&data).into_iter().flatten();
@@ -212,14 +212,14 @@ fn killed_before_its_verdict(wrong: bool) -> Scene {
     running.signal(rustix::process::Signal::KILL);
     drop(running.wait());
     // The rest of what it would have done, but the name.
-    let mut bytes = scene.objects["large"].clone();
-    bytes[15 * MIB] ^= u8::from(wrong);
+    let mut bytes = scene.objects["object"].clone();
+    bytes[size / 4 * 3] ^= u8::from(wrong);
     fs::write(ours(".part").expect("there"), bytes).expect("written");
     let journal = ours(".journal").expect("there");
     let mut records = fs::read(&journal).expect("there");
     let header: [u8; HEADER_BYTES] = records[..HEADER_BYTES].try_into().expect("a header");
     records.truncate(HEADER_BYTES);
-    let ranges = LARGE.div_ceil(8 * MIB);
+    let ranges = size.div_ceil(8 * MIB);
     (0..u32::try_from(ranges).expect("few"))
         .for_each(|index| records.extend(record(&header, index, 0)));
     fs::write(&journal, records).expect("written");
@@ -228,24 +228,35 @@ fn killed_before_its_verdict(wrong: bool) -> Scene {
 
 #[test]
 fn what_was_killed_before_its_verdict_is_validated_all_the_same() {
-    let scene = killed_before_its_verdict(false);
+    let crc = ChecksumAlgorithm::Crc64Nvme;
+    let scene = killed_before_its_verdict(LARGE, crc, false);
     let before = scene.origin.stats().body_bytes;
     let (run, lines) = scene.get(&[], 0);
     scene.assert_whole();
-    assert_eq!(verdict(&lines["large"]), "validated (CRC64NVME)", "{run}");
+    assert_eq!(verdict(&lines["object"]), "validated (CRC64NVME)", "{run}");
     let fetched = scene.origin.stats().body_bytes - before;
     assert!(fetched <= 9 * MIB as u64, "{fetched} bytes, where a range would do: {run}");
 
-    let scene = killed_before_its_verdict(true);
+    let scene = killed_before_its_verdict(LARGE, crc, true);
     let (run, lines) = scene.get(&[], 0);
     scene.assert_whole();
-    assert_eq!(verdict(&lines["large"]), "validated (CRC64NVME)", "{run}");
+    assert_eq!(verdict(&lines["object"]), "validated (CRC64NVME)", "{run}");
 
-    let scene = killed_before_its_verdict(false);
+    let scene = killed_before_its_verdict(LARGE, crc, false);
     let (run, lines) = scene.get(&["--verify", "off"], 0);
     scene.assert_whole();
-    let told = verdict(&lines["large"]);
+    let told = verdict(&lines["object"]);
     assert_eq!(told, "not validated (an earlier run had fetched all of it)", "{run}");
+}
+
+#[test]
+fn what_was_killed_in_its_only_range_is_as_if_it_were_new() {
+    for mode in ["auto", "strict"] {
+        let scene = killed_before_its_verdict(MEDIUM, ChecksumAlgorithm::Sha256, true);
+        let (run, lines) = scene.get(&["--verify", mode], 0);
+        scene.assert_whole();
+        assert_eq!(verdict(&lines["object"]), "validated (SHA256)", "{run}");
+    }
 }
 
 #[test]

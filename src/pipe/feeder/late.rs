@@ -37,12 +37,12 @@ impl Line {
         self.last_step.filter(same).unwrap_or(step)
     }
 
-    /// How long it has waited within its step, in microseconds; `None` when it does not wait, or
-    /// is about to be ended.
+    /// The step it waits in, and for how long since something came, in microseconds; `None` when it
+    /// does not wait, is about to be ended, or is told why it gets nothing.
     fn waiting_us(&self, now_us: u64) -> Option<(Step, u64)> {
         let waits = self.pending != Pending::None && !self.expired && self.transfer.is_some();
-        let step = self.current();
-        waits.then_some((step, step.waited_us + now_us.saturating_sub(self.submitted_us)))
+        let waits = waits && !self.conn.reads_refusal();
+        waits.then(|| (self.current(), now_us.saturating_sub(self.submitted_us)))
     }
 }
 
@@ -107,7 +107,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let (mut waiting, mut late, mut latest) = (0, 0, None);
         let mut look_us = self.now_us + LATE_LOOK_US;
         for (index, line) in self.lines.iter().enumerate() {
-            let Some((step, waited_us)) = line.waiting_us(self.now_us) else { continue };
+            let Some((step, silent_us)) = line.waiting_us(self.now_us) else { continue };
+            let waited_us = step.waited_us + silent_us;
             waiting += 1;
             let Some(after_us) = self.paces.late_after_us(step.phase, line.moves) else { continue };
             if waited_us <= after_us {
@@ -117,7 +118,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             late += 1;
             let stuck_after_us = self.paces.stuck_after_us(step.phase, line.attempts);
             let why = match () {
-                () if stuck_after_us.is_some_and(|after_us| waited_us > after_us) => LateEnd::Stuck,
+                // What comes slowly may be the best there is; only silence is not.
+                () if stuck_after_us.is_some_and(|after_us| silent_us > after_us) => LateEnd::Stuck,
                 () if left && line.moves < MOVES_MAX => LateEnd::Move,
                 () => continue,
             };
@@ -127,10 +129,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         let is_general = peers::is_general(late, waiting, self.lines.len());
         if let Some((index, _, why)) = latest.filter(|end| !is_general || end.2 == LateEnd::Stuck) {
-            let line = &mut self.lines[index];
-            line.late_end = Some(why);
-            line.expired = true;
-            self.ring.cancel(index as u64);
+            self.lines[index].late_end = Some(why);
+            self.end_early(index);
             // There may be more.
             look_us = self.now_us;
         }

@@ -449,9 +449,17 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         } else {
             // The kernel still has its socket: it is free when that comes back.
             line.transfer = None;
-            line.expired = true;
-            self.ring.cancel(index as u64);
+            self.end_early(index);
         }
+    }
+
+    /// Has the ring give a line's operation back; asked for again while it does not, for a cancel
+    /// may be lost.
+    fn end_early(&mut self, index: usize) {
+        let line = &mut self.lines[index];
+        line.expired = true;
+        line.deadline_us = self.now_us + TURN_WAIT_MAX_US;
+        self.ring.cancel(index as u64);
     }
 
     fn end_count(&mut self) {
@@ -496,12 +504,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         for index in 0..self.lines.len() {
             let line = &mut self.lines[index];
             if line.pending != Pending::None {
-                if line.deadline_us <= self.now_us && !line.expired {
-                    line.expired = true;
-                    self.ring.cancel(index as u64);
-                } else if !line.expired {
-                    next_us = next_us.min(line.deadline_us);
+                if line.deadline_us <= self.now_us {
+                    self.end_early(index);
                 }
+                next_us = next_us.min(self.lines[index].deadline_us);
             } else if let LineState::Backoff { until_us } = line.state {
                 if until_us <= self.now_us {
                     line.state = LineState::Busy;
