@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::limits::{ADDRESS_AVOID_BASE_US, ADDRESS_AVOID_MAX_US, ADDRESSES_KEPT_MAX};
 use crate::metrics::AddressCount;
 
-/// What a worker knows of all addresses that it met.
+/// What a worker or a feeder knows of all addresses that it met.
 #[derive(Debug, Default)]
 pub struct Addresses(Vec<Known>);
 
