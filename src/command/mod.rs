@@ -3,6 +3,7 @@
 mod again;
 mod checksums;
 mod demo;
+mod failures;
 mod get;
 mod kept;
 mod ls;

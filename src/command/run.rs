@@ -10,6 +10,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::again::{Decision, Undecided};
 use super::checksums::{Checksums, Settled};
+use super::failures::Failures;
 use super::kept::{Keeper, Verdict};
 use super::mirror::Mirror;
 use super::session::Interrupts;
@@ -20,7 +21,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::RetryCounts;
-use crate::limits::{FAILURES_TOLD_MAX, REMOVED_UNTOLD_MAX};
+use crate::limits::REMOVED_UNTOLD_MAX;
 use crate::machine;
 use crate::metrics::WorkerMetrics;
 use crate::out::ReportWriter;
@@ -78,13 +79,9 @@ pub(super) struct Run {
     /// Of those: held against a checksum, and not (though they have bytes).
     validated: u64,
     not_validated: u64,
-    failures: u64,
+    failures: Failures,
     /// Of these: a later run can go on with some of their bytes.
     unfinished: u64,
-    /// Failures that were not told: [`FAILURES_TOLD_MAX`] were.
-    untold: u64,
-    /// The kind of all failures, while they are of one kind.
-    failure_kind: Option<ErrorKind>,
     outcomes: Vec<Outcome>,
     /// Objects that failed for now.
     undecided: Undecided,
@@ -135,10 +132,8 @@ impl Run {
             objects_ok: 0,
             validated: 0,
             not_validated: 0,
-            failures: 0,
+            failures: Failures::default(),
             unfinished: 0,
-            untold: 0,
-            failure_kind: None,
             outcomes: Vec::new(),
             undecided,
             deadline: None,
@@ -158,9 +153,8 @@ impl Run {
             }
             self.take(batch)?;
         }
-        if self.pending.is_empty() && self.checksums.is_empty() && self.failures > 0 {
-            let kind = self.failure_kind.unwrap_or(ErrorKind::Objects);
-            return Err(Error::new(kind, "no object can be stored"));
+        if self.pending.is_empty() && self.checksums.is_empty() && self.failures.count() > 0 {
+            return Err(Error::new(self.failures.kind(), "no object can be stored"));
         }
         Ok(())
     }
@@ -367,7 +361,7 @@ impl Run {
         self.known.bytes_done = state.bytes;
         self.known.retries = state.retries;
         self.known.waiting = state.waiting;
-        self.known.objects_done = self.objects_ok + self.failures;
+        self.known.objects_done = self.objects_ok + self.failures.count();
         self.known.listing_complete = self.listed;
         self.progress.update(&self.known);
     }
@@ -401,19 +395,9 @@ impl Run {
             }
             return;
         };
-        let first = self.failures == 0;
-        self.failures += 1;
-        self.failure_kind = self.failure_kind.filter(|kind| *kind == error.kind());
-        if first {
-            self.failure_kind = Some(error.kind());
-        }
-        if stop == Some(&error) {
-            return;
-        }
-        if self.failures <= FAILURES_TOLD_MAX as u64 {
+        self.failures.add(error.kind());
+        if stop != Some(&error) && self.failures.is_told() {
             self.progress.error(&error);
-        } else {
-            self.untold += 1;
         }
     }
 
@@ -426,7 +410,7 @@ impl Run {
     /// Removes what the source does not have, if all that it has is there.
     async fn remove_extra(&mut self) -> Result<()> {
         let Some(mirror) = self.mirror.take() else { return Ok(()) };
-        if self.failures > 0 || !self.listed_all {
+        if self.failures.count() > 0 || !self.listed_all {
             self.progress.note("nothing was removed: only a run that succeeds removes anything");
             return Ok(());
         }
@@ -466,9 +450,8 @@ impl Run {
     /// Prints what ended the run, and decides its exit code.
     pub(super) fn exit_code(&mut self, stop: Option<Error>, bug: Option<&Error>) -> u8 {
         self.progress.finish();
-        if self.untold > 0 {
-            let untold = self.untold;
-            self.progress.error(format!("{untold} more objects failed; --report lists them all"));
+        if let Some(rest) = self.failures.rest() {
+            self.progress.error(rest);
         }
         if let Some(bug) = bug {
             self.progress.error(bug);
@@ -485,10 +468,9 @@ impl Run {
             self.progress.error(error);
             return error.kind().exit_code();
         }
-        match (self.failures, self.objects_ok, self.failure_kind) {
-            (0, _, _) => self.report_error.map_or(0, ErrorKind::exit_code),
-            (_, 0, Some(kind)) => kind.exit_code(),
-            _ => ErrorKind::Objects.exit_code(),
+        match self.failures.exit_code(self.objects_ok) {
+            0 => self.report_error.map_or(0, ErrorKind::exit_code),
+            code => code,
         }
     }
 
@@ -530,7 +512,7 @@ impl Run {
         SummaryInputs {
             workers,
             sink,
-            failed_objects: self.failures,
+            failed_objects: self.failures.count(),
             validated_objects: self.validated,
             not_validated_objects: self.not_validated,
             earlier: self.earlier(),

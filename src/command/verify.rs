@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use super::failures::Failures;
 use super::session::{self, Interrupts};
 use super::target::Target;
 use crate::catalog::Control;
@@ -21,7 +22,7 @@ use crate::catalog::walk::{Entry, Walk};
 use crate::checksum::{InOrder, Sequence};
 use crate::cli::{Destination, VerifyArgs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{CHECK_PIECE_BYTES, CHECK_READERS_MAX, FAILURES_TOLD_MAX};
+use crate::limits::{CHECK_PIECE_BYTES, CHECK_READERS_MAX};
 use crate::machine::{Reader, There};
 use crate::out::ReportWriter;
 use crate::plan::filter::Filter;
@@ -50,7 +51,7 @@ pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
         strict: args.strict,
         known: ProgressState::default(),
         summary: CheckSummary::default(),
-        failure_kinds: Vec::new(),
+        failures: Failures::default(),
         progress,
         report,
     };
@@ -100,8 +101,7 @@ struct Check {
     strict: bool,
     known: ProgressState,
     summary: CheckSummary,
-    /// The kinds of all failures, each once.
-    failure_kinds: Vec<ErrorKind>,
+    failures: Failures,
     progress: Progress,
     report: Option<ReportWriter>,
 }
@@ -195,10 +195,8 @@ impl Check {
             report.line(&line.to_json())?;
         }
         let Some(failure) = finding.failure(self.strict) else { return Ok(()) };
-        if !self.failure_kinds.contains(&kind) {
-            self.failure_kinds.push(kind);
-        }
-        if self.summary.failed_objects <= FAILURES_TOLD_MAX as u64 {
+        self.failures.add(kind);
+        if self.failures.is_told() {
             let error = Error::new(kind, failure);
             let error = error.within(format!("verify s3://{bucket}/{}", shown(&object.key)));
             self.progress.error(match finding {
@@ -227,19 +225,16 @@ impl Check {
     /// Tells what it came to, and decides the exit code.
     fn end(&mut self, driven: Result<()>, elapsed: Duration, json: bool) -> Result<u8> {
         self.progress.finish();
-        let untold = self.summary.failed_objects.saturating_sub(FAILURES_TOLD_MAX as u64);
-        if untold > 0 {
-            self.progress.error(format!("{untold} more objects failed; --report lists them all"));
+        if let Some(rest) = self.failures.rest() {
+            self.progress.error(rest);
         }
         if let Some(report) = self.report.take() {
             report.finish()?;
         }
         let passed = self.summary.objects - self.summary.failed_objects;
-        let code = match (&driven, passed, self.failure_kinds.as_slice()) {
-            (Err(error), ..) => error.kind().exit_code(),
-            (Ok(()), _, []) => 0,
-            (Ok(()), 0, [kind]) => kind.exit_code(),
-            _ => ErrorKind::Objects.exit_code(),
+        let code = match &driven {
+            Err(error) => error.kind().exit_code(),
+            Ok(()) => self.failures.exit_code(passed),
         };
         let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         let (read, retries) = (self.read.load(Ordering::Relaxed), self.control.retries());

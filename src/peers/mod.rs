@@ -8,7 +8,7 @@ mod addresses;
 mod pace;
 
 pub use addresses::{Addresses, Times};
-pub use pace::{Pace, Paces};
+pub use pace::Paces;
 
 use crate::conn::Conn;
 use crate::limits::HEDGES_PER_100_REQUESTS_MAX;

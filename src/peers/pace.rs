@@ -8,7 +8,7 @@ use crate::limits::{
 
 /// Durations of one kind of operation, the last [`PACE_SAMPLES`] of them.
 #[derive(Debug)]
-pub struct Pace {
+struct Pace {
     recent_us: [u32; PACE_SAMPLES],
     noted: usize,
     /// Nine of ten took at most so long, when it was last worked out.
@@ -24,7 +24,7 @@ impl Default for Pace {
 
 impl Pace {
     /// Notes one that is over.
-    pub fn note(&mut self, duration_us: u64) {
+    fn note(&mut self, duration_us: u64) {
         self.recent_us[self.noted % PACE_SAMPLES] = u32::try_from(duration_us).unwrap_or(u32::MAX);
         self.noted += 1;
         if self.noted.is_multiple_of(PACE_SAMPLES_MIN) {
@@ -36,15 +36,13 @@ impl Pace {
     }
 
     /// After so long one that is not over is late; `None` while too little is known.
-    #[must_use]
-    pub fn late_after_us(&self) -> Option<u64> {
+    fn late_after_us(&self) -> Option<u64> {
         let usual_us = u64::from(self.usual_us?);
         Some((usual_us * HEDGE_FACTOR).max(HEDGE_AFTER_MIN_US))
     }
 
     /// After so long one that is not over will hardly ever be; `None` while too little is known.
-    #[must_use]
-    pub fn stuck_after_us(&self) -> Option<u64> {
+    fn stuck_after_us(&self) -> Option<u64> {
         let usual_us = u64::from(self.usual_us?);
         let late_us = usual_us * HEDGE_FACTOR;
         let stuck_us = (usual_us * STUCK_FACTOR).max(STUCK_AFTER_MIN_US);

@@ -24,17 +24,12 @@ pub(super) struct Step {
 }
 
 impl Line {
-    fn step(&self) -> Step {
-        let phase = Phase::of(&self.conn);
-        let number = if phase == Phase::Body { self.conn.reached() / LATE_STEP_BYTES } else { 0 };
-        Step { phase, number, waited_us: 0 }
-    }
-
     /// What it is about now, with what it has waited for that.
     fn current(&self) -> Step {
-        let step = self.step();
-        let same = |before: &Step| (before.phase, before.number) == (step.phase, step.number);
-        self.last_step.filter(same).unwrap_or(step)
+        let phase = Phase::of(&self.conn);
+        let number = if phase == Phase::Body { self.conn.reached() / LATE_STEP_BYTES } else { 0 };
+        let same = |before: &Step| (before.phase, before.number) == (phase, number);
+        self.last_step.filter(same).unwrap_or(Step { phase, number, waited_us: 0 })
     }
 
     /// The step it waits in, and for how long since something came, in microseconds; `None` when it
@@ -117,11 +112,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
             late += 1;
             let stuck_after_us = self.paces.stuck_after_us(step.phase, line.attempts);
-            let why = match () {
-                // What comes slowly may be the best there is; only silence is not.
-                () if stuck_after_us.is_some_and(|after_us| silent_us > after_us) => LateEnd::Stuck,
-                () if left && line.moves < MOVES_MAX => LateEnd::Move,
-                () => continue,
+            // What comes slowly may be the best there is; only silence is not.
+            let why = if stuck_after_us.is_some_and(|after_us| silent_us > after_us) {
+                LateEnd::Stuck
+            } else if left && line.moves < MOVES_MAX {
+                LateEnd::Move
+            } else {
+                continue;
             };
             if latest.is_none_or(|(_, worst_us, _)| waited_us > worst_us) {
                 latest = Some((index, waited_us, why));
