@@ -116,6 +116,10 @@ pub trait FileHost: Host {
     /// with once there is room again.
     fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError>;
 
+    /// Told of each piece of an object that the sink is given, before anything becomes of it: a
+    /// machine that checks its worker sees here that no byte comes twice.
+    fn delivered(&mut self, _transfer: &Transfer, _offset: u64, _length: u32) {}
+
     /// Lets go of a file that this run will not complete; removes it unless it is to be kept for a
     /// later run.
     fn abandon(&mut self, file: &OpenFile, keep: bool);

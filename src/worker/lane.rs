@@ -480,6 +480,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let slot = lane.data.take().expect("it was just filled");
         let (range, transfer) = (lane.range, lane.object());
         self.metrics.bytes += u64::from(length);
+        self.host.delivered(&transfer, offset, length);
         let bytes = &slot[at as usize..(at + length) as usize];
         self.count_in(index, &transfer, bytes, offset);
         match self.sink.dispose(transfer.shape) {

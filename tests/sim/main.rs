@@ -6,7 +6,9 @@
 
 mod chance;
 mod cipher;
+mod files;
 mod origin;
+mod pieces;
 mod pipes;
 mod plumbing;
 mod secure;
@@ -31,6 +33,7 @@ use inrush::worker::{Parts, Worker};
 
 use chance::Chance;
 use origin::Rates;
+use pieces::Pieces;
 use world::{Shared, SimHost, SimRing, World};
 
 /// Turns after which a run counts as hanging: virtual time makes a sane run take a few thousand.
@@ -253,6 +256,11 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
         let key = outcome.transfer.object.key.as_str();
         ended.push(key);
         assert_eq!(outcome.transfer.unsettled(), 0, "{key}");
+        if outcome.result.is_ok() {
+            let pieces = world.delivered.get(&(key.to_owned(), outcome.transfer.restarts));
+            let delivered = pieces.map_or(0, Pieces::total);
+            assert_eq!(delivered, outcome.transfer.object.size_bytes, "{key}: delivered");
+        }
         match (&outcome.result, scenario.sink) {
             (Ok(()), Sink::File) => {
                 let model = world.model(key);
@@ -354,9 +362,10 @@ fn late_ranges_are_asked_for_twice_and_written_once() {
             // Now and then a connection or an answer hangs for ever.
             let rates = Rates { network_per_mille: 15, hang_per_mille: 30, ..CALM };
             let scenario = Scenario { rates, stop: false, sink: Sink::File, tls, verify: true };
-            // So many ranges that it is known what is usual.
+            // So many ranges that it is known what is usual, of one to four slots.
             let sizes: Vec<u64> = (0..60).map(|number| number * 5_000).collect();
-            let bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 16, &sizes);
+            let part = 1 << (16 + seed % 3);
+            let bench = set_up_with(seed, scenario, &mut Chance(seed), part, &sizes);
             let (world, outcomes) = checked(bench, seed, scenario);
             for Outcome { transfer, result, .. } in &outcomes {
                 let is_known = result.is_ok() && transfer.object.size_bytes > 0;

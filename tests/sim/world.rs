@@ -2,19 +2,20 @@
 //! seed. Time is virtual; nothing here waits.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use inrush::error::Error;
-use inrush::host::{FileError, FileHost, Host};
+use inrush::host::Host;
 use inrush::s3::ByteRange;
-use inrush::sink::file::{OpenFile, allocation};
 use inrush::sys::{Completion, Errno, Handle, Op, Ring};
 use inrush::transfer::Transfer;
 
 use super::chance::Chance;
+use super::files::File;
 use super::origin::{Fault, Rates, answer, object_bytes, size};
+use super::pieces::Pieces;
 use super::secure::{Server, Sides};
 
 /// One TCP connection as both sides see it.
@@ -35,20 +36,6 @@ struct Socket {
     server: Option<Server>,
 }
 
-/// A file under its temporary name.
-#[derive(Debug)]
-struct File {
-    path: String,
-    direct: bool,
-    bytes: Vec<u8>,
-    writes: Vec<u8>,
-    size: usize,
-    part: usize,
-    /// Ranges that were said to be complete.
-    ranges: BTreeSet<u64>,
-    done: bool,
-}
-
 /// The whole simulated machine.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -56,7 +43,9 @@ pub(crate) struct World {
     pub(crate) rates: Rates,
     pub(crate) now_us: u64,
     sockets: Vec<Socket>,
-    files: Vec<File>,
+    pub(super) files: Vec<File>,
+    /// What was delivered of each object, by its key and how often it was begun anew.
+    pub(crate) delivered: HashMap<(String, u32), Pieces>,
     /// What stands under final names.
     pub(crate) published: BTreeMap<String, Vec<u8>>,
     pub(crate) folders: Vec<String>,
@@ -85,6 +74,7 @@ impl World {
             now_us: 0,
             sockets: Vec::new(),
             files: Vec::new(),
+            delivered: HashMap::new(),
             published: BTreeMap::new(),
             folders: Vec::new(),
             late: [0; 3],
@@ -108,23 +98,6 @@ impl World {
         let model = Rc::new(object_bytes(key, size(key)));
         self.models.insert(key.to_owned(), Rc::clone(&model));
         model
-    }
-
-    /// Files that are neither published nor removed.
-    pub(crate) fn leftovers(&self) -> usize {
-        self.files.iter().filter(|file| !file.done).count()
-    }
-
-    /// An error at the file system, as rarely as the rates say.
-    fn trouble(&mut self, step: &'static str, path: &str) -> Result<(), FileError> {
-        let rate = self.rates.disk_per_mille;
-        if !self.chance.hits(rate) {
-            return Ok(());
-        }
-        self.count(step);
-        let errno = [Errno::NO_SPACE, Errno::IO, Errno::new(24), Errno::new(13)];
-        let errno = errno[usize::try_from(self.chance.below(4)).expect("small")];
-        Err(FileError { step, path: path.to_owned(), errno })
     }
 }
 
@@ -175,90 +148,6 @@ impl Host for SimHost {
     }
 }
 
-impl FileHost for SimHost {
-    fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
-        let mut world = self.0.borrow_mut();
-        world.trouble("mkdir", path)?;
-        world.folders.push(path.to_owned());
-        Ok(())
-    }
-
-    fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError> {
-        let path = &transfer.path;
-        let mut world = self.0.borrow_mut();
-        world.trouble("write whole", path)?;
-        let before = world.published.insert(path.to_owned(), bytes.to_vec());
-        assert!(before.is_none(), "{path} is published once");
-        Ok(())
-    }
-
-    fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError> {
-        let (path, size_bytes) = (transfer.path.as_str(), transfer.object.size_bytes);
-        let mut world = self.0.borrow_mut();
-        world.trouble("create", path)?;
-        let length = usize::try_from(allocation(size_bytes)).expect("small");
-        let direct = world.chance.hits(800);
-        world.files.push(File {
-            path: path.to_owned(),
-            direct,
-            bytes: vec![0xaa; length],
-            writes: vec![0; length],
-            size: usize::try_from(size_bytes).expect("small"),
-            part: usize::try_from(transfer.part.bytes()).expect("small"),
-            ranges: BTreeSet::new(),
-            done: false,
-        });
-        let number = world.files.len() as u64 - 1;
-        Ok(OpenFile {
-            handle: Handle::Simulated(number),
-            direct,
-            folder: Handle::Simulated(u64::MAX),
-            temporary: String::new(),
-            name: path.to_owned(),
-            path: path.to_owned(),
-            journal: None,
-        })
-    }
-
-    fn range_done(&mut self, file: &OpenFile, index: u64) {
-        let mut world = self.0.borrow_mut();
-        let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
-        let found = &mut world.files[usize::try_from(number).expect("small")];
-        let start = usize::try_from(index).expect("small") * found.part;
-        let end = found.size.min(start + found.part);
-        let written = found.writes[start..end].iter().all(|count| *count > 0);
-        assert!(written, "{}: range {index} is done when its bytes are written", found.path);
-        assert!(found.ranges.insert(index), "{}: range {index} is done once", found.path);
-    }
-
-    fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
-        let size_bytes = transfer.object.size_bytes;
-        let mut world = self.0.borrow_mut();
-        let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
-        let index = usize::try_from(number).expect("small");
-        let trouble = world.trouble("publish", &file.path);
-        let found = &mut world.files[index];
-        assert!(!found.done, "{} ends once", found.path);
-        found.done = true;
-        trouble?;
-        let size = usize::try_from(size_bytes).expect("small");
-        assert_eq!(found.ranges.len(), size.div_ceil(found.part), "every range was said done");
-        assert!(found.writes[..size].iter().all(|count| *count > 0), "every byte was written");
-        let bytes = found.bytes[..size].to_vec();
-        let before = world.published.insert(file.path.clone(), bytes);
-        assert!(before.is_none(), "{} is published once", file.path);
-        Ok(())
-    }
-
-    fn abandon(&mut self, file: &OpenFile, _keep: bool) {
-        let mut world = self.0.borrow_mut();
-        let Handle::Simulated(number) = file.handle else { unreachable!("simulated") };
-        let found = &mut world.files[usize::try_from(number).expect("small")];
-        assert!(!found.done, "{} ends once", found.path);
-        found.done = true;
-    }
-}
-
 /// An operation that the simulated kernel owns.
 #[derive(Debug)]
 struct Flight {
@@ -295,13 +184,16 @@ impl Ring for SimRing {
             world.count("ring full");
             return Err(op);
         }
-        let delay = world.chance.below(2000);
         let rate = world.rates.hang_per_mille;
+        // Some take far longer than others, and come all the same.
+        let is_slow = rate > 0 && world.chance.hits(rate / 2);
+        let delay =
+            if is_slow { 50_000 << world.chance.below(6) } else { world.chance.below(2000) };
         let never = matches!(op, Op::Connect { .. }) && world.chance.hits(rate);
         let ready_us = match op {
             _ if never => u64::MAX,
             // A counter is raised, or not: a poll may complete for nothing.
-            Op::Poll { .. } => world.now_us + POLL_US + 50 * delay,
+            Op::Poll { .. } => world.now_us + POLL_US + delay,
             _ => world.now_us + delay,
         };
         self.flights.push(Flight { token, op, ready_us, cancelled: false });
@@ -363,7 +255,7 @@ impl Ring for SimRing {
     }
 }
 
-fn number(handle: &Handle) -> usize {
+pub(super) fn number(handle: &Handle) -> usize {
     let Handle::Simulated(number) = handle else { unreachable!("simulated") };
     usize::try_from(*number).expect("small")
 }
@@ -559,34 +451,5 @@ impl World {
             None if cancelled => Some(Err(Errno::CANCELED)),
             None => None,
         }
-    }
-
-    fn write(&mut self, file: usize, bytes: &[u8], offset: u64, at: usize) -> Result<u32, Errno> {
-        let rate = self.rates.disk_per_mille;
-        if self.chance.hits(rate) {
-            self.count("write error");
-            return Err(if self.chance.hits(500) { Errno::NO_SPACE } else { Errno::IO });
-        }
-        if self.chance.hits(self.rates.network_per_mille) {
-            self.count("write again");
-            return Err(if self.chance.hits(500) { Errno::INTERRUPTED } else { Errno::AGAIN });
-        }
-        let mut count = bytes.len();
-        if self.chance.hits(self.rates.network_per_mille * 2) {
-            self.count("short write");
-            count = usize::try_from(self.chance.below(bytes.len() as u64 + 1)).expect("small");
-        }
-        let found = &mut self.files[file];
-        let start = usize::try_from(offset).expect("small");
-        if found.direct {
-            let aligned = [start, at, bytes.len()].iter().all(|value| value % 4096 == 0);
-            assert!(aligned, "a direct write is aligned: {start} {at} {}", bytes.len());
-        }
-        assert!(start + bytes.len() <= found.bytes.len(), "a write never extends the file");
-        found.bytes[start..start + count].copy_from_slice(&bytes[..count]);
-        for counter in &mut found.writes[start..start + count] {
-            *counter = counter.saturating_add(1);
-        }
-        Ok(u32::try_from(count).expect("small"))
     }
 }

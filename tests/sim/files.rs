@@ -1,0 +1,200 @@
+//! The simulated file system: what has a name, what is being written, and whether each byte is
+//! delivered and written exactly once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use inrush::host::{FileError, FileHost};
+use inrush::limits::DIRECT_ALIGNMENT_BYTES;
+use inrush::sink::file::{OpenFile, allocation};
+use inrush::sys::{Errno, Handle};
+use inrush::transfer::Transfer;
+
+use super::pieces::Pieces;
+use super::world::{SimHost, World, number};
+
+/// A file under its temporary name.
+#[derive(Debug)]
+pub(crate) struct File {
+    path: String,
+    direct: bool,
+    bytes: Vec<u8>,
+    /// Bytes that were written.
+    written: Vec<bool>,
+    /// What writes were begun for; what goes on with a short one is not begun.
+    begun: Pieces,
+    /// Where a write that was short or failed for now goes on, by where it ends.
+    unfinished: BTreeMap<u64, u64>,
+    size: usize,
+    part: usize,
+    /// Ranges that were said to be complete.
+    ranges: BTreeSet<u64>,
+    done: bool,
+}
+
+impl File {
+    /// A write comes: it goes on with a short one, or no byte of it was ever in another.
+    fn take(&mut self, offset: u64, length: u64) {
+        let (path, end) = (&self.path, offset + length);
+        match self.unfinished.remove(&end) {
+            Some(from) => assert_eq!(offset, from, "{path}: a short write goes on where it was"),
+            None => {
+                let once = self.begun.add(offset, length);
+                assert!(once, "{path}: bytes {offset}-{} are written twice", end - 1);
+            }
+        }
+    }
+}
+
+impl World {
+    /// Files that are neither published nor removed.
+    pub(crate) fn leftovers(&self) -> usize {
+        self.files.iter().filter(|file| !file.done).count()
+    }
+
+    /// An error at the file system, as rarely as the rates say.
+    fn trouble(&mut self, step: &'static str, path: &str) -> Result<(), FileError> {
+        let rate = self.rates.disk_per_mille;
+        if !self.chance.hits(rate) {
+            return Ok(());
+        }
+        self.count(step);
+        let errno = [Errno::NO_SPACE, Errno::IO, Errno::new(24), Errno::new(13)];
+        let errno = errno[usize::try_from(self.chance.below(4)).expect("small")];
+        Err(FileError { step, path: path.to_owned(), errno })
+    }
+
+    pub(super) fn write(
+        &mut self,
+        file: usize,
+        bytes: &[u8],
+        offset: u64,
+        at: usize,
+    ) -> Result<u32, Errno> {
+        let length = bytes.len() as u64;
+        self.files[file].take(offset, length);
+        let rate = self.rates.disk_per_mille;
+        if self.chance.hits(rate) {
+            self.count("write error");
+            return Err(if self.chance.hits(500) { Errno::NO_SPACE } else { Errno::IO });
+        }
+        if self.chance.hits(self.rates.network_per_mille) {
+            self.count("write again");
+            self.files[file].unfinished.insert(offset + length, offset);
+            return Err(if self.chance.hits(500) { Errno::INTERRUPTED } else { Errno::AGAIN });
+        }
+        let mut count = bytes.len();
+        if self.chance.hits(self.rates.network_per_mille * 2) {
+            self.count("short write");
+            count = usize::try_from(self.chance.below(length + 1)).expect("small");
+        }
+        let found = &mut self.files[file];
+        let start = usize::try_from(offset).expect("small");
+        if found.direct {
+            let aligned = [start, at, bytes.len()].iter().all(|value| value % 4096 == 0);
+            assert!(aligned, "a direct write is aligned: {start} {at} {}", bytes.len());
+        }
+        assert!(start + bytes.len() <= found.bytes.len(), "a write never extends the file");
+        found.bytes[start..start + count].copy_from_slice(&bytes[..count]);
+        found.written[start..start + count].fill(true);
+        if count < bytes.len() {
+            // A direct write goes on at an aligned place.
+            let ragged = if found.direct { count % DIRECT_ALIGNMENT_BYTES as usize } else { 0 };
+            let from = offset + (count - ragged) as u64;
+            found.unfinished.insert(offset + length, from);
+        }
+        Ok(u32::try_from(count).expect("small"))
+    }
+}
+
+impl FileHost for SimHost {
+    fn delivered(&mut self, transfer: &Transfer, offset: u64, length: u32) {
+        let key = &transfer.object.key;
+        let mut world = self.0.borrow_mut();
+        let incarnation = (key.clone(), transfer.restarts);
+        let once = world.delivered.entry(incarnation).or_default().add(offset, length.into());
+        assert!(once, "{key}: {length} bytes at {offset} are delivered twice");
+    }
+
+    fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
+        let mut world = self.0.borrow_mut();
+        world.trouble("mkdir", path)?;
+        world.folders.push(path.to_owned());
+        Ok(())
+    }
+
+    fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError> {
+        let path = &transfer.path;
+        let mut world = self.0.borrow_mut();
+        world.trouble("write whole", path)?;
+        let before = world.published.insert(path.to_owned(), bytes.to_vec());
+        assert!(before.is_none(), "{path} is published once");
+        Ok(())
+    }
+
+    fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError> {
+        let (path, size_bytes) = (transfer.path.as_str(), transfer.object.size_bytes);
+        let mut world = self.0.borrow_mut();
+        world.trouble("create", path)?;
+        let alone = world.files.iter().all(|file| file.done || file.path != path);
+        assert!(alone, "{path} is created once");
+        let length = usize::try_from(allocation(size_bytes)).expect("small");
+        let direct = world.chance.hits(800);
+        world.files.push(File {
+            path: path.to_owned(),
+            direct,
+            bytes: vec![0xaa; length],
+            written: vec![false; length],
+            begun: Pieces::default(),
+            unfinished: BTreeMap::new(),
+            size: usize::try_from(size_bytes).expect("small"),
+            part: usize::try_from(transfer.part.bytes()).expect("small"),
+            ranges: BTreeSet::new(),
+            done: false,
+        });
+        let number = world.files.len() as u64 - 1;
+        Ok(OpenFile {
+            handle: Handle::Simulated(number),
+            direct,
+            folder: Handle::Simulated(u64::MAX),
+            temporary: String::new(),
+            name: path.to_owned(),
+            path: path.to_owned(),
+            journal: None,
+        })
+    }
+
+    fn range_done(&mut self, file: &OpenFile, index: u64) {
+        let mut world = self.0.borrow_mut();
+        let found = &mut world.files[number(&file.handle)];
+        let start = usize::try_from(index).expect("small") * found.part;
+        let end = found.size.min(start + found.part);
+        let written = found.written[start..end].iter().all(|written| *written);
+        assert!(written, "{}: range {index} is done when its bytes are written", found.path);
+        assert!(found.ranges.insert(index), "{}: range {index} is done once", found.path);
+    }
+
+    fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
+        let size_bytes = transfer.object.size_bytes;
+        let mut world = self.0.borrow_mut();
+        let index = number(&file.handle);
+        let trouble = world.trouble("publish", &file.path);
+        let found = &mut world.files[index];
+        assert!(!found.done, "{} ends once", found.path);
+        found.done = true;
+        trouble?;
+        let size = usize::try_from(size_bytes).expect("small");
+        assert_eq!(found.ranges.len(), size.div_ceil(found.part), "every range was said done");
+        assert!(found.written[..size].iter().all(|written| *written), "every byte was written");
+        let bytes = found.bytes[..size].to_vec();
+        let before = world.published.insert(file.path.clone(), bytes);
+        assert!(before.is_none(), "{} is published once", file.path);
+        Ok(())
+    }
+
+    fn abandon(&mut self, file: &OpenFile, _keep: bool) {
+        let mut world = self.0.borrow_mut();
+        let found = &mut world.files[number(&file.handle)];
+        assert!(!found.done, "{} ends once", found.path);
+        found.done = true;
+    }
+}
