@@ -219,7 +219,8 @@ pub const STALL_TIMEOUT_US: u64 = 30_000_000;
 /// s.
 pub const IDLE_TIMEOUT_US: u64 = 4_000_000;
 
-/// Longest time a worker sleeps without looking at the clock and the stop flag, in microseconds.
+/// Longest time a worker sleeps without looking at the clock and the stop flag, in microseconds;
+/// one that was told to wait for work asks for it again after as long.
 pub const TURN_WAIT_MAX_US: u64 = 200_000;
 
 /// Folder handles that one worker keeps open, at most; fewer where descriptors are scarce.

@@ -86,6 +86,8 @@ pub struct Worker<R, H> {
     slot_queue: VecDeque<usize>,
     ready: VecDeque<Assignment>,
     supply: Supply,
+    /// When it asks for work again that was told to wait for its counter: a wake-up may be lost.
+    ask_again_us: u64,
     ranges: Ranges,
     writes: Writes,
     completions: Vec<Completion>,
@@ -137,6 +139,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             slot_queue: VecDeque::with_capacity(connections),
             ready: VecDeque::with_capacity(RANGES_PER_HANDOUT_MAX + connections),
             supply: Supply::Given,
+            ask_again_us: 0,
             ranges: Ranges::new(connections + slots),
             writes: Writes::new(slots),
             completions: Vec::with_capacity(connections + slots + 1),
@@ -258,16 +261,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Gives free connections something to do.
     fn assign(&mut self) {
+        if self.supply == Supply::Later && self.ask_again_us <= self.now_us {
+            self.supply = Supply::Given;
+        }
         loop {
-            if self.ready.is_empty() {
-                if self.free.is_empty() || self.supply != Supply::Given {
-                    return;
-                }
-                let count = self.free.len().min(RANGES_PER_HANDOUT_MAX);
-                self.supply = self.scheduler.take(self.number, count, &mut self.ready);
-                if self.supply != Supply::Given {
-                    return;
-                }
+            if self.ready.is_empty() && !self.take_ranges() {
+                return;
             }
             let Some(assignment) = self.ready.pop_front() else { return };
             assignment.transfer.begin(self.now_us);
@@ -286,6 +285,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 return;
             }
         }
+    }
+
+    /// Asks for ranges where a connection is free; false when there are none now.
+    fn take_ranges(&mut self) -> bool {
+        if self.free.is_empty() || self.supply != Supply::Given {
+            return false;
+        }
+        let count = self.free.len().min(RANGES_PER_HANDOUT_MAX);
+        self.supply = self.scheduler.take(self.number, count, &mut self.ready);
+        if self.supply == Supply::Later {
+            self.ask_again_us = self.now_us + TURN_WAIT_MAX_US;
+        }
+        self.supply == Supply::Given
     }
 
     /// Folders and empty files: nothing to fetch.
@@ -357,6 +369,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// ring may wait, in microseconds.
     fn tend(&mut self) -> u64 {
         let mut next_us = self.now_us + TURN_WAIT_MAX_US;
+        if self.supply == Supply::Later && self.ask_again_us > self.now_us {
+            next_us = next_us.min(self.ask_again_us);
+        }
         self.metrics.waiting = 0;
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];

@@ -15,6 +15,7 @@ mod secure;
 mod shore;
 mod world;
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +28,7 @@ use inrush::plan::ranges::PartSize;
 use inrush::s3::{Endpoint, Object};
 use inrush::schedule::Scheduler;
 use inrush::sink::Sink;
-use inrush::sys::{Handle, Pool, Region, Ring};
+use inrush::sys::{Handle, Pool, Region, Ring, descriptor};
 use inrush::transfer::{Again, Cut, Outcome, Shape, Transfer};
 use inrush::worker::{Parts, Worker};
 
@@ -67,6 +68,8 @@ struct Bench {
     scheduler: Arc<Scheduler>,
     workers: Vec<Simulated>,
     keys: Vec<String>,
+    /// What the listing has not brought yet.
+    unlisted: VecDeque<Transfer>,
     cut: Cut,
     verify: bool,
     outcomes: Vec<Outcome>,
@@ -108,6 +111,18 @@ fn set_up(seed: u64, scenario: Scenario) -> Bench {
 }
 
 impl Bench {
+    /// The listing goes on: it brings some more, or all that is left.
+    fn list(&mut self, count: usize) {
+        if self.unlisted.is_empty() {
+            return;
+        }
+        let count = count.min(self.unlisted.len());
+        self.scheduler.push(self.unlisted.drain(..count).collect::<Vec<_>>());
+        if self.unlisted.is_empty() {
+            self.scheduler.complete();
+        }
+    }
+
     /// What the control plane does: takes outcomes in, and has some objects that failed for now
     /// fetched anew.
     fn decide(&mut self, chance: &mut Chance) {
@@ -151,8 +166,9 @@ fn set_up_with(
     let cut =
         Cut { part: PartSize::new(part).expect("aligned"), slot_length_bytes: SLOT_BYTES_MIN };
     let count = 1 + usize::try_from(chance.below(2)).expect("small");
-    let counters = (0..count).map(|_| Handle::Simulated(0)).collect();
-    let scheduler = Arc::new(Scheduler::new(counters));
+    let counter = |_| descriptor::event_counter().expect("a descriptor");
+    let counters: Vec<Handle> = (0..count).map(counter).collect();
+    let scheduler = Arc::new(Scheduler::new(counters.clone()));
     let endpoints = [endpoint(0, scenario.tls), endpoint(1, scenario.tls)];
     let sides = scenario.tls.then(|| secure::sides(seed));
     world.borrow_mut().sides = sides.clone();
@@ -163,10 +179,9 @@ fn set_up_with(
         let transfer = Transfer::new(object(key), Arc::clone(&endpoints[which]), key.clone(), cut);
         if scenario.verify { verified(transfer, &world, chance) } else { transfer }
     });
-    scheduler.push(transfers.collect::<Vec<_>>());
-    scheduler.complete();
+    let unlisted = transfers.collect();
     let mut workers = Vec::new();
-    for number in 0..count {
+    for (number, counter) in counters.into_iter().enumerate() {
         let connections = 1 + usize::try_from(chance.below(5)).expect("small");
         let slots = connections + usize::try_from(chance.below(4)).expect("small");
         let region = Region::new(4 << 20).expect("memory");
@@ -189,13 +204,18 @@ fn set_up_with(
             sink: scenario.sink,
             scheduler: Arc::clone(&scheduler),
             number,
-            counter: Handle::Simulated(0),
+            counter,
             gauge: Arc::new(Gauge::default()),
         });
         workers.push(Simulated { worker, data, control, cipher, slots, connections });
     }
     let verify = scenario.verify;
-    Bench { world, scheduler, workers, keys, cut, verify, outcomes: Vec::new() }
+    let outcomes = Vec::new();
+    let mut bench = Bench { world, scheduler, workers, keys, unlisted, cut, verify, outcomes };
+    if chance.hits(500) {
+        bench.list(usize::MAX);
+    }
+    bench
 }
 
 /// Runs all workers in turns to their end; returns what they counted.
@@ -216,7 +236,12 @@ fn run(bench: &mut Bench, seed: u64, stop: bool) -> WorkerMetrics {
             running.swap_remove(pick);
         }
         bench.decide(&mut chance);
+        if chance.hits(100) {
+            let most = bench.keys.len() as u64 / 4;
+            bench.list(1 + usize::try_from(chance.below(most)).expect("small"));
+        }
     }
+    bench.list(usize::MAX);
     let mut total = WorkerMetrics::default();
     for Simulated { mut worker, data, control, cipher, slots, connections } in
         bench.workers.drain(..)

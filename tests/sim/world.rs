@@ -9,7 +9,7 @@ use std::rc::Rc;
 use inrush::error::Error;
 use inrush::host::Host;
 use inrush::s3::ByteRange;
-use inrush::sys::{Completion, Errno, Handle, Op, Ring};
+use inrush::sys::{Completion, Errno, Handle, Op, Ring, descriptor};
 use inrush::transfer::Transfer;
 
 use super::chance::Chance;
@@ -166,7 +166,7 @@ pub(crate) struct SimRing {
     done: Vec<Completion>,
 }
 
-/// A poll completes after so long at the earliest, in microseconds.
+/// A poll that completes for nothing does so after this time at the earliest, in microseconds.
 const POLL_US: u64 = 10_000;
 
 impl SimRing {
@@ -175,24 +175,44 @@ impl SimRing {
     }
 }
 
+impl SimRing {
+    /// Lets a raised counter end the wait for it. The wake-up may be lost.
+    fn look_at_counters(&mut self) {
+        let mut world = self.world.borrow_mut();
+        for flight in self.flights.iter_mut().filter(|flight| !flight.cancelled) {
+            let Op::Poll { handle, .. } = &flight.op else { continue };
+            if !is_raised(handle) {
+                continue;
+            }
+            let rate = (world.rates.network_per_mille * 4).min(500);
+            if world.chance.hits(rate) {
+                descriptor::lower(handle);
+                world.count("wake-up lost");
+            } else {
+                flight.ready_us = world.now_us;
+            }
+        }
+    }
+}
+
 impl Ring for SimRing {
     fn submit(&mut self, token: u64, op: Op) -> Result<(), Op> {
         assert!(self.flights.iter().all(|flight| flight.token != token), "tokens are unique");
         let mut world = self.world.borrow_mut();
-        let rate = world.rates.network_per_mille / 8;
-        if world.chance.hits(rate) {
+        let rates = world.rates;
+        if world.chance.hits(rates.network_per_mille / 8) {
             world.count("ring full");
             return Err(op);
         }
-        let rate = world.rates.hang_per_mille;
         // Some take far longer than others, and come all the same.
-        let is_slow = rate > 0 && world.chance.hits(rate / 2);
+        let is_slow = rates.hang_per_mille > 0 && world.chance.hits(rates.hang_per_mille / 2);
         let delay =
             if is_slow { 50_000 << world.chance.below(6) } else { world.chance.below(2000) };
-        let never = matches!(op, Op::Connect { .. }) && world.chance.hits(rate);
+        let never = matches!(op, Op::Connect { .. }) && world.chance.hits(rates.hang_per_mille);
         let ready_us = match op {
             _ if never => u64::MAX,
-            // A counter is raised, or not: a poll may complete for nothing.
+            // A counter ends it, see `look_at_counters`; or it completes for nothing.
+            Op::Poll { .. } if !world.chance.hits(4 * rates.network_per_mille) => u64::MAX,
             Op::Poll { .. } => world.now_us + POLL_US + delay,
             _ => world.now_us + delay,
         };
@@ -212,6 +232,7 @@ impl Ring for SimRing {
     }
 
     fn enter(&mut self, wait_us: u64) -> Result<(), Errno> {
+        self.look_at_counters();
         let mut world = self.world.borrow_mut();
         let next = self
             .flights
@@ -253,6 +274,14 @@ impl Ring for SimRing {
     fn in_flight(&self) -> usize {
         self.flights.len() + self.done.len()
     }
+}
+
+/// True when somebody has raised an event counter, and nobody has lowered it.
+pub(super) fn is_raised(handle: &Handle) -> bool {
+    let Handle::Descriptor(counter) = handle else { unreachable!("a counter") };
+    let mut polls = [rustix::event::PollFd::new(counter, rustix::event::PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polls, Some(&now)).expect("a poll") > 0
 }
 
 pub(super) fn number(handle: &Handle) -> usize {
