@@ -127,6 +127,10 @@ pub const SYNCS_REMEMBERED_MAX: usize = 32;
 /// Ranges that one hand-out gives to a worker, at most.
 pub const RANGES_PER_HANDOUT_MAX: usize = 64;
 
+/// Objects without bytes that one turn of a worker makes, at most: they take no connection, and its
+/// connections must not wait for a long run of them.
+pub const EMPTY_OBJECTS_PER_TURN_MAX: usize = 16;
+
 /// Large objects that are in progress at once: few half-done files, but more than one inode.
 pub const OBJECTS_OPEN_MAX: usize = 4;
 

@@ -21,7 +21,8 @@ use rustls::ClientConfig;
 use crate::error::Error;
 use crate::host::{FileError, FileHost};
 use crate::limits::{
-    CONTROL_SLOT_BYTES, IDLE_TIMEOUT_US, RANGES_PER_HANDOUT_MAX, TURN_WAIT_MAX_US,
+    CONTROL_SLOT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, IDLE_TIMEOUT_US, RANGES_PER_HANDOUT_MAX,
+    TURN_WAIT_MAX_US,
 };
 use crate::metrics::{Gauge, WorkerMetrics};
 use crate::peers::{Addresses, Paces};
@@ -176,17 +177,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// When the ring fails.
     pub fn turn(&mut self) -> Result<bool, Errno> {
         self.now_us = self.host.now_us();
+        let mut has_more = false;
         if self.scheduler.is_stopped() {
             self.give_up_all();
         } else {
             self.hedge();
-            self.assign();
+            has_more = self.assign();
         }
         if self.is_done() {
             return Ok(false);
         }
         self.watch_counter();
-        let wait_us = self.tend();
+        let longest_us = self.tend();
+        let wait_us = if has_more { 0 } else { longest_us };
         self.ring.enter(wait_us)?;
         self.metrics.turns += 1;
         self.now_us = self.host.now_us();
@@ -259,32 +262,36 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Gives free connections something to do.
-    fn assign(&mut self) {
+    /// Gives free connections something to do; true when the next turn has more to do at once.
+    fn assign(&mut self) -> bool {
         if self.supply == Supply::Later && self.ask_again_us <= self.now_us {
             self.supply = Supply::Given;
         }
-        loop {
+        // Objects that take no connection. There may be thousands, and a file system may be slow.
+        let mut settled = 0;
+        while settled < EMPTY_OBJECTS_PER_TURN_MAX {
             if self.ready.is_empty() && !self.take_ranges() {
-                return;
+                return false;
             }
-            let Some(assignment) = self.ready.pop_front() else { return };
+            let Some(assignment) = self.ready.pop_front() else { return false };
             assignment.transfer.begin(self.now_us);
             if assignment.transfer.failure().is_some() {
                 self.settle(&assignment.transfer);
+                settled += 1;
             } else if assignment.range.length == 0 {
                 self.make_empty(&assignment.transfer);
-                // There may be thousands, and a file system may be slow.
+                settled += 1;
                 if self.scheduler.is_stopped() {
-                    return;
+                    return true;
                 }
             } else if let Some(lane) = self.free.pop() {
                 self.begin(lane, assignment);
             } else {
                 self.ready.push_front(assignment);
-                return;
+                return false;
             }
         }
+        true
     }
 
     /// Asks for ranges where a connection is free; false when there are none now.

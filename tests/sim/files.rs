@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use inrush::host::{FileError, FileHost};
-use inrush::limits::DIRECT_ALIGNMENT_BYTES;
+use inrush::limits::{DIRECT_ALIGNMENT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX};
 use inrush::sink::file::{OpenFile, allocation};
 use inrush::sys::{Errno, Handle};
 use inrush::transfer::Transfer;
@@ -46,6 +46,13 @@ impl File {
 }
 
 impl World {
+    /// An empty file or a folder is made: there may be very many.
+    fn make_empty(&mut self) {
+        self.made_empty += 1;
+        let few = self.made_empty <= EMPTY_OBJECTS_PER_TURN_MAX;
+        assert!(few, "empty objects keep a worker from its connections");
+    }
+
     /// Files that are neither published nor removed.
     pub(crate) fn leftovers(&self) -> usize {
         self.files.iter().filter(|file| !file.done).count()
@@ -117,6 +124,7 @@ impl FileHost for SimHost {
 
     fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
         let mut world = self.0.borrow_mut();
+        world.make_empty();
         world.trouble("mkdir", path)?;
         world.folders.push(path.to_owned());
         Ok(())
@@ -125,6 +133,9 @@ impl FileHost for SimHost {
     fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError> {
         let path = &transfer.path;
         let mut world = self.0.borrow_mut();
+        if bytes.is_empty() {
+            world.make_empty();
+        }
         world.trouble("write whole", path)?;
         let before = world.published.insert(path.to_owned(), bytes.to_vec());
         assert!(before.is_none(), "{path} is published once");

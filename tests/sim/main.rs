@@ -352,6 +352,19 @@ fn a_calm_network_brings_everything_once() {
 }
 
 #[test]
+fn empty_objects_do_not_keep_a_worker_from_its_connections() {
+    seeds("empty_objects_do_not_keep_a_worker_from_its_connections", 30, |seed| {
+        let scenario =
+            Scenario { rates: CALM, stop: false, sink: Sink::File, tls: false, verify: false };
+        let mut sizes = vec![0; 600];
+        sizes.extend([400_000; 20]);
+        let bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 16, &sizes);
+        let (_, outcomes) = checked(bench, seed, scenario);
+        assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
+    });
+}
+
+#[test]
 fn faults_that_a_retry_heals_lose_nothing() {
     seeds("faults_that_a_retry_heals_lose_nothing", 1500, |seed| {
         let rates = Rates { network_per_mille: 30, hang_per_mille: 10, ..CALM };

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use inrush::error::Error;
 use inrush::host::Host;
+use inrush::limits::EMPTY_OBJECTS_PER_TURN_MAX;
 use inrush::s3::ByteRange;
 use inrush::sys::{Completion, Errno, Handle, Op, Ring, descriptor};
 use inrush::transfer::Transfer;
@@ -49,6 +50,8 @@ pub(crate) struct World {
     /// What stands under final names.
     pub(crate) published: BTreeMap<String, Vec<u8>>,
     pub(crate) folders: Vec<String>,
+    /// Empty files and folders that were made in this turn.
+    pub(super) made_empty: usize,
     /// Ranges that were asked for twice, those where the second answer was first, and ranges that
     /// were moved.
     pub(crate) late: [u64; 3],
@@ -77,6 +80,7 @@ impl World {
             delivered: HashMap::new(),
             published: BTreeMap::new(),
             folders: Vec::new(),
+            made_empty: 0,
             late: [0; 3],
             injected: BTreeMap::new(),
             models: HashMap::new(),
@@ -234,6 +238,8 @@ impl Ring for SimRing {
     fn enter(&mut self, wait_us: u64) -> Result<(), Errno> {
         self.look_at_counters();
         let mut world = self.world.borrow_mut();
+        let at_work = std::mem::take(&mut world.made_empty) == EMPTY_OBJECTS_PER_TURN_MAX;
+        assert!(!at_work || wait_us == 0, "a worker that left work for its next turn sleeps");
         let next = self
             .flights
             .iter()
