@@ -93,6 +93,8 @@
 //!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
+//! * No connection is late because its worker paused; no lost wake-up makes a worker wait for ever:
+//!   `tests/sim`.
 //! * An epoch's bytes are its objects in order, none twice, none lost, whatever reader and network
 //!   do: `tests/sim` and `tests/pipe`.
 //! * A name appears at the destination only when all its bytes are there: tests of [`machine`],

@@ -223,6 +223,10 @@ pub const STALL_TIMEOUT_US: u64 = 30_000_000;
 /// s.
 pub const IDLE_TIMEOUT_US: u64 = 4_000_000;
 
+/// A worker that is away from its ring for longer pauses, in microseconds: what is beyond does not
+/// count against its connections. Long enough for the work of a usual turn.
+pub const LOOP_PAUSE_MIN_US: u64 = 10_000;
+
 /// Longest time a worker sleeps without looking at the clock and the stop flag, in microseconds;
 /// one that was told to wait for work asks for it again after as long.
 pub const TURN_WAIT_MAX_US: u64 = 200_000;
@@ -295,3 +299,4 @@ const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
 const _: () = assert!(TLS_SLOT_BYTES_MIN >= TLS_OUT_BYTES + 2 * TLS_RECORD_BYTES_MAX);
 const _: () = assert!(TLS_SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(PACE_SAMPLES.is_multiple_of(PACE_SAMPLES_MIN));
+const _: () = assert!(LOOP_PAUSE_MIN_US * 10 <= HEDGE_AFTER_MIN_US);

@@ -75,6 +75,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             lane.verdict = Some(Verdict::GiveUp(error));
             return;
         }
+        if is_moving {
+            self.lanes[index].moves += 1;
+            self.metrics.moves += 1;
+        }
         self.try_again(index, failure, repeat);
     }
 

@@ -7,6 +7,8 @@
 //! The late connection and its rival share one range. Whichever first has bytes of it (an answer's
 //! head, or the next piece of a body) keeps it; the other is ended before anything of the winner is
 //! delivered, so no byte has two writers. A rival begins at the first byte that was not delivered.
+//! A connection that is being ended wins only with all that its operation was to bring: a part of
+//! it had come before, and nothing since.
 //! The budget of both is [`HEDGES_PER_100_REQUESTS_MAX`] and one for each connection. What neither
 //! helps is ended like a timeout, and counts as one, after [`STUCK_FACTOR`] times the usual, and
 //! after twice as long for each try more.
@@ -37,10 +39,11 @@ enum LateRemedy {
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Asks for late ranges a second time.
     pub(super) fn hedge(&mut self) {
-        if self.now_us < self.hedge_look_us {
+        let clock_us = self.clock.now_us();
+        if clock_us < self.hedge_look_us {
             return;
         }
-        self.hedge_look_us = self.now_us + HEDGE_LOOK_US;
+        self.hedge_look_us = clock_us + HEDGE_LOOK_US;
         let (asked_again, requests) =
             (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
         let left = peers::is_within_budget(asked_again, requests, self.lanes.len());
@@ -69,10 +72,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if is_general && !matches!(remedy, LateRemedy::End) {
             return;
         }
-        self.hedge_look_us = self.now_us;
+        self.hedge_look_us = clock_us;
         match remedy {
             LateRemedy::Hedge => self.start_hedge(index),
-            LateRemedy::Move => self.start_move(index),
+            LateRemedy::Move => self.end_late(index, LateEnd::Move),
             LateRemedy::End => self.end_late(index, LateEnd::Stuck),
         }
     }
@@ -85,24 +88,18 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return None;
         }
         let late_after_us = self.paces.late_after_us(lane.phase(), lane.moves)?;
-        self.now_us.checked_sub(lane.submitted_us + late_after_us)
+        self.clock.now_us().checked_sub(lane.submitted_us + late_after_us)
     }
 
     /// So late that the attempt is over, as after its timeout.
     fn is_stuck(&self, index: usize) -> bool {
         let lane = &self.lanes[index];
         let after_us = self.paces.stuck_after_us(lane.phase(), lane.attempts);
-        after_us.is_some_and(|after_us| self.now_us - lane.submitted_us > after_us)
+        after_us.is_some_and(|after_us| self.clock.now_us() - lane.submitted_us > after_us)
     }
 
-    /// Ends a late attempt before its time; what is missing is asked for on another connection.
-    fn start_move(&mut self, late: usize) {
-        self.lanes[late].moves += 1;
-        self.metrics.moves += 1;
-        self.end_late(late, LateEnd::Move);
-    }
-
-    /// Ends a late operation before its timeout.
+    /// Asks for the end of a late operation before its timeout. It may still succeed: then nothing
+    /// has been moved, and nothing has failed.
     pub(super) fn end_late(&mut self, index: usize, why: LateEnd) {
         self.lanes[index].late_end = Some(why);
         self.end_early(index);

@@ -50,7 +50,8 @@ pub(super) struct Lane {
     pub(super) state: LaneState,
     /// The kernel has an operation of it.
     pub(super) in_flight: bool,
-    /// When that operation is late; once that has been noticed, when its end is asked for again.
+    /// When that operation is late, by the worker's [`super::clock`]; once that has been noticed,
+    /// when its end is asked for again.
     pub(super) deadline_us: u64,
     /// It was late (or the run was stopped) and its end has been asked for.
     pub(super) expired: bool,
@@ -77,7 +78,7 @@ pub(super) struct Lane {
     pub(super) moves: u32,
     /// Its operation is ended because it is late beside others, not after its timeout.
     pub(super) late_end: Option<LateEnd>,
-    /// When the operation in flight was submitted.
+    /// When the operation in flight was submitted, by the worker's [`super::clock`].
     pub(super) submitted_us: u64,
     /// Number of the range among the worker's.
     pub(super) range: usize,
@@ -93,7 +94,8 @@ pub(super) struct Lane {
     answered_us: u64,
     /// What the socket's low-water mark is now, in bytes.
     pub(super) low_water: u32,
-    /// When the connection must have been made, handshake included.
+    /// When the connection must have been made, handshake included, by the worker's
+    /// [`super::clock`].
     connected_by_us: u64,
 }
 
@@ -330,7 +332,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Ok(socket) => {
                 let lane = &mut self.lanes[index];
                 lane.low_water = 1;
-                lane.connected_by_us = self.now_us + CONNECT_TIMEOUT_US;
+                lane.connected_by_us = self.clock.now_us() + CONNECT_TIMEOUT_US;
                 lane.socket = Some(socket.clone());
                 lane.endpoint = Some(endpoint);
                 lane.address = Some(address);
@@ -387,16 +389,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     pub(super) fn submit(&mut self, index: usize, op: Op) {
+        let clock_us = self.clock.now_us();
         let lane = &mut self.lanes[index];
         // A handshake has several operations, and one deadline.
         lane.deadline_us = match lane.conn.is_connecting() {
             true => lane.connected_by_us,
-            false => self.now_us + lane.conn.timeout_us(),
+            false => clock_us + lane.conn.timeout_us(),
         };
         lane.expired = false;
         lane.late_end = None;
         lane.in_flight = true;
-        lane.submitted_us = self.now_us;
+        lane.submitted_us = clock_us;
         if let Err(op) = self.ring.submit(index as u64, op) {
             // The ring has room for every connection and slot; a kernel short of memory has not.
             self.lane_done(index, op, Err(Errno::AGAIN));
@@ -413,28 +416,30 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return self.released(index);
         }
         if result.is_ok() && !expired {
-            self.paces.note(lane.phase(), self.now_us - lane.submitted_us);
+            self.paces.note(lane.phase(), self.clock.now_us() - lane.submitted_us);
         }
-        // A late receive that had some bytes comes back as a success: what follows it is as late.
-        let is_partial =
-            matches!((&op, result), (Op::Receive { length, .. }, Ok(n)) if n < *length);
-        let still_late = lane.late_end.filter(|_| expired && is_partial);
+        // What was to be filled and was ended comes back as a success with what it had: that came
+        // before it was late. What follows is as late, and a rival goes on alone.
+        let is_partial = expired && is_partly_filled(&op, result);
+        let late_end = lane.late_end.take();
         let failed = match result {
+            Ok(_) if is_partial && lane.rival.is_some() => Some(Event::Expired),
             Ok(_) if !self.scheduler.is_stopped() => None,
             Err(errno) if !(expired && errno == Errno::CANCELED) => Some(Event::Failed(errno)),
             _ => Some(Event::Expired),
         };
-        if let Some(event) = failed {
-            lane.take_back(op);
-            lane.conn.handle(event);
-        } else if lane.is_secure() {
-            self.secure_done(index, op, result.unwrap_or(0));
-        } else {
-            self.plain_done(index, op, result.unwrap_or(0));
+        match failed {
+            Some(event) => {
+                lane.take_back(op);
+                lane.late_end = late_end.filter(|_| matches!(event, Event::Expired));
+                lane.conn.handle(event);
+            }
+            None if lane.is_secure() => self.secure_done(index, op, result.unwrap_or(0)),
+            None => self.plain_done(index, op, result.unwrap_or(0)),
         }
         self.drive(index);
-        let lane = &mut self.lanes[index];
-        if let Some(late_end) = still_late.filter(|_| lane.in_flight) {
+        let still_late = late_end.filter(|_| is_partial && self.lanes[index].in_flight);
+        if let Some(late_end) = still_late {
             self.end_late(index, late_end);
         }
     }
@@ -521,6 +526,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.end_range(range);
         }
     }
+}
+
+/// True for a receive that was to fill its place and did so in part.
+fn is_partly_filled(op: &Op, result: Result<u32, Errno>) -> bool {
+    matches!((op, result), (Op::Receive { length, fill: true, .. }, Ok(n)) if 0 < n && n < *length)
 }
 
 impl Lane {

@@ -2,10 +2,12 @@
 //! into events.
 //!
 //! A turn reads the clock, gives free connections work, ends what is late, submits and waits in one
-//! system call, takes all completions, then applies them. Nothing is allocated per range and no
-//! lock is taken but for the hand-out of work. Generic over ring and host: tests run the same code
-//! on a seeded simulation.
+//! system call, takes all completions, then applies them. What is late is judged after all that had
+//! come was taken, and by a clock that stands still while the worker itself pauses (`clock`).
+//! Nothing is allocated per range and no lock is taken but for the hand-out of work. Generic over
+//! ring and host: tests run the same code on a seeded simulation.
 
+mod clock;
 mod failed;
 mod hedge;
 mod lane;
@@ -30,6 +32,7 @@ use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring, Slot};
 use crate::transfer::{Outcome, Shape, Transfer};
+use clock::NetworkClock;
 use lane::{Lane, LaneState};
 use range::{Ranges, WriteState, Writes};
 
@@ -94,6 +97,8 @@ pub struct Worker<R, H> {
     completions: Vec<Completion>,
     awaiting: bool,
     now_us: u64,
+    /// What connections are judged by.
+    clock: NetworkClock,
     /// Connections are spread over addresses by this count.
     connects: usize,
     addresses: Addresses,
@@ -146,6 +151,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             completions: Vec::with_capacity(connections + slots + 1),
             awaiting: false,
             now_us: 0,
+            clock: NetworkClock::default(),
             connects: parts.number,
             addresses: Addresses::default(),
             paces: Paces::default(),
@@ -190,9 +196,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.watch_counter();
         let longest_us = self.tend();
         let wait_us = if has_more { 0 } else { longest_us };
+        self.clock.ring_entered(self.host.now_us(), wait_us);
         self.ring.enter(wait_us)?;
         self.metrics.turns += 1;
         self.now_us = self.host.now_us();
+        self.clock.ring_left(self.now_us);
         self.collect();
         self.serve_slot_queue();
         self.gauge.show(&self.metrics);
@@ -375,18 +383,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Ends late operations, wakes sleeping connections, closes idle ones; returns how long the
     /// ring may wait, in microseconds.
     fn tend(&mut self) -> u64 {
-        let mut next_us = self.now_us + TURN_WAIT_MAX_US;
+        let clock_us = self.clock.now_us();
+        let mut wait_us = TURN_WAIT_MAX_US;
         if self.supply == Supply::Later && self.ask_again_us > self.now_us {
-            next_us = next_us.min(self.ask_again_us);
+            wait_us = wait_us.min(self.ask_again_us - self.now_us);
         }
         self.metrics.waiting = 0;
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];
             if lane.in_flight {
-                if lane.deadline_us <= self.now_us {
+                if lane.deadline_us <= clock_us {
                     self.end_early(index);
                 }
-                next_us = next_us.min(self.lanes[index].deadline_us);
+                wait_us = wait_us.min(self.lanes[index].deadline_us - clock_us);
             } else if let LaneState::Backoff { until_us } = lane.state {
                 if until_us <= self.now_us {
                     lane.state = LaneState::Busy;
@@ -394,7 +403,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     self.drive(index);
                 } else {
                     self.metrics.waiting += 1;
-                    next_us = next_us.min(until_us);
+                    wait_us = wait_us.min(until_us - self.now_us);
                 }
             } else if lane.state == LaneState::Free
                 && lane.conn.is_idle()
@@ -404,7 +413,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 lane.hang_up();
             }
         }
-        next_us - self.now_us
+        wait_us
     }
 
     /// Asks for a connection's operation to be ended, and again later if it is not: the kernel may
@@ -412,7 +421,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn end_early(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         lane.expired = true;
-        lane.deadline_us = self.now_us + TURN_WAIT_MAX_US;
+        lane.deadline_us = self.clock.now_us() + TURN_WAIT_MAX_US;
         self.ring.cancel(index as u64);
     }
 

@@ -12,6 +12,9 @@ use inrush::transfer::Transfer;
 use super::pieces::Pieces;
 use super::world::{SimHost, World, number};
 
+/// A call that is slow takes this time at least, in microseconds.
+const SLOW_CALL_US: u64 = 20_000;
+
 /// A file under its temporary name.
 #[derive(Debug)]
 pub(crate) struct File {
@@ -60,6 +63,7 @@ impl World {
 
     /// An error at the file system, as rarely as the rates say.
     fn trouble(&mut self, step: &'static str, path: &str) -> Result<(), FileError> {
+        self.pause("slow call", SLOW_CALL_US);
         let rate = self.rates.disk_per_mille;
         if !self.chance.hits(rate) {
             return Ok(());

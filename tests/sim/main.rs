@@ -305,6 +305,7 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     let retried: u64 = metrics.retries.iter().sum();
     let told: u64 = outcomes.iter().map(|outcome| u64::from(outcome.transfer.retries())).sum();
     assert_eq!(retried, told, "retries are counted once per object and once per worker");
+    assert!(metrics.moves <= retried, "a range that was moved is asked for again");
     drop(world);
     (bench.world, outcomes)
 }
@@ -330,6 +331,7 @@ const CALM: Rates = Rates {
     fatal_per_mille: 0,
     disk_per_mille: 0,
     flip_per_mille: 0,
+    pause_per_mille: 0,
 };
 
 #[test]
@@ -345,8 +347,25 @@ fn a_calm_network_brings_everything_once() {
             let object = &outcome.transfer.object;
             let served = world.served.get(&object.key).copied().unwrap_or(0);
             let heads = 200 * (1 + object.size_bytes / u64::from(SLOT_BYTES_MIN));
-            let once = served <= object.size_bytes + heads;
-            assert!(once || world.late != [0; 3], "{}: fetched once", object.key);
+            assert!(served <= object.size_bytes + heads, "{}: fetched once", object.key);
+        }
+        assert_eq!(world.late, [0; 3], "nothing was late");
+    });
+}
+
+#[test]
+fn a_worker_that_pauses_does_not_blame_the_network() {
+    seeds("a_worker_that_pauses_does_not_blame_the_network", 60, |seed| {
+        let rates = Rates { pause_per_mille: 20, ..CALM };
+        let tls = seed % 4 == 0;
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls, verify: false };
+        // So many ranges that it is known what is usual.
+        let sizes: Vec<u64> = (0..60).map(|number| number * 5_000).collect();
+        let bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 16, &sizes);
+        let (world, outcomes) = checked(bench, seed, scenario);
+        assert_eq!(world.borrow().late, [0; 3], "no connection is late");
+        for Outcome { transfer, result, .. } in &outcomes {
+            assert!(result.is_ok() && transfer.retries() == 0, "no attempt is ended");
         }
     });
 }
@@ -354,13 +373,14 @@ fn a_calm_network_brings_everything_once() {
 #[test]
 fn empty_objects_do_not_keep_a_worker_from_its_connections() {
     seeds("empty_objects_do_not_keep_a_worker_from_its_connections", 30, |seed| {
-        let scenario =
-            Scenario { rates: CALM, stop: false, sink: Sink::File, tls: false, verify: false };
+        let rates = Rates { pause_per_mille: if seed % 2 == 0 { 0 } else { 5 }, ..CALM };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false, verify: false };
         let mut sizes = vec![0; 600];
         sizes.extend([400_000; 20]);
         let bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 16, &sizes);
-        let (_, outcomes) = checked(bench, seed, scenario);
+        let (world, outcomes) = checked(bench, seed, scenario);
         assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
+        assert_eq!(world.borrow().late, [0; 3], "no connection is late");
     });
 }
 
@@ -384,7 +404,7 @@ fn a_hostile_network_gives_right_bytes_or_a_named_error() {
             hang_per_mille: 50,
             fatal_per_mille: 20,
             disk_per_mille: if seed % 3 == 0 { 5 } else { 0 },
-            flip_per_mille: 0,
+            ..CALM
         };
         let sink = if seed % 5 == 0 { Sink::Null } else { Sink::File };
         check(seed, Scenario { rates, stop: seed % 4 == 1, sink, tls: false, verify: false });
@@ -452,7 +472,7 @@ fn a_hostile_network_under_tls_gives_right_bytes_or_a_named_error() {
             hang_per_mille: 50,
             fatal_per_mille: 20,
             disk_per_mille: if seed % 3 == 0 { 5 } else { 0 },
-            flip_per_mille: 0,
+            ..CALM
         };
         check(
             seed,

@@ -68,6 +68,8 @@ pub(crate) struct Rates {
     pub(crate) disk_per_mille: u64,
     /// Wrong bits, which only a checksum tells.
     pub(crate) flip_per_mille: u64,
+    /// Calls of the file system that take long, and times when the process is stopped.
+    pub(crate) pause_per_mille: u64,
 }
 
 impl Rates {

@@ -331,7 +331,7 @@ fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
             hang_per_mille: 30,
             fatal_per_mille: 10,
             disk_per_mille: if seed % 3 == 0 { 20 } else { 0 },
-            flip_per_mille: 0,
+            ..CALM
         };
         let leaves = seed % 2 == 0;
         let stop_us = (seed % 5 == 0).then(|| Chance(seed).below(10_000_000));

@@ -90,6 +90,15 @@ impl World {
         }))
     }
 
+    /// The loop is kept from its work for this time or up to 128 times as long.
+    pub(super) fn pause(&mut self, what: &'static str, least_us: u64) {
+        // Drawn only where it can be: the seeds of the other runs stay what they are.
+        if self.rates.pause_per_mille > 0 && self.chance.hits(self.rates.pause_per_mille) {
+            self.now_us += least_us << self.chance.below(8);
+            self.count(what);
+        }
+    }
+
     pub(crate) fn count(&mut self, what: &'static str) {
         *self.injected.entry(what).or_default() += 1;
     }
@@ -112,6 +121,7 @@ pub(crate) struct SimHost(pub(crate) Shared);
 impl Host for SimHost {
     fn now_us(&mut self) -> u64 {
         let mut world = self.0.borrow_mut();
+        world.pause("stopped", STOP_US);
         world.now_us += 1;
         world.now_us
     }
@@ -168,18 +178,48 @@ pub(crate) struct SimRing {
     world: Shared,
     flights: Vec<Flight>,
     done: Vec<Completion>,
+    /// The last three calls of a turn.
+    calls: [Call; 3],
+    /// When they were made: each look at the clock moves it.
+    called_us: u64,
+}
+
+/// A call of the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Enter,
+    Submit(u64),
+    Cancel(u64),
 }
 
 /// A poll that completes for nothing does so after this time at the earliest, in microseconds.
 const POLL_US: u64 = 10_000;
 
+/// A process is stopped for this time at least, in microseconds.
+const STOP_US: u64 = 500_000;
+
 impl SimRing {
     pub(crate) fn new(world: Shared) -> Self {
-        Self { world, flights: Vec::new(), done: Vec::new() }
+        Self { world, flights: Vec::new(), done: Vec::new(), calls: [Call::Enter; 3], called_us: 0 }
     }
 }
 
 impl SimRing {
+    /// Notes a call, and that no connection takes a range from its rival only to be ended itself.
+    fn note(&mut self, call: Call) {
+        let now_us = self.world.borrow().now_us;
+        if std::mem::replace(&mut self.called_us, now_us) != now_us {
+            // Another turn has begun: the run may have been stopped meanwhile.
+            self.calls = [Call::Enter; 3];
+        }
+        if let [earlier, Call::Cancel(rival), Call::Submit(begun)] = self.calls {
+            // What follows a part of a late operation's bytes is ended at once, rival or not.
+            let is_rival = earlier != Call::Submit(rival);
+            assert!(!is_rival || call != Call::Cancel(begun), "a rival was ended for nothing");
+        }
+        self.calls = [self.calls[1], self.calls[2], call];
+    }
+
     /// Lets a raised counter end the wait for it. The wake-up may be lost.
     fn look_at_counters(&mut self) {
         let mut world = self.world.borrow_mut();
@@ -202,6 +242,7 @@ impl SimRing {
 impl Ring for SimRing {
     fn submit(&mut self, token: u64, op: Op) -> Result<(), Op> {
         assert!(self.flights.iter().all(|flight| flight.token != token), "tokens are unique");
+        self.note(Call::Submit(token));
         let mut world = self.world.borrow_mut();
         let rates = world.rates;
         if world.chance.hits(rates.network_per_mille / 8) {
@@ -225,6 +266,7 @@ impl Ring for SimRing {
     }
 
     fn cancel(&mut self, token: u64) {
+        self.note(Call::Cancel(token));
         let mut world = self.world.borrow_mut();
         let rate = (world.rates.network_per_mille * 4).min(500);
         if world.chance.hits(rate) {
@@ -236,6 +278,7 @@ impl Ring for SimRing {
     }
 
     fn enter(&mut self, wait_us: u64) -> Result<(), Errno> {
+        self.note(Call::Enter);
         self.look_at_counters();
         let mut world = self.world.borrow_mut();
         let at_work = std::mem::take(&mut world.made_empty) == EMPTY_OBJECTS_PER_TURN_MAX;
@@ -248,6 +291,14 @@ impl Ring for SimRing {
             .unwrap_or(u64::MAX);
         let until = world.now_us + wait_us;
         world.now_us = world.now_us.max(next.min(until));
+        let before_us = world.now_us;
+        world.pause("stopped in the ring", STOP_US);
+        if world.now_us > before_us {
+            // What was on its way needed the worker, too, and goes on now.
+            for flight in self.flights.iter_mut().filter(|flight| flight.ready_us != u64::MAX) {
+                flight.ready_us = world.now_us + world.chance.below(2000);
+            }
+        }
         let mut index = 0;
         while index < self.flights.len() {
             let flight = &self.flights[index];
@@ -458,6 +509,11 @@ impl World {
         let found = &mut self.sockets[socket];
         let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
         let left = stop - found.given;
+        // What is to be filled stays with the kernel until it is full, or its end is asked for.
+        let stalls = matches!(found.end, Some((_, Fault::Stall)));
+        if fill && !short && !cancelled && stalls && left < into.len() {
+            return None;
+        }
         // What is to be filled takes what is there and sleeps again: its tail must not be all that
         // still comes, for that is too few to wake it.
         let woken = left >= into.len() + found.low_water || found.low_water <= 1;
