@@ -284,6 +284,10 @@ pub const READER_WAIT_LAST_US: u64 = 20_000;
 /// Objects that wait in a channel's feed, at most.
 pub const FEED_OBJECTS_MAX: usize = 2048;
 
+/// Longest time that a feeder does not look at an empty feed, in microseconds: its counter wakes it
+/// long before, unless a wake-up is lost.
+pub const FEED_LOOK_US: u64 = TURN_WAIT_MAX_US;
+
 /// Epochs of a channel that are told one by one at the end: the last ones.
 pub const EPOCHS_TOLD_MAX: usize = 1000;
 

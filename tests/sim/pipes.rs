@@ -36,6 +36,8 @@ const PATIENT: Manner =
 struct Course {
     rates: Rates,
     spurious_per_mille: u64,
+    /// Cancels and wake-ups get lost.
+    lost_per_mille: u64,
     /// Some answers take far longer than others.
     uneven: bool,
     slots_max: u64,
@@ -111,6 +113,7 @@ fn run(seed: u64, course: &Course) -> Ran {
         chance: Chance(seed),
         rates: course.rates,
         spurious_per_mille: course.spurious_per_mille,
+        lost_per_mille: course.lost_per_mille,
         uneven: course.uneven,
         now_us: 0,
         sockets: Vec::new(),
@@ -228,6 +231,7 @@ fn course(seed: u64, rates: Rates, leaves: bool) -> Course {
     Course {
         rates,
         spurious_per_mille: 0,
+        lost_per_mille: 0,
         uneven: true,
         slots_max: [2, 4, 16, 64][usize::try_from(chance.below(4)).expect("small")],
         connections: 1 + usize::try_from(chance.below(6)).expect("small"),
@@ -453,6 +457,27 @@ fn a_reader_may_leave_at_every_byte() {
             assert!(ran.lab.borrow().places[&0].left, "{leaves_at}");
         }
     });
+}
+
+/// Cancels are lost again and again, and so is every wake-up of the feed: each reader still sees
+/// its end of file soon, and the stream goes on.
+#[test]
+fn lost_cancels_and_wake_ups_keep_nobody_waiting() {
+    let [runs, cancels, wake_ups] = [const { AtomicU32::new(0) }; 3];
+    seeds("lost_cancels_and_wake_ups_keep_nobody_waiting", 1000, |seed| {
+        let rates = Rates { hang_per_mille: 10, ..CALM };
+        let lost_per_mille = 300;
+        let ran = check(seed, &Course { lost_per_mille, ..course(seed, rates, seed % 2 == 0) });
+        assert!(ran.result.is_ok(), "{:?}", ran.result);
+        runs.fetch_add(1, Ordering::Relaxed);
+        for (count, what) in [(&cancels, "lost cancel"), (&wake_ups, "lost wake-up")] {
+            let is_hit = ran.lab.borrow().injected.contains_key(what);
+            count.fetch_add(u32::from(is_hit), Ordering::Relaxed);
+        }
+    });
+    let [runs, cancels, wake_ups] = [runs, cancels, wake_ups].map(AtomicU32::into_inner);
+    let many = |count: u32| count * 10 > runs || runs < 100;
+    assert!(many(cancels) && many(wake_ups), "{cancels} and {wake_ups} of {runs}");
 }
 
 /// A channel that runs for ever remembers the last epochs alone.

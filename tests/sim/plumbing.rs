@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use inrush::error::{Error, ErrorKind};
+use inrush::limits::TURN_WAIT_MAX_US;
 use inrush::pipe::feed::Feed;
 use inrush::sys::{Errno, Handle, POLL_ERROR, POLL_HANG_UP, POLL_IN, POLL_OUT, descriptor};
 use inrush::transfer::Transfer;
@@ -23,6 +24,13 @@ const PIPES: u64 = 1 << 32;
 
 /// How long the last epoch waits for a reader that never comes, before the channel is stopped.
 const NEVER_US: u64 = 1_000_000;
+
+/// Cancels of one operation that are lost in a row, at most.
+pub(super) const LOST_CANCELS_MAX: u32 = 3;
+
+/// Longest time from a place's withdrawal to its reader's end of file: a turn for each lost cancel,
+/// one for the cancel that is not lost, and as much again.
+const END_US: u64 = 2 * (LOST_CANCELS_MAX as u64 + 2) * TURN_WAIT_MAX_US;
 
 /// What a reader does with its epoch.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +110,7 @@ impl Pipe {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) withdrawn: bool,
+    withdrawn_us: u64,
     /// The write end, once opened: a descriptor of the test's process, so that its drop is seen.
     write_end: Option<Weak<OwnedFd>>,
     pipe: usize,
@@ -144,6 +153,8 @@ pub(crate) struct Lab {
     pub(crate) rates: Rates,
     /// Polls of a thousand that complete for nothing, and calls that are interrupted.
     pub(crate) spurious_per_mille: u64,
+    /// Cancels of a thousand that are lost, and waits for the feed's counter that never end.
+    pub(crate) lost_per_mille: u64,
     /// Some answers take far longer than others.
     pub(crate) uneven: bool,
     pub(crate) now_us: u64,
@@ -228,6 +239,7 @@ impl Lab {
         let manner = self.manners.get(small(epoch)).copied().unwrap_or(never);
         let place = Place {
             withdrawn: false,
+            withdrawn_us: 0,
             write_end: None,
             pipe: 0,
             manner,
@@ -270,6 +282,9 @@ impl Lab {
         let Some(place) = self.places.get_mut(&epoch) else { return };
         if !place.withdrawn && place.opened() {
             assert!(place.held(), "{epoch}: withdrawn after its write end was dropped");
+        }
+        if !place.withdrawn {
+            place.withdrawn_us = self.now_us;
         }
         place.withdrawn = true;
     }
@@ -501,6 +516,8 @@ impl Lab {
         let mut places = std::mem::take(&mut self.places);
         for (epoch, place) in &mut places {
             assert!(!place.opened() || place.held() || place.withdrawn, "{epoch}: not withdrawn");
+            let late = place.withdrawn && self.now_us > place.withdrawn_us + END_US;
+            assert!(!(late && place.held()), "{epoch}: its reader sees no end of file");
             self.step_reader(place);
         }
         self.places = places;

@@ -10,7 +10,7 @@ use inrush::s3::ByteRange;
 use inrush::sys::{Completion, Errno, Handle, Op, Ring};
 use inrush::transfer::Transfer;
 
-use super::plumbing::{Lab, Socket};
+use super::plumbing::{End, LOST_CANCELS_MAX, Lab, Socket};
 use super::secure::Server;
 
 pub(crate) type SharedLab = Rc<RefCell<Lab>>;
@@ -125,6 +125,8 @@ struct Flight {
     /// A poll completes then, for nothing.
     spurious_us: u64,
     cancelled: bool,
+    /// Cancels of it that were lost.
+    lost: u32,
     refused: bool,
 }
 
@@ -190,14 +192,36 @@ impl Ring for LabRing {
         }
         let rate = lab.spurious_per_mille;
         let spurious = lab.chance.hits(rate);
+        let lost_per_mille = lab.lost_per_mille;
+        let is_wait =
+            matches!(&op, Op::Poll { handle, .. } if matches!(lab.end(handle), End::Counter));
+        if is_wait && lab.chance.hits(lost_per_mille) {
+            lab.inject("lost wake-up");
+            from_us = u64::MAX;
+        }
         let later_us = from_us.saturating_add(lab.chance.below(50_000));
         let spurious_us = if spurious { later_us } else { u64::MAX };
-        self.flights.push(Flight { token, op, from_us, spurious_us, cancelled: false, refused });
+        self.flights.push(Flight {
+            token,
+            op,
+            from_us,
+            spurious_us,
+            cancelled: false,
+            lost: 0,
+            refused,
+        });
         Ok(())
     }
 
     fn cancel(&mut self, token: u64) {
         if let Some(flight) = self.flights.iter_mut().find(|flight| flight.token == token) {
+            let mut lab = self.lab.borrow_mut();
+            let lost_per_mille = lab.lost_per_mille;
+            if flight.lost < LOST_CANCELS_MAX && lab.chance.hits(lost_per_mille) {
+                flight.lost += 1;
+                lab.inject("lost cancel");
+                return;
+            }
             flight.cancelled = true;
         }
     }

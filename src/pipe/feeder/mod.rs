@@ -7,6 +7,7 @@
 mod late;
 mod line;
 mod lines;
+mod outlet;
 mod secure;
 
 use std::collections::VecDeque;
@@ -18,15 +19,14 @@ use super::feed::{Feed, Next, Step};
 use crate::conn::{Ask, Manner};
 use crate::error::{Error, ErrorKind};
 use crate::host::PipeHost;
-use crate::limits::{
-    EPOCHS_TOLD_MAX, IDLE_TIMEOUT_US, READER_WAIT_FIRST_US, READER_WAIT_LAST_US, TURN_WAIT_MAX_US,
-};
+use crate::limits::{FEED_LOOK_US, IDLE_TIMEOUT_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
 use crate::metrics::{EpochCount, FeedCount};
 use crate::peers::{Addresses, Paces, Times};
 use crate::s3::ByteRange;
-use crate::sys::{Completion, Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring, descriptor};
+use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use crate::transfer::Transfer;
 use line::{Line, LineState, Pending};
+use outlet::Outlet;
 
 /// Token of the wait for the feed's counter.
 const TOKEN_WAKE: u64 = 1 << 40;
@@ -63,19 +63,6 @@ enum Piece {
     EpochEnd,
 }
 
-/// The reader's end of the current epoch.
-#[derive(Debug)]
-enum Outlet {
-    /// Nobody reads yet; looked for again at this time.
-    Wanted { look_us: u64, pause_us: u64 },
-    /// Open for writing.
-    Open { handle: Handle, full: bool },
-    /// The reader left before the end of its epoch was listed: waits for that.
-    Skipping,
-    /// All epochs are over.
-    Closed,
-}
-
 /// Feeds one channel.
 #[derive(Debug)]
 pub struct Feeder<R, H> {
@@ -94,10 +81,13 @@ pub struct Feeder<R, H> {
     /// Epoch of the outlet, and of what is taken from the feed.
     epoch: u64,
     taking: u64,
-    room_polled: bool,
-    gone_polled: bool,
+    /// The epoch whose outlet the ring polls for room, and for the reader's going.
+    room_polled: Option<u64>,
+    gone_polled: Option<u64>,
     awaiting: bool,
+    /// The feed may have something; looked at again at this time whatever its counter says.
     fed: bool,
+    feed_look_us: u64,
     ended: bool,
     connects: usize,
     addresses: Addresses,
@@ -135,10 +125,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             outlet: Outlet::Wanted { look_us: 0, pause_us: READER_WAIT_FIRST_US },
             epoch: 0,
             taking: 0,
-            room_polled: false,
-            gone_polled: false,
+            room_polled: None,
+            gone_polled: None,
             awaiting: false,
             fed: true,
+            feed_look_us: 0,
             ended: false,
             connects: 0,
             addresses: Addresses::default(),
@@ -224,67 +215,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Takes every place away and everything back from the kernel.
-    fn close_up(&mut self) {
-        if !matches!(self.outlet, Outlet::Closed) {
-            self.host.withdraw(self.epoch);
-            self.host.withdraw(self.epoch + 1);
-            if matches!(self.outlet, Outlet::Open { .. }) {
-                self.end_count();
-            }
-            self.outlet = Outlet::Closed;
-        }
-        for turn in 0..100 {
-            if self.ring.in_flight() == 0 {
-                break;
-            }
-            for index in 0..self.lines.len() {
-                self.ring.cancel(index as u64);
-            }
-            self.ring.cancel(TOKEN_WAKE);
-            self.ring.cancel(TOKEN_ROOM);
-            self.ring.cancel(TOKEN_GONE);
-            if self.ring.enter(if turn == 0 { 0 } else { 10_000 }).is_err() {
-                break;
-            }
-            while self.ring.reap().is_some() {}
-        }
-        for line in &mut self.lines {
-            line.pending = Pending::None;
-            line.discard();
-        }
-        self.count.addresses = self.addresses.counts();
-    }
-
-    /// Opens the epoch's place when somebody reads there; then the next epoch's place appears.
-    fn look_for_reader(&mut self) {
-        let Outlet::Wanted { look_us, pause_us } = self.outlet else { return };
-        // After a failure nothing is opened: the next place may be what could not be made.
-        if look_us > self.now_us || self.failure.is_some() {
-            return;
-        }
-        match self.host.open(self.epoch) {
-            Ok(Some(handle)) => {
-                let epoch = self.epoch;
-                self.current =
-                    EpochCount { epoch, opened_us: self.now_us, ..EpochCount::default() };
-                self.outlet = Outlet::Open { handle, full: false };
-                if self.epochs.is_none_or(|epochs| epoch + 1 < epochs)
-                    && let Err(error) = self.host.offer(epoch + 1)
-                {
-                    self.failure = Some(error.into());
-                }
-            }
-            Ok(None) => {
-                let pause_us = (pause_us * 2).min(READER_WAIT_LAST_US);
-                self.outlet = Outlet::Wanted { look_us: self.now_us + pause_us, pause_us };
-            }
-            Err(error) => self.failure = Some(error.into()),
-        }
-    }
-
     /// Gives free lines the next ranges of the stream.
     fn assign(&mut self) {
+        // A wake-up that was lost costs a pause, not the stream.
+        self.fed |= self.feed_look_us <= self.now_us;
         while self.fed && !self.ended && self.window.len() <= self.lines.len() {
             if self.free.is_empty() {
                 return;
@@ -299,7 +233,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     self.taking += 1;
                     self.window.push_back(Piece::EpochEnd);
                 }
-                Next::Later => self.fed = false,
+                Next::Later => {
+                    self.fed = false;
+                    self.feed_look_us = self.now_us + FEED_LOOK_US;
+                }
                 Next::Ended => self.ended = true,
             }
         }
@@ -396,50 +333,6 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.current.bytes += count;
     }
 
-    /// The reader's end took nothing: full, or left. Always false, for the caller's sake.
-    fn refused_by_reader(&mut self, outcome: Result<u64, Errno>) -> bool {
-        match outcome {
-            Err(errno) if errno.is_transient() => {
-                if let Outlet::Open { full, .. } = &mut self.outlet {
-                    *full = true;
-                }
-            }
-            Err(Errno::PIPE) => self.reader_left(),
-            Err(errno) => {
-                self.failure = Some(
-                    Error::new(ErrorKind::Destination, format!("cannot write: {errno}"))
-                        .advise("see the reader's end"),
-                );
-            }
-            // Nothing moved out of a pipe that holds bytes: the kernel contradicts itself.
-            Ok(_) => self.failure = Some(Error::new(ErrorKind::Host, "a splice moved nothing")),
-        }
-        false
-    }
-
-    /// The reader has closed early: what is left of the epoch is not wanted.
-    fn reader_left(&mut self) {
-        self.current.left_early = true;
-        self.feed.skip_epoch(self.epoch);
-        let mut kept = VecDeque::with_capacity(self.window.len());
-        let mut over = false;
-        for piece in std::mem::take(&mut self.window) {
-            match piece {
-                Piece::Line(index) if !over => self.drop_line(index),
-                Piece::EpochEnd if !over => over = true,
-                piece => kept.push_back(piece),
-            }
-        }
-        self.window = kept;
-        if over {
-            self.finish_epoch();
-        } else {
-            // Its end is still in the feed, and comes next, for the rest is passed over.
-            self.leave_outlet();
-            self.fed = true;
-        }
-    }
-
     fn drop_line(&mut self, index: usize) {
         let line = &mut self.lines[index];
         if line.pending == Pending::None {
@@ -460,39 +353,6 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         line.expired = true;
         line.deadline_us = self.now_us + TURN_WAIT_MAX_US;
         self.ring.cancel(index as u64);
-    }
-
-    fn end_count(&mut self) {
-        self.current.elapsed_us = self.now_us.saturating_sub(self.current.opened_us);
-        if self.count.epochs.len() == EPOCHS_TOLD_MAX {
-            let oldest = self.count.epochs.remove(0);
-            self.count.earlier_epochs += 1;
-            self.count.earlier_bytes += oldest.bytes;
-        }
-        self.count.epochs.push(std::mem::take(&mut self.current));
-    }
-
-    /// Unlinks the place, then closes it: nobody can open it between the two and wait for bytes.
-    fn leave_outlet(&mut self) {
-        self.host.withdraw(self.epoch);
-        self.end_count();
-        self.outlet = Outlet::Skipping;
-        self.ring.cancel(TOKEN_ROOM);
-        self.ring.cancel(TOKEN_GONE);
-    }
-
-    fn finish_epoch(&mut self) {
-        if matches!(self.outlet, Outlet::Open { .. }) {
-            self.leave_outlet();
-        }
-        self.epoch += 1;
-        self.feed.set_reading(self.epoch);
-        self.outlet = if self.epochs == Some(self.epoch) {
-            Outlet::Closed
-        } else {
-            Outlet::Wanted { look_us: self.now_us, pause_us: READER_WAIT_FIRST_US }
-        };
-        self.look_for_reader();
     }
 
     /// Ends late waits, wakes sleeping lines, closes idle ones; returns how long the ring may wait.
@@ -526,24 +386,6 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         next_us.saturating_sub(self.now_us)
     }
 
-    /// Keeps the counter and the reader's end watched.
-    fn watch(&mut self) {
-        if !self.awaiting {
-            let op = Op::Poll { handle: self.counter.clone(), events: POLL_IN };
-            self.awaiting = self.ring.submit(TOKEN_WAKE, op).is_ok();
-        }
-        let Outlet::Open { handle, full } = &self.outlet else { return };
-        if *full && !self.room_polled {
-            let op = Op::Poll { handle: handle.clone(), events: POLL_OUT };
-            self.room_polled = self.ring.submit(TOKEN_ROOM, op).is_ok();
-        }
-        // While it is full the other poll tells of the reader's going, too.
-        if !*full && !self.gone_polled {
-            let op = Op::Poll { handle: handle.clone(), events: 0 };
-            self.gone_polled = self.ring.submit(TOKEN_GONE, op).is_ok();
-        }
-    }
-
     fn apply(&mut self, completion: Completion) {
         let Completion { token, op, result } = completion;
         match token {
@@ -553,33 +395,14 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 self.fed = true;
             }
             TOKEN_ROOM => {
-                self.room_polled = false;
+                self.room_polled = None;
                 self.reader_stirred(&op, result);
             }
             TOKEN_GONE => {
-                self.gone_polled = false;
+                self.gone_polled = None;
                 self.reader_stirred(&op, result);
             }
             token => self.line_done(usize::try_from(token).expect("an index"), result),
-        }
-    }
-
-    fn reader_stirred(&mut self, op: &Op, result: Result<u32, Errno>) {
-        let Outlet::Open { handle, full } = &mut self.outlet else { return };
-        let Op::Poll { handle: polled, .. } = op else { unreachable!("a poll") };
-        let same = match (&*handle, polled) {
-            (Handle::Descriptor(now), Handle::Descriptor(then)) => Arc::ptr_eq(now, then),
-            (Handle::Simulated(now), Handle::Simulated(then)) => now == then,
-            _ => false,
-        };
-        match result {
-            Ok(events) if same => {
-                *full = false;
-                if events & u32::from(POLL_ERROR) != 0 {
-                    self.reader_left();
-                }
-            }
-            _ => {}
         }
     }
 }

@@ -1,0 +1,212 @@
+//! The reader's end of a feeder: waits for a reader, watches it, closes behind it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::line::Pending;
+use super::{Feeder, Piece, TOKEN_GONE, TOKEN_ROOM, TOKEN_WAKE};
+use crate::error::{Error, ErrorKind};
+use crate::host::PipeHost;
+use crate::limits::{EPOCHS_TOLD_MAX, READER_WAIT_FIRST_US, READER_WAIT_LAST_US};
+use crate::metrics::EpochCount;
+use crate::sys::{Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring};
+
+/// The reader's end of the current epoch.
+#[derive(Debug)]
+pub(super) enum Outlet {
+    /// Nobody reads yet; looked for again at this time.
+    Wanted { look_us: u64, pause_us: u64 },
+    /// Open for writing.
+    Open { handle: Handle, full: bool },
+    /// The reader left before the end of its epoch was listed: waits for that.
+    Skipping,
+    /// All epochs are over.
+    Closed,
+}
+
+impl<R: Ring, H: PipeHost> Feeder<R, H> {
+    /// Opens the epoch's place when somebody reads there; then the next epoch's place appears.
+    pub(super) fn look_for_reader(&mut self) {
+        let Outlet::Wanted { look_us, pause_us } = self.outlet else { return };
+        // After a failure nothing is opened: the next place may be what could not be made.
+        if look_us > self.now_us || self.failure.is_some() {
+            return;
+        }
+        match self.host.open(self.epoch) {
+            Ok(Some(handle)) => {
+                let epoch = self.epoch;
+                self.current =
+                    EpochCount { epoch, opened_us: self.now_us, ..EpochCount::default() };
+                self.outlet = Outlet::Open { handle, full: false };
+                if self.epochs.is_none_or(|epochs| epoch + 1 < epochs)
+                    && let Err(error) = self.host.offer(epoch + 1)
+                {
+                    self.failure = Some(error.into());
+                }
+            }
+            Ok(None) => {
+                let pause_us = (pause_us * 2).min(READER_WAIT_LAST_US);
+                self.outlet = Outlet::Wanted { look_us: self.now_us + pause_us, pause_us };
+            }
+            Err(error) => self.failure = Some(error.into()),
+        }
+    }
+
+    /// The reader's end took nothing: full, or left. Always false, for the caller's sake.
+    pub(super) fn refused_by_reader(&mut self, outcome: Result<u64, Errno>) -> bool {
+        match outcome {
+            Err(errno) if errno.is_transient() => {
+                if let Outlet::Open { full, .. } = &mut self.outlet {
+                    *full = true;
+                }
+            }
+            Err(Errno::PIPE) => self.reader_left(),
+            Err(errno) => {
+                self.failure = Some(
+                    Error::new(ErrorKind::Destination, format!("cannot write: {errno}"))
+                        .advise("see the reader's end"),
+                );
+            }
+            // Nothing moved out of a pipe that holds bytes: the kernel contradicts itself.
+            Ok(_) => self.failure = Some(Error::new(ErrorKind::Host, "a splice moved nothing")),
+        }
+        false
+    }
+
+    /// The reader has closed early: what is left of the epoch is not wanted.
+    fn reader_left(&mut self) {
+        self.current.left_early = true;
+        self.feed.skip_epoch(self.epoch);
+        let mut kept = VecDeque::with_capacity(self.window.len());
+        let mut over = false;
+        for piece in std::mem::take(&mut self.window) {
+            match piece {
+                Piece::Line(index) if !over => self.drop_line(index),
+                Piece::EpochEnd if !over => over = true,
+                piece => kept.push_back(piece),
+            }
+        }
+        self.window = kept;
+        if over {
+            self.finish_epoch();
+        } else {
+            // Its end is still in the feed, and comes next, for the rest is passed over.
+            self.leave_outlet();
+            self.fed = true;
+        }
+    }
+
+    fn end_count(&mut self) {
+        self.current.elapsed_us = self.now_us.saturating_sub(self.current.opened_us);
+        if self.count.epochs.len() == EPOCHS_TOLD_MAX {
+            let oldest = self.count.epochs.remove(0);
+            self.count.earlier_epochs += 1;
+            self.count.earlier_bytes += oldest.bytes;
+        }
+        self.count.epochs.push(std::mem::take(&mut self.current));
+    }
+
+    /// Unlinks the place, then closes it: nobody can open it between the two and wait for bytes.
+    fn leave_outlet(&mut self) {
+        self.host.withdraw(self.epoch);
+        self.end_count();
+        // The polls that still hold it are ended by the next look: see `end_stale_polls`.
+        self.outlet = Outlet::Skipping;
+    }
+
+    pub(super) fn finish_epoch(&mut self) {
+        if matches!(self.outlet, Outlet::Open { .. }) {
+            self.leave_outlet();
+        }
+        self.epoch += 1;
+        self.feed.set_reading(self.epoch);
+        self.outlet = if self.epochs == Some(self.epoch) {
+            Outlet::Closed
+        } else {
+            Outlet::Wanted { look_us: self.now_us, pause_us: READER_WAIT_FIRST_US }
+        };
+        self.look_for_reader();
+    }
+
+    /// Keeps the counter and the reader's end watched.
+    pub(super) fn watch(&mut self) {
+        if !self.awaiting {
+            let op = Op::Poll { handle: self.counter.clone(), events: POLL_IN };
+            self.awaiting = self.ring.submit(TOKEN_WAKE, op).is_ok();
+        }
+        self.end_stale_polls();
+        let epoch = self.epoch;
+        let Outlet::Open { handle, full } = &self.outlet else { return };
+        if *full && self.room_polled.is_none() {
+            let op = Op::Poll { handle: handle.clone(), events: POLL_OUT };
+            self.room_polled = self.ring.submit(TOKEN_ROOM, op).is_ok().then_some(epoch);
+        }
+        // While it is full the other poll tells of the reader's going, too.
+        if !*full && self.gone_polled.is_none() {
+            let op = Op::Poll { handle: handle.clone(), events: 0 };
+            self.gone_polled = self.ring.submit(TOKEN_GONE, op).is_ok().then_some(epoch);
+        }
+    }
+
+    /// Ends the polls of an outlet that is closed: they hold its pipe open, and its reader sees no
+    /// end of file before they are gone. A cancel may be lost, so each turn asks again.
+    fn end_stale_polls(&mut self) {
+        let open = matches!(self.outlet, Outlet::Open { .. }).then_some(self.epoch);
+        for (polled, token) in [(self.room_polled, TOKEN_ROOM), (self.gone_polled, TOKEN_GONE)] {
+            if polled.is_some() && polled != open {
+                self.ring.cancel(token);
+            }
+        }
+    }
+
+    pub(super) fn reader_stirred(&mut self, op: &Op, result: Result<u32, Errno>) {
+        let Outlet::Open { handle, full } = &mut self.outlet else { return };
+        let Op::Poll { handle: polled, .. } = op else { unreachable!("a poll") };
+        let same = match (&*handle, polled) {
+            (Handle::Descriptor(now), Handle::Descriptor(then)) => Arc::ptr_eq(now, then),
+            (Handle::Simulated(now), Handle::Simulated(then)) => now == then,
+            _ => false,
+        };
+        match result {
+            Ok(events) if same => {
+                *full = false;
+                if events & u32::from(POLL_ERROR) != 0 {
+                    self.reader_left();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes every place away and everything back from the kernel.
+    pub(super) fn close_up(&mut self) {
+        if !matches!(self.outlet, Outlet::Closed) {
+            self.host.withdraw(self.epoch);
+            self.host.withdraw(self.epoch + 1);
+            if matches!(self.outlet, Outlet::Open { .. }) {
+                self.end_count();
+            }
+            self.outlet = Outlet::Closed;
+        }
+        for turn in 0..100 {
+            if self.ring.in_flight() == 0 {
+                break;
+            }
+            for index in 0..self.lines.len() {
+                self.ring.cancel(index as u64);
+            }
+            self.ring.cancel(TOKEN_WAKE);
+            self.ring.cancel(TOKEN_ROOM);
+            self.ring.cancel(TOKEN_GONE);
+            if self.ring.enter(if turn == 0 { 0 } else { 10_000 }).is_err() {
+                break;
+            }
+            while self.ring.reap().is_some() {}
+        }
+        for line in &mut self.lines {
+            line.pending = Pending::None;
+            line.discard();
+        }
+        self.count.addresses = self.addresses.counts();
+    }
+}
