@@ -181,13 +181,13 @@ pub trait PipeHost: Host {
     ///
     /// # Errors
     /// What the file system says.
-    fn offer(&mut self, epoch: u64) -> Result<(), FileError>;
+    fn offer(&mut self, epoch: u64) -> Result<(), Error>;
 
     /// Opens an offered place for writing; `None` while nobody reads there.
     ///
     /// # Errors
-    /// What the file system says.
-    fn open(&mut self, epoch: u64) -> Result<Option<Handle>, FileError>;
+    /// What the file system says, and when something else is in that place now.
+    fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error>;
 
     /// Takes the place of an epoch away, so that no later reader waits there.
     fn withdraw(&mut self, epoch: u64);

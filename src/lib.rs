@@ -95,6 +95,8 @@
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
 //! * No connection is late because its worker paused; no lost wake-up makes a worker wait for ever:
 //!   `tests/sim`.
+//! * One process serves a channel, and touches no pipe that it did not make: tests of [`pipe::lock`],
+//!   `tests/pipe/lock.rs`.
 //! * An epoch's bytes are its objects in order, none twice, none lost, whatever reader and network
 //!   do: `tests/sim` and `tests/pipe`.
 //! * A name appears at the destination only when all its bytes are there: tests of [`machine`],

@@ -284,6 +284,10 @@ pub const READER_WAIT_LAST_US: u64 = 20_000;
 /// Objects that wait in a channel's feed, at most.
 pub const FEED_OBJECTS_MAX: usize = 2048;
 
+/// How often a run asks again for the lock of a channel that another process has: what a process
+/// held that was just killed may be free a little later.
+pub const CHANNEL_LOCK_LOOKS_MAX: u32 = 20;
+
 /// Longest time that a feeder does not look at an empty feed, in microseconds: its counter wakes it
 /// long before, unless a wake-up is lost.
 pub const FEED_LOOK_US: u64 = TURN_WAIT_MAX_US;

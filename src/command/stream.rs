@@ -27,6 +27,8 @@ use crate::machine::{self, Machine};
 use crate::metrics::FeedCount;
 use crate::pipe::feed::Feed;
 use crate::pipe::feeder::{Feeder, FeederParts};
+use crate::pipe::fifos::Fifos;
+use crate::pipe::lock::ChannelLock;
 use crate::pipe::place::{Outfall, Place};
 use crate::plan::epoch::{Shard, permutation};
 use crate::plan::filter::Filter;
@@ -59,7 +61,7 @@ pub(super) async fn pipe(
 ) -> Result<u8> {
     let progress = Progress::new(!args.stream.quiet);
     let mut interrupts = Interrupts::listen()?;
-    let started = interrupts.unless(start_pipes(&args, credentials, begun)).await?;
+    let started = interrupts.unless(start_pipes(&args, credentials, begun, &progress)).await?;
     let (control, mut channels) = started;
     let names: Vec<String> = args
         .channels
@@ -80,6 +82,7 @@ async fn start_pipes(
     args: &PipeArgs,
     credentials: CredentialSource,
     begun: Instant,
+    progress: &Progress,
 ) -> Result<(Rc<Control>, Vec<Running>)> {
     let part = part_size(&args.stream)?;
     let control = session::control(&args.service, credentials).await?;
@@ -90,10 +93,10 @@ async fn start_pipes(
         1 => CONNECTIONS_ONE,
         count => (CONNECTIONS_ALL / count).max(CONNECTIONS_LEAST),
     });
+    let locks = lock_channels(args, &folder, progress)?;
     let mut channels = Vec::new();
-    for Channel { name, sources } in &args.channels {
-        let place =
-            Place::Fifos { folder: Arc::clone(&folder), name: name.clone(), made: Vec::new() };
+    for (Channel { name, sources }, lock) in args.channels.iter().zip(locks) {
+        let place = Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock));
         let alone = args.channels.len() == 1;
         let (name, sources) = (name.clone(), sources.clone());
         let plan = Plan { name, sources, place, tls: tls.clone(), connections, alone };
@@ -107,6 +110,28 @@ async fn start_pipes(
         }
     }
     Ok((control, channels))
+}
+
+/// Takes the locks of all channels before any of them begins.
+fn lock_channels(
+    args: &PipeArgs,
+    folder: &Arc<OwnedFd>,
+    progress: &Progress,
+) -> Result<Vec<Option<ChannelLock>>> {
+    let mut locks = Vec::new();
+    for channel in &args.channels {
+        let place = args.folder.join(&channel.name);
+        let lock = ChannelLock::take(folder, &channel.name)
+            .map_err(|error| error.within(place.display()))?;
+        if lock.is_none() {
+            progress.note(format!(
+                "{}: the file system has no locks (flock); let no other run serve this channel",
+                place.display()
+            ));
+        }
+        locks.push(lock);
+    }
+    Ok(locks)
 }
 
 /// Writes to standard output; returns the exit code.

@@ -2,36 +2,25 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
-use rustix::io::Errno as Code;
+use rustix::fs::OFlags;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
+use super::fifos::Fifos;
 use crate::error::Error;
-use crate::host::{FileError, Host, Objection, PipeHost, PrivatePipe};
+use crate::host::{Host, Objection, PipeHost, PrivatePipe};
 use crate::limits::PIPE_BYTES;
 use crate::machine::Machine;
 use crate::s3::ByteRange;
 use crate::sys::{Errno, Handle};
 use crate::transfer::Transfer;
 
-/// Permissions of named pipes, before the umask.
-const FIFO_MODE: Mode = Mode::from_raw_mode(0o666);
-
 /// Where a channel's bytes go.
 #[derive(Debug)]
 pub enum Place {
-    /// Named pipes `NAME_0`, `NAME_1`, ... in a folder.
-    Fifos {
-        /// The folder.
-        folder: Arc<OwnedFd>,
-        /// The channel's name.
-        name: String,
-        /// The epochs whose pipes were made and are not withdrawn: nothing else is removed.
-        made: Vec<u64>,
-    },
+    /// Named pipes in a folder.
+    Fifos(Fifos),
     /// A pipe that is there already, for one epoch: standard output.
     Output(Handle),
 }
@@ -93,10 +82,6 @@ fn descriptor(handle: &Handle) -> Result<&OwnedFd, Errno> {
     }
 }
 
-fn fifo_name(name: &str, epoch: u64) -> String {
-    format!("{name}_{epoch}")
-}
-
 impl PipeHost for Outfall {
     fn set_nonblocking(&mut self, socket: &Handle) -> Result<(), Errno> {
         let socket = descriptor(socket)?;
@@ -133,63 +118,27 @@ impl PipeHost for Outfall {
         Ok(PrivatePipe { reader: reader.into(), writer: writer.into(), capacity_bytes })
     }
 
-    fn offer(&mut self, epoch: u64) -> Result<(), FileError> {
-        let Place::Fifos { folder, name, made, .. } = &mut self.place else { return Ok(()) };
-        let folder = &*folder;
-        let path = fifo_name(name, epoch);
-        let at = |step, errno: Code| FileError { step, path: path.clone(), errno: errno.into() };
-        match rustix::fs::mkfifoat(folder, &path, FIFO_MODE) {
-            Err(Code::EXIST) => {}
-            outcome => {
-                outcome.map_err(|errno| at("make pipe", errno))?;
-                made.push(epoch);
-                return Ok(());
-            }
+    fn offer(&mut self, epoch: u64) -> Result<(), Error> {
+        match &mut self.place {
+            Place::Fifos(fifos) => fifos.offer(epoch),
+            Place::Output(_) => Ok(()),
         }
-        // A pipe that an earlier run left is replaced; anything else is somebody's.
-        let found = rustix::fs::statat(folder, &path, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|errno| at("look at", errno))?;
-        if FileType::from_raw_mode(found.st_mode) != FileType::Fifo {
-            return Err(at("make pipe", Code::EXIST));
-        }
-        rustix::fs::unlinkat(folder, &path, AtFlags::empty())
-            .map_err(|errno| at("replace pipe", errno))?;
-        rustix::fs::mkfifoat(folder, &path, FIFO_MODE).map_err(|errno| at("make pipe", errno))?;
-        made.push(epoch);
-        Ok(())
     }
 
-    fn open(&mut self, epoch: u64) -> Result<Option<Handle>, FileError> {
-        let (folder, name) = match &self.place {
+    fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error> {
+        let fifos = match &self.place {
             Place::Output(handle) => return Ok(Some(handle.clone())),
-            Place::Fifos { folder, name, .. } => (folder, name),
+            Place::Fifos(fifos) => fifos,
         };
-        let path = fifo_name(name, epoch);
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match rustix::fs::openat(folder, &path, flags, Mode::empty()) {
-            Ok(file) => {
-                // A smaller pipe than wished for is right, only slower.
-                let _ = grow(file.as_fd(), PIPE_BYTES);
-                Ok(Some(Handle::from(file)))
-            }
-            // Nobody has it open for reading (fifo(7)).
-            Err(Code::NXIO) => Ok(None),
-            Err(errno) => Err(FileError { step: "open pipe", path, errno: errno.into() }),
-        }
+        let Some(file) = fifos.open(epoch)? else { return Ok(None) };
+        // A smaller pipe than wished for is right, only slower.
+        let _ = grow(file.as_fd(), PIPE_BYTES);
+        Ok(Some(Handle::from(file)))
     }
 
     fn withdraw(&mut self, epoch: u64) {
-        if let Place::Fifos { folder, name, made, .. } = &mut self.place
-            && made.contains(&epoch)
-        {
-            let folder = &*folder;
-            made.retain(|known| *known != epoch);
-            let path = fifo_name(name, epoch);
-            // A reader that waits in open(2) for a writer is let go: it opens and sees the end.
-            let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let release = rustix::fs::openat(folder, &path, flags, Mode::empty());
-            let _ = rustix::fs::unlinkat(folder, &path, AtFlags::empty());
-            drop(release);
+        if let Place::Fifos(fifos) = &mut self.place {
+            fifos.withdraw(epoch);
         }
     }
 }

@@ -23,7 +23,7 @@ fn the_first_pipe_is_there_before_the_ready_line() {
     assert!(running.until(|| fs::read_to_string(&log).expect("UTF-8").contains(&wanted)));
     let found = fs::metadata(stage.channel("train_0")).expect("the pipe");
     assert!(found.file_type().is_fifo());
-    assert_eq!(stage.names(), ["train_0"], "the next one comes with the reader");
+    assert_eq!(stage.pipes(), ["train_0"], "the next one comes with the reader");
     running.signal(Signal::INT);
     stage.end(running, INTERRUPTED);
 }
@@ -36,9 +36,9 @@ fn the_next_pipe_comes_with_the_reader_and_this_one_goes_at_its_end() {
     let running = stage.serve(&origin, &["--epochs", "2"]);
     let mut reader = Reader::start(&stage.channel("train"), &["sleep:1000:1", "sleep:1000:1"]);
     reader.until("\"asleep\": 0");
-    assert_eq!(stage.names(), ["train_0", "train_1"]);
+    assert_eq!(stage.pipes(), ["train_0", "train_1"]);
     reader.until("\"asleep\": 1");
-    assert_eq!(stage.names(), ["train_1"], "no pipe follows the last epoch's");
+    assert_eq!(stage.pipes(), ["train_1"], "no pipe follows the last epoch's");
     reader.finish().iter().for_each(|told| assert_read(told, &stream(&all)));
     stage.end(running, 0);
 }
@@ -107,7 +107,7 @@ fn a_killed_run_is_followed_by_another() {
     running.signal(Signal::KILL);
     running.wait().expect_killed(Signal::KILL);
     drop(reader);
-    assert_eq!(stage.names(), ["train_0", "train_1"]);
+    assert_eq!(stage.names(), [".inrush-train.lock", "train_0", "train_1"]);
     fs::remove_file(stage.ready()).expect("the ready file");
     let running = stage.serve(&origin, &["--epochs", "2"]);
     let told = Reader::start(&stage.channel("train"), &["all"; 2]).finish();

@@ -21,6 +21,7 @@ mod cat;
 mod epochs;
 mod faults;
 mod life;
+mod lock;
 mod reader;
 mod readers;
 mod refuser;
@@ -78,6 +79,13 @@ impl Stage {
         });
         let mut names: Vec<String> = names.filter(|name| name != "ready").collect();
         names.sort();
+        names
+    }
+
+    /// The same without the locks of channels, while they are served.
+    fn pipes(&self) -> Vec<String> {
+        let mut names = self.names();
+        names.retain(|name| !name.ends_with(".lock"));
         names
     }
 

@@ -151,7 +151,7 @@ fn twenty_channels_at_once() {
     let first: Vec<String> = (0..CHANNELS).map(|channel| format!("c{channel}_0")).collect();
     let mut sorted = first.clone();
     sorted.sort();
-    assert_eq!(stage.names(), sorted, "all pipes are there before the ready file");
+    assert_eq!(stage.pipes(), sorted, "all pipes are there before the ready file");
     let ready = std::fs::read_to_string(stage.ready()).expect("the ready file");
     let paths = first.iter().map(|name| stage.channel(name).display().to_string() + "\n");
     assert_eq!(ready, paths.collect::<String>());

@@ -94,19 +94,19 @@ impl PipeHost for LabHost {
         Ok(PrivatePipe { writer: handle.clone(), reader: handle, capacity_bytes })
     }
 
-    fn offer(&mut self, epoch: u64) -> Result<(), FileError> {
+    fn offer(&mut self, epoch: u64) -> Result<(), Error> {
         let mut lab = self.0.borrow_mut();
         let rate = lab.rates.disk_per_mille;
         if lab.chance.hits(rate) {
             lab.inject("no place");
             let path = format!("place_{epoch}");
-            return Err(FileError { step: "make pipe", path, errno: Errno::NO_SPACE });
+            return Err(FileError { step: "make pipe", path, errno: Errno::NO_SPACE }.into());
         }
         lab.offer(epoch);
         Ok(())
     }
 
-    fn open(&mut self, epoch: u64) -> Result<Option<Handle>, FileError> {
+    fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error> {
         Ok(self.0.borrow_mut().open(epoch))
     }
 

@@ -41,14 +41,14 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 if self.epochs.is_none_or(|epochs| epoch + 1 < epochs)
                     && let Err(error) = self.host.offer(epoch + 1)
                 {
-                    self.failure = Some(error.into());
+                    self.failure = Some(error);
                 }
             }
             Ok(None) => {
                 let pause_us = (pause_us * 2).min(READER_WAIT_LAST_US);
                 self.outlet = Outlet::Wanted { look_us: self.now_us + pause_us, pause_us };
             }
-            Err(error) => self.failure = Some(error.into()),
+            Err(error) => self.failure = Some(error),
         }
     }
 
