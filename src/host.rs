@@ -189,8 +189,16 @@ pub trait PipeHost: Host {
     /// What the file system says, and when something else is in that place now.
     fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error>;
 
-    /// Takes the place of an epoch away, so that no later reader waits there.
+    /// Takes the place of an epoch away, so that no later reader waits there. Who waits there now
+    /// sees the end.
     fn withdraw(&mut self, epoch: u64);
+
+    /// The same without the end: who waits there now goes on waiting for as long as what is returned
+    /// is open. `None` when nobody does.
+    fn retire(&mut self, epoch: u64) -> Option<Handle>;
+
+    /// Waits until nobody reads there any more, at most so long; true when that is so.
+    fn wait_left(&mut self, outlet: &Handle, wait_us: u64) -> bool;
 }
 
 /// A file system call that failed.

@@ -164,7 +164,12 @@ pub(super) const COMMANDS: [About; 9] = [
             soon as this one has been opened. A reader that closes early ends its epoch. Nothing \
             waits on the disk, and a channel that nobody opens costs nothing.\n\n\
             The shuffle is a function of seed and epoch alone; shard I/N is every N-th object \
-            after the shuffle, from place I on.",
+            after the shuffle, from place I on.\n\n\
+            A pipe cannot say that its stream failed. With --on-failure end the reader sees an end \
+            of file where the bytes stop: a job takes a part of the epoch for the whole, unless it \
+            looks at the exit code. With --on-failure hold it sees no end of file: it \
+            waits until it closes the pipe, or until SIGINT or SIGTERM ends the run. Either way \
+            the error is on standard error at once, and the exit code says it at the end.",
         examples: &[
             (
                 "three epochs, shuffled",

@@ -27,7 +27,7 @@ pub use options::{
     AddressingStyle, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
     SelectionArgs, ServiceArgs, TuningArgs, VerifyMode,
 };
-pub use pipe::{CatArgs, Channel, PipeArgs, StreamArgs};
+pub use pipe::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 pub use verify::VerifyArgs;
 
 /// What was typed.

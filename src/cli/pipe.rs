@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-use clap::ValueHint;
+use clap::{ValueEnum, ValueHint};
 
 use super::{ServiceArgs, options, parse_source, usage};
 use crate::limits;
@@ -23,6 +23,16 @@ pub struct Channel {
     pub sources: Vec<S3Uri>,
 }
 
+/// What the reader of a stream sees that fails.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnFailure {
+    /// an end of file, too early: to the reader the epoch looks whole
+    #[default]
+    End,
+    /// no more bytes and no end of file, until it closes or a signal ends the run
+    Hold,
+}
+
 /// What was typed after `pipe`.
 #[derive(Debug, Clone)]
 pub struct PipeArgs {
@@ -38,6 +48,8 @@ pub struct PipeArgs {
     pub shard: Shard,
     /// Written when the first pipes are there.
     pub ready_file: Option<PathBuf>,
+    /// What a reader sees when its stream fails.
+    pub on_failure: OnFailure,
     /// How the stream is fetched.
     pub stream: StreamArgs,
     /// Which server, and as whom.
@@ -118,6 +130,9 @@ pub(super) struct PipeTyped {
     /// write the names of the first pipes to this file when they are there
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ready_file: Option<PathBuf>,
+    /// what the reader of a stream sees that fails
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    on_failure: OnFailure,
     #[command(flatten)]
     stream: StreamArgs,
     #[command(flatten)]
@@ -180,6 +195,7 @@ impl PipeTyped {
             shuffle_seed: self.shuffle_seed,
             shard: self.shard,
             ready_file: self.ready_file,
+            on_failure: self.on_failure,
             stream: self.stream,
             service: self.service,
         })

@@ -18,7 +18,7 @@ use super::session::{self, Interrupts};
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
 use crate::catalog::walk::Walk;
-use crate::cli::{CatArgs, Channel, PipeArgs, StreamArgs};
+use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
     PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, PIPE_BYTES, SLOT_BYTES_MAX,
@@ -99,7 +99,8 @@ async fn start_pipes(
         let place = Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock));
         let alone = args.channels.len() == 1;
         let (name, sources) = (name.clone(), sources.clone());
-        let plan = Plan { name, sources, place, tls: tls.clone(), connections, alone };
+        let holds = args.on_failure == OnFailure::Hold;
+        let plan = Plan { name, sources, place, tls: tls.clone(), connections, alone, holds };
         let started = Running::start(plan, part, &control, &args.stream, args.epochs, begun);
         match started {
             Ok(running) => channels.push(running),
@@ -150,6 +151,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         tls,
         connections: args.stream.connections.unwrap_or(CONNECTIONS_ONE),
         alone: true,
+        holds: false,
     };
     let epochs = NonZeroU64::new(1);
     let running = Running::start(plan, part, &control, &args.stream, epochs, begun)?;
@@ -247,6 +249,8 @@ struct Plan {
     connections: usize,
     /// The only channel of the process.
     alone: bool,
+    /// Whether a reader whose stream fails is kept waiting.
+    holds: bool,
 }
 
 /// A channel that is being served.
@@ -258,6 +262,8 @@ struct Running {
     ended: Arc<Notify>,
     thread: Option<JoinHandle<(FeedCount, Result<()>)>>,
     count: FeedCount,
+    /// The failure that is on standard error.
+    told: Option<Error>,
 }
 
 impl Running {
@@ -270,7 +276,7 @@ impl Running {
         epochs: Option<NonZeroU64>,
         begun: Instant,
     ) -> Result<Self> {
-        let Plan { name, sources, place, tls, connections, alone } = plan;
+        let Plan { name, sources, place, tls, connections, alone, holds } = plan;
         let counter = descriptor::event_counter().map_err(|errno| {
             Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
                 .advise("raise the limit of open files (ulimit -n)")
@@ -299,6 +305,7 @@ impl Running {
                         connections,
                         attempts_max,
                         epochs: epochs.map(NonZeroU64::get),
+                        holds,
                     })
                 });
             let outcome = match made {
@@ -323,11 +330,24 @@ impl Running {
         let lost = || Err(Error::new(ErrorKind::Host, "a channel ended before it began"));
         readiness.recv().unwrap_or_else(|_| lost())?;
         let (thread, count) = (Some(thread), FeedCount::default());
-        Ok(Self { name, sources, part, feed, ended, thread, count })
+        Ok(Self { name, sources, part, feed, ended, thread, count, told: None })
     }
 
     fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Why it was stopped, if that was not the user.
+    fn failure(&self) -> Option<Error> {
+        self.feed.stop_reason().filter(|error| error.kind() != ErrorKind::Interrupted)
+    }
+
+    /// Prints a failure, once.
+    fn tell(&mut self, error: Error, progress: &Progress) {
+        if self.told.as_ref() != Some(&error) {
+            progress.error(error.clone().within(format!("channel {}", self.name)));
+            self.told = Some(error);
+        }
     }
 
     fn join(&mut self) -> Result<()> {
@@ -379,25 +399,30 @@ async fn serve(
         let ended = Arc::clone(&channel.ended);
         tokio::select! {
             () = interrupts.next() => {
-                interrupted = true;
+                // What has failed already is held, at most: its own exit code counts.
+                let goes_on = |channel: &Running| !channel.has_ended() && !channel.feed.is_stopped();
+                interrupted |= channels.iter().any(goes_on);
                 stop_all(channels);
             }
             () = ended.notified() => {}
             // A thread is finished a moment after it says so.
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
+        for (channel, supply) in channels.iter_mut().zip(&supplies) {
+            if let Some(error) = channel.failure() {
+                supply.abort();
+                channel.tell(error, progress);
+            }
+        }
     }
     upkeep.abort();
     supplies.iter().for_each(tokio::task::JoinHandle::abort);
     let mut code = 0;
     for channel in channels.iter_mut() {
-        let outcome = channel.join().and_then(|()| match channel.feed.stop_reason() {
-            Some(error) if error.kind() != ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
-        });
+        let outcome = channel.join().and_then(|()| channel.failure().map_or(Ok(()), Err));
         if let Err(error) = outcome {
-            progress.error(error.clone().within(format!("channel {}", channel.name)));
             code = error.kind().exit_code();
+            channel.tell(error, progress);
         }
     }
     if interrupted {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::limits::FEED_OBJECTS_MAX;
 use crate::plan::ranges::{PartSize, Ranges};
 use crate::s3::ByteRange;
@@ -36,6 +36,8 @@ pub enum Next {
 pub struct Feed {
     state: Mutex<State>,
     stopped: AtomicBool,
+    /// Stopped by the user, whatever stopped it before.
+    interrupted: AtomicBool,
     /// The epoch that is being read, or waits for its reader.
     reading: AtomicU64,
     counter: Handle,
@@ -69,6 +71,7 @@ impl Feed {
         Self {
             state: Mutex::default(),
             stopped: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
             reading: AtomicU64::new(0),
             counter,
             part,
@@ -116,6 +119,9 @@ impl Feed {
     /// Ends the channel early. The first reason stays.
     pub fn stop(&self, reason: Error) {
         let mut state = self.lock();
+        if reason.kind() == ErrorKind::Interrupted {
+            self.interrupted.store(true, Ordering::Release);
+        }
         state.stop.get_or_insert(reason);
         self.stopped.store(true, Ordering::Release);
         state.asleep = true;
@@ -126,6 +132,12 @@ impl Feed {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
+    }
+
+    /// True when the user has ended the channel, be it after a failure.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Acquire)
     }
 
     /// The epoch that is being read, or waits for its reader.
@@ -188,7 +200,6 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
     use crate::s3::{Endpoint, Object};
     use crate::transfer::Cut;
 
@@ -274,9 +285,10 @@ mod tests {
     fn the_first_reason_to_stop_stays() {
         let feed = feed();
         assert!(!feed.is_stopped() && feed.stop_reason().is_none());
-        feed.stop(Error::new(ErrorKind::Interrupted, "first"));
-        feed.stop(Error::new(ErrorKind::Host, "second"));
-        assert!(feed.is_stopped());
-        assert_eq!(feed.stop_reason().map(|error| error.kind()), Some(ErrorKind::Interrupted));
+        feed.stop(Error::new(ErrorKind::Host, "first"));
+        assert!(feed.is_stopped() && !feed.is_interrupted());
+        feed.stop(Error::new(ErrorKind::Interrupted, "second"));
+        assert!(feed.is_interrupted(), "the user ends what has failed, too");
+        assert_eq!(feed.stop_reason().map(|error| error.kind()), Some(ErrorKind::Host));
     }
 }

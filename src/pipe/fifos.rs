@@ -136,6 +136,16 @@ impl Fifos {
         }
     }
 
+    /// Removes the pipe of an epoch, and keeps its readers waiting: they see no end for as long as
+    /// what is returned is open. `None` when there are none.
+    pub(super) fn retire(&mut self, epoch: u64) -> Option<OwnedFd> {
+        let made = self.forget(epoch)?;
+        let before = made.open(&self.folder, OFlags::WRONLY);
+        made.unlink(&self.folder);
+        // One that came since; from here on nobody can.
+        before.or_else(|| made.open(&self.folder, OFlags::WRONLY))
+    }
+
     fn forget(&mut self, epoch: u64) -> Option<Made> {
         let index = self.made.iter().position(|made| made.epoch == epoch)?;
         Some(self.made.swap_remove(index))

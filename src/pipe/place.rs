@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags};
@@ -140,6 +142,22 @@ impl PipeHost for Outfall {
         if let Place::Fifos(fifos) = &mut self.place {
             fifos.withdraw(epoch);
         }
+    }
+
+    fn retire(&mut self, epoch: u64) -> Option<Handle> {
+        match &mut self.place {
+            Place::Fifos(fifos) => fifos.retire(epoch).map(Handle::from),
+            Place::Output(_) => None,
+        }
+    }
+
+    fn wait_left(&mut self, outlet: &Handle, wait_us: u64) -> bool {
+        let Ok(outlet) = descriptor(outlet) else { return true };
+        let mut polled = [PollFd::new(outlet, PollFlags::empty())];
+        let wait = Duration::from_micros(wait_us).try_into().ok();
+        // One that is interrupted is followed by the next.
+        let _ = rustix::event::poll(&mut polled, wait.as_ref());
+        polled[0].revents().contains(PollFlags::ERR)
     }
 }
 

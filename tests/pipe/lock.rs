@@ -20,7 +20,7 @@ fn make_fifo(path: &Path) {
 }
 
 /// A reader that does not wait for a writer.
-fn open_at_once(path: &Path) -> File {
+pub(crate) fn open_at_once(path: &Path) -> File {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag");
     File::options().read(true).custom_flags(flags).open(path).expect("a pipe")
 }

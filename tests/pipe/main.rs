@@ -20,6 +20,7 @@ mod served;
 mod cat;
 mod epochs;
 mod faults;
+mod hold;
 mod life;
 mod lock;
 mod reader;

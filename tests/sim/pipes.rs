@@ -20,7 +20,7 @@ use inrush::transfer::{Cut, Transfer};
 
 use super::chance::Chance;
 use super::origin::Rates;
-use super::plumbing::{Act, Lab, Manner};
+use super::plumbing::{Act, Lab, Manner, Place};
 use super::shore::{LabHost, LabRing, SharedLab};
 use super::{CALM, endpoint, object, secure, seeds};
 
@@ -50,6 +50,8 @@ struct Course {
     never: bool,
     /// The channel is stopped at this time.
     stop_us: Option<u64>,
+    /// Readers of a stream that fails are held.
+    holds: bool,
     /// Time between two steps of the control plane, at most.
     pace_us: u64,
     /// The origin speaks TLS.
@@ -137,6 +139,7 @@ fn run(seed: u64, course: &Course) -> Ran {
         connections: course.connections,
         attempts_max: 20,
         epochs: (!course.never).then_some(course.epochs.len() as u64),
+        holds: course.holds,
     });
     let (result, count) = match feeder {
         Ok(mut feeder) => {
@@ -169,7 +172,8 @@ fn check(seed: u64, course: &Course) -> Ran {
     }
     lab.drain();
     let whole = ran.result.is_ok() && !lab.feed.is_stopped();
-    let opened = lab.places.values().filter(|place| place.opened()).count();
+    let is_told = |place: &&Place| place.opened() && !place.retired;
+    let opened = lab.places.values().filter(is_told).count();
     let earlier = usize::try_from(ran.count.earlier_epochs).expect("few");
     assert_eq!(earlier + ran.count.epochs.len(), opened, "each epoch that was read is told");
     assert!(!whole || opened == course.epochs.len(), "every epoch was read");
@@ -240,6 +244,7 @@ fn course(seed: u64, rates: Rates, leaves: bool) -> Course {
         manners,
         never: chance.hits(100),
         stop_us: None,
+        holds: false,
         pace_us: [1, 5_000, 1_000_000][usize::try_from(chance.below(3)).expect("small")],
         tls: false,
     }
@@ -359,6 +364,33 @@ fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
             assert!(!hit || injected.contains_key("ring full"), "no error after {injected:?}");
         }
     });
+}
+
+/// The reader of a stream that fails sees no end before it leaves or the user ends the run; who
+/// waits for the next epoch neither.
+#[test]
+fn a_failed_stream_that_is_held_does_not_end() {
+    let [runs, held, waited] = [const { AtomicU32::new(0) }; 3];
+    seeds("a_failed_stream_that_is_held_does_not_end", 800, |seed| {
+        let rates = Rates { network_per_mille: 20, fatal_per_mille: 30, ..CALM };
+        let rates = Rates { disk_per_mille: if seed % 3 == 0 { 50 } else { 0 }, ..rates };
+        let leaves = seed % 2 == 0;
+        let course = course(seed, rates, leaves);
+        let ran = check(seed, &Course { stop_us: Some(300_000_000), holds: true, ..course });
+        let lab = ran.lab.borrow();
+        let kept = lab.places.values().filter(|place| place.kept);
+        runs.fetch_add(1, Ordering::Relaxed);
+        held.fetch_add(u32::from(kept.clone().count() > 0), Ordering::Relaxed);
+        let stays = |place: &Place| !place.left;
+        waited.fetch_add(u32::from(kept.clone().any(stays)), Ordering::Relaxed);
+        for place in kept {
+            assert!(ran.result.is_err(), "only a failure holds");
+            assert!(place.left || lab.now_us >= 300_000_000, "it was let go too early");
+        }
+    });
+    let [runs, held, waited] = [runs, held, waited].map(AtomicU32::into_inner);
+    let many = |count: u32| count * 10 > runs || runs < 100;
+    assert!(many(held) && many(waited), "{held} held, {waited} to the end, of {runs}");
 }
 
 #[test]

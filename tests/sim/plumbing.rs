@@ -111,6 +111,10 @@ impl Pipe {
 pub(crate) struct Place {
     pub(crate) withdrawn: bool,
     withdrawn_us: u64,
+    /// Withdrawn after a failure, while somebody waited for its first byte.
+    pub(crate) retired: bool,
+    /// Its reader is kept from seeing an end.
+    pub(crate) kept: bool,
     /// The write end, once opened: a descriptor of the test's process, so that its drop is seen.
     write_end: Option<Weak<OwnedFd>>,
     pipe: usize,
@@ -240,6 +244,8 @@ impl Lab {
         let place = Place {
             withdrawn: false,
             withdrawn_us: 0,
+            retired: false,
+            kept: false,
             write_end: None,
             pipe: 0,
             manner,
@@ -287,6 +293,35 @@ impl Lab {
             place.withdrawn_us = self.now_us;
         }
         place.withdrawn = true;
+    }
+}
+
+/// After a failure.
+impl Lab {
+    pub(super) fn retire(&mut self, epoch: u64) -> Option<Handle> {
+        let is_offered = self.places.get(&epoch).is_some_and(|place| !place.withdrawn);
+        let handle = if is_offered { self.open(epoch) } else { None };
+        self.withdraw(epoch);
+        if let Some(place) = self.places.get_mut(&epoch) {
+            (place.retired, place.kept) = (handle.is_some(), handle.is_some());
+        }
+        handle
+    }
+
+    /// Lets time go on until a reader has left, or so long.
+    pub(super) fn wait_left(&mut self, handle: &Handle, wait_us: u64) -> bool {
+        let End::Pipe(index) = self.end(handle) else { unreachable!("a pipe") };
+        for place in self.places.values_mut().filter(|place| place.opened()) {
+            place.kept |= place.pipe == index;
+        }
+        let until_us = self.now_us + wait_us;
+        loop {
+            self.step();
+            if self.pipes[index].reader_gone || self.now_us >= until_us {
+                return self.pipes[index].reader_gone;
+            }
+            self.now_us = self.next_us().min(until_us).max(self.now_us);
+        }
     }
 }
 
@@ -517,7 +552,9 @@ impl Lab {
         for (epoch, place) in &mut places {
             assert!(!place.opened() || place.held() || place.withdrawn, "{epoch}: not withdrawn");
             let late = place.withdrawn && self.now_us > place.withdrawn_us + END_US;
-            assert!(!(late && place.held()), "{epoch}: its reader sees no end of file");
+            assert!(!(late && place.held()) || place.kept, "{epoch}: its reader sees no end");
+            let may_end = !place.kept || place.left || self.feed.is_interrupted();
+            assert!(place.held() || may_end, "{epoch}: a failed stream ends");
             self.step_reader(place);
         }
         self.places = places;

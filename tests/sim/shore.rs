@@ -113,6 +113,14 @@ impl PipeHost for LabHost {
     fn withdraw(&mut self, epoch: u64) {
         self.0.borrow_mut().withdraw(epoch);
     }
+
+    fn retire(&mut self, epoch: u64) -> Option<Handle> {
+        self.0.borrow_mut().retire(epoch)
+    }
+
+    fn wait_left(&mut self, outlet: &Handle, wait_us: u64) -> bool {
+        self.0.borrow_mut().wait_left(outlet, wait_us)
+    }
 }
 
 /// An operation that the simulated kernel owns.

@@ -25,8 +25,8 @@ use super::session::Interrupts;
 use super::{on_runtime, require_io_uring};
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{
-    AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, OutputArgs,
-    PipeArgs, SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
+    AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, OnFailure,
+    OutputArgs, PipeArgs, SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
 };
 use crate::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
@@ -221,6 +221,7 @@ impl Demo<'_> {
             shuffle_seed: None,
             shard: Shard::WHOLE,
             ready_file: None,
+            on_failure: OnFailure::End,
             stream: StreamArgs {
                 connections: None,
                 part_size: self.args.tuning.part_size,

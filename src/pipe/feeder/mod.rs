@@ -54,6 +54,8 @@ pub struct FeederParts<R, H> {
     pub attempts_max: u32,
     /// How many epochs there will be; `None` for ever.
     pub epochs: Option<u64>,
+    /// Whether a reader whose stream fails is kept waiting, and sees no end of file.
+    pub holds: bool,
 }
 
 /// One piece of the stream, in order.
@@ -73,6 +75,7 @@ pub struct Feeder<R, H> {
     tls: Option<Arc<ClientConfig>>,
     attempts_max: u32,
     epochs: Option<u64>,
+    holds: bool,
     lines: Vec<Line>,
     free: Vec<usize>,
     /// The stream from its head on: what is fetched and not handed on.
@@ -106,7 +109,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// When that place cannot be made.
     pub fn new(parts: FeederParts<R, H>) -> Result<Self, Error> {
         let FeederParts { ring, mut host, feed, counter, tls, connections, .. } = parts;
-        let (attempts_max, epochs) = (parts.attempts_max, parts.epochs);
+        let (attempts_max, epochs, holds) = (parts.attempts_max, parts.epochs, parts.holds);
         assert!(connections > 0, "a channel has a connection");
         if epochs != Some(0) {
             host.offer(0)?;
@@ -119,6 +122,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             tls,
             attempts_max,
             epochs,
+            holds,
             lines: (0..connections).map(|_| Line::new()).collect(),
             free: (0..connections).rev().collect(),
             window: VecDeque::with_capacity(connections + 1),
@@ -145,7 +149,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Runs until every epoch has been read, or the channel is stopped.
     ///
     /// # Errors
-    /// What made the stream impossible to go on with: then the reader saw an early end.
+    /// What made the stream impossible to go on with: then the reader saw an early end, or it has
+    /// left. The feed knows at once.
     pub fn run(&mut self) -> Result<(), Error> {
         let outcome = loop {
             match self.turn() {
@@ -157,11 +162,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 }
             }
         };
-        self.close_up();
-        match (outcome, self.failure.take()) {
-            (_, Some(error)) | (Err(error), None) => Err(error),
-            (Ok(()), None) => Ok(()),
+        let outcome = self.failure.take().map_or(outcome, Err);
+        if let Err(error) = &outcome {
+            self.feed.stop(error.clone());
         }
+        self.close_up();
+        outcome
     }
 
     /// What was counted.

@@ -7,7 +7,7 @@ use super::line::Pending;
 use super::{Feeder, Piece, TOKEN_GONE, TOKEN_ROOM, TOKEN_WAKE};
 use crate::error::{Error, ErrorKind};
 use crate::host::PipeHost;
-use crate::limits::{EPOCHS_TOLD_MAX, READER_WAIT_FIRST_US, READER_WAIT_LAST_US};
+use crate::limits::{EPOCHS_TOLD_MAX, READER_WAIT_FIRST_US, READER_WAIT_LAST_US, TURN_WAIT_MAX_US};
 use crate::metrics::EpochCount;
 use crate::sys::{Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring};
 
@@ -178,8 +178,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Takes every place away and everything back from the kernel.
+    /// Takes every place away and everything back from the kernel. Readers of a stream that failed
+    /// see their end, or are held.
     pub(super) fn close_up(&mut self) {
+        let has_failed = self.feed.is_stopped() && !self.feed.is_interrupted();
+        let held = if self.holds && has_failed { self.retire_places() } else { Vec::new() };
         if !matches!(self.outlet, Outlet::Closed) {
             self.host.withdraw(self.epoch);
             self.host.withdraw(self.epoch + 1);
@@ -188,6 +191,33 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
             self.outlet = Outlet::Closed;
         }
+        self.settle();
+        self.hold(held);
+    }
+
+    /// Takes the places away; returns what keeps their readers from seeing an end.
+    fn retire_places(&mut self) -> Vec<Handle> {
+        let mut held = Vec::new();
+        if let Outlet::Open { handle, .. } = &self.outlet {
+            held.push(handle.clone());
+            self.host.withdraw(self.epoch);
+        } else if !matches!(self.outlet, Outlet::Closed) {
+            held.extend(self.host.retire(self.epoch));
+        }
+        held.extend(self.host.retire(self.epoch + 1));
+        held
+    }
+
+    /// Waits until readers have left, or the user ends the run.
+    fn hold(&mut self, mut held: Vec<Handle>) {
+        while !held.is_empty() && !self.feed.is_interrupted() {
+            let wait_us = TURN_WAIT_MAX_US / held.len() as u64;
+            held.retain(|outlet| !self.host.wait_left(outlet, wait_us));
+        }
+    }
+
+    /// Takes everything back from the kernel.
+    fn settle(&mut self) {
         for turn in 0..100 {
             if self.ring.in_flight() == 0 {
                 break;
