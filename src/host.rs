@@ -189,16 +189,45 @@ pub trait PipeHost: Host {
     /// What the file system says, and when something else is in that place now.
     fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error>;
 
+    /// Bytes that were handed on there and that its reader has not taken yet.
+    ///
+    /// # Errors
+    /// What ioctl(2) says.
+    fn unread(&mut self, outlet: &Handle) -> Result<u64, Errno>;
+
+    /// Tells the reader's side that it got an epoch whole.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn mark(&mut self, whole: WholeEpoch) -> Result<(), Error>;
+
+    /// Takes away what says that of an epoch, be it of an earlier run.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn unmark(&mut self, epoch: u64) -> Result<(), Error>;
+
     /// Takes the place of an epoch away, so that no later reader waits there. Who waits there now
     /// sees the end.
     fn withdraw(&mut self, epoch: u64);
 
-    /// The same without the end: who waits there now goes on waiting for as long as what is returned
-    /// is open. `None` when nobody does.
+    /// The same without the end: who waits there now goes on waiting for as long as what is
+    /// returned is open. `None` when nobody does.
     fn retire(&mut self, epoch: u64) -> Option<Handle>;
 
     /// Waits until nobody reads there any more, at most so long; true when that is so.
     fn wait_left(&mut self, outlet: &Handle, wait_us: u64) -> bool;
+}
+
+/// An epoch that its reader got whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WholeEpoch {
+    /// Its number, from 0.
+    pub epoch: u64,
+    /// How many objects it had.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// A file system call that failed.

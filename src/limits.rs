@@ -281,8 +281,18 @@ pub const READER_WAIT_FIRST_US: u64 = 1_000;
 /// Longest pause between two looks for a reader, in microseconds.
 pub const READER_WAIT_LAST_US: u64 = 20_000;
 
+/// First pause between two looks whether a reader has taken all of its epoch, in microseconds;
+/// doubled up to the last.
+pub const UNREAD_PAUSE_FIRST_US: u64 = 500;
+
+/// Longest pause between two of these looks, in microseconds.
+pub const UNREAD_PAUSE_LAST_US: u64 = 20_000;
+
 /// Objects that wait in a channel's feed, at most.
 pub const FEED_OBJECTS_MAX: usize = 2048;
+
+/// Markers of whole epochs that a channel keeps in its folder: the last ones.
+pub const EPOCH_MARKERS_MAX: u64 = 1000;
 
 /// How often a run asks again for the lock of a channel that another process has: what a process
 /// held that was just killed may be free a little later.

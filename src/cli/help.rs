@@ -167,9 +167,15 @@ pub(super) const COMMANDS: [About; 9] = [
             after the shuffle, from place I on.\n\n\
             A pipe cannot say that its stream failed. With --on-failure end the reader sees an end \
             of file where the bytes stop: a job takes a part of the epoch for the whole, unless it \
-            looks at the exit code. With --on-failure hold it sees no end of file: it \
-            waits until it closes the pipe, or until SIGINT or SIGTERM ends the run. Either way \
-            the error is on standard error at once, and the exit code says it at the end.",
+            looks at the exit code or at the markers. With --on-failure hold it sees no end of \
+            file: it waits until it closes the pipe, or until SIGINT or SIGTERM ends the run. \
+            Either way the error is on standard error at once, and the exit code says it at the \
+            end.\n\n\
+            With --epoch-markers the file CHANNEL_N.ok appears beside the pipes before the reader \
+            of epoch N sees its end of file, and only if that reader took every byte: a job that \
+            finds no marker after an end of file has a part of the epoch. It holds a line of \
+            JSON with epoch, objects and bytes; markers of an earlier run are removed before \
+            the pipe of their epoch appears.",
         examples: &[
             (
                 "three epochs, shuffled",

@@ -50,6 +50,8 @@ pub struct PipeArgs {
     pub ready_file: Option<PathBuf>,
     /// What a reader sees when its stream fails.
     pub on_failure: OnFailure,
+    /// Whether each epoch that its reader got whole is marked.
+    pub epoch_markers: bool,
     /// How the stream is fetched.
     pub stream: StreamArgs,
     /// Which server, and as whom.
@@ -133,6 +135,9 @@ pub(super) struct PipeTyped {
     /// what the reader of a stream sees that fails
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     on_failure: OnFailure,
+    /// make a file CHANNEL_N.ok beside the pipes when the reader of epoch N has got all of it
+    #[arg(long)]
+    epoch_markers: bool,
     #[command(flatten)]
     stream: StreamArgs,
     #[command(flatten)]
@@ -196,6 +201,7 @@ impl PipeTyped {
             shard: self.shard,
             ready_file: self.ready_file,
             on_failure: self.on_failure,
+            epoch_markers: self.epoch_markers,
             stream: self.stream,
             service: self.service,
         })

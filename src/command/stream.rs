@@ -100,7 +100,8 @@ async fn start_pipes(
         let alone = args.channels.len() == 1;
         let (name, sources) = (name.clone(), sources.clone());
         let holds = args.on_failure == OnFailure::Hold;
-        let plan = Plan { name, sources, place, tls: tls.clone(), connections, alone, holds };
+        let (tls, marks) = (tls.clone(), args.epoch_markers);
+        let plan = Plan { name, sources, place, tls, connections, alone, holds, marks };
         let started = Running::start(plan, part, &control, &args.stream, args.epochs, begun);
         match started {
             Ok(running) => channels.push(running),
@@ -152,6 +153,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         connections: args.stream.connections.unwrap_or(CONNECTIONS_ONE),
         alone: true,
         holds: false,
+        marks: false,
     };
     let epochs = NonZeroU64::new(1);
     let running = Running::start(plan, part, &control, &args.stream, epochs, begun)?;
@@ -251,6 +253,8 @@ struct Plan {
     alone: bool,
     /// Whether a reader whose stream fails is kept waiting.
     holds: bool,
+    /// Whether each epoch that its reader got whole is marked.
+    marks: bool,
 }
 
 /// A channel that is being served.
@@ -276,7 +280,7 @@ impl Running {
         epochs: Option<NonZeroU64>,
         begun: Instant,
     ) -> Result<Self> {
-        let Plan { name, sources, place, tls, connections, alone, holds } = plan;
+        let Plan { name, sources, place, tls, connections, alone, holds, marks } = plan;
         let counter = descriptor::event_counter().map_err(|errno| {
             Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
                 .advise("raise the limit of open files (ulimit -n)")
@@ -306,6 +310,7 @@ impl Running {
                         attempts_max,
                         epochs: epochs.map(NonZeroU64::get),
                         holds,
+                        marks,
                     })
                 });
             let outcome = match made {
@@ -400,8 +405,8 @@ async fn serve(
         tokio::select! {
             () = interrupts.next() => {
                 // What has failed already is held, at most: its own exit code counts.
-                let goes_on = |channel: &Running| !channel.has_ended() && !channel.feed.is_stopped();
-                interrupted |= channels.iter().any(goes_on);
+                let mut running = channels.iter().filter(|channel| !channel.has_ended());
+                interrupted |= running.any(|channel| !channel.feed.is_stopped());
                 stop_all(channels);
             }
             () = ended.notified() => {}

@@ -17,7 +17,10 @@ pub enum Step {
     /// Bytes of an object.
     Range(Arc<Transfer>, ByteRange),
     /// The end of an epoch.
-    EpochEnd,
+    EpochEnd {
+        /// How many objects it had, those without bytes among them.
+        objects: u64,
+    },
 }
 
 /// What the feed has now.
@@ -49,6 +52,8 @@ struct State {
     objects: VecDeque<Entry>,
     /// The object in front, cut into ranges.
     open: Option<(Arc<Transfer>, Ranges)>,
+    /// How many objects were pushed since the last end of an epoch.
+    pushed: u64,
     complete: bool,
     asleep: bool,
     /// Epochs before this one are not wanted any more.
@@ -61,7 +66,7 @@ struct State {
 #[derive(Debug)]
 enum Entry {
     Object(Arc<Transfer>),
-    EpochEnd,
+    EpochEnd { objects: u64 },
 }
 
 impl Feed {
@@ -97,15 +102,20 @@ impl Feed {
     /// Takes the next objects; those without bytes add nothing to the stream.
     pub fn push(&self, objects: impl IntoIterator<Item = Arc<Transfer>>) {
         let mut state = self.lock();
-        let some = objects.into_iter().filter(|transfer| transfer.object.size_bytes > 0);
-        state.objects.extend(some.map(Entry::Object));
+        for transfer in objects {
+            state.pushed += 1;
+            if transfer.object.size_bytes > 0 {
+                state.objects.push_back(Entry::Object(transfer));
+            }
+        }
         self.wake(&mut state);
     }
 
     /// Ends the epoch.
     pub fn end_epoch(&self) {
         let mut state = self.lock();
-        state.objects.push_back(Entry::EpochEnd);
+        let objects = std::mem::take(&mut state.pushed);
+        state.objects.push_back(Entry::EpochEnd { objects });
         self.wake(&mut state);
     }
 
@@ -183,9 +193,9 @@ impl Feed {
                         state.open = Some((transfer, ranges));
                     }
                 }
-                Some(Entry::EpochEnd) => {
+                Some(Entry::EpochEnd { objects }) => {
                     state.epoch += 1;
-                    return Next::Step(Step::EpochEnd);
+                    return Next::Step(Step::EpochEnd { objects });
                 }
                 None if state.complete => return Next::Ended,
                 None => {
@@ -216,13 +226,13 @@ mod tests {
         Arc::new(Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut))
     }
 
-    /// The next step as a text: `key first+length`, "end", "later" or "ended".
+    /// The next step as a text: `key first+length`, "end of" objects, "later" or "ended".
     fn next(feed: &Feed) -> String {
         match feed.next() {
             Next::Step(Step::Range(transfer, range)) => {
                 format!("{} {}+{}", transfer.object.key, range.offset, range.length)
             }
-            Next::Step(Step::EpochEnd) => "end".to_owned(),
+            Next::Step(Step::EpochEnd { objects }) => format!("end of {objects}"),
             Next::Later => "later".to_owned(),
             Next::Ended => "ended".to_owned(),
         }
@@ -238,10 +248,10 @@ mod tests {
         assert_eq!(next(&feed), "later");
         feed.push([transfer("a", 5000), transfer("none", 0), transfer("b", 1)]);
         feed.end_epoch();
-        assert_eq!(take(&feed), ["a 0+4096", "a 4096+904", "b 0+1", "end", "later"]);
+        assert_eq!(take(&feed), ["a 0+4096", "a 4096+904", "b 0+1", "end of 3", "later"]);
         feed.end_epoch();
         feed.complete();
-        assert_eq!(take(&feed), ["end", "ended", "ended"], "an epoch may be empty");
+        assert_eq!(take(&feed), ["end of 0", "ended", "ended"], "an epoch may be empty");
     }
 
     #[test]
@@ -255,7 +265,7 @@ mod tests {
         feed.end_epoch();
         feed.push([transfer("d", 1)]);
         feed.end_epoch();
-        assert_eq!(take(&feed), ["end", "d 0+1", "end", "later"]);
+        assert_eq!(take(&feed), ["end of 3", "d 0+1", "end of 1", "later"]);
     }
 
     #[test]
@@ -264,7 +274,7 @@ mod tests {
         feed.push([transfer("a", 1)]);
         feed.end_epoch();
         feed.push([transfer("b", 9000)]);
-        assert_eq!(take(&feed), ["a 0+1", "end", "b 0+4096"]);
+        assert_eq!(take(&feed), ["a 0+1", "end of 1", "b 0+4096"]);
         feed.skip_epoch(0);
         assert_eq!(take(&feed), ["b 4096+4096", "b 8192+808", "later"]);
     }

@@ -1,8 +1,8 @@
 //! The named pipes of a channel: `NAME_0`, `NAME_1`, ... in a folder.
 //!
-//! Only what this run has made is opened or removed. Names may be given to other pipes meanwhile, so
-//! device and inode are compared; and as each pipe is kept open (O_PATH, which makes no reader and
-//! no writer), no other file gets its inode number.
+//! Only what this run has made is opened or removed. Names may be given to other pipes meanwhile,
+//! so device and inode are compared; and as each pipe is kept open (O_PATH, which makes no reader
+//! and no writer), no other file gets its inode number.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -12,10 +12,12 @@ use rustix::io::Errno as Code;
 
 use super::lock::ChannelLock;
 use crate::error::{Error, ErrorKind};
-use crate::host::FileError;
+use crate::host::{FileError, WholeEpoch};
+use crate::limits::EPOCH_MARKERS_MAX;
+use crate::plan::path::OWN_PREFIX;
 
-/// Permissions of named pipes, before the umask.
-const FIFO_MODE: Mode = Mode::from_raw_mode(0o666);
+/// Permissions of named pipes and markers, before the umask.
+const MODE: Mode = Mode::from_raw_mode(0o666);
 
 /// Device and inode: what a file is, whatever its name.
 pub(super) type Identity = (u64, u64);
@@ -91,10 +93,10 @@ impl Fifos {
     pub(super) fn offer(&mut self, epoch: u64) -> Result<(), Error> {
         let (folder, name) = (&*self.folder, format!("{}_{epoch}", self.channel));
         let at = |step, errno: Code| FileError { step, path: name.clone(), errno: errno.into() };
-        match rustix::fs::mkfifoat(folder, &name, FIFO_MODE) {
+        match rustix::fs::mkfifoat(folder, &name, MODE) {
             Err(Code::EXIST) => {
                 remove_left(folder, &name).map_err(|errno| at("replace pipe", errno))?;
-                rustix::fs::mkfifoat(folder, &name, FIFO_MODE)
+                rustix::fs::mkfifoat(folder, &name, MODE)
                     .map_err(|errno| at("make pipe", errno))?;
             }
             outcome => outcome.map_err(|errno| at("make pipe", errno))?,
@@ -126,8 +128,8 @@ impl Fifos {
         }
     }
 
-    /// Removes the pipe of an epoch. A reader that waits in open(2) for a writer is let go: it opens
-    /// and sees the end.
+    /// Removes the pipe of an epoch. A reader that waits in open(2) for a writer is let go: it
+    /// opens and sees the end.
     pub(super) fn withdraw(&mut self, epoch: u64) {
         if let Some(made) = self.forget(epoch) {
             let release = made.open(&self.folder, OFlags::RDWR);
@@ -146,9 +148,60 @@ impl Fifos {
         before.or_else(|| made.open(&self.folder, OFlags::WRONLY))
     }
 
+    /// Makes `CHANNEL_N.ok` appear with a line of JSON in it.
+    pub(super) fn mark(&self, whole: WholeEpoch) -> Result<(), Error> {
+        let WholeEpoch { epoch, objects, bytes } = whole;
+        let (folder, name) = (&*self.folder, self.marker(epoch));
+        let text = format!("{{\"epoch\":{epoch},\"objects\":{objects},\"bytes\":{bytes}}}\n");
+        // No other process makes this one: see the lock. A run that was killed may have left it.
+        let unfinished = format!("{OWN_PREFIX}{}.ok", self.channel);
+        let at = |errno: Code| FileError { step: "make", path: name.clone(), errno: errno.into() };
+        remove(folder, &unfinished).map_err(at)?;
+        let made = write(folder, &unfinished, text.as_bytes())
+            .and_then(|()| rustix::fs::renameat(folder, &unfinished, folder, &name));
+        if let Err(errno) = made {
+            // The error that is told is the first.
+            let _ = remove(folder, &unfinished);
+            return Err(at(errno).into());
+        }
+        match epoch.checked_sub(EPOCH_MARKERS_MAX) {
+            Some(old) => self.unmark(old),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes `CHANNEL_N.ok`.
+    pub(super) fn unmark(&self, epoch: u64) -> Result<(), Error> {
+        let path = self.marker(epoch);
+        remove(&self.folder, &path)
+            .map_err(|errno| FileError { step: "remove", path, errno: errno.into() }.into())
+    }
+
+    fn marker(&self, epoch: u64) -> String {
+        format!("{}_{epoch}.ok", self.channel)
+    }
+
     fn forget(&mut self, epoch: u64) -> Option<Made> {
         let index = self.made.iter().position(|made| made.epoch == epoch)?;
         Some(self.made.swap_remove(index))
+    }
+}
+
+/// Removes a file; that there is none is as good.
+fn remove(folder: &OwnedFd, name: &str) -> Result<(), Code> {
+    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+        Err(Code::NOENT) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Writes a small file that is not there yet.
+fn write(folder: &OwnedFd, name: &str, text: &[u8]) -> Result<(), Code> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, name, flags, MODE)?;
+    match rustix::io::write(&file, text)? {
+        count if count == text.len() => Ok(()),
+        _ => Err(Code::NOSPC),
     }
 }
 

@@ -48,7 +48,7 @@ impl ChannelLock {
         let name = format!("{OWN_PREFIX}{channel}.lock");
         let trouble = |what: &str, errno: Code| {
             Error::new(ErrorKind::Destination, format!("cannot {what} {name}: {errno}")).advise(
-                "give a folder that can be written, or remove the file if no run serves the channel",
+                "give a folder that can be written, or remove it if no run serves the channel",
             )
         };
         let mut looks = CHANNEL_LOCK_LOOKS_MAX;
@@ -77,7 +77,7 @@ impl ChannelLock {
 }
 
 impl Drop for ChannelLock {
-    /// Removes the file while it is still locked: who has opened it sees afterwards that it is gone.
+    /// Removes the file while it is still locked: who has opened it sees that it is gone.
     fn drop(&mut self) {
         remove(&self.folder, &self.name, &self.file);
     }

@@ -2,9 +2,9 @@
 //!
 //! [`feed`] is the list of what comes next, filled by the control plane; [`feeder`] is the loop
 //! that fetches many ranges at once and hands them on in order; `line` is one of its connections;
-//! [`place`] is the real machine: named pipes ([`fifos`], which one process at a time may serve, see
-//! [`lock`]) and standard output. Nothing is copied to user
-//! memory: bytes go from socket to pipe by splice(2).
+//! [`place`] is the real machine: named pipes ([`fifos`], which one process at a time may serve,
+//! see [`lock`]) and standard output. Nothing is copied to user memory: bytes go from socket to
+//! pipe by splice(2).
 
 pub mod feed;
 pub mod feeder;

@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 
 use super::fifos::Fifos;
 use crate::error::Error;
-use crate::host::{Host, Objection, PipeHost, PrivatePipe};
+use crate::host::{Host, Objection, PipeHost, PrivatePipe, WholeEpoch};
 use crate::limits::PIPE_BYTES;
 use crate::machine::Machine;
 use crate::s3::ByteRange;
@@ -136,6 +136,24 @@ impl PipeHost for Outfall {
         // A smaller pipe than wished for is right, only slower.
         let _ = grow(file.as_fd(), PIPE_BYTES);
         Ok(Some(Handle::from(file)))
+    }
+
+    fn unread(&mut self, outlet: &Handle) -> Result<u64, Errno> {
+        Ok(rustix::io::ioctl_fionread(descriptor(outlet)?)?)
+    }
+
+    fn mark(&mut self, whole: WholeEpoch) -> Result<(), Error> {
+        match &self.place {
+            Place::Fifos(fifos) => fifos.mark(whole),
+            Place::Output(_) => Ok(()),
+        }
+    }
+
+    fn unmark(&mut self, epoch: u64) -> Result<(), Error> {
+        match &self.place {
+            Place::Fifos(fifos) => fifos.unmark(epoch),
+            Place::Output(_) => Ok(()),
+        }
     }
 
     fn withdraw(&mut self, epoch: u64) {

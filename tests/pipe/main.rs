@@ -23,6 +23,7 @@ mod faults;
 mod hold;
 mod life;
 mod lock;
+mod markers;
 mod reader;
 mod readers;
 mod refuser;

@@ -10,6 +10,7 @@ mod files;
 mod origin;
 mod pieces;
 mod pipes;
+mod places;
 mod plumbing;
 mod secure;
 mod shore;

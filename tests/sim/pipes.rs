@@ -52,6 +52,8 @@ struct Course {
     stop_us: Option<u64>,
     /// Readers of a stream that fails are held.
     holds: bool,
+    /// Epochs that were read whole are marked.
+    marks: bool,
     /// Time between two steps of the control plane, at most.
     pace_us: u64,
     /// The origin speaks TLS.
@@ -125,6 +127,7 @@ fn run(seed: u64, course: &Course) -> Ran {
         plan,
         feed: Arc::clone(&feed),
         slots_max: course.slots_max,
+        unmarked: Vec::new(),
         injected: BTreeMap::new(),
         events: 0,
         models: BTreeMap::new(),
@@ -140,6 +143,7 @@ fn run(seed: u64, course: &Course) -> Ran {
         attempts_max: 20,
         epochs: (!course.never).then_some(course.epochs.len() as u64),
         holds: course.holds,
+        marks: course.marks,
     });
     let (result, count) = match feeder {
         Ok(mut feeder) => {
@@ -194,6 +198,13 @@ fn check(seed: u64, course: &Course) -> Ran {
         } else if complete {
             assert_eq!(length, model.len(), "{epoch}: lost bytes");
         }
+        if let Some(marked) = place.marked {
+            let objects = keys.len() as u64;
+            assert!(!told.left_early && length == model.len(), "{epoch}: marked, not read");
+            assert_eq!((marked.objects, marked.bytes), (objects, model.len() as u64), "{epoch}");
+        }
+        let may_miss = !course.marks || !complete || told.left_early;
+        assert!(place.marked.is_some() || may_miss, "{epoch}: not marked");
         if complete && !told.left_early {
             assert_eq!(told.bytes, model.len() as u64, "{epoch}: delivered");
         }
@@ -245,6 +256,7 @@ fn course(seed: u64, rates: Rates, leaves: bool) -> Course {
         never: chance.hits(100),
         stop_us: None,
         holds: false,
+        marks: false,
         pace_us: [1, 5_000, 1_000_000][usize::try_from(chance.below(3)).expect("small")],
         tls: false,
     }
@@ -364,6 +376,29 @@ fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
             assert!(!hit || injected.contains_key("ring full"), "no error after {injected:?}");
         }
     });
+}
+
+/// Whatever happens, an epoch is marked if its reader got all of it, and else never.
+#[test]
+fn an_epoch_is_marked_when_its_reader_has_all_of_it() {
+    let [runs, marked, unmarked] = [const { AtomicU32::new(0) }; 3];
+    seeds("an_epoch_is_marked_when_its_reader_has_all_of_it", 1500, |seed| {
+        let fatal_per_mille = if seed % 3 == 0 { 20 } else { 0 };
+        let disk_per_mille = if seed % 7 == 0 { 50 } else { 0 };
+        let rates = Rates { network_per_mille: 20, fatal_per_mille, disk_per_mille, ..CALM };
+        let ran = check(seed, &Course { marks: true, ..course(seed, rates, seed % 2 == 0) });
+        let lab = ran.lab.borrow();
+        assert!(lab.unmarked.iter().copied().eq(0..lab.unmarked.len() as u64));
+        assert!(lab.places.keys().all(|epoch| lab.unmarked.contains(epoch)), "none is stale");
+        let mut opened = lab.places.values().filter(|place| place.opened());
+        runs.fetch_add(1, Ordering::Relaxed);
+        marked.fetch_add(u32::from(opened.any(|place| place.marked.is_some())), Ordering::Relaxed);
+        unmarked
+            .fetch_add(u32::from(opened.any(|place| place.marked.is_none())), Ordering::Relaxed);
+    });
+    let [runs, marked, unmarked] = [runs, marked, unmarked].map(AtomicU32::into_inner);
+    let many = |count: u32| count * 10 > runs || runs < 100;
+    assert!(many(marked) && many(unmarked), "{marked} and {unmarked} of {runs}");
 }
 
 /// The reader of a stream that fails sees no end before it leaves or the user ends the run; who

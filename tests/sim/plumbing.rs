@@ -7,9 +7,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use inrush::error::{Error, ErrorKind};
+use inrush::host::WholeEpoch;
 use inrush::limits::TURN_WAIT_MAX_US;
 use inrush::pipe::feed::Feed;
-use inrush::sys::{Errno, Handle, POLL_ERROR, POLL_HANG_UP, POLL_IN, POLL_OUT, descriptor};
+use inrush::sys::{Errno, Handle, POLL_ERROR, POLL_HANG_UP, POLL_IN, POLL_OUT};
 use inrush::transfer::Transfer;
 
 use super::chance::Chance;
@@ -23,7 +24,7 @@ pub(super) const PAGE: usize = 4096;
 const PIPES: u64 = 1 << 32;
 
 /// How long the last epoch waits for a reader that never comes, before the channel is stopped.
-const NEVER_US: u64 = 1_000_000;
+pub(super) const NEVER_US: u64 = 1_000_000;
 
 /// Cancels of one operation that are lost in a row, at most.
 pub(super) const LOST_CANCELS_MAX: u32 = 3;
@@ -91,7 +92,7 @@ impl Socket {
 pub(super) struct Pipe {
     pub(super) slots: VecDeque<VecDeque<u8>>,
     slots_max: usize,
-    reader_gone: bool,
+    pub(super) reader_gone: bool,
     /// All bytes that were ever put in.
     pub(super) taken: u64,
 }
@@ -110,18 +111,20 @@ impl Pipe {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) withdrawn: bool,
-    withdrawn_us: u64,
+    pub(super) withdrawn_us: u64,
     /// Withdrawn after a failure, while somebody waited for its first byte.
     pub(crate) retired: bool,
+    /// Its reader got it whole.
+    pub(crate) marked: Option<WholeEpoch>,
     /// Its reader is kept from seeing an end.
     pub(crate) kept: bool,
     /// The write end, once opened: a descriptor of the test's process, so that its drop is seen.
-    write_end: Option<Weak<OwnedFd>>,
-    pipe: usize,
-    manner: Manner,
-    opens_us: u64,
-    looked_us: Option<u64>,
-    next_us: u64,
+    pub(super) write_end: Option<Weak<OwnedFd>>,
+    pub(super) pipe: usize,
+    pub(super) manner: Manner,
+    pub(super) opens_us: u64,
+    pub(super) looked_us: Option<u64>,
+    pub(super) next_us: u64,
     pub(crate) got: Vec<u8>,
     pub(crate) left: bool,
     pub(crate) saw_end: bool,
@@ -171,6 +174,8 @@ pub(crate) struct Lab {
     pub(crate) feed: Arc<Feed>,
     /// Slots of a pipe, at most.
     pub(crate) slots_max: u64,
+    /// Epochs whose markers of earlier runs were removed.
+    pub(crate) unmarked: Vec<u64>,
     pub(crate) injected: BTreeMap<&'static str, u64>,
     /// Things that happened: what may cause a turn.
     pub(crate) events: u64,
@@ -228,100 +233,6 @@ impl Lab {
     /// Bytes that went into the pipe of an epoch.
     pub(crate) fn delivered(&self, epoch: u64) -> u64 {
         self.pipes[self.places[&epoch].pipe].taken
-    }
-}
-
-/// Places.
-impl Lab {
-    pub(super) fn offer(&mut self, epoch: u64) {
-        assert!(!self.places.contains_key(&epoch), "{epoch}: a place is offered once");
-        if epoch > 0 {
-            let before = &self.places[&(epoch - 1)];
-            assert!(before.opened(), "{epoch}: offered before the one before it was opened");
-        }
-        let never = Manner { late_us: u64::MAX, ..self.manners[0] };
-        let manner = self.manners.get(small(epoch)).copied().unwrap_or(never);
-        let place = Place {
-            withdrawn: false,
-            withdrawn_us: 0,
-            retired: false,
-            kept: false,
-            write_end: None,
-            pipe: 0,
-            manner,
-            opens_us: self.now_us.saturating_add(manner.late_us),
-            looked_us: None,
-            next_us: 0,
-            got: Vec::new(),
-            left: false,
-            saw_end: false,
-        };
-        self.places.insert(epoch, place);
-    }
-
-    pub(super) fn open(&mut self, epoch: u64) -> Option<Handle> {
-        let now_us = self.now_us;
-        let earlier = self.places.range(..epoch).all(|(_, place)| place.withdrawn);
-        assert!(earlier, "{epoch}: opened before those before it were over");
-        let place = self.places.get_mut(&epoch).expect("only what is offered is opened");
-        assert!(!place.withdrawn && !place.opened(), "{epoch}: a place is opened once");
-        if now_us < place.opens_us {
-            let waited_us = now_us - *place.looked_us.get_or_insert(now_us);
-            if place.opens_us == u64::MAX && waited_us > NEVER_US {
-                self.feed.stop(Error::new(ErrorKind::Interrupted, "stopped"));
-            }
-            return None;
-        }
-        let (_, _) = self.make_pipe();
-        let handle = descriptor::event_counter().expect("a descriptor");
-        let Handle::Descriptor(counter) = &handle else { unreachable!("a descriptor") };
-        let late_us = self.chance.below(5_000);
-        let place = self.places.get_mut(&epoch).expect("just seen");
-        place.write_end = Some(Arc::downgrade(counter));
-        place.pipe = self.pipes.len() - 1;
-        place.next_us = now_us + late_us;
-        self.events += 1;
-        Some(handle)
-    }
-
-    pub(super) fn withdraw(&mut self, epoch: u64) {
-        let Some(place) = self.places.get_mut(&epoch) else { return };
-        if !place.withdrawn && place.opened() {
-            assert!(place.held(), "{epoch}: withdrawn after its write end was dropped");
-        }
-        if !place.withdrawn {
-            place.withdrawn_us = self.now_us;
-        }
-        place.withdrawn = true;
-    }
-}
-
-/// After a failure.
-impl Lab {
-    pub(super) fn retire(&mut self, epoch: u64) -> Option<Handle> {
-        let is_offered = self.places.get(&epoch).is_some_and(|place| !place.withdrawn);
-        let handle = if is_offered { self.open(epoch) } else { None };
-        self.withdraw(epoch);
-        if let Some(place) = self.places.get_mut(&epoch) {
-            (place.retired, place.kept) = (handle.is_some(), handle.is_some());
-        }
-        handle
-    }
-
-    /// Lets time go on until a reader has left, or so long.
-    pub(super) fn wait_left(&mut self, handle: &Handle, wait_us: u64) -> bool {
-        let End::Pipe(index) = self.end(handle) else { unreachable!("a pipe") };
-        for place in self.places.values_mut().filter(|place| place.opened()) {
-            place.kept |= place.pipe == index;
-        }
-        let until_us = self.now_us + wait_us;
-        loop {
-            self.step();
-            if self.pipes[index].reader_gone || self.now_us >= until_us {
-                return self.pipes[index].reader_gone;
-            }
-            self.now_us = self.next_us().min(until_us).max(self.now_us);
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use inrush::error::Error;
-use inrush::host::{FileError, Host, PipeHost, PrivatePipe};
+use inrush::host::{FileError, Host, PipeHost, PrivatePipe, WholeEpoch};
 use inrush::s3::ByteRange;
 use inrush::sys::{Completion, Errno, Handle, Op, Ring};
 use inrush::transfer::Transfer;
@@ -108,6 +108,27 @@ impl PipeHost for LabHost {
 
     fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error> {
         Ok(self.0.borrow_mut().open(epoch))
+    }
+
+    fn unread(&mut self, outlet: &Handle) -> Result<u64, Errno> {
+        Ok(self.0.borrow().unread(outlet))
+    }
+
+    fn mark(&mut self, whole: WholeEpoch) -> Result<(), Error> {
+        let mut lab = self.0.borrow_mut();
+        let rate = lab.rates.disk_per_mille;
+        if lab.chance.hits(rate) {
+            lab.inject("no marker");
+            let path = format!("place_{}.ok", whole.epoch);
+            return Err(FileError { step: "make", path, errno: Errno::NO_SPACE }.into());
+        }
+        lab.mark(whole);
+        Ok(())
+    }
+
+    fn unmark(&mut self, epoch: u64) -> Result<(), Error> {
+        self.0.borrow_mut().unmark(epoch);
+        Ok(())
     }
 
     fn withdraw(&mut self, epoch: u64) {

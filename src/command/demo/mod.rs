@@ -222,6 +222,7 @@ impl Demo<'_> {
             shard: Shard::WHOLE,
             ready_file: None,
             on_failure: OnFailure::End,
+            epoch_markers: false,
             stream: StreamArgs {
                 connections: None,
                 part_size: self.args.tuning.part_size,

@@ -26,7 +26,7 @@ use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use crate::transfer::Transfer;
 use line::{Line, LineState, Pending};
-use outlet::Outlet;
+use outlet::{Outlet, offer};
 
 /// Token of the wait for the feed's counter.
 const TOKEN_WAKE: u64 = 1 << 40;
@@ -56,13 +56,15 @@ pub struct FeederParts<R, H> {
     pub epochs: Option<u64>,
     /// Whether a reader whose stream fails is kept waiting, and sees no end of file.
     pub holds: bool,
+    /// Whether each epoch that its reader got whole is marked.
+    pub marks: bool,
 }
 
 /// One piece of the stream, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece {
     Line(usize),
-    EpochEnd,
+    EpochEnd { objects: u64 },
 }
 
 /// Feeds one channel.
@@ -76,6 +78,10 @@ pub struct Feeder<R, H> {
     attempts_max: u32,
     epochs: Option<u64>,
     holds: bool,
+    marks: bool,
+    /// All of the epoch is handed on: when to look whether its reader has taken it, and the pause
+    /// after that.
+    unread: Option<(u64, u64)>,
     lines: Vec<Line>,
     free: Vec<usize>,
     /// The stream from its head on: what is fetched and not handed on.
@@ -109,10 +115,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// When that place cannot be made.
     pub fn new(parts: FeederParts<R, H>) -> Result<Self, Error> {
         let FeederParts { ring, mut host, feed, counter, tls, connections, .. } = parts;
-        let (attempts_max, epochs, holds) = (parts.attempts_max, parts.epochs, parts.holds);
+        let (attempts_max, epochs) = (parts.attempts_max, parts.epochs);
+        let (holds, marks) = (parts.holds, parts.marks);
         assert!(connections > 0, "a channel has a connection");
         if epochs != Some(0) {
-            host.offer(0)?;
+            offer(&mut host, marks, 0)?;
         }
         Ok(Self {
             ring,
@@ -123,6 +130,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             attempts_max,
             epochs,
             holds,
+            marks,
+            unread: None,
             lines: (0..connections).map(|_| Line::new()).collect(),
             free: (0..connections).rev().collect(),
             window: VecDeque::with_capacity(connections + 1),
@@ -213,7 +222,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Says who waited for whom while the ring slept.
     fn account(&mut self, slept_us: u64) {
         if let Outlet::Open { full, .. } = &self.outlet {
-            if *full {
+            if *full || self.unread.is_some() {
                 self.current.reader_kept_us += slept_us;
             } else {
                 self.current.reader_waited_us += slept_us;
@@ -235,9 +244,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     self.window.push_back(Piece::Line(index));
                     self.begin(index, transfer, range);
                 }
-                Next::Step(Step::EpochEnd) => {
+                Next::Step(Step::EpochEnd { objects }) => {
                     self.taking += 1;
-                    self.window.push_back(Piece::EpochEnd);
+                    self.window.push_back(Piece::EpochEnd { objects });
                 }
                 Next::Later => {
                     self.fed = false;
@@ -279,7 +288,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         while let Some(piece) = self.window.front().copied() {
             let out = match &self.outlet {
                 Outlet::Open { handle, full: false } => handle.clone(),
-                Outlet::Skipping if piece == Piece::EpochEnd => {
+                Outlet::Skipping if matches!(piece, Piece::EpochEnd { .. }) => {
                     self.window.pop_front();
                     self.finish_epoch();
                     continue;
@@ -287,7 +296,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 _ => return,
             };
             match piece {
-                Piece::EpochEnd => {
+                Piece::EpochEnd { objects } => {
+                    if self.marks && !self.is_marked(&out, objects) {
+                        return;
+                    }
                     self.window.pop_front();
                     self.finish_epoch();
                 }
@@ -365,6 +377,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     fn tend(&mut self) -> u64 {
         let mut next_us = self.end_latest().min(self.now_us + TURN_WAIT_MAX_US);
         if let Outlet::Wanted { look_us, .. } = self.outlet {
+            next_us = next_us.min(look_us);
+        }
+        if let Some((look_us, _)) = self.unread {
             next_us = next_us.min(look_us);
         }
         for index in 0..self.lines.len() {

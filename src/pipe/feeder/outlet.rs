@@ -6,8 +6,11 @@ use std::sync::Arc;
 use super::line::Pending;
 use super::{Feeder, Piece, TOKEN_GONE, TOKEN_ROOM, TOKEN_WAKE};
 use crate::error::{Error, ErrorKind};
-use crate::host::PipeHost;
-use crate::limits::{EPOCHS_TOLD_MAX, READER_WAIT_FIRST_US, READER_WAIT_LAST_US, TURN_WAIT_MAX_US};
+use crate::host::{PipeHost, WholeEpoch};
+use crate::limits::{
+    EPOCHS_TOLD_MAX, READER_WAIT_FIRST_US, READER_WAIT_LAST_US, TURN_WAIT_MAX_US,
+    UNREAD_PAUSE_FIRST_US, UNREAD_PAUSE_LAST_US,
+};
 use crate::metrics::EpochCount;
 use crate::sys::{Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring};
 
@@ -22,6 +25,14 @@ pub(super) enum Outlet {
     Skipping,
     /// All epochs are over.
     Closed,
+}
+
+/// Makes an epoch's place; what says that an earlier run's reader got it whole is gone before.
+pub(super) fn offer(host: &mut impl PipeHost, marks: bool, epoch: u64) -> Result<(), Error> {
+    if marks {
+        host.unmark(epoch)?;
+    }
+    host.offer(epoch)
 }
 
 impl<R: Ring, H: PipeHost> Feeder<R, H> {
@@ -39,7 +50,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     EpochCount { epoch, opened_us: self.now_us, ..EpochCount::default() };
                 self.outlet = Outlet::Open { handle, full: false };
                 if self.epochs.is_none_or(|epochs| epoch + 1 < epochs)
-                    && let Err(error) = self.host.offer(epoch + 1)
+                    && let Err(error) = offer(&mut self.host, self.marks, epoch + 1)
                 {
                     self.failure = Some(error);
                 }
@@ -82,7 +93,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         for piece in std::mem::take(&mut self.window) {
             match piece {
                 Piece::Line(index) if !over => self.drop_line(index),
-                Piece::EpochEnd if !over => over = true,
+                Piece::EpochEnd { .. } if !over => over = true,
                 piece => kept.push_back(piece),
             }
         }
@@ -106,8 +117,34 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.count.epochs.push(std::mem::take(&mut self.current));
     }
 
+    /// True once the reader has taken the epoch's last byte, and is told so: the marker is there
+    /// before the end of file. No event says that a pipe is empty, so it is looked at.
+    pub(super) fn is_marked(&mut self, outlet: &Handle, objects: u64) -> bool {
+        let (look_us, pause_us) = self.unread.unwrap_or((self.now_us, UNREAD_PAUSE_FIRST_US));
+        if self.now_us < look_us {
+            return false;
+        }
+        let outcome = match self.host.unread(outlet) {
+            Ok(0) => {
+                let (epoch, bytes) = (self.epoch, self.current.bytes);
+                self.host.mark(WholeEpoch { epoch, objects, bytes })
+            }
+            Ok(_) => {
+                let next_us = (pause_us * 2).min(UNREAD_PAUSE_LAST_US);
+                self.unread = Some((self.now_us + pause_us, next_us));
+                return false;
+            }
+            Err(errno) => {
+                Err(Error::new(ErrorKind::Host, format!("cannot look into a pipe: {errno}"))
+                    .advise("leave --epoch-markers out"))
+            }
+        };
+        outcome.map_err(|error| self.failure = Some(error)).is_ok()
+    }
+
     /// Unlinks the place, then closes it: nobody can open it between the two and wait for bytes.
     fn leave_outlet(&mut self) {
+        self.unread = None;
         self.host.withdraw(self.epoch);
         self.end_count();
         // The polls that still hold it are ended by the next look: see `end_stale_polls`.
