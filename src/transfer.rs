@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::checksum::{Algorithm, Mismatch, Verification};
+use crate::checksum::{Algorithm, Form, Mismatch, Verification};
 use crate::conn::{Conn, EtagDigest};
 use crate::error::{Error, ErrorKind};
 use crate::mark::Identity;
@@ -268,8 +268,13 @@ impl Transfer {
     #[must_use]
     pub fn wrong_bytes(mismatch: &Mismatch) -> Error {
         let message = format!("the bytes have another checksum: {mismatch}");
-        Error::new(ErrorKind::Objects, message)
-            .advise("run it again; if it stays so, the object is damaged where it is stored")
+        Error::new(ErrorKind::Objects, message).advise(match mismatch.stored.form {
+            Form::Etag => {
+                "run it again; if it stays so, the server's ETags may not be MD5s, and --verify \
+                 auto takes such objects"
+            }
+            _ => "run it again; if it stays so, the object is damaged where it is stored",
+        })
     }
 
     /// Takes why there is nothing to hold its bytes against; it fails where there must be.

@@ -81,7 +81,9 @@ impl Sum {
     pub fn new(stored: Stored, size: u64, part: u64) -> Option<Self> {
         stored.algorithm.crc()?;
         let (part, crcs) = match stored.form {
-            Form::FullObject | Form::Composite { parts: 1 } => (size, Crcs::One(AtomicU64::new(0))),
+            Form::FullObject | Form::Etag | Form::Composite { parts: 1 } => {
+                (size, Crcs::One(AtomicU64::new(0)))
+            }
             Form::Composite { parts } => {
                 let fit = part > 0 && size.div_ceil(part) == u64::from(parts);
                 let sums = (0..parts).map(|_| AtomicU64::new(0)).collect();

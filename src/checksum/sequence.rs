@@ -23,7 +23,9 @@ impl InOrder {
         match stored.form {
             Form::Composite { parts: 2.. } if part_bytes == 0 => None,
             Form::Composite { parts: 2.. } => Some(Self { stored, part_bytes }),
-            Form::Composite { .. } | Form::FullObject => Some(Self::of_one_piece(stored)),
+            Form::Composite { .. } | Form::FullObject | Form::Etag => {
+                Some(Self::of_one_piece(stored))
+            }
         }
     }
 
@@ -31,6 +33,12 @@ impl InOrder {
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.stored.algorithm
+    }
+
+    /// Whether it is an ETag, which need not be a checksum at all.
+    #[must_use]
+    pub fn is_etag(&self) -> bool {
+        self.stored.form == Form::Etag
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Form {
         /// How many.
         parts: u32,
     },
+    /// Of all bytes, where it is the ETag that is taken for one.
+    Etag,
 }
 
 /// A checksum that an origin keeps with an object.
@@ -64,7 +66,7 @@ impl Stored {
     /// When they differ.
     pub fn check(&self, whole: Digest) -> Result<(), Mismatch> {
         let computed = match self.form {
-            Form::FullObject => whole,
+            Form::FullObject | Form::Etag => whole,
             Form::Composite { .. } => self.algorithm.digest(whole.bytes()),
         };
         self.compare(computed)
@@ -78,19 +80,20 @@ impl Stored {
     /// Whether the digest of all bytes is enough to know.
     #[must_use]
     pub fn is_of_one_piece(&self) -> bool {
-        matches!(self.form, Form::FullObject | Form::Composite { parts: 1 })
+        matches!(self.form, Form::FullObject | Form::Composite { parts: 1 } | Form::Etag)
     }
 }
 
-/// The ETag of an upload in one piece, which is the MD5 of its bytes unless the origin encrypts
-/// with other keys than its own; `None` when it cannot be one.
+/// The ETag as an MD5; `None` when it cannot be one. S3's is the MD5 of the bytes where they were
+/// uploaded in one piece and are not encrypted with other keys than S3's own; another server's may
+/// be anything that looks so.
 #[must_use]
 pub fn etag_md5(etag: &str) -> Option<Stored> {
     let text = etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(etag);
     let mut bytes = [0; 16];
     hex::decode_to_slice(text, &mut bytes).ok()?;
     let digest = Digest::of(&bytes);
-    Some(Stored { algorithm: Algorithm::Md5, form: Form::FullObject, digest })
+    Some(Stored { algorithm: Algorithm::Md5, form: Form::Etag, digest })
 }
 
 /// Bytes that are not those whose checksum is stored.
@@ -105,12 +108,18 @@ pub struct Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stored { algorithm, form, digest } = self.stored;
-        let of = match form {
-            Form::FullObject => String::new(),
-            Form::Composite { parts } => format!(" of {parts} parts"),
-        };
         let computed = self.computed;
-        write!(f, "the {algorithm}{of} is {computed}, and {digest} is stored")
+        // As S3 shows them: checksums in base64, those of parts with how many, ETags in quotes.
+        match form {
+            Form::FullObject => write!(f, "the {algorithm} is {computed}, and {digest} is stored"),
+            Form::Composite { parts } => {
+                write!(f, "the {algorithm} is {computed}-{parts}, and {digest}-{parts} is stored")
+            }
+            Form::Etag => {
+                let [computed, etag] = [computed, digest].map(|digest| hex::encode(digest.bytes()));
+                write!(f, "the {algorithm} is \"{computed}\", and the ETag is \"{etag}\"")
+            }
+        }
     }
 }
 
@@ -164,13 +173,20 @@ mod tests {
         let stored = Stored::parse(Algorithm::Sha256, value.as_bytes(), None).expect("a header");
         assert!(stored.is_of_one_piece());
         assert_eq!(stored.check(Algorithm::Sha256.digest(b"x")), Ok(()));
-        assert!(stored.check(Algorithm::Sha256.digest(b"y")).is_err());
+        let error = stored.check(Algorithm::Sha256.digest(b"y")).expect_err("others").to_string();
+        assert!(error.ends_with(&format!("-1, and {value} is stored")), "{error}");
     }
 
     #[test]
     fn an_etag_may_be_an_md5() {
         let stored = etag_md5("\"25f9e794323b453885f5181f1b624d0b\"").expect("an MD5");
         assert_eq!(stored.check(Algorithm::Md5.digest(b"123456789")), Ok(()));
+        let error = stored.check(Algorithm::Md5.digest(b"")).expect_err("others");
+        assert_eq!(
+            error.to_string(),
+            "the MD5 is \"d41d8cd98f00b204e9800998ecf8427e\", and the ETag is \
+             \"25f9e794323b453885f5181f1b624d0b\""
+        );
         for other in ["", "\"\"", "\"25f9e794323b453885f5181f1b624d0b-2\"", "\"abc\"", "\"é\""] {
             assert_eq!(etag_md5(other), None, "{other}");
         }

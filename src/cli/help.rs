@@ -121,9 +121,11 @@ pub(super) const COMMANDS: [About; 9] = [
         details: "Each object of the source is looked for where get would put it, and its file is \
             read and held against the checksum that S3 stores. Nothing is fetched and nothing is \
             written: an object costs its place in the listing and one HEAD, two more if its \
-            checksum is one of parts. Where no checksum is stored an MD5 as ETag counts.\n\n\
+            checksum is one of parts. Where no checksum is stored an ETag counts that is \
+            the MD5 of the file.\n\n\
             An object is validated, missing, a mismatch (another size or checksum: both are \
-            told), or not validated because no checksum is stored or it cannot be computed from \
+            told), or not validated because no checksum is stored and the ETag is not the MD5 of \
+            the file (which it need not be), or because the checksum cannot be computed from \
             the file; then its file has the right size, and that is a failure with --strict \
             alone. Files in DIR that the source does not have are ignored, and no link in DIR is \
             followed.\n\n\

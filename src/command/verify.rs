@@ -204,6 +204,10 @@ impl Check {
                 Finding::Mismatch(_) => {
                     error.advise("fetch it again with inrush get --overwrite always")
                 }
+                Finding::OtherEtag(_) => error.advise(
+                    "leave --strict out if the server's ETags are not MD5s; if they are, fetch it \
+                     again with inrush get --overwrite always",
+                ),
                 Finding::NotValidated(_) => error.advise("leave --strict out to let it pass"),
                 _ => error,
             });
@@ -310,6 +314,7 @@ fn digest(
     }
     Ok(match sequence.finish() {
         Ok(()) => Finding::Validated(goal.algorithm().name()),
+        Err(mismatch) if goal.is_etag() => Finding::OtherEtag(mismatch.to_string()),
         Err(mismatch) => Finding::Mismatch(mismatch.to_string()),
     })
 }

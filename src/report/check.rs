@@ -10,6 +10,9 @@ use crate::failure::RetryCounts;
 use crate::s3::Object;
 use crate::size::{Count, Decimal};
 
+/// Why a file whose MD5 is not the ETag is not validated.
+const ETAG_NOT_MD5: &str = "no checksum is stored, and the ETag is not the MD5 of the file";
+
 /// What was found of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
@@ -23,6 +26,9 @@ pub enum Finding {
     Missing(String),
     /// Its file has another size or checksum: both values.
     Mismatch(String),
+    /// Its file has its size, no checksum is stored, and the ETag is not the file's MD5, which it
+    /// need not be: both values.
+    OtherEtag(String),
     /// What kept it from being checked.
     Unknown(String),
 }
@@ -36,20 +42,23 @@ impl Finding {
             Self::NotValidated(reason) => strict.then(|| format!("cannot be validated: {reason}")),
             Self::Missing(why) => Some(format!("missing: {why}")),
             Self::Mismatch(what) => Some(format!("mismatch: {what}")),
+            Self::OtherEtag(what) => strict.then(|| format!("mismatch: {what}")),
             Self::Unknown(error) => Some(error.clone()),
         }
     }
 
-    fn verified(&self) -> Verified {
+    fn verified(&self, strict: bool) -> Verified {
+        let not_md5 = |what| format!("{ETAG_NOT_MD5} ({what})");
         let (verdict, reason) = match self {
             Self::Validated(algorithm) => return Verified::by(algorithm),
-            Self::Empty => ("not validated", "it has no bytes"),
-            Self::NotValidated(reason) => ("not validated", *reason),
-            Self::Missing(why) => ("missing", why.as_str()),
-            Self::Mismatch(what) => ("mismatch", what.as_str()),
-            Self::Unknown(_) => ("not validated", "it could not be checked"),
+            Self::Empty => ("not validated", "it has no bytes".to_owned()),
+            Self::NotValidated(reason) => ("not validated", (*reason).to_owned()),
+            Self::Missing(why) => ("missing", why.clone()),
+            Self::OtherEtag(what) if !strict => ("not validated", not_md5(what)),
+            Self::Mismatch(what) | Self::OtherEtag(what) => ("mismatch", what.clone()),
+            Self::Unknown(_) => ("not validated", "it could not be checked".to_owned()),
         };
-        Verified { verdict, algorithm: None, reason: Some(reason.to_owned()) }
+        Verified { verdict, algorithm: None, reason: Some(reason) }
     }
 }
 
@@ -90,7 +99,7 @@ impl<'a> CheckedLine<'a> {
             bytes: object.size_bytes,
             status: if error.is_some() { Status::Failed } else { Status::Ok },
             error,
-            verified: finding.verified(),
+            verified: finding.verified(strict),
         }
     }
 
@@ -150,7 +159,11 @@ impl CheckSummary {
                 &mut self.not_validated_objects
             }
             Finding::Missing(_) => &mut self.missing_objects,
-            Finding::Mismatch(_) => &mut self.mismatched_objects,
+            Finding::OtherEtag(_) if !strict => {
+                *self.not_validated.entry(ETAG_NOT_MD5).or_default() += 1;
+                &mut self.not_validated_objects
+            }
+            Finding::Mismatch(_) | Finding::OtherEtag(_) => &mut self.mismatched_objects,
             Finding::Unknown(_) => &mut self.unknown_objects,
         } += 1;
     }
@@ -256,6 +269,26 @@ mod tests {
         }
         assert!(told(&findings()[2], true).contains(r#""failed","error":"cannot be validated: "#));
         assert!(told(&findings()[1], true).contains(r#""ok""#));
+        let other = Finding::OtherEtag("7 is not 8".to_owned());
+        for (strict, parts) in [
+            (false, [r#""ok","error":null"#, r#""not validated""#, "of the file (7 is not 8)\""]),
+            (true, [r#""failed","error":"mismatch: 7 is"#, r#""mismatch""#, r#":"7 is not 8""#]),
+        ] {
+            let line = told(&other, strict);
+            assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_etag_that_is_no_md5_is_a_mismatch_only_where_all_must_be_proved() {
+        let other = Finding::OtherEtag("7 is not 8".to_owned());
+        for (strict, counts) in [(false, [1, 0, 0]), (true, [0, 1, 1])] {
+            let mut summary = CheckSummary::default();
+            summary.count(&other, 10, strict);
+            let CheckSummary { not_validated_objects: not, mismatched_objects, .. } = summary;
+            assert_eq!([not, mismatched_objects, summary.failed_objects], counts);
+            assert_eq!(summary.not_validated.get(ETAG_NOT_MD5).copied(), (!strict).then_some(1));
+        }
     }
 
     #[test]

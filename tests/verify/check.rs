@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use inrush::checksum::Algorithm;
 use inrush_origin::{ChecksumAlgorithm, ChecksumPolicy, Config, Fault, FaultPlan, Match};
 use inrush_origin::{ObjectSpec, Operation, Origin};
 use serde_json::Value;
@@ -244,6 +245,46 @@ fn what_cannot_be_validated_fails_where_it_must() {
     filled.edit("kms", |bytes| bytes.truncate(7));
     let (_, lines) = filled.verify(&[], 1);
     assert!(verdict(&lines["kms"]).starts_with("mismatch (the file has 7 bytes"));
+}
+
+#[test]
+fn an_etag_that_is_not_the_md5_is_a_mismatch_only_where_all_must_be_proved() {
+    let sizes = [("right", SMALL), ("large", LARGE), ("other", SMALL), ("other-large", LARGE)];
+    let objects = sizes.map(|(key, size)| (key.to_owned(), size, None)).to_vec();
+    let filled = Filled::new(objects);
+    // Whether the file or the ETag is another: that cannot be told.
+    let mut texts = BTreeMap::new();
+    for key in ["other", "other-large"] {
+        let hex = |filled: &Filled| {
+            let bytes = fs::read(filled.data().join(key)).expect("a file");
+            hex::encode(Algorithm::Md5.digest(&bytes).bytes())
+        };
+        let etag = hex(&filled);
+        filled.edit(key, |bytes| bytes[5] ^= 1);
+        let md5 = hex(&filled);
+        texts.insert(key, format!("the MD5 is \"{md5}\", and the ETag is \"{etag}\""));
+    }
+    let reason = "no checksum is stored, and the ETag is not the MD5 of the file";
+    for (strict, code) in [(&[][..], 0), (&["--strict"][..], 1)] {
+        let (run, lines) = filled.verify(strict, code);
+        for key in ["right", "large"] {
+            assert_eq!(verdict(&lines[key]), "validated (MD5)", "{run}");
+        }
+        for (key, values) in &texts {
+            let expected = match code {
+                0 => format!("not validated ({reason} ({values}))"),
+                _ => format!("mismatch ({values})"),
+            };
+            assert_eq!(verdict(&lines[*key]), expected, "{run}");
+            let told = format!("error: verify s3://lab/{key}: mismatch: {values}; leave --strict");
+            assert_eq!(run.stderr.contains(&told), code == 1, "{run}");
+        }
+        let summary = run.json();
+        let counts = ["not_validated_objects", "mismatched_objects", "failed_objects"];
+        let expected = if code == 0 { [2, 0, 0] } else { [0, 2, 2] };
+        assert_eq!(counts.map(|name| summary[name].as_u64()), expected.map(Some), "{run}");
+        assert_eq!(summary["not_validated"][reason].as_u64(), (code == 0).then_some(2), "{run}");
+    }
 }
 
 #[test]

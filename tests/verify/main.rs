@@ -276,6 +276,14 @@ fn without_a_checksum_the_report_says_so_and_strict_takes_the_etag() {
     for (key, line) in &lines {
         assert_eq!(verdict(line), "validated (MD5)", "{key}");
     }
+    // ETags that only look like MD5s make every such object fail, with both values.
+    let scene = Scene::new(objects(), flip("small", None));
+    let (_, lines) = scene.get(&["--verify", "strict", "--max-attempts", "2"], 1);
+    let error = lines["small"]["error"].as_str().expect("an error");
+    let parts =
+        ["the MD5 is \"", "\", and the ETag is \"", "ETags may not be MD5s", "--verify auto"];
+    assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    assert_eq!(verdict(&lines["large"]), "validated (MD5)");
 }
 
 #[test]
