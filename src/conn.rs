@@ -11,7 +11,7 @@ mod tunnel;
 mod words;
 
 use crate::failure::Failure;
-use crate::http::{self, Head};
+use crate::http::{self, Head, HeadError};
 use crate::limits::{
     CONNECT_TIMEOUT_US, FIRST_BYTE_TIMEOUT_US, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES,
     RECEIVE_LOW_WATER_BYTES_MAX, STALL_TIMEOUT_US,
@@ -400,6 +400,7 @@ impl Conn {
                 self.state = State::Head { filled };
                 return self.receive_head(filled);
             }
+            Err(HeadError::TooManyHeaders) => return self.fail(Failure::TooManyHeaders, None),
             Ok(None) | Err(_) => return self.fail(Failure::BadHead, None),
         };
         if (100..200).contains(&head.status) {

@@ -531,6 +531,8 @@ fn a_tunnel_that_does_not_open_is_the_connections_failure() {
     let mut endless = b"HTTP/1.1 200 OK\r\nx: ".to_vec();
     endless.resize(HEAD_BYTES_MAX as usize + 9, b'y');
     check(&endless, Failure::BadHead);
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(300));
+    check(many.as_bytes(), Failure::TooManyHeaders);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::limits::HEADERS_MAX;
 use crate::sys::Errno;
 
 /// Why one attempt failed.
@@ -23,6 +24,8 @@ pub enum Failure {
     Truncated,
     /// The answer's head is not HTTP/1, contradicts itself, or is too long.
     BadHead,
+    /// The answer has more than [`HEADERS_MAX`] headers.
+    TooManyHeaders,
     /// The answer's Content-Range is not the range that was asked for.
     WrongRange,
     /// The answer's length is not the range's.
@@ -57,7 +60,8 @@ pub enum Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryReason {
-    /// See [`Failure::BadHead`], [`Failure::Interim`] and [`Failure::Chunked`].
+    /// See [`Failure::BadHead`], [`Failure::TooManyHeaders`], [`Failure::Interim`] and
+    /// [`Failure::Chunked`].
     BadHead,
     /// See [`Failure::Broken`].
     Broken,
@@ -177,7 +181,9 @@ impl Failure {
             Self::FirstByteTimeout => RetryReason::FirstByteTimeout,
             Self::Stall => RetryReason::Stall,
             Self::Truncated => RetryReason::Truncated,
-            Self::BadHead | Self::Interim | Self::Chunked => RetryReason::BadHead,
+            Self::BadHead | Self::TooManyHeaders | Self::Interim | Self::Chunked => {
+                RetryReason::BadHead
+            }
             Self::WrongRange | Self::WholeAnswer => RetryReason::WrongRange,
             Self::WrongLength => RetryReason::WrongLength,
             Self::Checksum | Self::NoChecksum => RetryReason::Checksum,
@@ -215,11 +221,23 @@ impl Failure {
             | Self::TlsBroken
             | Self::Proxy(408 | 429 | 500..)
             | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
-            Self::WrongEtag
+            Self::TooManyHeaders
+            | Self::WrongEtag
             | Self::NoChecksum
             | Self::TlsRefused
             | Self::Proxy(_)
             | Self::Status(_) => Remedy::GiveUp,
+        }
+    }
+
+    /// What may help, where that is not looking at the network.
+    #[must_use]
+    pub const fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::TooManyHeaders => {
+                Some("have the server, or the proxy before it, send fewer headers")
+            }
+            _ => None,
         }
     }
 
@@ -257,6 +275,7 @@ impl fmt::Display for Failure {
             Self::Stall => f.write_str("the body stopped coming"),
             Self::Truncated => f.write_str("the answer ended before its body did"),
             Self::BadHead => f.write_str("the answer has no valid HTTP/1 head"),
+            Self::TooManyHeaders => write!(f, "the answer has more than {HEADERS_MAX} headers"),
             Self::WrongRange => f.write_str("the answer is not the range that was asked for"),
             Self::WrongLength => f.write_str("the answer's length is not that of the range"),
             Self::WholeAnswer => {
@@ -303,6 +322,7 @@ mod tests {
             assert_eq!(Failure::Status(status).remedy(), Remedy::Backoff, "{status}");
         }
         assert_eq!(Failure::WrongEtag.remedy(), Remedy::GiveUp);
+        assert_eq!(Failure::TooManyHeaders.remedy(), Remedy::GiveUp);
         for status in [401, 403, 407] {
             assert_eq!(Failure::Proxy(status).remedy(), Remedy::GiveUp, "{status}");
             assert!(Failure::Proxy(status).ends_run() && !Failure::Status(status).ends_run());

@@ -3,6 +3,8 @@
 //! It never sees a body and knows no socket. Framing follows RFC 9112 section 6, ranges RFC 9110
 //! section 14.4.
 
+use std::mem::MaybeUninit;
+
 use crate::checksum::{Algorithm, Stored};
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
 
@@ -53,8 +55,10 @@ pub enum HeadError {
     Contradictory,
     /// Not HTTP/1.
     Malformed,
-    /// Longer than [`HEAD_BYTES_MAX`] or with more than [`HEADERS_MAX`] headers.
+    /// Longer than [`HEAD_BYTES_MAX`].
     TooLong,
+    /// More than [`HEADERS_MAX`] headers.
+    TooManyHeaders,
 }
 
 /// Parses what has come so far; `None` when the head is not complete yet.
@@ -62,15 +66,17 @@ pub enum HeadError {
 /// # Errors
 /// When no more bytes can make it a head.
 pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut response = httparse::Response::new(&mut headers);
+    // Only what the head has of them is written.
+    let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
     let window = &bytes[..bytes.len().min(HEAD_BYTES_MAX as usize)];
-    let length = match response.parse(window) {
+    let parsed = config.parse_response_with_uninit_headers(&mut response, window, &mut headers);
+    let length = match parsed {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX as usize => return Ok(None),
-        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-            return Err(HeadError::TooLong);
-        }
+        Ok(httparse::Status::Partial) => return Err(HeadError::TooLong),
+        Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooManyHeaders),
         Err(_) => return Err(HeadError::Malformed),
     };
     let mut head = Head {
@@ -274,14 +280,27 @@ mod tests {
     fn what_is_not_a_head() {
         assert_eq!(parse(b"SSH-2.0-OpenSSH\r\n"), Err(HeadError::Malformed));
         assert_eq!(parse(b"HTTP/2 200\r\n\r\n"), Err(HeadError::Malformed));
-        let mut bomb = b"HTTP/1.1 200 OK\r\n".to_vec();
-        while bomb.len() < HEAD_BYTES_MAX as usize {
-            bomb.extend_from_slice(b"a: b\r\n");
-        }
-        assert_eq!(parse(&bomb), Err(HeadError::TooLong));
         let mut endless = b"HTTP/1.1 200 OK\r\nx: ".to_vec();
         endless.resize(HEAD_BYTES_MAX as usize, b'y');
         assert_eq!(parse(&endless), Err(HeadError::TooLong));
+    }
+
+    #[test]
+    fn headers_are_counted() {
+        let head = |headers: usize, end: &str| {
+            let lines = (0..headers).map(|number| format!("x-amz-meta-{number}: {number}\r\n"));
+            format!("HTTP/1.1 200 OK\r\n{}{end}", lines.collect::<String>())
+        };
+        for headers in [65, HEADERS_MAX] {
+            let text = head(headers, "\r\n");
+            let parsed = parse(text.as_bytes()).expect("not too many").expect("complete");
+            assert_eq!(parsed.length as usize, text.len());
+        }
+        // No more bytes make it better.
+        for end in ["\r\n", ""] {
+            let text = head(HEADERS_MAX + 1, end);
+            assert_eq!(parse(text.as_bytes()), Err(HeadError::TooManyHeaders));
+        }
     }
 
     #[test]

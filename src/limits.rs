@@ -54,8 +54,10 @@ pub const HEAD_RECEIVE_BYTES: u32 = 4 << 10;
 /// Room kept before the body when a small object is received together with its head.
 pub const HEAD_ROOM_BYTES: u32 = HEAD_BYTES_MAX;
 
-/// Most headers in a response head.
-pub const HEADERS_MAX: usize = 64;
+/// Most headers in a response head, of the control plane's answers too. S3 sends about 20 and an
+/// object's `x-amz-meta-*` may be any number within 2 KiB; proxies add theirs. They are parsed into
+/// an array on the stack, which nobody fills in vain: 8 KiB.
+pub const HEADERS_MAX: usize = 256;
 
 /// Most bytes of an error answer's body that are kept to explain it.
 pub const REFUSAL_BYTES_MAX: u32 = 8 << 10;

@@ -26,12 +26,15 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::limits::{
-    ADDRESSES_MAX, ANSWER_TIMEOUT, BACKOFF_BASE, BACKOFF_MAX, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
-    IDLE_CONNECTIONS_MAX, MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
+    ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, ANSWER_TIMEOUT, BACKOFF_BASE, BACKOFF_MAX,
+    CONNECT_TIMEOUT, CONNECT_WAITS_MAX, IDLE_CONNECTIONS_MAX, MORE_QUESTIONS_MAX,
+    NEXT_QUESTION_AFTER, TRIES_MAX,
 };
 use super::tls::{Trust, client_config};
 use crate::error::{Error, ErrorKind, Result};
-use crate::failure::{RetryCounts, RetryReason};
+use crate::failure::{Failure, RetryCounts, RetryReason};
+use crate::http::HeadError;
+use crate::limits::HEADERS_MAX;
 use crate::s3::Endpoint;
 use crate::s3::answer::explain;
 use crate::s3::proxy::Proxy;
@@ -356,6 +359,10 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
         let head = match crate::http::parse(&answer) {
             Ok(None) => continue,
             Ok(Some(head)) => head,
+            Err(HeadError::TooManyHeaders) => {
+                let message = format!("the proxy {proxy}: {}", Failure::TooManyHeaders);
+                return Err(Trouble::Lasting(Error::new(ErrorKind::Endpoint, message)));
+            }
             Err(_) => return Err(at(&"its answer has no valid HTTP/1 head")),
         };
         return match head.status {
@@ -372,8 +379,10 @@ async fn handshake<S>(stream: S) -> Result<SendRequest<Empty<Bytes>>, Trouble>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let mut builder = http1::Builder::new();
+    builder.max_headers(HEADERS_MAX).max_buf_size(ANSWER_BUFFER_BYTES_MAX);
     let (sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| passing(&error))?;
+        builder.handshake(TokioIo::new(stream)).await.map_err(|error| passing(&error))?;
     // It ends when the sender is dropped; what goes wrong in it the sender is told.
     tokio::spawn(connection);
     Ok(sender)
@@ -444,6 +453,17 @@ async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Troubl
 
 /// hyper's error with its causes, which hold the reason.
 fn passing(error: &hyper::Error) -> Trouble {
+    if error.is_parse_too_large() {
+        let message = format!(
+            "the answer has more than {HEADERS_MAX} headers, or a head of more than {} KiB",
+            ANSWER_BUFFER_BYTES_MAX >> 10
+        );
+        let error = Error::new(ErrorKind::Endpoint, message);
+        return Trouble::Lasting(match Failure::TooManyHeaders.advice() {
+            Some(advice) => error.advise(advice),
+            None => error,
+        });
+    }
     let mut why = error.to_string();
     let mut cause = error.source();
     let mut deepest = None;

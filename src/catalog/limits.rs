@@ -8,6 +8,9 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 pub const CONNECT_WAITS_MAX: usize = 3;
 /// Longest wait for a whole answer, its body included.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most bytes of an answer that wait to be parsed, and so of its head: about what hyper takes by
+/// itself, with a name.
+pub const ANSWER_BUFFER_BYTES_MAX: usize = 400 << 10;
 /// After so long without an answer a question is asked once more, on another address; twice as
 /// long each time.
 pub const NEXT_QUESTION_AFTER: Duration = Duration::from_secs(2);

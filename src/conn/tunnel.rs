@@ -2,7 +2,7 @@
 //!
 //! It belongs to connecting: it has the same deadline, and its failures are the connection's.
 
-use super::{Action, Conn, Errno, Failure, State, Target, http};
+use super::{Action, Conn, Errno, Failure, HeadError, State, Target, http};
 use crate::limits::{HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES};
 
 impl Conn {
@@ -36,6 +36,7 @@ impl Conn {
                 self.push(Action::Secure);
             }
             Ok(Some(head)) if head.status >= 300 => self.fail(Failure::Proxy(head.status), None),
+            Err(HeadError::TooManyHeaders) => self.fail(Failure::TooManyHeaders, None),
             _ => self.fail(Failure::BadHead, None),
         }
     }

@@ -174,7 +174,8 @@ impl Lane {
                 explain_failure(failure, fault, &transfer.endpoint.host).within(context)
             }
             (failure, _) => {
-                let otherwise = "check the network and the endpoint, or lower --connections";
+                let network = "check the network and the endpoint, or lower --connections";
+                let otherwise = failure.advice().unwrap_or(network);
                 Error::new(ErrorKind::Endpoint, failure.to_string())
                     .within(context)
                     .advise(transfer.endpoint.advice(otherwise))

@@ -169,6 +169,33 @@ fn an_object_that_is_replaced_while_it_is_read_is_refused() {
 }
 
 #[test]
+fn answers_may_have_many_headers_but_not_any_number() {
+    let all = objects(&[("large", 2 * MIB + 77), ("small", 5000)]);
+    let many = |count| {
+        let mut configuration = config(&all);
+        let rule = FaultPlan::none().with_rule(Match::default(), Fault::ManyHeaders { count });
+        configuration.faults = rule;
+        let origin = start(configuration);
+        let nowhere = Nowhere::new();
+        let options = ["s3://lab/", "--json", "--part-size", "1MiB"];
+        let run = get(&origin, options).with([nowhere.path()]).run();
+        (run, origin.stop(), nowhere)
+    };
+    let (run, _, nowhere) = many(200);
+    let run = run.expect(0);
+    let none = serde_json::json!({});
+    run.check(run.json()["retries"] == none && run.json()["control_retries"] == none, "no retry");
+    nowhere.assert_holds(&all);
+    // It does not get better, so nothing is tried again.
+    let (run, stats, nowhere) = many(300);
+    run.expect(ENDPOINT).expect_error(&["more than 256 headers", "send fewer headers"]);
+    assert_eq!((stats.lists, stats.gets), (1, 0));
+    nowhere.assert_untouched();
+    let words = ["after 1 try", "more than 256 headers", "send fewer headers"];
+    one_fails(Fault::ManyHeaders { count: 300 }, &words);
+}
+
+#[test]
 fn an_object_that_is_replaced_while_it_is_read_may_begin_anew() {
     for length in [3 * MIB, MIB / 2, 5 * MIB + 1, 0] {
         let nowhere = Nowhere::new();

@@ -8,13 +8,12 @@ use inrush_origin::Stats;
 use crate::case::Case;
 
 /// Kinds of faults that end an attempt, and what the program may take each for.
-const REASONS: [(&str, &[&str]); 17] = [
+const REASONS: [(&str, &[&str]); 16] = [
     ("chunked", &["bad_head"]),
     ("html_error", &["server_error"]),
     ("interim", &["bad_head"]),
     ("internal_error", &["server_error"]),
     ("large_head", &["bad_head"]),
-    ("many_headers", &["bad_head"]),
     // Behind the last bytes that came a reset looks like any other end; and the control plane takes
     // an end before an answer's head for that of a kept connection.
     ("reset_after", &["broken", "stale", "truncated"]),
@@ -35,10 +34,11 @@ const REASONS: [(&str, &[&str]); 17] = [
 ];
 
 /// Kinds that end no attempt: they cost time, or nothing, or the object.
-const HARMLESS: [&str; 9] = [
+const HARMLESS: [&str; 10] = [
     "changed_etag",
     "close_after_response",
     "drip",
+    "many_headers",
     "slow_head",
     "stall_after",
     "stall_before_head",
@@ -49,7 +49,7 @@ const HARMLESS: [&str; 9] = [
 ];
 
 /// Kinds that the control plane takes as they are: HTTP allows them, and it has the memory.
-const TAKEN: [&str; 4] = ["chunked", "interim", "large_head", "many_headers"];
+const TAKEN: [&str; 3] = ["chunked", "interim", "large_head"];
 
 const HANDSHAKE_CUT: &str = "tls_handshake_cut";
 /// What an attempt whose handshake was cut may be counted as.

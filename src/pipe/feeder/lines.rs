@@ -326,9 +326,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             (Failure::TlsBroken | Failure::TlsRefused, _) => {
                 explain_failure(failure, line.fault.as_ref(), &endpoint.host).within(context)
             }
-            (failure, _) => Error::new(ErrorKind::Endpoint, failure.to_string())
-                .within(context)
-                .advise(endpoint.advice("check the network and the endpoint")),
+            (failure, _) => {
+                let otherwise = failure.advice().unwrap_or("check the network and the endpoint");
+                Error::new(ErrorKind::Endpoint, failure.to_string())
+                    .within(context)
+                    .advise(endpoint.advice(otherwise))
+            }
         };
         self.failure.get_or_insert(error);
     }

@@ -241,7 +241,8 @@ impl Kind {
             Self::InternalError => Fault::InternalError,
             // More than any client of S3 has to expect: its own heads are below 2 KiB.
             Self::LargeHead => Fault::LargeHead { bytes: 20 << 10 },
-            Self::ManyHeaders => Fault::ManyHeaders { count: 300 },
+            // More than S3 ever sends, and no more than a client has to take.
+            Self::ManyHeaders => Fault::ManyHeaders { count: 200 },
             Self::ResetAfter => Fault::ResetAfter { bytes: position },
             Self::ResetBeforeHead => Fault::ResetBeforeHead,
             Self::SlowDown => Fault::SlowDown,
