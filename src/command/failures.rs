@@ -9,6 +9,7 @@ pub(super) struct Failures {
     count: u64,
     /// The kind of all, while they are of one kind.
     kind: Option<ErrorKind>,
+    told: usize,
     untold: u64,
 }
 
@@ -19,9 +20,11 @@ impl Failures {
         self.count += 1;
     }
 
-    /// Whether the one that was counted last is told: the first [`FAILURES_TOLD_MAX`] are.
+    /// Whether one with a message of its own is told: the first [`FAILURES_TOLD_MAX`] are. Not of
+    /// those that failed with the run: their cause is told once, however many they are.
     pub(super) fn is_told(&mut self) -> bool {
-        let is_told = self.count <= FAILURES_TOLD_MAX as u64;
+        let is_told = self.told < FAILURES_TOLD_MAX;
+        self.told += usize::from(is_told);
         self.untold += u64::from(!is_told);
         is_told
     }
@@ -40,6 +43,17 @@ impl Failures {
     pub(super) fn rest(&self) -> Option<String> {
         let untold = self.untold;
         (untold > 0).then(|| format!("{untold} more objects failed; --report lists them all"))
+    }
+
+    /// What is said at the end, in this order, where the run ended early for this cause. What kept
+    /// one object ended the run: it stands with the objects, before the count of the others. An
+    /// interrupt and a deadline come last, for they say how things stand.
+    pub(super) fn last_words(&self, cause: Option<(ErrorKind, String)>) -> [Option<String>; 2] {
+        let (kind, cause) = cause.unzip();
+        match kind {
+            Some(ErrorKind::Interrupted | ErrorKind::Deadline) | None => [self.rest(), cause],
+            Some(_) => [cause, self.rest()],
+        }
     }
 
     /// The exit code where so many other objects fared well; 0 without failures.
@@ -83,5 +97,23 @@ mod tests {
         }
         let rest = failures.rest().expect("two are left");
         assert!(rest.starts_with("2 more objects failed"), "{rest}");
+        // What ended the run stands with the objects, unless it was the user.
+        let words = |kind| failures.last_words(Some((kind, "cause".to_owned())));
+        let (cause, rest) = (Some("cause".to_owned()), Some(rest));
+        assert_eq!(words(ErrorKind::Destination), [cause.clone(), rest.clone()]);
+        assert_eq!(words(ErrorKind::Interrupted), [rest.clone(), cause.clone()]);
+        assert_eq!(words(ErrorKind::Deadline), [rest.clone(), cause]);
+        assert_eq!(failures.last_words(None), [rest, None]);
+    }
+
+    #[test]
+    fn those_that_failed_with_the_run_hide_no_other() {
+        let mut failures = Failures::default();
+        for _ in 0..=FAILURES_TOLD_MAX {
+            failures.add(ErrorKind::Destination);
+        }
+        failures.add(ErrorKind::Destination);
+        assert!(failures.is_told(), "it is the first with a message of its own");
+        assert_eq!(failures.rest(), None);
     }
 }

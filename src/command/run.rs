@@ -450,18 +450,17 @@ impl Run {
     /// Prints what ended the run, and decides its exit code.
     pub(super) fn exit_code(&mut self, stop: Option<Error>, bug: Option<&Error>) -> u8 {
         self.progress.finish();
-        if let Some(rest) = self.failures.rest() {
-            self.progress.error(rest);
-        }
+        let cause = stop.as_ref().filter(|_| bug.is_none()).map(|stop| match stop.kind() {
+            ErrorKind::Interrupted => (stop.kind(), self.interrupted()),
+            kind => (kind, stop.to_string()),
+        });
+        let words = self.failures.last_words(cause);
+        words.into_iter().flatten().for_each(|words| self.progress.error(words));
         if let Some(bug) = bug {
             self.progress.error(bug);
             return bug.kind().exit_code();
         }
         if let Some(stop) = stop {
-            match stop.kind() {
-                ErrorKind::Interrupted => self.progress.error(self.interrupted()),
-                _ => self.progress.error(&stop),
-            }
             return stop.kind().exit_code();
         }
         if let Some(error) = &self.listing_error {
