@@ -12,6 +12,7 @@ mod ready;
 mod run;
 mod session;
 mod stream;
+mod supply;
 mod target;
 mod verify;
 

@@ -15,9 +15,9 @@ use tokio::task::spawn_local;
 
 use super::ready;
 use super::session::{self, Interrupts};
+use super::supply::{EpochOrder, supply};
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
-use crate::catalog::walk::Walk;
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
@@ -30,15 +30,13 @@ use crate::pipe::feeder::{Feeder, FeederParts};
 use crate::pipe::fifos::Fifos;
 use crate::pipe::lock::ChannelLock;
 use crate::pipe::place::{Outfall, Place};
-use crate::plan::epoch::{Shard, permutation};
-use crate::plan::filter::Filter;
+use crate::plan::epoch::Shard;
 use crate::plan::ranges::PartSize;
 use crate::progress::Progress;
 use crate::report::{StreamSummary, json};
 use crate::s3::uri::S3Uri;
 use crate::sys::uring::Uring;
 use crate::sys::{Handle, descriptor, usage};
-use crate::transfer::{Cut, Transfer};
 
 /// Connections of a single channel when nothing is said.
 const CONNECTIONS_ONE: usize = 32;
@@ -46,10 +44,6 @@ const CONNECTIONS_ONE: usize = 32;
 const CONNECTIONS_ALL: usize = 64;
 /// Fewest connections of a channel when nothing is said.
 const CONNECTIONS_LEAST: usize = 4;
-/// Pause before the feed is looked at again when it is full.
-const FEED_PAUSE: Duration = Duration::from_millis(5);
-/// Pause before the next epoch is listed when this one has no reader yet.
-const EPOCH_PAUSE: Duration = Duration::from_millis(20);
 /// Entries of a feeder's ring: an operation for each connection, its cancel, and the polls.
 const RING_ENTRIES: u32 = 2048;
 
@@ -72,7 +66,8 @@ pub(super) async fn pipe(
     if let Some(path) = &args.ready_file {
         ready::tell(path, &names).inspect_err(|_| abandon(&mut channels))?;
     }
-    let order = Order { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
+    let order =
+        EpochOrder { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
     let code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;
     tell(&control, &channels, &args.stream, begun, code, &progress, false)?;
     Ok(code)
@@ -158,7 +153,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let epochs = NonZeroU64::new(1);
     let running = Running::start(plan, part, &control, &args.stream, epochs, begun)?;
     let mut channels = vec![running];
-    let order = Order { epochs, shuffle_seed: None, shard: Shard::WHOLE };
+    let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
     let mut code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;
     // One who was interrupted does not wait for an output that nobody reads.
     if let Some(pump) = pump
@@ -232,14 +227,6 @@ fn pump(reader: &OwnedFd, writer: &OwnedFd) -> std::io::Result<u64> {
         }
         total += count as u64;
     }
-}
-
-/// How the epochs are ordered.
-#[derive(Debug, Clone, Copy)]
-struct Order {
-    epochs: Option<NonZeroU64>,
-    shuffle_seed: Option<u64>,
-    shard: Shard,
 }
 
 /// What a channel is to be.
@@ -384,7 +371,7 @@ fn abandon(channels: &mut [Running]) {
 async fn serve(
     control: &Rc<Control>,
     channels: &mut [Running],
-    order: Order,
+    order: EpochOrder,
     interrupts: &mut Interrupts,
     progress: &Progress,
 ) -> u8 {
@@ -435,107 +422,6 @@ async fn serve(
         code = ErrorKind::Interrupted.exit_code();
     }
     code
-}
-
-/// Fills a channel's feed, epoch by epoch, at most one ahead of the reader.
-async fn supply(
-    control: &Rc<Control>,
-    sources: &[S3Uri],
-    part: PartSize,
-    feed: &Feed,
-    order: Order,
-) -> Result<()> {
-    let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
-    // A directory bucket lists in no order: key order, shuffle and shards want it all, sorted.
-    let unordered = match sources {
-        [source] => control.endpoint(&source.bucket).await?.is_directory(),
-        _ => false,
-    };
-    let mut all: Vec<Arc<Transfer>> = Vec::new();
-    let mut epoch = 0u64;
-    while order.epochs.is_none_or(|epochs| epoch < epochs.get()) {
-        while feed.reading() + 1 < epoch {
-            tokio::time::sleep(EPOCH_PAUSE).await;
-        }
-        if order.shuffle_seed.is_some() || unordered {
-            if epoch == 0 {
-                list(control, sources, cut, async |batch| {
-                    all.extend(batch);
-                    Ok(())
-                })
-                .await?;
-                if unordered {
-                    all.sort_by(|one, other| one.object.key.cmp(&other.object.key));
-                }
-            }
-            let count = u32::try_from(all.len()).map_err(|_| {
-                Error::new(
-                    ErrorKind::Usage,
-                    format!("{} objects are too many to be put in order", all.len()),
-                )
-                .advise("leave --shuffle-seed out")
-            })?;
-            let permuted = match order.shuffle_seed {
-                Some(seed) => permutation(seed, epoch, count),
-                None => (0..count).collect(),
-            };
-            let places = permuted.into_iter().zip(0u64..);
-            let mine = places.filter(|(_, place)| order.shard.takes(*place));
-            let mut mine = mine.map(|(index, _)| Arc::clone(&all[index as usize])).peekable();
-            while mine.peek().is_some() {
-                let room = room(feed).await;
-                feed.push(mine.by_ref().take(room).collect::<Vec<_>>());
-            }
-        } else {
-            let mut place = 0u64;
-            list(control, sources, cut, async |batch| {
-                let mut mine = batch.into_iter().filter(|_| {
-                    place += 1;
-                    order.shard.takes(place - 1)
-                });
-                let mut rest: Vec<_> = mine.by_ref().collect();
-                while !rest.is_empty() {
-                    let count = room(feed).await.min(rest.len());
-                    feed.push(rest.drain(..count).collect::<Vec<_>>());
-                }
-                Ok(())
-            })
-            .await?;
-        }
-        room(feed).await;
-        feed.end_epoch();
-        epoch += 1;
-    }
-    feed.complete();
-    Ok(())
-}
-
-/// Waits for room in the feed.
-async fn room(feed: &Feed) -> usize {
-    loop {
-        match feed.room() {
-            0 => tokio::time::sleep(FEED_PAUSE).await,
-            room => return room,
-        }
-    }
-}
-
-/// Lists the sources in key order and hands on what it finds, page by page.
-async fn list(
-    control: &Rc<Control>,
-    sources: &[S3Uri],
-    cut: Cut,
-    mut take: impl AsyncFnMut(Vec<Arc<Transfer>>) -> Result<()>,
-) -> Result<()> {
-    let found = control.resolve_all(sources).await?;
-    let mut walk = Walk::new(Rc::clone(control), found, Filter::default())?;
-    while let Some(batch) = walk.next_batch().await? {
-        let transfers = batch
-            .into_iter()
-            .map(|entry| Arc::new(Transfer::new(entry.object, entry.endpoint, String::new(), cut)));
-        take(transfers.collect()).await?;
-    }
-    Ok(())
 }
 
 /// Tells what each epoch came to.
