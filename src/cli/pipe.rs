@@ -129,7 +129,7 @@ pub(super) struct PipeTyped {
     /// serve part I of N of every epoch, counted from 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
-    /// write the names of the first pipes to this file when they are there
+    /// write the names of the first pipes to this file when they are there; removed at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ready_file: Option<PathBuf>,
     /// what the reader of a stream sees that fails

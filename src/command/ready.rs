@@ -2,31 +2,57 @@
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 
 /// Mode of a new file before the umask, as a shell's redirection has it.
 const MODE: u32 = 0o666;
 
+/// The ready file of a run; it goes when this is dropped, unless it was there before.
+#[derive(Debug)]
+pub(super) struct ReadyFile {
+    path: PathBuf,
+    /// Device and inode of a file that this run made.
+    made: Option<(u64, u64)>,
+}
+
+impl Drop for ReadyFile {
+    /// Another file in its place is somebody else's. Where it cannot be removed it stays, as after
+    /// a run that was killed.
+    fn drop(&mut self) {
+        let Ok(found) = self.path.symlink_metadata() else { return };
+        if self.made == Some((found.dev(), found.ino())) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// Writes a line for each of `names`, such that one who waits for the file sees all of it.
 ///
-/// What is there already, a file, a FIFO or a link, is written to as it is: nobody waits for it.
+/// What is there already, a file, a FIFO or a link, is written to as it is: nobody waits for it,
+/// and it stays when the run ends.
 ///
 /// # Errors
 /// [`ErrorKind::Destination`] when it cannot be written; nothing new is left then.
-pub(super) fn tell(path: &Path, names: &[String]) -> Result<()> {
+pub(super) fn tell(path: &Path, names: &[String]) -> Result<ReadyFile> {
     let text = names.join("\n") + "\n";
     let is_there = path.symlink_metadata().is_ok();
-    let written = if is_there { std::fs::write(path, text) } else { appear(path, text.as_bytes()) };
-    written.map_err(|error| {
+    let written = if is_there {
+        std::fs::write(path, text).map(|()| None)
+    } else {
+        appear(path, text.as_bytes()).map(Some)
+    };
+    let made = written.map_err(|error| {
         Error::new(ErrorKind::Destination, format!("cannot write {}: {error}", path.display()))
             .advise("name a file that can be written")
-    })
+    })?;
+    Ok(ReadyFile { path: path.to_owned(), made })
 }
 
-fn appear(path: &Path, text: &[u8]) -> io::Result<()> {
+/// Makes the file; its device and inode.
+fn appear(path: &Path, text: &[u8]) -> io::Result<(u64, u64)> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -36,8 +62,9 @@ fn appear(path: &Path, text: &[u8]) -> io::Result<()> {
         .permissions(Permissions::from_mode(MODE))
         .tempfile_in(folder)?;
     file.write_all(text)?;
+    let made = file.as_file().metadata()?;
     file.persist(path)?;
-    Ok(())
+    Ok((made.dev(), made.ino()))
 }
 
 #[cfg(test)]
@@ -65,7 +92,7 @@ mod tests {
         let what = WatchFlags::CREATE | WatchFlags::MOVED_TO;
         inotify::add_watch(&watch, folder.path(), what).unwrap();
         let path = folder.path().join("ready");
-        tell(&path, &["a".to_owned(), "b".to_owned()]).unwrap();
+        let ready = tell(&path, &["a".to_owned(), "b".to_owned()]).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "a\nb\n");
         assert_eq!(names(folder.path()), ["ready"]);
         // Its name came by a rename, not with an empty file.
@@ -78,6 +105,26 @@ mod tests {
             }
         }
         assert_eq!(came, [inotify::ReadFlags::MOVED_TO]);
+        drop(ready);
+        assert_eq!(names(folder.path()), Vec::<String>::new(), "it goes with its run");
+    }
+
+    #[test]
+    fn only_the_file_that_was_made_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        let ready = tell(&path, &["a".to_owned()]).unwrap();
+        // Another file takes the name, as a second run's would.
+        fs::write(folder.path().join("new"), "another").unwrap();
+        fs::rename(folder.path().join("new"), &path).unwrap();
+        drop(ready);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "another");
+        let ready = tell(&path, &["b".to_owned()]).unwrap();
+        drop(ready);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "b\n", "it was there before");
+        fs::remove_file(&path).unwrap();
+        drop(tell(&path, &[]).unwrap());
+        assert_eq!(names(folder.path()), Vec::<String>::new());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 
 use super::ready;
 use super::session::{self, Interrupts};
-use super::supply::{EpochOrder, supply};
+use super::supply::{EpochOrder, Opening, supply};
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
@@ -63,9 +63,9 @@ pub(super) async fn pipe(
         .map(|channel| args.folder.join(format!("{}_0", channel.name)).display().to_string())
         .collect();
     progress.note(format!("ready: {}", names.join(" ")));
-    if let Some(path) = &args.ready_file {
-        ready::tell(path, &names).inspect_err(|_| abandon(&mut channels))?;
-    }
+    let told = args.ready_file.as_deref().map(|path| ready::tell(path, &names));
+    // It goes with the end of this run, however that comes.
+    let _ready = told.transpose().inspect_err(|_| abandon(&mut channels))?;
     let order =
         EpochOrder { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
     let code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;
@@ -88,9 +88,17 @@ async fn start_pipes(
         1 => CONNECTIONS_ONE,
         count => (CONNECTIONS_ALL / count).max(CONNECTIONS_LEAST),
     });
+    // All listings begin before the first pipe is there: a source that cannot be read is an error
+    // that nobody waits for.
+    let mut openings = Vec::with_capacity(args.channels.len());
+    for Channel { name, sources } in &args.channels {
+        let opening = Opening::of(&control, sources).await;
+        openings.push(opening.map_err(|error| error.within(format!("channel {name}")))?);
+    }
     let locks = lock_channels(args, &folder, progress)?;
     let mut channels = Vec::new();
-    for (Channel { name, sources }, lock) in args.channels.iter().zip(locks) {
+    let begun_channels = args.channels.iter().zip(openings).zip(locks);
+    for ((Channel { name, sources }, opening), lock) in begun_channels {
         let place = Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock));
         let alone = args.channels.len() == 1;
         let (name, sources) = (name.clone(), sources.clone());
@@ -99,7 +107,7 @@ async fn start_pipes(
         let plan = Plan { name, sources, place, tls, connections, alone, holds, marks };
         let started = Running::start(plan, part, &control, &args.stream, args.epochs, begun);
         match started {
-            Ok(running) => channels.push(running),
+            Ok(running) => channels.push(Running { opening: Some(opening), ..running }),
             Err(error) => {
                 abandon(&mut channels);
                 return Err(error);
@@ -248,6 +256,8 @@ struct Plan {
 struct Running {
     name: String,
     sources: Vec<S3Uri>,
+    /// The first epoch's listing, where it was begun before the channel was.
+    opening: Option<Opening>,
     part: PartSize,
     feed: Arc<Feed>,
     ended: Arc<Notify>,
@@ -322,7 +332,8 @@ impl Running {
         let lost = || Err(Error::new(ErrorKind::Host, "a channel ended before it began"));
         readiness.recv().unwrap_or_else(|_| lost())?;
         let (thread, count) = (Some(thread), FeedCount::default());
-        Ok(Self { name, sources, part, feed, ended, thread, count, told: None })
+        let (opening, told) = (None, None);
+        Ok(Self { name, sources, opening, part, feed, ended, thread, count, told })
     }
 
     fn has_ended(&self) -> bool {
@@ -376,11 +387,12 @@ async fn serve(
     progress: &Progress,
 ) -> u8 {
     let mut supplies = Vec::new();
-    for channel in channels.iter() {
+    for channel in channels.iter_mut() {
         let (control, feed) = (Rc::clone(control), Arc::clone(&channel.feed));
         let (sources, part) = (channel.sources.clone(), channel.part);
+        let opening = channel.opening.take();
         supplies.push(spawn_local(async move {
-            if let Err(error) = supply(&control, &sources, part, &feed, order).await {
+            if let Err(error) = supply(&control, &sources, part, &feed, order, opening).await {
                 feed.stop(error);
             }
         }));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::catalog::Control;
-use crate::catalog::walk::Walk;
+use crate::catalog::walk::{Entry, Walk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::SLOT_BYTES_MAX;
 use crate::pipe::feed::Feed;
@@ -29,13 +29,15 @@ pub(super) struct EpochOrder {
     pub(super) shard: Shard,
 }
 
-/// Fills a channel's feed, epoch by epoch, at most one ahead of the reader.
+/// Fills a channel's feed, epoch by epoch, at most one ahead of the reader. `opening` is the first
+/// epoch's listing, where it was begun before.
 pub(super) async fn supply(
     control: &Rc<Control>,
     sources: &[S3Uri],
     part: PartSize,
     feed: &Feed,
     order: EpochOrder,
+    mut opening: Option<Opening>,
 ) -> Result<()> {
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
     // A directory bucket lists in no order: key order, shuffle and shards want it all, sorted.
@@ -51,11 +53,16 @@ pub(super) async fn supply(
         }
         if order.shuffle_seed.is_some() || unordered {
             if epoch == 0 {
-                list(control, sources, cut, async |batch| {
-                    all.extend(batch);
-                    Ok(())
-                })
-                .await?;
+                let listing = match opening.take() {
+                    Some(opening) => opening,
+                    None => Opening::of(control, sources).await?,
+                };
+                listing
+                    .list(async |batch| {
+                        all.extend(batch.into_iter().map(|entry| transfer(entry, cut)));
+                        Ok(())
+                    })
+                    .await?;
                 if unordered {
                     all.sort_by(|one, other| one.object.key.cmp(&other.object.key));
                 }
@@ -80,19 +87,24 @@ pub(super) async fn supply(
             }
         } else {
             let mut place = 0u64;
-            list(control, sources, cut, async |batch| {
-                let mut mine = batch.into_iter().filter(|_| {
-                    place += 1;
-                    order.shard.takes(place - 1)
-                });
-                let mut rest: Vec<_> = mine.by_ref().collect();
-                while !rest.is_empty() {
-                    let count = room(feed).await.min(rest.len());
-                    feed.push(rest.drain(..count).collect::<Vec<_>>());
-                }
-                Ok(())
-            })
-            .await?;
+            let listing = match opening.take() {
+                Some(opening) => opening,
+                None => Opening::of(control, sources).await?,
+            };
+            listing
+                .list(async |batch| {
+                    let mine = batch.into_iter().filter(|_| {
+                        place += 1;
+                        order.shard.takes(place - 1)
+                    });
+                    let mut rest: Vec<_> = mine.map(|entry| transfer(entry, cut)).collect();
+                    while !rest.is_empty() {
+                        let count = room(feed).await.min(rest.len());
+                        feed.push(rest.drain(..count).collect::<Vec<_>>());
+                    }
+                    Ok(())
+                })
+                .await?;
         }
         room(feed).await;
         feed.end_epoch();
@@ -112,20 +124,36 @@ async fn room(feed: &Feed) -> usize {
     }
 }
 
-/// Lists the sources in key order and hands on what it finds, page by page.
-async fn list(
-    control: &Rc<Control>,
-    sources: &[S3Uri],
-    cut: Cut,
-    mut take: impl AsyncFnMut(Vec<Arc<Transfer>>) -> Result<()>,
-) -> Result<()> {
-    let found = control.resolve_all(sources).await?;
-    let mut walk = Walk::new(Rc::clone(control), found, Filter::default())?;
-    while let Some(batch) = walk.next_batch().await? {
-        let transfers = batch
-            .into_iter()
-            .map(|entry| Arc::new(Transfer::new(entry.object, entry.endpoint, String::new(), cut)));
-        take(transfers.collect()).await?;
+/// A listing that has begun: its sources are there, its first objects are known.
+#[derive(Debug)]
+pub(super) struct Opening {
+    walk: Walk,
+    first: Option<Vec<Entry>>,
+}
+
+impl Opening {
+    /// Asks for the sources and their first objects: a name that is not there, and keys or
+    /// permissions that do not do, are its errors.
+    pub(super) async fn of(control: &Rc<Control>, sources: &[S3Uri]) -> Result<Self> {
+        let found = control.resolve_all(sources).await?;
+        let mut walk = Walk::new(Rc::clone(control), found, Filter::default())?;
+        let first = walk.next_batch().await?;
+        Ok(Self { walk, first })
     }
-    Ok(())
+
+    /// Hands on what is listed, page by page.
+    async fn list(self, mut take: impl AsyncFnMut(Vec<Entry>) -> Result<()>) -> Result<()> {
+        let Self { mut walk, first } = self;
+        let mut next = first;
+        while let Some(batch) = next {
+            take(batch).await?;
+            next = walk.next_batch().await?;
+        }
+        Ok(())
+    }
+}
+
+/// An object on its way.
+fn transfer(entry: Entry, cut: Cut) -> Arc<Transfer> {
+    Arc::new(Transfer::new(entry.object, entry.endpoint, String::new(), cut))
 }

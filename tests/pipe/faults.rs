@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use inrush_origin::Operation::GetObject;
-use inrush_origin::{Fault, FaultPlan, Match, Profile};
+use inrush_origin::{Config, Fault, FaultPlan, Match, Profile};
 
 use crate::matrix::Objects;
 use crate::program::Program;
@@ -155,13 +155,17 @@ fn wrong_keys_and_missing_sources_are_told_without_a_pipe_left() {
 #[test]
 fn one_channel_that_fails_does_not_take_the_others_with_it() {
     let all = objects(&[("good/a", 4 * MIB), ("bad/not", 5)]);
-    let origin = start(config(&all));
+    // It is listed well, and fails while it is fetched.
+    let key = Some("bad/not".to_owned());
+    let when = Match { operation: Some(GetObject), key, ..Match::default() };
+    let faults = FaultPlan::none().with_rule(when, Fault::ChangedEtag);
+    let origin = start(Config { faults, ..config(&all) });
     let stage = Stage::new();
     let words = ["--epochs", "2", "--channel", "good=s3://lab/good/"];
-    let program = crate::pipe(&origin, words).with(["--channel", "bad=s3://lab/missing/"]);
+    let program = crate::pipe(&origin, words).with(["--channel", "bad=s3://lab/bad/"]);
     let running = stage.start(program.with([stage.path()]));
     let told = Reader::start(&stage.channel("good"), &["all", "all"]).finish();
     told.iter().for_each(|told| assert_read(told, &all["good/a"]));
-    let run = stage.end(running, NOT_FOUND);
+    let run = stage.end(running, OBJECTS);
     run.check(run.stderr.contains("channel bad"), "the channel is named");
 }

@@ -26,6 +26,7 @@ mod lock;
 mod markers;
 mod reader;
 mod readers;
+mod ready;
 mod refuser;
 mod slow;
 

@@ -1,0 +1,79 @@
+//! What is announced, and when: pipes and ready file come after the first answer to each listing,
+//! and go with the run.
+
+use std::fs;
+use std::mem::MaybeUninit;
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::process::Signal;
+
+use crate::reader::Reader;
+use crate::served::serve;
+use crate::{
+    ACCESS, ACCESS_KEY, INTERRUPTED, MIB, NOT_FOUND, SECRET, Stage, assert_read, objects, pipe,
+    stream,
+};
+
+/// Fails unless the run of these words ends so, and nothing ever came to be in its folder.
+#[track_caller]
+fn announces_nothing(words: &[&str], secret: &str, code: i32, told: &str) {
+    let origin = serve(&objects(&[("a", 5), ("folder/b", 5)]));
+    let stage = Stage::new();
+    let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("inotify");
+    let what = WatchFlags::CREATE | WatchFlags::MOVED_TO;
+    inotify::add_watch(&watch, stage.path(), what).expect("a watch");
+    let program = pipe(&origin, words).with_keys(ACCESS_KEY, secret);
+    let program = match words[0] {
+        "--channel" => program.with([stage.path()]),
+        _ => program.with([stage.channel("train")]),
+    };
+    let run = program.with(["--ready-file".as_ref(), stage.ready().as_os_str()]).run();
+    run.expect(code).expect_error(&[told]);
+    let mut buffer = [MaybeUninit::uninit(); 1024];
+    if let Ok(event) = inotify::Reader::new(&watch, &mut buffer).next() {
+        panic!("{words:?}: {:?} was there", event.file_name());
+    }
+}
+
+#[test]
+fn a_source_that_cannot_be_read_is_never_announced() {
+    announces_nothing(&["s3://lab/nothere/"], SECRET, NOT_FOUND, "nothing in this folder");
+    announces_nothing(&["s3://lab/nothere"], SECRET, NOT_FOUND, "channel train: ");
+    announces_nothing(&["s3://lab/*.jpg"], SECRET, NOT_FOUND, "nothing matches");
+    announces_nothing(&["s3://elsewhere/"], SECRET, NOT_FOUND, "elsewhere");
+    announces_nothing(&["s3://lab/"], "wrong", ACCESS, "channel train: ");
+    let words = ["s3://lab/nothere/", "--shuffle-seed", "1", "--epochs", "forever"];
+    announces_nothing(&words, SECRET, NOT_FOUND, "nothing in this folder");
+    let words = ["--channel", "good=s3://lab/", "--channel", "bad=s3://lab/nothere/"];
+    announces_nothing(&words, SECRET, NOT_FOUND, "channel bad: ");
+}
+
+#[test]
+fn the_ready_file_goes_with_its_run() {
+    let all = objects(&[("a", MIB)]);
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let running = stage.serve(&origin, &[]);
+    let told = Reader::start(&stage.channel("train"), &["all"]).finish();
+    assert_read(&told[0], &stream(&all));
+    stage.end(running, 0);
+    assert!(!stage.ready().exists(), "its pipes are gone");
+    let running = stage.serve(&origin, &[]);
+    running.signal(Signal::TERM);
+    stage.end(running, INTERRUPTED);
+    assert!(!stage.ready().exists(), "its pipes are gone");
+}
+
+#[test]
+fn a_ready_file_that_was_there_stays() {
+    let origin = serve(&objects(&[("a", MIB)]));
+    let stage = Stage::new();
+    fs::write(stage.ready(), "").expect("a file");
+    let program = pipe(&origin, ["s3://lab/"]).with([stage.channel("train")]);
+    let mut running = program.with(["--ready-file".as_ref(), stage.ready().as_os_str()]).start();
+    let names = || fs::read_to_string(stage.ready()).expect("UTF-8");
+    assert!(running.until(|| names().ends_with("train_0\n")));
+    running.signal(Signal::TERM);
+    stage.end(running, INTERRUPTED);
+    assert!(names().ends_with("train_0\n"), "it is somebody else's");
+}
