@@ -304,6 +304,20 @@ pub const CHANNEL_LOCK_LOOKS_MAX: u32 = 20;
 /// long before, unless a wake-up is lost.
 pub const FEED_LOOK_US: u64 = TURN_WAIT_MAX_US;
 
+/// A listing that is put in order, shuffled or a directory bucket's, takes so many bytes of memory
+/// for each channel, at most: 41 million objects with keys of 60 bytes. Streams in key order hold a
+/// page or two.
+pub const LISTING_BYTES_MAX: u64 = 4 << 30;
+
+/// The next epoch is listed when one range is left to be fetched for so many objects of this one:
+/// to list n objects takes n/1000 requests in turn, to fetch an eighth of them over 32 connections
+/// n/256 rounds.
+pub const LISTED_AHEAD_SHARE: u64 = 8;
+
+/// It is listed when so many ranges are left, whatever the number of objects: two rounds of 32
+/// connections, for the first page.
+pub const LISTED_AHEAD_RANGES_MIN: u64 = 64;
+
 /// Epochs of a channel that are told one by one at the end: the last ones.
 pub const EPOCHS_TOLD_MAX: usize = 1000;
 

@@ -11,7 +11,7 @@ pub mod endpoint;
 mod express;
 pub mod limits;
 #[cfg(test)]
-mod loopback;
+pub(crate) mod loopback;
 pub mod resolve;
 pub mod tls;
 pub mod walk;

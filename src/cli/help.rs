@@ -165,8 +165,9 @@ pub(super) const COMMANDS: [About; 9] = [
             named pipe of its own: CHANNEL_0, then CHANNEL_1 and so on. The next one is there as \
             soon as this one has been opened. A reader that closes early ends its epoch. Nothing \
             waits on the disk, and a channel that nobody opens costs nothing.\n\n\
-            The shuffle is a function of seed and epoch alone; shard I/N is every N-th object \
-            after the shuffle, from place I on.\n\n\
+            Each epoch is listed by itself: an object that is replaced meanwhile counts from the \
+            next one on. The shuffle is a function of seed and epoch alone; shard I/N is every \
+            N-th object after the shuffle, from place I on.\n\n\
             A pipe cannot say that its stream failed. With --on-failure end the reader sees an end \
             of file where the bytes stop: a job takes a part of the epoch for the whole, unless it \
             looks at the exit code or at the markers. With --on-failure hold it sees no end of \

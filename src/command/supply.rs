@@ -7,18 +7,21 @@ use std::time::Duration;
 
 use crate::catalog::Control;
 use crate::catalog::walk::{Entry, Walk};
-use crate::error::{Error, ErrorKind, Result};
-use crate::limits::SLOT_BYTES_MAX;
+use crate::error::Result;
+use crate::limits::{
+    LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX, SLOT_BYTES_MAX,
+};
 use crate::pipe::feed::Feed;
 use crate::plan::epoch::{Shard, permutation};
 use crate::plan::filter::Filter;
+use crate::plan::listing::Listing;
 use crate::plan::ranges::PartSize;
 use crate::s3::uri::S3Uri;
 use crate::transfer::{Cut, Transfer};
 
 /// Pause before the feed is looked at again when it is full.
 const FEED_PAUSE: Duration = Duration::from_millis(5);
-/// Pause before the next epoch is listed when this one has no reader yet.
+/// Pause between two looks whether the next epoch's listing is due.
 const EPOCH_PAUSE: Duration = Duration::from_millis(20);
 
 /// How the epochs are ordered.
@@ -29,8 +32,8 @@ pub(super) struct EpochOrder {
     pub(super) shard: Shard,
 }
 
-/// Fills a channel's feed, epoch by epoch, at most one ahead of the reader. `opening` is the first
-/// epoch's listing, where it was begun before.
+/// Fills a channel's feed, epoch by epoch, at most one ahead of the reader. Each epoch has a
+/// listing of its own; `opening` is the first one's, where it was begun before.
 pub(super) async fn supply(
     control: &Rc<Control>,
     sources: &[S3Uri],
@@ -45,73 +48,52 @@ pub(super) async fn supply(
         [source] => control.endpoint(&source.bucket).await?.is_directory(),
         _ => false,
     };
-    let mut all: Vec<Arc<Transfer>> = Vec::new();
+    let mut listing = Listing::new(LISTING_BYTES_MAX);
     let mut epoch = 0u64;
     while order.epochs.is_none_or(|epochs| epoch < epochs.get()) {
-        while feed.reading() + 1 < epoch {
-            tokio::time::sleep(EPOCH_PAUSE).await;
-        }
-        if order.shuffle_seed.is_some() || unordered {
-            if epoch == 0 {
-                let listing = match opening.take() {
-                    Some(opening) => opening,
-                    None => Opening::of(control, sources).await?,
-                };
-                listing
-                    .list(async |batch| {
-                        all.extend(batch.into_iter().map(|entry| transfer(entry, cut)));
-                        Ok(())
-                    })
-                    .await?;
-                if unordered {
-                    all.sort_by(|one, other| one.object.key.cmp(&other.object.key));
-                }
+        let opened = match opening.take() {
+            Some(opening) => opening,
+            None => Opening::of(control, sources).await?,
+        };
+        let objects = if order.shuffle_seed.is_some() || unordered {
+            opened.collect(&mut listing).await?;
+            if unordered {
+                listing.sort();
             }
-            let count = u32::try_from(all.len()).map_err(|_| {
-                Error::new(
-                    ErrorKind::Usage,
-                    format!("{} objects are too many to be put in order", all.len()),
-                )
-                .advise("leave --shuffle-seed out")
-            })?;
-            let permuted = match order.shuffle_seed {
-                Some(seed) => permutation(seed, epoch, count),
-                None => (0..count).collect(),
-            };
-            let places = permuted.into_iter().zip(0u64..);
-            let mine = places.filter(|(_, place)| order.shard.takes(*place));
-            let mut mine = mine.map(|(index, _)| Arc::clone(&all[index as usize])).peekable();
-            while mine.peek().is_some() {
-                let room = room(feed).await;
-                feed.push(mine.by_ref().take(room).collect::<Vec<_>>());
-            }
+            hand_on_in_order(&listing, epoch, cut, feed, order).await;
+            let count = u64::from(listing.count());
+            listing.clear();
+            count
         } else {
-            let mut place = 0u64;
-            let listing = match opening.take() {
-                Some(opening) => opening,
-                None => Opening::of(control, sources).await?,
-            };
-            listing
-                .list(async |batch| {
-                    let mine = batch.into_iter().filter(|_| {
-                        place += 1;
-                        order.shard.takes(place - 1)
-                    });
-                    let mut rest: Vec<_> = mine.map(|entry| transfer(entry, cut)).collect();
-                    while !rest.is_empty() {
-                        let count = room(feed).await.min(rest.len());
-                        feed.push(rest.drain(..count).collect::<Vec<_>>());
-                    }
-                    Ok(())
-                })
-                .await?;
-        }
+            opened.hand_on(cut, feed, order.shard).await?
+        };
         room(feed).await;
         feed.end_epoch();
         epoch += 1;
+        // The next is listed late, so that it has the objects as they are then.
+        let ahead = (objects / LISTED_AHEAD_SHARE).max(LISTED_AHEAD_RANGES_MIN);
+        while feed.reading() + 1 < epoch || feed.ranges_left() > ahead {
+            tokio::time::sleep(EPOCH_PAUSE).await;
+        }
     }
     feed.complete();
     Ok(())
+}
+
+/// Hands on the epoch's part of a whole listing, shuffled or as it stands.
+async fn hand_on_in_order(listing: &Listing, epoch: u64, cut: Cut, feed: &Feed, order: EpochOrder) {
+    let count = listing.count();
+    let permuted = order.shuffle_seed.map(|seed| permutation(seed, epoch, count));
+    let at = |place: u32| permuted.as_ref().map_or(place, |permuted| permuted[place as usize]);
+    let mut mine =
+        (0..count).filter(|place| order.shard.takes(u64::from(*place))).map(at).peekable();
+    while mine.peek().is_some() {
+        let room = room(feed).await;
+        feed.push(mine.by_ref().take(room).map(|index| {
+            let endpoint = Arc::clone(listing.endpoint(index));
+            Arc::new(Transfer::new(listing.object(index), endpoint, String::new(), cut))
+        }));
+    }
 }
 
 /// Waits for room in the feed.
@@ -141,12 +123,35 @@ impl Opening {
         Ok(Self { walk, first })
     }
 
-    /// Hands on what is listed, page by page.
-    async fn list(self, mut take: impl AsyncFnMut(Vec<Entry>) -> Result<()>) -> Result<()> {
+    /// Hands on the epoch's part of what is listed, in the order of the listing, page by page; how
+    /// many objects were listed.
+    async fn hand_on(self, cut: Cut, feed: &Feed, shard: Shard) -> Result<u64> {
+        let Self { mut walk, first } = self;
+        let mut place = 0u64;
+        let mut next = first;
+        while let Some(batch) = next {
+            let mine = batch.into_iter().filter(|_| {
+                place += 1;
+                shard.takes(place - 1)
+            });
+            let mut mine: Vec<_> = mine.map(|entry| transfer(entry, cut)).collect();
+            while !mine.is_empty() {
+                let count = room(feed).await.min(mine.len());
+                feed.push(mine.drain(..count));
+            }
+            next = walk.next_batch().await?;
+        }
+        Ok(place)
+    }
+
+    /// Takes the whole listing into memory.
+    async fn collect(self, listing: &mut Listing) -> Result<()> {
         let Self { mut walk, first } = self;
         let mut next = first;
         while let Some(batch) = next {
-            take(batch).await?;
+            for entry in batch {
+                listing.push(&entry.object, &entry.endpoint)?;
+            }
             next = walk.next_batch().await?;
         }
         Ok(())
@@ -156,4 +161,107 @@ impl Opening {
 /// An object on its way.
 fn transfer(entry: Entry, cut: Cut) -> Arc<Transfer> {
     Arc::new(Transfer::new(entry.object, entry.endpoint, String::new(), cut))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::catalog::loopback::{self, Reply, Server};
+    use crate::pipe::feed::{Next, Step};
+    use crate::sys::Handle;
+
+    /// How often the reader looks for the next object before it gives up.
+    const LOOKS_MAX: u32 = 20_000;
+
+    /// The epochs that a channel of this bucket is fed, each the keys in their order.
+    fn fed(server: &Server, bucket: &str, epochs: u64, order: EpochOrder) -> Vec<Vec<String>> {
+        let order = EpochOrder { epochs: NonZeroU64::new(epochs), ..order };
+        let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
+        loopback::run(async {
+            let control = Rc::new(loopback::control(server).await);
+            let part = PartSize::new(1 << 20).expect("aligned");
+            let feed = Feed::new(Handle::Simulated(0), part);
+            let sources = [source];
+            let supplied = supply(&control, &sources, part, &feed, order, None);
+            let (supplied, epochs) = tokio::join!(supplied, read(&feed));
+            supplied.expect("it is listed");
+            epochs
+        })
+    }
+
+    async fn read(feed: &Feed) -> Vec<Vec<String>> {
+        let (mut epochs, mut keys) = (Vec::new(), Vec::new());
+        for _ in 0..LOOKS_MAX {
+            match feed.next() {
+                Next::Step(Step::Range(transfer, _)) => keys.push(transfer.object.key.clone()),
+                Next::Step(Step::EpochEnd { .. }) => {
+                    epochs.push(std::mem::take(&mut keys));
+                    feed.set_reading(epochs.len() as u64);
+                }
+                Next::Later => tokio::time::sleep(Duration::from_millis(1)).await,
+                Next::Ended => return epochs,
+            }
+        }
+        panic!("no end after {epochs:?} and {keys:?}");
+    }
+
+    /// A bucket whose listing is another each time, in pages of one object, out of order where it
+    /// is a directory bucket.
+    fn changing(listings: &'static [&'static [&'static str]]) -> Server {
+        let listed = AtomicUsize::new(0);
+        Server::start(move |head| {
+            let target = head.split(' ').nth(1).unwrap_or("");
+            let (_, query) = target.split_once('?').unwrap_or((target, ""));
+            if query == "session" {
+                return Reply::new(
+                    200,
+                    "<CreateSessionResult><Credentials><AccessKeyId>SK</AccessKeyId>\
+                     <SecretAccessKey>SS</SecretAccessKey><SessionToken>ST</SessionToken>\
+                     <Expiration>2099-01-01T00:00:00Z</Expiration>\
+                     </Credentials></CreateSessionResult>",
+                );
+            }
+            let token = query.split('&').find_map(|pair| pair.strip_prefix("continuation-token="));
+            let (listing, at) = match token.and_then(|token| token.split_once('.')) {
+                Some((listing, at)) => (listing.parse().expect("ours"), at.parse().expect("ours")),
+                None => (listed.fetch_add(1, Ordering::SeqCst), 0),
+            };
+            let keys = listings[listing];
+            let next = (at + 1 < keys.len()).then(|| format!("{listing}.{}", at + 1));
+            Reply::new(200, Server::page(&[(keys[at], 9)], next.as_deref()))
+        })
+    }
+
+    const KEY_ORDER: EpochOrder =
+        EpochOrder { epochs: None, shuffle_seed: None, shard: Shard::WHOLE };
+
+    #[test]
+    fn every_epoch_is_listed_when_its_turn_comes() {
+        let shuffled = EpochOrder { shuffle_seed: Some(42), ..KEY_ORDER };
+        // Eight keys in the order that is documented for this seed: 5, 6, 4, 3, 0, 2, 7, 1 and then
+        // 3, 6, 0, 1, 4, 5, 7, 2.
+        let server = changing(&[
+            &["a", "b", "c", "d", "e", "f", "g", "h"],
+            &["A", "b", "c", "d", "e", "f", "g", "new"],
+        ]);
+        let epochs = fed(&server, "bkt", 2, shuffled);
+        assert_eq!(epochs[0].concat(), "fgedachb");
+        assert_eq!(epochs[1].concat(), "dgAbefnewc");
+        let server = changing(&[&["a", "b"], &["b", "c"], &["d"]]);
+        assert_eq!(fed(&server, "bkt", 3, KEY_ORDER), [vec!["a", "b"], vec!["b", "c"], vec!["d"]]);
+    }
+
+    #[test]
+    fn a_directory_bucket_is_listed_for_every_epoch_and_sorted() {
+        let bucket = "train--usw2-az1--x-s3";
+        let server = changing(&[&["c", "a", "b"], &["b", "d", "a/x", "c"]]);
+        let epochs = fed(&server, bucket, 2, KEY_ORDER);
+        assert_eq!(epochs, [vec!["a", "b", "c"], vec!["a/x", "b", "c", "d"]]);
+        let server = changing(&[&["h", "g", "f", "e", "d", "c", "b", "a"]]);
+        let half =
+            EpochOrder { shuffle_seed: Some(42), shard: Shard { index: 1, count: 2 }, ..KEY_ORDER };
+        assert_eq!(fed(&server, bucket, 1, half)[0].concat(), "gdcb");
+    }
 }

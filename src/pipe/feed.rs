@@ -99,6 +99,17 @@ impl Feed {
         FEED_OBJECTS_MAX.saturating_sub(self.lock().objects.len())
     }
 
+    /// How many ranges wait to be taken, the next epoch's included.
+    #[must_use]
+    pub fn ranges_left(&self) -> u64 {
+        let state = self.lock();
+        let waiting = state.objects.iter().map(|entry| match entry {
+            Entry::Object(transfer) => Ranges::count_of(transfer.object.size_bytes, self.part),
+            Entry::EpochEnd { .. } => 0,
+        });
+        waiting.sum::<u64>() + state.open.as_ref().map_or(0, |(_, ranges)| ranges.left())
+    }
+
     /// Takes the next objects; those without bytes add nothing to the stream.
     pub fn push(&self, objects: impl IntoIterator<Item = Arc<Transfer>>) {
         let mut state = self.lock();
@@ -248,7 +259,11 @@ mod tests {
         assert_eq!(next(&feed), "later");
         feed.push([transfer("a", 5000), transfer("none", 0), transfer("b", 1)]);
         feed.end_epoch();
-        assert_eq!(take(&feed), ["a 0+4096", "a 4096+904", "b 0+1", "end of 3", "later"]);
+        assert_eq!(feed.ranges_left(), 3);
+        assert_eq!(take(&feed), ["a 0+4096"]);
+        assert_eq!(feed.ranges_left(), 2);
+        assert_eq!(take(&feed), ["a 4096+904", "b 0+1", "end of 3", "later"]);
+        assert_eq!(feed.ranges_left(), 0);
         feed.end_epoch();
         feed.complete();
         assert_eq!(take(&feed), ["end of 0", "ended", "ended"], "an epoch may be empty");

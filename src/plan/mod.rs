@@ -2,6 +2,7 @@
 
 pub mod epoch;
 pub mod filter;
+pub mod listing;
 pub mod merge;
 pub mod path;
 pub mod ranges;

@@ -97,6 +97,12 @@ impl Ranges {
         self
     }
 
+    /// How many are still to come, of an object of which nothing is left out.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
+        Self::count_of(self.size_bytes, self.part).saturating_sub(self.next)
+    }
+
     /// How many ranges the object has.
     #[must_use]
     pub const fn count_of(size_bytes: u64, part: PartSize) -> u64 {
@@ -139,6 +145,11 @@ mod tests {
                 Ranges::new(size, part).map(|cut| (cut.offset, cut.length)).collect();
             assert_eq!(cuts, expected);
             assert_eq!(Ranges::count_of(size, part), expected.len() as u64);
+            let mut ranges = Ranges::new(size, part);
+            for left in (0..=expected.len() as u64).rev() {
+                assert_eq!(ranges.left(), left);
+                assert_eq!(ranges.next().is_some(), left > 0);
+            }
         };
         check(0, 4096, &[]);
         check(1, 4096, &[(0, 1)]);

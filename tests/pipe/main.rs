@@ -28,6 +28,7 @@ mod reader;
 mod readers;
 mod ready;
 mod refuser;
+mod replaced;
 mod slow;
 
 use std::path::{Path, PathBuf};

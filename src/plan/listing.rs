@@ -1,0 +1,337 @@
+//! A listing that is kept to be put in order, compactly: one record an object, all texts in one
+//! buffer.
+//!
+//! It holds what a stream needs of an object: key, ETag, length, version, and where it is served.
+//! An object takes [`OBJECT_BYTES`] and the bytes of its key, its place in the order included. An
+//! ETag that is an MD5, or one of parts (`"HEX-COUNT"`), is in the record; any other is beside the
+//! key, with its length. Buffers grow by an eighth, so that no more than that is reserved in vain;
+//! they are used again for the next epoch's listing.
+
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::s3::{Endpoint, Object};
+
+/// Bytes of one object beside its key: the record, and its number in the order.
+pub const OBJECT_BYTES: u64 = (size_of::<Record>() + size_of::<u32>()) as u64;
+
+/// Least by which a buffer grows, in elements.
+const GROWTH_MIN: usize = 1024;
+
+/// In place of a number of parts: the ETag stands in the text.
+const ETAG_IN_TEXT: u16 = u16::MAX;
+
+/// One object.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    size_bytes: u64,
+    /// Where its key begins in the text; ETag and version follow where they stand there.
+    text_at: u64,
+    /// The MD5 of an ETag; the length of one that is none, in the first two bytes.
+    etag: [u8; 16],
+    key_length: u16,
+    version_length: u16,
+    /// The parts of an ETag that has them, else 0.
+    etag_parts: u16,
+    endpoint: u16,
+}
+
+/// The objects of one epoch.
+#[derive(Debug)]
+pub struct Listing {
+    records: Vec<Record>,
+    text: String,
+    endpoints: Vec<Arc<Endpoint>>,
+    bytes_max: u64,
+}
+
+impl Listing {
+    /// An empty one that may take so many bytes.
+    #[must_use]
+    pub const fn new(bytes_max: u64) -> Self {
+        Self { records: Vec::new(), text: String::new(), endpoints: Vec::new(), bytes_max }
+    }
+
+    /// How many objects it has.
+    ///
+    /// # Panics
+    /// Never: no listing has more.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.records.len()).expect("`push` counts in 32 bits")
+    }
+
+    /// Bytes that it takes, the numbers of an order included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.records.len() as u64 * OBJECT_BYTES + self.text.len() as u64
+    }
+
+    /// Forgets the objects and keeps the memory for the next.
+    pub fn clear(&mut self) {
+        self.records.clear();
+        self.text.clear();
+        self.endpoints.clear();
+    }
+
+    /// Takes an object.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] when there are too many of them to be put in order.
+    pub fn push(&mut self, object: &Object, endpoint: &Arc<Endpoint>) -> Result<()> {
+        let md5 = md5_of(&object.etag);
+        let beside = if md5.is_some() { "" } else { object.etag.as_str() };
+        let texts = [object.key.as_str(), beside, object.version_id.as_str()];
+        let Some([key_length, etag_length, version_length]) = lengths(texts) else {
+            return Err(Error::new(ErrorKind::Endpoint, "a key or an ETag is over 65,535 bytes"));
+        };
+        let text_bytes = texts.iter().map(|text| text.len()).sum::<usize>();
+        let bytes = self.bytes() + OBJECT_BYTES + text_bytes as u64;
+        if bytes > self.bytes_max || self.records.len() == u32::MAX as usize {
+            return Err(self.refusal());
+        }
+        let endpoint = self.endpoint_number(endpoint)?;
+        let (etag, etag_parts) = md5.unwrap_or_else(|| {
+            let mut etag = [0; 16];
+            etag[..2].copy_from_slice(&etag_length.to_le_bytes());
+            (etag, ETAG_IN_TEXT)
+        });
+        let text_at = self.text.len() as u64;
+        if self.text.capacity() - self.text.len() < text_bytes {
+            self.text.reserve_exact(growth(self.text.len()).max(text_bytes));
+        }
+        texts.iter().for_each(|text| self.text.push_str(text));
+        if self.records.capacity() == self.records.len() {
+            self.records.reserve_exact(growth(self.records.len()));
+        }
+        self.records.push(Record {
+            size_bytes: object.size_bytes,
+            text_at,
+            etag,
+            key_length,
+            version_length,
+            etag_parts,
+            endpoint,
+        });
+        Ok(())
+    }
+
+    fn refusal(&self) -> Error {
+        let message = format!(
+            "more than {} objects cannot be put in order: their listing takes over {} bytes",
+            self.records.len(),
+            self.bytes_max
+        );
+        Error::new(ErrorKind::Usage, message)
+            .advise("leave --shuffle-seed out, name fewer sources, or store fewer, larger objects")
+    }
+
+    /// The number of the endpoint among those met.
+    fn endpoint_number(&mut self, endpoint: &Arc<Endpoint>) -> Result<u16> {
+        let known = self.endpoints.iter().rposition(|known| Arc::ptr_eq(known, endpoint));
+        let number = known.unwrap_or(self.endpoints.len());
+        if number == self.endpoints.len() {
+            self.endpoints.push(Arc::clone(endpoint));
+        }
+        u16::try_from(number)
+            .map_err(|_| Error::new(ErrorKind::Usage, "more than 65,536 buckets are named"))
+    }
+
+    /// Puts the objects in the order of their keys' bytes, where they were not listed so.
+    pub fn sort(&mut self) {
+        let Self { records, text, .. } = self;
+        records.sort_unstable_by(|one, other| one.key(text).cmp(other.key(text)));
+    }
+
+    /// An object, as it was listed: without its time and without what was said of its checksum.
+    ///
+    /// # Panics
+    /// When there is no such object.
+    #[must_use]
+    pub fn object(&self, index: u32) -> Object {
+        let record = &self.records[index as usize];
+        let key = record.key(&self.text);
+        let (etag, rest) = record.etag(&self.text[record.text_start() + key.len()..]);
+        Object {
+            key: key.to_owned(),
+            etag,
+            size_bytes: record.size_bytes,
+            version_id: rest[..usize::from(record.version_length)].to_owned(),
+            ..Object::default()
+        }
+    }
+
+    /// Where an object is served.
+    ///
+    /// # Panics
+    /// When there is no such object.
+    #[must_use]
+    pub fn endpoint(&self, index: u32) -> &Arc<Endpoint> {
+        &self.endpoints[usize::from(self.records[index as usize].endpoint)]
+    }
+}
+
+impl Record {
+    fn text_start(&self) -> usize {
+        usize::try_from(self.text_at).expect("it was a length in memory")
+    }
+
+    fn key<'a>(&self, text: &'a str) -> &'a str {
+        let start = self.text_start();
+        &text[start..start + usize::from(self.key_length)]
+    }
+
+    /// The ETag, and what follows of the text behind the key.
+    fn etag<'a>(&self, text: &'a str) -> (String, &'a str) {
+        match self.etag_parts {
+            ETAG_IN_TEXT => {
+                let length = u16::from_le_bytes([self.etag[0], self.etag[1]]);
+                let (etag, rest) = text.split_at(usize::from(length));
+                (etag.to_owned(), rest)
+            }
+            0 => (format!("\"{}\"", hex::encode(self.etag)), text),
+            parts => (format!("\"{}-{parts}\"", hex::encode(self.etag)), text),
+        }
+    }
+}
+
+/// By how many elements a buffer of this many grows.
+fn growth(length: usize) -> usize {
+    (length / 8).max(GROWTH_MIN)
+}
+
+fn lengths(texts: [&str; 3]) -> Option<[u16; 3]> {
+    let [key, etag, version] = texts.map(|text| u16::try_from(text.len()).ok());
+    Some([key?, etag?, version?])
+}
+
+/// The MD5 and the number of parts of an ETag that is written from them letter by letter.
+fn md5_of(etag: &str) -> Option<([u8; 16], u16)> {
+    let inner = etag.strip_prefix('"')?.strip_suffix('"')?;
+    let (md5, parts) = match inner.split_once('-') {
+        None => (inner, 0),
+        Some((md5, count)) => {
+            let parts: u16 = count.parse().ok()?;
+            let canonical = (1..ETAG_IN_TEXT).contains(&parts) && parts.to_string() == count;
+            (md5, canonical.then_some(parts)?)
+        }
+    };
+    let mut bytes = [0; 16];
+    hex::decode_to_slice(md5, &mut bytes).ok()?;
+    (!md5.bytes().any(|byte| byte.is_ascii_uppercase())).then_some((bytes, parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(bucket: &str) -> Arc<Endpoint> {
+        Arc::new(Endpoint::new(bucket, false, "h", "/", "r", vec![]))
+    }
+
+    fn object(key: &str, etag: &str) -> Object {
+        Object { key: key.to_owned(), etag: etag.to_owned(), size_bytes: 7, ..Object::default() }
+    }
+
+    const MD5: &str = "\"0123456789abcdef0123456789abcdef\"";
+
+    #[test]
+    fn objects_come_back_as_they_were() {
+        let mut objects: Vec<Object> = [
+            "",
+            MD5,
+            "\"0123456789abcdef0123456789abcdef-1\"",
+            "\"0123456789abcdef0123456789abcdef-10000\"",
+            "\"0123456789abcdef0123456789abcdef-65534\"",
+            "\"0123456789abcdef0123456789abcdef-65535\"",
+            "\"0123456789abcdef0123456789abcdef-0\"",
+            "\"0123456789abcdef0123456789abcdef-01\"",
+            "\"0123456789abcdef0123456789abcdef-+1\"",
+            "\"0123456789abcdef0123456789abcdef-\"",
+            "\"0123456789ABCDEF0123456789abcdef\"",
+            "\"0123456789abcdef0123456789abcde\"",
+            "W/\"0123456789abcdef0123456789abcdef\"",
+            "0123456789abcdef0123456789abcdef",
+            "\"\"",
+            "\"",
+            "\"etag ü\"",
+        ]
+        .iter()
+        .enumerate()
+        .map(|(number, etag)| object(&format!("k/ü{number}"), etag))
+        .collect();
+        objects[1].version_id = "V1".to_owned();
+        objects[6].version_id = "V2".to_owned();
+        objects[3].size_bytes = u64::MAX;
+        objects.push(object(&"x".repeat(1024), MD5));
+        let mut listing = Listing::new(1 << 20);
+        let buckets = [endpoint("one"), endpoint("two")];
+        for _ in 0..2 {
+            for (number, object) in objects.iter().enumerate() {
+                listing.push(object, &buckets[number % 2]).expect("there is room");
+            }
+            assert_eq!(listing.count() as usize, objects.len());
+            for (index, object) in (0..).zip(&objects) {
+                assert_eq!(listing.object(index), *object);
+                let bucket = &buckets[index as usize % 2];
+                assert!(Arc::ptr_eq(listing.endpoint(index), bucket), "{index}");
+            }
+            // Another epoch's listing in the same memory.
+            listing.clear();
+            assert_eq!((listing.count(), listing.bytes()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn an_object_takes_its_key_and_44_bytes() {
+        assert_eq!(OBJECT_BYTES, 44);
+        let count = 200_000u32;
+        let bucket = endpoint("b");
+        let mut listing = Listing::new(1 << 30);
+        for number in 0..count {
+            let parts = if number % 2 == 0 { MD5.to_owned() } else { MD5.replace("f\"", "f-9\"") };
+            listing
+                .push(&object(&format!("train/{number:010}.jpg"), &parts), &bucket)
+                .expect("room");
+        }
+        assert_eq!(listing.bytes(), u64::from(count) * (20 + 44));
+        // What is reserved, too: an eighth more at most.
+        let reserved = listing.records.capacity() * 40 + listing.text.capacity();
+        assert!(reserved as u64 <= u64::from(count) * (20 + 40) * 9 / 8, "{reserved}");
+        let mut odd = Listing::new(1 << 20);
+        odd.push(&object("key", "\"odd\""), &bucket).expect("room");
+        assert_eq!(odd.bytes(), 44 + 3 + 5, "another ETag stands beside its key");
+    }
+
+    #[test]
+    fn too_many_are_a_usage_error() {
+        let bucket = endpoint("b");
+        let mut listing = Listing::new(3 * (44 + 5));
+        for key in ["a/000", "a/001", "a/002"] {
+            listing.push(&object(key, MD5), &bucket).expect("room");
+        }
+        let error = listing.push(&object("a", MD5), &bucket).expect_err("no room");
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert!(
+            error.to_string().contains("more than 3 objects cannot be put in order"),
+            "{error}"
+        );
+        assert!(error.to_string().contains("--shuffle-seed"), "{error}");
+        assert_eq!(listing.count(), 3, "nothing was taken by halves");
+        let long = object(&"k".repeat(65_536), MD5);
+        let error = Listing::new(1 << 20).push(&long, &bucket).expect_err("too long");
+        assert_eq!(error.kind(), ErrorKind::Endpoint);
+    }
+
+    #[test]
+    fn it_is_sorted_by_the_bytes_of_keys() {
+        let bucket = endpoint("b");
+        let mut listing = Listing::new(1 << 20);
+        for key in ["b", "a/b", "ü", "a", "Z", "a-", "a/", "b/1"] {
+            listing.push(&object(key, MD5), &bucket).expect("room");
+        }
+        listing.sort();
+        let keys: Vec<String> = (0..8).map(|index| listing.object(index).key).collect();
+        assert_eq!(keys, ["Z", "a", "a-", "a/", "a/b", "b", "b/1", "ü"]);
+    }
+}
