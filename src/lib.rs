@@ -62,7 +62,7 @@
 //! * [`metrics`]: plain counters, a set per worker. [`report`]: counters into words and JSON.
 //! * [`progress`]: the bar and the lines on standard error. [`out`]: data on standard output.
 //! * [`error`]: the world's failures, with advice and exit codes. [`size`]: bytes as people write
-//!   them.
+//!   them. [`shown`]: names of the world, fit for a terminal.
 //!
 //! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
 //! this crate; `tests/sim` holds the workers against a model; `tests/s3s.rs` and `tools/interop.py`
@@ -112,10 +112,12 @@
 //!   [`machine`].
 //! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.
 //! * Everything is bounded: by name in [`limits`] and [`catalog::limits`]. Memory does not grow
-//!   with the size or the number of objects: `tools/bench.py rss`. The exceptions are named, so many
-//!   bytes an object and bounded: listings that are put in order ([`plan::listing`]), the paths that
-//!   `sync --delete` remembers, the index of marks.
-//! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`].
+//!   with the size or the number of objects: `tools/bench.py rss`. The exceptions are named and
+//!   bounded, so many bytes an object: listings that are put in order ([`plan::listing`]), the
+//!   paths that `sync --delete` remembers, the index of marks.
+//! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
+//!   wiped when they are dropped (`zeroize`).
+//! * No name of the world reaches a terminal but through [`shown`]: `tests/tidy.rs`.
 //! * Fields of the JSON report are added, never renamed: tests of [`report`].
 
 pub mod catalog;
@@ -142,6 +144,7 @@ pub mod progress;
 pub mod report;
 pub mod s3;
 pub mod schedule;
+pub mod shown;
 pub mod sink;
 pub mod size;
 #[expect(unsafe_code, reason = "the only room that talks to the kernel and owns slot memory")]

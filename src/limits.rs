@@ -225,6 +225,11 @@ pub const STALL_TIMEOUT_US: u64 = 30_000_000;
 /// s.
 pub const IDLE_TIMEOUT_US: u64 = 4_000_000;
 
+/// How far a server's time may move the clock that signs. A machine whose clock runs on local time
+/// instead of UTC is off by up to 14 hours (UTC+14), and drifts; whoever is in between could have
+/// signatures made for any other day, to use them then.
+pub const CLOCK_CORRECTION_MAX: std::time::Duration = std::time::Duration::from_secs(15 * 3_600);
+
 /// A worker that is away from its ring for longer pauses, in microseconds: what is beyond does not
 /// count against its connections. Long enough for the work of a usual turn.
 pub const LOOP_PAUSE_MIN_US: u64 = 10_000;

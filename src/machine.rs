@@ -165,10 +165,7 @@ impl Host for Machine {
         let publisher = self.publisher(transfer);
         match objection {
             Objection::Expired { keys_version } => publisher.refuse(keys_version),
-            Objection::Clock(Some(server)) => {
-                publisher.set_clock(server, wall_clock());
-                true
-            }
+            Objection::Clock(Some(server)) => publisher.set_clock(server, wall_clock()),
             Objection::Clock(None) => false,
         }
     }

@@ -99,16 +99,6 @@ pub fn leave(refusal: &clap::Error) -> u8 {
     if refusal.use_stderr() { ErrorKind::Usage.exit_code() } else { 0 }
 }
 
-/// The text with its control characters escaped: keys may hold what a terminal would obey.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
-    }
-    shown
-}
-
 /// A file of lines, such as the report of every object.
 #[derive(Debug)]
 pub struct ReportWriter {
@@ -184,11 +174,6 @@ mod tests {
         let error = lines.flush().expect_err("no room");
         assert_eq!(error.kind(), ErrorKind::Destination);
         assert!(error.to_string().starts_with("write to standard output: "), "{error}");
-    }
-
-    #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
-        assert_eq!(printable("a b/ü\u{1b}[2J\n\u{9b}"), "a b/ü\\u{1b}[2J\\n\\u{9b}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::RetryReason;
-use crate::out::printable;
+use crate::shown::shown;
 use crate::size::Count;
 
 /// While the total is not known there is nothing to fill, and no end to tell.
@@ -105,18 +105,18 @@ impl Progress {
     /// Prints a line above the bar, unless quiet.
     pub fn note(&self, line: impl Display) {
         if !self.quiet {
-            self.print(&printable(&line.to_string()));
+            self.print(&shown(&line.to_string()));
         }
     }
 
     /// Prints an error in one line, always.
     pub fn error(&self, error: impl Display) {
-        self.print(&format!("error: {}", printable(&error.to_string())));
+        self.print(&format!("error: {}", shown(&error.to_string())));
     }
 
     /// Prints a warning in one line, always: it is about safety.
     pub fn warn(&self, line: impl Display) {
-        self.print(&format!("warning: {}", printable(&line.to_string())));
+        self.print(&format!("warning: {}", shown(&line.to_string())));
     }
 
     /// Takes the bar away.

@@ -180,6 +180,17 @@ impl Control {
         self.client.retries()
     }
 
+    /// By how many seconds the time that signs is ahead of this machine's clock, where a server
+    /// corrected it: the furthest of all that sign.
+    #[must_use]
+    pub fn clock_ahead_seconds(&self) -> i64 {
+        let endpoints = self.endpoints.borrow();
+        let sessions = endpoints.values().filter_map(|endpoint| endpoint.session.as_ref());
+        let clocks =
+            sessions.chain([self.keeper.published()]).map(|keys| keys.clock_ahead_seconds());
+        clocks.max_by_key(|ahead| ahead.unsigned_abs()).unwrap_or(0)
+    }
+
     /// Where the bucket is served, as far as is known; its name is resolved once.
     pub async fn endpoint(&self, bucket: &str) -> Result<Arc<Endpoint>> {
         let known = self.endpoints.borrow().get(bucket).cloned();
@@ -295,8 +306,10 @@ impl Control {
                 }
             } else if let Some(server) = told.server_clock().filter(|_| may_set_clock) {
                 may_set_clock = false;
+                if !keys.set_clock(server, now()) {
+                    return Ok(answer);
+                }
                 self.client.count(RetryReason::ClockSkew);
-                keys.set_clock(server, now());
             } else {
                 return Ok(answer);
             }

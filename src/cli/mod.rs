@@ -19,6 +19,7 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, V
 use clap_complete::Shell;
 
 use crate::s3::uri::S3Uri;
+use crate::shown::shown;
 use pipe::PipeTyped;
 use verify::VerifyTyped;
 
@@ -361,7 +362,7 @@ fn sources(name: &str, operands: Vec<OsString>, discard: bool) -> Result<Vec<S3U
     let sources = operands.into_iter().map(|operand| match operand.to_str() {
         Some(text) if discard && !text.contains("://") => Err(usage(&format!(
             "'{}' is one destination too many: with --discard nothing is written",
-            text.escape_debug()
+            shown(text)
         ))),
         Some(text) => parse_source(text).map_err(|why| usage(&why)),
         None => Err(usage(&format!("{} is not UTF-8, and all keys are", operand.display()))),
@@ -374,20 +375,19 @@ fn parse_source(text: &str) -> Result<S3Uri, String> {
 }
 
 fn parse_destination(operand: OsString) -> Result<PathBuf, clap::Error> {
-    let shown = operand.display().to_string();
-    let shown = shown.escape_debug();
+    let named = shown(&operand.display().to_string());
     if operand.is_empty() {
         return Err(usage("the destination is empty: give a folder or a file, such as '.'"));
     }
     if operand.as_encoded_bytes().starts_with(b"s3://") {
         return Err(usage(&format!(
-            "the destination is missing: add a folder or a file after '{shown}', or give \
+            "the destination is missing: add a folder or a file after '{named}', or give \
              --discard to fetch and check without writing"
         )));
     }
     if operand.as_encoded_bytes().windows(3).any(|three| three == b"://") {
         return Err(usage(&format!(
-            "'{shown}' is not a local destination: what comes last is a folder or a file"
+            "'{named}' is not a local destination: what comes last is a folder or a file"
         )));
     }
     if operand == "-" {

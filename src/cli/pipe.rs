@@ -10,6 +10,7 @@ use super::{ServiceArgs, options, parse_source, usage};
 use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
+use crate::shown::shown;
 
 /// Most channels of one process, as many as a SageMaker training job may have.
 pub(super) const CHANNELS_MAX: usize = 20;
@@ -240,5 +241,5 @@ fn check_name(name: &str) -> Result<String, clap::Error> {
     if plain && !name.contains(['/', '\0']) && name != "." && name != ".." {
         return Ok(name.to_owned());
     }
-    Err(usage(&format!("'{}' is no name for a channel", name.escape_debug())))
+    Err(usage(&format!("'{}' is no name for a channel", shown(name))))
 }

@@ -7,6 +7,7 @@ use clap::ValueHint;
 
 use super::{OutputArgs, SelectionArgs, ServiceArgs, options, sources, usage};
 use crate::s3::uri::S3Uri;
+use crate::shown::shown;
 
 /// What was typed after `verify`.
 #[derive(Debug, Clone)]
@@ -62,7 +63,7 @@ impl VerifyTyped {
         if folder.is_empty() || folder.as_encoded_bytes().starts_with(b"s3://") {
             return Err(usage(&format!(
                 "'{}' is not a folder: what comes last is the folder that was filled",
-                folder.display().to_string().escape_debug()
+                shown(&folder.display().to_string())
             )));
         }
         let mut sources = sources("verify", self.operands, false)?;

@@ -97,7 +97,8 @@ pub(super) async fn run(
     let code = run.exit_code(stop, workers.as_ref().err().or(concluded.as_ref().err()));
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
     let times = Times { resolved, started, ended };
-    let inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
+    let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
+    inputs.clock_correction_seconds = control.clock_ahead_seconds();
     let summary = Summary::new(&inputs);
     run.tell(&summary, args.output.json)?;
     Ok(Ended { code, summary: Some(summary) })

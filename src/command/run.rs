@@ -527,6 +527,7 @@ impl Run {
             slot_length_bytes: u64::from(self.config.slot_length_bytes),
             memory_bytes: self.config.memory_bytes,
             control_retries,
+            clock_correction_seconds: 0,
             exit_code,
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::process::Signal as KernelSignal;
 use rustls::ClientConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use zeroize::Zeroizing;
 
 use crate::catalog::credentials::CredentialSource;
 use crate::catalog::endpoint::AddressingStyle;
@@ -99,7 +100,8 @@ fn customer_key(file: Option<&Path>) -> Result<Option<CustomerKey>> {
         else {
             return Ok(None);
         };
-        let key = CustomerKey::from_text(&text.to_string_lossy());
+        let text = Zeroizing::new(text.into_encoded_bytes());
+        let key = CustomerKey::from_text(std::str::from_utf8(&text).unwrap_or_default());
         return key.map(Some).map_err(|error| error.within(CUSTOMER_KEY_VARIABLE));
     };
     let bytes = read_start(path).map_err(|errno| {
@@ -110,10 +112,10 @@ fn customer_key(file: Option<&Path>) -> Result<Option<CustomerKey>> {
 }
 
 /// As much of the file as a key may have, and a byte more when there is one.
-fn read_start(path: &Path) -> rustix::io::Result<Vec<u8>> {
+fn read_start(path: &Path) -> rustix::io::Result<Zeroizing<Vec<u8>>> {
     use rustix::fs::{Mode, OFlags, open};
     let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut bytes = vec![0; CUSTOMER_KEY_TEXT_BYTES_MAX + 1];
+    let mut bytes = Zeroizing::new(vec![0; CUSTOMER_KEY_TEXT_BYTES_MAX + 1]);
     let mut filled = 0;
     while filled < bytes.len() {
         match rustix::io::read(&file, &mut bytes[filled..]) {

@@ -447,7 +447,7 @@ fn tell(
     to_stderr: bool,
 ) -> Result<()> {
     let counts = channels.iter().map(|channel| (channel.name.as_str(), &channel.count));
-    let summary = StreamSummary::new(
+    let mut summary = StreamSummary::new(
         counts,
         begun.elapsed(),
         usage::process_cpu_seconds(),
@@ -455,6 +455,7 @@ fn tell(
         &control.retries(),
         code,
     );
+    summary.clock_correction_seconds = control.clock_ahead_seconds();
     for line in summary.lines() {
         progress.note(line);
     }

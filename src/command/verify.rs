@@ -243,6 +243,7 @@ impl Check {
         let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         let (read, retries) = (self.read.load(Ordering::Relaxed), self.control.retries());
         self.summary.end(read, elapsed_us, &retries, code);
+        self.summary.clock_correction_seconds = self.control.clock_ahead_seconds();
         if let Err(error) = driven {
             self.progress.error(error);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::object::{Status, Verified};
-use super::{asked_again, by_name, gigabytes, json, seconds};
+use super::{asked_again, by_name, clock_corrected, gigabytes, json, seconds};
 use crate::failure::RetryCounts;
 use crate::s3::Object;
 use crate::size::{Count, Decimal};
@@ -141,6 +141,9 @@ pub struct CheckSummary {
     pub gigabytes_per_second: f64,
     /// Questions (LIST, HEAD and the like) that were asked again, by reason.
     pub control_retries: BTreeMap<&'static str, u64>,
+    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
+    /// said; 0 where no correction was in use.
+    pub clock_correction_seconds: i64,
     /// How the process ends.
     pub exit_code: u8,
 }
@@ -215,6 +218,7 @@ impl CheckSummary {
         let (read, seconds, rate) = (self.bytes_read, self.seconds, self.gigabytes_per_second);
         lines.push(format!("{} read in {seconds:.2} s, {rate:.2} GB/s", Decimal(read)));
         lines.extend(asked_again(&self.control_retries));
+        lines.extend(clock_corrected(self.clock_correction_seconds));
         lines
     }
 }

@@ -39,6 +39,18 @@ fn asked_again(reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
     tried_again("question was asked again", "questions were asked again", reasons)
 }
 
+/// That a server's time signed, in words; `None` where ours did.
+fn clock_corrected(ahead_seconds: i64) -> Option<String> {
+    let side = if ahead_seconds < 0 { "behind" } else { "ahead of" };
+    let seconds = Count(ahead_seconds.unsigned_abs());
+    (ahead_seconds != 0).then(|| {
+        format!(
+            "the server's clock is {seconds} s {side} this machine's: requests were signed with \
+             its time; set this machine's clock"
+        )
+    })
+}
+
 fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", Count(count), if count == 1 { one } else { many })
 }

@@ -4,8 +4,8 @@
 use serde::Serialize;
 
 use super::{json, seconds};
-use crate::out::printable;
 use crate::s3::Object;
+use crate::shown::shown;
 use crate::transfer::{Outcome, Shape, Transfer};
 
 /// How one object ended.
@@ -191,8 +191,8 @@ impl<'a> ListedLine<'a> {
     #[must_use]
     pub fn to_text(&self) -> String {
         let time = if self.last_modified.is_empty() { "-" } else { self.last_modified };
-        let (bucket, key) = (self.bucket, printable(self.key));
-        format!("{:24} {:>15} s3://{bucket}/{key}", printable(time), self.bytes)
+        let (bucket, key) = (self.bucket, shown(self.key));
+        format!("{:24} {:>15} s3://{bucket}/{key}", shown(time), self.bytes)
     }
 }
 
@@ -230,9 +230,9 @@ impl<'a> PlannedLine<'a> {
     /// The line for people: size in bytes, address, path.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let line = format!("{:>15} s3://{}/{}", self.bytes, self.bucket, printable(self.key));
+        let line = format!("{:>15} s3://{}/{}", self.bytes, self.bucket, shown(self.key));
         match self.path {
-            Some(path) => format!("{line} -> {}", printable(path)),
+            Some(path) => format!("{line} -> {}", shown(path)),
             None => line,
         }
     }
@@ -263,7 +263,7 @@ impl<'a> RemovedLine<'a> {
     /// The line for people, in the columns of [`PlannedLine`].
     #[must_use]
     pub fn to_text(&self) -> String {
-        format!("{:>15} {}", "remove", printable(self.path))
+        format!("{:>15} {}", "remove", shown(self.path))
     }
 }
 
@@ -354,16 +354,18 @@ mod tests {
 
     #[test]
     fn listed() {
-        let object = object("a\u{1b}b", "\"e\"", 7);
+        let object = object("a\u{1b}\u{202e}b", "\"e\"", 7);
         let line = ListedLine::new("bucket", &object);
         assert_eq!(
             line.to_text(),
-            "2026-01-02T03:04:05.000Z               7 s3://bucket/a\\u{1b}b"
+            "2026-01-02T03:04:05.000Z               7 s3://bucket/a\\u{1b}\\u{202e}b"
         );
         assert_eq!(
             line.to_json(),
             concat!(
-                r#"{"bucket":"bucket","key":"a\u001bb","bytes":7,"etag":"\"e\"","#,
+                r#"{"bucket":"bucket","key":"a\u001b"#,
+                "\u{202e}",
+                r#"b","bytes":7,"etag":"\"e\"","#,
                 r#""last_modified":"2026-01-02T03:04:05.000Z"}"#
             )
         );
@@ -377,5 +379,10 @@ mod tests {
         assert_eq!(line.to_json(), r#"{"bucket":"bucket","key":"a/b","path":"b","bytes":7}"#);
         let dropped = transfer("a/b", "", 7, "");
         assert_eq!(PlannedLine::new(&dropped).to_text(), "              7 s3://bucket/a/b");
+        let odd = transfer("d/\u{202e}a", "", 7, "\u{202e}a");
+        let expected = "              7 s3://bucket/d/\\u{202e}a -> \\u{202e}a";
+        assert_eq!(PlannedLine::new(&odd).to_text(), expected);
+        let removed = RemovedLine::new("\u{2067}a\n", false);
+        assert_eq!(removed.to_text(), "         remove \\u{2067}a\\n");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::summary::{AddressLine, moved};
-use super::{asked_again, by_name, tried_again};
+use super::{asked_again, by_name, clock_corrected, tried_again};
 use crate::failure::RetryCounts;
 use crate::limits::PIPE_BYTES;
 use crate::metrics::{EpochCount, FeedCount};
@@ -31,6 +31,9 @@ pub struct StreamSummary {
     pub peak_rss_bytes: u64,
     /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
     pub control_retries: BTreeMap<&'static str, u64>,
+    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
+    /// said; 0 where no correction was in use.
+    pub clock_correction_seconds: i64,
     /// Each channel.
     pub channels: Vec<ChannelSummary>,
 }
@@ -107,6 +110,7 @@ impl StreamSummary {
             cpu_seconds,
             peak_rss_bytes,
             control_retries: by_name(control_retries),
+            clock_correction_seconds: 0,
             channels,
         }
     }
@@ -146,6 +150,7 @@ impl StreamSummary {
             }
         }
         lines.extend(asked_again(&self.control_retries));
+        lines.extend(clock_corrected(self.clock_correction_seconds));
         lines
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{asked_again, by_name, counted, json, seconds, tried_again};
+use super::{asked_again, by_name, clock_corrected, counted, json, seconds, tried_again};
 use crate::failure::RetryCounts;
 use crate::metrics::{AddressCount, WorkerMetrics};
 use crate::sink::Sink;
@@ -51,6 +51,9 @@ pub struct SummaryInputs {
     pub memory_bytes: u64,
     /// Questions of the control plane that were asked again.
     pub control_retries: RetryCounts,
+    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
+    /// said; 0 where no correction was in use.
+    pub clock_correction_seconds: i64,
     /// What the process will exit with.
     pub exit_code: u8,
 }
@@ -110,6 +113,9 @@ pub struct Summary {
     pub retries: BTreeMap<&'static str, u64>,
     /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
     pub control_retries: BTreeMap<&'static str, u64>,
+    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
+    /// said; 0 where no correction was in use.
+    pub clock_correction_seconds: i64,
     /// When the first worker ran out of work, since the run began; null without workers.
     pub first_worker_done_seconds: Option<f64>,
     /// When the last one did.
@@ -265,6 +271,7 @@ impl Summary {
             peak_rss_bytes: inputs.peak_rss_bytes,
             retries: by_name(&all.retries),
             control_retries: by_name(&inputs.control_retries),
+            clock_correction_seconds: inputs.clock_correction_seconds,
             first_worker_done_seconds: done().min().map(seconds),
             last_worker_done_seconds: done().max().map(seconds),
             ring: ring_use(&inputs.workers),
@@ -307,6 +314,7 @@ impl Summary {
         let mut lines = vec![self.headline()];
         lines.extend(tried_again("retry", "retries", &self.retries));
         lines.extend(asked_again(&self.control_retries));
+        lines.extend(clock_corrected(self.clock_correction_seconds));
         if self.hedges > 0 {
             let late = counted(self.hedges, "late range was", "late ranges were");
             let won = Count(self.hedges_won);
@@ -444,6 +452,7 @@ mod tests {
             slot_length_bytes: 1 << 20,
             memory_bytes: 64 << 20,
             control_retries: RetryCounts::default(),
+            clock_correction_seconds: 0,
             exit_code: 0,
         }
     }
@@ -547,7 +556,8 @@ mod tests {
         };
         assert_eq!(
             names(&json),
-            "addresses anew_objects bytes connections connects control_retries \
+            "addresses anew_objects bytes clock_correction_seconds connections connects \
+             control_retries \
              cpu_seconds \
              cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
              first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \

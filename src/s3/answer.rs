@@ -12,6 +12,7 @@ use quick_xml::events::Event;
 
 use crate::error::{Error, ErrorKind};
 use crate::failure::Failure;
+use crate::shown::shown;
 
 /// How many bytes of an error body are looked at.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -45,7 +46,7 @@ pub fn explain(status: u16, body: &[u8], request_id: &str) -> ServerError {
     read_body(&String::from_utf8_lossy(body), &mut told);
     told.is_foreign = !body.is_empty() && told.code.is_empty();
     if !request_id.is_empty() {
-        told.request_id = printable(request_id);
+        told.request_id = said(request_id);
     }
     told
 }
@@ -63,7 +64,7 @@ pub fn explain_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> ServerEr
     let mut told = explain(status, body, header("x-amz-request-id"));
     let region = header("x-amz-bucket-region");
     if !region.is_empty() {
-        told.region = printable(region);
+        told.region = said(region);
     }
     told
 }
@@ -97,7 +98,7 @@ fn read_body(body: &str, told: &mut ServerError) {
                     _ => None,
                 };
                 if let Some(field) = field {
-                    *field = printable(&text);
+                    *field = said(&text);
                 }
                 names.pop();
                 text.clear();
@@ -109,10 +110,8 @@ fn read_body(body: &str, told: &mut ServerError) {
 }
 
 /// One line without control characters, of bounded length: it goes to a terminal.
-fn printable(text: &str) -> String {
-    let plain: String =
-        text.chars().map(|found| if found.is_control() { ' ' } else { found }).collect();
-    plain.trim().trim_end_matches('.').chars().take(TEXT_CHARS_MAX).collect()
+fn said(text: &str) -> String {
+    shown(text.trim().trim_end_matches('.')).chars().take(TEXT_CHARS_MAX).collect()
 }
 
 impl ServerError {
@@ -206,7 +205,9 @@ impl ServerError {
             ("InvalidToken", _) => {
                 "check AWS_SESSION_TOKEN: it belongs to one access key; long-lived keys have none"
             }
-            ("RequestTimeTooSkewed", _) => "set this machine's clock",
+            ("RequestTimeTooSkewed", _) => {
+                "set this machine's clock: a server's time is followed for at most 15 hours"
+            }
             ("AuthorizationHeaderMalformed" | "PermanentRedirect", _)
                 if !self.region.is_empty() =>
             {
@@ -353,9 +354,11 @@ mod tests {
     fn nothing_dirty_reaches_the_terminal() {
         let body = format!("<Error><Message>a\x1b[31m\nb{}</Message></Error>", "c".repeat(9_000));
         let told = explain(500, body.as_bytes(), "id\r\n");
-        assert!(told.message.starts_with("a [31m b"));
+        assert!(told.message.starts_with("a\\u{1b}[31m\\nb"));
         assert_eq!(told.message.chars().count(), TEXT_CHARS_MAX);
         assert_eq!(told.request_id, "id");
+        let body = "<Error><Code>C</Code><Message>a\u{202e}b</Message></Error>";
+        assert_eq!(explain(500, body.as_bytes(), "").message, "a\\u{202e}b");
     }
 
     #[test]

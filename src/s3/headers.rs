@@ -7,6 +7,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use md5::{Digest, Md5};
+use zeroize::Zeroizing;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -15,11 +16,12 @@ const CUSTOMER_KEY_BYTES: usize = 32;
 /// Longest text that may hold one: its base64 with some white space around it.
 pub const CUSTOMER_KEY_TEXT_BYTES_MAX: usize = 256;
 
-/// The customer's key of SSE-C, as the headers have it. It is never shown.
+/// The customer's key of SSE-C, as the headers have it. It is never shown, and wiped from memory
+/// when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CustomerKey {
-    key: String,
-    md5: String,
+    key: Zeroizing<String>,
+    md5: Zeroizing<String>,
 }
 
 impl fmt::Debug for CustomerKey {
@@ -32,23 +34,24 @@ impl CustomerKey {
     /// A key as it stands in a file: 32 bytes, or the base64 of 32 bytes.
     pub fn from_file(bytes: &[u8]) -> Result<Self> {
         match <[u8; CUSTOMER_KEY_BYTES]>::try_from(bytes) {
-            Ok(key) => Ok(Self::new(key)),
-            Err(_) => Self::from_text(&String::from_utf8_lossy(bytes)),
+            Ok(key) => Ok(Self::new(&Zeroizing::new(key))),
+            Err(_) => Self::from_text(std::str::from_utf8(bytes).unwrap_or_default()),
         }
     }
 
     /// A key as base64.
     pub fn from_text(text: &str) -> Result<Self> {
-        let key = STANDARD.decode(text.trim()).ok();
-        let key = key.and_then(|key| <[u8; CUSTOMER_KEY_BYTES]>::try_from(key).ok());
+        let key = STANDARD.decode(text.trim()).ok().map(Zeroizing::new);
+        let key = key.as_ref().and_then(|key| <&[u8; CUSTOMER_KEY_BYTES]>::try_from(&key[..]).ok());
         key.map(Self::new).ok_or_else(|| {
             Error::new(ErrorKind::Usage, "the SSE-C key is neither 32 bytes nor their base64")
                 .advise("make one with: openssl rand -base64 32")
         })
     }
 
-    fn new(key: [u8; CUSTOMER_KEY_BYTES]) -> Self {
-        Self { key: STANDARD.encode(key), md5: STANDARD.encode(Md5::digest(key)) }
+    fn new(key: &[u8; CUSTOMER_KEY_BYTES]) -> Self {
+        let md5 = STANDARD.encode(Md5::digest(key));
+        Self { key: Zeroizing::new(STANDARD.encode(key)), md5: Zeroizing::new(md5) }
     }
 }
 
@@ -56,7 +59,7 @@ impl CustomerKey {
 #[derive(Clone, PartialEq, Eq)]
 struct Extra {
     name: &'static str,
-    value: String,
+    value: Zeroizing<String>,
     /// Not for listings.
     of_object: bool,
 }
@@ -77,7 +80,7 @@ impl ExtraHeaders {
     pub fn new(requester_pays: bool, customer_key: Option<&CustomerKey>) -> Self {
         let mut extras = Vec::new();
         let mut add = |name, value: &str, of_object| {
-            extras.push(Extra { name, value: value.to_owned(), of_object });
+            extras.push(Extra { name, value: Zeroizing::new(value.to_owned()), of_object });
         };
         if requester_pays {
             add("x-amz-request-payer", "requester", false);
@@ -123,8 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_not_shown() {
+    fn a_key_is_not_shown_and_wiped() {
+        fn wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
         let key = CustomerKey::from_file(&KEY).expect("32 bytes");
+        wiped(&key.key);
+        wiped(&key.md5);
+        ExtraHeaders::new(true, Some(&key)).0.iter().for_each(|extra| wiped(&extra.value));
         let shown = format!("{key:?} {:?}", ExtraHeaders::new(true, Some(&key)));
         assert!(!shown.contains("MDEy") && !shown.contains(KEY_MD5), "{shown}");
         assert!(shown.contains("customer-key-md5"), "{shown}");

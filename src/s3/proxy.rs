@@ -4,7 +4,7 @@
 //! RFC 9110 section 9.3.6); to one without it gets the whole URL and asks itself (RFC 9112 section
 //! 3.2.2). Its user and password are never shown.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
+use zeroize::Zeroizing;
 
 use super::answer::ServerError;
 use super::{Endpoint, sign};
@@ -35,7 +36,7 @@ pub struct Proxy {
     name: String,
     port: u16,
     /// The value of `Proxy-Authorization`.
-    authorization: Option<String>,
+    authorization: Option<Zeroizing<String>>,
 }
 
 impl fmt::Debug for Proxy {
@@ -56,7 +57,7 @@ impl fmt::Display for Proxy {
 
 impl Proxy {
     /// The proxy that a variable's value names.
-    fn parse(variable: &'static str, value: &OsStr) -> Result<Self> {
+    fn parse(variable: &'static str, value: Option<&str>) -> Result<Self> {
         // No part of the value is repeated: it may hold a password.
         let refuse = |why: &str| {
             Error::new(ErrorKind::Usage, format!("{variable} cannot be used: {why}")).advise(
@@ -64,15 +65,15 @@ impl Proxy {
                  directly in NO_PROXY",
             )
         };
-        let text = value.to_str().ok_or_else(|| refuse("it is not UTF-8"))?.trim();
-        let text = match text.split_once("://") {
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => text.to_owned(),
+        let text = value.ok_or_else(|| refuse("it is not UTF-8"))?.trim();
+        let text: Zeroizing<String> = match text.split_once("://") {
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => text.to_owned().into(),
             Some((scheme, _)) => {
                 let known = SCHEMES_KNOWN.iter().find(|known| scheme.eq_ignore_ascii_case(known));
                 let what = known.map_or("another scheme".to_owned(), |known| format!("{known}://"));
                 return Err(refuse(&format!("proxies are spoken to over http://, not {what}")));
             }
-            None => format!("http://{text}"),
+            None => format!("http://{text}").into(),
         };
         let url = Url::parse(&text).map_err(|error| refuse(&error.to_string()))?;
         let (user, password) = (url.username(), url.password());
@@ -86,13 +87,15 @@ impl Proxy {
             Some(host) => host.to_string(),
             None => return Err(refuse("it has no host")),
         };
-        let mut credentials: Vec<u8> = percent_decode_str(user).collect();
+        let mut credentials: Zeroizing<Vec<u8>> =
+            Zeroizing::new(percent_decode_str(user).collect());
         credentials.push(b':');
         credentials.extend(percent_decode_str(password.unwrap_or_default()));
         if credentials.len() > CREDENTIALS_BYTES_MAX {
             return Err(refuse(&format!("its user has over {CREDENTIALS_BYTES_MAX} bytes")));
         }
-        let authorization = has_user.then(|| format!("Basic {}", STANDARD.encode(credentials)));
+        let encoded = Zeroizing::new(STANDARD.encode(&*credentials));
+        let authorization = has_user.then(|| Zeroizing::new(format!("Basic {}", *encoded)));
         Ok(Self { variable, name, port: url.port().unwrap_or(80), authorization })
     }
 
@@ -111,7 +114,7 @@ impl Proxy {
     /// The value of `Proxy-Authorization`, where it wants one.
     #[must_use]
     pub fn authorization(&self) -> Option<&str> {
-        self.authorization.as_deref()
+        self.authorization.as_ref().map(|value| value.as_str())
     }
 
     /// What to look at when it does not lead to the server.
@@ -136,11 +139,18 @@ impl Proxy {
     }
 }
 
-/// One variable of the environment, whose value is not shown.
+/// One variable of the environment, whose value is not shown, and wiped when it is dropped.
 #[derive(Clone)]
 struct Variable {
     name: &'static str,
-    value: OsString,
+    /// `None` where it is not UTF-8.
+    value: Option<Zeroizing<String>>,
+}
+
+impl Variable {
+    fn value(&self) -> Option<&str> {
+        self.value.as_ref().map(|value| value.as_str())
+    }
 }
 
 impl fmt::Debug for Variable {
@@ -155,7 +165,8 @@ pub struct Proxies {
     http: Option<Variable>,
     https: Option<Variable>,
     all: Option<Variable>,
-    no: Option<Variable>,
+    /// Names of hosts, no secret.
+    no: Option<String>,
 }
 
 impl Proxies {
@@ -164,14 +175,18 @@ impl Proxies {
         let find = |names: [&'static str; 2]| {
             names.into_iter().find_map(|name| {
                 let value = read(name).filter(|value| !value.is_empty())?;
-                Some(Variable { name, value })
+                Some(Variable { name, value: value.into_string().ok().map(Zeroizing::new) })
             })
+        };
+        let find_text = |names: [&'static str; 2]| {
+            let found = names.into_iter().filter_map(&read).find(|value| !value.is_empty())?;
+            Some(found.to_string_lossy().into_owned())
         };
         Self {
             http: find(["http_proxy", "HTTP_PROXY"]),
             https: find(["https_proxy", "HTTPS_PROXY"]),
             all: find(["all_proxy", "ALL_PROXY"]),
-            no: find(["no_proxy", "NO_PROXY"]),
+            no: find_text(["no_proxy", "NO_PROXY"]),
         }
     }
 
@@ -183,7 +198,7 @@ impl Proxies {
         if self.spares(endpoint.server_name(), endpoint.port()) {
             return Ok(None);
         }
-        let proxy = Proxy::parse(variable.name, &variable.value)?;
+        let proxy = Proxy::parse(variable.name, variable.value())?;
         if endpoint.server_name().len() > HOST_BYTES_MAX {
             let message = format!("the endpoint's host has over {HOST_BYTES_MAX} bytes");
             return Err(Error::new(ErrorKind::Usage, message).advise("check --endpoint-url"));
@@ -194,7 +209,6 @@ impl Proxies {
     /// True when `NO_PROXY` has the host.
     fn spares(&self, name: &str, port: u16) -> bool {
         let Some(no) = &self.no else { return false };
-        let no = no.value.to_string_lossy();
         let entries = no.split(|found: char| found == ',' || found.is_whitespace());
         let entries: Vec<&str> = entries.filter_map(|entry| entry_for(entry, port)).collect();
         // The matcher takes `*` for names alone.

@@ -8,6 +8,7 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use zeroize::Zeroizing;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::SigningKeys;
@@ -50,8 +51,8 @@ pub fn parse_session(body: &[u8]) -> Result<SigningKeys> {
                 let text = Some(std::mem::take(&mut piece));
                 match field {
                     "AccessKeyId" => access_key = text,
-                    "SecretAccessKey" => secret = text,
-                    "SessionToken" => token = text,
+                    "SecretAccessKey" => secret = text.map(Zeroizing::new),
+                    "SessionToken" => token = text.map(Zeroizing::new),
                     "Expiration" => expiration = text,
                     _ => {}
                 }

@@ -12,6 +12,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_e
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::arn::{self, ARN};
+/// A name of the world, fit for a message.
+pub use crate::shown::shortened as shown;
 
 /// Longest key S3 keeps, in bytes of UTF-8.
 pub const KEY_BYTES_MAX: usize = 1024;
@@ -53,29 +55,6 @@ pub fn quote_etag(etag: &str) -> Option<String> {
     }
     let quoted = etag.strip_prefix("W/").unwrap_or(etag).starts_with('"');
     Some(if quoted || etag.is_empty() { etag.to_owned() } else { format!("\"{etag}\"") })
-}
-
-/// How much of a name goes into a message, in characters.
-const SHOWN_CHARS_MAX: usize = 300;
-
-/// A name of the world, fit for a line on a terminal: nothing unprintable in it, and not too long.
-#[must_use]
-pub fn shown(name: &str) -> String {
-    let mut line = String::new();
-    for (at, found) in name.chars().enumerate() {
-        if at == SHOWN_CHARS_MAX {
-            line.push('…');
-            break;
-        }
-        match found {
-            // Longer than two: what has no shape of its own, such as a change of direction.
-            _ if found.is_control() || found.escape_debug().len() > 2 => {
-                line.extend(found.escape_debug());
-            }
-            _ => line.push(found),
-        }
-    }
-    line
 }
 
 /// A parsed `s3://` address.
@@ -183,8 +162,7 @@ impl S3Uri {
 }
 
 fn malformed(text: &str, why: &str) -> Error {
-    let shown: String = text.chars().take(200).flat_map(char::escape_debug).collect();
-    Error::new(ErrorKind::Usage, format!("'{shown}' is not an S3 address: {why}")).advise(
+    Error::new(ErrorKind::Usage, format!("'{}' is not an S3 address: {why}", shown(text))).advise(
         "expected s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob such as s3://BUCKET/a/*.tar",
     )
 }
@@ -429,8 +407,10 @@ mod tests {
 
     #[test]
     fn names_in_messages() {
-        assert_eq!(shown("a\x1b[1m\n'ü\u{202e}"), "a\\u{1b}[1m\\n'ü\\u{202e}");
-        assert_eq!(shown(&"k".repeat(1_000)).chars().count(), SHOWN_CHARS_MAX + 1);
+        let refused = S3Uri::parse("http://a\x1b\u{202e}b").expect_err("no address").to_string();
+        assert!(refused.starts_with("'http://a\\u{1b}\\u{202e}b' is not an S3"), "{refused}");
+        let named = S3Uri::parse("s3://bkt/a\n\u{2066}ü/").expect("an address").to_string();
+        assert_eq!(named, "s3://bkt/a\\n\\u{2066}ü/");
     }
 
     #[test]

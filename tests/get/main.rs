@@ -23,6 +23,7 @@ mod without;
 
 mod files;
 mod service;
+mod shown;
 mod telling;
 
 use std::path::PathBuf;

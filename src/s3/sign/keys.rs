@@ -1,13 +1,17 @@
 //! Keys that sign, and how newer ones come into force.
 //!
-//! Pure. Secrets and tokens are seen by [`super`] alone, and shown by nobody.
+//! Pure. Secrets and tokens are seen by [`super`] alone, shown by nobody, and wiped from memory
+//! when the last who signs with them has newer ones.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use zeroize::Zeroizing;
+
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::CLOCK_CORRECTION_MAX;
 
 /// Longest session token, in bytes; AWS's have up to about 4,000.
 pub(super) const SESSION_TOKEN_BYTES_MAX: usize = 8 * 1024;
@@ -25,8 +29,8 @@ const DIRECTORY_TOKEN_HEADER: &str = "x-amz-s3session-token";
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningKeys {
     pub(super) access_key: String,
-    pub(super) secret: String,
-    pub(super) session_token: Option<String>,
+    pub(super) secret: Zeroizing<String>,
+    pub(super) session_token: Option<Zeroizing<String>>,
     pub(super) expires: Option<SystemTime>,
     /// The header that the session token goes into.
     pub(super) token_header: &'static str,
@@ -71,10 +75,11 @@ impl SigningKeys {
         let session_token = session_token.filter(|token| !token.trim().is_empty());
         Ok(Self {
             access_key: clean("access key", access_key, KEY_PAIR_BYTES_MAX)?,
-            secret: clean("secret access key", secret, KEY_PAIR_BYTES_MAX)?,
+            secret: Zeroizing::new(clean("secret access key", secret, KEY_PAIR_BYTES_MAX)?),
             session_token: session_token
                 .map(|token| clean("session token", token, SESSION_TOKEN_BYTES_MAX))
-                .transpose()?,
+                .transpose()?
+                .map(Zeroizing::new),
             expires,
             token_header: TOKEN_HEADER,
         })
@@ -168,14 +173,25 @@ impl PublishedKeys {
         self.last.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Notes how far the server's clock is ahead, from what it said and our own time.
-    pub fn set_clock(&self, server: SystemTime, own: SystemTime) {
+    /// Notes how far the server's clock is ahead, from what it said and our own time; false, and
+    /// nothing is noted, when that is further than any server is followed.
+    pub fn set_clock(&self, server: SystemTime, own: SystemTime) -> bool {
         let seconds = |ahead: std::time::Duration| i64::try_from(ahead.as_secs()).unwrap_or(0);
-        let ahead = match server.duration_since(own) {
-            Ok(ahead) => seconds(ahead),
-            Err(behind) => -seconds(behind.duration()),
+        let (distance, ahead) = match server.duration_since(own) {
+            Ok(ahead) => (ahead, seconds(ahead)),
+            Err(behind) => (behind.duration(), -seconds(behind.duration())),
         };
-        self.clock_ahead_seconds.store(ahead, Ordering::Relaxed);
+        let follows = distance <= CLOCK_CORRECTION_MAX;
+        if follows {
+            self.clock_ahead_seconds.store(ahead, Ordering::Relaxed);
+        }
+        follows
+    }
+
+    /// By how many seconds the time that signs is ahead of this machine's clock; below 0: behind.
+    #[must_use]
+    pub fn clock_ahead_seconds(&self) -> i64 {
+        self.clock_ahead_seconds.load(Ordering::Relaxed)
     }
 
     /// The server's time, as far as it is known to differ from ours.
@@ -236,6 +252,14 @@ mod tests {
     }
 
     #[test]
+    fn secrets_are_wiped_when_they_are_dropped() {
+        fn wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
+        let keys = SigningKeys::new("A", "S", Some("T"), None).expect("good keys");
+        wiped(&keys.secret);
+        wiped(keys.session_token.as_ref().expect("a token"));
+    }
+
+    #[test]
     fn publication_is_seen() {
         let keys = SigningKeys::new("A", "S", None, None).expect("good keys");
         let published = PublishedKeys::new(None);
@@ -269,10 +293,18 @@ mod tests {
         for seconds in [3600, 0, 7200] {
             let distance = std::time::Duration::from_secs(seconds);
             for server in [own + distance, own - distance] {
-                published.set_clock(server, own);
+                assert!(published.set_clock(server, own));
                 assert_eq!(published.server_time(own), server);
             }
         }
+        assert_eq!(published.clock_ahead_seconds(), -7200);
+        // A server that would have signatures for another day gets none.
+        let beyond = CLOCK_CORRECTION_MAX + std::time::Duration::from_nanos(1);
+        for server in [own + beyond, own - beyond, SystemTime::UNIX_EPOCH] {
+            assert!(!published.set_clock(server, own));
+            assert_eq!(published.clock_ahead_seconds(), -7200, "what was known stays");
+        }
+        assert!(published.set_clock(own + CLOCK_CORRECTION_MAX, own));
     }
 
     #[test]

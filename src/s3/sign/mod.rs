@@ -47,9 +47,9 @@ pub fn sign_request<B>(
     settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
     settings.session_token_name_override = Some(keys.token_header);
     let identity = Credentials::new(
-        &keys.access_key,
-        &keys.secret,
-        keys.session_token.clone(),
+        keys.access_key.as_str(),
+        keys.secret.as_str(),
+        keys.session_token.as_deref().cloned(),
         keys.expires,
         "inrush",
     )

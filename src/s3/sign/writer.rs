@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use aws_sigv4::sign::v4;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
+use zeroize::Zeroizing;
 
 use super::{SigningKeys, USER_AGENT};
 use crate::s3::proxy::Proxy;
@@ -60,7 +61,8 @@ pub enum HeadProblem {
 /// returns the signature as a `String` of 64 bytes.
 #[derive(Default)]
 pub struct RequestWriter {
-    canonical: Vec<u8>,
+    /// Wiped at the end: the session token is among what is signed.
+    canonical: Zeroizing<Vec<u8>>,
     to_sign: Vec<u8>,
     day_keys: Vec<DayKey>,
 }
@@ -71,14 +73,26 @@ impl fmt::Debug for RequestWriter {
     }
 }
 
-/// The key that signs everything of one day in one region.
+/// The key that signs everything of one day in one region; wiped when it is dropped.
 struct DayKey {
     access_key: String,
-    secret: String,
+    secret: Zeroizing<String>,
+    /// When the keys that it was made of end.
+    expires: Option<SystemTime>,
     region: String,
     service: &'static str,
     date: [u8; 8],
-    key: [u8; 32],
+    key: Zeroizing<[u8; 32]>,
+}
+
+impl DayKey {
+    /// Whether a new one of these keys takes its place: nothing is signed with it again.
+    fn is_over(&self, keys: &SigningKeys, endpoint: &Endpoint, date: [u8; 8]) -> bool {
+        let replaced = self.access_key == keys.access_key
+            && self.region == endpoint.region
+            && self.service == endpoint.service;
+        replaced || self.date != date
+    }
 }
 
 /// `YYYYMMDDTHHMMSSZ`, as `SigV4` writes the time.
@@ -180,7 +194,7 @@ impl RequestWriter {
         .expect("writing to a Vec does not fail");
         self.to_sign.extend_from_slice(&hash);
         let day = self.day_key(keys, get.endpoint, stamp.date(), now);
-        v4::calculate_signature(self.day_keys[day].key, &self.to_sign)
+        v4::calculate_signature(&self.day_keys[day].key[..], &self.to_sign)
     }
 
     /// Where the key of this day stands, made if it is new.
@@ -202,15 +216,18 @@ impl RequestWriter {
         if let Some(at) = known {
             return at;
         }
+        let has_ended = |day: &DayKey| day.expires.is_some_and(|end| end <= now);
+        self.day_keys.retain(|day| !day.is_over(keys, endpoint, date) && !has_ended(day));
         if self.day_keys.len() == DAY_KEYS_MAX {
             self.day_keys.clear();
         }
         let made = v4::generate_signing_key(&keys.secret, now, region, service);
-        let mut key = [0; 32];
+        let mut key = Zeroizing::new([0; 32]);
         key.copy_from_slice(made.as_ref());
         self.day_keys.push(DayKey {
             access_key: keys.access_key.clone(),
             secret: keys.secret.clone(),
+            expires: keys.expires,
             region: region.clone(),
             service,
             date,
@@ -262,7 +279,7 @@ fn write_signed(
     let at = stamp.as_str();
     write!(out, "x-amz-content-sha256: {EMPTY_BODY_SHA256}\r\nx-amz-date: {at}\r\n")?;
     if let Some(token) = &keys.session_token {
-        write!(out, "{}: {token}\r\n", keys.token_header)?;
+        write!(out, "{}: {}\r\n", keys.token_header, token.as_str())?;
     }
     write!(
         out,
@@ -341,7 +358,7 @@ fn last_headers<'a>(
     get: &Get<'a>,
     keys: &'a SigningKeys,
 ) -> impl Iterator<Item = (&'static str, &'a str)> {
-    let token = keys.session_token.as_deref().map(|token| (keys.token_header, token));
+    let token = keys.session_token.as_ref().map(|token| (keys.token_header, token.as_str()));
     let headers = &get.endpoint.headers;
     let before = headers.iter(true).filter(|(name, _)| *name < keys.token_header);
     let after = headers.iter(true).filter(|(name, _)| *name > keys.token_header);
@@ -481,6 +498,48 @@ mod tests {
         assert!(head.starts_with("GET /test.txt HTTP/1.1\r\nhost: examplebucket.s3."), "{head}");
         assert!(head.contains("\r\nrange: bytes=0-9\r\n"), "{head}");
         assert!(head.ends_with("\r\n\r\n"), "{head}");
+    }
+
+    #[test]
+    fn keys_of_other_days_and_ended_ones_are_dropped_and_wiped() {
+        fn wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
+        let day = Duration::from_secs(86_400);
+        let start = UNIX_EPOCH + day * 20_000;
+        let (here, there) = (endpoint("h", "/b/", "one"), endpoint("h", "/b/", "two"));
+        let mut writer = RequestWriter::new();
+        let mut sign = |endpoint: &Endpoint, keys: &SigningKeys, now: SystemTime| {
+            let get = Get {
+                endpoint,
+                key: "k",
+                version_id: "",
+                range: None,
+                if_match: "",
+                with_checksum: false,
+            };
+            let mut out = [0; 2048];
+            writer.write_get(&mut out, &get, Some(keys), now).expect("it fits");
+            let told = |day: &DayKey| (day.access_key.clone(), day.region.clone());
+            writer.day_keys.iter().map(told).collect::<Vec<_>>()
+        };
+        let pair = |key: &str, region: &str| (key.to_owned(), region.to_owned());
+        let hour = Duration::from_secs(3_600);
+        let session = SigningKeys::new("session", SECRET, None, Some(start + hour)).expect("keys");
+        let newer = SigningKeys::new("session", "another", None, Some(start + hour)).expect("keys");
+        let long = keys(None);
+        assert_eq!(sign(&here, &long, start), [pair(ACCESS, "one")]);
+        sign(&there, &long, start);
+        sign(&here, &session, start);
+        let three = [pair(ACCESS, "one"), pair(ACCESS, "two"), pair("session", "one")];
+        assert_eq!(sign(&here, &long, start), three, "all of them are used again");
+        assert_eq!(sign(&here, &newer, start), three, "another secret takes the old one's place");
+        let later = [pair(ACCESS, "one"), pair(ACCESS, "two"), pair("other", "one")];
+        let other = SigningKeys::new("other", SECRET, None, None).expect("keys");
+        assert_eq!(sign(&here, &other, start + hour), later, "the session has ended");
+        assert_eq!(sign(&here, &long, start + day), [pair(ACCESS, "one")], "another day");
+        let day = &writer.day_keys[0];
+        wiped(&day.secret);
+        wiped(&day.key);
+        wiped(&writer.canonical);
     }
 
     #[test]
