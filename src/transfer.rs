@@ -163,11 +163,12 @@ impl Transfer {
     }
 
     /// What tells it, in this version, from everything else; `None` when the origin gave neither a
-    /// tag nor a time.
+    /// tag nor a time. Times count to the second: HEAD knows no more, and a listing of the same
+    /// object must come to the same.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         let Object { key, etag, last_modified, version_id, .. } = &self.object;
-        let version = if etag.is_empty() { last_modified } else { etag };
+        let version = if etag.is_empty() { to_the_second(last_modified) } else { etag };
         (!version.is_empty())
             .then(|| Identity::of(&[&self.endpoint.bucket, key, version, version_id]))
     }
@@ -347,6 +348,12 @@ pub struct Outcome {
     pub result: Result<(), Error>,
 }
 
+/// A time in ISO 8601 without the parts of its seconds; anything else as it is.
+fn to_the_second(time: &str) -> &str {
+    let whole = time.get(..19).filter(|whole| whole.as_bytes()[10] == b'T' && time.ends_with('Z'));
+    whole.unwrap_or(time)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -391,6 +398,14 @@ mod tests {
         assert_ne!(with("\"1\"", "", ""), with("\"2\"", "", ""));
         assert_ne!(with("\"1\"", "", ""), with("\"1\"", "", "v"));
         assert_ne!(with("", "now", ""), with("", "then", ""));
+        // A listing that counts milliseconds, or none, and a HEAD.
+        let head = with("", "2024-01-01T00:00:01.000Z", "");
+        for listed in ["2024-01-01T00:00:01.234Z", "2024-01-01T00:00:01Z"] {
+            assert_eq!(with("", listed, ""), head, "{listed}");
+        }
+        for other in ["2024-01-01T00:00:02.000Z", "2024-01-01T00:00:01+02:00"] {
+            assert_ne!(with("", other, ""), head, "{other}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::s3::list::{ListQuery, PAGE_BYTES_MAX, Page, parse_page};
 use crate::s3::proxy::Proxies;
 use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
-use crate::s3::{Endpoint, Object};
+use crate::s3::{Endpoint, Object, iso_date};
 use client::{Answer, Client, Question};
 use credentials::{CredentialSource, Keeper};
 use endpoint::{
@@ -352,7 +352,7 @@ fn object_of(key: &str, answer: &Answer) -> Result<Object> {
         key: key.to_owned(),
         etag: etag.ok_or_else(|| trouble("has an ETag with bad characters"))?,
         size_bytes: size,
-        last_modified: answer.header("last-modified").unwrap_or("").to_owned(),
+        last_modified: answer.header("last-modified").map_or_else(String::new, iso_date),
         ..Object::default()
     })
 }
@@ -368,7 +368,8 @@ mod tests {
     #[test]
     fn head_tells_size_and_tag() {
         let server = Server::start(|_| {
-            Reply::new(200, "").header("ETag", "\"e\"").header("Content-Length", "17")
+            let reply = Reply::new(200, "").header("ETag", "\"e\"").header("Content-Length", "17");
+            reply.header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
         });
         run(async {
             let control = control(&server).await;
@@ -376,6 +377,7 @@ mod tests {
                 control.head("bkt", "a b/ü", "").await.expect("an answer").expect("it is there");
             assert_eq!((object.key.as_str(), object.size_bytes), ("a b/ü", 17));
             assert_eq!(object.etag, "\"e\"");
+            assert_eq!(object.last_modified, "2024-01-01T00:00:00.000Z", "as a listing has it");
         });
         let seen = server.seen();
         assert!(seen[0].starts_with("HEAD /bkt/a%20b/%C3%BC HTTP/1.1\r\n"), "{}", seen[0]);

@@ -144,8 +144,9 @@ pub(super) const COMMANDS: [About; 9] = [
     About {
         name: "ls",
         operands: &[],
-        details: "Lines appear while the listing goes on: time of the last change, size in bytes, \
-            address. Control characters in keys are escaped; --json has them as they are.",
+        details: "Lines appear while the listing goes on: time of the last change (ISO 8601), \
+            size in bytes, address. Control characters in keys are escaped; --json has them as \
+            they are.",
         examples: &[
             ("all below a folder", "inrush ls s3://bucket/train/"),
             (

@@ -26,8 +26,8 @@ pub struct Object {
     pub etag: String,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// When it was last written, as the origin writes it: ISO 8601 in listings, an HTTP date in the
-    /// answer to a HEAD; empty when the origin gave none.
+    /// When it was last written, in ISO 8601: as the listing has it, or as [`iso_date`] writes what
+    /// a HEAD said; empty when the origin gave none.
     pub last_modified: String,
     /// The version that was asked for by its identifier; empty for the newest.
     pub version_id: String,
@@ -62,6 +62,15 @@ impl Object {
         let size: u64 = text.trim().parse().map_err(|_| "is not a number")?;
         if size > OBJECT_BYTES_MAX { Err("is over 2^53 bytes") } else { Ok(size) }
     }
+}
+
+/// The date of an HTTP header (RFC 9110 section 5.6.7) as S3's listings write it, in ISO 8601 with
+/// milliseconds: `2024-01-01T00:00:00.000Z`. What is no such date stays as it is: it still tells
+/// one version from another.
+#[must_use]
+pub fn iso_date(text: &str) -> String {
+    httpdate::parse_http_date(text.trim())
+        .map_or_else(|_| text.to_owned(), |date| humantime::format_rfc3339_millis(date).to_string())
 }
 
 /// Contiguous bytes of one object.
@@ -158,6 +167,30 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn http_dates_are_written_as_listings_do() {
+        // RFC 9110 section 5.6.7: the one to send, and two that are obsolete.
+        for date in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+            " Sun, 06 Nov 1994 08:49:37 GMT ",
+        ] {
+            assert_eq!(iso_date(date), "1994-11-06T08:49:37.000Z", "{date}");
+        }
+        assert_eq!(iso_date("Fri, 31 Dec 9999 23:59:59 GMT"), "9999-12-31T23:59:59.000Z");
+        assert_eq!(iso_date("Thu, 01 Jan 1970 00:00:00 GMT"), "1970-01-01T00:00:00.000Z");
+        let others = [
+            "",
+            "yesterday",
+            "2024-01-01T00:00:00.000Z",
+            "Thu, 01 Jan 1960 00:00:00 GMT",
+            "Mon, 32 Jan 2024 00:00:00 GMT",
+            "Fri, 31 Dec 99999 23:59:59 GMT",
+        ];
+        assert_eq!(others.map(iso_date), others);
+    }
 
     #[test]
     fn hosts_are_taken_apart() {
