@@ -1,8 +1,11 @@
 //! What a reader that sleeps costs, and pipes that the kernel keeps small.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use crate::program::Running;
 use crate::reader::Reader;
@@ -86,6 +89,41 @@ fn a_channel_that_nobody_opens_costs_next_to_nothing() {
     stage.end(running, crate::INTERRUPTED);
 }
 
+/// A user who owns nothing, and what to become that user by way of.
+const USER: [&str; 4] = ["/usr/bin/setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"];
+
+/// Whether that user can run this. `setpriv` itself still has root's capabilities when it starts
+/// something, so a shell does it.
+fn can_run(words: &[&OsStr]) -> bool {
+    let shell = ["/bin/sh", "-c", "exec \"$0\" \"$@\""];
+    let tried = Command::new(USER[0]).args(&USER[1..]).args(shell).args(words).output();
+    tried.is_ok_and(|output| output.status.success())
+}
+
+/// A folder with a copy of the program that everybody may run, and one that everybody may write
+/// to: the clone and `TMPDIR` may lie where nobody else may look. `None` where that is nowhere.
+fn places_for_everybody() -> Option<[TempDir; 2]> {
+    let everybody = || <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+    let bases = [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/dev/shm".into()];
+    bases.iter().find_map(|base| {
+        let places = [tempfile::tempdir_in(base).ok()?, tempfile::tempdir_in(base).ok()?];
+        let program = places[0].path().join("inrush");
+        fs::copy(env!("CARGO_BIN_EXE_inrush"), &program).ok()?;
+        for path in [places[0].path(), &program, places[1].path()] {
+            fs::set_permissions(path, everybody()).ok()?;
+        }
+        can_run(&[program.as_os_str(), "--version".as_ref()]).then_some(places)
+    })
+}
+
+/// A Python that the other user can run.
+fn python_for_everybody() -> Option<String> {
+    let found = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+    let found = String::from_utf8(found.expect("python3").stdout).expect("UTF-8");
+    let mut pythons = [found.trim(), "/usr/bin/python3"].into_iter();
+    pythons.find(|python| can_run(&[*python, "-c", "pass"].map(OsStr::new))).map(str::to_owned)
+}
+
 #[test]
 fn an_unprivileged_user_has_small_pipes() {
     // A user who has all the pages of pipes that one may have: the rest are of two pages.
@@ -95,30 +133,23 @@ fn an_unprivileged_user_has_small_pipes() {
                \x20   pipes.append(os.pipe())\n\
                \x20   try: fcntl.fcntl(pipes[-1][1], 1031, 1 << 20)\n\
                \x20   except OSError: pass\n\
-               os.execv(sys.argv[1], sys.argv[1:])\n";
-    let user = ["/usr/bin/setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"];
-    let found = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
-    let found = found.expect("python3").stdout;
-    let python = String::from_utf8(found).expect("UTF-8").trim().to_owned();
-    let program = env!("CARGO_BIN_EXE_inrush");
-    let can = |words: &[&str]| {
-        let tried = Command::new(user[0]).args(&user[1..]).args(words).output();
-        tried.is_ok_and(|output| output.status.success())
-    };
-    if !can(&[program, "--version"]) || !can(&[&python, "-c", "pass"]) {
-        eprintln!("skipped: the program cannot be run as another user here");
+               os.execv(sys.argv[1], [sys.argv[1]] + sys.argv[3:])\n";
+    let (Some([programs, folder]), Some(python)) = (places_for_everybody(), python_for_everybody())
+    else {
+        eprintln!("skipped: nothing can be run as another user here");
         return;
-    }
+    };
     let all = objects(&[("large", 20 * MIB + 5), ("small", 99)]);
     let origin = serve(&all);
-    let stage = Stage::new();
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    fs::set_permissions(stage.path(), open).expect("a folder for everybody");
+    let stage = Stage { folder };
     // The pipes stay open over the execv: they are inherited.
     let hog = hog.replace("os.pipe()", "tuple(os.dup(end) for end in os.pipe())");
     let inheritable = hog
         .replace("os.execv", "[os.set_inheritable(e, True) for p in pipes for e in p]; os.execv");
-    let before = [&user[..], &[&python, "-c", &inheritable]].concat();
+    // It gets the path of the program that nobody else may look at, too, and leaves that out.
+    let copy = programs.path().join("inrush");
+    let hog = [python.as_str(), "-c", &inheritable, copy.to_str().expect("UTF-8")];
+    let before = [&USER[..], &hog].concat();
     let words = ["--epochs", "3", "--part-size", "1MiB"];
     let program = pipe(&origin, ["s3://lab/"]).with([stage.channel("train")]).with(words);
     let running = stage.start(program.by_way_of(before));
