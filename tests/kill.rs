@@ -131,11 +131,13 @@ fn fetch_and_kill(mib: u64, kills: u64, ranges: u64) {
     let folder = tempfile::tempdir().expect("a folder");
     let began = Instant::now();
     let (mut killed, mut early) = (0, 0);
-    for _ in 0..kills {
+    for kill in 0..kills {
         let mut running = fetch(&origin, folder.path()).start();
-        // A share of what there is, and some of its time: so that a kill also hits where no byte
-        // moves. A tenth stays for the last run.
-        let until = origin.stats().body_bytes + chance.u64(0..total * 9 / 5 / (kills + 1));
+        // A share of what is left, and some of its time: so that a kill also hits where no byte
+        // moves. What is left is at least this: a busy machine sends more before a kill hits.
+        let sent = origin.stats().body_bytes;
+        let left = total.saturating_sub(sent);
+        let until = sent + chance.u64(0..=left * 9 / 5 / (kills - kill + 1));
         let pause = Duration::from_millis(chance.u64(0..20));
         if !running.until(|| origin.stats().body_bytes >= until) {
             running.wait().expect(0);

@@ -11,7 +11,9 @@ use rustix::process::Signal;
 use crate::matrix::{LARGE, Objects, many, names, sizes};
 use crate::program::Program;
 use crate::served::{ACCESS_KEY, SECRET, serve};
-use crate::{DESTINATION, INTERRUPTED, MIB, NOT_FOUND, mixture, objects, sha256, stream};
+use crate::{
+    DESTINATION, INTERRUPTED, MIB, NOT_FOUND, STOP_SECONDS, mixture, objects, sha256, stream,
+};
 
 fn cat(origin: &inrush_origin::Origin, words: &[&str]) -> Program {
     Program::new(["cat"]).with(words).asking(origin).with_keys(ACCESS_KEY, SECRET)
@@ -128,13 +130,16 @@ fn a_signal_ends_it_even_when_nobody_reads() {
     let (socket, peer) = UnixStream::pair().expect("a pair of sockets");
     let outputs = [Stdio::from(writer), Stdio::from(std::os::fd::OwnedFd::from(socket))];
     for output in outputs {
-        let running = cat(&origin, &["s3://lab/"]).start_with(output, Stdio::null());
+        let gets = origin.stats().gets;
+        let mut running = cat(&origin, &["s3://lab/"]).start_with(output, Stdio::null());
+        assert!(running.until(|| origin.stats().gets > gets), "it ended by itself");
+        // Its output has room for a moment.
         std::thread::sleep(Duration::from_millis(700));
         let sent = Instant::now();
         running.signal(Signal::TERM);
         let run = running.wait().expect(INTERRUPTED);
         let seconds = sent.elapsed().as_secs_f64();
-        run.check(seconds < 3.0, &format!("it took {seconds:.2} s to stop"));
+        run.check(seconds < STOP_SECONDS, &format!("it took {seconds:.2} s to stop"));
     }
     drop((reader, peer));
 }

@@ -50,6 +50,9 @@ const NOT_FOUND: i32 = 4;
 const DESTINATION: i32 = 5;
 const ENDPOINT: i32 = 6;
 const INTERRUPTED: i32 = 130;
+/// A stop takes well under a second. A busy machine gets more, but less than any wait for an answer
+/// (30 s).
+const STOP_SECONDS: f64 = 15.0;
 
 /// A folder for pipes.
 struct Stage {

@@ -95,7 +95,7 @@ def read(path, number, manner, following):
     else:
         stream = open(path, "rb", buffering=0)
     tell(opened=number)
-    appeared = wait_until(lambda: os.path.exists(following), 5) if following else None
+    appeared = wait_until(lambda: os.path.exists(following), 10) if following else None
     if name == "wait":
         wait_and_read(stream.fileno(), epoch)
     elif name == "single":
@@ -113,7 +113,7 @@ def read(path, number, manner, following):
     else:
         epoch.rest(stream)
     stream.close()
-    gone = wait_until(lambda: not os.path.exists(path), 5)
+    gone = wait_until(lambda: not os.path.exists(path), 10)
     tell(
         epoch=number,
         bytes=epoch.bytes,

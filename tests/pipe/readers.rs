@@ -1,6 +1,7 @@
 //! Readers of other manners: without blocking, byte by byte, leaving early, splicing on, many at
 //! once.
 
+use std::io::Read as _;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
@@ -10,7 +11,8 @@ use crate::program::Running;
 use crate::reader::{Reader, soon};
 use crate::served::serve;
 use crate::{
-    INTERRUPTED, MIB, Stage, assert_read, epochs_of, mixture, objects, pipe, sha256, stream,
+    INTERRUPTED, MIB, STOP_SECONDS, Stage, assert_read, epochs_of, mixture, objects, pipe, sha256,
+    stream,
 };
 
 /// Reads an epoch in each manner; all but the last as a whole or, `leave:N`, in part.
@@ -184,18 +186,21 @@ fn channels_that_nobody_opens_end_with_a_signal() {
     let mut sleeper = Reader::start(&stage.channel("c3"), &["sleep:100000:2"]);
     sleeper.until("asleep");
     soon("the next pipe", || stage.channel("c3_1").exists());
-    let waiting = Command::new("timeout")
-        .args(["30", "cat"])
+    // It says so right before it opens the pipe, which blocks.
+    let mut waiting = Command::new("timeout")
+        .args(["30", "sh", "-c", "echo; exec <\"$0\"; exec cat"])
         .arg(stage.channel("c3_1"))
         .stdout(Stdio::piped())
         .spawn()
         .expect("a reader that blocks");
+    let said = waiting.stdout.as_mut().expect("a pipe").read_exact(&mut [0]);
+    said.expect("it is about to open the pipe");
     std::thread::sleep(std::time::Duration::from_millis(300));
     let begun = std::time::Instant::now();
     running.signal(Signal::TERM);
     let run = stage.end(running, INTERRUPTED);
     let seconds = begun.elapsed().as_secs_f64();
-    run.check(seconds < 3.0, &format!("it took {seconds:.2} s to stop"));
+    run.check(seconds < STOP_SECONDS, &format!("it took {seconds:.2} s to stop"));
     let output = waiting.wait_with_output().expect("it ends");
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
     let told = sleeper.finish();

@@ -179,7 +179,7 @@ fn certificates_that_nobody_should_believe() {
         let error = connect(origin.address(), &client(&origin), "localhost").unwrap_err();
         let told = format!("{error:?}");
         assert!(told.contains(words), "{certificate:?}: {told}");
-        let gone = (0..200).any(|_| {
+        let gone = (0..3000).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             origin.stats().tls_failed == 1
         });

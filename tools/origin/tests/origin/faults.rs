@@ -218,7 +218,7 @@ fn what_did_not_happen_is_not_counted() {
     send(&mut stream, "GET /b/terabyte", "");
     receive(&mut stream, false).unwrap();
     drop(stream);
-    let gone = (0..500).any(|_| {
+    let gone = (0..3000).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         origin.stats().connections_open == 0
     });

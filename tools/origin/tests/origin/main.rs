@@ -306,11 +306,11 @@ fn stopping_is_quick_whatever_clients_do() {
     send(&mut stalled, "GET /b/small", "");
     let mut unread = connect(origin.address());
     send(&mut unread, "GET /b/terabyte", "");
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(origin.stats().connections_open, 3);
+    assert!(soon(|| origin.stats().connections_open == 3));
     let start = Instant::now();
     let stats = origin.stop();
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    // None of these would ever end by itself.
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert_eq!(stats.connections_open, 0);
     // Whatever came before is followed by an end.
     assert!(receive(&mut stalled, true).is_err());
@@ -322,16 +322,30 @@ fn a_client_that_leaves_a_stalled_answer_frees_its_connection() {
     let origin = Origin::start(faulty(fault)).unwrap();
     let mut stream = connect(origin.address());
     send(&mut stream, "GET /b/small", "");
+    // All that will come is there before the client's patience is short.
+    let mut seen = vec![0; 1 << 16];
+    assert!(soon(|| {
+        let count = stream.peek(&mut seen).unwrap();
+        seen[..count].ends_with(b"\r\n\r\n012")
+    }));
     stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let answer = receive(&mut stream, true).unwrap();
     assert_eq!(answer.text(), "012");
     assert_eq!(answer.end.unwrap().kind(), io::ErrorKind::WouldBlock);
     drop(stream);
-    let gone = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(10));
-        origin.stats().connections_open == 0
-    });
-    assert!(gone, "the connection is still open a second after its client left");
+    let gone = soon(|| origin.stats().connections_open == 0);
+    assert!(gone, "the connection is still open long after its client left");
+}
+
+/// Waits for something that a busy machine may take its time for.
+fn soon(mut condition: impl FnMut() -> bool) -> bool {
+    (0..1000).any(|_| {
+        let is_so = condition();
+        if !is_so {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        is_so
+    })
 }
 
 #[test]
@@ -373,5 +387,4 @@ fn pace_and_latency() {
     assert!(answer.body == expected("big/000000.bin", 0, 3_000_017));
     // 100 ms before the head, 300 ms for the body but its last piece.
     assert!(elapsed >= Duration::from_millis(370), "{elapsed:?}");
-    assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
 }
