@@ -118,6 +118,8 @@
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
 //! * No name of the world reaches a terminal but through [`shown`]: `tests/tidy.rs`.
+//! * The control plane's thread waits for no disk: helper threads and the runtime's ring do; unit
+//!   tests of [`command`], `tests/interrupt.rs`.
 //! * Fields of the JSON report are added, never renamed: tests of [`report`].
 
 pub mod catalog;

@@ -254,6 +254,9 @@ pub const SWEEP_DEPTH_MAX: usize = 600;
 /// Removed files that wait to be told, at most.
 pub const REMOVED_UNTOLD_MAX: usize = 256;
 
+/// For so long a run that was ended early waits for the file of its report.
+pub const REPORT_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Files that `verify` reads at the same time, at most; fewer where there are fewer cores.
 pub const CHECK_READERS_MAX: usize = 16;
 

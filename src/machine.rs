@@ -502,12 +502,23 @@ pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| trouble(errno.into()))
 }
 
-/// Bytes that an ordinary user may still write below `folder`; `None` when the file system does not
-/// say (statvfs(3)).
+/// How large a file system is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Bytes that an ordinary user may still write.
+    pub free_bytes: u64,
+    /// Bytes in all, whoever has them.
+    pub total_bytes: u64,
+}
+
+/// The space below `folder`; `None` when the file system does not say (statvfs(3)).
 #[must_use]
-pub fn free_bytes(folder: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(folder).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize)).filter(|_| stat.f_blocks > 0)
+pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
+    let stat = rustix::fs::statvfs(folder).ok().filter(|stat| stat.f_blocks > 0)?;
+    Some(DiskSpace {
+        free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+        total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
+    })
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub struct Transfer {
     pub etag: Option<EtagDigest>,
     /// What its bytes are held against.
     pub verification: Verification,
+    /// Space that comes back when its file gets its name: that of the one which it replaces.
+    pub replaced_bytes: u64,
     file: OnceLock<Option<OpenFile>>,
     /// Ranges that an earlier run had written.
     resumed: Option<Arc<RangeSet>>,
@@ -105,6 +107,7 @@ impl Transfer {
             part: cut.part,
             etag,
             verification: Verification::none("no checksum was asked for"),
+            replaced_bytes: 0,
             file: OnceLock::new(),
             resumed: None,
             unsettled: AtomicU64::new(ranges),
@@ -139,7 +142,8 @@ impl Transfer {
         let fresh = Self::new(object, endpoint, self.path.clone(), cut);
         fresh.retries.store(self.retries(), Ordering::Relaxed);
         fresh.begun_us.store(self.begun_us.load(Ordering::Relaxed), Ordering::Relaxed);
-        Self { restarts: self.restarts + 1, restarted: self.again(), ..fresh }
+        let (restarts, restarted) = (self.restarts + 1, self.again());
+        Self { restarts, restarted, replaced_bytes: self.replaced_bytes, ..fresh }
     }
 
     /// Records why it fails, and that it may be had by fetching it anew. Where something else had

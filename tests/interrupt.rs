@@ -21,6 +21,7 @@ mod without;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -258,6 +259,32 @@ fn interrupted_while_the_server_says_nothing() {
         stop_waiting(signal, &["s3://lab/"], on(GetObject));
         stop_waiting(signal, &["s3://lab/"], on(ListObjects));
         stop_waiting(signal, &["s3://lab/small/000"], on(HeadObject));
+    }
+}
+
+#[test]
+fn a_report_that_nobody_reads_holds_nothing_up() {
+    for read in [false, true] {
+        let origin = start(quick());
+        let folder = tempfile::tempdir().expect("a folder");
+        let (destination, pipe) = (folder.path().join("destination"), folder.path().join("pipe"));
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("a pipe");
+        let reader = fs::File::options().read(true).write(true).open(&pipe).expect("a pipe");
+        let words = ["s3://lab/", "--report", pipe.to_str().expect("UTF-8")];
+        let mut running = get(&origin, words).with([&destination]).start();
+        let all = OBJECTS.len() - 1;
+        let done = || destination.exists() && files(&destination).len() == all;
+        assert!(running.until(done), "it waits for nobody");
+        if read {
+            let lines = BufReader::new(reader).lines().take(OBJECTS.len());
+            assert!(lines.map(|line| line.expect("a line")).all(|line| line.contains("\"ok\"")));
+            running.wait().expect(0);
+        } else {
+            // It is more than the pipe holds.
+            running.signal(Signal::INT);
+            running.wait().expect(INTERRUPTED).expect_words(&["is not complete"]);
+        }
     }
 }
 

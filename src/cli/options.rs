@@ -203,6 +203,9 @@ pub struct KeepArgs {
     /// what a power failure may take
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub durability: Durability,
+    /// try even what does not fit into the free space at the destination
+    #[arg(long, help_heading = "Failures")]
+    pub no_space_check: bool,
 }
 
 impl KeepArgs {

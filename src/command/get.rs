@@ -1,6 +1,7 @@
 //! `inrush get`: resolve the sources, run, report; or list what would move.
 
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use rustls::ClientConfig;
 
 use super::again::Undecided;
 use super::checksums::Checksums;
-use super::kept::{self, Keeper};
+use super::kept::{self, Keeper, Verdict};
 use super::mirror::Mirror;
 use super::run::{Run, Times, Told};
 use super::session::{self, Interrupts};
@@ -20,7 +21,7 @@ use crate::catalog::walk::Walk;
 use crate::cli::{GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::config::{Config, HostFacts, Wishes};
 use crate::engine::{Engine, Order};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::out::{Lines, ReportWriter};
 use crate::plan::filter::Filter;
 use crate::progress::Progress;
@@ -45,13 +46,16 @@ pub(super) async fn run(
     let progress = Progress::new(!args.output.quiet);
     let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
-    let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
+    let report = match &args.report {
+        Some(path) => Some(ReportWriter::create(path).await?),
+        None => None,
+    };
     let mut interrupts = Interrupts::listen()?;
     let found = interrupts.unless(find(&args, credentials, filter)).await?;
-    let Plan { control, tls, target, walk, mirror } = found;
+    let Plan { control, tls, target, present, walk, mirror } = found;
     let config = if tls.is_some() { config.secured() } else { config };
     let rules = (args.keep, args.verify);
-    let mut keeper = Keeper::new(target.present(), rules, begun, control.keys());
+    let mut keeper = Keeper::new(present, rules, args.dry_run, begun, control.keys());
     if args.dry_run {
         let planned = plan_only(walk, &target, &mut keeper, mirror, config.cut(), args.output);
         let code = interrupts.unless(planned).await?;
@@ -61,13 +65,14 @@ pub(super) async fn run(
     let undecided = Undecided::new(control.clone(), args.failures.on_change, args.verify);
     let questions = (Checksums::new(control.clone(), args.verify), undecided);
     let told = Told { progress, report };
-    let mut run = Run::new(walk, target, keeper, questions, config, told, begun)?;
+    let mut run = Run::new(walk, target, keeper, questions, config, told, begun);
+    run.checks_space = !args.keep.no_space_check;
     run.deadline = args.failures.deadline;
     run.mirror = mirror;
     interrupts.unless(run.read_ahead()).await?;
     let order = Order {
         config: run.config,
-        destination: run.target.open()?,
+        destination: interrupts.unless(run.target.open()).await?,
         keeping: kept::keeping(&args.keep),
         tls,
         keys: control.keys(),
@@ -85,6 +90,7 @@ pub(super) async fn run(
     }
     let pages = engine.pages();
     let stop = engine.scheduler.stop_reason();
+    let stopped = stop.as_ref().map(Error::kind);
     let scheduler = Arc::clone(&engine.scheduler);
     let workers = engine.join();
     run.collect(&scheduler);
@@ -100,7 +106,7 @@ pub(super) async fn run(
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
     let summary = Summary::new(&inputs);
-    run.tell(&summary, args.output.json)?;
+    run.tell((&summary, args.output.json), stopped, &mut interrupts).await?;
     Ok(Ended { code, summary: Some(summary) })
 }
 
@@ -109,6 +115,8 @@ struct Plan {
     control: Rc<Control>,
     tls: Option<Arc<ClientConfig>>,
     target: Target,
+    /// Its folder, if it is there already.
+    present: Option<OwnedFd>,
     walk: Walk,
     mirror: Option<Mirror>,
 }
@@ -117,7 +125,8 @@ struct Plan {
 async fn find(args: &GetArgs, credentials: CredentialSource, filter: Filter) -> Result<Plan> {
     let control = session::control(&args.service, credentials).await?;
     let sources = control.resolve_all(&args.sources).await?;
-    let target = Target::choose(&args.destination, &sources, args.sync.is_some())?;
+    let target = Target::choose(&args.destination, &sources, args.sync.is_some()).await?;
+    let present = target.present().await;
     let mirror = match args.sync {
         Some(SyncArgs { delete: true }) => {
             Some(Mirror::new(&sources, &args.selection, filter.clone())?)
@@ -126,7 +135,7 @@ async fn find(args: &GetArgs, credentials: CredentialSource, filter: Filter) -> 
     };
     let walk = Walk::new(control.clone(), sources, filter)?;
     let tls = session::tls(&control, &args.sources).await?;
-    Ok(Plan { control, tls, target, walk, mirror })
+    Ok(Plan { control, tls, target, present, walk, mirror })
 }
 
 /// What the options ask for.
@@ -160,21 +169,24 @@ async fn plan_only(
     let (mut objects, mut bytes, mut problems) = (0u64, 0u64, 0u64);
     let progress = Progress::new(!output.quiet);
     while let Some(batch) = walk.next_batch().await? {
+        let mut page = Vec::with_capacity(batch.len());
         for entry in batch {
             if let (Some(mirror), Ok(path)) = (&mut mirror, &entry.path) {
                 mirror.note(path.as_str())?;
             }
-            let transfer = match target.transfer(entry, cut) {
-                Ok(transfer) => transfer,
-                Err(failed) => {
+            page.push(target.transfer(entry, cut));
+        }
+        keeper.begin(page);
+        for verdict in keeper.next().await {
+            let transfer = match verdict {
+                Verdict::Fetch(transfer, _) => transfer,
+                Verdict::Keep(..) => continue,
+                Verdict::Fail(failed) => {
                     problems += 1;
                     progress.error(&failed.1);
                     continue;
                 }
             };
-            if keeper.would_keep(&transfer) {
-                continue;
-            }
             objects += 1;
             bytes = bytes.saturating_add(transfer.object.size_bytes);
             let line = PlannedLine::new(&transfer);
@@ -185,17 +197,17 @@ async fn plan_only(
         }
     }
     if problems == 0
-        && let (Some(mirror), Some(folder)) = (mirror, target.present())
+        && let (Some(mirror), Some(folder)) = (mirror, target.present().await)
     {
-        let mut written = Ok(ControlFlow::Continue(()));
-        let swept = mirror.sweep(&mut keeper.machine_at(folder), true, |path| {
-            let line = RemovedLine::new(path, true);
-            written = lines.line(&if output.json { line.to_json() } else { line.to_text() });
-            matches!(written, Ok(ControlFlow::Continue(())))
-        });
-        if written? == ControlFlow::Break(()) {
-            return Ok(0);
+        let (mut told, swept) = mirror.sweep_aside(keeper.machine_at(folder), true);
+        while let Some(path) = told.recv().await {
+            let line = RemovedLine::new(&path, true);
+            let line = if output.json { line.to_json() } else { line.to_text() };
+            if lines.line(&line)? == ControlFlow::Break(()) {
+                return Ok(0);
+            }
         }
+        let swept = swept.await;
         progress.note(format!("{} files would be removed", swept.removed));
         swept.error.map_or(Ok(()), Err)?;
     }

@@ -6,7 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::aside::{Aside, GivenUp};
+use super::checksums::Settled;
 use crate::cli::{KeepArgs, Overwrite, VerifyMode};
+use crate::error::Error;
 use crate::journal::Unfit;
 use crate::limits::UNFINISHED_OPEN_MAX;
 use crate::machine::{Keeping, Left, Machine, Standing, WhenAll};
@@ -18,19 +21,37 @@ use crate::transfer::{Shape, Transfer};
 /// What is to be done about an object.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// Fetch it, or what is missing of it; of its bytes so many are there.
-    Fetch(Transfer, u64),
-    /// Leave the file as it is.
-    Keep(Transfer, Kept),
+    /// Fetch it, or what is missing of it.
+    Fetch(Transfer, Before),
+    /// Leave the file as it is; so many bytes of unfinished files or older versions are free now.
+    Keep(Transfer, Kept, u64),
+    /// It can have no file.
+    Fail(Box<(Transfer, Error)>),
 }
 
-/// Looks objects up at the destination before they are fetched.
+/// What stands at the destination of an object that is to be fetched.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Before {
+    /// Of its bytes so many are there, in an unfinished file.
+    pub(super) done_bytes: u64,
+    /// Space of an unfinished file that is used again, or free now.
+    pub(super) reclaimed_bytes: u64,
+    /// Space of the file that it replaces.
+    pub(super) replaced_bytes: u64,
+    /// It begins anew, for this reason.
+    pub(super) unfit: Option<Unfit>,
+    /// It goes on.
+    pub(super) resumed: bool,
+}
+
+/// Looks objects up at the destination before they are fetched, a page at a time on a helper
+/// thread, and counts what it found.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    /// `None` where nothing can be there.
-    machine: Option<Machine>,
+    judge: Aside<Judge, Vec<Verdict>>,
+    /// Whether files that are there may be replaced.
+    pub(super) may_replace: bool,
     rules: KeepArgs,
-    when_all: WhenAll,
     begun: Instant,
     keys: Arc<PublishedKeys>,
     /// Objects and bytes that were left as they are.
@@ -39,8 +60,6 @@ pub(super) struct Keeper {
     pub(super) resumed: (u64, u64),
     /// Unfinished objects that begin anew.
     anew: BTreeMap<Unfit, u64>,
-    /// Space that unfinished files take already.
-    pub(super) space_bytes: u64,
 }
 
 /// What a run with these rules leaves for a later one.
@@ -52,11 +71,23 @@ pub(super) fn keeping(rules: &KeepArgs) -> Keeping {
     }
 }
 
+/// A machine of the control plane's own, for calls that the workers do not make.
+fn machine(
+    folder: OwnedFd,
+    rules: &KeepArgs,
+    begun: Instant,
+    keys: &Arc<PublishedKeys>,
+) -> Machine {
+    Machine::new(begun, 0, Some(Arc::new(folder)), Arc::clone(keys), keeping(rules))
+}
+
 impl Keeper {
-    /// Looks at this folder; `None` where it is not there, or nothing is written.
+    /// Looks at this folder; `None` where it is not there, or nothing is written. With `dry`
+    /// nothing is touched.
     pub(super) fn new(
         folder: Option<OwnedFd>,
         (rules, verify): (KeepArgs, VerifyMode),
+        dry: bool,
         begun: Instant,
         keys: Arc<PublishedKeys>,
     ) -> Self {
@@ -64,73 +95,57 @@ impl Keeper {
             VerifyMode::Off => WhenAll::Publish,
             VerifyMode::Auto | VerifyMode::Strict => WhenAll::LeaveOne,
         };
-        let (kept, resumed) = ((0, 0), (0, 0));
-        let (machine, anew, space_bytes) = (None, BTreeMap::new(), 0);
-        let mut keeper =
-            Self { machine, rules, when_all, begun, keys, kept, resumed, anew, space_bytes };
-        keeper.machine = folder.map(|folder| {
-            let mut machine = keeper.machine_at(folder);
-            machine.remember();
-            machine
-        });
-        keeper
+        let may_replace = folder.is_some() && rules.overwrite != Overwrite::Never;
+        let machine = folder.map(|folder| machine(folder, &rules, begun, &keys));
+        let judge = Judge { machine, remembers: false, dry, rules, when_all, resumed: 0 };
+        let (kept, resumed, anew) = ((0, 0), (0, 0), BTreeMap::new());
+        Self { judge: Aside::new(judge), may_replace, rules, begun, keys, kept, resumed, anew }
     }
 
     /// A machine of the control plane's own, for calls that the workers do not make.
     pub(super) fn machine_at(&self, folder: OwnedFd) -> Machine {
-        let (keys, keeping) = (Arc::clone(&self.keys), keeping(&self.rules));
-        Machine::new(self.begun, 0, Some(Arc::new(folder)), keys, keeping)
+        machine(folder, &self.rules, self.begun, &self.keys)
     }
 
-    /// What is to be done about an object.
-    pub(super) fn judge(&mut self, transfer: Transfer) -> Verdict {
-        let Some(machine) = &mut self.machine else { return Verdict::Fetch(transfer, 0) };
-        if transfer.shape == Shape::Folder {
-            return Verdict::Fetch(transfer, 0);
-        }
-        let kept = standing(machine, self.rules, &transfer);
-        if kept.is_none() && self.rules.resume() {
-            return self.go_on(transfer);
-        }
-        // A run that was killed, between a name and its last step or before, has left these.
-        machine.clear(&transfer);
-        match kept {
-            Some(kept) => self.keep(transfer, kept),
-            None => Verdict::Fetch(transfer, 0),
-        }
+    /// Begins to look up a page of objects. Those that can have no file pass through, so that the
+    /// order stays.
+    ///
+    /// # Panics
+    /// While another page is looked up.
+    pub(super) fn begin(&mut self, page: Vec<Settled>) {
+        self.judge.begin(move |judge, given_up| judge.page(page, given_up));
     }
 
-    /// Whether an object would be left as it is, for `--dry-run`; nothing is touched.
-    pub(super) fn would_keep(&mut self, transfer: &Transfer) -> bool {
-        let Some(machine) = &mut self.machine else { return false };
-        transfer.shape != Shape::Folder && standing(machine, self.rules, transfer).is_some()
+    /// True while a page is looked up.
+    pub(super) fn is_busy(&self) -> bool {
+        self.judge.is_busy()
     }
 
-    fn keep(&mut self, transfer: Transfer, kept: Kept) -> Verdict {
+    /// What is to be done about the page's objects; waits for ever when there is none. The future
+    /// may be dropped and made again.
+    pub(super) async fn next(&mut self) -> Vec<Verdict> {
+        self.judge.next().await
+    }
+
+    /// Gives the page that is looked up up, for a run that ends.
+    pub(super) fn give_up(&mut self) {
+        self.judge.give_up();
+    }
+
+    /// Counts an object that is left as it is.
+    pub(super) fn count_kept(&mut self, transfer: &Transfer) {
         self.kept.0 += 1;
         self.kept.1 = self.kept.1.saturating_add(transfer.object.size_bytes);
-        Verdict::Keep(transfer, kept)
     }
 
-    fn go_on(&mut self, transfer: Transfer) -> Verdict {
-        let Some(machine) = &mut self.machine else { return Verdict::Fetch(transfer, 0) };
-        if self.resumed.0 >= UNFINISHED_OPEN_MAX as u64 {
-            return Verdict::Fetch(transfer, 0);
+    /// Counts what was there of an object that is fetched.
+    pub(super) fn count_before(&mut self, before: &Before) {
+        if before.resumed {
+            self.resumed.0 += 1;
+            self.resumed.1 = self.resumed.1.saturating_add(before.done_bytes);
         }
-        match machine.go_on(transfer, self.when_all) {
-            Left::Nothing(transfer) => Verdict::Fetch(transfer, 0),
-            Left::All(transfer) => self.keep(transfer, Kept::Finished),
-            Left::Some(transfer) => {
-                let done = transfer.resumed_bytes();
-                self.resumed.0 += 1;
-                self.resumed.1 = self.resumed.1.saturating_add(done);
-                Verdict::Fetch(transfer, done)
-            }
-            Left::Unfit(transfer, unfit, space_bytes) => {
-                *self.anew.entry(unfit).or_default() += 1;
-                self.space_bytes = self.space_bytes.saturating_add(space_bytes);
-                Verdict::Fetch(transfer, 0)
-            }
+        if let Some(unfit) = before.unfit {
+            *self.anew.entry(unfit).or_default() += 1;
         }
     }
 
@@ -161,17 +176,93 @@ impl Keeper {
     }
 }
 
-/// Why the file that stands there is left as it is; `None` when it is not.
-fn standing(machine: &mut Machine, rules: KeepArgs, transfer: &Transfer) -> Option<Kept> {
-    let standing = match (rules.overwrite, rules.resume()) {
+/// Makes the calls of the file system.
+#[derive(Debug)]
+struct Judge {
+    /// `None` where nothing can be there.
+    machine: Option<Machine>,
+    /// What earlier runs left at the destination as a whole was read.
+    remembers: bool,
+    dry: bool,
+    rules: KeepArgs,
+    when_all: WhenAll,
+    /// Objects that go on.
+    resumed: usize,
+}
+
+impl Judge {
+    /// Looks a page up, to its end or until nobody waits for it.
+    fn page(&mut self, page: Vec<Settled>, given_up: &GivenUp) -> Vec<Verdict> {
+        if let Some(machine) = self.machine.as_mut().filter(|_| !self.remembers) {
+            machine.remember();
+            self.remembers = true;
+        }
+        let judge = |settled| match settled {
+            Ok(transfer) => self.judge(transfer),
+            Err(failed) => Verdict::Fail(failed),
+        };
+        page.into_iter().take_while(|_| !given_up.get()).map(judge).collect()
+    }
+
+    /// What is to be done about an object.
+    fn judge(&mut self, transfer: Transfer) -> Verdict {
+        let mut before = Before::default();
+        let Some(machine) = &mut self.machine else { return Verdict::Fetch(transfer, before) };
+        if transfer.shape == Shape::Folder {
+            return Verdict::Fetch(transfer, before);
+        }
+        let (kept, replaced_bytes) = standing(machine, self.rules, &transfer);
+        before.replaced_bytes = replaced_bytes;
+        match kept {
+            _ if self.dry => {}
+            None if self.rules.resume() => return self.go_on(transfer, before),
+            // A run that was killed, between a name and its last step or before, has left these.
+            _ => before.reclaimed_bytes = machine.clear(&transfer),
+        }
+        match kept {
+            Some(kept) => Verdict::Keep(transfer, kept, before.reclaimed_bytes),
+            None => Verdict::Fetch(transfer, before),
+        }
+    }
+
+    fn go_on(&mut self, transfer: Transfer, before: Before) -> Verdict {
+        let Some(machine) = &mut self.machine else { return Verdict::Fetch(transfer, before) };
+        if self.resumed >= UNFINISHED_OPEN_MAX {
+            return Verdict::Fetch(transfer, before);
+        }
+        match machine.go_on(transfer, self.when_all) {
+            Left::Nothing(transfer) => Verdict::Fetch(transfer, before),
+            Left::All(transfer) => Verdict::Keep(transfer, Kept::Finished, before.replaced_bytes),
+            Left::Some(transfer) => {
+                self.resumed += 1;
+                let done_bytes = transfer.resumed_bytes();
+                // Its blocks are allocated at its begin.
+                let reclaimed_bytes = transfer.object.size_bytes;
+                let before = Before { done_bytes, reclaimed_bytes, resumed: true, ..before };
+                Verdict::Fetch(transfer, before)
+            }
+            Left::Unfit(transfer, unfit, reclaimed_bytes) => {
+                let unfit = Some(unfit);
+                Verdict::Fetch(transfer, Before { reclaimed_bytes, unfit, ..before })
+            }
+        }
+    }
+}
+
+/// Why the file that stands there is left as it is, `None` when it is not; and its space.
+fn standing(machine: &mut Machine, rules: KeepArgs, transfer: &Transfer) -> (Option<Kept>, u64) {
+    let (standing, space_bytes) = match (rules.overwrite, rules.resume()) {
         (Overwrite::Never, _) | (Overwrite::Changed, true) => machine.look(transfer),
-        (Overwrite::Always, _) | (Overwrite::Changed, false) => Standing::Absent,
+        (Overwrite::Always, _) | (Overwrite::Changed, false) => {
+            (Standing::Absent, machine.replaced_bytes(transfer))
+        }
     };
-    match (standing, rules.overwrite) {
+    let kept = match (standing, rules.overwrite) {
         (Standing::Same, _) => Some(Kept::Same),
         (Standing::Other, Overwrite::Never) => Some(Kept::Present),
         _ => None,
-    }
+    };
+    (kept, space_bytes)
 }
 
 fn counted(objects: u64) -> String {

@@ -3,10 +3,13 @@
 //! A path is remembered by 64 bits of its digest. Two that share them are held for one: then a file
 //! that should go stays, and none goes that should stay.
 
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::task::spawn_blocking;
+
 use crate::catalog::resolve::{Found, Source};
 use crate::cli::SelectionArgs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::SYNC_DELETE_OBJECTS_MAX;
+use crate::limits::{REMOVED_UNTOLD_MAX, SYNC_DELETE_OBJECTS_MAX};
 use crate::machine::{Machine, Sweep, Swept};
 use crate::mark::Identity;
 use crate::plan::filter::Filter;
@@ -52,8 +55,24 @@ impl Mirror {
         Ok(())
     }
 
+    /// Removes all others on a helper thread; the paths come by the channel, and who drops that
+    /// ends the sweep.
+    pub(super) fn sweep_aside(
+        self,
+        mut machine: Machine,
+        dry: bool,
+    ) -> (Receiver<String>, impl Future<Output = Swept>) {
+        let (tell, told) = channel(REMOVED_UNTOLD_MAX);
+        let sweep = move || {
+            self.sweep(&mut machine, dry, |path| tell.blocking_send(path.to_owned()).is_ok())
+        };
+        // Begun now: the paths are received before its end is waited for.
+        let sweeping = spawn_blocking(sweep);
+        (told, async { sweeping.await.expect("a sweep does not panic") })
+    }
+
     /// Removes all others; `tell` hears of each and may end it with false.
-    pub(super) fn sweep(
+    fn sweep(
         mut self,
         machine: &mut Machine,
         dry: bool,

@@ -1,6 +1,7 @@
 //! The commands: each tells its story from arguments to exit code with the rooms below it.
 
 mod again;
+mod aside;
 mod checksums;
 mod demo;
 mod failures;
@@ -9,8 +10,10 @@ mod kept;
 mod ls;
 mod mirror;
 mod ready;
+mod reporting;
 mod run;
 mod session;
+mod space;
 mod stream;
 mod supply;
 mod target;

@@ -4,17 +4,19 @@
 mod intake;
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio::time::MissedTickBehavior;
 
 use super::again::{Decision, Undecided};
+use super::aside::aside;
 use super::checksums::Checksums;
 use super::failures::Failures;
 use super::kept::Keeper;
 use super::mirror::Mirror;
+use super::reporting::{finish, keep_up};
 use super::session::Interrupts;
+use super::space::Space;
 use super::target::Target;
 use crate::catalog::walk::Walk;
 use crate::cli::Durability;
@@ -22,8 +24,6 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::RetryCounts;
-use crate::limits::REMOVED_UNTOLD_MAX;
-use crate::machine;
 use crate::metrics::WorkerMetrics;
 use crate::out::ReportWriter;
 use crate::progress::{Progress, ProgressState};
@@ -73,7 +73,9 @@ pub(super) struct Run {
     listed_all: bool,
     listing_ended_us: u64,
     listing_error: Option<Error>,
-    free_bytes: Option<u64>,
+    /// What surely cannot fit at the destination is refused.
+    pub(super) checks_space: bool,
+    space: Space,
     known: ProgressState,
     objects_ok: u64,
     /// Of those: held against a checksum, and not (though they have bytes).
@@ -102,17 +104,8 @@ impl Run {
         config: Config,
         told: Told,
         begun: Instant,
-    ) -> Result<Self> {
-        let free_bytes = match target.folder() {
-            Some(folder) => {
-                // Checked before anything is made: a destination that cannot be is an early error.
-                let existing = folder.ancestors().find(|path| path.exists());
-                let existing = existing.filter(|path| !path.as_os_str().is_empty());
-                machine::free_bytes(existing.unwrap_or(Path::new(".")))
-            }
-            None => None,
-        };
-        Ok(Self {
+    ) -> Self {
+        Self {
             walk,
             checksums,
             target,
@@ -127,7 +120,8 @@ impl Run {
             listed_all: false,
             listing_ended_us: 0,
             listing_error: None,
-            free_bytes,
+            checks_space: true,
+            space: Space::default(),
             known: ProgressState::default(),
             objects_ok: 0,
             validated: 0,
@@ -139,7 +133,7 @@ impl Run {
             deadline: None,
             mirror: None,
             removed: 0,
-        })
+        }
     }
 
     fn report_line(&mut self, line: impl FnOnce() -> String) {
@@ -166,15 +160,13 @@ impl Run {
         let cut = self.config.cut();
         let mut deadline = self.deadline.map(|deadline| self.begun + deadline);
         while !engine.has_ended() {
-            let room = scheduler.room().min(self.pending.len());
-            if room > 0 {
-                scheduler.push(self.pending.drain(..room));
-            }
+            self.feed(scheduler);
             if self.is_fed() && !told_complete {
                 told_complete = true;
                 scheduler.complete();
             }
             let hungry = self.is_hungry();
+            let behind = self.report.as_ref().is_some_and(ReportWriter::is_behind);
             tokio::select! {
                 settled = self.checksums.next(), if !self.checksums.is_empty() => {
                     self.admit(settled);
@@ -184,9 +176,16 @@ impl Run {
                         self.end_listing(error, engine);
                     }
                 }
+                verdicts = self.keeper.next(), if self.keeper.is_busy() && !behind => {
+                    if let Err(error) = self.take_verdicts(verdicts) {
+                        self.end_listing(error, engine);
+                    }
+                }
                 _ = tick.tick() => {
                     ticks += 1;
-                    self.collect(scheduler);
+                    if !behind {
+                        self.collect(scheduler);
+                    }
                     if ticks.is_multiple_of(TICKS_PER_DRAW) {
                         self.draw(engine);
                     }
@@ -194,6 +193,7 @@ impl Run {
                 decision = self.undecided.next(cut), if !self.undecided.is_empty() => {
                     self.decided(decision, scheduler);
                 }
+                () = keep_up(self.report.as_ref()), if behind => {}
                 () = engine.worker_ended() => {}
                 () = until(deadline) => {
                     deadline = None;
@@ -212,8 +212,7 @@ impl Run {
     /// Ends the run before its objects are done.
     fn end(&mut self, engine: &Engine, reason: Error) {
         self.listed = true;
-        self.pending.clear();
-        self.checksums.clear();
+        self.clear();
         engine.scheduler.stop(reason);
     }
 
@@ -235,6 +234,7 @@ impl Run {
                 scheduler.restart(*transfer);
             }
             Decision::Failed(outcome) => {
+                self.end_object(&outcome);
                 self.note_outcome(outcome, None);
                 scheduler.give_up();
             }
@@ -268,6 +268,7 @@ impl Run {
             if for_now && stop.is_none() {
                 self.undecided.push(outcome);
             } else {
+                self.end_object(&outcome);
                 self.note_outcome(outcome, stop.as_ref());
             }
         }
@@ -306,18 +307,14 @@ impl Run {
             self.progress.note("nothing was removed: only a run that succeeds removes anything");
             return Ok(());
         }
-        let Some(folder) = self.target.open()? else { return Ok(()) };
-        let mut machine = self.keeper.machine_at(folder);
-        let (tell, mut told) = tokio::sync::mpsc::channel::<String>(REMOVED_UNTOLD_MAX);
-        let sweeping = tokio::task::spawn_blocking(move || {
-            // Who does not listen any more has been interrupted.
-            mirror.sweep(&mut machine, false, |path| tell.blocking_send(path.to_owned()).is_ok())
-        });
+        let Some(folder) = self.target.open().await? else { return Ok(()) };
+        let (mut told, swept) = mirror.sweep_aside(self.keeper.machine_at(folder), false);
         while let Some(path) = told.recv().await {
             self.removed += 1;
             self.report_line(|| RemovedLine::new(&path, false).to_json());
+            keep_up(self.report.as_ref()).await;
         }
-        let swept = sweeping.await.expect("a sweep does not panic");
+        let swept = swept.await;
         if self.removed > 0 || swept.left > 0 {
             let (removed, left) = (self.removed, swept.left);
             self.progress.note(match left {
@@ -333,10 +330,9 @@ impl Run {
 
     /// Syncs the destination, so that what was fetched outlives a power failure.
     async fn sync(&self) -> Result<()> {
-        let Some(folder) = self.target.open()? else { return Ok(()) };
+        let Some(folder) = self.target.open().await? else { return Ok(()) };
         let mut machine = self.keeper.machine_at(folder);
-        let synced = tokio::task::spawn_blocking(move || machine.sync_all()).await;
-        synced.expect("a sync does not panic")
+        aside(move || machine.sync_all()).await
     }
 
     /// Prints what ended the run, and decides its exit code.
@@ -424,12 +420,18 @@ impl Run {
         }
     }
 
-    pub(super) fn tell(&mut self, summary: &Summary, json: bool) -> Result<()> {
+    /// Tells what it came to, and ends the report. `stopped`: the run was ended early.
+    pub(super) async fn tell(
+        &mut self,
+        (summary, json): (&Summary, bool),
+        stopped: Option<ErrorKind>,
+        interrupts: &mut Interrupts,
+    ) -> Result<()> {
         for line in summary.lines().into_iter().chain(self.keeper.notes()) {
             self.progress.note(line);
         }
         if let Some(report) = self.report.take() {
-            report.finish()?;
+            finish(report, stopped, interrupts).await?;
         }
         if json {
             crate::out::print(format!("{}\n", summary.to_json()).as_bytes())?;

@@ -3,6 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+
+use super::aside::aside;
 use crate::catalog::resolve::{Found, Source};
 use crate::catalog::walk::Entry;
 use crate::cli::Destination;
@@ -26,7 +29,7 @@ pub(super) enum Target {
 impl Target {
     /// One object goes into DEST if that is a folder or ends in `/`, else to that name; everything
     /// else needs a folder, and so does `sync`.
-    pub(super) fn choose(
+    pub(super) async fn choose(
         destination: &Destination,
         sources: &[Source],
         sync: bool,
@@ -34,15 +37,16 @@ impl Target {
         let Destination::Local(path) = destination else { return Ok(Self::Discard) };
         let one = matches!(sources, [Source { found: Found::Object(_), .. }]);
         let as_folder = sync || path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        match std::fs::metadata(path) {
-            Ok(found) if found.is_dir() => return Ok(Self::Folder(path.clone())),
+        let found = tokio_uring::fs::statx(path).await;
+        match found.map(|found| FileType::from_raw_mode(found.stx_mode.into())) {
+            Ok(FileType::Directory) => return Ok(Self::Folder(path.clone())),
             Ok(_) if !one || as_folder => {
                 let message = format!("{} is a file, not a folder", path.display());
                 return Err(Error::new(ErrorKind::Destination, message)
                     .advise("name a folder, or move the file away"));
             }
             // A device or a pipe would be replaced by a file of its name.
-            Ok(found) if !found.is_file() => {
+            Ok(found) if found != FileType::RegularFile => {
                 let message = format!("{} is not an ordinary file", path.display());
                 return Err(Error::new(ErrorKind::Destination, message)
                     .advise("name a file or a folder; to write nothing give --discard"));
@@ -68,14 +72,17 @@ impl Target {
         }
     }
 
-    pub(super) fn open(&self) -> Result<Option<OwnedFd>> {
-        self.folder().map(machine::open_destination).transpose()
+    /// The folder, made if it is not there.
+    pub(super) async fn open(&self) -> Result<Option<OwnedFd>> {
+        let Some(folder) = self.folder().map(Path::to_owned) else { return Ok(None) };
+        aside(move || machine::open_destination(&folder)).await.map(Some)
     }
 
     /// The folder, if it is there already.
-    pub(super) fn present(&self) -> Option<OwnedFd> {
-        let folder = self.folder()?;
-        folder.is_dir().then(|| machine::open_destination(folder).ok()).flatten()
+    pub(super) async fn present(&self) -> Option<OwnedFd> {
+        let folder = self.folder()?.to_owned();
+        aside(move || folder.is_dir().then(|| machine::open_destination(&folder).ok()).flatten())
+            .await
     }
 
     pub(super) fn sink(&self) -> Sink {

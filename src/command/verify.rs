@@ -13,7 +13,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use super::aside::{Aside, aside};
 use super::failures::Failures;
+use super::reporting::{finish, keep_up};
 use super::session::{self, Interrupts};
 use super::target::Target;
 use crate::catalog::Control;
@@ -37,14 +39,17 @@ const TICK: Duration = Duration::from_millis(100);
 pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
     let progress = Progress::new(!args.output.quiet);
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
-    let report = args.report.as_deref().map(ReportWriter::create).transpose()?;
+    let report = match &args.report {
+        Some(path) => Some(ReportWriter::create(path).await?),
+        None => None,
+    };
     let mut interrupts = Interrupts::listen()?;
     let found = interrupts.unless(find(&args, filter)).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut check = Check {
         control: found.control.clone(),
         target: found.target,
-        folder: found.folder,
+        looks: Aside::new(found.folder),
         tasks: JoinSet::new(),
         readers: Rc::new(Semaphore::new(readers.min(CHECK_READERS_MAX))),
         read: Arc::default(),
@@ -61,7 +66,7 @@ pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
         driven = check.drive(found.walk) => driven,
         () = session::upkeep(found.control) => unreachable!("upkeep has no end"),
     };
-    check.end(driven, begun.elapsed(), args.output.json)
+    check.end(driven, begun.elapsed(), args.output.json, &mut interrupts).await
 }
 
 /// What is to be checked, and where.
@@ -75,11 +80,15 @@ struct Found {
 async fn find(args: &VerifyArgs, filter: Filter) -> Result<Found> {
     let control = session::control(&args.service, session::credentials(&args.service)).await?;
     let sources = control.resolve_all(&args.sources).await?;
-    let target = Target::choose(&Destination::Local(args.folder.clone()), &sources, false)?;
-    let folder = Reader::open(target.folder().expect("a local destination has a folder"))?;
+    let target = Target::choose(&Destination::Local(args.folder.clone()), &sources, false).await?;
+    let folder = target.folder().expect("a local destination has a folder").to_owned();
+    let folder = aside(move || Reader::open(&folder)).await?;
     let walk = Walk::new(control.clone(), sources, filter)?;
     Ok(Found { control, target, folder, walk })
 }
+
+/// An object, the path of its file, and what stands there; without a path why it can have none.
+type Looked = (Entry, String, Result<There>);
 
 /// An object, the path of its file, and what was found of it.
 struct Checked {
@@ -92,7 +101,8 @@ struct Checked {
 struct Check {
     control: Rc<Control>,
     target: Target,
-    folder: Reader,
+    /// Looks at files by a helper thread.
+    looks: Aside<Reader, Vec<Looked>>,
     tasks: JoinSet<Checked>,
     /// How many files may be read at the same time.
     readers: Rc<Semaphore>,
@@ -115,14 +125,18 @@ impl Check {
         let mut waiting = Vec::new().into_iter();
         let mut listed = None;
         loop {
-            while self.tasks.len() < CHECKSUMS_ASKED_MAX
-                && let Some(entry) = waiting.next()
-            {
-                self.begin(entry)?;
+            let room = CHECKSUMS_ASKED_MAX - self.tasks.len();
+            if room > 0 && !self.looks.is_busy() && !waiting.as_slice().is_empty() {
+                self.look(waiting.by_ref().take(room));
             }
             let wants_more = listed.is_none() && waiting.as_slice().is_empty();
+            let behind = self.report.as_ref().is_some_and(ReportWriter::is_behind);
             tokio::select! {
-                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => {
+                () = keep_up(self.report.as_ref()), if behind => {}
+                looked = self.looks.next(), if self.looks.is_busy() && !behind => {
+                    looked.into_iter().try_for_each(|looked| self.begin(looked))?;
+                }
+                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() && !behind => {
                     self.note(done.expect("a check is not given up and does not panic"))?;
                 }
                 batch = walk.next_batch(), if wants_more => match batch {
@@ -134,6 +148,7 @@ impl Check {
             }
             if let Some(ended) = &listed
                 && self.tasks.is_empty()
+                && !self.looks.is_busy()
                 && waiting.as_slice().is_empty()
             {
                 return ended.clone();
@@ -141,16 +156,25 @@ impl Check {
         }
     }
 
-    /// Looks at the file of an object, and has it read where that says nothing yet.
-    fn begin(&mut self, entry: Entry) -> Result<()> {
-        self.known.objects_known += 1;
-        let (path, there) = match self.target.path(&entry) {
-            Ok(path) => {
-                let there = self.folder.look(&path);
-                (path, there)
-            }
-            Err(error) => (String::new(), Err(error)),
-        };
+    /// Has the files of these objects looked at.
+    fn look(&mut self, entries: impl Iterator<Item = Entry>) {
+        let paths: Vec<_> = entries.map(|entry| (self.target.path(&entry), entry)).collect();
+        self.known.objects_known += paths.len() as u64;
+        self.looks.begin(move |folder, given_up| {
+            let paths = paths.into_iter().take_while(|_| !given_up.get());
+            let look = |(path, entry): (Result<String>, Entry)| match path {
+                Ok(path) => {
+                    let there = folder.look(&path);
+                    (entry, path, there)
+                }
+                Err(error) => (entry, String::new(), Err(error)),
+            };
+            paths.map(look).collect()
+        });
+    }
+
+    /// Takes what stands there of an object, and has it read where that says nothing yet.
+    fn begin(&mut self, (entry, path, there): Looked) -> Result<()> {
         let size_bytes = entry.object.size_bytes;
         let found = match there {
             Err(error) => Err(error),
@@ -227,13 +251,20 @@ impl Check {
     }
 
     /// Tells what it came to, and decides the exit code.
-    fn end(&mut self, driven: Result<()>, elapsed: Duration, json: bool) -> Result<u8> {
+    async fn end(
+        &mut self,
+        driven: Result<()>,
+        elapsed: Duration,
+        json: bool,
+        interrupts: &mut Interrupts,
+    ) -> Result<u8> {
         self.progress.finish();
         if let Some(rest) = self.failures.rest() {
             self.progress.error(rest);
         }
         if let Some(report) = self.report.take() {
-            report.finish()?;
+            let stopped = driven.as_ref().err().map(Error::kind);
+            finish(report, stopped, interrupts).await?;
         }
         let passed = self.summary.objects - self.summary.failed_objects;
         let code = match &driven {

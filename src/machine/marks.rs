@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::Errno as Code;
@@ -60,6 +61,17 @@ fn moment(boot: u64) -> Moment {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let ms = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
     Moment { boot, since_ms: u64::try_from(ms).unwrap_or(0) }
+}
+
+/// Space that a file may give back: what it has allocated or, where the file system compresses it,
+/// what its bytes take as those of a new one are counted. Of several names each has its share.
+fn space_bytes(stat: &Stat) -> u64 {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return 0;
+    }
+    let allocated = stat.st_blocks.unsigned_abs().saturating_mul(512);
+    let names = i64::try_from(stat.st_nlink).unwrap_or(1).max(1).unsigned_abs();
+    stat.st_size.unsigned_abs().max(allocated).div_ceil(names)
 }
 
 /// Time of a file's last change, in nanoseconds.
@@ -167,14 +179,32 @@ impl Machine {
         })
     }
 
-    /// What stands under an object's path: no link is followed.
-    pub fn look(&mut self, transfer: &Transfer) -> Standing {
+    /// What stands under an object's path, and how much space it gives back when it is replaced: no
+    /// link is followed.
+    pub fn look(&mut self, transfer: &Transfer) -> (Standing, u64) {
+        match self.stat(transfer) {
+            Some((folder, stat)) => (self.compare(transfer, &folder, &stat), space_bytes(&stat)),
+            None => (Standing::Absent, 0),
+        }
+    }
+
+    /// How much space what stands under an object's path gives back when it is replaced.
+    pub fn replaced_bytes(&mut self, transfer: &Transfer) -> u64 {
+        self.stat(transfer).map_or(0, |(_, stat)| space_bytes(&stat))
+    }
+
+    fn stat(&mut self, transfer: &Transfer) -> Option<(Arc<OwnedFd>, Stat)> {
         let path = transfer.path.as_str();
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let Some(folder) = self.folders().find(above) else { return Standing::Absent };
-        let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else {
-            return Standing::Absent;
-        };
+        let folder = self.folders().find(above)?;
+        let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some((folder, stat))
+    }
+
+    /// What of this status stands under an object's path in this folder.
+    fn compare(&mut self, transfer: &Transfer, folder: &OwnedFd, stat: &Stat) -> Standing {
+        let path = transfer.path.as_str();
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
         let size_bytes = transfer.object.size_bytes;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return Standing::Absent,
@@ -193,7 +223,7 @@ impl Machine {
         let is_same = |mark: Mark| {
             mark.size_bytes == size_bytes
                 && mark.identity == identity
-                && mark.changed_ns == changed_ns(&stat)
+                && mark.changed_ns == changed_ns(stat)
                 && mark.is_believed(self.keeping.boot, &self.memory.synced)
         };
         if mark.is_some_and(is_same) { Standing::Same } else { Standing::Other }
@@ -237,22 +267,22 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         machine(folder.path()).write_whole(&object("a/b", 3), b"abc").expect("written");
         let mut later = machine(folder.path());
-        assert_eq!(later.look(&object("a/b", 3)), Standing::Same);
-        assert_eq!(later.look(&object("a/b", 4)), Standing::Other, "another size");
+        assert_eq!(later.look(&object("a/b", 3)).0, Standing::Same);
+        assert_eq!(later.look(&object("a/b", 4)).0, Standing::Other, "another size");
         let mut changed = object("a/b", 3);
         changed.object.etag = "\"2\"".to_owned();
-        assert_eq!(later.look(&changed), Standing::Other, "another version");
+        assert_eq!(later.look(&changed).0, Standing::Other, "another version");
         for absent in ["a/c", "c/d", "a/b/c", "a"] {
-            assert_eq!(later.look(&object(absent, 3)), Standing::Absent, "{absent}");
+            assert_eq!(later.look(&object(absent, 3)).0, Standing::Absent, "{absent}");
         }
         assert!(!folder.path().join("c").exists(), "looking makes nothing");
         let file = folder.path().join("a/b");
         let when = std::fs::metadata(&file).expect("there").modified().expect("a time");
         std::fs::write(&file, "xyz").expect("written");
-        assert_eq!(later.look(&object("a/b", 3)), Standing::Other, "somebody wrote to it");
+        assert_eq!(later.look(&object("a/b", 3)).0, Standing::Other, "somebody wrote to it");
         let open = std::fs::OpenOptions::new().write(true).open(&file).expect("opened");
         open.set_modified(when).expect("set");
-        assert_eq!(later.look(&object("a/b", 3)), Standing::Same, "the time is all there is");
+        assert_eq!(later.look(&object("a/b", 3)).0, Standing::Same, "the time is all there is");
     }
 
     #[test]
@@ -262,7 +292,7 @@ mod tests {
             let mut later = machine(folder.path());
             later.keeping.boot = boot;
             later.remember();
-            later.look(&object(path, 3))
+            later.look(&object(path, 3)).0
         };
         let mut first = machine(folder.path());
         first.write_whole(&object("synced", 3), b"abc").expect("written");
@@ -291,12 +321,12 @@ mod tests {
         first.write_whole(&object("d/b", 3), b"abc").expect("written");
         assert!(folder.path().join(INDEX).exists());
         let mut later = machine(folder.path());
-        assert_eq!(later.look(&object("a", 3)), Standing::Other, "nothing was remembered");
+        assert_eq!(later.look(&object("a", 3)).0, Standing::Other, "nothing was remembered");
         later.remember();
-        let looks = ["a", "d/b", "b"].map(|path| later.look(&object(path, 3)));
+        let looks = ["a", "d/b", "b"].map(|path| later.look(&object(path, 3)).0);
         assert_eq!(looks, [Standing::Same, Standing::Same, Standing::Absent]);
         std::fs::write(folder.path().join("a"), "xyz").expect("written");
-        assert_eq!(later.look(&object("a", 3)), Standing::Other);
+        assert_eq!(later.look(&object("a", 3)).0, Standing::Other);
     }
 
     #[test]
@@ -307,7 +337,7 @@ mod tests {
         symlink(outside.path(), folder.path().join("d")).expect("a link");
         symlink(outside.path().join("a"), folder.path().join("a")).expect("a link");
         let mut machine = machine(folder.path());
-        assert_eq!(machine.look(&object("a", 3)), Standing::Other);
-        assert_eq!(machine.look(&object("d/a", 3)), Standing::Absent);
+        assert_eq!(machine.look(&object("a", 3)).0, Standing::Other);
+        assert_eq!(machine.look(&object("d/a", 3)).0, Standing::Absent);
     }
 }

@@ -70,6 +70,12 @@ struct Part {
     stat: Stat,
 }
 
+impl Part {
+    fn space_bytes(&self) -> u64 {
+        self.stat.st_blocks.unsigned_abs().saturating_mul(512)
+    }
+}
+
 /// Opens and locks an unfinished file. `None`: somebody else is at work, or what stands there is
 /// not ours. `looks`: how often more a lock is asked for that somebody has.
 fn hold(
@@ -156,7 +162,7 @@ impl Machine {
         let held = hold(&folder, &part_name(name), OFlags::empty(), &mut self.lock_looks);
         let Ok(Some(part)) = held else { return Left::Nothing(transfer) };
         let (above, name) = (above.to_owned(), name.to_owned());
-        let space_bytes = part.stat.st_blocks.unsigned_abs().saturating_mul(512);
+        let space_bytes = part.space_bytes();
         let size_bytes = transfer.object.size_bytes;
         let (file, mut done) = match self.continued(folder, part, &above, &name, &header) {
             Ok(continued) => continued,
@@ -256,32 +262,35 @@ impl Machine {
         }))
     }
 
-    /// Removes what an earlier run left of an object, unless somebody is at work on it.
-    pub fn clear(&mut self, transfer: &Transfer) {
+    /// Removes what an earlier run left of an object, unless somebody is at work on it. Returns how
+    /// much space that had.
+    pub fn clear(&mut self, transfer: &Transfer) -> u64 {
         let (above, name) = split(&transfer.path);
         if transfer.shape != Shape::Ranges {
-            return;
+            return 0;
         }
-        if let Some(folder) = self.folders().find(above) {
-            clear(&folder, name);
-        }
+        self.folders().find(above).map_or(0, |folder| clear(&folder, name))
     }
 }
 
 /// Removes an unfinished file and its journal, unless somebody is at work on them.
-pub(super) fn clear(folder: &OwnedFd, name: &str) {
-    clear_stem(folder, &stem_of(name));
+pub(super) fn clear(folder: &OwnedFd, name: &str) -> u64 {
+    clear_stem(folder, &stem_of(name))
 }
 
-fn clear_stem(folder: &OwnedFd, stem: &str) {
+fn clear_stem(folder: &OwnedFd, stem: &str) -> u64 {
     let (part, journal) = (format!("{stem}{PART}"), format!("{stem}{JOURNAL}"));
     match hold(folder, &part, OFlags::empty(), &mut 0) {
-        Ok(Some(_held)) => {
+        Ok(Some(held)) => {
             unlink(folder, &journal);
             unlink(folder, &part);
+            held.space_bytes()
         }
-        Err(Code::NOENT) => unlink(folder, &journal),
-        _ => {}
+        Err(Code::NOENT) => {
+            unlink(folder, &journal);
+            0
+        }
+        _ => 0,
     }
 }
 
@@ -438,7 +447,7 @@ mod tests {
         second.publish(file, &transfer).expect("published");
         drop(transfer);
         assert_eq!(names(&folder.path().join("d")), ["large"]);
-        assert_eq!(second.look(&object("d/large", SIZE)), Standing::Same);
+        assert_eq!(second.look(&object("d/large", SIZE)).0, Standing::Same);
     }
 
     #[test]

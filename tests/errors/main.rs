@@ -26,6 +26,7 @@ mod faults;
 mod host;
 mod keys;
 mod server;
+mod space;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -54,7 +54,7 @@ impl Place {
 
 fn look(folder: PathBuf) -> Option<Candidate> {
     let writable = rustix::fs::access(&folder, rustix::fs::Access::WRITE_OK).is_ok();
-    let free_bytes = machine::free_bytes(&folder).filter(|_| writable)?;
+    let free_bytes = machine::disk_space(&folder).filter(|_| writable)?.free_bytes;
     Some(Candidate { free_bytes, in_memory: is_in_memory(&folder), folder })
 }
 

@@ -4,27 +4,43 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::super::aside::aside;
 use super::super::checksums::Settled;
-use super::super::kept::Verdict;
+use super::super::kept::{Before, Verdict};
+use super::super::space::Space;
 use super::{Run, micros};
 use crate::catalog::walk::Entry;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::OBJECTS_QUEUED_MAX;
+use crate::machine;
 use crate::report::ObjectLine;
+use crate::schedule::Scheduler;
 use crate::size::Decimal;
 use crate::transfer::{Outcome, Transfer};
 
 impl Run {
     /// Takes the first page with anything to move, so that what is wrong with it shows before any
-    /// byte moves.
+    /// byte moves. Where that page would not fit, those behind it may make room: so it reads on, as
+    /// far as memory allows.
     pub(in crate::command) async fn read_ahead(&mut self) -> Result<()> {
-        while self.pending.is_empty() && self.checksums.is_empty() && !self.listed {
+        self.measure_space().await;
+        while !self.listed {
+            let nothing_yet = self.pending.is_empty() && self.checksums.is_empty();
+            let doubtful = self.space.is_in_doubt() && self.pending.len() < OBJECTS_QUEUED_MAX;
+            if !nothing_yet && !doubtful {
+                break;
+            }
             let batch = self.walk.next_batch().await?;
-            if let Some(entries) = &batch {
+            if let Some(entries) = batch.as_ref().filter(|_| nothing_yet) {
                 let largest = entries.iter().map(|entry| entry.object.size_bytes).max();
                 self.config = self.config.fitted(largest.unwrap_or(0));
             }
             self.take(batch)?;
+            if self.keeper.is_busy() {
+                let verdicts = self.keeper.next().await;
+                self.take_verdicts(verdicts)?;
+            }
         }
         if self.pending.is_empty() && self.checksums.is_empty() && self.failures.count() > 0 {
             return Err(Error::new(self.failures.kind(), "no object can be stored"));
@@ -32,58 +48,86 @@ impl Run {
         Ok(())
     }
 
-    /// Takes a batch of the listing in; `None` is its end.
+    /// Measures the space at the destination, of which nothing has been made yet.
+    async fn measure_space(&mut self) {
+        let Some(folder) = self.target.folder().filter(|_| self.checks_space) else { return };
+        let folder = folder.to_owned();
+        let disk = aside(move || {
+            let existing = folder.ancestors().find(|path| path.exists());
+            let existing = existing.filter(|path| !path.as_os_str().is_empty());
+            machine::disk_space(existing.unwrap_or(Path::new(".")))
+        });
+        self.space = Space::new(disk.await, self.keeper.may_replace);
+    }
+
+    /// Takes a batch of the listing, whose objects are looked up at the destination next; `None` is
+    /// its end.
     pub(super) fn take(&mut self, batch: Option<Vec<Entry>>) -> Result<()> {
         let Some(batch) = batch else {
             self.listed = true;
             self.listed_all = true;
             self.listing_ended_us = micros(self.begun.elapsed());
-            return Ok(());
+            return self.check_space();
         };
+        let mut page = Vec::with_capacity(batch.len());
         for entry in batch {
             if let (Some(mirror), Ok(path)) = (&mut self.mirror, &entry.path) {
                 mirror.note(path.as_str())?;
             }
-            match self.target.transfer(entry, self.config.cut()) {
-                Ok(transfer) => self.take_object(transfer),
-                failed => {
+            page.push(self.target.transfer(entry, self.config.cut()));
+        }
+        self.keeper.begin(page);
+        Ok(())
+    }
+
+    /// Takes the objects of a batch in, unless they are there already.
+    pub(super) fn take_verdicts(&mut self, verdicts: Vec<Verdict>) -> Result<()> {
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Fetch(transfer, before) => self.take_object(transfer, &before),
+                Verdict::Keep(transfer, kept, reclaimed_bytes) => {
+                    self.keeper.count_kept(&transfer);
+                    self.space.reclaim(reclaimed_bytes);
+                    self.known.objects_kept += 1;
+                    self.report_line(|| ObjectLine::kept(&transfer, kept).to_json());
+                }
+                Verdict::Fail(failed) => {
                     self.known.objects_known += 1;
-                    self.admit(failed);
+                    self.admit(Err(failed));
                 }
             }
         }
-        let free_bytes = self.free_bytes.map(|free| free.saturating_add(self.keeper.space_bytes));
-        match free_bytes {
-            Some(free) if self.known.bytes_known > free => Err(Error::new(
-                ErrorKind::Destination,
-                format!(
-                    "{} has {} free, and at least {} are to be written",
-                    self.target.folder().unwrap_or(Path::new(".")).display(),
-                    Decimal(free),
-                    Decimal(self.known.bytes_known)
-                ),
-            )
-            .advise("free space, or choose another destination")),
-            _ => Ok(()),
+        self.check_space()
+    }
+
+    fn take_object(&mut self, mut transfer: Transfer, before: &Before) {
+        transfer.replaced_bytes = before.replaced_bytes;
+        self.keeper.count_before(before);
+        let size_bytes = transfer.object.size_bytes;
+        self.space.add(size_bytes, before.replaced_bytes);
+        self.space.reclaim(before.reclaimed_bytes);
+        self.known.objects_known += 1;
+        self.known.bytes_known = self.known.bytes_known.saturating_add(size_bytes);
+        self.known.bytes_known -= before.done_bytes;
+        if let Some(settled) = self.checksums.admit(transfer) {
+            self.admit(settled);
         }
     }
 
-    /// Takes an object in, unless it is there already.
-    fn take_object(&mut self, transfer: Transfer) {
-        match self.keeper.judge(transfer) {
-            Verdict::Fetch(transfer, done) => {
-                self.known.objects_known += 1;
-                let bytes = self.known.bytes_known.saturating_add(transfer.object.size_bytes);
-                self.known.bytes_known = bytes - done;
-                if let Some(settled) = self.checksums.admit(transfer) {
-                    self.admit(settled);
-                }
-            }
-            Verdict::Keep(transfer, kept) => {
-                self.known.objects_kept += 1;
-                self.report_line(|| ObjectLine::kept(&transfer, kept).to_json());
-            }
-        }
+    /// Refuses what surely cannot fit.
+    fn check_space(&self) -> Result<()> {
+        let Some(free) = self.space.free_bytes().filter(|_| self.space.cannot_fit(self.listed_all))
+        else {
+            return Ok(());
+        };
+        let message = format!(
+            "{} has {} free, and needs at least {} for what is to be written",
+            self.target.folder().unwrap_or(Path::new(".")).display(),
+            Decimal(free),
+            Decimal(self.space.needed_bytes())
+        );
+        Err(Error::new(ErrorKind::Destination, message)
+            .advise("free space, choose another destination, or try with --no-space-check"))
     }
 
     /// Takes a transfer that may begin, or the failure of one that may not.
@@ -99,14 +143,44 @@ impl Run {
         }
     }
 
+    /// Hands objects to the scheduler, as many as there is room for, there and on the disk.
+    pub(super) fn feed(&mut self, scheduler: &Scheduler) {
+        let (room, space) = (scheduler.room(), &mut self.space);
+        let fits = |transfer: &&Transfer| space.hand_out(transfer.object.size_bytes);
+        let count = self.pending.iter().take(room).take_while(fits).count();
+        if count > 0 {
+            scheduler.push(self.pending.drain(..count));
+        }
+    }
+
+    /// An object that was handed to the scheduler has ended.
+    pub(super) fn end_object(&mut self, outcome: &Outcome) {
+        let transfer = &outcome.transfer;
+        let replaced_bytes = match outcome.result {
+            Ok(()) => Some(transfer.replaced_bytes),
+            // What a later run goes on with stays.
+            Err(_) => transfer.can_go_on().then_some(0),
+        };
+        self.space.end(transfer.object.size_bytes, replaced_bytes);
+    }
+
+    /// Lets go of what was taken in and not handed to the scheduler.
+    pub(super) fn clear(&mut self) {
+        self.keeper.give_up();
+        self.pending.clear();
+        self.checksums.clear();
+    }
+
     /// Whether every object has been handed to the scheduler, or has failed.
     pub(super) fn is_fed(&self) -> bool {
-        self.listed && self.pending.is_empty() && self.checksums.is_empty()
+        let all_taken = self.listed && !self.keeper.is_busy();
+        all_taken && self.pending.is_empty() && self.checksums.is_empty()
     }
 
     /// Whether more of the listing is wanted.
     pub(super) fn is_hungry(&self) -> bool {
-        !self.listed && self.pending.is_empty() && self.checksums.has_room()
+        let all_taken = self.pending.is_empty() && !self.keeper.is_busy();
+        !self.listed && all_taken && self.checksums.has_room()
     }
 
     /// The listing failed. A destination that is too small ends the run; what was listed of a
@@ -115,8 +189,7 @@ impl Run {
         self.listed = true;
         self.listing_ended_us = micros(self.begun.elapsed());
         if error.kind() == ErrorKind::Destination {
-            self.pending.clear();
-            self.checksums.clear();
+            self.clear();
             engine.scheduler.stop(error);
         } else {
             self.listing_error = Some(error);

@@ -1,0 +1,149 @@
+//! Work that may block, done by helper threads of the runtime: a slow file system must not hold up
+//! the control plane's timers, progress, signals and deadline.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// Does this on a helper thread. It goes on there when the future is dropped.
+pub(super) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    spawn_blocking(work).await.expect("work on a helper thread does not panic")
+}
+
+/// Whether nobody waits any more for a piece of work.
+#[derive(Debug, Clone, Default)]
+pub(super) struct GivenUp(Arc<AtomicBool>);
+
+impl GivenUp {
+    /// Asked between two steps of the work.
+    pub(super) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A state whose calls may block, lent to a helper thread for one piece of work at a time.
+#[derive(Debug)]
+pub(super) struct Aside<S, T> {
+    /// `None` while it is lent, and once that was given up.
+    state: Option<S>,
+    under_way: Option<JoinHandle<(S, T)>>,
+    given_up: GivenUp,
+}
+
+impl<S: Send + 'static, T: Send + 'static> Aside<S, T> {
+    pub(super) fn new(state: S) -> Self {
+        Self { state: Some(state), under_way: None, given_up: GivenUp::default() }
+    }
+
+    /// Begins a piece of work.
+    ///
+    /// # Panics
+    /// When one is under way, or was given up.
+    pub(super) fn begin(&mut self, work: impl FnOnce(&mut S, &GivenUp) -> T + Send + 'static) {
+        let mut state = self.state.take().expect("one piece of work at a time");
+        let given_up = self.given_up.clone();
+        self.under_way = Some(spawn_blocking(move || {
+            let done = work(&mut state, &given_up);
+            (state, done)
+        }));
+    }
+
+    /// True while a piece of work is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// What the work came to; waits for ever when none is under way. The future may be dropped and
+    /// made again.
+    pub(super) async fn next(&mut self) -> T {
+        let Some(under_way) = &mut self.under_way else { return std::future::pending().await };
+        let (state, done) = under_way.await.expect("work on a helper thread does not panic");
+        self.under_way = None;
+        self.state = Some(state);
+        done
+    }
+}
+
+impl<S, T> Aside<S, T> {
+    /// Gives the work that is under way up; it ends at its next step. No other may begin.
+    pub(super) fn give_up(&mut self) {
+        self.given_up.0.store(true, Ordering::Relaxed);
+        self.under_way = None;
+    }
+}
+
+impl<S, T> Drop for Aside<S, T> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Only against hanging for ever where the work runs on the thread of the timers.
+    const AT_MOST: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn timers_go_on_while_the_work_blocks() {
+        tokio_uring::start(async {
+            let mut counted = Aside::new(7u32);
+            for round in 1..=3u32 {
+                let (release, released) = mpsc::channel::<()>();
+                counted.begin(move |state, _| {
+                    *state += 1;
+                    // It ends only when the timer has ticked: on one thread it never would.
+                    released.recv_timeout(AT_MOST).is_ok()
+                });
+                assert!(counted.is_busy());
+                let mut tick = tokio::time::interval(Duration::from_millis(1));
+                let mut ticks = 0;
+                let ended = loop {
+                    tokio::select! {
+                        ended = counted.next() => break ended,
+                        _ = tick.tick() => {
+                            ticks += 1;
+                            if ticks == 5 {
+                                release.send(()).expect("the work waits for it");
+                            }
+                        }
+                    }
+                };
+                assert!(ended && ticks >= 5, "{ticks} ticks in round {round}");
+                assert!(!counted.is_busy());
+                assert_eq!(counted.state, Some(7 + round), "it came back");
+            }
+        });
+    }
+
+    #[test]
+    fn work_that_is_given_up_learns_of_it() {
+        tokio_uring::start(async {
+            for dropped in [false, true] {
+                let (tell, told) = mpsc::channel();
+                let (begun_tell, begun) = tokio::sync::oneshot::channel();
+                let mut endless = Aside::new(());
+                endless.begin(move |(), given_up| {
+                    begun_tell.send(()).expect("it is waited for");
+                    while !given_up.get() {
+                        std::thread::yield_now();
+                    }
+                    tell.send(()).expect("it is waited for");
+                });
+                begun.await.expect("it begins");
+                if dropped {
+                    drop(endless);
+                } else {
+                    endless.give_up();
+                    assert!(!endless.is_busy());
+                }
+                told.recv_timeout(AT_MOST).expect("it ends");
+            }
+        });
+    }
+}

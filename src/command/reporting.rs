@@ -1,0 +1,36 @@
+//! Waiting for the file of a report, without waiting for ever.
+
+use super::session::Interrupts;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::REPORT_PATIENCE;
+use crate::out::ReportWriter;
+
+/// Waits until lines may be added to the report. The future may be dropped and made again.
+pub(super) async fn keep_up(report: Option<&ReportWriter>) {
+    if let Some(report) = report {
+        report.keep_up().await;
+    }
+}
+
+/// Ends the report. A run that was ended early, for a reason of this kind, waits for a while; of
+/// another one a signal ends the wait.
+pub(super) async fn finish(
+    report: ReportWriter,
+    stopped: Option<ErrorKind>,
+    interrupts: &mut Interrupts,
+) -> Result<()> {
+    let path = report.path().display().to_string();
+    let patience = async {
+        match stopped {
+            Some(_) => tokio::time::sleep(REPORT_PATIENCE).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        finished = report.finish() => return finished,
+        () = interrupts.next() => {}
+        () = patience => {}
+    }
+    let kind = stopped.unwrap_or(ErrorKind::Interrupted);
+    Err(Error::new(kind, format!("the report {path} is not complete: it takes no more bytes")))
+}

@@ -1,0 +1,242 @@
+//! Whether what is to be written can fit at the destination. Pure.
+//!
+//! A new file stands beside the one that it replaces until it has its name, so an update needs more
+//! than it adds in the end. In which order objects are completed is not known beforehand; what is
+//! computed here must be free in every order: what is refused surely cannot fit. Of the others only
+//! so many are handed to the workers at once as there is room for.
+
+use crate::machine::DiskSpace;
+
+/// What an object's journal takes, as a rule: a block.
+const JOURNAL_BYTES: u64 = BLOCK_BYTES;
+
+/// What a file system allocates at once, as a rule.
+const BLOCK_BYTES: u64 = 4096;
+
+/// The space that a run needs, as far as it is known.
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    /// Of the destination's file system, when the run began; `None` where it is not checked.
+    disk: Option<DiskSpace>,
+    /// Whether files that are there may be replaced: then objects that are not listed yet may make
+    /// more room than they take.
+    may_replace: bool,
+    /// Bytes of the objects that are to be fetched.
+    size_bytes: u64,
+    /// Bytes of the files that they replace.
+    replaced_bytes: u64,
+    /// The least of these, of one object.
+    replaced_min_bytes: Option<u64>,
+    /// The most that stands for one object at its own path, before or after.
+    largest_bytes: u64,
+    /// By so much objects are shorter than what they replace, all such objects together.
+    shrink_bytes: u64,
+    /// What earlier runs had allocated for the same objects.
+    reclaimed_bytes: u64,
+    /// What the objects take that were handed to the workers, those that have ended among them.
+    taken_bytes: u64,
+    /// What came back of it: files that were replaced, and objects that failed.
+    returned_bytes: u64,
+    /// Objects that the workers have.
+    under_way: u64,
+}
+
+impl Space {
+    /// None is needed yet.
+    pub(super) fn new(disk: Option<DiskSpace>, may_replace: bool) -> Self {
+        Self { disk, may_replace, ..Self::default() }
+    }
+
+    /// An object is to be fetched, and a file of so many bytes goes when it is there.
+    pub(super) fn add(&mut self, size_bytes: u64, replaced_bytes: u64) {
+        let least = self.replaced_min_bytes.unwrap_or(u64::MAX).min(replaced_bytes);
+        self.replaced_min_bytes = Some(least);
+        self.size_bytes = self.size_bytes.saturating_add(size_bytes);
+        self.replaced_bytes = self.replaced_bytes.saturating_add(replaced_bytes);
+        self.largest_bytes = self.largest_bytes.max(size_bytes).max(replaced_bytes);
+        let shrink = replaced_bytes.saturating_sub(size_bytes);
+        self.shrink_bytes = self.shrink_bytes.saturating_add(shrink);
+    }
+
+    /// So many bytes of an unfinished file are used again, or are free now.
+    pub(super) fn reclaim(&mut self, bytes: u64) {
+        self.reclaimed_bytes = self.reclaimed_bytes.saturating_add(bytes);
+    }
+
+    /// Free bytes that the objects need at least, in whatever order they are completed.
+    pub(super) fn needed_bytes(&self) -> u64 {
+        // Before the last one gets its name all others are there, and of what is replaced only its
+        // own file still is.
+        let last_bytes = self.replaced_min_bytes.unwrap_or(0);
+        let at_the_end =
+            self.size_bytes.saturating_add(last_bytes).saturating_sub(self.replaced_bytes);
+        // The largest stands beside what it replaces; at best all that shrink are done before.
+        let for_the_largest = self.largest_bytes.saturating_sub(self.shrink_bytes);
+        at_the_end.max(for_the_largest)
+    }
+
+    /// Free bytes that the objects may use; `None` where it is not checked.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        self.disk.map(|disk| disk.free_bytes.saturating_add(self.reclaimed_bytes))
+    }
+
+    /// Takes an object to the workers, if there is room for it beside those that they have. One
+    /// alone is always taken: a disk that is full says so itself.
+    pub(super) fn hand_out(&mut self, size_bytes: u64) -> bool {
+        let taken = self.taken_bytes.saturating_add(taken_by(size_bytes));
+        let fits =
+            self.free_bytes().is_none_or(|free| taken <= free.saturating_add(self.returned_bytes));
+        if fits || self.under_way == 0 {
+            self.taken_bytes = taken;
+            self.under_way += 1;
+            return true;
+        }
+        false
+    }
+
+    /// An object that was handed out has ended: its file stands in the place of one of so many
+    /// bytes, or there is none of it (`None`).
+    pub(super) fn end(&mut self, size_bytes: u64, replaced_bytes: Option<u64>) {
+        self.under_way = self.under_way.saturating_sub(1);
+        let returned = match replaced_bytes {
+            Some(bytes) => bytes.saturating_add(JOURNAL_BYTES),
+            None => taken_by(size_bytes),
+        };
+        self.returned_bytes = self.returned_bytes.saturating_add(returned);
+    }
+
+    /// True when the objects that are known so far would not fit.
+    fn is_short(&self) -> bool {
+        self.free_bytes().is_some_and(|free| self.needed_bytes() > free)
+    }
+
+    /// True when all objects together surely cannot fit. `all_known`: no more will be added.
+    pub(super) fn cannot_fit(&self, all_known: bool) -> bool {
+        let final_for_all = all_known || !self.may_replace;
+        let beyond_the_disk = self.disk.is_some_and(|disk| self.size_bytes > disk.total_bytes);
+        self.is_short() && (final_for_all || beyond_the_disk)
+    }
+
+    /// True when the objects that are known so far would not fit, and others may make room.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.is_short() && !self.cannot_fit(false)
+    }
+}
+
+/// What an object takes until it has its name: whole blocks, and a journal.
+fn taken_by(size_bytes: u64) -> u64 {
+    let blocks = size_bytes.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX);
+    blocks.saturating_add(JOURNAL_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOTAL_BYTES: u64 = 1000;
+
+    fn space(free_bytes: u64, may_replace: bool, objects: &[(u64, u64)]) -> Space {
+        let disk = DiskSpace { free_bytes, total_bytes: TOTAL_BYTES };
+        let mut space = Space::new(Some(disk), may_replace);
+        objects.iter().for_each(|(size, replaced)| space.add(*size, *replaced));
+        space
+    }
+
+    /// What must be free in this order, one after the other.
+    fn peak(order: &[(u64, u64)]) -> i64 {
+        let (mut used, mut most) = (0i64, 0i64);
+        for (size, replaced) in order {
+            used += i64::try_from(*size).expect("small");
+            most = most.max(used);
+            used -= i64::try_from(*replaced).expect("small");
+        }
+        most
+    }
+
+    /// The least of it over all orders (Heap's algorithm).
+    fn least_peak(objects: &mut [(u64, u64)], count: usize) -> i64 {
+        if count <= 1 {
+            return peak(objects);
+        }
+        let mut least = i64::MAX;
+        for index in 0..count {
+            least = least.min(least_peak(objects, count - 1));
+            objects.swap(if count.is_multiple_of(2) { index } else { 0 }, count - 1);
+        }
+        least
+    }
+
+    #[test]
+    fn nothing_that_fits_in_any_order_is_refused() {
+        let mut chance = 1u64;
+        let mut drawn = |below: u64| {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (chance >> 33) % below
+        };
+        let (mut exact, mut cases) = (0, 0);
+        for _ in 0..3000 {
+            let count = 1 + drawn(5);
+            let mut objects: Vec<(u64, u64)> =
+                (0..count).map(|_| (drawn(20), drawn(3) * drawn(12))).collect();
+            let least = least_peak(&mut objects, usize::try_from(count).expect("small"));
+            let needed = space(0, true, &objects).needed_bytes();
+            let needed = i64::try_from(needed).expect("small");
+            assert!(needed <= least, "{needed} of {least} for {objects:?}");
+            cases += 1;
+            exact += i32::from(needed == least);
+        }
+        assert!(exact * 2 > cases, "a bound that says something: {exact} of {cases}");
+    }
+
+    #[test]
+    fn what_is_replaced_counts() {
+        // One file beside its old version, one after the other.
+        let update = [(100, 100), (60, 60), (100, 100)];
+        assert_eq!(space(0, true, &update).needed_bytes(), 100);
+        assert!(!space(100, true, &update).cannot_fit(true));
+        assert!(space(99, true, &update).cannot_fit(true));
+        // What grows, beside what stays until the end.
+        assert_eq!(space(0, true, &[(100, 10), (100, 50)]).needed_bytes(), 150);
+        // Nothing is there: the sum.
+        assert_eq!(space(0, false, &[(100, 0), (1, 0)]).needed_bytes(), 101);
+    }
+
+    #[test]
+    fn no_more_are_under_way_than_there_is_room_for() {
+        const MIB: u64 = 1 << 20;
+        let disk = DiskSpace { free_bytes: 3 * MIB, total_bytes: 64 * MIB };
+        let mut space = Space::new(Some(disk), true);
+        assert!(space.hand_out(MIB) && space.hand_out(MIB));
+        assert!(!space.hand_out(MIB), "their journals take something too");
+        // One has replaced its older version; another has failed.
+        space.end(MIB, Some(MIB));
+        assert!(space.hand_out(MIB) && !space.hand_out(MIB));
+        space.end(MIB, None);
+        assert!(space.hand_out(MIB) && !space.hand_out(MIB));
+        // One that replaced nothing stays.
+        space.end(MIB, Some(0));
+        assert!(!space.hand_out(MIB));
+        space.end(MIB, Some(0));
+        assert!(space.hand_out(9 * MIB), "nothing else is under way");
+        let mut unchecked = Space::new(None, false);
+        assert!((0..9).all(|_| unchecked.hand_out(u64::MAX)));
+    }
+
+    #[test]
+    fn what_is_not_listed_yet_may_make_room() {
+        let grown = [(200, 100)];
+        assert!(space(150, true, &grown).is_in_doubt());
+        assert!(!space(150, true, &grown).cannot_fit(false));
+        assert!(space(150, true, &grown).cannot_fit(true));
+        assert!(space(150, false, &grown).cannot_fit(false), "nothing can");
+        assert!(space(150, true, &[(TOTAL_BYTES + 1, 900)]).cannot_fit(false), "nor here");
+        let mut shrunk = space(150, true, &grown);
+        shrunk.add(10, 200);
+        assert!(!shrunk.is_in_doubt() && !shrunk.cannot_fit(true));
+        let mut reclaimed = space(150, true, &grown);
+        reclaimed.reclaim(50);
+        assert!(!reclaimed.is_in_doubt() && !reclaimed.cannot_fit(true));
+        let unchecked = Space { size_bytes: u64::MAX, ..Space::new(None, false) };
+        assert!(!unchecked.cannot_fit(true) && !unchecked.is_in_doubt());
+    }
+}
