@@ -79,6 +79,8 @@ pub enum Unfit {
     Cut,
     /// The machine has started anew, and the bytes had not been synced.
     Rebooted,
+    /// The files under their names are another user's, or not of this program's making.
+    Foreign,
 }
 
 impl Unfit {
@@ -90,6 +92,9 @@ impl Unfit {
             Self::Changed => "the object has changed",
             Self::Cut => "--part-size was another",
             Self::Rebooted => "the machine has started anew since, and nothing had been synced",
+            Self::Foreign => {
+                "another user's files stand under their temporary names, and were left alone"
+            }
         }
     }
 }

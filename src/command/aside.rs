@@ -66,6 +66,11 @@ impl<S: Send + 'static, T: Send + 'static> Aside<S, T> {
 }
 
 impl<S, T> Aside<S, T> {
+    /// The state, unless it is lent or was given up.
+    pub(super) fn state(&self) -> Option<&S> {
+        self.state.as_ref()
+    }
+
     /// Gives the work that is under way up; it ends at its next step. No other may begin.
     pub(super) fn give_up(&mut self) {
         self.given_up.0.store(true, Ordering::Relaxed);

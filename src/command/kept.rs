@@ -172,6 +172,10 @@ impl Keeper {
             let why = unfit.explain();
             notes.push(format!("{} began anew: {why}", unfinished(*objects)));
         }
+        let machine = self.judge.state().and_then(|judge| judge.machine.as_ref());
+        if let Some(name) = machine.and_then(Machine::ignored) {
+            notes.push(format!("{name} at the destination is another user's, and was not used"));
+        }
         notes
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::Errno as Code;
 
+use super::parts::is_ours;
 use super::{FILE_MODE, Machine, write_all};
 use crate::error::{Error, ErrorKind};
 use crate::limits::{INDEX_BYTES_MAX, SYNCS_REMEMBERED_MAX};
@@ -40,6 +41,8 @@ pub enum Standing {
 pub(super) struct Memory {
     synced: Vec<Moment>,
     index: HashMap<Identity, Mark>,
+    /// The index is another user's: it is neither read nor written.
+    index_is_foreign: bool,
 }
 
 /// A digest of the kernel's identifier of this boot; where it does not say, one that was never
@@ -117,9 +120,14 @@ impl Machine {
     /// Appends to the index in one write; a torn record is stepped over when it is read.
     fn append_to_index(&mut self, record: &[u8]) -> Result<(), Code> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
+        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let root = &self.folders().root;
-        let index = rustix::fs::openat(root, INDEX, flags | OFlags::CLOEXEC, FILE_MODE)?;
-        if rustix::fs::fstat(&index)?.st_size.unsigned_abs() >= INDEX_BYTES_MAX {
+        let index = rustix::fs::openat(root, INDEX, flags, FILE_MODE)?;
+        let stat = rustix::fs::fstat(&index)?;
+        if !is_ours(&stat) {
+            return Err(Code::PERM);
+        }
+        if stat.st_size.unsigned_abs() >= INDEX_BYTES_MAX {
             return Err(Code::FBIG);
         }
         write_all(&index, record)?;
@@ -128,13 +136,21 @@ impl Machine {
 
     /// Reads what earlier runs left at the destination as a whole; once, before [`Self::look`].
     pub fn remember(&mut self) {
-        let mut memory = Memory { synced: self.synced(), index: HashMap::new() };
+        let named = rustix::fs::statat(&self.folders().root, INDEX, AtFlags::SYMLINK_NOFOLLOW);
+        let index_is_foreign = named.is_ok_and(|stat| !is_ours(&stat));
+        let mut memory = Memory { synced: self.synced(), index: HashMap::new(), index_is_foreign };
         let bytes = self.read_below("", INDEX, INDEX_BYTES_MAX).unwrap_or_default();
         mark::replay_index(&bytes, |path, mark| match path {
             Some(path) => drop(memory.index.insert(path, mark)),
             None => memory.synced.push(mark.moment),
         });
         self.memory = memory;
+    }
+
+    /// A file that [`Self::remember`] left alone because it is another user's.
+    #[must_use]
+    pub fn ignored(&self) -> Option<&'static str> {
+        self.memory.index_is_foreign.then_some(INDEX)
     }
 
     /// The destination, opened for its attributes.
@@ -229,16 +245,16 @@ impl Machine {
         if mark.is_some_and(is_same) { Standing::Same } else { Standing::Other }
     }
 
-    /// A file below the destination, whole, if it is an ordinary one of at most so many bytes.
+    /// A file below the destination, whole, if it is of our making and at most so long, in bytes.
     pub(super) fn read_below(&mut self, above: &str, name: &str, most: u64) -> Option<Vec<u8>> {
         let folder = self.folders().find(above)?;
-        let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let length = stat.st_size.unsigned_abs();
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || length > most {
-            return None;
-        }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let length = stat.st_size.unsigned_abs();
+        if !is_ours(&stat) || length > most {
+            return None;
+        }
         let mut bytes = vec![0; usize::try_from(length).ok()?];
         let mut done = 0;
         while done < bytes.len() {
@@ -327,6 +343,27 @@ mod tests {
         assert_eq!(looks, [Standing::Same, Standing::Same, Standing::Absent]);
         std::fs::write(folder.path().join("a"), "xyz").expect("written");
         assert_eq!(later.look(&object("a", 3)).0, Standing::Other);
+    }
+
+    #[test]
+    fn another_users_index_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = machine(folder.path());
+        first.attributes_refused = true;
+        first.write_whole(&object("a", 3), b"abc").expect("written");
+        let index = folder.path().join(INDEX);
+        if std::os::unix::fs::chown(&index, Some(12_345), None).is_err() {
+            eprintln!("skipped: only root may give files away");
+            return;
+        }
+        let before = std::fs::read(&index).expect("there");
+        let mut later = machine(folder.path());
+        later.attributes_refused = true;
+        later.remember();
+        assert_eq!(later.ignored(), Some(INDEX));
+        assert_eq!(later.look(&object("a", 3)).0, Standing::Other, "its marks do not count");
+        later.write_whole(&object("b", 3), b"abc").expect("written");
+        assert_eq!(std::fs::read(&index).expect("there"), before, "nothing is added");
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //!
 //! Whoever holds the lock (flock(2)) on the unfinished file owns it and its journal. A second
 //! process fetches the object on its own, into a file that nobody finds.
+//!
+//! Others may be able to write to the folder. What they put under these names is neither read nor
+//! written nor removed: only files of the effective user count.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -76,47 +79,76 @@ impl Part {
     }
 }
 
-/// Opens and locks an unfinished file. `None`: somebody else is at work, or what stands there is
-/// not ours. `looks`: how often more a lock is asked for that somebody has.
-fn hold(
-    folder: &OwnedFd,
-    name: &str,
-    extra: OFlags,
-    looks: &mut u32,
-) -> Result<Option<Part>, Code> {
-    match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-            return Ok(None);
-        }
-        Err(errno) if errno != Code::NOENT || !extra.contains(OFlags::CREATE) => {
-            return Err(errno);
-        }
-        _ => {}
-    }
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | extra;
+/// What stands under the name of an unfinished file.
+enum Found {
+    /// It is ours, and locked.
+    Ours(Part),
+    /// Another process is at work on it.
+    Busy,
+    /// Another user's file, or something that this program did not make.
+    Foreign,
+}
+
+/// True for a file of our making: an ordinary one of the effective user, with one name.
+pub(super) fn is_ours(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_uid == rustix::process::geteuid().as_raw()
+        && stat.st_nlink == 1
+}
+
+/// Opens and locks an unfinished file, made where there is none if `create` says so. `looks`: how
+/// often more a lock is asked for that somebody has.
+fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<Found, Code> {
+    let made = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        // Not even opened: that can wait for ever, or make a device do something.
+        Ok(stat) if !is_ours(&stat) => return Ok(Found::Foreign),
+        Ok(_) => false,
+        Err(Code::NOENT) if create => true,
+        Err(errno) => return Err(errno),
+    };
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let extra = if made { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
     let open = |flags| rustix::fs::openat(folder, name, flags, FILE_MODE);
-    let (file, direct) = match open(flags | OFlags::DIRECT) {
-        // The file system refuses O_DIRECT (open(2)).
-        Err(Code::INVAL) => (open(flags)?, false),
+    let (file, direct) = match open(flags | extra | OFlags::DIRECT) {
+        // The file system refuses O_DIRECT, and that after it has made the file (open(2)).
+        Err(Code::INVAL) => (open(flags | (extra & !OFlags::EXCL))?, false),
+        // Another process was first.
+        Err(Code::EXIST) => return Ok(Found::Busy),
         outcome => (outcome?, true),
     };
+    // What counts is the file that was opened: under the name may stand another one by now.
+    if !is_ours(&rustix::fs::fstat(&file)?) {
+        // A server may give what is made there to nobody.
+        if made {
+            unlink(folder, name);
+        }
+        return Ok(Found::Foreign);
+    }
     match lock(&file, looks) {
         Ok(()) => {}
-        Err(Code::WOULDBLOCK) => return Ok(None),
+        Err(Code::WOULDBLOCK) => return Ok(Found::Busy),
         Err(_) => {
             // No locks here: nobody could tell who is at work on it.
-            if extra.contains(OFlags::CREATE) {
+            if create {
                 unlink(folder, name);
             }
-            return Ok(None);
+            return Ok(Found::Busy);
         }
     }
-    // Between opening and locking it may have got its final name or been removed; and one with a
-    // second name is not of our making.
+    // Between opening and locking it may have got its final name or been removed.
     let stat = rustix::fs::fstat(&file)?;
     let named = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    let ours = (stat.st_ino, stat.st_dev, stat.st_nlink) == (named.st_ino, named.st_dev, 1);
-    Ok(ours.then_some(Part { file, direct, stat }))
+    let same = (stat.st_ino, stat.st_dev) == (named.st_ino, named.st_dev);
+    Ok(match is_ours(&stat) && same {
+        true => Found::Ours(Part { file, direct, stat }),
+        false => Found::Foreign,
+    })
+}
+
+/// True where another user's file, or what is no file, has this name.
+fn is_foreign(folder: &OwnedFd, name: &str) -> bool {
+    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| !is_ours(&stat))
 }
 
 /// Takes the lock. The kernel tears the rings of a killed process down after its end, and what they
@@ -159,8 +191,14 @@ impl Machine {
         };
         let (above, name) = split(&transfer.path);
         let Some(folder) = self.folders().find(above) else { return Left::Nothing(transfer) };
-        let held = hold(&folder, &part_name(name), OFlags::empty(), &mut self.lock_looks);
-        let Ok(Some(part)) = held else { return Left::Nothing(transfer) };
+        let part = match hold(&folder, &part_name(name), false, &mut self.lock_looks) {
+            Ok(Found::Ours(_)) | Err(Code::NOENT) if is_foreign(&folder, &journal_name(name)) => {
+                return Left::Unfit(transfer, Unfit::Foreign, 0);
+            }
+            Ok(Found::Ours(part)) => part,
+            Ok(Found::Foreign) => return Left::Unfit(transfer, Unfit::Foreign, 0),
+            Ok(Found::Busy) | Err(_) => return Left::Nothing(transfer),
+        };
         let (above, name) = (above.to_owned(), name.to_owned());
         let space_bytes = part.space_bytes();
         let size_bytes = transfer.object.size_bytes;
@@ -203,9 +241,13 @@ impl Machine {
         let bytes = self.read_below(above, &journal, most).ok_or(Unfit::Damaged)?;
         let done = journal::replay(&bytes, header)?;
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = flags | OFlags::NONBLOCK;
         let records = (bytes.len() - HEADER_BYTES) / RECORD_BYTES;
         let opened = rustix::fs::openat(&folder, &journal, flags, Mode::empty());
         let opened = opened.and_then(|file| {
+            if !is_ours(&rustix::fs::fstat(&file)?) {
+                return Err(Code::PERM);
+            }
             // Without the torn record, so that the next one stands where it is looked for.
             rustix::fs::ftruncate(&file, (HEADER_BYTES + records * RECORD_BYTES) as u64)?;
             Ok(file)
@@ -236,7 +278,10 @@ impl Machine {
             return Ok(None);
         };
         let (part, journal) = (part_name(name), journal_name(name));
-        let Ok(Some(held)) = hold(folder, &part, OFlags::CREATE, &mut 0) else { return Ok(None) };
+        if is_foreign(folder, &journal) {
+            return Ok(None);
+        }
+        let Ok(Found::Ours(held)) = hold(folder, &part, true, &mut 0) else { return Ok(None) };
         // The journal goes first: it must never stand beside bytes that it does not tell of.
         unlink(folder, &journal);
         let length = allocation(transfer.object.size_bytes);
@@ -273,24 +318,25 @@ impl Machine {
     }
 }
 
-/// Removes an unfinished file and its journal, unless somebody is at work on them.
+/// Removes an unfinished file and its journal, unless somebody is at work on them, or they are
+/// another user's. Returns the bytes that are free then.
 pub(super) fn clear(folder: &OwnedFd, name: &str) -> u64 {
     clear_stem(folder, &stem_of(name))
 }
 
 fn clear_stem(folder: &OwnedFd, stem: &str) -> u64 {
     let (part, journal) = (format!("{stem}{PART}"), format!("{stem}{JOURNAL}"));
-    match hold(folder, &part, OFlags::empty(), &mut 0) {
-        Ok(Some(held)) => {
-            unlink(folder, &journal);
+    let held = hold(folder, &part, false, &mut 0);
+    if matches!(held, Ok(Found::Ours(_)) | Err(Code::NOENT)) && !is_foreign(folder, &journal) {
+        unlink(folder, &journal);
+    }
+    match held {
+        Ok(Found::Ours(held)) => {
             unlink(folder, &part);
             held.space_bytes()
         }
-        Err(Code::NOENT) => {
-            unlink(folder, &journal);
-            0
-        }
         _ => 0,
+    }
     }
 }
 
@@ -595,6 +641,43 @@ mod tests {
             for place in [&part, &journal] {
                 let _ = std::fs::remove_file(place);
             }
+        }
+    }
+
+    /// Gives a file to another user; false, said on standard error, where that is not allowed.
+    fn give_away(path: &Path) -> bool {
+        let given = std::os::unix::fs::chown(path, Some(12_345), None).is_ok();
+        if !given {
+            eprintln!("skipped: only root may give files away");
+        }
+        given
+    }
+
+    #[test]
+    fn another_users_files_are_left_alone() {
+        for endings in [&["part", "journal"][..], &["part"], &["journal"]] {
+            let folder = tempfile::tempdir().expect("a folder");
+            begin(folder.path(), &[1, 2]);
+            let foreign: Vec<_> = endings.iter().map(|ending| file(folder.path(), ending)).collect();
+            if !foreign.iter().all(|path| give_away(path)) {
+                return;
+            }
+            let look = || -> Vec<_> {
+                let read = |path: &std::path::PathBuf| std::fs::read(path).expect("there");
+                foreign.iter().map(read).collect()
+            };
+            let before = look();
+            assert_eq!(unfit(folder.path()), Some(Unfit::Foreign), "{endings:?}");
+            // The run has a file of its own, which nobody finds.
+            let object = object("d/large", SIZE);
+            let mut machine = machine(folder.path());
+            let file = machine.create(&object).expect("created");
+            assert!(file.journal.is_none() && file.temporary.is_empty(), "{endings:?}");
+            machine.range_done(&file, 0);
+            machine.publish(&file, &object).expect("published");
+            machine.clear(&object);
+            assert_eq!(machine.look(&object).0, Standing::Same);
+            assert!(look() == before, "{endings:?}: written to");
         }
     }
 

@@ -125,6 +125,38 @@ fn a_garbled_journal_is_ignored() {
 }
 
 #[test]
+fn another_users_unfinished_files_are_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    interrupt(&start(slow(&large(), 20)), folder.path(), 12, Signal::KILL);
+    let foreign: Vec<_> = [folder.path().to_owned(), folder.path().join("deep")]
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("a folder"))
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_file())
+        .collect();
+    assert!(!foreign.is_empty());
+    for path in &foreign {
+        if std::os::unix::fs::chown(path, Some(12_345), None).is_err() {
+            eprintln!("skipped: only root may give files away");
+            return;
+        }
+    }
+    let options = ["get", "s3://lab/", "--part-size", "1MiB", "--connections", "4", "--json"];
+    let origin = start(computed(&large()));
+    let run = crate::program::Program::new(options).with([folder.path()]).asking(&origin);
+    let run = run.with_keys(crate::served::ACCESS_KEY, crate::served::SECRET).run().expect(0);
+    assert_eq!(number(&run, "resumed_objects"), 0, "{run}");
+    run.expect_words(&["another user's files stand under their temporary names"]);
+    for path in foreign.iter().filter(|path| path.to_string_lossy().contains(".inrush")) {
+        let found = fs::metadata(path).expect("it is still there");
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&found), 12_345, "{}", path.display());
+    }
+    for (key, bytes) in large() {
+        assert!(fs::read(folder.path().join(&key)).expect("a file") == bytes, "{key}");
+    }
+}
+
+#[test]
 fn without_resume_nothing_is_left_and_nothing_counts() {
     let origin = start(slow(&large(), 20));
     let folder = tempfile::tempdir().expect("a folder");
