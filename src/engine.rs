@@ -3,6 +3,7 @@
 //! One thread per worker, each with its own ring, slots and machine; they share the scheduler.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -206,6 +207,32 @@ impl Engine {
             }
         }
         all
+    }
+
+    /// Says what is stuck and what is left, for a process that must end without its workers.
+    pub fn last_words(&self, folder: Option<&Path>) -> impl Fn() -> String + Send + use<> {
+        let (gauges, folder) = (self.gauges.clone(), folder.map(Path::to_owned));
+        move || {
+            let counts = gauges.iter().map(|gauge| gauge.objects_and_writes());
+            let (objects, writes) = counts.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+            let Some(folder) = folder.as_ref().map(|folder| folder.display()) else {
+                return "a call to the system has not come back; nothing is left".to_owned();
+            };
+            let stuck = match writes {
+                0 => format!(
+                    "a call to the file system of {folder}, or to the reader of the output, has \
+                     not come back"
+                ),
+                _ => format!(
+                    "{writes} writes to {folder} have not come back, its file system does not \
+                     answer"
+                ),
+            };
+            format!(
+                "{stuck}; {objects} objects are whole, of others temporary files (.inrush-*) may \
+                 be left; run it again to go on"
+            )
+        }
     }
 
     /// What kind of pages the slots are on.

@@ -106,6 +106,7 @@
 //! * What an earlier run left counts only where it is surely of this object, in this version: tests
 //!   of [`mark`], [`journal`] and [`machine`], `tests/resume`; whenever a run is killed:
 //!   `tests/kill.rs`.
+//! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination: tests of
 //!   [`machine`], `tests/resume`.
 //! * No key leads out of the destination, whatever links stand there: tests of [`plan`] and

@@ -251,6 +251,14 @@ pub const SYNC_DELETE_OBJECTS_MAX: usize = 1 << 25;
 /// Folders within folders that `sync --delete` walks into; a key has fewer.
 pub const SWEEP_DEPTH_MAX: usize = 600;
 
+/// A process that was interrupted, or whose deadline has passed, ends after this time whatever a
+/// call to the kernel waits for: what was in flight ends in a fraction of it on a file system that
+/// answers.
+pub const ENDING_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// So long it then waits until its last words are written.
+pub const LAST_WORDS_TIME: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// Removed files that wait to be told, at most.
 pub const REMOVED_UNTOLD_MAX: usize = 256;
 

@@ -211,12 +211,26 @@ pub struct Gauge {
     waiting: AtomicU32,
     /// Number of the [`RetryReason`] of the last retry, plus 1.
     last_retry: AtomicU32,
+    objects: AtomicU64,
+    writes: AtomicU64,
 }
 
 impl Gauge {
+    /// Shows how many writes the kernel has.
+    pub fn show_writes(&self, writes: usize) {
+        self.writes.store(writes as u64, Ordering::Relaxed);
+    }
+
+    /// Objects that are whole, and writes that the kernel has.
+    #[must_use]
+    pub fn objects_and_writes(&self) -> (u64, u64) {
+        (self.objects.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
+    }
+
     /// Shows the worker's counts.
     pub fn show(&self, metrics: &WorkerMetrics) {
         self.bytes.store(metrics.bytes, Ordering::Relaxed);
+        self.objects.store(metrics.objects, Ordering::Relaxed);
         self.retries.store(metrics.retries.iter().sum(), Ordering::Relaxed);
         self.waiting.store(metrics.waiting, Ordering::Relaxed);
         let reason = metrics.last_retry.map_or(0, |reason| reason as u32 + 1);

@@ -236,7 +236,8 @@ pub enum OnChange {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Failures")]
 pub struct FailureArgs {
-    /// end the run after this time, such as 90s or 1h30m; what is not whole then has failed
+    /// end the run after this time, such as 90s or 1h30m, whatever it waits for; what is not whole
+    /// then has failed
     #[arg(long, value_name = "TIME", value_parser = parse_deadline)]
     pub deadline: Option<Duration>,
     /// what to do about an object that changes while it is fetched

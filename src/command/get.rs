@@ -10,6 +10,7 @@ use rustls::ClientConfig;
 
 use super::again::Undecided;
 use super::checksums::Checksums;
+use super::interrupts;
 use super::kept::{self, Keeper, Verdict};
 use super::mirror::Mirror;
 use super::run::{Run, Times, Told};
@@ -28,6 +29,10 @@ use crate::progress::Progress;
 use crate::report::{PlannedLine, RemovedLine, Summary};
 use crate::size::Decimal;
 use crate::transfer::Cut;
+
+/// What an interruption behind the last object leaves undone.
+const CONCLUDING: &str = "behind the last object: what was fetched is whole, and either files that \
+                          the source does not have are left, or what is there was not synced";
 
 /// How a `get` ended.
 pub(super) struct Ended {
@@ -50,7 +55,8 @@ pub(super) async fn run(
         Some(path) => Some(ReportWriter::create(path).await?),
         None => None,
     };
-    let mut interrupts = Interrupts::listen()?;
+    let deadline = args.failures.deadline.map(|deadline| begun + deadline);
+    let mut interrupts = Interrupts::listen_until(deadline)?;
     let found = interrupts.unless(find(&args, credentials, filter)).await?;
     let Plan { control, tls, target, present, walk, mirror } = found;
     let config = if tls.is_some() { config.secured() } else { config };
@@ -81,6 +87,7 @@ pub(super) async fn run(
     };
     raise_descriptor_limit();
     let engine = Engine::start(order)?;
+    interrupts::leaves(engine.last_words(run.target.folder()));
     let started = begun.elapsed();
     let upkeep = session::upkeep(control.clone());
     tokio::select! {
@@ -96,7 +103,7 @@ pub(super) async fn run(
     run.collect(&scheduler);
     run.give_up_undecided();
     let concluded = match stop {
-        None => interrupts.unless(run.conclude(args.keep.durability)).await,
+        None => interrupts.unless_told(CONCLUDING, run.conclude(args.keep.durability)).await,
         Some(_) => Ok(()),
     };
     let ended = begun.elapsed();

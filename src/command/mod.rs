@@ -6,6 +6,7 @@ mod checksums;
 mod demo;
 mod failures;
 mod get;
+mod interrupts;
 mod kept;
 mod ls;
 mod mirror;

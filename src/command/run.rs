@@ -12,10 +12,10 @@ use super::again::{Decision, Undecided};
 use super::aside::aside;
 use super::checksums::Checksums;
 use super::failures::Failures;
+use super::interrupts::{Interrupts, until};
 use super::kept::Keeper;
 use super::mirror::Mirror;
 use super::reporting::{finish, keep_up};
-use super::session::Interrupts;
 use super::space::Space;
 use super::target::Target;
 use crate::catalog::walk::Walk;
@@ -437,14 +437,6 @@ impl Run {
             crate::out::print(format!("{}\n", summary.to_json()).as_bytes())?;
         }
         Ok(())
-    }
-}
-
-/// Waits for this moment; without one for ever.
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment.into()).await,
-        None => std::future::pending().await,
     }
 }
 

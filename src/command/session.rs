@@ -1,15 +1,13 @@
-//! What the commands share: a control plane made of options, its upkeep while it is used, and
-//! signals.
+//! What the commands share: a control plane made of options, and its upkeep while it is used.
 
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustix::process::Signal as KernelSignal;
 use rustls::ClientConfig;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use zeroize::Zeroizing;
 
+pub(super) use super::interrupts::Interrupts;
 use crate::catalog::credentials::CredentialSource;
 use crate::catalog::endpoint::AddressingStyle;
 use crate::catalog::tls::Trust;
@@ -144,49 +142,6 @@ pub(super) async fn upkeep(control: Rc<Control>) {
             for endpoint in control.endpoints() {
                 let _ = control.refresh_addresses(&endpoint).await;
             }
-        }
-    }
-}
-
-/// Ctrl-C and SIGTERM, listened to from here on: until then they end the process at once. SIGXFSZ
-/// means nothing from here on.
-#[derive(Debug)]
-pub(super) struct Interrupts {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Interrupts {
-    /// Listens; it must run inside the runtime.
-    pub(super) fn listen() -> Result<Self> {
-        let listen = |kind| {
-            let trouble = |error| format!("cannot listen for signals: {error}");
-            signal(kind).map_err(|error| Error::new(ErrorKind::Host, trouble(error)))
-        };
-        // It would end the process where a file grows beyond its limit (setrlimit(2)); once anyone
-        // has listened the write fails instead, and is an error of its file.
-        drop(listen(SignalKind::from_raw(KernelSignal::XFSZ.as_raw()))?);
-        let interrupt = listen(SignalKind::interrupt())?;
-        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
-    }
-
-    /// Waits for one of them; may be dropped and asked again.
-    pub(super) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-
-    /// Does this, which writes nothing, unless it is interrupted.
-    pub(super) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::select! {
-            biased;
-            () = self.next() => Err(Error::new(
-                ErrorKind::Interrupted,
-                "interrupted before anything was fetched",
-            )),
-            done = work => done,
         }
     }
 }

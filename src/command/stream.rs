@@ -13,6 +13,7 @@ use rustls::ClientConfig;
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
+use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
 use super::supply::{EpochOrder, Opening, supply};
@@ -55,6 +56,13 @@ pub(super) async fn pipe(
 ) -> Result<u8> {
     let progress = Progress::new(!args.stream.quiet);
     let mut interrupts = Interrupts::listen()?;
+    let folder = args.folder.clone();
+    interrupts::leaves(move || {
+        format!(
+            "a call to the system has not come back; named pipes may be left in {}",
+            folder.display()
+        )
+    });
     let started = interrupts.unless(start_pipes(&args, credentials, begun, &progress)).await?;
     let (control, mut channels) = started;
     let names: Vec<String> = args

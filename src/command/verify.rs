@@ -15,6 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::aside::{Aside, aside};
 use super::failures::Failures;
+use super::interrupts;
 use super::reporting::{finish, keep_up};
 use super::session::{self, Interrupts};
 use super::target::Target;
@@ -44,6 +45,11 @@ pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
         None => None,
     };
     let mut interrupts = Interrupts::listen()?;
+    interrupts::leaves(|| {
+        "a read of a file, or a write to the reader of the output, has not come back; nothing was \
+         changed"
+            .to_owned()
+    });
     let found = interrupts.unless(find(&args, filter)).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut check = Check {

@@ -337,7 +337,6 @@ fn clear_stem(folder: &OwnedFd, stem: &str) -> u64 {
         }
         _ => 0,
     }
-    }
 }
 
 /// Removes an unfinished file or a journal of this name and its other half, unless somebody is at

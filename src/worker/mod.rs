@@ -196,6 +196,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.watch_counter();
         let longest_us = self.tend();
         let wait_us = if has_more { 0 } else { longest_us };
+        self.gauge.show_writes(self.writes.count());
         self.clock.ring_entered(self.host.now_us(), wait_us);
         self.ring.enter(wait_us)?;
         self.metrics.turns += 1;

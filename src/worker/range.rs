@@ -147,6 +147,11 @@ impl Writes {
         self.entries[index].take().expect("a write in flight")
     }
 
+    /// How many are in flight.
+    pub(super) fn count(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
     /// True when none is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.free.len() == self.entries.len()

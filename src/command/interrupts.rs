@@ -1,0 +1,236 @@
+//! Signals and the deadline: a run ends by them, and where it cannot, the process does.
+//!
+//! A call to the kernel may never come back: a write to a frozen file system, a line for a reader
+//! that does not read. Whoever waits for it cannot listen, so a thread of its own does: some
+//! seconds after a signal or the deadline, or at a second signal, it says what is left and exits.
+//! No worker is joined then: the kernel may still own its memory.
+
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use rustix::process::Signal as KernelSignal;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
+use crate::progress::Progress;
+
+/// Ctrl-C and SIGTERM.
+#[derive(Debug)]
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Listens; it must run inside a runtime.
+    fn listen() -> Result<Self> {
+        let listen = |kind| {
+            let trouble = |error| format!("cannot listen for signals: {error}");
+            signal(kind).map_err(|error| Error::new(ErrorKind::Host, trouble(error)))
+        };
+        // It would end the process where a file grows beyond its limit (setrlimit(2)); once anyone
+        // has listened the write fails instead, and is an error of its file.
+        drop(listen(SignalKind::from_raw(KernelSignal::XFSZ.as_raw()))?);
+        let interrupt = listen(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Ctrl-C and SIGTERM, listened to from here on: until then they end the process at once. SIGXFSZ
+/// means nothing from here on.
+#[derive(Debug)]
+pub(super) struct Interrupts {
+    signals: Signals,
+    deadline: Option<Instant>,
+}
+
+impl Interrupts {
+    /// Listens; it must run inside the runtime.
+    pub(super) fn listen() -> Result<Self> {
+        Self::listen_until(None)
+    }
+
+    /// The same, for a run that has a deadline.
+    pub(super) fn listen_until(deadline: Option<Instant>) -> Result<Self> {
+        let signals = Signals::listen()?;
+        guard(deadline)?;
+        Ok(Self { signals, deadline })
+    }
+
+    /// Waits for a signal; may be dropped and asked again.
+    pub(super) async fn next(&mut self) {
+        self.signals.next().await;
+    }
+
+    /// Does this before anything is fetched, unless it is interrupted or the deadline passes.
+    pub(super) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.unless_told("before anything was fetched", work).await
+    }
+
+    /// Does this unless it is interrupted or the deadline passes, which is told with these words.
+    pub(super) async fn unless_told<T>(
+        &mut self,
+        when: &str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.signals.next() => {
+                Err(Error::new(ErrorKind::Interrupted, format!("interrupted {when}")))
+            }
+            () = until(self.deadline) => {
+                let error = Error::new(
+                    ErrorKind::Deadline,
+                    format!("the deadline has passed {when}"),
+                );
+                Err(error.advise("run it again with a longer --deadline"))
+            }
+            done = work => done,
+        }
+    }
+}
+
+/// Waits for this moment; without one for ever.
+pub(super) async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Says what a process leaves that ends without its run.
+type Left = Box<dyn Fn() -> String + Send>;
+
+static LEFT: Mutex<Option<Left>> = Mutex::new(None);
+
+/// From now on this says what is stuck and what is left, should the process have to end without its
+/// run. It must not wait for anything.
+pub(super) fn leaves(tell: impl Fn() -> String + Send + 'static) {
+    *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
+}
+
+/// Why the process ends without its run.
+#[derive(Debug, Clone, Copy)]
+enum Forced {
+    Signal,
+    SecondSignal,
+    Deadline,
+}
+
+impl Forced {
+    fn tell(self) -> Error {
+        let (kind, why) = match self {
+            Self::Signal => (ErrorKind::Interrupted, "interrupted"),
+            Self::SecondSignal => (ErrorKind::Interrupted, "interrupted again, ended at once"),
+            Self::Deadline => (ErrorKind::Deadline, "the deadline has passed"),
+        };
+        let left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = left
+            .as_ref()
+            .map_or_else(|| "a call to the system has not come back".to_owned(), |tell| tell());
+        Error::new(kind, format!("{why}: {left}"))
+    }
+
+    /// Ends the process.
+    fn exit(self) -> ! {
+        let kind = match self {
+            Self::Signal | Self::SecondSignal => ErrorKind::Interrupted,
+            Self::Deadline => ErrorKind::Deadline,
+        };
+        // Standard error may be what does not come back.
+        let (said, saying) = sync_channel(1);
+        std::thread::spawn(move || {
+            Progress::new(false).error(self.tell());
+            let _ = said.send(());
+        });
+        let _ = saying.recv_timeout(LAST_WORDS_TIME);
+        std::process::exit(i32::from(kind.exit_code()))
+    }
+}
+
+/// Starts the thread that ends the process where its run does not; one for the process.
+fn guard(deadline: Option<Instant>) -> Result<()> {
+    static STARTED: OnceLock<()> = OnceLock::new();
+    if STARTED.set(()).is_err() {
+        return Ok(());
+    }
+    let trouble = |error: std::io::Error| {
+        Error::new(ErrorKind::Host, format!("cannot start a thread: {error}"))
+            .advise("raise the limit of processes (ulimit -u)")
+    };
+    let (ready, readiness) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("inrush-signals".to_owned());
+    thread.spawn(move || watch(deadline, &ready)).map_err(trouble)?;
+    let lost = || Err(Error::new(ErrorKind::Host, "the thread that listens for signals ended"));
+    readiness.recv().unwrap_or_else(|_| lost())
+}
+
+/// Waits for what ends the process; a run that ends by itself ends this thread with it.
+fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let message = format!("cannot listen for signals: {error}");
+            let error = Error::new(ErrorKind::Host, message);
+            let _ = ready.send(Err(error.advise("raise the limit of open files (ulimit -n)")));
+            return;
+        }
+    };
+    runtime.block_on(async {
+        let mut signals = match Signals::listen() {
+            Ok(signals) => signals,
+            Err(error) => {
+                let _ = ready.send(Err(error));
+                return;
+            }
+        };
+        let _ = ready.send(Ok(()));
+        let forced = tokio::select! {
+            () = signals.next() => tokio::select! {
+                () = signals.next() => Forced::SecondSignal,
+                () = tokio::time::sleep(ENDING_GRACE) => Forced::Signal,
+            },
+            () = until(deadline.map(|deadline| deadline + ENDING_GRACE)) => Forced::Deadline,
+        };
+        forced.exit()
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What a run that waits for ever comes to, so long before its deadline.
+    #[expect(clippy::disallowed_methods, reason = "a deadline of a test is from now on")]
+    fn waits(left: Option<Duration>, work: impl Future<Output = Result<u32>>) -> Result<u32> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let deadline = left.map(|left| Instant::now() + left);
+            // Not by `listen`: the guard would end the process of the tests.
+            let mut interrupts = Interrupts { signals: Signals::listen()?, deadline };
+            interrupts.unless_told("behind the last object", work).await
+        })
+    }
+
+    #[test]
+    fn the_deadline_ends_what_waits_and_says_where() {
+        let error = waits(Some(Duration::ZERO), std::future::pending()).expect_err("too late");
+        assert_eq!(error.kind(), ErrorKind::Deadline);
+        let text = error.to_string();
+        assert!(text.contains("the deadline has passed behind the last object"), "{text}");
+        assert_eq!(waits(None, async { Ok(7) }).ok(), Some(7));
+        assert_eq!(waits(Some(Duration::from_secs(600)), async { Ok(7) }).ok(), Some(7));
+    }
+}
