@@ -109,6 +109,9 @@ pub trait FileHost: Host {
     /// Notes that all bytes of a large object's range are written, for a later run that goes on.
     fn range_done(&mut self, file: &OpenFile, index: u64);
 
+    /// Notes that so many bytes at the start of a range are written, and not yet all of it.
+    fn range_reached(&mut self, file: &OpenFile, index: u64, prefix_bytes: u64);
+
     /// Cuts a written file to its size and gives it its name.
     ///
     /// # Errors

@@ -51,7 +51,7 @@
 //! * [`peers`]: how connections and addresses fare beside each other: who is late. Pure.
 //! * [`sink`]: what the bytes of a range become. Pure.
 //! * [`mark`]: what a complete file carries so that a later run knows it. [`journal`]: which ranges
-//!   of an unfinished one are there. Pure.
+//!   of an unfinished one are there, and the beginnings of which. Pure.
 //! * [`pipe`]: Pipe mode: many ranges at once on their way in, one stream per epoch out, into named
 //!   pipes or standard output. Its feeder stands where [`worker`] stands in File mode.
 //! * [`host`]: what a worker asks of its machine; [`machine`]: the real one, with clock and files.
@@ -103,9 +103,9 @@
 //!   byte; with `--on-failure hold` a failed stream has no end: `tests/sim`, `tests/pipe`.
 //! * A name appears at the destination only when all its bytes are there: tests of [`machine`],
 //!   `tests/sim`.
-//! * What an earlier run left counts only where it is surely of this object, in this version: tests
-//!   of [`mark`], [`journal`] and [`machine`], `tests/resume`; whenever a run is killed:
-//!   `tests/kill.rs`.
+//! * What an earlier run left counts only where it is surely of this object, in this version, and
+//!   of this user: tests of [`mark`], [`journal`] and [`machine`], `tests/resume`; whenever a run
+//!   is killed: `tests/kill.rs`.
 //! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination: tests of
 //!   [`machine`], `tests/resume`.

@@ -115,9 +115,13 @@ pub const UNFINISHED_OPEN_MAX: usize = 256;
 /// TB in ranges of the usual length.
 pub const JOURNAL_RANGES_MAX: u64 = 1 << 24;
 
-/// Records that a journal may have beside two for each range: a run that is killed before a
-/// complete file has its name leaves one more.
+/// Records that a journal may have beside four for each range: a run that is killed before a
+/// complete file has its name leaves one more, and a slow range notes how far it is.
 pub const JOURNAL_SPARE_RECORDS: u64 = 1000;
+
+/// A range that is under way for so long notes which of its bytes are written, in microseconds, and
+/// again after as long: a kill costs a slow connection what it brought in a few seconds.
+pub const PREFIX_PAUSE_US: u64 = 4_000_000;
 
 /// Longest index of marks that is read or added to, in bytes, where files cannot carry their own:
 /// 78 a file that was written, 80 of memory while a run looks.

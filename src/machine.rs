@@ -22,6 +22,7 @@ use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
 use crate::host::{FileError, FileHost, Host, Objection};
+use crate::journal;
 use crate::limits::{FOLDERS_OPEN_MAX, LOCK_LOOKS_MAX};
 use crate::s3::ByteRange;
 use crate::s3::sign::{Get, KeptKeys, PublishedKeys, RequestWriter};
@@ -236,7 +237,13 @@ impl FileHost for Machine {
 
     fn range_done(&mut self, file: &OpenFile, index: u64) {
         if let Some(journal) = &file.journal {
-            parts::record(journal, index);
+            parts::record(journal, index, journal::WHOLE);
+        }
+    }
+
+    fn range_reached(&mut self, file: &OpenFile, index: u64, prefix_bytes: u64) {
+        if let Some(journal) = file.journal.as_ref().filter(|journal| journal.has_room()) {
+            parts::record(journal, index, prefix_bytes);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::conn::{Conn, EtagDigest};
 use crate::error::{Error, ErrorKind};
 use crate::mark::Identity;
 use crate::plan::ranges::{ALIGNMENT_BYTES, PartSize, RangeSet, Ranges};
-use crate::s3::{ByteRange, Endpoint, Object};
+use crate::s3::{ByteRange, Endpoint, ListedChecksum, Object};
 use crate::sink::file::OpenFile;
 
 /// What kind of thing comes to be at the destination.
@@ -47,7 +47,7 @@ pub struct Transfer {
     /// Space that comes back when its file gets its name: that of the one which it replaces.
     pub replaced_bytes: u64,
     file: OnceLock<Option<OpenFile>>,
-    /// Ranges that an earlier run had written.
+    /// What an earlier run had written.
     resumed: Option<Arc<RangeSet>>,
     unsettled: AtomicU64,
     /// ETag of the first range's answer, where none was listed.
@@ -177,8 +177,9 @@ impl Transfer {
             .then(|| Identity::of(&[&self.endpoint.bucket, key, version, version_id]))
     }
 
-    /// Goes on with the file of an earlier run, in which these ranges are complete but not all.
-    /// With none of them only the file is taken over: all bytes pass through this run.
+    /// Goes on with the file of an earlier run, in which these ranges, but not all, are complete
+    /// and others begun. With nothing of either only the file is taken over: all bytes pass
+    /// through this run.
     ///
     /// # Panics
     /// When none is left, or the object is not in ranges.
@@ -188,7 +189,7 @@ impl Transfer {
         assert!(self.shape == Shape::Ranges && done.count() < ranges, "there is something to do");
         self.file = OnceLock::from(Some(file));
         self.unsettled = AtomicU64::new(ranges - done.count());
-        self.resumed = (done.count() > 0).then(|| Arc::new(done));
+        self.resumed = (!done.is_empty()).then(|| Arc::new(done));
         self
     }
 
@@ -198,13 +199,13 @@ impl Transfer {
         Ranges::new(self.object.size_bytes, self.part).without(self.resumed.clone())
     }
 
-    /// Ranges that an earlier run had written: their bytes do not pass through this one.
+    /// What an earlier run had written: these bytes do not pass through this one.
     #[must_use]
     pub fn resumed(&self) -> Option<&RangeSet> {
         self.resumed.as_deref()
     }
 
-    /// Bytes of those ranges.
+    /// How many bytes that is.
     #[must_use]
     pub fn resumed_bytes(&self) -> u64 {
         let left: u64 = self.ranges().map(|range| range.length).sum();
@@ -214,11 +215,24 @@ impl Transfer {
     /// True when it failed, and yet a later run can go on with its file: the reason may pass.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
-        use ErrorKind::{NotFound, Objects, Usage};
-        let may_pass = |error: &Error| !matches!(error.kind(), Objects | NotFound | Usage);
         self.again().is_none()
             && self.failure().is_some_and(may_pass)
             && self.created_file().is_some_and(OpenFile::can_go_on)
+    }
+
+    /// Whether a later run may go on in the middle of a range. Where no tag was listed, only a
+    /// whole answer is known to be of one version with the others; and an object whose checksum
+    /// only comes with an answer of all its bytes would not be validated any more.
+    #[must_use]
+    pub fn keeps_prefixes(&self) -> bool {
+        let by_sum = matches!(self.object.checksum, ListedChecksum::Named { crc: true, .. });
+        let one_range = Ranges::count_of(self.object.size_bytes, self.part) == 1;
+        self.shape == Shape::Ranges
+            && self.etag.is_some()
+            && self.again().is_none()
+            && self.failure().is_none_or(may_pass)
+            && self.verification.known().is_none()
+            && (!one_range || by_sum || !self.verification.asks())
     }
 
     /// The only range of an object that is not cut; of length 0 for folders and empty objects.
@@ -341,6 +355,11 @@ impl Transfer {
     }
 }
 
+/// Whether an object that failed so may be had by a later run.
+fn may_pass(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::Objects | ErrorKind::NotFound | ErrorKind::Usage)
+}
+
 /// How one object ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -438,6 +457,11 @@ mod tests {
         done.insert(1);
         let resumed = transfer("a", 20 << 20).resume(file(), done);
         assert_eq!((resumed.unsettled(), resumed.resumed_bytes()), (2, 8 << 20));
+        let mut done = RangeSet::none(3);
+        done.reach(1, 4096);
+        let resumed = transfer("a", 20 << 20).resume(file(), done);
+        assert!(resumed.resumed().is_some(), "the beginning of a range counts, too");
+        assert_eq!((resumed.unsettled(), resumed.resumed_bytes()), (3, 4096));
     }
 
     #[test]

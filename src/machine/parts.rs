@@ -17,10 +17,10 @@ use super::marks::digest;
 use super::{FILE_MODE, Machine, allocate, write_all};
 use crate::host::{FileError, FileHost};
 use crate::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
-use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_RANGES_MAX, JOURNAL_SPARE_RECORDS, LOCK_PAUSE};
+use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_RANGES_MAX, LOCK_PAUSE};
 use crate::plan::path::OWN_PREFIX;
 use crate::plan::ranges::{RangeSet, Ranges};
-use crate::sink::file::{Journal, OpenFile, allocation};
+use crate::sink::file::{Journal, OpenFile, allocation, journal_records_max};
 use crate::sys::Handle;
 use crate::transfer::{Shape, Transfer};
 
@@ -233,11 +233,8 @@ impl Machine {
             return Err(if part.stat.st_size == 0 { Unfit::Damaged } else { Unfit::Changed });
         }
         let journal = journal_name(name);
-        // A range may be recorded twice when two connections fetched it, and once more by each run
-        // that ended before the file had its name.
         let ranges = header.size_bytes.div_ceil(header.part_bytes);
-        let records = 2 * ranges + JOURNAL_SPARE_RECORDS;
-        let most = (HEADER_BYTES as u64) + records * RECORD_BYTES as u64;
+        let most = (HEADER_BYTES as u64) + journal_records_max(ranges) * RECORD_BYTES as u64;
         let bytes = self.read_below(above, &journal, most).ok_or(Unfit::Damaged)?;
         let done = journal::replay(&bytes, header)?;
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -261,7 +258,7 @@ impl Machine {
             temporary: part_name(name),
             name: name.to_owned(),
             path,
-            journal: Some(Journal::new(handle, journal, header.encode(), records as u64)),
+            journal: Some(Journal::new(handle, journal, header.encode(), (records as u64, ranges))),
         };
         Ok((file, done))
     }
@@ -291,11 +288,13 @@ impl Machine {
             let path = transfer.path.clone();
             return Err(FileError { step: "allocate", path, errno: errno.into() });
         }
+        let ranges = header.size_bytes.div_ceil(header.part_bytes);
         let header = header.encode();
         let opened = begin_journal(folder, &journal, &header).inspect_err(|_| {
             unlink(folder, &journal);
         });
-        let opened = opened.ok().map(|file| Journal::new(Handle::from(file), journal, header, 0));
+        let opened =
+            opened.ok().map(|file| Journal::new(Handle::from(file), journal, header, (0, ranges)));
         Ok(Some(OpenFile {
             handle: Handle::from(held.file),
             direct: held.direct,
@@ -364,8 +363,8 @@ fn begin_journal(
     Ok(file)
 }
 
-/// Reads the ranges of a transfer that an earlier run had written, each byte once: its offset in
-/// the object, and some bytes.
+/// Reads what an earlier run had written of a transfer, whole ranges and beginnings of others, each
+/// byte once: its offset in the object, and some bytes.
 ///
 /// # Errors
 /// What the file system says.
@@ -381,9 +380,10 @@ pub fn read_resumed(
     let size_bytes = transfer.object.size_bytes;
     let mut piece = vec![0; CHECK_PIECE_BYTES];
     let ranges = 0..Ranges::count_of(size_bytes, transfer.part);
-    for index in ranges.filter(|index| done.contains(*index)) {
+    for index in ranges {
         let range = Ranges::at(size_bytes, transfer.part, index).expect("it is one of them");
-        let (mut offset, end) = (range.offset, range.offset + range.length);
+        let there = if done.contains(index) { range.length } else { done.reached(index) };
+        let (mut offset, end) = (range.offset, range.offset + there);
         while offset < end {
             let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(piece.len());
             match rustix::io::pread(&reader, &mut piece[..room], offset) {
@@ -413,15 +413,15 @@ fn reopened(file: &OpenFile) -> Result<OwnedFd, Code> {
     if same { Ok(reader) } else { Err(Code::STALE) }
 }
 
-/// Appends the record of a complete range, in one write.
-pub(super) fn record(journal: &Journal, index: u64) {
+/// Appends the record of a range, in one write: so many bytes of it are there, or all.
+pub(super) fn record(journal: &Journal, index: u64, prefix_bytes: u64) {
     let (Handle::Descriptor(file), Ok(index)) = (&journal.handle, u32::try_from(index)) else {
         return;
     };
     if journal.has_ended() {
         return;
     }
-    let record = journal::record(&journal.header, index, 0);
+    let record = journal::record(&journal.header, index, prefix_bytes);
     journal.note(rustix::io::write(file, &record) == Ok(RECORD_BYTES));
 }
 
@@ -496,9 +496,44 @@ mod tests {
     }
 
     #[test]
+    fn a_range_goes_on_behind_what_is_written_of_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = machine(folder.path());
+        let file = first.create(&object("d/large", SIZE)).expect("created");
+        first.range_reached(&file, 2, 8192);
+        first.range_reached(&file, 0, 4096);
+        first.range_done(&file, 0);
+        first.range_reached(&file, 2, 4096);
+        first.abandon(&file, true);
+        drop(file);
+        let Left::Some(transfer) = left(folder.path()) else { panic!("something is there") };
+        assert_eq!((transfer.unsettled(), transfer.resumed_bytes()), (5, MIB + 8192));
+        let next: Vec<_> = transfer.ranges().map(|range| (range.offset, range.length)).collect();
+        assert_eq!(next[..2], [(MIB, MIB), (2 * MIB + 8192, MIB - 8192)]);
+    }
+
+    #[test]
+    fn beginnings_of_ranges_do_not_fill_a_journal() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = machine(folder.path());
+        let file = first.create(&object("d/large", SIZE)).expect("created");
+        (0..2000).for_each(|_| first.range_reached(&file, 2, 8192));
+        let records = file.journal.as_ref().expect("a journal").records();
+        assert!(records < journal_records_max(6), "{records}");
+        (0..6).for_each(|index| first.range_done(&file, index));
+        first.abandon(&file, true);
+        drop(file);
+        assert!(matches!(left(folder.path()), Left::All(_)), "the whole ranges still had room");
+    }
+
+    #[test]
     fn what_an_earlier_run_had_written_is_read_once() {
         let folder = tempfile::tempdir().expect("a folder");
         begin(folder.path(), &[5, 1]);
+        let mut machine = machine(folder.path());
+        let Left::Some(transfer) = left(folder.path()) else { panic!("there are two ranges") };
+        machine.range_reached(transfer.created_file().expect("open"), 3, 12_288);
+        drop(transfer);
         let path = file(folder.path(), "part");
         let mut bytes = std::fs::read(&path).expect("there");
         for (at, byte) in (0_u64..).zip(&mut bytes) {
@@ -512,7 +547,7 @@ mod tests {
             read.push((at, piece.len() as u64));
         })
         .expect("read");
-        assert_eq!(read, [(MIB, MIB), (5 * MIB, 3)]);
+        assert_eq!(read, [(MIB, MIB), (3 * MIB, 12_288), (5 * MIB, 3)]);
         read_resumed(&object("d/other", SIZE), |_, _| panic!("nothing is there")).expect("done");
         // What has its name by now is not ours.
         std::fs::remove_file(&path).expect("removed");
@@ -657,7 +692,8 @@ mod tests {
         for endings in [&["part", "journal"][..], &["part"], &["journal"]] {
             let folder = tempfile::tempdir().expect("a folder");
             begin(folder.path(), &[1, 2]);
-            let foreign: Vec<_> = endings.iter().map(|ending| file(folder.path(), ending)).collect();
+            let foreign: Vec<_> =
+                endings.iter().map(|ending| file(folder.path(), ending)).collect();
             if !foreign.iter().all(|path| give_away(path)) {
                 return;
             }

@@ -2,6 +2,7 @@
 //!
 //! Pure. Which range goes first is the scheduler's matter.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::s3::ByteRange;
@@ -27,11 +28,13 @@ impl PartSize {
     }
 }
 
-/// Some of an object's ranges, by index.
+/// Some of an object's ranges, by index, and the beginnings of others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSet {
     words: Vec<u64>,
     count: u64,
+    /// Of ranges that are not in it: how many bytes stand at their start.
+    prefixes: BTreeMap<u64, u64>,
 }
 
 impl RangeSet {
@@ -39,7 +42,7 @@ impl RangeSet {
     #[must_use]
     pub fn none(ranges: u64) -> Self {
         let words = usize::try_from(ranges.div_ceil(64)).expect("a set that fits memory");
-        Self { words: vec![0; words], count: 0 }
+        Self { words: vec![0; words], count: 0, prefixes: BTreeMap::new() }
     }
 
     fn place(index: u64) -> (usize, u64) {
@@ -51,13 +54,35 @@ impl RangeSet {
         let (word, bit) = Self::place(index);
         self.count += u64::from(self.words[word] & bit == 0);
         self.words[word] |= bit;
+        self.prefixes.remove(&index);
     }
 
-    /// Takes a range out, which must be one of them.
+    /// Adds the beginning of a range, so many bytes of it; a longer one and the whole range stay.
+    pub fn reach(&mut self, index: u64, prefix_bytes: u64) {
+        if !self.contains(index) {
+            let before = self.prefixes.entry(index).or_default();
+            *before = prefix_bytes.max(*before);
+        }
+    }
+
+    /// How many bytes stand at the start of a range that is not in it.
+    #[must_use]
+    pub fn reached(&self, index: u64) -> u64 {
+        self.prefixes.get(&index).copied().unwrap_or(0)
+    }
+
+    /// True when there is neither a range nor the beginning of one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0 && self.prefixes.is_empty()
+    }
+
+    /// Takes a range out, which must be one of them, and the beginning of it.
     pub fn remove(&mut self, index: u64) {
         let (word, bit) = Self::place(index);
         self.count -= u64::from(self.words[word] & bit != 0);
         self.words[word] &= !bit;
+        self.prefixes.remove(&index);
     }
 
     /// Whether a range is in it.
@@ -67,7 +92,7 @@ impl RangeSet {
         self.words.get(word).is_some_and(|bits| bits & bit != 0)
     }
 
-    /// How many are.
+    /// How many ranges are in it, whole.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -90,7 +115,7 @@ impl Ranges {
         Self { size_bytes, part, next: 0, without: None }
     }
 
-    /// Leaves out those that are there already.
+    /// Leaves out those that are there already, and the beginnings of others.
     #[must_use]
     pub fn without(mut self, done: Option<Arc<RangeSet>>) -> Self {
         self.without = done;
@@ -126,7 +151,12 @@ impl Iterator for Ranges {
                 self.next += 1;
             }
         }
-        let range = Self::at(self.size_bytes, self.part, self.next)?;
+        let mut range = Self::at(self.size_bytes, self.part, self.next)?;
+        if let Some(without) = &self.without {
+            let prefix_bytes = without.reached(self.next);
+            range.offset += prefix_bytes;
+            range.length -= prefix_bytes;
+        }
         self.next += 1;
         Some(range)
     }
@@ -181,6 +211,29 @@ mod tests {
         let expected: Vec<u64> = (2..69).filter(|index| *index != 5).collect();
         assert_eq!(left, expected);
         assert_eq!(all.count(), 70);
+    }
+
+    #[test]
+    fn ranges_go_on_behind_their_beginnings() {
+        let part = PartSize::new(8192).expect("aligned");
+        let mut done = RangeSet::none(4);
+        done.reach(1, 4096);
+        done.reach(3, 4096);
+        done.reach(3, 1024);
+        done.insert(2);
+        done.reach(2, 4096);
+        assert_eq!(
+            (done.count(), [0, 1, 2, 3].map(|index| done.reached(index))),
+            (1, [0, 4096, 0, 4096])
+        );
+        let left = Ranges::new(3 * 8192 + 5000, part).without(Some(Arc::new(done.clone())));
+        let left: Vec<_> = left.map(|range| (range.offset, range.length)).collect();
+        assert_eq!(left, [(0, 8192), (12_288, 4096), (28_672, 904)]);
+        done.remove(2);
+        done.remove(3);
+        assert!(!done.is_empty());
+        done.remove(1);
+        assert!(done.is_empty() && done == RangeSet::none(4));
     }
 
     proptest! {

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::journal::HEADER_BYTES;
-use crate::limits::DIRECT_ALIGNMENT_BYTES;
+use crate::limits::{DIRECT_ALIGNMENT_BYTES, JOURNAL_SPARE_RECORDS};
 use crate::sys::Handle;
 
 /// A file that is being written under a temporary name.
@@ -45,18 +45,26 @@ pub struct Journal {
     /// Its header, which each record is checked with.
     pub header: [u8; HEADER_BYTES],
     records: AtomicU64,
+    /// No beginnings of ranges are noted beyond so many records.
+    prefix_records_max: u64,
     ended: AtomicBool,
 }
 
 impl Journal {
-    /// A journal with this header and so many records.
+    /// A journal with this header and so many records, of an object with so many ranges.
     #[must_use]
-    pub fn new(handle: Handle, name: String, header: [u8; HEADER_BYTES], records: u64) -> Self {
+    pub fn new(
+        handle: Handle,
+        name: String,
+        header: [u8; HEADER_BYTES],
+        (records, ranges): (u64, u64),
+    ) -> Self {
         Self {
             handle,
             name,
             header,
             records: AtomicU64::new(records),
+            prefix_records_max: journal_records_max(ranges) / 2,
             ended: AtomicBool::new(false),
         }
     }
@@ -77,11 +85,25 @@ impl Journal {
         self.ended.load(Ordering::Relaxed)
     }
 
+    /// True when the beginning of a range may be noted: half of the room is kept for whole ones.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.records() < self.prefix_records_max
+    }
+
     /// Records that it holds.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
+}
+
+/// Records that the journal of an object with so many ranges may have. A range may be recorded
+/// twice when two connections fetched it, and once more by each run that ended before the file had
+/// its name; as many may be of beginnings of ranges.
+#[must_use]
+pub fn journal_records_max(ranges: u64) -> u64 {
+    4 * ranges + JOURNAL_SPARE_RECORDS
 }
 
 /// How many bytes of a slot to write for `length` bytes of an object: rounded up to the alignment

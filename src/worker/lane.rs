@@ -225,7 +225,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Starts a range on a free connection.
     pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
         let Assignment { transfer, range } = assignment;
-        let number = self.ranges.insert(Arc::clone(&transfer), range.offset);
+        let number = self.ranges.insert(Arc::clone(&transfer), range.offset, self.now_us);
         let lane = &mut self.lanes[index];
         let same = lane.endpoint.as_ref().is_some_and(|now| Arc::ptr_eq(now, &transfer.endpoint));
         if lane.conn.is_idle() && !same {

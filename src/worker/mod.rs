@@ -11,6 +11,7 @@ mod clock;
 mod failed;
 mod hedge;
 mod lane;
+mod prefix;
 mod range;
 mod secure;
 mod verify;
@@ -106,6 +107,8 @@ pub struct Worker<R, H> {
     paces: Paces,
     /// When late ranges are looked for next.
     hedge_look_us: u64,
+    /// When slow ranges are looked for next.
+    prefix_look_us: u64,
     /// Length of a data slot in bytes.
     slot_length: u64,
     metrics: WorkerMetrics,
@@ -156,6 +159,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             addresses: Addresses::default(),
             paces: Paces::default(),
             hedge_look_us: 0,
+            prefix_look_us: 0,
             slot_length: u64::from(slot_length),
             metrics: WorkerMetrics::default(),
         }
@@ -193,6 +197,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.is_done() {
             return Ok(false);
         }
+        self.note_slow();
         self.watch_counter();
         let longest_us = self.tend();
         let wait_us = if has_more { 0 } else { longest_us };
@@ -340,6 +345,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Every byte of a range is written, or it was given up.
     fn end_range(&mut self, range: usize) {
+        if self.ranges.transfer(range).failure().is_some() {
+            self.note_prefix(range);
+        }
         let (transfer, offset) = self.ranges.remove(range);
         if transfer.failure().is_none()
             && let Some(file) = transfer.created_file()
@@ -472,7 +480,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let write_length = crate::sink::file::write_length(length, file.direct);
         let mut slot = slot;
         slot[length as usize..write_length as usize].fill(0);
-        self.ranges.write_begins(range);
+        self.ranges.write_begins(range, offset + u64::from(length));
         let state = WriteState {
             range,
             done: 0,
@@ -554,6 +562,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.metrics.stages.write_us += self.now_us.saturating_sub(state.begun_us);
         let transfer = self.ranges.transfer(state.range);
         if let Err(errno) = outcome {
+            if let Some((_, prefix)) = self.ranges.find(state.range) {
+                prefix.fail(state.offset);
+            }
             let path = transfer.path.clone();
             self.file_failed(&transfer, FileError { step: "write", path, errno });
         }

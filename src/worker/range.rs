@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::prefix::Prefix;
 use super::verify::Check;
 use crate::transfer::Transfer;
 
@@ -15,6 +16,8 @@ struct RangeState {
     transfer: Arc<Transfer>,
     /// Where it begins in the object.
     offset: u64,
+    /// Which of its bytes are written.
+    prefix: Prefix,
     /// Its connection has received (or given up) all of it.
     fetched: bool,
     writes: u32,
@@ -37,13 +40,23 @@ impl Ranges {
     }
 
     /// Takes a range in.
-    pub(super) fn insert(&mut self, transfer: Arc<Transfer>, offset: u64) -> usize {
+    pub(super) fn insert(&mut self, transfer: Arc<Transfer>, offset: u64, now_us: u64) -> usize {
         // One per connection, and one per write in flight for those whose connection went on.
         let index = self.free.pop().expect("as many as connections and slots");
-        let check = Check::None;
+        let (check, prefix) = (Check::None, Prefix::new(offset, now_us));
         self.entries[index] =
-            Some(RangeState { transfer, offset, fetched: false, writes: 0, check });
+            Some(RangeState { transfer, offset, prefix, fetched: false, writes: 0, check });
         index
+    }
+
+    /// Those that are not settled, by number.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
+        0..self.entries.len()
+    }
+
+    /// A range, if it is not settled.
+    pub(super) fn find(&mut self, index: usize) -> Option<(&Arc<Transfer>, &mut Prefix)> {
+        self.entries[index].as_mut().map(|range| (&range.transfer, &mut range.prefix))
     }
 
     fn get_mut(&mut self, index: usize) -> &mut RangeState {
@@ -60,9 +73,11 @@ impl Ranges {
         Arc::clone(&self.entries[index].as_ref().expect("a range that is not settled").transfer)
     }
 
-    /// One more write is in flight.
-    pub(super) fn write_begins(&mut self, index: usize) {
-        self.get_mut(index).writes += 1;
+    /// One more write is in flight, which ends there in the object.
+    pub(super) fn write_begins(&mut self, index: usize, end: u64) {
+        let range = self.get_mut(index);
+        range.writes += 1;
+        range.prefix.reached = end;
     }
 
     /// A write ended; true when the range is complete.
@@ -129,6 +144,12 @@ impl Writes {
         let index = self.free.pop().expect("a write holds a slot");
         self.entries[index] = Some(state);
         index
+    }
+
+    /// Where the first write of a range that is in flight begins.
+    pub(super) fn first_of(&self, range: usize) -> Option<u64> {
+        let writes = self.entries.iter().flatten();
+        writes.filter(|write| write.range == range).map(|write| write.offset).min()
     }
 
     /// The write.

@@ -20,6 +20,7 @@ mod program;
 mod served;
 
 mod again;
+mod slow;
 mod sync;
 mod unfinished;
 mod verified;

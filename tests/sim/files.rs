@@ -188,6 +188,17 @@ impl FileHost for SimHost {
         assert!(found.ranges.insert(index), "{}: range {index} is done once", found.path);
     }
 
+    fn range_reached(&mut self, file: &OpenFile, index: u64, prefix_bytes: u64) {
+        let world = self.0.borrow();
+        let found = &world.files[number(&file.handle)];
+        let start = usize::try_from(index).expect("small") * found.part;
+        let prefix = usize::try_from(prefix_bytes).expect("small");
+        let is_part = prefix > 0 && start + prefix < found.size.min(start + found.part);
+        assert!(is_part && prefix.is_multiple_of(4096), "{}: {prefix} of {index}", found.path);
+        let written = found.written[start..start + prefix].iter().all(|written| *written);
+        assert!(written, "{}: {prefix} bytes of range {index} are written", found.path);
+    }
+
     fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
         let size_bytes = transfer.object.size_bytes;
         let mut world = self.0.borrow_mut();

@@ -24,7 +24,7 @@ use std::fs;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-use inrush::journal::{HEADER_BYTES, record};
+use inrush::journal::{HEADER_BYTES, WHOLE, record};
 use inrush_origin::{ChecksumAlgorithm, ChecksumPolicy, Config, Fault, FaultPlan, Match, Origin};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -221,7 +221,7 @@ fn killed_before_its_verdict(size: usize, stored: ChecksumAlgorithm, wrong: bool
     records.truncate(HEADER_BYTES);
     let ranges = size.div_ceil(8 * MIB);
     (0..u32::try_from(ranges).expect("few"))
-        .for_each(|index| records.extend(record(&header, index, 0)));
+        .for_each(|index| records.extend(record(&header, index, WHOLE)));
     fs::write(&journal, records).expect("written");
     scene
 }

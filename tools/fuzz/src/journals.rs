@@ -1,6 +1,6 @@
 //! What earlier runs left: journals of unfinished files, and marks of complete ones.
 
-use inrush::journal::{HEADER_BYTES, Header, RECORD_BYTES, Unfit, record, replay};
+use inrush::journal::{HEADER_BYTES, Header, RECORD_BYTES, Unfit, WHOLE, record, replay};
 use inrush::mark::{
     Identity, MARK_BYTES, MOMENT_BYTES, Mark, Moment, index_record, replay_index, sync_record,
 };
@@ -51,9 +51,12 @@ fn read(data: &[u8]) {
     let mut recorded = Vec::new();
     for bytes in data[HEADER_BYTES..].chunks_exact(RECORD_BYTES) {
         let index = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
-        let sum = u64::from_le_bytes(bytes[4..12].try_into().expect("eight bytes"));
-        again.extend(record(&own, index, sum));
-        recorded.push(u64::from(index));
+        let prefix_bytes = u64::from_le_bytes(bytes[4..12].try_into().expect("eight bytes"));
+        again.extend(record(&own, index, prefix_bytes));
+        match prefix_bytes {
+            WHOLE => recorded.push(u64::from(index)),
+            _ => assert!(done.reached(u64::from(index)) < PART_BYTES, "more than the range has"),
+        }
     }
     assert!(data.starts_with(&again), "written anew it is another journal");
     recorded.sort_unstable();
@@ -73,6 +76,9 @@ fn cut_and_garbled(bytes: &[u8], whole: &RangeSet, data: &[u8]) {
             Ok(part) => {
                 assert!(part.count() <= ((end - HEADER_BYTES) / RECORD_BYTES) as u64, "{end}");
                 assert!(indexes(&part).iter().all(|index| whole.contains(*index)), "{end} bytes");
+                let less = |index| part.reached(index) <= whole.reached(index);
+                let within = |index| whole.contains(index) || less(index);
+                assert!((0..RANGES).all(within), "{end} bytes");
             }
             Err(why) => assert!(end < HEADER_BYTES && why == Unfit::Damaged, "{end}: {why:?}"),
         }
@@ -90,9 +96,14 @@ fn written(data: &[u8]) {
     for taken in data.chunks_exact(TAKEN_BYTES).take(RECORDS_MAX) {
         // Most are of the object, a few behind its end.
         let index = u32::from(taken[0]) % 202 + 50 * u32::from(taken[1] == 0xff);
-        bytes.extend(record(&own, index, u64::from(taken[2])));
+        let blocks = u64::from(taken[2]);
+        let prefix_bytes = if blocks < 128 { WHOLE } else { (blocks - 128) * 4096 };
+        bytes.extend(record(&own, index, prefix_bytes));
+        let index = u64::from(index);
+        // The last range is shorter than any beginning that could be noted.
         match &mut expected {
-            Ok(done) if u64::from(index) < RANGES => done.insert(u64::from(index)),
+            Ok(done) if index < RANGES && prefix_bytes == WHOLE => done.insert(index),
+            Ok(done) if index < RANGES - 1 && prefix_bytes > 0 => done.reach(index, prefix_bytes),
             _ => expected = Err(Unfit::Damaged),
         }
     }

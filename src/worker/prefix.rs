@@ -1,0 +1,101 @@
+//! What stands at the start of a range that is under way: noted from time to time and when its run
+//! ends, so that a later run goes on behind it.
+//!
+//! A range is delivered in order and its writes end in any order: what stands ends where the first
+//! write that has not ended begins.
+
+use super::Worker;
+use crate::host::FileHost;
+use crate::limits::{DIRECT_ALIGNMENT_BYTES, PREFIX_PAUSE_US};
+use crate::sys::Ring;
+
+/// Which bytes of a range are written, as places in its object.
+#[derive(Debug)]
+pub(super) struct Prefix {
+    /// Where the last write that was begun ends.
+    pub(super) reached: u64,
+    /// Where the first write that failed begins.
+    failed: u64,
+    /// What was noted last ends here.
+    noted: u64,
+    noted_us: u64,
+}
+
+impl Prefix {
+    /// Nothing of a range that begins there.
+    pub(super) fn new(offset: u64, now_us: u64) -> Self {
+        Self { reached: offset, failed: u64::MAX, noted: offset, noted_us: now_us }
+    }
+
+    /// A write that begins there failed.
+    pub(super) fn fail(&mut self, offset: u64) {
+        self.failed = self.failed.min(offset);
+    }
+
+    /// Where what stands ends, if that is further than was noted; then it counts as noted. `first`
+    /// is where the first write in flight begins.
+    fn advance(&mut self, first: Option<u64>, now_us: u64) -> Option<u64> {
+        self.noted_us = now_us;
+        let end = first.unwrap_or(self.reached).min(self.reached).min(self.failed);
+        let end = end - end % u64::from(DIRECT_ALIGNMENT_BYTES);
+        (end > self.noted).then(|| {
+            self.noted = end;
+            end
+        })
+    }
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Notes what slow ranges have reached.
+    pub(super) fn note_slow(&mut self) {
+        if self.now_us < self.prefix_look_us {
+            return;
+        }
+        self.prefix_look_us = self.now_us + PREFIX_PAUSE_US / 4;
+        for range in self.ranges.numbers() {
+            let found = self.ranges.find(range);
+            if found.is_some_and(|(_, prefix)| prefix.noted_us + PREFIX_PAUSE_US <= self.now_us) {
+                self.note_prefix(range);
+            }
+        }
+    }
+
+    /// Notes what stands at the start of a range that is not complete.
+    pub(super) fn note_prefix(&mut self, range: usize) {
+        let first = self.writes.first_of(range);
+        let Some((transfer, prefix)) = self.ranges.find(range) else { return };
+        let Some(file) = transfer.created_file().filter(|_| transfer.keeps_prefixes()) else {
+            return;
+        };
+        if let Some(end) = prefix.advance(first, self.now_us) {
+            let part = transfer.part.bytes();
+            let index = (end - 1) / part;
+            let (begins, ends) = (index * part, transfer.object.size_bytes.min((index + 1) * part));
+            if end < ends {
+                self.host.range_reached(file, index, end - begins);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_ends_where_the_first_write_that_has_not_ended_begins() {
+        let mut prefix = Prefix::new(8192, 0);
+        assert_eq!(prefix.advance(None, 1), None, "nothing was written");
+        prefix.reached = 32_768;
+        assert_eq!(prefix.advance(Some(8192), 2), None, "the first write is in flight");
+        assert_eq!(prefix.advance(Some(16_384), 3), Some(16_384));
+        assert_eq!(prefix.advance(Some(16_384), 4), None, "noted already");
+        prefix.fail(20_480);
+        assert_eq!(prefix.advance(None, 5), Some(20_480), "behind it is a hole");
+        prefix.reached = 40_000;
+        assert_eq!(prefix.advance(None, 6), None);
+        let mut ragged = Prefix::new(0, 0);
+        ragged.reached = 5000;
+        assert_eq!(ragged.advance(None, 1), Some(4096), "a range begins at whole blocks");
+    }
+}
