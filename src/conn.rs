@@ -332,6 +332,7 @@ impl Conn {
         let failure = match state {
             _ if self.is_connecting() => Failure::Connect(errno),
             State::Sending { .. } | State::Head { filled: 0 } if self.answers > 0 => Failure::Stale,
+            State::Sending { .. } | State::Head { filled: 0 } => Failure::BrokenUnanswered(errno),
             State::Refusal { status, .. } => Failure::Status(status),
             _ => Failure::Broken(errno),
         };
@@ -390,8 +391,12 @@ impl Conn {
 
     fn head_bytes(&mut self, filled: u32, count: u32, buffer: &[u8]) {
         if count == 0 {
-            let stale = filled == 0 && self.answers > 0;
-            return self.fail(if stale { Failure::Stale } else { Failure::Truncated }, None);
+            let failure = match (filled, self.answers) {
+                (0, 0) => Failure::ClosedUnanswered,
+                (0, _) => Failure::Stale,
+                _ => Failure::Truncated,
+            };
+            return self.fail(failure, None);
         }
         let filled = filled + count;
         let head = match http::parse(&buffer[..filled as usize]) {

@@ -12,6 +12,7 @@ use std::time::Instant;
 use rustls::ClientConfig;
 use tokio::sync::Notify;
 
+use crate::attempt::RetryPolicy;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::RetryReason;
@@ -39,8 +40,8 @@ pub struct Order {
     pub tls: Option<Arc<ClientConfig>>,
     /// Credentials, as the control plane refreshes them.
     pub keys: Arc<PublishedKeys>,
-    /// Tries of one range.
-    pub attempts_max: u32,
+    /// How long a range is tried again.
+    pub retries: RetryPolicy,
     /// When the run began.
     pub begun: Instant,
 }
@@ -82,7 +83,7 @@ struct Start {
     tls: Option<(Arc<ClientConfig>, Chunk)>,
     cipher_length: u32,
     sink: Sink,
-    attempts_max: u32,
+    retries: RetryPolicy,
     scheduler: Arc<Scheduler>,
     counter: Handle,
     gauge: Arc<Gauge>,
@@ -98,7 +99,7 @@ impl Engine {
     /// [`ErrorKind::Host`] when memory, descriptors or io_uring are not to be had; then no worker
     /// is left.
     pub fn start(order: Order) -> Result<Self> {
-        let Order { config, destination, keeping, tls, keys, attempts_max, begun } = order;
+        let Order { config, destination, keeping, tls, keys, retries, begun } = order;
         let region = make_region(&config)?;
         let counters = (0..config.workers).map(|_| descriptor::event_counter());
         let counters: Vec<Handle> = counters.collect::<Result<_, _>>().map_err(|errno| {
@@ -141,7 +142,7 @@ impl Engine {
                 }),
                 cipher_length: config.cipher_length_bytes,
                 sink,
-                attempts_max,
+                retries,
                 scheduler: Arc::clone(&scheduler),
                 counter,
                 gauge: Arc::clone(&gauge),
@@ -368,7 +369,7 @@ fn work(start: Start) -> WorkerMetrics {
         control,
         tls: start.tls.map(|(tls, chunk)| (tls, Pool::new(chunk, start.cipher_length))),
         connections: start.connections,
-        attempts_max: start.attempts_max,
+        retries: start.retries,
         sink: start.sink,
         scheduler: Arc::clone(&scheduler),
         number,

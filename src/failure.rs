@@ -14,6 +14,10 @@ pub enum Failure {
     ConnectTimeout,
     /// The connection broke while it was used.
     Broken(Errno),
+    /// A new connection broke before any byte of an answer came.
+    BrokenUnanswered(Errno),
+    /// The server closed a new connection before any byte of an answer came.
+    ClosedUnanswered,
     /// A kept connection had been closed by the server before this request reached it.
     Stale,
     /// No first byte in time.
@@ -52,6 +56,8 @@ pub enum Failure {
     Status(u16),
     /// TLS broke off: an alert, a record that is none, an end within the handshake.
     TlsBroken,
+    /// The server ended the connection within the handshake of TLS.
+    TlsEnded,
     /// TLS will never do: a certificate that is not believed, no common version.
     TlsRefused,
 }
@@ -63,7 +69,7 @@ pub enum RetryReason {
     /// See [`Failure::BadHead`], [`Failure::TooManyHeaders`], [`Failure::Interim`] and
     /// [`Failure::Chunked`].
     BadHead,
-    /// See [`Failure::Broken`].
+    /// See [`Failure::Broken`] and [`Failure::BrokenUnanswered`].
     Broken,
     /// See [`Failure::Checksum`] and [`Failure::NoChecksum`].
     Checksum,
@@ -89,9 +95,9 @@ pub enum RetryReason {
     Stall,
     /// Any other status: refused for good.
     Refused,
-    /// See [`Failure::TlsBroken`] and [`Failure::TlsRefused`].
+    /// See [`Failure::TlsBroken`], [`Failure::TlsEnded`] and [`Failure::TlsRefused`].
     Tls,
-    /// See [`Failure::Truncated`].
+    /// See [`Failure::Truncated`] and [`Failure::ClosedUnanswered`].
     Truncated,
     /// See [`Failure::WrongEtag`].
     WrongEtag,
@@ -176,11 +182,11 @@ impl Failure {
         match self {
             Self::Connect(_) => RetryReason::Connect,
             Self::ConnectTimeout => RetryReason::ConnectTimeout,
-            Self::Broken(_) => RetryReason::Broken,
+            Self::Broken(_) | Self::BrokenUnanswered(_) => RetryReason::Broken,
             Self::Stale => RetryReason::Stale,
             Self::FirstByteTimeout => RetryReason::FirstByteTimeout,
             Self::Stall => RetryReason::Stall,
-            Self::Truncated => RetryReason::Truncated,
+            Self::Truncated | Self::ClosedUnanswered => RetryReason::Truncated,
             Self::BadHead | Self::TooManyHeaders | Self::Interim | Self::Chunked => {
                 RetryReason::BadHead
             }
@@ -190,7 +196,7 @@ impl Failure {
             Self::ExpiredToken => RetryReason::ExpiredToken,
             Self::ClockSkew => RetryReason::ClockSkew,
             Self::WrongEtag => RetryReason::WrongEtag,
-            Self::TlsBroken | Self::TlsRefused => RetryReason::Tls,
+            Self::TlsBroken | Self::TlsEnded | Self::TlsRefused => RetryReason::Tls,
             Self::Proxy(_) => RetryReason::Proxy,
             Self::Status(429 | 503) => RetryReason::SlowDown,
             Self::Status(500..) => RetryReason::ServerError,
@@ -206,6 +212,8 @@ impl Failure {
             Self::Connect(_)
             | Self::ConnectTimeout
             | Self::Broken(_)
+            | Self::BrokenUnanswered(_)
+            | Self::ClosedUnanswered
             | Self::FirstByteTimeout
             | Self::Stall
             | Self::Truncated
@@ -219,6 +227,7 @@ impl Failure {
             | Self::ExpiredToken
             | Self::ClockSkew
             | Self::TlsBroken
+            | Self::TlsEnded
             | Self::Proxy(408 | 429 | 500..)
             | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
             Self::TooManyHeaders
@@ -247,6 +256,27 @@ impl Failure {
         matches!(self, Self::TlsRefused | Self::Proxy(_)) && matches!(self.remedy(), Remedy::GiveUp)
     }
 
+    /// Whether the endpoint refuses or does not answer, or answers wrongly. 502 and 504 are what a
+    /// proxy or load balancer says for a server that it cannot reach (RFC 9110 section 15.6); its
+    /// 503 is told from S3's "slow down" only where the proxy itself sent it.
+    #[must_use]
+    pub const fn is_unreachable(self) -> bool {
+        if let Self::Connect(errno) = self {
+            // EPERM, ENOMEM, EACCES, EINVAL, ENFILE, EMFILE: no word of the endpoint.
+            return !matches!(errno.number(), 1 | 12 | 13 | 22 | 23 | 24);
+        }
+        matches!(
+            self,
+            Self::ConnectTimeout
+                | Self::BrokenUnanswered(_)
+                | Self::ClosedUnanswered
+                | Self::FirstByteTimeout
+                | Self::TlsEnded
+                | Self::Proxy(502..=504)
+                | Self::Status(502 | 504)
+        )
+    }
+
     /// True when the address may be what is wrong.
     #[must_use]
     pub const fn is_of_address(self) -> bool {
@@ -270,6 +300,12 @@ impl fmt::Display for Failure {
             Self::Connect(errno) => write!(f, "connect failed: {errno}"),
             Self::ConnectTimeout => f.write_str("the connection was not made in time"),
             Self::Broken(errno) => write!(f, "the connection broke: {errno}"),
+            Self::BrokenUnanswered(errno) => {
+                write!(f, "the connection broke before an answer came: {errno}")
+            }
+            Self::ClosedUnanswered => {
+                f.write_str("the server closed the connection without an answer")
+            }
             Self::Stale => f.write_str("the server had closed the kept connection"),
             Self::FirstByteTimeout => f.write_str("no first byte in time"),
             Self::Stall => f.write_str("the body stopped coming"),
@@ -292,6 +328,9 @@ impl fmt::Display for Failure {
             Self::NoChecksum => f.write_str("there is no checksum to validate the bytes by"),
             Self::Proxy(status) => write!(f, "the proxy answered {status}"),
             Self::Status(status) => write!(f, "the server answered {status}"),
+            Self::TlsEnded => {
+                f.write_str("the server ended the connection within the TLS handshake")
+            }
             Self::TlsBroken => f.write_str("TLS broke off"),
             Self::TlsRefused => f.write_str("TLS is not to be had with this server"),
         }
@@ -330,6 +369,14 @@ mod tests {
         for status in [502, 503, 504] {
             assert_eq!(Failure::Proxy(status).remedy(), Remedy::Backoff, "{status}");
             assert!(!Failure::Proxy(status).ends_run());
+        }
+        for failure in [Failure::ConnectTimeout, Failure::ClosedUnanswered, Failure::Proxy(503)] {
+            assert!(failure.is_unreachable() && failure.remedy() == Remedy::Backoff);
+        }
+        assert!(Failure::Connect(Errno::REFUSED).is_unreachable());
+        assert!(!Failure::Connect(Errno::new(24)).is_unreachable(), "it is this machine's");
+        for failure in [Failure::Status(503), Failure::Truncated, Failure::Stall, Failure::Stale] {
+            assert!(!failure.is_unreachable(), "{failure}");
         }
         assert!(Failure::TlsRefused.ends_run() && !Failure::WrongEtag.ends_run());
     }

@@ -7,7 +7,6 @@ use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind};
 use crate::failure::Failure;
-use crate::limits::{BACKOFF_BASE_US, BACKOFF_MAX_US};
 use crate::s3::ByteRange;
 use crate::s3::answer::ServerError;
 use crate::sink::file::OpenFile;
@@ -48,11 +47,10 @@ pub trait Host {
         0
     }
 
-    /// How long to wait after a failed attempt, the first of them 1, in microseconds: full jitter
-    /// below a ceiling that doubles.
-    fn backoff_us(&mut self, attempts: u32) -> u64 {
-        let ceiling = BACKOFF_BASE_US << (attempts - 1).min(16);
-        self.random() % ceiling.min(BACKOFF_MAX_US)
+    /// How long to wait after a failed attempt, in microseconds: full jitter below this ceiling,
+    /// which is not 0.
+    fn backoff_us(&mut self, ceiling_us: u64) -> u64 {
+        self.random() % ceiling_us
     }
 
     /// Takes in what a server has against a signature; false when signing again is in vain.

@@ -48,6 +48,7 @@
 //! * [`conn`]: one connection as a state machine. Pure. [`http`]: heads of answers. Pure.
 //! * [`tls`]: TLS between a connection and the ring, over the connection's own buffer. Pure.
 //! * [`failure`]: why an attempt failed, and what follows from it. Pure.
+//! * [`attempt`]: how often and how long a failure is retried, alike in all modes. Pure.
 //! * [`peers`]: how connections and addresses fare beside each other: who is late. Pure.
 //! * [`sink`]: what the bytes of a range become. Pure.
 //! * [`mark`]: what a complete file carries so that a later run knows it. [`journal`]: which ranges
@@ -60,6 +61,7 @@
 //! Of the telling:
 //!
 //! * [`metrics`]: plain counters, a set per worker. [`report`]: counters into words and JSON.
+//! * [`waiting`]: for whom a run waits, once that is long enough to be told. Pure.
 //! * [`progress`]: the bar and the lines on standard error. [`out`]: data on standard output.
 //! * [`error`]: the world's failures, with advice and exit codes. [`size`]: bytes as people write
 //!   them. [`shown`]: names of the world, fit for a terminal.
@@ -123,6 +125,7 @@
 //!   tests of [`command`], `tests/interrupt.rs`.
 //! * Fields of the JSON report are added, never renamed: tests of [`report`].
 
+pub mod attempt;
 pub mod catalog;
 pub mod checksum;
 pub mod cli;
@@ -154,4 +157,5 @@ pub mod size;
 pub mod sys;
 pub mod tls;
 pub mod transfer;
+pub mod waiting;
 pub mod worker;

@@ -143,6 +143,13 @@ pub const OBJECTS_OPEN_MAX: usize = 4;
 /// Tries of one range, the first included.
 pub const ATTEMPTS_MAX: u32 = 8;
 
+/// An endpoint that refuses or does not answer is retried for so long when nothing is said, in
+/// microseconds: a server that starts again or a name that moves takes most of a minute.
+pub const RETRY_FOR_US: u64 = 60_000_000;
+
+/// Longest time of that kind that may be asked for: a day.
+pub const RETRY_FOR_MAX: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
 /// Retries that a worker has whatever happens: a bad minute of a small run.
 pub const RETRIES_BASE_MAX: u64 = 10_000;
 
@@ -207,7 +214,8 @@ pub const RESTARTS_MAX: u32 = 3;
 /// is gone, and the run ends. At a fault rate of one half that is one chance in 2^256.
 pub const FAILED_ATTEMPTS_IN_A_ROW_MAX: u32 = 256;
 
-/// For so long they must have failed, in microseconds: a server that starts anew is waited for.
+/// For so long they must have failed at least, in microseconds; longer where an endpoint that does
+/// not answer is retried for longer.
 pub const FAILING_TIME_MIN_US: u64 = 10_000_000;
 
 /// Wait before the first retry, in microseconds; doubled each time, drawn from 0 up to it.
@@ -215,6 +223,25 @@ pub const BACKOFF_BASE_US: u64 = 100_000;
 
 /// Longest wait between two tries, in microseconds.
 pub const BACKOFF_MAX_US: u64 = 10_000_000;
+
+/// The same while the endpoint does not answer: a server that is back is noticed in a second or
+/// two, and until then it gets about one connection per second from each of ours.
+pub const UNREACHABLE_BACKOFF_MAX_US: u64 = 2_000_000;
+
+/// What is waited for so long is told, in microseconds: a healthy server answers far sooner.
+pub const WAIT_TOLD_AFTER_US: u64 = 2_000_000;
+
+/// The same of a piece of a body that is on its way, which a slow network may take long for.
+pub const WAIT_TOLD_BODY_AFTER_US: u64 = 10_000_000;
+
+/// How often it is looked whether there is something to tell, in microseconds.
+pub const WAIT_LOOK_US: u64 = 250_000;
+
+/// Shortest time between two lines about the same, where there is no terminal.
+pub const WAIT_TOLD_PAUSE_US: u64 = 10_000_000;
+
+/// Shortest time between two lines where host or reason has changed.
+pub const WAIT_TOLD_CHANGED_US: u64 = 2_000_000;
 
 /// Time for a connection to be made, in microseconds.
 pub const CONNECT_TIMEOUT_US: u64 = 10_000_000;
@@ -350,6 +377,8 @@ const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
 const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN);
 const _: () = assert!(HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
 const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
+const _: () = assert!(BACKOFF_BASE_US <= UNREACHABLE_BACKOFF_MAX_US);
+const _: () = assert!(UNREACHABLE_BACKOFF_MAX_US <= BACKOFF_MAX_US);
 const _: () = assert!(TLS_SLOT_BYTES_MIN >= TLS_OUT_BYTES + 2 * TLS_RECORD_BYTES_MAX);
 const _: () = assert!(TLS_SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(PACE_SAMPLES.is_multiple_of(PACE_SAMPLES_MIN));

@@ -63,17 +63,26 @@ impl Health {
         }
     }
 
-    /// How many attempts failed in a row and for how long, once that is too much.
-    fn failed(&self, now_us: u64) -> Option<(u32, u64)> {
+    /// How many attempts failed in a row and for how long.
+    fn failed(&self, now_us: u64) -> (u32, u64) {
         let before = self.failed_in_a_row.fetch_add(1, Ordering::Relaxed);
         if before == 0 {
             self.since_us.store(now_us, Ordering::Relaxed);
         }
         let failed = before.saturating_add(1);
-        let elapsed_us = now_us.saturating_sub(self.since_us.load(Ordering::Relaxed));
-        let gone = failed >= FAILED_ATTEMPTS_IN_A_ROW_MAX && elapsed_us >= FAILING_TIME_MIN_US;
-        gone.then_some((failed, elapsed_us))
+        (failed, now_us.saturating_sub(self.since_us.load(Ordering::Relaxed)))
     }
+
+    /// True when all attempts have failed for at least so long.
+    fn has_failed_for(&self, now_us: u64, time_us: u64) -> bool {
+        let elapsed_us = now_us.saturating_sub(self.since_us.load(Ordering::Relaxed));
+        self.failed_in_a_row.load(Ordering::Relaxed) > 0 && elapsed_us >= time_us
+    }
+}
+
+/// For how long all must fail before a run ends.
+fn failing_time_us(retry_for_us: u64) -> u64 {
+    retry_for_us.max(FAILING_TIME_MIN_US)
 }
 
 #[derive(Debug, Default)]
@@ -200,10 +209,12 @@ impl Scheduler {
         self.health.answered();
     }
 
-    /// Notes a failed attempt that brought nothing; too many of them in a row end the run.
-    pub fn attempt_failed(&self, why: impl std::fmt::Display, now_us: u64) {
-        let Some((failed, elapsed_us)) = self.health.failed(now_us) else { return };
-        if self.is_stopped() {
+    /// Notes a failed attempt that brought nothing; too many of them in a row, over at least the
+    /// time that an endpoint is retried for, end the run.
+    pub fn attempt_failed(&self, why: impl std::fmt::Display, now_us: u64, retry_for_us: u64) {
+        let (failed, elapsed_us) = self.health.failed(now_us);
+        let is_long = elapsed_us >= failing_time_us(retry_for_us);
+        if failed < FAILED_ATTEMPTS_IN_A_ROW_MAX || !is_long || self.is_stopped() {
             return;
         }
         let message = format!(
@@ -215,6 +226,14 @@ impl Scheduler {
             Error::new(ErrorKind::Endpoint, message)
                 .advise("check the network and the endpoint, and run it again"),
         );
+    }
+
+    /// After a range was given up because its endpoint did not answer for all the time that it is
+    /// retried: true when no attempt at any other brought anything meanwhile, so that none can fare
+    /// better.
+    #[must_use]
+    pub fn is_endpoint_gone(&self, now_us: u64, retry_for_us: u64) -> bool {
+        self.health.has_failed_for(now_us, failing_time_us(retry_for_us))
     }
 
     /// Hands up to `count` ranges to a worker, behind what `ready` holds.
@@ -445,20 +464,27 @@ mod tests {
             // 7 of 8 fail.
             match attempt % 8 {
                 0 => faulty.answered(),
-                _ => faulty.attempt_failed("busy", attempt * 1_000_000),
+                _ => faulty.attempt_failed("busy", attempt * 1_000_000, 0),
             }
         }
         assert!(!faulty.is_stopped());
         let gone = scheduler();
         let most = u64::from(FAILED_ATTEMPTS_IN_A_ROW_MAX);
         for attempt in 1..most * 2 {
-            gone.attempt_failed("stalled", attempt);
+            gone.attempt_failed("stalled", attempt, 0);
         }
         assert!(!gone.is_stopped(), "many, but all at once");
-        gone.attempt_failed("stalled", FAILING_TIME_MIN_US + 1);
+        let retry_for_us = 6 * FAILING_TIME_MIN_US;
+        gone.attempt_failed("stalled", FAILING_TIME_MIN_US + 1, retry_for_us);
+        assert!(!gone.is_stopped(), "it may be retried for longer");
+        gone.attempt_failed("stalled", FAILING_TIME_MIN_US + 1, 0);
         let error = gone.stop_reason().expect("stopped");
         assert_eq!(error.kind(), ErrorKind::Endpoint);
-        assert!(error.to_string().contains("512 attempts in a row over 10 seconds"), "{error}");
+        assert!(error.to_string().contains("513 attempts in a row over 10 seconds"), "{error}");
+        assert!(!gone.is_endpoint_gone(retry_for_us, retry_for_us));
+        assert!(gone.is_endpoint_gone(retry_for_us + 1, retry_for_us));
+        gone.answered();
+        assert!(!gone.is_endpoint_gone(retry_for_us + 1, retry_for_us));
     }
 
     #[test]

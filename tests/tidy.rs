@@ -13,7 +13,7 @@ const LINES_MAX: usize = 600;
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-const ROOMS: [(&str, bool, &[&str]); 32] = [
+const ROOMS: [(&str, bool, &[&str]); 34] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("shown", true, &[]),
@@ -22,24 +22,26 @@ const ROOMS: [(&str, bool, &[&str]); 32] = [
     ("checksum", true, &[]),
     ("mark", true, &[]),
     ("failure", true, &["limits", "sys"]),
+    ("attempt", true, &["limits"]),
+    ("waiting", true, &["limits"]),
     ("http", true, &["checksum", "limits"]),
     ("s3", true, &["checksum", "error", "failure", "limits", "shown"]),
     ("plan", true, &["error", "s3"]),
     ("journal", true, &["mark", "plan"]),
     ("conn", true, &["checksum", "failure", "http", "limits", "s3", "sys"]),
     ("tls", true, &["error", "failure", "limits", "s3"]),
-    ("metrics", true, &["failure", "sys"]),
+    ("metrics", true, &["failure", "sys", "waiting"]),
     ("peers", true, &["conn", "failure", "limits", "metrics"]),
     ("transfer", true, &["checksum", "conn", "error", "mark", "plan", "s3", "sink"]),
     ("sink", true, &["journal", "limits", "sys", "transfer"]),
     ("schedule", true, &["error", "limits", "plan", "s3", "sys", "transfer"]),
-    ("host", false, &["error", "failure", "limits", "s3", "sink", "sys", "transfer"]),
+    ("host", false, &["error", "failure", "s3", "sink", "sys", "transfer"]),
     (
         "worker",
         false,
         &[
-            "checksum", "conn", "error", "failure", "host", "limits", "metrics", "peers", "s3",
-            "schedule", "sink", "sys", "tls", "transfer",
+            "attempt", "checksum", "conn", "error", "failure", "host", "limits", "metrics",
+            "peers", "s3", "schedule", "sink", "sys", "tls", "transfer", "waiting",
         ],
     ),
     (
@@ -51,8 +53,8 @@ const ROOMS: [(&str, bool, &[&str]); 32] = [
         "pipe",
         false,
         &[
-            "conn", "error", "failure", "host", "http", "limits", "machine", "metrics", "peers",
-            "plan", "s3", "sys", "tls", "transfer",
+            "attempt", "conn", "error", "failure", "host", "http", "limits", "machine", "metrics",
+            "peers", "plan", "s3", "sys", "tls", "transfer", "waiting",
         ],
     ),
     ("config", false, &["conn", "error", "limits", "plan", "transfer"]),
@@ -60,26 +62,33 @@ const ROOMS: [(&str, bool, &[&str]); 32] = [
         "engine",
         false,
         &[
-            "config", "error", "failure", "host", "limits", "machine", "metrics", "s3", "schedule",
-            "sink", "sys", "transfer", "worker",
+            "attempt", "config", "error", "failure", "host", "limits", "machine", "metrics", "s3",
+            "schedule", "sink", "sys", "transfer", "waiting", "worker",
         ],
     ),
     ("cli", true, &["error", "limits", "plan", "s3", "shown", "size"]),
     ("out", false, &["error"]),
-    ("progress", false, &["failure", "shown", "size"]),
+    ("progress", false, &["failure", "shown", "size", "waiting"]),
     (
         "report",
         true,
         &["failure", "limits", "metrics", "s3", "shown", "sink", "size", "sys", "transfer"],
     ),
-    ("catalog", false, &["checksum", "error", "failure", "http", "limits", "plan", "s3", "tls"]),
+    (
+        "catalog",
+        false,
+        &[
+            "attempt", "checksum", "error", "failure", "http", "limits", "plan", "s3", "tls",
+            "waiting",
+        ],
+    ),
     (
         "command",
         false,
         &[
-            "catalog", "checksum", "cli", "config", "engine", "error", "failure", "journal",
-            "limits", "machine", "mark", "metrics", "out", "pipe", "plan", "progress", "report",
-            "s3", "schedule", "sink", "size", "sys", "transfer",
+            "attempt", "catalog", "checksum", "cli", "config", "engine", "error", "failure",
+            "journal", "limits", "machine", "mark", "metrics", "out", "pipe", "plan", "progress",
+            "report", "s3", "schedule", "sink", "size", "sys", "transfer", "waiting",
         ],
     ),
     // The map and the program.

@@ -10,7 +10,6 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
@@ -26,11 +25,12 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::limits::{
-    ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, ANSWER_TIMEOUT, BACKOFF_BASE, BACKOFF_MAX,
-    CONNECT_TIMEOUT, CONNECT_WAITS_MAX, IDLE_CONNECTIONS_MAX, MORE_QUESTIONS_MAX,
-    NEXT_QUESTION_AFTER, TRIES_MAX,
+    ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
+    IDLE_CONNECTIONS_MAX, MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
 };
+use super::patience::{Patience, pause};
 use super::tls::{Trust, client_config};
+use crate::attempt::{Attempts, Cause, Next};
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::{Failure, RetryCounts, RetryReason};
 use crate::http::HeadError;
@@ -78,8 +78,8 @@ impl Answer {
 
 /// Why there was no answer.
 enum Trouble {
-    /// It may go better the next time; what it counts as, and why.
-    Passing(RetryReason, String),
+    /// It may go better the next time; its cause, what it counts as, and why.
+    Passing(Cause, RetryReason, String),
     /// It will not.
     Lasting(Error),
 }
@@ -88,6 +88,7 @@ enum Trouble {
 #[derive(Debug)]
 pub(crate) struct Client {
     trust: Trust,
+    patience: Patience,
     tls: OnceCell<Arc<ClientConfig>>,
     idle: RefCell<Vec<Idle>>,
     /// Addresses that were waited for in vain, and have not answered since.
@@ -110,9 +111,14 @@ struct Line {
 }
 
 impl Client {
-    pub(crate) fn new(trust: Trust) -> Self {
+    pub(crate) fn new(trust: Trust, patience: Patience) -> Self {
         let (idle, silent) = (RefCell::default(), RefCell::default());
-        Self { trust, tls: OnceCell::new(), idle, silent, retries: RefCell::default() }
+        Self { trust, patience, tls: OnceCell::new(), idle, silent, retries: RefCell::default() }
+    }
+
+    /// What its requests go by.
+    pub(crate) fn patience(&self) -> &Patience {
+        &self.patience
     }
 
     /// The TLS configuration of the run.
@@ -134,41 +140,48 @@ impl Client {
         self.retries.borrow_mut()[reason as usize] += 1;
     }
 
-    /// Asks until there is an answer that waiting would not change.
+    /// Asks until there is an answer that waiting would not change. `what` says it in words.
     pub(crate) async fn ask(
         &self,
         endpoint: &Endpoint,
         question: &Question,
         keys: &PublishedKeys,
+        what: &str,
     ) -> Result<Answer> {
-        let mut tries = 1;
+        let policy = self.patience.policy(TRIES_MAX);
+        let mut attempts = Attempts::default();
+        let ticket = self.patience.begin(&endpoint.host, format!("to answer {}", shouted(what)));
         loop {
             let outcome = self.ask_patiently(endpoint, question, keys, 0).await;
-            let (reason, why) = match outcome {
+            let (trouble, answer) = match outcome {
                 Ok(mut answer) => {
+                    answer.tries = attempts.tries();
                     let mut told = explain(answer.status, &answer.body, "");
                     told.is_foreign |= answer.is_page();
-                    if !told.is_transient() || tries == TRIES_MAX {
-                        if let Some(error) = endpoint.relay_refusal(&told) {
-                            return Err(error);
-                        }
-                        answer.tries = tries;
-                        return Ok(answer);
+                    let failure = told.failure();
+                    let cause = Cause::new(endpoint.is_unreachable(failure, Some(&told)));
+                    let outcome = endpoint.relay_refusal(&told).map_or(Ok(answer), Err);
+                    if !told.is_transient() {
+                        return outcome;
                     }
-                    (told.failure().reason(), String::new())
+                    ((cause, failure.reason(), failure.to_string()), Some(outcome))
                 }
                 Err(Trouble::Lasting(error)) => return Err(error),
-                Err(Trouble::Passing(reason, why)) => (reason, why),
+                Err(Trouble::Passing(cause, reason, why)) => ((cause, reason, why), None),
             };
-            if tries == TRIES_MAX {
-                let host = &endpoint.host;
-                let message = format!("{host} does not answer: {why}, tried {tries} times");
-                let advice = endpoint.advice("check the network, --endpoint-url and --region");
-                return Err(Error::new(ErrorKind::Endpoint, message).advise(advice));
-            }
+            let (cause, reason, why) = trouble;
+            let now_us = self.patience.now_us();
+            let Next::Again { ceiling_us } = attempts.failed(now_us, cause, policy) else {
+                return answer.unwrap_or_else(|| {
+                    let (host, tried) = (&endpoint.host, attempts.told(now_us).times());
+                    let message = format!("{host} does not answer: {why}, {tried}");
+                    let advice = endpoint.advice("check the network, --endpoint-url and --region");
+                    Err(Error::new(ErrorKind::Endpoint, message).advise(advice))
+                });
+            };
             self.count(reason);
-            sleep(backoff(tries, fastrand::f64())).await;
-            tries += 1;
+            ticket.try_again(attempts.tries(), &why);
+            sleep(pause(ceiling_us)).await;
         }
     }
 
@@ -228,8 +241,8 @@ impl Client {
             at.set(Some(line.address));
             let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
             match self.exchange(endpoint, line, request, question.body_bytes_max).await {
-                Err(Trouble::Passing(RetryReason::Broken, _)) => self.count(RetryReason::Stale),
-                Err(Trouble::Passing(reason, _)) => self.count(reason),
+                Err(Trouble::Passing(_, RetryReason::Broken, _)) => self.count(RetryReason::Stale),
+                Err(Trouble::Passing(_, reason, _)) => self.count(reason),
                 outcome => return outcome,
             }
         }
@@ -255,7 +268,7 @@ impl Client {
         };
         let answer = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
             let why = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
-            Err(Trouble::Passing(RetryReason::FirstByteTimeout, why))
+            Err(unreachable(RetryReason::FirstByteTimeout, why))
         })?;
         self.silent.borrow_mut().remove(&line.address);
         self.keep_idle(endpoint, line);
@@ -286,7 +299,7 @@ impl Client {
         let mut addresses = endpoint.addresses();
         fastrand::shuffle(&mut addresses);
         addresses.sort_by_key(|address| self.silent.borrow().contains(address));
-        let mut last = Trouble::Passing(RetryReason::Connect, "it has no address".to_owned());
+        let mut last = unreachable(RetryReason::Connect, "it has no address".to_owned());
         let mut waits = 0;
         for address in addresses {
             at.set(Some(address));
@@ -297,7 +310,7 @@ impl Client {
                 Err(_) => {
                     let seconds = CONNECT_TIMEOUT.as_secs();
                     let why = format!("{address}: no connection within {seconds} s");
-                    last = Trouble::Passing(RetryReason::ConnectTimeout, why);
+                    last = unreachable(RetryReason::ConnectTimeout, why);
                     waits += 1;
                     if waits == CONNECT_WAITS_MAX {
                         break;
@@ -313,8 +326,7 @@ impl Client {
         endpoint: &Endpoint,
         address: SocketAddr,
     ) -> Result<SendRequest<Empty<Bytes>>, Trouble> {
-        let at =
-            |reason, error: std::io::Error| Trouble::Passing(reason, format!("{address}: {error}"));
+        let at = |reason, error: std::io::Error| unreachable(reason, format!("{address}: {error}"));
         let not_there = |error| at(RetryReason::Connect, error);
         let stream = TcpStream::connect(address).await.map_err(not_there)?;
         stream.set_nodelay(true).map_err(not_there)?;
@@ -344,9 +356,11 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
     let (Some(proxy), Some(request)) = (&endpoint.proxy, endpoint.tunnel_request()) else {
         return Ok(stream);
     };
-    let at = |why: &dyn std::fmt::Display| {
-        Trouble::Passing(RetryReason::Proxy, format!("the proxy {proxy}: {why}"))
+    let passing = |cause, why: &dyn std::fmt::Display| {
+        Trouble::Passing(cause, RetryReason::Proxy, format!("the proxy {proxy}: {why}"))
     };
+    let at = |why: &dyn std::fmt::Display| passing(Cause::Unreachable, why);
+    let wrong = |why: &dyn std::fmt::Display| passing(Cause::Faulty, why);
     stream.write_all(&request).await.map_err(|error| at(&error))?;
     let mut answer = Vec::new();
     loop {
@@ -363,13 +377,16 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
                 let message = format!("the proxy {proxy}: {}", Failure::TooManyHeaders);
                 return Err(Trouble::Lasting(Error::new(ErrorKind::Endpoint, message)));
             }
-            Err(_) => return Err(at(&"its answer has no valid HTTP/1 head")),
+            Err(_) => return Err(wrong(&"its answer has no valid HTTP/1 head")),
         };
         return match head.status {
             200..300 if head.length as usize == answer.len() => Ok(stream),
             // A server over TLS does not speak first.
-            ..300 => Err(at(&"its answer opens no tunnel")),
-            408 | 429 | 500.. => Err(at(&format!("it answered {}", head.status))),
+            ..300 => Err(wrong(&"its answer opens no tunnel")),
+            status @ (408 | 429 | 500..) => {
+                let cause = Cause::new(Failure::Proxy(status).is_unreachable());
+                Err(passing(cause, &format!("it answered {status}")))
+            }
             status => Err(Trouble::Lasting(proxy.refusal(status, &endpoint.host))),
         };
     }
@@ -439,7 +456,11 @@ fn build(
 async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Trouble> {
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| passing(&error))?;
+        let frame = frame.map_err(|error| match passing(&error) {
+            // It had begun to answer.
+            Trouble::Passing(_, reason, why) => Trouble::Passing(Cause::Faulty, reason, why),
+            lasting => lasting,
+        })?;
         if let Ok(data) = frame.into_data() {
             if whole.len() + data.len() > bytes_max {
                 let message = format!("the server's answer has more than {bytes_max} bytes");
@@ -484,25 +505,20 @@ fn passing(error: &hyper::Error) -> Trouble {
         _ if error.is_canceled() || error.is_closed() => RetryReason::Stale,
         _ => RetryReason::Broken,
     };
-    Trouble::Passing(reason, why)
+    let is_fault = matches!(reason, RetryReason::Tls | RetryReason::BadHead);
+    Trouble::Passing(Cause::new(!is_fault), reason, why)
 }
 
-/// The pause after try number `tries`: a random share, 0 to 1, of a time that doubles.
-pub(crate) fn backoff(tries: u32, share: f64) -> Duration {
-    let doublings = tries.saturating_sub(1).min(16);
-    BACKOFF_BASE.saturating_mul(1 << doublings).min(BACKOFF_MAX).mul_f64(share.clamp(0.0, 1.0))
+fn unreachable(reason: RetryReason, why: String) -> Trouble {
+    Trouble::Passing(Cause::Unreachable, reason, why)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_and_end() {
-        assert_eq!(backoff(1, 1.0), BACKOFF_BASE);
-        assert_eq!(backoff(2, 1.0), BACKOFF_BASE * 2);
-        assert_eq!(backoff(2, 0.5), BACKOFF_BASE);
-        assert_eq!(backoff(60, 1.0), BACKOFF_MAX);
-        assert_eq!(backoff(60, 0.0), Duration::ZERO);
+/// `list s3://bucket/` as `LIST s3://bucket/`: a request by its name.
+fn shouted(what: &str) -> String {
+    match what.split_once(' ') {
+        Some((verb @ ("list" | "head" | "get"), rest)) => {
+            format!("{} {rest}", verb.to_ascii_uppercase())
+        }
+        _ => what.to_owned(),
     }
 }

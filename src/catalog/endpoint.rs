@@ -13,8 +13,9 @@ use tokio::net::lookup_host;
 use tokio::time::{sleep, timeout};
 use url::{Host, Url};
 
-use super::client::backoff;
 use super::limits::{ADDRESSES_MAX, RESOLVE_TIMEOUT, RESOLVE_TRIES_MAX};
+use super::patience::{Patience, pause};
+use crate::attempt::{Attempts, Cause, Next};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::arn::{ARN, AccessPoint};
@@ -223,11 +224,12 @@ impl EndpointUrl {
 ///
 /// Older addresses stay for a while, up to [`ADDRESSES_MAX`]: S3 names only eight at a time.
 /// Tells whether there are new ones.
-pub(crate) async fn refresh_addresses(endpoint: &Endpoint) -> Result<bool> {
+/// While name servers do not answer they are asked again, as long as `patience` says.
+pub(crate) async fn refresh_addresses(endpoint: &Endpoint, patience: &Patience) -> Result<bool> {
     let (name, port) = endpoint.next_hop();
     let found = match name.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
-        Err(_) => look_up(name, port).await.map_err(|error| {
+        Err(_) => look_up(name, port, patience).await.map_err(|error| {
             error.advise(endpoint.advice("check --endpoint-url, --region and the network"))
         })?,
     };
@@ -243,8 +245,10 @@ pub(crate) async fn refresh_addresses(endpoint: &Endpoint) -> Result<bool> {
     Ok(news)
 }
 
-async fn look_up(name: &str, port: u16) -> Result<Vec<SocketAddr>> {
-    let mut tries = 1;
+async fn look_up(name: &str, port: u16, patience: &Patience) -> Result<Vec<SocketAddr>> {
+    let policy = patience.policy(RESOLVE_TRIES_MAX);
+    let mut attempts = Attempts::default();
+    let ticket = patience.begin("name servers", format!("to resolve {name}"));
     loop {
         let why = match timeout(RESOLVE_TIMEOUT, lookup_host((name, port))).await {
             Ok(Ok(found)) => {
@@ -257,13 +261,33 @@ async fn look_up(name: &str, port: u16) -> Result<Vec<SocketAddr>> {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} s", RESOLVE_TIMEOUT.as_secs()),
         };
-        if tries == RESOLVE_TRIES_MAX {
-            let message = format!("the name {name} cannot be resolved: {why}, tried {tries} times");
+        let now_us = patience.now_us();
+        let next = match is_unknown_name(&why) {
+            true => Next::GiveUp,
+            false => attempts.failed(now_us, Cause::Unreachable, policy),
+        };
+        let Next::Again { ceiling_us } = next else {
+            let tried = attempts.told(now_us).times();
+            let message = format!("the name {name} cannot be resolved: {why}, {tried}");
             return Err(Error::new(ErrorKind::Endpoint, message));
-        }
-        sleep(backoff(tries, fastrand::f64())).await;
-        tries += 1;
+        };
+        ticket.try_again(attempts.tries(), &why);
+        sleep(pause(ceiling_us)).await;
     }
+}
+
+/// True when name servers have answered that there is no such name or no address of it: asking
+/// again changes nothing. The standard library gives getaddrinfo(3)'s reason as a text alone: those
+/// of EAI_NONAME and EAI_NODATA in glibc and in musl.
+fn is_unknown_name(why: &str) -> bool {
+    let texts = [
+        "Name or service not known",
+        "No address associated with hostname",
+        "Name does not resolve",
+        "Name has no usable address",
+        "it has no address",
+    ];
+    texts.iter().any(|text| why.contains(text))
 }
 
 /// Whether the text can be a region; it becomes part of a host name.
@@ -516,8 +540,8 @@ mod tests {
             let url = EndpointUrl::parse("http://127.0.0.1:9000").expect("a good URL");
             let service = Service { url: Some(url), ..Service::default() };
             let endpoint = service.place("bkt", "us-east-1").expect("a place");
-            assert_eq!(refresh_addresses(&endpoint).await, Ok(true));
-            assert_eq!(refresh_addresses(&endpoint).await, Ok(false));
+            assert_eq!(refresh_addresses(&endpoint, &Patience::default()).await, Ok(true));
+            assert_eq!(refresh_addresses(&endpoint, &Patience::default()).await, Ok(false));
             assert_eq!(endpoint.addresses(), [SocketAddr::from(([127, 0, 0, 1], 9000))]);
         });
     }

@@ -36,7 +36,7 @@ impl Control {
         loop {
             let keys = self.keeper.published();
             let version = keys.version();
-            let answer = self.client.ask(endpoint, &question, keys).await;
+            let answer = self.client.ask(endpoint, &question, keys, &what).await;
             let answer = answer.map_err(|error| error.within(&what))?;
             if answer.status == 200 {
                 let keys = parse_session(&answer.body).map_err(|error| error.within(&what))?;

@@ -18,14 +18,11 @@ pub const NEXT_QUESTION_AFTER: Duration = Duration::from_secs(2);
 pub const MORE_QUESTIONS_MAX: u32 = 3;
 /// Longest wait for a name's addresses.
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a name is looked up before it counts as unknown.
+/// How often a name is looked up at least while name servers do not answer.
 pub const RESOLVE_TRIES_MAX: u32 = 3;
-/// How often one question is asked, the first time included.
+/// How often one question is asked, the first time included; more often while its server does not
+/// answer at all.
 pub const TRIES_MAX: u32 = 6;
-/// Longest pause before the second try; it doubles with each. The pause taken is a random share.
-pub const BACKOFF_BASE: Duration = Duration::from_millis(100);
-/// Longest pause between two tries.
-pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// How many connections wait for the next question.
 pub const IDLE_CONNECTIONS_MAX: usize = CHECKSUMS_ASKED_MAX;
 /// For how many objects a checksum is asked at once.
@@ -53,7 +50,6 @@ pub const BATCH_ENTRIES_MAX: usize = 1_000;
 /// How many sources one walk takes: each holds up to two pages in memory.
 pub const SOURCES_MAX: usize = 1_000;
 
-const _: () = assert!(BACKOFF_BASE.as_millis() <= BACKOFF_MAX.as_millis());
 const _: () = assert!(METADATA_ATTEMPT_TIMEOUT.as_millis() <= METADATA_TIMEOUT.as_millis());
 const _: () = assert!(METADATA_TIMEOUT.as_millis() <= CREDENTIALS_TIMEOUT.as_millis());
 const _: () = assert!(TRIES_MAX > 0 && RESOLVE_TRIES_MAX > 0);

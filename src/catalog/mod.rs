@@ -12,6 +12,7 @@ mod express;
 pub mod limits;
 #[cfg(test)]
 pub(crate) mod loopback;
+mod patience;
 pub mod resolve;
 pub mod tls;
 pub mod walk;
@@ -34,12 +35,14 @@ use crate::s3::proxy::Proxies;
 use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 use crate::s3::{Endpoint, Object, iso_date};
+use crate::waiting::{Board, Wait};
 use client::{Answer, Client, Question};
 use credentials::{CredentialSource, Keeper};
 use endpoint::{
     AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region, refresh_addresses,
 };
 use limits::REGION_MOVES_MAX;
+use patience::Patience;
 use tls::Trust;
 
 /// What the command line and the environment say of the server. The profile fills in the rest.
@@ -64,6 +67,8 @@ pub struct ControlOptions {
     pub fips: Option<bool>,
     /// Sessions for directory buckets; environment and profile say when `None`.
     pub sessions: Option<bool>,
+    /// An endpoint that does not answer is retried for so long, in microseconds.
+    pub retry_for_us: u64,
     /// The requester pays.
     pub requester_pays: bool,
     /// The customer's key of SSE-C.
@@ -115,7 +120,7 @@ impl Control {
             (trust, _) => trust,
         };
         Ok(Self {
-            client: Client::new(trust),
+            client: Client::new(trust, Patience::new(options.retry_for_us, Arc::default())),
             keeper: Keeper::new(&options.credentials, profile, &region).await?,
             service: Service {
                 url,
@@ -191,6 +196,18 @@ impl Control {
         clocks.max_by_key(|ahead| ahead.unsigned_abs()).unwrap_or(0)
     }
 
+    /// What is waited for longest, here or by the data plane, once that is long enough to be told.
+    #[must_use]
+    pub fn longest_wait(&self) -> Option<Wait> {
+        self.client.patience().longest()
+    }
+
+    /// Where is noted what is waited for.
+    #[must_use]
+    pub fn board(&self) -> Arc<Board> {
+        self.client.patience().board()
+    }
+
     /// Where the bucket is served, as far as is known; its name is resolved once.
     pub async fn endpoint(&self, bucket: &str) -> Result<Arc<Endpoint>> {
         let known = self.endpoints.borrow().get(bucket).cloned();
@@ -202,12 +219,13 @@ impl Control {
 
     /// Looks the endpoint's name up again; tells whether it has addresses that are new.
     pub async fn refresh_addresses(&self, endpoint: &Endpoint) -> Result<bool> {
-        refresh_addresses(endpoint).await
+        // Older addresses do meanwhile, so there is no hurry: the next look comes soon.
+        refresh_addresses(endpoint, &Patience::default()).await
     }
 
     async fn settle(&self, bucket: &str, region: &str) -> Result<Arc<Endpoint>> {
         let endpoint = Arc::new(self.service.place(bucket, region)?);
-        refresh_addresses(&endpoint).await?;
+        refresh_addresses(&endpoint, self.client.patience()).await?;
         self.open_session(&endpoint).await?;
         self.endpoints.borrow_mut().insert(bucket.to_owned(), endpoint.clone());
         Ok(endpoint)
@@ -281,7 +299,7 @@ impl Control {
             let endpoint = self.endpoint(ask.bucket).await?;
             let keys = endpoint.session.as_ref().unwrap_or(self.keeper.published());
             let keys_version = keys.version();
-            let answer = self.client.ask(&endpoint, &ask.question, keys).await;
+            let answer = self.client.ask(&endpoint, &ask.question, keys, ask.what).await;
             let answer = answer.map_err(|error| error.within(ask.what))?;
             if (200..300).contains(&answer.status) {
                 return Ok(answer);

@@ -103,6 +103,9 @@ pub struct ServiceArgs {
     /// [default: $INRUSH_SSE_C_KEY as base64]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub sse_c_key_file: Option<PathBuf>,
+    /// An endpoint that does not answer is retried for so long; `None` for the default.
+    #[arg(long, value_name = "TIME", value_parser = parse_retry_for, help = help_retry_for())]
+    pub retry_for: Option<Duration>,
     /// version of the object; for a single source that is one object
     #[arg(long, value_name = "ID", help_heading = "Selection")]
     pub version_id: Option<String>,
@@ -140,7 +143,8 @@ pub struct TuningArgs {
     /// Bytes of buffers, for all workers together.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, help = help_memory())]
     pub memory: Option<u64>,
-    /// tries of one range before its object fails, the first included
+    /// tries in a row of one range that bring no new byte before it is given up; while the endpoint
+    /// does not answer, --retry-for must have passed, too
     #[arg(
         long,
         value_name = "N",
@@ -348,6 +352,21 @@ fn parse_memory(text: &str) -> Result<u64, String> {
         return Ok(bytes);
     }
     Err(format!("expected a size of {} or more", typed(limits::MEMORY_BYTES_MIN)))
+}
+
+fn help_retry_for() -> String {
+    format!(
+        "retry an endpoint that refuses or does not answer for at least this time, such as 5m; \
+         with 0s tries alone count [default: {}s]",
+        limits::RETRY_FOR_US / 1_000_000
+    )
+}
+
+fn parse_retry_for(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let most = limits::RETRY_FOR_MAX;
+    let fits = time <= most;
+    if fits { Ok(time) } else { Err(format!("expected at most {}h", most.as_secs() / 3600)) }
 }
 
 fn parse_deadline(text: &str) -> Result<Duration, String> {

@@ -88,7 +88,8 @@ pub struct StreamArgs {
         help = options::help_part_size()
     )]
     pub part_size: Option<u64>,
-    /// tries of one range before its object fails, the first included
+    /// tries in a row of one range that bring no new byte before it is given up; while the endpoint
+    /// does not answer, --retry-for must have passed, too
     #[arg(
         long,
         value_name = "N",

@@ -82,7 +82,7 @@ pub(super) async fn run(
         keeping: kept::keeping(&args.keep),
         tls,
         keys: control.keys(),
-        attempts_max: args.tuning.max_attempts,
+        retries: session::retries(&args.service, args.tuning.max_attempts),
         begun,
     };
     raise_descriptor_limit();

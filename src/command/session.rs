@@ -3,17 +3,20 @@
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
 pub(super) use super::interrupts::Interrupts;
+use crate::attempt::RetryPolicy;
 use crate::catalog::credentials::CredentialSource;
 use crate::catalog::endpoint::AddressingStyle;
 use crate::catalog::tls::Trust;
 use crate::catalog::{Control, ControlOptions, limits};
 use crate::cli::{self, ServiceArgs};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::RETRY_FOR_US;
 use crate::progress::Progress;
 use crate::s3::headers::{CUSTOMER_KEY_TEXT_BYTES_MAX, CustomerKey};
 use crate::s3::proxy::Proxies;
@@ -52,6 +55,7 @@ pub(super) async fn control(
         dualstack: args.use_dualstack_endpoint.then_some(true).or(alone),
         fips: args.use_fips_endpoint.then_some(true).or(alone),
         sessions: alone,
+        retry_for_us: retries(args, 1).retry_for_us,
         requester_pays: args.request_payer.is_some(),
         customer_key: match alone {
             Some(_) => None,
@@ -63,6 +67,12 @@ pub(super) async fn control(
         },
     };
     Ok(Rc::new(Control::new(options).await?))
+}
+
+/// How long a range is tried again.
+pub(super) fn retries(args: &ServiceArgs, attempts_max: u32) -> RetryPolicy {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    RetryPolicy { attempts_max, retry_for_us: args.retry_for.map_or(RETRY_FOR_US, micros) }
 }
 
 /// The configuration of TLS for the data plane, where one of these buckets is served over it.

@@ -17,6 +17,7 @@ use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
 use super::supply::{EpochOrder, Opening, supply};
+use crate::attempt::RetryPolicy;
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
@@ -96,6 +97,7 @@ async fn start_pipes(
         1 => CONNECTIONS_ONE,
         count => (CONNECTIONS_ALL / count).max(CONNECTIONS_LEAST),
     });
+    let retries = session::retries(&args.service, args.stream.max_attempts);
     // All listings begin before the first pipe is there: a source that cannot be read is an error
     // that nobody waits for.
     let mut openings = Vec::with_capacity(args.channels.len());
@@ -112,8 +114,8 @@ async fn start_pipes(
         let (name, sources) = (name.clone(), sources.clone());
         let holds = args.on_failure == OnFailure::Hold;
         let (tls, marks) = (tls.clone(), args.epoch_markers);
-        let plan = Plan { name, sources, place, tls, connections, alone, holds, marks };
-        let started = Running::start(plan, part, &control, &args.stream, args.epochs, begun);
+        let plan = Plan { name, sources, place, tls, connections, retries, alone, holds, marks };
+        let started = Running::start(plan, part, &control, args.epochs, begun);
         match started {
             Ok(running) => channels.push(Running { opening: Some(opening), ..running }),
             Err(error) => {
@@ -162,12 +164,13 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         place,
         tls,
         connections: args.stream.connections.unwrap_or(CONNECTIONS_ONE),
+        retries: session::retries(&args.service, args.stream.max_attempts),
         alone: true,
         holds: false,
         marks: false,
     };
     let epochs = NonZeroU64::new(1);
-    let running = Running::start(plan, part, &control, &args.stream, epochs, begun)?;
+    let running = Running::start(plan, part, &control, epochs, begun)?;
     let mut channels = vec![running];
     let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
     let mut code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;
@@ -252,6 +255,7 @@ struct Plan {
     place: Place,
     tls: Option<Arc<ClientConfig>>,
     connections: usize,
+    retries: RetryPolicy,
     /// The only channel of the process.
     alone: bool,
     /// Whether a reader whose stream fails is kept waiting.
@@ -281,11 +285,10 @@ impl Running {
         plan: Plan,
         part: PartSize,
         control: &Rc<Control>,
-        args: &StreamArgs,
         epochs: Option<NonZeroU64>,
         begun: Instant,
     ) -> Result<Self> {
-        let Plan { name, sources, place, tls, connections, alone, holds, marks } = plan;
+        let Plan { name, sources, place, tls, connections, retries, alone, holds, marks } = plan;
         let counter = descriptor::event_counter().map_err(|errno| {
             Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
                 .advise("raise the limit of open files (ulimit -n)")
@@ -297,7 +300,6 @@ impl Running {
         let machine = Machine::new(begun, seed, None, control.keys(), machine::Keeping::default());
         let (their_feed, their_end) = (Arc::clone(&feed), Arc::clone(&ended));
         // Many channels share the cores as the kernel sees fit.
-        let attempts_max = args.max_attempts;
         let work = move || {
             if alone {
                 crate::engine::pin_somewhere(seed);
@@ -312,7 +314,7 @@ impl Running {
                         counter,
                         tls,
                         connections,
-                        attempts_max,
+                        retries,
                         epochs: epochs.map(NonZeroU64::get),
                         holds,
                         marks,

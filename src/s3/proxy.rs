@@ -304,6 +304,14 @@ impl Endpoint {
         }
     }
 
+    /// Whether a failed attempt says that the endpoint refuses or does not answer: for itself, or
+    /// its proxy for it. Some proxies say that with 503, which of S3 means another thing.
+    #[must_use]
+    pub fn is_unreachable(&self, failure: Failure, told: Option<&ServerError>) -> bool {
+        let is_503 = failure == Failure::Status(503);
+        failure.is_unreachable() || is_503 && self.refusal_on_the_way(failure, told).is_some()
+    }
+
     /// The proxy's refusal to lead to the server.
     #[must_use]
     pub fn proxy_refusal(&self, status: u16) -> Option<Error> {

@@ -64,7 +64,8 @@ impl Fault {
     pub fn failure(&self) -> Failure {
         match self {
             Self::Tls { lasting: true, .. } => Failure::TlsRefused,
-            Self::Tls { .. } | Self::Ended | Self::TooLong => Failure::TlsBroken,
+            Self::Ended => Failure::TlsEnded,
+            Self::Tls { .. } | Self::TooLong => Failure::TlsBroken,
         }
     }
 }

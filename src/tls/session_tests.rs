@@ -223,7 +223,7 @@ fn a_handshake_that_ends_at_any_byte_is_a_fault() {
                 }
             };
             assert_eq!(fault, Fault::Ended, "{cut}");
-            assert_eq!(fault.failure(), Failure::TlsBroken);
+            assert_eq!(fault.failure(), Failure::TlsEnded);
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::Worker;
 use super::lane::{Lane, Verdict};
+use crate::attempt::{Cause, Next};
 use crate::conn::Piece;
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
@@ -19,11 +20,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn count_failure(&mut self, index: usize, failure: Failure, is_moving: bool) {
         let lane = &mut self.lanes[index];
         let reached = lane.conn.reached();
-        let brought = reached > std::mem::replace(&mut lane.reached_before, reached);
+        let brought = lane.attempts.reach(reached);
         match failure.remedy() {
             // It may have been about to come.
             _ if is_moving => {}
-            Remedy::Backoff if !brought => self.scheduler.attempt_failed(failure, self.now_us),
+            Remedy::Backoff if !brought => {
+                let retry_for_us = self.retries.retry_for_us;
+                self.scheduler.attempt_failed(failure, self.now_us, retry_for_us);
+            }
             Remedy::Backoff | Remedy::GiveUp => self.scheduler.answered(),
             Remedy::Repeat => {}
         }
@@ -41,6 +45,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_moving = late_end == Some(LateEnd::Move);
         self.count_failure(index, failure, is_moving);
         let lane = &mut self.lanes[index];
+        lane.last_failure = Some(failure);
         if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
             lane.other_than = Some(address);
             self.addresses.blame(address, failure, late_end.is_some(), self.now_us);
@@ -62,28 +67,55 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let objection = Objection::of(failure, told.as_ref(), lane.keys_version);
         let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
-        let retry = failure.remedy() == Remedy::Backoff && lane.attempts < self.attempts_max;
-        if !(repeat || retry) || !hopeful || self.scheduler.is_stopped() {
-            let error = lane.explain(failure, told);
-            if failure.ends_run() || !hopeful {
-                // No other object can fare better.
-                self.scheduler.stop(error.clone());
-            } else if failure.is_change() {
-                transfer.fail_for_now(Again::Changed, error.clone());
+        let is_unreachable = transfer.endpoint.is_unreachable(failure, told.as_ref());
+        let cause = Cause::new(is_unreachable);
+        let next = match failure.remedy() {
+            _ if !hopeful || self.scheduler.is_stopped() => Next::GiveUp,
+            _ if repeat => Next::Again { ceiling_us: 0 },
+            Remedy::Backoff => self.lanes[index].attempts.failed(self.now_us, cause, self.retries),
+            Remedy::Repeat | Remedy::GiveUp => Next::GiveUp,
+        };
+        match next {
+            Next::Again { ceiling_us } => {
+                if is_moving {
+                    self.lanes[index].moves += 1;
+                    self.metrics.moves += 1;
+                }
+                self.try_again(index, failure, cause, ceiling_us);
             }
-            let error = self.scheduler.stop_reason().unwrap_or(error);
-            lane.verdict = Some(Verdict::GiveUp(error));
-            return;
+            Next::GiveUp => {
+                let is_gone = is_unreachable && self.is_endpoint_gone();
+                self.fail_range(index, failure, told, !hopeful || is_gone);
+            }
         }
-        if is_moving {
-            self.lanes[index].moves += 1;
-            self.metrics.moves += 1;
-        }
-        self.try_again(index, failure, repeat);
     }
 
-    /// Counts a retry and says when it is.
-    fn try_again(&mut self, index: usize, failure: Failure, repeat: bool) {
+    fn is_endpoint_gone(&self) -> bool {
+        self.scheduler.is_endpoint_gone(self.now_us, self.retries.retry_for_us)
+    }
+
+    /// Nothing can be tried any more for a range, nor for any other where it is `hopeless`.
+    fn fail_range(
+        &mut self,
+        index: usize,
+        failure: Failure,
+        told: Option<ServerError>,
+        hopeless: bool,
+    ) {
+        let lane = &self.lanes[index];
+        let error = lane.explain(failure, told, self.now_us);
+        if failure.ends_run() || hopeless {
+            // No other object can fare better.
+            self.scheduler.stop(error.clone());
+        } else if failure.is_change() {
+            lane.object().fail_for_now(Again::Changed, error.clone());
+        }
+        let error = self.scheduler.stop_reason().unwrap_or(error);
+        self.lanes[index].verdict = Some(Verdict::GiveUp(error));
+    }
+
+    /// Counts a retry and says when it is: at once, or after a pause below this ceiling.
+    fn try_again(&mut self, index: usize, failure: Failure, cause: Cause, ceiling_us: u64) {
         let lane = &mut self.lanes[index];
         let transfer = lane.object();
         let why = failure.reason();
@@ -93,20 +125,21 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if transfer.shape == Shape::Whole {
             lane.data = None;
         }
-        if repeat {
+        if ceiling_us == 0 {
             lane.verdict = Some(Verdict::Resume);
             return;
         }
-        let wait_us = self.host.backoff_us(lane.attempts);
-        lane.attempts += 1;
+        let wait_us = self.host.backoff_us(ceiling_us);
         self.metrics.stages.backoff_us += wait_us;
         lane.verdict = Some(Verdict::Backoff { until_us: self.now_us + wait_us });
+        self.retries_unreachable += u64::from(cause == Cause::Unreachable);
         self.spend_retry(failure);
     }
 
     /// Takes one from the run's budget of retries; an empty one ends the run.
     fn spend_retry(&mut self, failure: Failure) {
-        let spent: u64 = self.metrics.retries.iter().sum();
+        let all: u64 = self.metrics.retries.iter().sum();
+        let spent = all - self.retries_unreachable;
         let budget = RETRIES_BASE_MAX + self.metrics.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
         if spent > budget {
             let message = format!(
@@ -138,7 +171,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
 impl Lane {
     /// The error of an object whose range failed for good.
-    pub(super) fn explain(&self, failure: Failure, told: Option<ServerError>) -> Error {
+    pub(super) fn explain(
+        &self,
+        failure: Failure,
+        told: Option<ServerError>,
+        now_us: u64,
+    ) -> Error {
         let transfer = self.object();
         let what = match transfer.shape {
             Shape::Ranges => {
@@ -147,8 +185,7 @@ impl Lane {
             }
             _ => format!("get {}", transfer.name()),
         };
-        let tries = if self.attempts == 1 { "try" } else { "tries" };
-        let context = format!("{what} failed after {} {tries}", self.attempts);
+        let context = format!("{what} failed after {}", self.attempts.told(now_us));
         if let Some(error) = transfer.endpoint.refusal_on_the_way(failure, told.as_ref()) {
             return error.within(context);
         }

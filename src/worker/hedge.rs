@@ -94,7 +94,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// So late that the attempt is over, as after its timeout.
     fn is_stuck(&self, index: usize) -> bool {
         let lane = &self.lanes[index];
-        let after_us = self.paces.stuck_after_us(lane.phase(), lane.attempts);
+        let after_us = self.paces.stuck_after_us(lane.phase(), lane.attempts.tries());
         after_us.is_some_and(|after_us| self.clock.now_us() - lane.submitted_us > after_us)
     }
 
@@ -110,11 +110,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let transfer = lane.object();
         let (at, bytes, range) = (lane.address, lane.bytes, lane.range);
         let etag = lane.conn.etag().or(transfer.etag);
-        let attempts = lane.attempts;
         let delivered = match transfer.shape {
             Shape::Ranges => lane.conn.reached() / self.slot_length * self.slot_length,
             _ => 0,
         };
+        // What is fetched again is no progress.
+        let attempts = lane.attempts.without_first(delivered);
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
         // Best is one that is open to another address already.
         let elsewhere = self.free.iter().rposition(|free| {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Worker;
 use super::secure::Secure;
+use crate::attempt::Attempts;
 use crate::conn::{Action, Ask, Conn, EtagDigest, Event, Manner, Piece, Target};
 use crate::error::Error;
 use crate::failure::Failure;
@@ -84,9 +85,9 @@ pub(super) struct Lane {
     pub(super) range: usize,
     transfer: Option<Arc<Transfer>>,
     pub(super) bytes: ByteRange,
-    pub(super) attempts: u32,
-    /// Bytes of the range that earlier attempts had brought.
-    pub(super) reached_before: u64,
+    pub(super) attempts: Attempts,
+    /// Why the last of its attempts failed.
+    pub(super) last_failure: Option<Failure>,
     pub(super) verdict: Option<Verdict>,
     /// Version of the keys that signed its last request.
     pub(super) keys_version: u64,
@@ -126,8 +127,8 @@ impl Lane {
             range: 0,
             transfer: None,
             bytes: ByteRange { offset: 0, length: 0 },
-            attempts: 0,
-            reached_before: 0,
+            attempts: Attempts::default(),
+            last_failure: None,
             verdict: None,
             keys_version: 0,
             asked_us: 0,
@@ -176,12 +177,12 @@ impl Lane {
         transfer: &Arc<Transfer>,
         bytes: ByteRange,
         range: usize,
-        attempts: u32,
+        attempts: Attempts,
     ) {
         self.range = range;
         self.bytes = bytes;
         self.attempts = attempts;
-        self.reached_before = 0;
+        self.last_failure = None;
         self.moves = 0;
         self.state = LaneState::Busy;
         self.other_than = None;
@@ -231,7 +232,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if lane.conn.is_idle() && !same {
             lane.hang_up();
         }
-        lane.take_over(&transfer, range, number, 1);
+        lane.take_over(&transfer, range, number, Attempts::default());
         lane.ask(transfer.etag);
         self.drive(index);
     }
@@ -304,7 +305,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 let lane = &self.lanes[index];
                 let transfer = lane.object();
                 if !transfer.agrees(lane.conn.etag()) {
-                    let error = lane.explain(Failure::WrongEtag, None);
+                    let error = lane.explain(Failure::WrongEtag, None, self.now_us);
                     transfer.fail_for_now(Again::Changed, error);
                 }
                 self.compare(index, &transfer);

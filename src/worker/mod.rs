@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 
+use crate::attempt::RetryPolicy;
 use crate::error::Error;
 use crate::host::{FileError, FileHost};
 use crate::limits::{
@@ -57,8 +58,8 @@ pub struct Parts<R, H> {
     pub tls: Option<(Arc<ClientConfig>, Pool)>,
     /// How many connections.
     pub connections: usize,
-    /// Tries of one range, the first included.
-    pub attempts_max: u32,
+    /// How long a range is tried again.
+    pub retries: RetryPolicy,
     /// Where the bytes go.
     pub sink: Sink,
     /// Which range next.
@@ -78,7 +79,9 @@ pub struct Worker<R, H> {
     host: H,
     data: Pool,
     tls: Option<Arc<ClientConfig>>,
-    attempts_max: u32,
+    retries: RetryPolicy,
+    /// Retries because the endpoint did not answer: bounded by time, and not by the run's budget.
+    retries_unreachable: u64,
     sink: Sink,
     scheduler: Arc<Scheduler>,
     number: usize,
@@ -137,7 +140,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             host,
             data,
             tls,
-            attempts_max: parts.attempts_max,
+            retries: parts.retries,
+            retries_unreachable: 0,
             sink: parts.sink,
             scheduler: parts.scheduler,
             number: parts.number,

@@ -112,7 +112,7 @@ fn one_fails(fault: Fault, words: &[&str]) {
     configuration.faults = FaultPlan::none().with_rule(when, fault);
     let origin = start(configuration);
     let nowhere = Nowhere::new();
-    let options = ["s3://lab/", "--max-attempts", "2"];
+    let options = ["s3://lab/", "--max-attempts", "2", "--retry-for", "0s"];
     let run = get(&origin, options).with([nowhere.path()]).run();
     run.expect(OBJECTS).expect_error(&["get s3://lab/bad"]).expect_words(words);
     let wanted: Objects = all.into_iter().filter(|(key, _)| key != "bad").collect();
@@ -227,7 +227,8 @@ fn faults_of_the_listing_are_told_when_they_last() {
         let mut configuration = config(&objects(&[("p/a", 3)]));
         configuration.faults = FaultPlan::none().with_rule(Match::default(), fault);
         let nowhere = Nowhere::new();
-        let run = get(&start(configuration), ["s3://lab/p/"]).with([nowhere.path()]).run();
+        let options = ["s3://lab/p/", "--retry-for", "0s"];
+        let run = get(&start(configuration), options).with([nowhere.path()]).run();
         run.expect(ENDPOINT).expect_error(&[words]);
         nowhere.assert_untouched();
     }

@@ -142,7 +142,7 @@ fn an_endpoint_that_is_not_there_is_told_in_bounded_time() {
     for source in ["s3://lab/", "s3://lab/key"] {
         let run = Program::new(["get", "--quiet"])
             .with(words_of(source, &nowhere.path()))
-            .with(["--endpoint-url", &endpoint, "--region", "us-east-1"])
+            .with(["--endpoint-url", &endpoint, "--region", "us-east-1", "--retry-for", "1s"])
             .with_keys(ACCESS_KEY, SECRET)
             .run();
         let run = run.expect(ENDPOINT).expect_error(&["127.0.0.1", "refused", "--endpoint-url"]);

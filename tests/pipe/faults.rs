@@ -91,7 +91,8 @@ fn fail(faults: FaultPlan, refusal: Option<(&str, &str)>, code: i32) -> String {
     let stage = Stage::new();
     let program = Program::new(["pipe", "--json", "s3://lab/"]).with([stage.channel("train")]);
     let words = ["--epochs", "2", "--connections", "1", "--max-attempts", "2"];
-    let program = program.with(words).with(["--region", "us-east-1", "--endpoint-url", &endpoint]);
+    let program = program.with(words).with(["--retry-for", "0s"]);
+    let program = program.with(["--region", "us-east-1", "--endpoint-url", &endpoint]);
     let running = stage.start(program.with_keys(crate::ACCESS_KEY, crate::SECRET));
     let told = Reader::start(&stage.channel("train"), &["all"]).finish();
     let run = stage.end(running, code);

@@ -187,13 +187,14 @@ fn whose_refusal_it_was() {
             let (proxy, variable) = (stage.proxy.address, stage.variable());
             let destination = stage.path("destination");
             let commands: [&[&str]; 3] = [
-                &["get", "--quiet", "s3://lab/", destination.to_str().expect("UTF-8")],
+                &["get", "s3://lab/", destination.to_str().expect("UTF-8")],
                 &["cat", "s3://lab/a"],
                 &["ls", "s3://lab/"],
             ];
             for words in commands {
                 let user = if status == 407 { "me:hunter3" } else { USER };
-                let program = stage.program(words).set("RUST_LOG", "trace");
+                let program = stage.program(words).with(["--quiet", "--retry-for", "0s"]);
+                let program = program.set("RUST_LOG", "trace");
                 let run = program.set(variable, format!("{user}@{proxy}")).run().expect(ENDPOINT);
                 no_secret(&run);
                 let place = proxy.to_string();
@@ -239,7 +240,7 @@ fn nobody_there() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
         let closed = listener.local_addr().expect("its address");
         drop(listener);
-        let program = stage.program(&["ls", "s3://lab/"]);
+        let program = stage.program(&["ls", "--quiet", "--retry-for", "0s", "s3://lab/"]);
         let run = program.set(stage.variable(), format!("{USER}@{closed}")).run();
         no_secret(&run);
         let place = format!("the proxy {closed} of {}", stage.variable());

@@ -200,7 +200,8 @@ fn a_network_that_went_away_costs_what_was_in_flight() {
     let when = Match { operation: Some(Operation::GetObject), offsets, ..Match::default() };
     let faults = FaultPlan::none().with_rule(when, Fault::ResetBeforeHead);
     let origin = start(Config { faults, ..computed(&large()) });
-    let run = fetch(&origin, folder.path()).with(["--max-attempts", "2"]).run();
+    let run =
+        fetch(&origin, folder.path()).with(["--max-attempts", "2", "--retry-for", "0s"]).run();
     run.check(!run.status.success(), "there was nobody to ask");
     assert_eq!(number(&run, "unfinished_objects"), 2, "{run}");
     let sent = origin.stats().body_bytes;

@@ -165,6 +165,8 @@ pub(crate) struct Lab {
     /// Some answers take far longer than others.
     pub(crate) uneven: bool,
     pub(crate) now_us: u64,
+    /// From the first to the second the origin refuses connections and resets those it has.
+    pub(crate) outage_us: (u64, u64),
     pub(super) sockets: Vec<Socket>,
     pub(super) pipes: Vec<Pipe>,
     pub(crate) places: BTreeMap<u64, Place>,
@@ -189,6 +191,10 @@ pub(super) fn small(number: u64) -> usize {
 }
 
 impl Lab {
+    pub(super) fn is_down(&self) -> bool {
+        (self.outage_us.0..self.outage_us.1).contains(&self.now_us)
+    }
+
     pub(crate) fn inject(&mut self, what: &'static str) {
         *self.injected.entry(what).or_default() += 1;
         self.events += 1;

@@ -68,7 +68,8 @@ impl PipeHost for LabHost {
     }
 
     fn send(&mut self, socket: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
-        self.0.borrow_mut().send(socket, bytes)
+        let mut lab = self.0.borrow_mut();
+        if lab.is_down() { Err(Errno::RESET) } else { lab.send(socket, bytes) }
     }
 
     fn receive(&mut self, socket: &Handle, into: &mut [u8], peek: bool) -> Result<usize, Errno> {
@@ -215,6 +216,9 @@ impl Ring for LabRing {
         if connects && lab.chance.hits(hang) {
             lab.inject("hang");
             from_us = u64::MAX;
+        } else if connects && lab.is_down() {
+            lab.inject("down");
+            refused = true;
         } else if connects && lab.chance.hits(network) {
             lab.inject("refused");
             refused = true;

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 
 use inrush::error::Error;
@@ -43,6 +44,10 @@ pub(crate) struct World {
     pub(crate) chance: Chance,
     pub(crate) rates: Rates,
     pub(crate) now_us: u64,
+    /// From the first to the second the origin refuses connections and resets those it has.
+    pub(crate) outage_us: Range<u64>,
+    /// Every answer breaks off after so many bytes.
+    pub(crate) cut_bytes: usize,
     sockets: Vec<Socket>,
     pub(super) files: Vec<File>,
     /// What was delivered of each object, by its key and how often it was begun anew.
@@ -75,6 +80,8 @@ impl World {
             chance: Chance(seed),
             rates,
             now_us: 0,
+            outage_us: 0..0,
+            cut_bytes: usize::MAX,
             sockets: Vec::new(),
             files: Vec::new(),
             delivered: HashMap::new(),
@@ -356,7 +363,7 @@ impl World {
                     return Some(Err(Errno::CANCELED));
                 }
                 let rate = self.rates.network_per_mille;
-                let refused = self.chance.hits(rate);
+                let refused = self.outage_us.contains(&self.now_us) || self.chance.hits(rate);
                 if refused {
                     self.count("refused");
                 }
@@ -380,7 +387,7 @@ impl World {
     }
 
     fn send(&mut self, socket: usize, bytes: &[u8]) -> Result<u32, Errno> {
-        if self.sockets[socket].closed {
+        if self.sockets[socket].closed || self.outage_us.contains(&self.now_us) {
             return Err(Errno::RESET);
         }
         let rate = self.rates.network_per_mille;
@@ -427,6 +434,7 @@ impl World {
             *self.flipped.entry(key.clone()).or_default() += 1;
         }
         let (bytes, end) = answer(&request, &model, fault, &mut self.chance);
+        let end = end.or((self.cut_bytes < bytes.len()).then_some((self.cut_bytes, Fault::End)));
         let served = self.served.entry(key);
         *served.or_default() += bytes.len() as u64;
         let found = &mut self.sockets[socket];

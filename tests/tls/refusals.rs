@@ -132,7 +132,7 @@ fn a_bundle_that_is_none() {
 
 /// `inrush ls` of a URL.
 fn list(url: &str) -> Program {
-    let words = ["ls", "s3://lab/", "--region", "us-east-1", "--endpoint-url", url];
+    let words = ["ls", "--quiet", "s3://lab/", "--region", "us-east-1", "--endpoint-url", url];
     Program::new(words).with_keys(ACCESS_KEY, SECRET)
 }
 

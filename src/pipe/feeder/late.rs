@@ -111,7 +111,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 continue;
             }
             late += 1;
-            let stuck_after_us = self.paces.stuck_after_us(step.phase, line.attempts);
+            let stuck_after_us = self.paces.stuck_after_us(step.phase, line.attempts.tries());
             // What comes slowly may be the best there is; only silence is not.
             let why = if stuck_after_us.is_some_and(|after_us| silent_us > after_us) {
                 LateEnd::Stuck

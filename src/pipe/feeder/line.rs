@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::late::Step;
+use crate::attempt::Attempts;
 use crate::conn::Conn;
+use crate::failure::Failure;
 use crate::host::PrivatePipe;
 use crate::limits::CONTROL_SLOT_BYTES;
 use crate::peers::{LateEnd, Times};
@@ -78,9 +80,9 @@ pub(super) struct Line {
     /// Version of the keys that signed its last request.
     pub(super) keys_version: u64,
     /// Tries in a row that brought nothing.
-    pub(super) attempts: u32,
-    /// What had been received at the last failure.
-    pub(super) reached: u64,
+    pub(super) attempts: Attempts,
+    /// Why the last of them failed.
+    pub(super) last_failure: Option<Failure>,
     pub(super) idle_since_us: u64,
     /// What the connection asks for: bytes of `control` to send, or to receive into.
     pub(super) want: Want,
@@ -150,8 +152,8 @@ impl Line {
             transfer: None,
             epoch: 0,
             keys_version: 0,
-            attempts: 0,
-            reached: 0,
+            attempts: Attempts::default(),
+            last_failure: None,
             idle_since_us: 0,
             want: Want::Nothing,
             control: vec![0; CONTROL_SLOT_BYTES as usize],

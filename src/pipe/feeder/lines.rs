@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Feeder;
 use super::line::{LineState, Pending, Want};
+use crate::attempt::{Cause, Next};
 use crate::conn::{Action, Event, Target};
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
@@ -273,15 +274,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let transfer = line.object();
         // A slow reader leaves connections idle until the server ends them: what moves on is not
         // failing, however often that happens.
-        if line.conn.reached() > line.reached {
-            line.attempts = 1;
-        }
-        line.reached = line.conn.reached();
+        line.attempts.reach(line.conn.reached());
         let told = match failure {
             Failure::Status(status) => Some(answer::explain(status, body, "")),
             _ => None,
         };
         let failure = told.as_ref().map_or(failure, ServerError::failure);
+        line.last_failure = Some(failure);
         if let Some(address) = line.address.filter(|_| failure.is_of_address()) {
             line.other_than = Some(address);
             self.addresses.blame(address, failure, late_end.is_some(), self.now_us);
@@ -290,21 +289,25 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
         let is_moving = late_end == Some(LateEnd::Move) && failure.is_of_address();
         let repeat = failure.remedy() == Remedy::Repeat || is_moving;
-        let retry = failure.remedy() == Remedy::Backoff && line.attempts < self.attempts_max;
-        if !(repeat || retry) || !hopeful {
+        let next = match failure.remedy() {
+            _ if !hopeful => Next::GiveUp,
+            _ if repeat => Next::Again { ceiling_us: 0 },
+            Remedy::Backoff => {
+                let cause = Cause::new(transfer.endpoint.is_unreachable(failure, told.as_ref()));
+                line.attempts.failed(self.now_us, cause, self.retries)
+            }
+            Remedy::Repeat | Remedy::GiveUp => Next::GiveUp,
+        };
+        let Next::Again { ceiling_us } = next else {
             return self.give_up(index, failure, told);
-        }
+        };
         if is_moving {
             line.moves += 1;
             self.count.moves += 1;
         }
         self.count.retries[failure.reason() as usize] += 1;
         transfer.count_retry();
-        let mut wait_us = 0;
-        if !repeat {
-            wait_us = self.host.backoff_us(line.attempts);
-            line.attempts += 1;
-        }
+        let wait_us = if repeat { 0 } else { self.host.backoff_us(ceiling_us) };
         line.state = LineState::Backoff { until_us: self.now_us + wait_us };
     }
 
@@ -312,7 +315,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     fn give_up(&mut self, index: usize, failure: Failure, told: Option<ServerError>) {
         let line = &self.lines[index];
         let name = line.object().name();
-        let context = format!("stream {name} failed after {} tries", line.attempts);
+        let told_tries = line.attempts.told(self.now_us);
+        let context = format!("stream {name} failed after {told_tries}");
         let endpoint = &line.object().endpoint;
         if let Some(error) = endpoint.refusal_on_the_way(failure, told.as_ref()) {
             self.failure.get_or_insert(error.within(context));

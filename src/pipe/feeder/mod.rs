@@ -16,6 +16,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 
 use super::feed::{Feed, Next, Step};
+use crate::attempt::{Attempts, RetryPolicy};
 use crate::conn::{Ask, Manner};
 use crate::error::{Error, ErrorKind};
 use crate::host::PipeHost;
@@ -50,8 +51,8 @@ pub struct FeederParts<R, H> {
     pub tls: Option<Arc<ClientConfig>>,
     /// How many connections.
     pub connections: usize,
-    /// Tries of one range.
-    pub attempts_max: u32,
+    /// How long a range is tried again.
+    pub retries: RetryPolicy,
     /// How many epochs there will be; `None` for ever.
     pub epochs: Option<u64>,
     /// Whether a reader whose stream fails is kept waiting, and sees no end of file.
@@ -75,7 +76,7 @@ pub struct Feeder<R, H> {
     feed: Arc<Feed>,
     counter: Handle,
     tls: Option<Arc<ClientConfig>>,
-    attempts_max: u32,
+    retries: RetryPolicy,
     epochs: Option<u64>,
     holds: bool,
     marks: bool,
@@ -115,7 +116,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// When that place cannot be made.
     pub fn new(parts: FeederParts<R, H>) -> Result<Self, Error> {
         let FeederParts { ring, mut host, feed, counter, tls, connections, .. } = parts;
-        let (attempts_max, epochs) = (parts.attempts_max, parts.epochs);
+        let (retries, epochs) = (parts.retries, parts.epochs);
         let (holds, marks) = (parts.holds, parts.marks);
         assert!(connections > 0, "a channel has a connection");
         if epochs != Some(0) {
@@ -127,7 +128,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             feed,
             counter,
             tls,
-            attempts_max,
+            retries,
             epochs,
             holds,
             marks,
@@ -264,8 +265,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             line.hang_up();
         }
         line.state = LineState::Busy;
-        line.attempts = 1;
-        line.reached = 0;
+        (line.attempts, line.last_failure) = (Attempts::default(), None);
         line.moves = 0;
         (line.late_end, line.last_step, line.times) = (None, None, Times::default());
         line.epoch = self.taking;

@@ -1,0 +1,257 @@
+//! What follows a failed attempt, in every mode: another try after a pause, or the end. Pure.
+//!
+//! The rule is one for ranges of File mode, ranges of Pipe mode and the control plane's requests.
+//! A failure that can pass is retried by number: so many tries in a row that brought nothing. An
+//! endpoint that refuses or does not answer is retried by number *and* by time: it may be starting
+//! again. Progress (bytes beyond what any earlier attempt reached) forgives both.
+
+use std::fmt;
+
+use crate::limits::{
+    ATTEMPTS_MAX, BACKOFF_BASE_US, BACKOFF_MAX_US, RETRY_FOR_US, UNREACHABLE_BACKOFF_MAX_US,
+};
+
+/// How long a failure that can pass is retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Tries in a row that may bring nothing, the first included.
+    pub attempts_max: u32,
+    /// An endpoint that does not answer is retried at least for so long, in microseconds.
+    pub retry_for_us: u64,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { attempts_max: ATTEMPTS_MAX, retry_for_us: RETRY_FOR_US }
+    }
+}
+
+/// What kind of failure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The endpoint refuses connections, or does not answer.
+    Unreachable,
+    /// It answers, but not rightly.
+    Faulty,
+}
+
+impl Cause {
+    /// [`Self::Unreachable`] where the endpoint is.
+    #[must_use]
+    pub const fn new(is_unreachable: bool) -> Self {
+        if is_unreachable { Self::Unreachable } else { Self::Faulty }
+    }
+}
+
+/// What follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Another try, after a pause drawn from 0 up to this ceiling in microseconds (full jitter).
+    Again {
+        /// The ceiling.
+        ceiling_us: u64,
+    },
+    /// No other try.
+    GiveUp,
+}
+
+/// The tries of one range or request, since it last made progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempts {
+    /// Tries in a row, the one under way included.
+    tries: u32,
+    /// Those of them that failed though the endpoint answered.
+    faulty: u32,
+    /// The most bytes that any attempt reached.
+    reached: u64,
+    /// When the first of them failed.
+    failing_since_us: Option<u64>,
+    /// When the first of the failures in a row was that found the endpoint unreachable.
+    unreachable_since_us: Option<u64>,
+}
+
+impl Default for Attempts {
+    fn default() -> Self {
+        Self { tries: 1, faulty: 0, reached: 0, failing_since_us: None, unreachable_since_us: None }
+    }
+}
+
+impl Attempts {
+    /// Tries in a row that brought nothing new, the one under way included.
+    #[must_use]
+    pub fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    /// Since when nothing but failures has come, in microseconds; `None` before the first.
+    #[must_use]
+    pub fn failing_since_us(&self) -> Option<u64> {
+        self.failing_since_us
+    }
+
+    /// An attempt has reached so many bytes; true when that is progress, which forgives what failed
+    /// before.
+    pub fn reach(&mut self, bytes: u64) -> bool {
+        let progress = bytes > self.reached;
+        if progress {
+            *self = Self { reached: bytes, ..Self::default() };
+        }
+        progress
+    }
+
+    /// The same range without its first `bytes`, for another connection.
+    #[must_use]
+    pub fn without_first(mut self, bytes: u64) -> Self {
+        self.reached = self.reached.saturating_sub(bytes);
+        self
+    }
+
+    /// Decides what follows a failure that can pass.
+    pub fn failed(&mut self, now_us: u64, cause: Cause, policy: RetryPolicy) -> Next {
+        self.failing_since_us.get_or_insert(now_us);
+        let (is_over, backoff_max_us) = match cause {
+            Cause::Unreachable => {
+                let since_us = *self.unreachable_since_us.get_or_insert(now_us);
+                let is_late = now_us.saturating_sub(since_us) >= policy.retry_for_us;
+                (is_late && self.tries >= policy.attempts_max, UNREACHABLE_BACKOFF_MAX_US)
+            }
+            Cause::Faulty => {
+                self.unreachable_since_us = None;
+                self.faulty += 1;
+                (self.faulty >= policy.attempts_max, BACKOFF_MAX_US)
+            }
+        };
+        if is_over {
+            return Next::GiveUp;
+        }
+        // After an outage the pauses begin small again.
+        let before = match cause {
+            Cause::Unreachable => self.tries,
+            Cause::Faulty => self.faulty,
+        };
+        let ceiling_us = (BACKOFF_BASE_US << (before - 1).min(16)).min(backoff_max_us);
+        self.tries = self.tries.saturating_add(1);
+        Next::Again { ceiling_us }
+    }
+
+    /// How often it was tried and for how long, for an error.
+    #[must_use]
+    pub fn told(&self, now_us: u64) -> Told {
+        let elapsed_us = self.unreachable_since_us.map_or(0, |since| now_us.saturating_sub(since));
+        Told { tries: self.tries, seconds: elapsed_us / 1_000_000 }
+    }
+}
+
+/// How often something was tried, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    tries: u32,
+    seconds: u64,
+}
+
+impl Told {
+    /// The same as "tried 6 times in 60 s".
+    #[must_use]
+    pub fn times(self) -> String {
+        let times =
+            if self.tries == 1 { "once".to_owned() } else { format!("{} times", self.tries) };
+        match self.seconds {
+            0 => format!("tried {times}"),
+            seconds => format!("tried {times} in {seconds} s"),
+        }
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = if self.tries == 1 { "try" } else { "tries" };
+        write!(f, "{} {word}", self.tries)?;
+        if self.seconds > 0 { write!(f, " in {} s", self.seconds) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+    const POLICY: RetryPolicy = RetryPolicy { attempts_max: 3, retry_for_us: 60 * SECOND_US };
+
+    fn gives_up(attempts: &mut Attempts, now_us: u64, cause: Cause) -> bool {
+        attempts.failed(now_us, cause, POLICY) == Next::GiveUp
+    }
+
+    #[test]
+    fn a_fault_is_retried_by_number_whatever_the_time() {
+        let mut attempts = Attempts::default();
+        assert!(!gives_up(&mut attempts, 0, Cause::Faulty));
+        assert!(!gives_up(&mut attempts, 0, Cause::Faulty));
+        assert!(gives_up(&mut attempts, 0, Cause::Faulty));
+        assert_eq!(attempts.told(0).to_string(), "3 tries");
+    }
+
+    #[test]
+    fn an_endpoint_that_is_gone_is_retried_until_tries_and_time_are_used_up() {
+        let mut attempts = Attempts::default();
+        for second in 0..60 {
+            assert!(!gives_up(&mut attempts, second * SECOND_US, Cause::Unreachable), "{second}");
+        }
+        assert!(gives_up(&mut attempts, 60 * SECOND_US, Cause::Unreachable));
+        assert_eq!(attempts.told(60 * SECOND_US).to_string(), "61 tries in 60 s");
+        let mut slow = Attempts::default();
+        assert!(!gives_up(&mut slow, 0, Cause::Unreachable));
+        assert!(!gives_up(&mut slow, 100 * SECOND_US, Cause::Unreachable), "two tries of three");
+        assert!(gives_up(&mut slow, 200 * SECOND_US, Cause::Unreachable));
+    }
+
+    #[test]
+    fn an_outage_uses_up_no_tries_of_what_follows() {
+        let mut attempts = Attempts::default();
+        for second in 0..50 {
+            assert!(!gives_up(&mut attempts, second * SECOND_US, Cause::Unreachable));
+        }
+        assert!(!gives_up(&mut attempts, 50 * SECOND_US, Cause::Faulty));
+        assert!(!gives_up(&mut attempts, 51 * SECOND_US, Cause::Faulty));
+        let again = 61 * SECOND_US;
+        assert!(!gives_up(&mut attempts, again, Cause::Unreachable), "an outage of its own");
+        assert!(gives_up(&mut attempts, again, Cause::Faulty), "the third of three");
+    }
+
+    #[test]
+    fn progress_forgives_and_nothing_else_does() {
+        let mut attempts = Attempts::default();
+        for bytes in 1..100 {
+            assert!(attempts.reach(bytes) && !attempts.reach(bytes), "the same is no progress");
+            assert!(!gives_up(&mut attempts, 0, Cause::Faulty));
+            assert!(!gives_up(&mut attempts, 0, Cause::Faulty));
+        }
+        assert!(!attempts.reach(98), "less than before is none");
+        assert!(gives_up(&mut attempts, 0, Cause::Faulty));
+    }
+
+    #[test]
+    fn what_another_connection_takes_over_must_go_further_too() {
+        let mut attempts = Attempts::default();
+        assert!(attempts.reach(1000));
+        let mut rest = attempts.without_first(600);
+        assert!(!rest.reach(400) && rest.reach(401));
+    }
+
+    #[test]
+    fn pauses_grow_and_a_server_that_is_back_is_noticed_soon() {
+        let ceilings = |cause| {
+            let policy = RetryPolicy { attempts_max: 100, ..POLICY };
+            let mut attempts = Attempts::default();
+            let mut next = || match attempts.failed(0, cause, policy) {
+                Next::Again { ceiling_us } => ceiling_us,
+                Next::GiveUp => unreachable!("there are tries left"),
+            };
+            (0..20).map(|_| next()).collect::<Vec<_>>()
+        };
+        let faulty = ceilings(Cause::Faulty);
+        assert_eq!(faulty[..3], [BACKOFF_BASE_US, 2 * BACKOFF_BASE_US, 4 * BACKOFF_BASE_US]);
+        assert_eq!(faulty[19], BACKOFF_MAX_US);
+        let gone = ceilings(Cause::Unreachable);
+        assert_eq!((gone[0], gone[19]), (BACKOFF_BASE_US, UNREACHABLE_BACKOFF_MAX_US));
+    }
+}

@@ -1,0 +1,204 @@
+//! What is waited for: for whom, since when, and why. For those who tell it. Pure.
+//!
+//! Requests of the control plane and ranges of the data plane are noted on one board per run; what
+//! has been waited for longest is told once that is [`WAIT_TOLD_AFTER_US`].
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::limits::{WAIT_TOLD_AFTER_US, WAIT_TOLD_CHANGED_US, WAIT_TOLD_PAUSE_US};
+
+/// Something that is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// Who is to do it: an endpoint's host.
+    pub whom: String,
+    /// What: `to answer LIST s3://bucket/`.
+    pub what: String,
+    /// Tries in a row, the one under way included.
+    pub tries: u32,
+    /// For how long, in microseconds.
+    pub elapsed_us: u64,
+    /// For how long it is retried while nobody answers, in microseconds.
+    pub retry_for_us: u64,
+    /// Why the last try failed; empty for the first.
+    pub why: String,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { whom, what, tries, .. } = self;
+        let (elapsed, limit) = (self.elapsed_us / 1_000_000, self.retry_for_us / 1_000_000);
+        write!(f, "waiting for {whom} {what}: try {tries}, {elapsed} s")?;
+        if elapsed <= limit {
+            write!(f, " of {limit} s")?;
+        }
+        f.write_str(", ")?;
+        f.write_str(if self.why.is_empty() { "no answer yet" } else { &self.why })
+    }
+}
+
+/// What is waited for now, by everyone.
+#[derive(Debug, Default)]
+pub struct Board(Mutex<Notes>);
+
+#[derive(Debug, Default)]
+struct Notes {
+    /// Of the control plane, the oldest first.
+    requests: Vec<Request>,
+    number: u64,
+    /// Of the data plane.
+    range: Option<Wait>,
+}
+
+#[derive(Debug)]
+struct Request {
+    number: u64,
+    begun_us: u64,
+    wait: Wait,
+}
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, Notes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a request that begins now; it is on the board until the ticket is dropped.
+    pub fn begin(self: &Arc<Self>, now_us: u64, wait: Wait) -> Ticket {
+        let mut notes = self.lock();
+        notes.number += 1;
+        let number = notes.number;
+        notes.requests.push(Request { number, begun_us: now_us, wait });
+        drop(notes);
+        Ticket { board: Arc::clone(self), number }
+    }
+
+    /// What the data plane waits for; `None` where bytes come.
+    pub fn set_range(&self, wait: Option<Wait>) {
+        self.lock().range = wait;
+    }
+
+    /// What is waited for longest, if that is long enough to be told. `now_us` goes by the clock of
+    /// the requests.
+    #[must_use]
+    pub fn longest(&self, now_us: u64) -> Option<Wait> {
+        let notes = self.lock();
+        let request = notes.requests.iter().min_by_key(|request| request.begun_us);
+        let request = request.map(|request| Wait {
+            elapsed_us: now_us.saturating_sub(request.begun_us),
+            ..request.wait.clone()
+        });
+        let all = request.into_iter().chain(notes.range.clone());
+        all.filter(|wait| wait.elapsed_us >= WAIT_TOLD_AFTER_US).max_by_key(|wait| wait.elapsed_us)
+    }
+}
+
+/// A request on the board.
+#[derive(Debug)]
+pub struct Ticket {
+    board: Arc<Board>,
+    number: u64,
+}
+
+impl Ticket {
+    /// A try has failed, and another one follows.
+    pub fn try_again(&self, tries: u32, why: &str) {
+        let mut notes = self.board.lock();
+        if let Some(request) = notes.requests.iter_mut().find(|one| one.number == self.number) {
+            request.wait.tries = tries;
+            why.clone_into(&mut request.wait.why);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.board.lock().requests.retain(|one| one.number != self.number);
+    }
+}
+
+/// When a line is due where there is no terminal: a few at most, and not the same again and again.
+#[derive(Debug, Default)]
+pub struct Pauses {
+    /// When the last line was, whom it named and why.
+    last: Option<(u64, String, String)>,
+}
+
+impl Pauses {
+    /// Whether this is to be told now; then it has been.
+    pub fn is_due(&mut self, now_us: u64, wait: &Wait) -> bool {
+        let due = self.last.as_ref().is_none_or(|(at_us, whom, why)| {
+            let is_same = (whom, why) == (&wait.whom, &wait.why);
+            let pause_us = if is_same { WAIT_TOLD_PAUSE_US } else { WAIT_TOLD_CHANGED_US };
+            now_us.saturating_sub(*at_us) >= pause_us
+        });
+        if due {
+            self.last = Some((now_us, wait.whom.clone(), wait.why.clone()));
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+
+    fn wait(whom: &str, why: &str) -> Wait {
+        Wait {
+            whom: whom.to_owned(),
+            what: "to answer LIST s3://b/".to_owned(),
+            tries: 1,
+            elapsed_us: 0,
+            retry_for_us: 60 * SECOND_US,
+            why: why.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_a_line_says() {
+        let check = |wait: Wait, expected: &str| assert_eq!(wait.to_string(), expected);
+        let first = Wait { elapsed_us: 2 * SECOND_US, ..wait("h:9000", "") };
+        let told = "waiting for h:9000 to answer LIST s3://b/: try 1, 2 s of 60 s, no answer yet";
+        check(first.clone(), told);
+        let later =
+            Wait { tries: 9, elapsed_us: 70 * SECOND_US, why: "refused".to_owned(), ..first };
+        check(later, "waiting for h:9000 to answer LIST s3://b/: try 9, 70 s, refused");
+    }
+
+    #[test]
+    fn the_longest_wait_is_told_and_a_short_one_is_not() {
+        let board = Arc::new(Board::default());
+        assert_eq!(board.longest(0), None);
+        let first = board.begin(0, wait("one", ""));
+        let second = board.begin(SECOND_US, wait("two", ""));
+        assert_eq!(board.longest(WAIT_TOLD_AFTER_US - 1), None);
+        let whom = |now_us| board.longest(now_us).map(|wait| wait.whom);
+        assert_eq!(whom(WAIT_TOLD_AFTER_US), Some("one".to_owned()));
+        second.try_again(3, "refused");
+        drop(first);
+        assert_eq!(whom(WAIT_TOLD_AFTER_US), None);
+        let told = board.longest(9 * SECOND_US).expect("long enough");
+        let known = (told.tries, told.elapsed_us, told.why.as_str());
+        assert_eq!(known, (3, 8 * SECOND_US, "refused"));
+        board.set_range(Some(Wait { elapsed_us: 9 * SECOND_US, ..wait("three", "") }));
+        assert_eq!(whom(9 * SECOND_US), Some("three".to_owned()));
+        board.set_range(None);
+        drop(second);
+        assert_eq!(board.longest(u64::MAX), None);
+    }
+
+    #[test]
+    fn lines_are_few_and_a_new_reason_is_told_sooner() {
+        let mut pauses = Pauses::default();
+        let seconds = |why: &dyn Fn(u64) -> &'static str, pauses: &mut Pauses| {
+            let due = |second: &u64| pauses.is_due(second * SECOND_US, &wait("h", why(*second)));
+            (0..30).filter(due).collect::<Vec<u64>>()
+        };
+        assert_eq!(seconds(&|_| "refused", &mut pauses), [0, 10, 20]);
+        let flapping = |second| if second % 2 == 0 { "refused" } else { "no answer" };
+        let often = seconds(&flapping, &mut Pauses::default());
+        assert!(often.len() <= 30 / 2 && often.len() > 3, "{often:?}");
+    }
+}
