@@ -25,6 +25,7 @@ use crate::sink::Sink;
 use crate::sys::pool::{Chunk, Pages};
 use crate::sys::uring::Uring;
 use crate::sys::{Handle, Pool, Region, descriptor, usage};
+use crate::waiting::Wait;
 use crate::worker::{Parts, Worker};
 
 /// What a run of the data plane needs.
@@ -234,6 +235,13 @@ impl Engine {
                  be left; run it again to go on"
             )
         }
+    }
+
+    /// What any worker has waited for longest, where that is long enough to be told.
+    #[must_use]
+    pub fn longest_wait(&self) -> Option<Wait> {
+        let waits = self.gauges.iter().filter_map(|gauge| gauge.wait());
+        waits.max_by_key(|wait| wait.elapsed_us)
     }
 
     /// What kind of pages the slots are on.

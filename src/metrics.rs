@@ -3,9 +3,11 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::failure::{RetryCounts, RetryReason};
 use crate::sys::uring::Features;
+use crate::waiting::Wait;
 
 /// What one worker counted.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -213,6 +215,8 @@ pub struct Gauge {
     last_retry: AtomicU32,
     objects: AtomicU64,
     writes: AtomicU64,
+    /// What has been waited for so long that it is to be told.
+    wait: Mutex<Option<Wait>>,
 }
 
 impl Gauge {
@@ -225,6 +229,17 @@ impl Gauge {
     #[must_use]
     pub fn objects_and_writes(&self) -> (u64, u64) {
         (self.objects.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
+    }
+
+    /// Shows what has been waited for too long, or that nothing has.
+    pub fn show_wait(&self, wait: Option<Wait>) {
+        *self.wait.lock().unwrap_or_else(PoisonError::into_inner) = wait;
+    }
+
+    /// What has been waited for too long.
+    #[must_use]
+    pub fn wait(&self) -> Option<Wait> {
+        self.wait.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Shows the worker's counts.

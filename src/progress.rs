@@ -6,12 +6,15 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::RetryReason;
 use crate::shown::shown;
 use crate::size::Count;
+use crate::waiting::{Pauses, Wait};
 
 /// While the total is not known there is nothing to fill, and no end to tell.
 const TEMPLATE_LISTING: &str = "{spinner} {decimal_bytes} of {decimal_total_bytes} so far, \
@@ -20,6 +23,15 @@ const TEMPLATE_LISTING: &str = "{spinner} {decimal_bytes} of {decimal_total_byte
 /// Once it is.
 const TEMPLATE_KNOWN: &str = "[{bar:24}] {decimal_bytes} of {decimal_total_bytes}, \
     {decimal_bytes_per_sec}, {eta} left, {wide_msg}";
+
+/// While nothing comes: for whom is waited, as far as the line goes.
+const TEMPLATE_WAITING: &str = "{spinner} {decimal_bytes} of {decimal_total_bytes}, {wide_msg}";
+
+/// The same before there are bytes to tell of.
+const TEMPLATE_WAITING_ALONE: &str = "{spinner} {wide_msg}";
+
+/// How often the sign of life before a wait moves.
+const SPIN: Duration = Duration::from_millis(250);
 
 /// Where a run stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,9 +81,84 @@ impl ProgressState {
 pub struct Progress {
     /// Drawn on a terminal; `None` elsewhere and with `--quiet`.
     bar: Option<ProgressBar>,
-    /// The total is known, and the bar has the style for it.
-    total_known: AtomicBool,
+    /// Which style the bar has.
+    style: Mutex<Style>,
+    waits: Arc<Waits>,
     quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Listing,
+    Known,
+    Waiting,
+}
+
+/// What the bar and those who look for waits share.
+#[derive(Debug, Default)]
+struct Waits {
+    /// What is waited for now.
+    now: Mutex<Option<Wait>>,
+    /// The bar is drawn, and tells it.
+    is_drawn: AtomicBool,
+    /// The line that tells it before.
+    line: Mutex<Option<ProgressBar>>,
+}
+
+impl Waits {
+    fn now(&self) -> Option<Wait> {
+        lock(&self.now).clone()
+    }
+
+    fn clear_line(&self) {
+        if let Some(line) = lock(&self.line).take() {
+            line.finish_and_clear();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells what is waited for: on a terminal in the line of progress, elsewhere now and then in a
+/// line of its own.
+#[derive(Debug)]
+pub struct Teller {
+    waits: Arc<Waits>,
+    quiet: bool,
+    is_terminal: bool,
+    pauses: Pauses,
+}
+
+impl Teller {
+    /// Tells this, or that nothing is waited for any more. `now_us` goes by any clock.
+    pub fn look(&mut self, now_us: u64, wait: Option<Wait>) {
+        lock(&self.waits.now).clone_from(&wait);
+        if self.quiet {
+            return;
+        }
+        match wait {
+            None => self.waits.clear_line(),
+            Some(_) if self.is_terminal && self.waits.is_drawn.load(Ordering::Relaxed) => {
+                self.waits.clear_line();
+            }
+            Some(wait) if self.is_terminal => {
+                let mut line = lock(&self.waits.line);
+                let line = line.get_or_insert_with(|| {
+                    let line = ProgressBar::new_spinner().with_style(style(TEMPLATE_WAITING_ALONE));
+                    line.enable_steady_tick(SPIN);
+                    line
+                });
+                line.set_message(shown(&wait.to_string()));
+            }
+            Some(wait) => {
+                if self.pauses.is_due(now_us, &wait) {
+                    to_stderr(&shown(&wait.to_string()));
+                }
+            }
+        }
+    }
 }
 
 impl Progress {
@@ -87,19 +174,38 @@ impl Progress {
             bar.set_style(style(TEMPLATE_LISTING));
             bar
         });
-        Self { bar, total_known: AtomicBool::new(false), quiet: !enabled }
+        let style = Mutex::new(Style::Listing);
+        Self { bar, style, waits: Arc::default(), quiet: !enabled }
+    }
+
+    /// One who tells what is waited for.
+    #[must_use]
+    pub fn teller(&self) -> Teller {
+        Teller {
+            waits: Arc::clone(&self.waits),
+            quiet: self.quiet,
+            is_terminal: self.bar.is_some(),
+            pauses: Pauses::default(),
+        }
     }
 
     /// Shows where the run stands; cheap enough for several times a second.
     pub fn update(&self, state: &ProgressState) {
         let Some(bar) = &self.bar else { return };
-        if state.listing_complete && !self.total_known.swap(true, Ordering::Relaxed) {
-            bar.set_style(style(TEMPLATE_KNOWN));
+        self.waits.is_drawn.store(true, Ordering::Relaxed);
+        let wait = self.waits.now();
+        let wanted = match (&wait, state.listing_complete) {
+            (Some(_), _) => (Style::Waiting, TEMPLATE_WAITING),
+            (None, true) => (Style::Known, TEMPLATE_KNOWN),
+            (None, false) => (Style::Listing, TEMPLATE_LISTING),
+        };
+        if std::mem::replace(&mut *lock(&self.style), wanted.0) != wanted.0 {
+            bar.set_style(style(wanted.1));
         }
         bar.set_length(state.bytes_known);
         // A range that is fetched again counts again: never beyond the end.
         bar.set_position(state.bytes_done.min(state.bytes_known));
-        bar.set_message(state.message());
+        bar.set_message(wait.map_or_else(|| state.message(), |wait| shown(&wait.to_string())));
     }
 
     /// Prints a line above the bar, unless quiet.
@@ -121,12 +227,15 @@ impl Progress {
 
     /// Takes the bar away.
     pub fn finish(&self) {
+        self.waits.clear_line();
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
     fn print(&self, line: &str) {
+        // It comes back at the next look.
+        self.waits.clear_line();
         match &self.bar {
             Some(bar) => bar.suspend(|| to_stderr(line)),
             None => to_stderr(line),
@@ -151,8 +260,6 @@ fn style(template: &str) -> ProgressStyle {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use indicatif::TermLike;
 
     use super::*;
@@ -254,6 +361,30 @@ mod tests {
         screen.taken();
         progress.update(&ProgressState { listing_complete: true, ..LISTING });
         assert_eq!(screen.taken().trim(), "");
+    }
+
+    #[test]
+    fn a_wait_takes_the_place_of_the_rest_and_gives_it_back() {
+        let (screen, progress) = screen(true);
+        let mut teller = progress.teller();
+        progress.update(&LISTING);
+        screen.taken();
+        let wait = Wait {
+            whom: "h:9000".to_owned(),
+            what: "to answer GET s3://b/k".to_owned(),
+            tries: 3,
+            elapsed_us: 4_000_000,
+            retry_for_us: 60_000_000,
+            why: "refused".to_owned(),
+        };
+        teller.look(0, Some(wait));
+        progress.update(&LISTING);
+        let drawn = screen.taken();
+        assert!(drawn.contains("of 4.00 GB, waiting for h:9000 to answer GET s3://b/k: try 3, 4"));
+        teller.look(1, None);
+        progress.update(&LISTING);
+        let drawn = screen.taken();
+        assert!(drawn.rfind("listing…") > drawn.rfind("waiting"), "{drawn}");
     }
 
     #[test]

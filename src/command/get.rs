@@ -57,7 +57,7 @@ pub(super) async fn run(
     };
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
-    let found = interrupts.unless(find(&args, credentials, filter)).await?;
+    let found = interrupts.unless(find(&args, credentials, filter, &progress)).await?;
     let Plan { control, tls, target, present, walk, mirror } = found;
     let config = if tls.is_some() { config.secured() } else { config };
     let rules = (args.keep, args.verify);
@@ -70,7 +70,7 @@ pub(super) async fn run(
     let resolved = begun.elapsed();
     let undecided = Undecided::new(control.clone(), args.failures.on_change, args.verify);
     let questions = (Checksums::new(control.clone(), args.verify), undecided);
-    let told = Told { progress, report };
+    let told = Told { progress, report, board: control.board() };
     let mut run = Run::new(walk, target, keeper, questions, config, told, begun);
     run.checks_space = !args.keep.no_space_check;
     run.deadline = args.failures.deadline;
@@ -129,8 +129,13 @@ struct Plan {
 }
 
 /// Finds the sources out.
-async fn find(args: &GetArgs, credentials: CredentialSource, filter: Filter) -> Result<Plan> {
-    let control = session::control(&args.service, credentials).await?;
+async fn find(
+    args: &GetArgs,
+    credentials: CredentialSource,
+    filter: Filter,
+    progress: &Progress,
+) -> Result<Plan> {
+    let control = session::control(&args.service, credentials, progress).await?;
     let sources = control.resolve_all(&args.sources).await?;
     let target = Target::choose(&args.destination, &sources, args.sync.is_some()).await?;
     let present = target.present().await;

@@ -8,11 +8,14 @@ use crate::cli::LsArgs;
 use crate::error::Result;
 use crate::out::Lines;
 use crate::plan::filter::Filter;
+use crate::progress::Progress;
 use crate::report::ListedLine;
 
 /// Lists a source. A reader that goes away ends it, as success.
 pub(super) async fn run(args: LsArgs) -> Result<()> {
-    let control = session::control(&args.service, session::credentials(&args.service)).await?;
+    let progress = Progress::new(!args.quiet);
+    let credentials = session::credentials(&args.service);
+    let control = session::control(&args.service, credentials, &progress).await?;
     let source = control.resolve(&args.source).await?;
     let mut walk = Walk::new(control, vec![source], Filter::default())?;
     let mut lines = Lines::stdout();

@@ -4,6 +4,7 @@
 mod intake;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::MissedTickBehavior;
@@ -24,6 +25,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::RetryCounts;
+use crate::limits::WAIT_TOLD_AFTER_US;
 use crate::metrics::WorkerMetrics;
 use crate::out::ReportWriter;
 use crate::progress::{Progress, ProgressState};
@@ -33,6 +35,7 @@ use crate::sink::Sink;
 use crate::sys::pool::Pages;
 use crate::sys::usage;
 use crate::transfer::{Again, Outcome, Transfer};
+use crate::waiting::Board;
 
 /// How often outcomes are collected and progress is shown.
 const TICK: Duration = Duration::from_millis(20);
@@ -52,6 +55,8 @@ pub(super) struct Told {
     pub(super) progress: Progress,
     /// One line per object.
     pub(super) report: Option<ReportWriter>,
+    /// Where is noted what is waited for.
+    pub(super) board: Arc<Board>,
 }
 
 /// The run.
@@ -62,6 +67,9 @@ pub(super) struct Run {
     keeper: Keeper,
     pub(super) config: Config,
     progress: Progress,
+    board: Arc<Board>,
+    /// When bytes were last seen to come.
+    moved: tokio::time::Instant,
     report: Option<ReportWriter>,
     /// The report took no more; told, and the run's exit code if nothing worse happens.
     report_error: Option<ErrorKind>,
@@ -112,6 +120,8 @@ impl Run {
             keeper,
             config,
             progress: told.progress,
+            board: told.board,
+            moved: tokio::time::Instant::now(),
             report: told.report,
             report_error: None,
             begun,
@@ -202,6 +212,7 @@ impl Run {
                 () = interrupts.next() => self.interrupt(engine),
             }
         }
+        self.board.set_range(None);
         Ok(())
     }
 
@@ -250,6 +261,12 @@ impl Run {
 
     fn draw(&mut self, engine: &Engine) {
         let state = engine.progress();
+        if state.bytes != self.known.bytes_done {
+            self.moved = tokio::time::Instant::now();
+        }
+        // One late connection among many that bring bytes keeps nobody waiting.
+        let stands = self.moved.elapsed() >= Duration::from_micros(WAIT_TOLD_AFTER_US);
+        self.board.set_range(engine.longest_wait().filter(|_| stands));
         self.known.bytes_done = state.bytes;
         self.known.retries = state.retries;
         self.known.waiting = state.waiting;

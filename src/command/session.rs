@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
+use tokio::task::spawn_local;
 use zeroize::Zeroizing;
 
 pub(super) use super::interrupts::Interrupts;
@@ -16,7 +17,7 @@ use crate::catalog::tls::Trust;
 use crate::catalog::{Control, ControlOptions, limits};
 use crate::cli::{self, ServiceArgs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::RETRY_FOR_US;
+use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
 use crate::progress::Progress;
 use crate::s3::headers::{CUSTOMER_KEY_TEXT_BYTES_MAX, CustomerKey};
 use crate::s3::proxy::Proxies;
@@ -38,6 +39,7 @@ pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
 pub(super) async fn control(
     args: &ServiceArgs,
     credentials: CredentialSource,
+    progress: &Progress,
 ) -> Result<Rc<Control>> {
     // Who brings keys brings all: the demo asks neither environment nor profile.
     let alone = matches!(credentials, CredentialSource::Fixed(_)).then_some(false);
@@ -66,7 +68,23 @@ pub(super) async fn control(
             None => Proxies::from_variables(|name| std::env::var_os(name)),
         },
     };
-    Ok(Rc::new(Control::new(options).await?))
+    let control = Rc::new(Control::new(options).await?);
+    tell_waits(&control, progress);
+    Ok(control)
+}
+
+/// Tells what is waited for from here on, as long as the control plane is there.
+fn tell_waits(control: &Rc<Control>, progress: &Progress) {
+    let (control, mut teller) = (Rc::downgrade(control), progress.teller());
+    let begun = tokio::time::Instant::now();
+    spawn_local(async move {
+        loop {
+            tokio::time::sleep(Duration::from_micros(WAIT_LOOK_US)).await;
+            let Some(control) = control.upgrade() else { return };
+            let now_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            teller.look(now_us, control.longest_wait());
+        }
+    });
 }
 
 /// How long a range is tried again.

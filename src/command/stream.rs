@@ -89,7 +89,7 @@ async fn start_pipes(
     progress: &Progress,
 ) -> Result<(Rc<Control>, Vec<Running>)> {
     let part = part_size(&args.stream)?;
-    let control = session::control(&args.service, credentials).await?;
+    let control = session::control(&args.service, credentials, progress).await?;
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
     let tls = session::tls(&control, sources).await?;
     let folder = Arc::new(machine::open_destination(&args.folder)?);
@@ -155,7 +155,8 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let mut interrupts = Interrupts::listen()?;
     let part = part_size(&args.stream)?;
     let credentials = session::credentials(&args.service);
-    let control = interrupts.unless(session::control(&args.service, credentials)).await?;
+    let control = session::control(&args.service, credentials, &progress);
+    let control = interrupts.unless(control).await?;
     let tls = interrupts.unless(session::tls(&control, &args.sources)).await?;
     let (place, pump) = output()?;
     let plan = Plan {
@@ -410,6 +411,8 @@ async fn serve(
     let upkeep = spawn_local(session::upkeep(Rc::clone(control)));
     let mut interrupted = false;
     while let Some(channel) = channels.iter().find(|channel| !channel.has_ended()) {
+        let waits = channels.iter().filter_map(|channel| channel.feed.wait());
+        control.board().set_range(waits.max_by_key(|wait| wait.elapsed_us));
         let ended = Arc::clone(&channel.ended);
         tokio::select! {
             () = interrupts.next() => {
@@ -429,6 +432,7 @@ async fn serve(
             }
         }
     }
+    control.board().set_range(None);
     upkeep.abort();
     supplies.iter().for_each(tokio::task::JoinHandle::abort);
     let mut code = 0;

@@ -50,7 +50,7 @@ pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
          changed"
             .to_owned()
     });
-    let found = interrupts.unless(find(&args, filter)).await?;
+    let found = interrupts.unless(find(&args, filter, &progress)).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut check = Check {
         control: found.control.clone(),
@@ -83,8 +83,9 @@ struct Found {
     walk: Walk,
 }
 
-async fn find(args: &VerifyArgs, filter: Filter) -> Result<Found> {
-    let control = session::control(&args.service, session::credentials(&args.service)).await?;
+async fn find(args: &VerifyArgs, filter: Filter, progress: &Progress) -> Result<Found> {
+    let credentials = session::credentials(&args.service);
+    let control = session::control(&args.service, credentials, progress).await?;
     let sources = control.resolve_all(&args.sources).await?;
     let target = Target::choose(&Destination::Local(args.folder.clone()), &sources, false).await?;
     let folder = target.folder().expect("a local destination has a folder").to_owned();

@@ -10,6 +10,7 @@ use crate::plan::ranges::{PartSize, Ranges};
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
 use crate::transfer::Transfer;
+use crate::waiting::Wait;
 
 /// One step of the stream.
 #[derive(Debug, Clone)]
@@ -45,6 +46,8 @@ pub struct Feed {
     reading: AtomicU64,
     counter: Handle,
     part: PartSize,
+    /// What the head of the stream waits for, once that is long enough to be told.
+    wait: Mutex<Option<Wait>>,
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +83,7 @@ impl Feed {
             reading: AtomicU64::new(0),
             counter,
             part,
+            wait: Mutex::default(),
         }
     }
 
@@ -91,6 +95,17 @@ impl Feed {
         if std::mem::take(&mut state.asleep) {
             descriptor::raise(&self.counter);
         }
+    }
+
+    /// Shows what the head of the stream has waited for too long, or that there is nothing.
+    pub fn show_wait(&self, wait: Option<Wait>) {
+        *self.wait.lock().unwrap_or_else(PoisonError::into_inner) = wait;
+    }
+
+    /// What the head of the stream has waited for too long.
+    #[must_use]
+    pub fn wait(&self) -> Option<Wait> {
+        self.wait.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How many more objects it takes now.

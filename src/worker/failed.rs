@@ -178,14 +178,8 @@ impl Lane {
         now_us: u64,
     ) -> Error {
         let transfer = self.object();
-        let what = match transfer.shape {
-            Shape::Ranges => {
-                let last = self.bytes.offset + self.bytes.length - 1;
-                format!("get {} bytes {}-{last}", transfer.name(), self.bytes.offset)
-            }
-            _ => format!("get {}", transfer.name()),
-        };
-        let context = format!("{what} failed after {}", self.attempts.told(now_us));
+        let (what, tries) = (self.told_range(), self.attempts.told(now_us));
+        let context = format!("get {what} failed after {tries}");
         if let Some(error) = transfer.endpoint.refusal_on_the_way(failure, told.as_ref()) {
             return error.within(context);
         }

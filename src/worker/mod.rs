@@ -15,6 +15,7 @@ mod prefix;
 mod range;
 mod secure;
 mod verify;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -112,6 +113,8 @@ pub struct Worker<R, H> {
     hedge_look_us: u64,
     /// When slow ranges are looked for next.
     prefix_look_us: u64,
+    /// When is looked next for what is waited for too long.
+    wait_look_us: u64,
     /// Length of a data slot in bytes.
     slot_length: u64,
     metrics: WorkerMetrics,
@@ -164,6 +167,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             paces: Paces::default(),
             hedge_look_us: 0,
             prefix_look_us: 0,
+            wait_look_us: 0,
             slot_length: u64::from(slot_length),
             metrics: WorkerMetrics::default(),
         }
@@ -214,6 +218,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.collect();
         self.serve_slot_queue();
         self.gauge.show(&self.metrics);
+        self.show_waiting();
         Ok(true)
     }
 

@@ -9,6 +9,7 @@ mod line;
 mod lines;
 mod outlet;
 mod secure;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -103,6 +104,7 @@ pub struct Feeder<R, H> {
     addresses: Addresses,
     paces: Paces,
     late_look_us: u64,
+    wait_look_us: u64,
     now_us: u64,
     current: EpochCount,
     count: FeedCount,
@@ -149,6 +151,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             addresses: Addresses::default(),
             paces: Paces::default(),
             late_look_us: 0,
+            wait_look_us: 0,
             now_us: 0,
             current: EpochCount::default(),
             count: FeedCount::default(),
@@ -217,6 +220,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         while let Some(completion) = self.ring.reap() {
             self.apply(completion);
         }
+        self.show_waiting();
         Ok(true)
     }
 
