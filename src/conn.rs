@@ -6,16 +6,14 @@
 //! was reached.
 
 mod comparison;
+mod queries;
 mod refusal;
 mod tunnel;
 mod words;
 
 use crate::failure::Failure;
 use crate::http::{self, Head, HeadError};
-use crate::limits::{
-    CONNECT_TIMEOUT_US, FIRST_BYTE_TIMEOUT_US, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES,
-    RECEIVE_LOW_WATER_BYTES_MAX, STALL_TIMEOUT_US,
-};
+use crate::limits::{DIRECT_ALIGNMENT_BYTES, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES};
 use crate::s3::ByteRange;
 use crate::sys::Errno;
 
@@ -120,12 +118,11 @@ impl Conn {
     /// Gives the connection something to fetch.
     ///
     /// # Panics
-    /// When it has something already, or the range does not begin at a slot's border: then bytes
-    /// would not be where direct I/O needs them.
+    /// When it has something already, or the range does not begin where direct I/O may write.
     pub fn ask(&mut self, ask: Ask) {
         assert!(self.ask.is_none() && self.is_drained(), "one ask at a time");
         assert!(ask.range.length > 0, "a range has bytes");
-        let aligned = ask.range.offset.is_multiple_of(u64::from(self.slot_length));
+        let aligned = ask.range.offset.is_multiple_of(u64::from(DIRECT_ALIGNMENT_BYTES));
         assert!(aligned || ask.manner == Manner::Stream, "ranges are aligned");
         let fits = Self::fits_whole(ask.size, self.slot_length);
         assert!(fits || ask.manner != Manner::Whole, "it fits");
@@ -167,90 +164,6 @@ impl Conn {
         *self = Self::new(self.slot_length);
     }
 
-    /// True while the head of an answer has not come completely.
-    #[must_use]
-    pub fn awaits_head(&self) -> bool {
-        matches!(self.state, State::Sending { .. } | State::Head { .. })
-    }
-
-    /// True while the body of an error answer is read: what it says decides what follows, so it has
-    /// its time.
-    #[must_use]
-    pub fn reads_refusal(&self) -> bool {
-        matches!(self.state, State::Refusal { .. })
-    }
-
-    /// True while there is no connection to ask on yet.
-    #[must_use]
-    pub fn is_connecting(&self) -> bool {
-        matches!(self.state, State::Connecting | State::Tunnel { .. } | State::TunnelHead { .. })
-    }
-
-    /// True once bytes of what was asked for have come, all of them included.
-    #[must_use]
-    pub fn has_answer(&self) -> bool {
-        self.ask.is_none() || matches!(self.state, State::Body { .. } | State::WholeBody { .. })
-    }
-
-    /// True when it can take an ask.
-    #[must_use]
-    pub fn is_free(&self) -> bool {
-        self.ask.is_none() && matches!(self.state, State::Idle | State::Closed)
-    }
-
-    /// True when it has a socket and nothing to do.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.state == State::Idle
-    }
-
-    /// True when every action has been taken.
-    #[must_use]
-    pub fn is_drained(&self) -> bool {
-        self.taken == self.queued
-    }
-
-    /// ETag that the answers to the last ask carried, or the listed one.
-    #[must_use]
-    pub fn etag(&self) -> Option<EtagDigest> {
-        self.etag
-    }
-
-    /// What the answers to the last ask said of the whole object's checksum.
-    #[must_use]
-    pub fn comparison(&self) -> &Comparison {
-        &self.comparison
-    }
-
-    /// How many bytes must have come before a receive of `length` is woken. More than one only
-    /// while at least as many will come beyond it: a tail shorter than the mark would never wake
-    /// it.
-    #[must_use]
-    pub fn low_water(&self, length: u32, fill: bool) -> u32 {
-        // A small object comes in one receive, with nothing beyond it.
-        let ask = self.ask.filter(|ask| ask.manner == Manner::Slots);
-        let left = ask.map_or(0, |ask| ask.range.length - self.reached);
-        let mark = RECEIVE_LOW_WATER_BYTES_MAX.min(self.slot_length / 2);
-        let enough = left >= u64::from(length) + u64::from(mark);
-        if fill && enough { mark } else { 1 }
-    }
-
-    /// Bytes of the ask that have been received.
-    #[must_use]
-    pub fn reached(&self) -> u64 {
-        self.reached
-    }
-
-    /// How long the operation now in flight may take, in microseconds.
-    #[must_use]
-    pub fn timeout_us(&self) -> u64 {
-        match self.state {
-            _ if self.is_connecting() => CONNECT_TIMEOUT_US,
-            State::Sending { .. } | State::Head { .. } | State::Asking => FIRST_BYTE_TIMEOUT_US,
-            _ => STALL_TIMEOUT_US,
-        }
-    }
-
     /// The next thing to do.
     pub fn poll(&mut self) -> Option<Action> {
         if self.is_drained() {
@@ -286,6 +199,8 @@ impl Conn {
         self.taken = 0;
         match (self.state, event) {
             (_, Event::Expired) => self.expired(),
+            (State::Body { left }, Event::Cut(count)) => self.cut(left, count),
+            (_, Event::Cut(_)) => self.expired(),
             (_, Event::Fault(failure)) => self.fail(failure, None),
             (state, Event::Failed(errno)) => self.broken(state, errno),
             (State::Connecting, Event::Connected) => self.request(),
@@ -316,6 +231,17 @@ impl Conn {
             }
             (state, event) => unreachable!("{event:?} in {state:?}"),
         }
+    }
+
+    fn cut(&mut self, left: u64, count: u32) {
+        if u64::from(count) == left {
+            return self.body_bytes(left, count);
+        }
+        self.reached += u64::from(count);
+        if count > 0 {
+            self.deliver_if_full();
+        }
+        self.expired();
     }
 
     fn expired(&mut self) {
@@ -535,19 +461,6 @@ impl Conn {
             (0, _) => self.fail(Failure::Truncated, None),
             (_, 0) => self.finish(),
             _ => {}
-        }
-    }
-
-    /// Body bytes of the answer now coming that are still to be received or moved; 0 when there is
-    /// no body.
-    #[must_use]
-    pub fn body_left(&self) -> u64 {
-        match self.state {
-            State::Body { left } => left,
-            State::WholeBody { head, filled } => {
-                u64::from(head) + self.current().size - u64::from(filled)
-            }
-            _ => 0,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::checksum::{Algorithm, AnswerCheck};
 use crate::failure::Remedy;
-use crate::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN};
+use crate::limits::{CONNECT_TIMEOUT_US, CONTROL_SLOT_BYTES, SLOT_BYTES_MIN};
 
 const SLOT: u32 = SLOT_BYTES_MIN;
 
@@ -224,6 +224,43 @@ fn an_early_end_at_every_byte_is_a_failure_and_goes_on_from_there() {
         let asked = ByteRange { offset: OFFSET + reached, length: 300 - reached };
         assert_eq!(driver.requests.last(), Some(&Some(asked)));
         assert!(driver.finished && driver.bytes(OFFSET) == body, "{end}");
+    }
+}
+
+#[test]
+fn what_had_come_when_a_receive_was_ended_counts() {
+    const LENGTH: u64 = SLOT as u64 + 1000;
+    const SIZE: u64 = OFFSET + LENGTH + 9;
+    let body = object(usize::try_from(LENGTH).expect("small"));
+    for begun in [500, u64::from(SLOT) + 500] {
+        for part in [0, 1, 3, 4] {
+            let mut driver = Driver::new(range_ask(LENGTH));
+            let answer = range_answer(OFFSET, &body, SIZE);
+            driver.run_while(&answer, || 500, |driver| driver.conn.reached() < begun);
+            let Some(Action::Receive { at, length, .. }) = driver.conn.poll() else {
+                unreachable!("the body goes on")
+            };
+            let (reached, count) = (driver.conn.reached(), length * part / 4);
+            let bytes = &body[usize::try_from(reached).expect("small")..][..count as usize];
+            driver.data[at as usize..][..count as usize].copy_from_slice(bytes);
+            driver.conn.handle(Event::Cut(count));
+            driver.run(&[], || 1);
+            let reached = reached + u64::from(count);
+            let is_whole = reached == LENGTH;
+            assert_eq!(driver.finished, is_whole, "{begun} {part}");
+            assert_eq!(driver.failure, (!is_whole).then_some(Failure::Stall), "{begun} {part}");
+            assert_eq!(driver.conn.reached(), reached, "{begun} {part}");
+            if is_whole {
+                continue;
+            }
+            let undelivered = driver.conn.undelivered() as usize;
+            assert_eq!(undelivered as u64, reached % u64::from(SLOT), "{begun} {part}");
+            let end = usize::try_from(reached).expect("small");
+            assert_eq!(driver.data[..undelivered], body[end - undelivered..end]);
+            driver.conn.resume();
+            driver.run(&range_answer(OFFSET + reached, &body[end..], SIZE), || 50);
+            assert!(driver.finished && driver.bytes(OFFSET) == body, "{begun} {part}");
+        }
     }
 }
 

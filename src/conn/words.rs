@@ -87,6 +87,8 @@ pub enum Event<'a> {
     Moved(u64),
     /// The operation was ended because its time was over.
     Expired,
+    /// The same of a receive, of which so many bytes had come.
+    Cut(u32),
     /// The layer below failed in its own way.
     Fault(Failure),
 }
@@ -103,6 +105,7 @@ impl fmt::Debug for Event<'_> {
             Self::Failed(errno) => write!(f, "Failed({errno:?})"),
             Self::Moved(count) => write!(f, "Moved({count})"),
             Self::Expired => f.write_str("Expired"),
+            Self::Cut(count) => write!(f, "Cut({count})"),
             Self::Fault(failure) => write!(f, "Fault({failure:?})"),
         }
     }

@@ -162,6 +162,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.lanes[rival].rival = None;
             return self.release(index);
         }
+        self.keep_undelivered(index, &transfer, error.kind());
+        let lane = &mut self.lanes[index];
         lane.hang_up();
         lane.parked = None;
         lane.verdict = None;

@@ -426,13 +426,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let failed = match result {
             Ok(_) if is_partial && lane.rival.is_some() => Some(Event::Expired),
             Ok(_) if !self.scheduler.is_stopped() => None,
+            // What had come is kept for a later run.
+            Ok(count) if lane.rival.is_none() && lane.fills_data(&op) => Some(Event::Cut(count)),
             Err(errno) if !(expired && errno == Errno::CANCELED) => Some(Event::Failed(errno)),
             _ => Some(Event::Expired),
         };
         match failed {
             Some(event) => {
                 lane.take_back(op);
-                lane.late_end = late_end.filter(|_| matches!(event, Event::Expired));
+                let is_ended = matches!(event, Event::Expired | Event::Cut(_));
+                lane.late_end = late_end.filter(|_| is_ended);
                 lane.conn.handle(event);
             }
             None if lane.is_secure() => self.secure_done(index, op, result.unwrap_or(0)),
@@ -535,6 +538,11 @@ fn is_partly_filled(op: &Op, result: Result<u32, Errno>) -> bool {
 }
 
 impl Lane {
+    /// True for a receive of body bytes, straight into the data slot.
+    fn fills_data(&self, op: &Op) -> bool {
+        matches!(op, Op::Receive { .. }) && self.control.is_some() && !self.is_secure()
+    }
+
     /// Takes an operation's slot back, to where it is missing.
     fn take_back(&mut self, op: Op) -> Target {
         let secure = self.secure.as_mut().filter(|secure| secure.is_on());

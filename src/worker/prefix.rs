@@ -5,9 +5,12 @@
 //! write that has not ended begins.
 
 use super::Worker;
+use crate::error::ErrorKind;
 use crate::host::FileHost;
 use crate::limits::{DIRECT_ALIGNMENT_BYTES, PREFIX_PAUSE_US};
+use crate::sink::Disposal;
 use crate::sys::Ring;
+use crate::transfer::Transfer;
 
 /// Which bytes of a range are written, as places in its object.
 #[derive(Debug)]
@@ -58,6 +61,25 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.note_prefix(range);
             }
         }
+    }
+
+    /// Writes what a connection has of a slot that it was filling, where a run ends that a later
+    /// one goes on with: on a slow connection that is all that it brought in seconds.
+    pub(super) fn keep_undelivered(&mut self, index: usize, transfer: &Transfer, why: ErrorKind) {
+        let lane = &mut self.lanes[index];
+        let length = lane.conn.undelivered();
+        let kept = length - length % DIRECT_ALIGNMENT_BYTES;
+        let is_end =
+            matches!(why, ErrorKind::Interrupted | ErrorKind::Deadline | ErrorKind::Endpoint);
+        let is_kept = is_end && kept > 0 && lane.parked.is_none();
+        let to_file = self.sink.dispose(transfer.shape) == Disposal::WriteAt;
+        if !(is_kept && to_file && transfer.keeps_prefixes()) {
+            return;
+        }
+        let Some(slot) = lane.data.take() else { return };
+        let end = lane.bytes.offset + lane.conn.reached();
+        let (range, offset) = (lane.range, end - u64::from(length));
+        self.write(range, slot, kept, offset);
     }
 
     /// Notes what stands at the start of a range that is not complete.

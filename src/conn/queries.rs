@@ -1,0 +1,112 @@
+//! What those who drive a connection may ask of it.
+
+use super::{Comparison, Conn, EtagDigest, Manner, State};
+use crate::limits::{
+    CONNECT_TIMEOUT_US, FIRST_BYTE_TIMEOUT_US, RECEIVE_LOW_WATER_BYTES_MAX, STALL_TIMEOUT_US,
+};
+
+impl Conn {
+    /// True while the head of an answer has not come completely.
+    #[must_use]
+    pub fn awaits_head(&self) -> bool {
+        matches!(self.state, State::Sending { .. } | State::Head { .. })
+    }
+
+    /// True while the body of an error answer is read: what it says decides what follows, so it has
+    /// its time.
+    #[must_use]
+    pub fn reads_refusal(&self) -> bool {
+        matches!(self.state, State::Refusal { .. })
+    }
+
+    /// True while there is no connection to ask on yet.
+    #[must_use]
+    pub fn is_connecting(&self) -> bool {
+        matches!(self.state, State::Connecting | State::Tunnel { .. } | State::TunnelHead { .. })
+    }
+
+    /// True once bytes of what was asked for have come, all of them included.
+    #[must_use]
+    pub fn has_answer(&self) -> bool {
+        self.ask.is_none() || matches!(self.state, State::Body { .. } | State::WholeBody { .. })
+    }
+
+    /// True when it can take an ask.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.ask.is_none() && matches!(self.state, State::Idle | State::Closed)
+    }
+
+    /// True when it has a socket and nothing to do.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle
+    }
+
+    /// True when every action has been taken.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.taken == self.queued
+    }
+
+    /// ETag that the answers to the last ask carried, or the listed one.
+    #[must_use]
+    pub fn etag(&self) -> Option<EtagDigest> {
+        self.etag
+    }
+
+    /// What the answers to the last ask said of the whole object's checksum.
+    #[must_use]
+    pub fn comparison(&self) -> &Comparison {
+        &self.comparison
+    }
+
+    /// How many bytes must have come before a receive of `length` is woken. More than one only
+    /// while at least as many will come beyond it: a tail shorter than the mark would never wake
+    /// it.
+    #[must_use]
+    pub fn low_water(&self, length: u32, fill: bool) -> u32 {
+        // A small object comes in one receive, with nothing beyond it.
+        let ask = self.ask.filter(|ask| ask.manner == Manner::Slots);
+        let left = ask.map_or(0, |ask| ask.range.length - self.reached);
+        let mark = RECEIVE_LOW_WATER_BYTES_MAX.min(self.slot_length / 2);
+        let enough = left >= u64::from(length) + u64::from(mark);
+        if fill && enough { mark } else { 1 }
+    }
+
+    /// Bytes of the ask that have been received.
+    #[must_use]
+    pub fn reached(&self) -> u64 {
+        self.reached
+    }
+
+    /// Bytes of the ask that stand at the start of the data slot and were not delivered.
+    #[must_use]
+    pub fn undelivered(&self) -> u32 {
+        let fills_slots = self.ask.is_some_and(|ask| ask.manner == Manner::Slots);
+        if fills_slots { self.slot_position() } else { 0 }
+    }
+
+    /// How long the operation now in flight may take, in microseconds.
+    #[must_use]
+    pub fn timeout_us(&self) -> u64 {
+        match self.state {
+            _ if self.is_connecting() => CONNECT_TIMEOUT_US,
+            State::Sending { .. } | State::Head { .. } | State::Asking => FIRST_BYTE_TIMEOUT_US,
+            _ => STALL_TIMEOUT_US,
+        }
+    }
+
+    /// Body bytes of the answer now coming that are still to be received or moved; 0 when there is
+    /// no body.
+    #[must_use]
+    pub fn body_left(&self) -> u64 {
+        match self.state {
+            State::Body { left } => left,
+            State::WholeBody { head, filled } => {
+                u64::from(head) + self.current().size - u64::from(filled)
+            }
+            _ => 0,
+        }
+    }
+}
