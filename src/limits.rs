@@ -116,8 +116,9 @@ pub const UNFINISHED_OPEN_MAX: usize = 256;
 pub const JOURNAL_RANGES_MAX: u64 = 1 << 24;
 
 /// Records that a journal may have beside four for each range: a run that is killed before a
-/// complete file has its name leaves one more, and a slow range notes how far it is.
-pub const JOURNAL_SPARE_RECORDS: u64 = 1000;
+/// complete file has its name leaves one more, a slow range notes how far it is, and a run that is
+/// interrupted one for each connection. They take 400 kB.
+pub const JOURNAL_SPARE_RECORDS: u64 = 20_000;
 
 /// A range that is under way for so long notes which of its bytes are written, in microseconds, and
 /// again after as long: a kill costs a slow connection what it brought in a few seconds.
@@ -293,8 +294,9 @@ pub const LAST_WORDS_TIME: std::time::Duration = std::time::Duration::from_milli
 /// Removed files that wait to be told, at most.
 pub const REMOVED_UNTOLD_MAX: usize = 256;
 
-/// For so long a run that was ended early waits for the file of its report.
-pub const REPORT_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+/// For so long a run that was ended early waits for the file of its report: less than
+/// [`ENDING_GRACE`], so that it can say what became of it.
+pub const REPORT_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Files that `verify` reads at the same time, at most; fewer where there are fewer cores.
 pub const CHECK_READERS_MAX: usize = 16;
@@ -377,6 +379,7 @@ const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
 const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN);
 const _: () = assert!(HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
 const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
+const _: () = assert!(REPORT_PATIENCE.as_millis() * 2 < ENDING_GRACE.as_millis());
 const _: () = assert!(BACKOFF_BASE_US <= UNREACHABLE_BACKOFF_MAX_US);
 const _: () = assert!(UNREACHABLE_BACKOFF_MAX_US <= BACKOFF_MAX_US);
 const _: () = assert!(TLS_SLOT_BYTES_MIN >= TLS_OUT_BYTES + 2 * TLS_RECORD_BYTES_MAX);

@@ -242,7 +242,7 @@ impl FileHost for Machine {
     }
 
     fn range_reached(&mut self, file: &OpenFile, index: u64, prefix_bytes: u64) {
-        if let Some(journal) = file.journal.as_ref().filter(|journal| journal.has_room()) {
+        if let Some(journal) = &file.journal {
             parts::record(journal, index, prefix_bytes);
         }
     }

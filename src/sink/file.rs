@@ -45,8 +45,9 @@ pub struct Journal {
     /// Its header, which each record is checked with.
     pub header: [u8; HEADER_BYTES],
     records: AtomicU64,
-    /// No beginnings of ranges are noted beyond so many records.
-    prefix_records_max: u64,
+    /// No beginnings of ranges are noted beyond so many records: while a run goes on, and when it
+    /// ends.
+    prefix_records_max: [u64; 2],
     ended: AtomicBool,
 }
 
@@ -64,7 +65,10 @@ impl Journal {
             name,
             header,
             records: AtomicU64::new(records),
-            prefix_records_max: journal_records_max(ranges) / 2,
+            prefix_records_max: [
+                journal_records_max(ranges) / 2,
+                journal_records_max(ranges) - 2 * ranges,
+            ],
             ended: AtomicBool::new(false),
         }
     }
@@ -85,10 +89,11 @@ impl Journal {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// True when the beginning of a range may be noted: half of the room is kept for whole ones.
+    /// True when the beginning of a range may be noted. Room is kept for whole ranges, and for the
+    /// beginnings that are known when a run ends: without those an interruption would lose them.
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.records() < self.prefix_records_max
+    pub fn has_room(&self, run_ends: bool) -> bool {
+        self.records() < self.prefix_records_max[usize::from(run_ends)]
     }
 
     /// Records that it holds.
@@ -100,7 +105,7 @@ impl Journal {
 
 /// Records that the journal of an object with so many ranges may have. A range may be recorded
 /// twice when two connections fetched it, and once more by each run that ended before the file had
-/// its name; as many may be of beginnings of ranges.
+/// its name; as many may be of beginnings of ranges, and [`JOURNAL_SPARE_RECORDS`] of either.
 #[must_use]
 pub fn journal_records_max(ranges: u64) -> u64 {
     4 * ranges + JOURNAL_SPARE_RECORDS

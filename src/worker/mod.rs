@@ -235,6 +235,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn quiesce(&mut self) -> Result<(), Errno> {
         self.metrics.addresses = self.addresses.counts();
         self.metrics.done_us = self.now_us;
+        self.gauge.show_wait(None);
         while self.ring.in_flight() > 0 {
             self.ring.cancel(TOKEN_WAKE);
             self.ring.enter(TURN_WAIT_MAX_US)?;
@@ -355,7 +356,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Every byte of a range is written, or it was given up.
     fn end_range(&mut self, range: usize) {
         if self.ranges.transfer(range).failure().is_some() {
-            self.note_prefix(range);
+            self.note_prefix(range, true);
         }
         let (transfer, offset) = self.ranges.remove(range);
         if transfer.failure().is_none()

@@ -58,7 +58,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         for range in self.ranges.numbers() {
             let found = self.ranges.find(range);
             if found.is_some_and(|(_, prefix)| prefix.noted_us + PREFIX_PAUSE_US <= self.now_us) {
-                self.note_prefix(range);
+                self.note_prefix(range, false);
             }
         }
     }
@@ -83,12 +83,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Notes what stands at the start of a range that is not complete.
-    pub(super) fn note_prefix(&mut self, range: usize) {
+    pub(super) fn note_prefix(&mut self, range: usize, run_ends: bool) {
         let first = self.writes.first_of(range);
         let Some((transfer, prefix)) = self.ranges.find(range) else { return };
         let Some(file) = transfer.created_file().filter(|_| transfer.keeps_prefixes()) else {
             return;
         };
+        // What has no room now may have it when the run ends.
+        if !file.journal.as_ref().is_none_or(|journal| journal.has_room(run_ends)) {
+            return;
+        }
         if let Some(end) = prefix.advance(first, self.now_us) {
             let part = transfer.part.bytes();
             let index = (end - 1) / part;
