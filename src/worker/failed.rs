@@ -51,12 +51,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.addresses.blame(address, failure, late_end.is_some(), self.now_us);
         }
         let transfer = lane.object();
+        let is_unreachable = transfer.endpoint.is_unreachable(failure, told.as_ref());
         if let Some(rival) = lane.rival.take() {
             // The range goes on without a pause, on the other connection.
             lane.verdict = Some(Verdict::Yield);
             self.lanes[rival].rival = None;
             self.lanes[rival].is_hedge = false;
             self.metrics.retries[failure.reason() as usize] += 1;
+            self.retries_unreachable += u64::from(is_unreachable);
             transfer.count_retry();
             return;
         }
@@ -67,7 +69,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let objection = Objection::of(failure, told.as_ref(), lane.keys_version);
         let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
-        let is_unreachable = transfer.endpoint.is_unreachable(failure, told.as_ref());
         let cause = Cause::new(is_unreachable);
         let next = match failure.remedy() {
             _ if !hopeful || self.scheduler.is_stopped() => Next::GiveUp,

@@ -17,7 +17,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         self.wait_look_us = self.now_us + WAIT_LOOK_US;
         let waited = self.lanes.iter().filter_map(|lane| {
-            let elapsed_us = lane.waited_us(self.now_us)?;
+            let elapsed_us = lane.waited_us(self.now_us, self.clock.now_us())?;
             Some((elapsed_us, lane))
         });
         let longest = waited.max_by_key(|(elapsed_us, _)| *elapsed_us);
@@ -34,8 +34,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 }
 
 impl Lane {
-    /// How long it has waited for the network in vain, if that is long enough to be told.
-    fn waited_us(&self, now_us: u64) -> Option<u64> {
+    /// How long it has waited for the network in vain, if that is long enough to be told. Failures
+    /// go by the host's time, an operation in flight by the worker's clock.
+    fn waited_us(&self, now_us: u64, clock_us: u64) -> Option<u64> {
         let waits = match self.state {
             LaneState::Backoff { .. } => true,
             LaneState::Busy => self.in_flight,
@@ -44,12 +45,13 @@ impl Lane {
         if !waits {
             return None;
         }
-        let (since_us, least_us) = match self.attempts.failing_since_us() {
-            Some(since_us) => (since_us, WAIT_TOLD_AFTER_US),
-            None if self.phase() == Phase::Body => (self.submitted_us, WAIT_TOLD_BODY_AFTER_US),
-            None => (self.submitted_us, WAIT_TOLD_AFTER_US),
+        let in_flight_us = clock_us.saturating_sub(self.submitted_us);
+        let (elapsed_us, least_us) = match self.attempts.failing_since_us() {
+            Some(since_us) => (now_us.saturating_sub(since_us), WAIT_TOLD_AFTER_US),
+            None if self.phase() == Phase::Body => (in_flight_us, WAIT_TOLD_BODY_AFTER_US),
+            None => (in_flight_us, WAIT_TOLD_AFTER_US),
         };
-        Some(now_us.saturating_sub(since_us)).filter(|elapsed_us| *elapsed_us >= least_us)
+        Some(elapsed_us).filter(|elapsed_us| *elapsed_us >= least_us)
     }
 
     /// Its object, and its bytes where they are not all.
