@@ -82,18 +82,46 @@ fn waiting(reader: &OwnedFd) -> u64 {
 }
 
 #[test]
-fn a_run_that_waits_for_ever_is_ended_after_some_seconds() {
+fn a_report_that_nobody_reads_is_left_incomplete() {
     let Stuck { running, stderr, _reader, _origin, _folder } = stuck();
     running.signal(Signal::INT);
     running.wait().expect(INTERRUPTED);
     let said = fs::read_to_string(stderr).expect("a file");
-    assert!(said.contains("interrupted: ") && said.contains("has not come back"), "{said}");
-    assert!(said.contains("objects are whole"), "{said}");
+    assert!(said.contains("interrupted: ") && said.contains("objects are whole"), "{said}");
+    assert!(said.contains("the report") && said.contains("is not complete"), "{said}");
+}
+
+/// A plan whose lines nobody reads: the thread that writes them cannot listen.
+struct Unread {
+    running: Running,
+    stderr: PathBuf,
+    folder: tempfile::TempDir,
+    _reader: OwnedFd,
+    _origin: Origin,
+}
+
+/// Starts it and waits until the pipe is full.
+fn unread() -> Unread {
+    let origin = serve(&Objects::from([("a".to_owned(), vec![1; 10])]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let (data, stderr) = (folder.path().join("data"), folder.path().join("stderr"));
+    fs::create_dir(&data).expect("a folder");
+    for number in 0..4000 {
+        fs::write(data.join(format!("a-file-that-the-source-has-not-{number:04}")), "x")
+            .expect("written");
+    }
+    let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+    let program = Program::new(["sync", "--quiet", "--delete", "--dry-run", "s3://lab/"]);
+    let program = program.with([&data]).asking(&origin).with_keys(ACCESS_KEY, SECRET);
+    let said = File::create(&stderr).expect("a file");
+    let mut running = program.start_with(Stdio::from(writer), Stdio::from(said));
+    assert!(running.until(|| waiting(&reader) >= 60 << 10), "nothing was listed");
+    Unread { running, stderr, folder, _reader: reader, _origin: origin }
 }
 
 #[test]
 fn a_second_signal_ends_at_once() {
-    let Stuck { mut running, stderr, _reader, _origin, _folder } = stuck();
+    let Unread { mut running, stderr, _reader, _origin, folder: _folder } = unread();
     let begun = Instant::now();
     // Two that come together are one, so it is sent until the program has ended.
     while !running.has_ended() && begun.elapsed() < PATIENCE {
@@ -107,20 +135,13 @@ fn a_second_signal_ends_at_once() {
 
 #[test]
 fn a_plan_that_nobody_reads_is_ended() {
-    let origin = serve(&Objects::from([("a".to_owned(), vec![1; 10])]));
-    let folder = tempfile::tempdir().expect("a folder");
-    for number in 0..4000 {
-        fs::write(folder.path().join(format!("a-file-that-the-source-has-not-{number:04}")), "x")
-            .expect("written");
-    }
-    let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
-    let program = Program::new(["sync", "--quiet", "--delete", "--dry-run", "s3://lab/"]);
-    let program = program.with([folder.path()]).asking(&origin).with_keys(ACCESS_KEY, SECRET);
-    let mut running = program.start_with(Stdio::from(writer), Stdio::null());
-    assert!(running.until(|| waiting(&reader) >= 60 << 10), "nothing was listed");
+    let Unread { running, stderr, _reader, _origin, folder } = unread();
     running.signal(Signal::TERM);
     running.wait().expect(INTERRUPTED);
-    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 4000);
+    let said = fs::read_to_string(stderr).expect("a file");
+    assert!(said.contains("interrupted: ") && said.contains("has not come back"), "{said}");
+    let left = fs::read_dir(folder.path().join("data")).expect("a folder");
+    assert_eq!(left.count(), 4000);
 }
 
 /// Fails unless the deadline ends a run that waits for ever.

@@ -162,7 +162,7 @@ fn stop_one(signal: Signal, moment: impl Fn(&Origin, &Path) -> bool, before: &[S
     run.check(seconds < STOP_SECONDS, &format!("it took {seconds:.2} s to stop"));
     let whole = assert_whole(&destination, false, &run);
     let left = match unfinished(&destination) {
-        0 => "nothing is left".to_owned(),
+        0 => "this run left nothing".to_owned(),
         parts => format!("{parts} are unfinished"),
     };
     run.check(run.stderr.contains(&left), &format!("{left} was expected"));

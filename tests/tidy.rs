@@ -72,7 +72,10 @@ const ROOMS: [(&str, bool, &[&str]); 34] = [
     (
         "report",
         true,
-        &["failure", "limits", "metrics", "s3", "shown", "sink", "size", "sys", "transfer"],
+        &[
+            "error", "failure", "limits", "metrics", "s3", "shown", "sink", "size", "sys",
+            "transfer",
+        ],
     ),
     (
         "catalog",

@@ -13,6 +13,7 @@ use super::checksums::Checksums;
 use super::interrupts;
 use super::kept::{self, Keeper, Verdict};
 use super::mirror::Mirror;
+use super::reporting::open;
 use super::run::{Run, Times, Told};
 use super::session::{self, Interrupts};
 use super::target::Target;
@@ -23,7 +24,7 @@ use crate::cli::{GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::config::{Config, HostFacts, Wishes};
 use crate::engine::{Engine, Order};
 use crate::error::{Error, ErrorKind, Result};
-use crate::out::{Lines, ReportWriter};
+use crate::out::Lines;
 use crate::plan::filter::Filter;
 use crate::progress::Progress;
 use crate::report::{PlannedLine, RemovedLine, Summary};
@@ -51,12 +52,9 @@ pub(super) async fn run(
     let progress = Progress::new(!args.output.quiet);
     let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
-    let report = match &args.report {
-        Some(path) => Some(ReportWriter::create(path).await?),
-        None => None,
-    };
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
+    let report = open(args.report.as_deref(), &mut interrupts).await?;
     let found = interrupts.unless(find(&args, credentials, filter, &progress)).await?;
     let Plan { control, tls, target, present, walk, mirror } = found;
     let config = if tls.is_some() { config.secured() } else { config };
@@ -103,9 +101,12 @@ pub(super) async fn run(
     run.collect(&scheduler);
     run.give_up_undecided();
     let concluded = match stop {
-        None => interrupts.unless_told(CONCLUDING, run.conclude(args.keep.durability)).await,
-        Some(_) => Ok(()),
+        None if run.has_more_to_do(args.keep.durability) => {
+            interrupts.unless_told(CONCLUDING, run.conclude(args.keep.durability)).await
+        }
+        _ => Ok(()),
     };
+    let stopped = stopped.or(concluded.as_ref().err().map(Error::kind));
     let ended = begun.elapsed();
     let code = run.exit_code(stop, workers.as_ref().err().or(concluded.as_ref().err()));
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());

@@ -1,9 +1,23 @@
 //! Waiting for the file of a report, without waiting for ever.
 
+use std::path::Path;
+
 use super::session::Interrupts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::REPORT_PATIENCE;
 use crate::out::ReportWriter;
+
+/// Opens the report where one is wanted; a pipe that nobody reads is waited for until a signal or
+/// the deadline.
+pub(super) async fn open(
+    path: Option<&Path>,
+    interrupts: &mut Interrupts,
+) -> Result<Option<ReportWriter>> {
+    match path {
+        Some(path) => interrupts.unless(ReportWriter::create(path)).await.map(Some),
+        None => Ok(None),
+    }
+}
 
 /// Waits until lines may be added to the report. The future may be dropped and made again.
 pub(super) async fn keep_up(report: Option<&ReportWriter>) {

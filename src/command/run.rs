@@ -92,6 +92,8 @@ pub(super) struct Run {
     failures: Failures,
     /// Of these: a later run can go on with some of their bytes.
     unfinished: u64,
+    /// Objects that went on where an earlier run ended, and have ended.
+    resumed_ended: u64,
     outcomes: Vec<Outcome>,
     /// Objects that failed for now.
     undecided: Undecided,
@@ -138,6 +140,7 @@ impl Run {
             not_validated: 0,
             failures: Failures::default(),
             unfinished: 0,
+            resumed_ended: 0,
             outcomes: Vec::new(),
             undecided,
             deadline: None,
@@ -296,6 +299,7 @@ impl Run {
     fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
         self.report_line(|| ObjectLine::new(&outcome).to_json());
         self.unfinished += u64::from(outcome.transfer.can_go_on());
+        self.resumed_ended += u64::from(outcome.transfer.resumed().is_some());
         let Err(error) = outcome.result else {
             self.objects_ok += 1;
             match outcome.transfer.verification.verdict() {
@@ -309,6 +313,11 @@ impl Run {
         if stop != Some(&error) && self.failures.is_told() {
             self.progress.error(&error);
         }
+    }
+
+    /// Whether anything follows the last object.
+    pub(super) fn has_more_to_do(&self, durability: Durability) -> bool {
+        self.mirror.is_some() || durability == Durability::End
     }
 
     /// What follows the last object of a run that was not ended early.
@@ -378,12 +387,20 @@ impl Run {
         }
     }
 
+    /// Objects that a later run can go on with, those included that went on here and were not
+    /// begun when the run ended.
+    fn unfinished(&self) -> u64 {
+        let resumed = self.keeper.resumed.0.saturating_sub(self.resumed_ended);
+        let ended = self.objects_ok + self.failures.count();
+        self.unfinished + resumed.min(self.known.objects_known.saturating_sub(ended))
+    }
+
     fn interrupted(&self) -> String {
         let whole = self.objects_ok + self.keeper.kept.0;
-        match self.unfinished {
+        match self.unfinished() {
             0 => format!(
-                "interrupted: {whole} objects are whole; of the others nothing is left, neither \
-                 under their names nor in temporary files"
+                "interrupted: {whole} objects are whole; this run left nothing of the others, \
+                 neither under their names nor in temporary files"
             ),
             unfinished => format!(
                 "interrupted: {whole} objects are whole, {unfinished} are unfinished in temporary \
@@ -399,7 +416,7 @@ impl Run {
             resumed_objects: self.keeper.resumed.0,
             resumed_bytes: self.keeper.resumed.1,
             anew_objects: self.keeper.anew(),
-            unfinished_objects: self.unfinished,
+            unfinished_objects: self.unfinished(),
             deleted_files: self.removed,
         }
     }
@@ -447,13 +464,13 @@ impl Run {
         for line in summary.lines().into_iter().chain(self.keeper.notes()) {
             self.progress.note(line);
         }
-        if let Some(report) = self.report.take() {
-            finish(report, stopped, interrupts).await?;
-        }
         if json {
             crate::out::print(format!("{}\n", summary.to_json()).as_bytes())?;
         }
-        Ok(())
+        match self.report.take() {
+            Some(report) => finish(report, stopped, interrupts).await,
+            None => Ok(()),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 use super::aside::{Aside, aside};
 use super::failures::Failures;
 use super::interrupts;
-use super::reporting::{finish, keep_up};
+use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
 use super::target::Target;
 use crate::catalog::Control;
@@ -40,16 +40,13 @@ const TICK: Duration = Duration::from_millis(100);
 pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
     let progress = Progress::new(!args.output.quiet);
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
-    let report = match &args.report {
-        Some(path) => Some(ReportWriter::create(path).await?),
-        None => None,
-    };
     let mut interrupts = Interrupts::listen()?;
     interrupts::leaves(|| {
         "a read of a file, or a write to the reader of the output, has not come back; nothing was \
          changed"
             .to_owned()
     });
+    let report = open(args.report.as_deref(), &mut interrupts).await?;
     let found = interrupts.unless(find(&args, filter, &progress)).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut check = Check {

@@ -5,12 +5,17 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{asked_again, by_name, clock_corrected, counted, json, seconds, tried_again};
+use crate::error::ErrorKind;
 use crate::failure::RetryCounts;
 use crate::metrics::{AddressCount, WorkerMetrics};
 use crate::sink::Sink;
 use crate::size::{Binary, Count, Decimal};
 use crate::sys::pool::Pages;
 use crate::sys::uring::SetupMode;
+
+/// Exit codes of runs that were ended before their objects were.
+const INTERRUPTED: u8 = ErrorKind::Interrupted.exit_code();
+const DEADLINE: u8 = ErrorKind::Deadline.exit_code();
 
 /// What a summary is made of. All times are of one monotonic clock, in microseconds.
 #[derive(Debug, Clone)]
@@ -335,7 +340,10 @@ impl Summary {
         lines.extend(self.ring.and_then(RingUse::in_words));
         if self.failed_objects > 0 {
             let failed = counted(self.failed_objects, "object", "objects");
-            lines.push(format!("{failed} failed; the others are whole"));
+            lines.push(match self.exit_code {
+                INTERRUPTED | DEADLINE => format!("{failed} were not fetched to their end"),
+                _ => format!("{failed} failed; the others are whole"),
+            });
         }
         lines
     }
@@ -622,6 +630,10 @@ mod tests {
             assert!((2..=8).contains(&lines.len()), "{lines:?}");
         };
         check(|inputs| inputs.failed_objects = 1, "1 object failed; the others are whole");
+        let interrupted = |inputs: &mut SummaryInputs| {
+            (inputs.failed_objects, inputs.exit_code) = (2, INTERRUPTED);
+        };
+        check(interrupted, "2 objects were not fetched to their end");
         check(
             |inputs| inputs.workers[1].features.as_mut().expect("set").registered_slots = false,
             "ulimit -l",

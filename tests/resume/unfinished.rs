@@ -165,7 +165,7 @@ fn without_resume_nothing_is_left_and_nothing_counts() {
     let mut running = fetch(&origin, folder.path()).with(["--no-resume"]).start();
     assert!(running.until(|| origin.stats().body_bytes > 20 << 20), "it was too fast");
     running.signal(Signal::INT);
-    running.wait().expect(130).expect_words(&["nothing is left"]);
+    running.wait().expect(130).expect_words(&["this run left nothing"]);
     assert!(temporaries(folder.path()).is_empty());
 }
 
