@@ -51,21 +51,33 @@ pub(super) async fn supply(
     let mut listing = Listing::new(LISTING_BYTES_MAX);
     let mut epoch = 0u64;
     while order.epochs.is_none_or(|epochs| epoch < epochs.get()) {
-        let opened = match opening.take() {
-            Some(opening) => opening,
-            None => Opening::of(control, sources).await?,
-        };
-        let objects = if order.shuffle_seed.is_some() || unordered {
-            opened.collect(&mut listing).await?;
-            if unordered {
-                listing.sort();
+        let handed_on = async {
+            let opened = match opening.take() {
+                Some(opening) => opening,
+                None => Opening::of(control, sources).await?,
+            };
+            if order.shuffle_seed.is_some() || unordered {
+                opened.collect(&mut listing).await?;
+                if unordered {
+                    listing.sort();
+                }
+                hand_on_in_order(&listing, epoch, cut, feed, order).await;
+                let count = u64::from(listing.count());
+                listing.clear();
+                Ok(count)
+            } else {
+                opened.hand_on(cut, feed, order.shard).await
             }
-            hand_on_in_order(&listing, epoch, cut, feed, order).await;
-            let count = u64::from(listing.count());
-            listing.clear();
-            count
-        } else {
-            opened.hand_on(cut, feed, order.shard).await?
+        };
+        let objects = match handed_on.await {
+            Ok(objects) => objects,
+            Err(error) => {
+                // The epochs before have all they need: their readers get them whole.
+                while feed.reading() < epoch && !feed.is_stopped() {
+                    tokio::time::sleep(EPOCH_PAUSE).await;
+                }
+                return Err(error);
+            }
         };
         room(feed).await;
         feed.end_epoch();
@@ -169,6 +181,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::loopback::{self, Reply, Server};
+    use crate::error::ErrorKind;
     use crate::pipe::feed::{Next, Step};
     use crate::sys::Handle;
 
@@ -229,10 +242,16 @@ mod tests {
                 None => (listed.fetch_add(1, Ordering::SeqCst), 0),
             };
             let keys = listings[listing];
+            if keys[at] == REFUSED {
+                return Reply::new(403, "<Error><Code>AccessDenied</Code></Error>");
+            }
             let next = (at + 1 < keys.len()).then(|| format!("{listing}.{}", at + 1));
             Reply::new(200, Server::page(&[(keys[at], 9)], next.as_deref()))
         })
     }
+
+    /// Stands for a page that is refused.
+    const REFUSED: &str = "!";
 
     const KEY_ORDER: EpochOrder =
         EpochOrder { epochs: None, shuffle_seed: None, shard: Shard::WHOLE };
@@ -251,6 +270,60 @@ mod tests {
         assert_eq!(epochs[1].concat(), "dgAbefnewc");
         let server = changing(&[&["a", "b"], &["b", "c"], &["d"]]);
         assert_eq!(fed(&server, "bkt", 3, KEY_ORDER), [vec!["a", "b"], vec!["b", "c"], vec!["d"]]);
+    }
+
+    /// What a feeder takes of a channel whose second listing fails before its reader begins, and
+    /// the error.
+    fn fed_until_stopped(server: &Server, bucket: &str, order: EpochOrder) -> (String, ErrorKind) {
+        let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
+        loopback::run(async {
+            let control = Rc::new(loopback::control(server).await);
+            let part = PartSize::new(1 << 20).expect("aligned");
+            let feed = Feed::new(Handle::Simulated(0), part);
+            let sources = [source];
+            let supplied = async {
+                let error = supply(&control, &sources, part, &feed, order, None).await;
+                feed.stop(error.expect_err("a listing is refused"));
+            };
+            let read = async {
+                // Long enough for the refusal; one that comes later is waited for below.
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                let mut taken = String::new();
+                for _ in 0..LOOKS_MAX {
+                    // As a feeder does: what is stopped is not taken from.
+                    if feed.is_stopped() {
+                        return taken;
+                    }
+                    match feed.next() {
+                        Next::Step(Step::Range(transfer, _)) => taken += &transfer.object.key,
+                        Next::Step(Step::EpochEnd { .. }) => {
+                            taken.push('.');
+                            feed.set_reading(1);
+                        }
+                        Next::Later => tokio::time::sleep(Duration::from_millis(1)).await,
+                        Next::Ended => panic!("it ends after {taken}"),
+                    }
+                }
+                panic!("it never fails after {taken}");
+            };
+            let ((), taken) = tokio::join!(supplied, read);
+            (taken, feed.stop_reason().expect("it failed").kind())
+        })
+    }
+
+    #[test]
+    fn a_listing_that_fails_leaves_the_epoch_before_it_whole() {
+        let shuffled = EpochOrder { shuffle_seed: Some(42), ..KEY_ORDER };
+        let orders = [("bkt", KEY_ORDER), ("bkt", shuffled), ("train--usw2-az1--x-s3", KEY_ORDER)];
+        for (bucket, order) in orders {
+            for second in [&[REFUSED][..], &["c", REFUSED]] {
+                let listings = Box::leak(Box::new([&["a", "b"][..], second]));
+                let (taken, kind) = fed_until_stopped(&changing(listings), bucket, order);
+                let first = taken.split_once('.').map(|(first, _)| first);
+                assert!(matches!(first, Some("ab" | "ba")), "{bucket} {order:?}: {taken:?}");
+                assert_eq!(kind, ErrorKind::Access);
+            }
+        }
     }
 
     #[test]
