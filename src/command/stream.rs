@@ -13,6 +13,7 @@ use rustls::ClientConfig;
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
+use super::aside::aside;
 use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
@@ -72,9 +73,16 @@ pub(super) async fn pipe(
         .map(|channel| args.folder.join(format!("{}_0", channel.name)).display().to_string())
         .collect();
     progress.note(format!("ready: {}", names.join(" ")));
-    let told = args.ready_file.as_deref().map(|path| ready::tell(path, &names));
     // It goes with the end of this run, however that comes.
-    let _ready = told.transpose().inspect_err(|_| abandon(&mut channels))?;
+    let _ready = match args.ready_file.clone() {
+        Some(path) => {
+            // A FIFO is written to when somebody reads it.
+            let told = aside(move || ready::tell(&path, &names));
+            let told = interrupts.unless_told("before the ready file was written", told).await;
+            Some(told.inspect_err(|_| abandon(&mut channels))?)
+        }
+        None => None,
+    };
     let order =
         EpochOrder { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
     let code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;

@@ -3,8 +3,10 @@
 
 use std::fs;
 use std::mem::MaybeUninit;
+use std::os::unix::fs::FileTypeExt as _;
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Signal;
 
 use crate::reader::Reader;
@@ -62,6 +64,21 @@ fn the_ready_file_goes_with_its_run() {
     running.signal(Signal::TERM);
     stage.end(running, INTERRUPTED);
     assert!(!stage.ready().exists(), "its pipes are gone");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_reader_of_the_ready_file() {
+    let origin = serve(&objects(&[("a", MIB)]));
+    let stage = Stage::new();
+    let mode = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mknodat(CWD, stage.ready(), FileType::Fifo, mode, 0).expect("a FIFO");
+    let program = pipe(&origin, ["s3://lab/"]).with([stage.channel("train")]);
+    let mut running = program.with(["--ready-file".as_ref(), stage.ready().as_os_str()]).start();
+    assert!(running.until(|| stage.channel("train_0").exists()), "it ended at once");
+    running.signal(Signal::INT);
+    stage.end(running, INTERRUPTED).expect_words(&["interrupted before the ready file"]);
+    let found = fs::symlink_metadata(stage.ready()).expect("it is somebody else's");
+    assert!(found.file_type().is_fifo());
 }
 
 #[test]
