@@ -62,6 +62,36 @@ fn one_who_leaves_early_gets_none_though_all_was_handed_on() {
     run.check(epochs[0]["left_early"] == true, "it left early");
 }
 
+/// It knows how much there is, and closes without waiting for the end of file.
+#[test]
+fn one_who_takes_every_byte_and_closes_at_once_gets_one() {
+    const EPOCHS: u64 = 20;
+    let all = objects(&[("a", 20_000)]);
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let running = stage.serve(&origin, &["--epochs", &EPOCHS.to_string(), "--epoch-markers"]);
+    for epoch in 0..EPOCHS {
+        let mut pipe = opened(&stage.channel(&format!("train_{epoch}")));
+        // While an epoch's listing has no end nobody can tell that these are all of its bytes.
+        let listed = || epoch + 1 == EPOCHS || origin.stats().lists >= epoch + 2;
+        soon("the next epoch's listing", listed);
+        let mut bytes = vec![0; 20_000];
+        pipe.read_exact(&mut bytes).expect("all of it");
+        if epoch + 1 == EPOCHS {
+            pipe.read_to_end(&mut bytes).expect("its end");
+        }
+        drop(pipe);
+        assert!(bytes == all["a"], "the stream is whole");
+    }
+    let run = running.wait().expect(0);
+    for epoch in 0..EPOCHS {
+        let wanted = serde_json::json!({"epoch": epoch, "objects": 1, "bytes": 20_000});
+        assert_eq!(marker(&stage, epoch), Some(wanted));
+    }
+    let left = crate::epochs_of(&run, 0).iter().any(|epoch| epoch["left_early"] == true);
+    run.check(!left, "nobody left early");
+}
+
 #[test]
 fn a_failed_epoch_has_none_and_a_stale_one_goes_before_its_pipe_appears() {
     let (_, origin) = broken();

@@ -158,6 +158,7 @@ fn run(seed: u64, course: &Course) -> Ran {
             }
             let result = feeder.run();
             assert_eq!(feeder.in_flight(), 0, "the kernel owns nothing");
+            assert_eq!(lab.borrow().feed.wait(), None, "it waits for nobody any more");
             (result, feeder.count().clone())
         }
         Err(error) => (Err(error), FeedCount::default()),

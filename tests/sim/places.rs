@@ -110,6 +110,7 @@ impl Lab {
 
     /// Lets time go on until a reader has left, or so long.
     pub(super) fn wait_left(&mut self, handle: &Handle, wait_us: u64) -> bool {
+        assert_eq!(self.feed.wait(), None, "what is held waits for nobody but its reader");
         let End::Pipe(index) = self.end(handle) else { unreachable!("a pipe") };
         for place in self.places.values_mut().filter(|place| place.opened()) {
             place.kept |= place.pipe == index;

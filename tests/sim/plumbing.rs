@@ -499,9 +499,9 @@ impl Lab {
         }
         let pipe = &mut self.pipes[place.pipe];
         if place.manner.leaves_at == Some(place.got.len()) {
+            // What it has not read stays in the pipe (FIONREAD tells it) while a writer has it.
             place.left = true;
             pipe.reader_gone = true;
-            pipe.slots.clear();
             self.events += 1;
             return;
         }

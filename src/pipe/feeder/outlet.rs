@@ -84,8 +84,21 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         false
     }
 
-    /// The reader has closed early: what is left of the epoch is not wanted.
+    /// The reader has closed: what is left of the epoch is not wanted. One that took all of it has
+    /// not left early, though it saw no end of file.
     fn reader_left(&mut self) {
+        if let Outlet::Open { handle, .. } = &self.outlet
+            && let Some(Piece::EpochEnd { objects }) = self.window.front().copied()
+        {
+            let handle = handle.clone();
+            // Nothing is taken out any more: it is looked at now.
+            self.unread = None;
+            if self.is_marked(&handle, objects) {
+                self.window.pop_front();
+                self.finish_epoch();
+                return;
+            }
+        }
         self.current.left_early = true;
         self.feed.skip_epoch(self.epoch);
         let mut kept = VecDeque::with_capacity(self.window.len());
@@ -218,6 +231,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Takes every place away and everything back from the kernel. Readers of a stream that failed
     /// see their end, or are held.
     pub(super) fn close_up(&mut self) {
+        self.feed.show_wait(None);
         let has_failed = self.feed.is_stopped() && !self.feed.is_interrupted();
         let held = if self.holds && has_failed { self.retire_places() } else { Vec::new() };
         if !matches!(self.outlet, Outlet::Closed) {

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Course, check, course};
+use super::{Course, PATIENT, check, course};
 use crate::origin::Rates;
-use crate::plumbing::Place;
+use crate::plumbing::{Manner, Place};
 use crate::{CALM, seeds};
 
 /// Whatever happens, an epoch is marked if its reader got all of it, and else never.
@@ -28,6 +28,33 @@ fn an_epoch_is_marked_when_its_reader_has_all_of_it() {
     let [runs, marked, unmarked] = [runs, marked, unmarked].map(AtomicU32::into_inner);
     let many = |count: u32| count * 10 > runs || runs < 100;
     assert!(many(marked) && many(unmarked), "{marked} and {unmarked} of {runs}");
+}
+
+/// A reader that takes all bytes and closes, without having seen the end of file, has the epoch;
+/// one that leaves a byte in the pipe does not.
+#[test]
+fn an_epoch_is_marked_though_its_reader_closes_after_the_last_byte() {
+    seeds("an_epoch_is_marked_though_its_reader_closes_after_the_last_byte", 300, |seed| {
+        let bytes = 1 + seed % 9_000;
+        let unread = seed / 2 % 2;
+        // It comes when the feeder knows where the epoch ends.
+        let leaves_at = usize::try_from(bytes - unread).ok();
+        let leaver = Manner { late_us: 5_000_000, leaves_at, ..PATIENT };
+        let course = Course {
+            epochs: vec![vec![bytes], vec![5]],
+            manners: vec![leaver, PATIENT],
+            never: false,
+            marks: true,
+            pace_us: 1,
+            ..course(seed, CALM, false)
+        };
+        let ran = check(seed, &course);
+        assert!(ran.result.is_ok(), "{:?}", ran.result);
+        let place = &ran.lab.borrow().places[&0];
+        assert!(place.left, "it closes");
+        assert_eq!(place.marked.is_some(), unread == 0, "{unread} of {bytes} bytes are left");
+        assert_eq!(ran.count.epochs[0].left_early, unread > 0);
+    });
 }
 
 /// The reader of a stream that fails sees no end before it leaves or the user ends the run; who
