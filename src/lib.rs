@@ -97,12 +97,12 @@
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
 //! * No connection is late because its worker paused; no lost wake-up makes a worker wait for ever:
 //!   `tests/sim`.
-//! * One process serves a channel, and touches no pipe that it did not make: tests of [`pipe::lock`],
-//!   `tests/pipe/lock.rs`.
+//! * One process serves a channel, and touches no pipe that it did not make: tests of
+//!   [`pipe::lock`], `tests/pipe/lock.rs`.
 //! * An epoch's bytes are its objects in order, as they were listed for it, none twice, none lost,
 //!   whatever reader and network do: `tests/sim` and `tests/pipe`.
-//! * The marker of an epoch appears before its end of file, and only when its reader has taken every
-//!   byte; with `--on-failure hold` a failed stream has no end: `tests/sim`, `tests/pipe`.
+//! * The marker of an epoch appears before its end of file, and only when its reader has taken
+//!   every byte; with `--on-failure hold` a failed stream has no end: `tests/sim`, `tests/pipe`.
 //! * A name appears at the destination only when all its bytes are there: tests of [`machine`],
 //!   `tests/sim`.
 //! * What an earlier run left counts only where it is surely of this object, in this version, and
