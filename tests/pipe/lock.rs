@@ -119,7 +119,8 @@ fn what_replaces_a_pipe_is_neither_written_nor_removed() {
 
 #[test]
 fn a_pipe_that_is_replaced_while_it_is_read_stays_at_the_end() {
-    let all = objects(&[("a", 3 * MIB)]);
+    // More than a pipe holds: with pages of the socket that can be 8 MiB.
+    let all = objects(&[("a", 40 * MIB)]);
     let origin = serve(&all);
     let stage = Stage::new();
     let running = stage.serve(&origin, &["--epochs", "2"]);
