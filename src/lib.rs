@@ -95,8 +95,8 @@
 //!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
-//! * No connection is late because its worker paused; no lost wake-up makes a worker wait for ever:
-//!   `tests/sim`.
+//! * No connection is late because its worker or feeder paused; no lost wake-up makes one wait for
+//!   ever: `tests/sim`.
 //! * One process serves a channel, and touches no pipe that it did not make: tests of
 //!   [`pipe::lock`], `tests/pipe/lock.rs`.
 //! * An epoch's bytes are its objects in order, as they were listed for it, none twice, none lost,

@@ -51,7 +51,7 @@ pub(super) struct Lane {
     pub(super) state: LaneState,
     /// The kernel has an operation of it.
     pub(super) in_flight: bool,
-    /// When that operation is late, by the worker's [`super::clock`]; once that has been noticed,
+    /// When that operation is late, by the worker's clock; once that has been noticed,
     /// when its end is asked for again.
     pub(super) deadline_us: u64,
     /// It was late (or the run was stopped) and its end has been asked for.
@@ -79,7 +79,7 @@ pub(super) struct Lane {
     pub(super) moves: u32,
     /// Its operation is ended because it is late beside others, not after its timeout.
     pub(super) late_end: Option<LateEnd>,
-    /// When the operation in flight was submitted, by the worker's [`super::clock`].
+    /// When the operation in flight was submitted, by the worker's clock.
     pub(super) submitted_us: u64,
     /// Number of the range among the worker's.
     pub(super) range: usize,
@@ -96,7 +96,7 @@ pub(super) struct Lane {
     /// What the socket's low-water mark is now, in bytes.
     pub(super) low_water: u32,
     /// When the connection must have been made, handshake included, by the worker's
-    /// [`super::clock`].
+    /// clock.
     connected_by_us: u64,
 }
 

@@ -3,11 +3,11 @@
 //!
 //! A turn reads the clock, gives free connections work, ends what is late, submits and waits in one
 //! system call, takes all completions, then applies them. What is late is judged after all that had
-//! come was taken, and by a clock that stands still while the worker itself pauses (`clock`).
-//! Nothing is allocated per range and no lock is taken but for the hand-out of work. Generic over
-//! ring and host: tests run the same code on a seeded simulation.
+//! come was taken, and by a clock that stands still while the worker itself pauses
+//! ([`crate::peers::NetworkClock`]). Nothing is allocated per range and no lock is taken but for
+//! the hand-out of work. Generic over ring and host: tests run the same code on a seeded
+//! simulation.
 
-mod clock;
 mod failed;
 mod hedge;
 mod lane;
@@ -30,12 +30,11 @@ use crate::limits::{
     TURN_WAIT_MAX_US,
 };
 use crate::metrics::{Gauge, WorkerMetrics};
-use crate::peers::{Addresses, Paces};
+use crate::peers::{Addresses, NetworkClock, Paces};
 use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring, Slot};
 use crate::transfer::{Outcome, Shape, Transfer};
-use clock::NetworkClock;
 use lane::{Lane, LaneState};
 use range::{Ranges, WriteState, Writes};
 

@@ -294,6 +294,19 @@ fn a_calm_network_feeds_every_reader() {
     });
 }
 
+/// A feeder that is stopped for up to a minute, again and again, blames no connection for it.
+#[test]
+fn a_feeder_that_pauses_does_not_blame_the_network() {
+    seeds("a_feeder_that_pauses_does_not_blame_the_network", 400, |seed| {
+        let rates = Rates { pause_per_mille: 20, ..CALM };
+        let course = Course { uneven: false, ..course(seed, rates, false) };
+        let ran = check(seed, &course);
+        assert!(ran.result.is_ok(), "{:?}", ran.result);
+        let retries: u64 = ran.count.retries.iter().sum();
+        assert_eq!((late(&ran.count), retries), (0, 0), "no connection was late");
+    });
+}
+
 #[test]
 fn readers_that_leave_get_what_they_read() {
     seeds("readers_that_leave_get_what_they_read", 1500, |seed| {

@@ -281,6 +281,11 @@ impl Ring for LabRing {
             let own = own.filter(|at_us| *at_us > now_us).min().unwrap_or(u64::MAX);
             lab.now_us = own.min(lab.next_us()).min(until_us).max(now_us);
         }
+        // The process is stopped for a while (SIGSTOP).
+        let pauses = lab.rates.pause_per_mille;
+        if pauses > 0 && lab.chance.hits(pauses) {
+            lab.now_us += 1_000_000 + lab.chance.below(60_000_000);
+        }
         // Completions come in any order.
         for last in (1..self.done.len()).rev() {
             let other = usize::try_from(lab.chance.below(last as u64 + 1)).expect("small");

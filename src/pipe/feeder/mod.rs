@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind};
 use crate::host::PipeHost;
 use crate::limits::{FEED_LOOK_US, IDLE_TIMEOUT_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
 use crate::metrics::{EpochCount, FeedCount};
-use crate::peers::{Addresses, Paces, Times};
+use crate::peers::{Addresses, NetworkClock, Paces, Times};
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use crate::transfer::Transfer;
@@ -105,6 +105,8 @@ pub struct Feeder<R, H> {
     paces: Paces,
     late_look_us: u64,
     wait_look_us: u64,
+    clock: NetworkClock,
+    /// The time by that clock: while the feeder is stopped or busy nothing is late.
     now_us: u64,
     current: EpochCount,
     count: FeedCount,
@@ -152,6 +154,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             paces: Paces::default(),
             late_look_us: 0,
             wait_look_us: 0,
+            clock: NetworkClock::default(),
             now_us: 0,
             current: EpochCount::default(),
             count: FeedCount::default(),
@@ -200,7 +203,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// # Errors
     /// When the ring fails.
     pub fn turn(&mut self) -> Result<bool, Errno> {
-        self.now_us = self.host.now_us();
+        self.now_us = self.clock.now_us();
         if self.feed.is_stopped() || self.failure.is_some() {
             return Ok(false);
         }
@@ -213,9 +216,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let wait_us = self.tend();
         self.watch();
         let before = self.now_us;
+        self.clock.ring_entered(self.host.now_us(), wait_us);
         self.ring.enter(wait_us)?;
+        self.clock.ring_left(self.host.now_us());
         self.count.turns += 1;
-        self.now_us = self.host.now_us();
+        self.now_us = self.clock.now_us();
         self.account(self.now_us - before);
         while let Some(completion) = self.ring.reap() {
             self.apply(completion);

@@ -1,4 +1,4 @@
-//! The clock that connections are judged by: it stands still while the worker itself does. Pure.
+//! The clock that connections are judged by: it stands still while their own loop does. Pure.
 //!
 //! A slow call of the file system, or a process that is stopped (SIGSTOP, a busy machine), keeps
 //! the worker from its connections; no connection is late because of that. So this clock counts the
@@ -10,7 +10,7 @@ use crate::limits::LOOP_PAUSE_MIN_US;
 
 /// Time as connections are judged by it.
 #[derive(Debug, Default)]
-pub(super) struct NetworkClock {
+pub struct NetworkClock {
     now_us: u64,
     /// When the ring was last entered or left, in the host's time.
     seen_us: u64,
@@ -20,12 +20,13 @@ pub(super) struct NetworkClock {
 
 impl NetworkClock {
     /// What it shows, in microseconds: from the worker's beginning, and never more than has passed.
-    pub(super) fn now_us(&self) -> u64 {
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
     /// The ring is entered: since it was left the worker was busy.
-    pub(super) fn ring_entered(&mut self, host_us: u64, wait_us: u64) {
+    pub fn ring_entered(&mut self, host_us: u64, wait_us: u64) {
         let busy_us = self.since_seen_us(host_us);
         self.now_us += busy_us.min(LOOP_PAUSE_MIN_US);
         self.wait_us = wait_us;
@@ -33,7 +34,7 @@ impl NetworkClock {
 
     /// The ring is left. When that took longer than was asked for, the worker was stopped, and
     /// nobody knows from when on: the longer it was, the less of the wait counts.
-    pub(super) fn ring_left(&mut self, host_us: u64) {
+    pub fn ring_left(&mut self, host_us: u64) {
         let elapsed_us = self.since_seen_us(host_us);
         let over_us = elapsed_us.saturating_sub(self.wait_us);
         self.now_us += if over_us <= LOOP_PAUSE_MIN_US {
