@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::fault::Fault;
 use crate::gate::HeadAct;
+use crate::pace::{Own, Pace};
 use crate::stats::Counters;
 use crate::store::{Source, slice};
 use crate::synthetic::{fill, index};
@@ -35,10 +36,8 @@ const POOLED_BUFFERS_MAX: usize = 256;
 /// Between the last byte before a reset or close and the act itself, so that the kernel has sent
 /// what it has: a reset throws away what is still queued.
 const FLUSH_TIME: Duration = Duration::from_millis(20);
-/// A paced connection gets its bytes in so many pieces a second, at least.
-const PACED_FRAMES_PER_SECOND: u64 = 50;
-/// Timers are a millisecond coarse, and a busy machine makes them later still.
-const PACE_CREDIT: Duration = Duration::from_millis(20);
+/// What is due within this time leaves now: timers are no finer.
+const TIMER_STEP: Duration = Duration::from_millis(1);
 
 /// What a connection, its requests and its bodies know of each other.
 #[derive(Debug, Default)]
@@ -55,8 +54,8 @@ pub(crate) struct Link {
     pub(crate) secured: Cell<bool>,
     /// Whether its keys can be renewed.
     pub(crate) renewable: Cell<bool>,
-    /// When the pace of this connection allows the next piece.
-    next_piece_at: Cell<Option<Instant>>,
+    /// The pace of this connection.
+    own_pace: Cell<Own>,
     /// Through which of the addresses the client came, in the order of the configuration.
     pub(crate) address_index: usize,
 }
@@ -94,7 +93,11 @@ impl Drop for InFlight {
 pub(crate) struct BodyOf {
     pub(crate) link: Rc<Link>,
     pub(crate) counters: Arc<Counters>,
+    /// The connection's own.
     pub(crate) rate: Option<NonZeroU64>,
+    /// That of all connections, by the time since `started`.
+    pub(crate) pace: Arc<Pace>,
+    pub(crate) started: Instant,
     /// Held, never read: dropping it is what counts.
     pub(crate) _in_flight: InFlight,
 }
@@ -110,6 +113,10 @@ pub(crate) struct ReplyBody {
     flip_at: Option<u64>,
     drip: Option<(u64, Duration)>,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// What the connection's own pace allows now; `None`: nothing was asked of it yet.
+    batch: Option<u64>,
+    /// What the pace of all connections allows now; `None`: it does not know of this body yet.
+    reserved: Option<u64>,
     /// Its length is not told: in chunks.
     chunked: bool,
     /// What is to be counted when it is carried out.
@@ -173,6 +180,8 @@ impl ReplyBody {
             flip_at,
             drip,
             sleep: None,
+            batch: None,
+            reserved: None,
             chunked,
             uncounted,
             of,
@@ -195,14 +204,20 @@ impl ReplyBody {
         if let Some((bytes, _)) = self.drip {
             length = length.min(bytes);
         }
-        if let Some(rate) = self.of.rate {
-            length = length.min((rate.get() / PACED_FRAMES_PER_SECOND).max(1));
+        if let Some(batch) = self.batch {
+            length = length.min(batch);
+        }
+        if let Some(reserved) = self.reserved {
+            length = length.min(reserved);
         }
         let mut piece = match &self.source {
             Source::Bytes(bytes) => slice(bytes, self.position, length.min(HELD_FRAME_BYTES_MAX)),
             Source::Synthetic { seed } => made(*seed, self.position, length),
         };
-        let next = self.position + piece.len() as u64;
+        let sent = piece.len() as u64;
+        self.batch = self.batch.map(|batch| batch - sent);
+        self.reserved = self.reserved.map(|reserved| reserved - sent);
+        let next = self.position + sent;
         if let Some(at) = self.flip_at.filter(|at| (self.position..next).contains(at)) {
             let mut copy = piece.to_vec();
             copy[index(at - self.position)] ^= 0xff;
@@ -213,20 +228,42 @@ impl ReplyBody {
         piece
     }
 
-    /// Sets the time before which no further piece may leave.
-    fn pace(&mut self, bytes: u64) {
-        if let Some((_, pause)) = self.drip {
-            self.count();
-            self.sleep_until(Instant::now() + pause);
-        }
-        if let Some(rate) = self.of.rate {
-            let now = Instant::now();
-            // A timer that came late is made up for; time in which nothing was asked for is not.
-            let earliest = now.checked_sub(PACE_CREDIT).unwrap_or(now);
-            let from = self.of.link.next_piece_at.get().map_or(now, |at| at.max(earliest));
-            let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get());
-            let pause = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
-            self.of.link.next_piece_at.set(Some(from + pause));
+    /// Waits until the next piece may leave: for the connection's own pace, then for that of all.
+    fn poll_pace(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Some(sleep) = &mut self.sleep {
+                ready!(sleep.as_mut().poll(context));
+                self.sleep = None;
+            }
+            let left = self.end - self.position;
+            let (now, due);
+            if let Some(rate) = self.of.rate
+                && self.batch.is_none_or(|batch| batch == 0)
+            {
+                now = self.of.started.elapsed();
+                let mut own = self.of.link.own_pace.get();
+                let (length, at) = own.batch(now, rate, left, self.batch.is_none());
+                self.of.link.own_pace.set(own);
+                (self.batch, due) = (Some(length), at);
+            } else if self.of.pace.has_capacity()
+                && self.reserved.is_none_or(|reserved| reserved == 0)
+            {
+                now = self.of.started.elapsed();
+                if self.reserved.is_none() {
+                    self.of.pace.count_sender(true);
+                    self.reserved = Some(0);
+                }
+                let most = self.batch.unwrap_or(left);
+                let Some((length, at)) = self.of.pace.reserve(now, most) else {
+                    return Poll::Ready(());
+                };
+                (self.reserved, due) = (Some(length), at);
+            } else {
+                return Poll::Ready(());
+            }
+            if due > now + TIMER_STEP {
+                self.sleep_until(self.of.started + due);
+            }
         }
     }
 
@@ -275,6 +312,14 @@ impl ReplyBody {
     }
 }
 
+impl Drop for ReplyBody {
+    fn drop(&mut self) {
+        if self.reserved.is_some() {
+            self.of.pace.count_sender(false);
+        }
+    }
+}
+
 impl Body for ReplyBody {
     type Data = Bytes;
     type Error = Ended;
@@ -290,15 +335,12 @@ impl Body for ReplyBody {
         if this.position == this.end {
             return Poll::Ready(None);
         }
-        let paced_until = this.of.rate.and_then(|_| this.of.link.next_piece_at.get());
-        if let Some(at) = paced_until.filter(|at| *at > Instant::now()) {
-            this.sleep_until(at);
-            let sleep = this.sleep.as_mut().expect("set in the line above");
-            ready!(sleep.as_mut().poll(context));
-            this.sleep = None;
-        }
+        ready!(this.poll_pace(context));
         let piece = this.piece();
-        this.pace(piece.len() as u64);
+        if let Some((_, pause)) = this.drip {
+            this.count();
+            this.sleep_until(Instant::now() + pause);
+        }
         this.of.counters.body_bytes.add(piece.len() as u64);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use crate::checksum::{ChecksumPolicy, StoredChecksum};
+use crate::pace::{Neighbor, RequestRate};
 use crate::plan::FaultPlan;
 use crate::tls::TlsConfig;
 
@@ -45,8 +46,19 @@ pub struct Config {
     pub domain: Option<String>,
     /// Time from the whole request to the first byte of the answer.
     pub first_byte_latency: Duration,
+    /// By how much that differs from request to request: at random, evenly, so much less to so much
+    /// more. The same request of the same run always has the same.
+    pub first_byte_jitter: Duration,
     /// Pace of body bytes on each connection, in bytes a second.
     pub connection_rate: Option<NonZeroU64>,
+    /// Pace of body bytes of all connections together, in bytes a second, in equal shares.
+    pub capacity: Option<NonZeroU64>,
+    /// Requests of all connections together; those beyond are answered with 503 SlowDown on a
+    /// connection that stays, and counted as [`Stats::throttled`](crate::Stats::throttled). Without
+    /// `Retry-After`: S3 documents no such header of its answers.
+    pub request_rate: Option<RequestRate>,
+    /// Who takes a share of `capacity` and `request_rate` for a while.
+    pub neighbor: Option<Neighbor>,
     /// How all objects were uploaded that do not say otherwise: their checksum, their parts.
     /// `None`: as if nobody had ever computed one, and in one piece.
     pub checksum: Option<ChecksumPolicy>,
@@ -78,7 +90,11 @@ impl Default for Config {
             moved_buckets: BTreeMap::new(),
             domain: None,
             first_byte_latency: Duration::ZERO,
+            first_byte_jitter: Duration::ZERO,
             connection_rate: None,
+            capacity: None,
+            request_rate: None,
+            neighbor: None,
             checksum: None,
             md5_etags: false,
             changes: Vec::new(),

@@ -18,12 +18,14 @@ use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
+use tokio::time::Instant;
 
 use crate::body::{BodyOf, Ended, InFlight, Link, ReplyBody};
 use crate::config::{Config, ObjectChange};
 use crate::error::{Code, Error, S3Error};
 use crate::fault::{Fault, FaultRequest};
 use crate::gate::HeadAct;
+use crate::pace::Pace;
 use crate::plan::Injector;
 use crate::request::{Operation, Query, Target};
 use crate::respond::{Answer, CHECKSUM, CHECKSUM_TYPE, Responder};
@@ -49,7 +51,10 @@ pub(crate) struct Shared {
     moved_buckets: BTreeMap<String, String>,
     domain: Option<String>,
     first_byte_latency: Duration,
+    first_byte_jitter: Duration,
     connection_rate: Option<NonZeroU64>,
+    pace: Arc<Pace>,
+    started: Instant,
     request_number: AtomicU64,
     clock_offset_seconds: i64,
     /// Objects that become others, each with the GETs of it so far.
@@ -72,7 +77,10 @@ impl Shared {
             moved_buckets: config.moved_buckets.clone(),
             domain: config.domain.clone(),
             first_byte_latency: config.first_byte_latency,
+            first_byte_jitter: config.first_byte_jitter,
             connection_rate: config.connection_rate,
+            pace: Arc::new(Pace::new(config.request_rate, config.capacity, config.neighbor)),
+            started: Instant::now(),
             request_number: AtomicU64::new(0),
             clock_offset_seconds: config.clock_offset_seconds,
             changes: Mutex::new(changes),
@@ -107,6 +115,14 @@ impl Shared {
 }
 
 impl Shared {
+    /// How long the first byte of an answer takes; `drawn` is the request's own random number.
+    fn latency(&self, drawn: u64) -> Duration {
+        let (usual, jitter) = (self.first_byte_latency, self.first_byte_jitter);
+        let span = u64::try_from(jitter.as_micros()).unwrap_or(u64::MAX).saturating_mul(2);
+        let later = Duration::from_micros(drawn % span.saturating_add(1));
+        (usual + later).saturating_sub(jitter)
+    }
+
     fn respond(
         &self,
         target: &Target,
@@ -146,6 +162,7 @@ pub(crate) struct Worker {
 /// What can be said of a request at once, before anything is waited for.
 struct Decision {
     request_id: String,
+    latency: Duration,
     answer: Answer,
     fault: Option<Fault>,
 }
@@ -165,7 +182,7 @@ impl Worker {
         let (head, body) = request.into_parts();
         // Nothing that is uploaded is ever looked at.
         drop(body);
-        let Decision { request_id, mut answer, fault } = self.decide(&head, &link);
+        let Decision { request_id, latency, mut answer, fault } = self.decide(&head, &link);
         let ahead_seconds = match fault {
             Some(Fault::RequestTimeTooSkewed { ahead_seconds }) => i64::from(ahead_seconds),
             _ => 0,
@@ -173,8 +190,8 @@ impl Worker {
         if ahead_seconds != 0 || self.shared.clock_offset_seconds != 0 {
             answer.set(DATE, &http_date(self.shared.now(ahead_seconds)));
         }
-        if !self.shared.first_byte_latency.is_zero() {
-            tokio::time::sleep(self.shared.first_byte_latency).await;
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
         }
         link.record_bytes.set(match fault {
             Some(Fault::TlsTinyRecords { bytes }) => usize::try_from(bytes.max(1)).ok(),
@@ -196,8 +213,15 @@ impl Worker {
         }
         link.head_act.set(fault.and_then(head_act));
         self.shared.counters.count_error(answer.status.as_u16(), answer.code.map(Code::name));
-        let counters = Arc::clone(&self.shared.counters);
-        let of = BodyOf { link, counters, rate: self.shared.connection_rate, _in_flight };
+        let shared = &self.shared;
+        let of = BodyOf {
+            link,
+            counters: Arc::clone(&shared.counters),
+            rate: shared.connection_rate,
+            pace: Arc::clone(&shared.pace),
+            started: shared.started,
+            _in_flight,
+        };
         Ok(assemble(&head, answer, &request_id, fault, of))
     }
 
@@ -205,7 +229,8 @@ impl Worker {
         let shared = &self.shared;
         shared.counters.count_request(link.address_index);
         let number = shared.request_number.fetch_add(1, Ordering::Relaxed);
-        let request_id = format!("{:016X}", mix(number));
+        let drawn = mix(number);
+        let (request_id, latency) = (format!("{drawn:016X}"), shared.latency(drawn));
         let raw_query = head.uri.query().unwrap_or("");
         let query = Query::parse(raw_query);
         let domain = shared.domain.as_deref();
@@ -215,11 +240,17 @@ impl Worker {
             Ok(target) => target,
             Err(error) => {
                 let answer = failed(&error);
-                return Decision { request_id, answer, fault: None };
+                return Decision { request_id, latency, answer, fault: None };
             }
         };
         shared.counters.count_operation(target.operation);
-        if target.operation == Operation::GetObject {
+        let is_get = target.operation == Operation::GetObject;
+        if !shared.pace.admits(shared.started.elapsed(), is_get) {
+            shared.counters.throttled.add(1);
+            let answer = failed(&Code::SlowDown.into());
+            return Decision { request_id, latency, answer, fault: None };
+        }
+        if is_get {
             shared.change(&target);
         }
         let answer = self.answer(&target, head, &head.headers, &query);
@@ -255,7 +286,7 @@ impl Worker {
         if let Some(error) = fault.and_then(|fault| self.injected(fault, &target, head)) {
             answer = failed(&error);
         }
-        Decision { request_id, answer, fault }
+        Decision { request_id, latency, answer, fault }
     }
 
     /// The error that a fault is, if it is one.
@@ -426,6 +457,22 @@ fn one_further(content_range: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn latencies_are_spread_over_the_jitter() {
+        let first_byte_latency = Duration::from_millis(30);
+        let first_byte_jitter = Duration::from_millis(10);
+        let latencies = |config: Config| {
+            let shared = Shared::new(&config).unwrap();
+            let drawn: Vec<_> = (0..1000).map(|number| shared.latency(mix(number))).collect();
+            let milliseconds = |time: &Duration| time.as_millis();
+            (drawn.iter().min().map(milliseconds), drawn.iter().max().map(milliseconds))
+        };
+        let config = Config { first_byte_latency, ..Config::default() };
+        assert_eq!(latencies(config.clone()), (Some(30), Some(30)));
+        let (least, most) = latencies(Config { first_byte_jitter, ..config });
+        assert_eq!((least, most), (Some(20), Some(39)));
+    }
 
     #[test]
     fn a_wrong_content_range_is_one_further() {

@@ -28,6 +28,7 @@
 //!   [`checksum`]: what is stored of them beside their bytes.
 //! * [`fault`]: what can go wrong. [`plan`]: when, from a seed or by rules. Pure; carried out in
 //!   [`body`], [`gate`], [`wire`], [`tunnel`] and [`handle`].
+//! * [`pace`]: requests and bytes a second, and who shares them. Pure; waited for in [`body`].
 //! * [`stats`]: counters. [`map`]: files as memory, the only `unsafe`.
 //!
 //! Out of scope: everything that writes, versions, HTTP/2, access control beyond "this key may
@@ -48,6 +49,7 @@ mod gate;
 mod handle;
 mod list;
 mod map;
+mod pace;
 mod plan;
 mod request;
 mod respond;
@@ -70,6 +72,7 @@ pub use config::{
 };
 pub use error::Error;
 pub use fault::Fault;
+pub use pace::{Neighbor, RequestRate};
 pub use plan::{FaultPlan, Match, Profile};
 pub use request::Operation;
 pub use stats::Stats;

@@ -1,18 +1,23 @@
 //! The program `inrush-origin`: arguments in, an origin until a signal, counters out.
 
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use inrush_origin::{
-    CertificateKind, ChecksumPolicy, Config, Credentials, DeadAddress, FaultPlan, Origin,
-    SyntheticSet, TlsConfig, TlsVersions, parse_size,
+    CertificateKind, ChecksumPolicy, Config, Credentials, DeadAddress, FaultPlan, Neighbor, Origin,
+    RequestRate, Stats, SyntheticSet, TlsConfig, TlsVersions, parse_size,
 };
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+/// Between two lines of `--samples`.
+const SAMPLE_TIME: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,6 +33,11 @@ Examples:
   records that cannot be opened, new keys, tiny records, handshakes that are cut:
     inrush-origin --synthetic 'bench/big/:4:1GiB' --tls --ca-out ca.pem --tls-version 1.3 \
         --faults 7:tls
+  S3 as one sees it from afar, a connection at a time: 30 ms, 90 MB/s; a limit of 5,500 GETs a
+  second, and somebody who takes half of 1 GB/s from the third second on, for ten:
+    inrush-origin --synthetic 'bench/big/:256:1GiB' --first-byte-latency 30:10 \\
+        --connection-rate 90MB --requests-per-second 5500 --capacity 1GB \\
+        --neighbor 3000:10000:50
 
 On SIGINT or SIGTERM the counters are printed to stderr as JSON.";
 
@@ -72,12 +82,23 @@ struct Arguments {
     /// Threads, each with its own ring
     #[arg(long, value_name = "N", default_value = "1")]
     workers: NonZeroUsize,
-    /// Wait so long before each answer
-    #[arg(long, value_name = "MS", default_value = "0")]
-    first_byte_latency: u64,
+    /// Wait so long before each answer, give or take a random time up to JITTER_MS
+    #[arg(long, value_name = "MS[:JITTER_MS]", default_value = "0", value_parser = parse_latency)]
+    first_byte_latency: (Duration, Duration),
     /// Send so many bytes a second on each connection, e.g. 90MB
     #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
     connection_rate: Option<NonZeroU64>,
+    /// Send so many bytes a second on all connections together, in equal shares, e.g. 1GB
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
+    capacity: Option<NonZeroU64>,
+    /// Serve so many requests a second on all connections together, of LIST too, and after a pause
+    /// BURST at once (a tenth of N); answer those beyond with 503 SlowDown
+    #[arg(long, value_name = "N[:BURST]")]
+    requests_per_second: Option<RequestRate>,
+    /// From START_MS after the first GET of an object, for LENGTH_MS, a neighbor takes so much of
+    /// --capacity and --requests-per-second
+    #[arg(long, value_name = "START_MS:LENGTH_MS:PERCENT")]
+    neighbor: Option<Neighbor>,
     /// Store a checksum with each object, of crc64nvme, crc32c, crc32, sha256 or sha1, as if
     /// uploaded at once; or in parts: crc64nvme:8MiB of the whole, sha256:composite:8MiB
     #[arg(long, value_name = "ALGORITHM[:composite][:PARTSIZE]")]
@@ -105,6 +126,10 @@ struct Arguments {
     /// Write the address into this file as soon as requests are answered
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+    /// Write into this file every 100 ms, and at the end, a line of numbers: milliseconds since the
+    /// start, bytes sent, requests, and requests that were throttled
+    #[arg(long, value_name = "FILE")]
+    samples: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -130,8 +155,12 @@ impl Arguments {
             credentials: credentials.into_iter().collect(),
             region: self.region,
             domain: self.domain,
-            first_byte_latency: Duration::from_millis(self.first_byte_latency),
+            first_byte_latency: self.first_byte_latency.0,
+            first_byte_jitter: self.first_byte_latency.1,
             connection_rate: self.connection_rate,
+            capacity: self.capacity,
+            request_rate: self.requests_per_second,
+            neighbor: self.neighbor,
             checksum: self.checksum,
             md5_etags: self.md5_etags,
             faults: self.faults,
@@ -163,6 +192,7 @@ fn run(mut arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     // Before anybody can know the address, so that no signal is missed.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut samples = arguments.samples.take().map(|path| Samples::new(&path)).transpose()?;
     let origin = Origin::start(arguments.config())?;
     let scheme = if origin.ca_pem().is_some() { "https" } else { "http" };
     for address in origin.addresses() {
@@ -179,14 +209,68 @@ fn run(mut arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
         std::fs::rename(&partial, path)?;
     }
     runtime.block_on(async {
+        let sampling = async {
+            match &mut samples {
+                Some(samples) => samples.take_until_failed(&origin).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+            error = sampling => Err(error),
         }
-    });
+    })?;
     let stats = origin.stop();
+    if let Some(samples) = &mut samples {
+        samples.write(&stats)?;
+    }
     writeln!(io::stderr(), "{}", serde_json::to_string(&stats)?)?;
     Ok(())
+}
+
+/// What was sent by when.
+struct Samples {
+    file: File,
+    started: Instant,
+}
+
+impl Samples {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: File::create(path)?, started: Instant::now() })
+    }
+
+    async fn take_until_failed(&mut self, origin: &Origin) -> io::Error {
+        let mut ticks = tokio::time::interval(SAMPLE_TIME);
+        // A line tells its own time, so one that comes late is as true as another.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = self.write(&origin.stats()) {
+                return error;
+            }
+        }
+    }
+
+    fn write(&mut self, stats: &Stats) -> io::Result<()> {
+        let milliseconds = self.started.elapsed().as_millis();
+        let Stats { bytes_sent, requests, throttled, .. } = stats;
+        // One call for one line: whoever reads meanwhile sees whole lines.
+        let line = format!("{milliseconds} {bytes_sent} {requests} {throttled}\n");
+        self.file.write_all(line.as_bytes())
+    }
+}
+
+fn parse_latency(text: &str) -> Result<(Duration, Duration), String> {
+    let (usual, jitter) = text.split_once(':').unwrap_or((text, "0"));
+    let time = |text: &str| match text.parse() {
+        Ok(milliseconds) => Ok(Duration::from_millis(milliseconds)),
+        Err(_) => Err(format!("'{text}' is not a number of milliseconds")),
+    };
+    match (time(usual)?, time(jitter)?) {
+        (usual, jitter) if jitter > usual => Err("more jitter than latency".to_owned()),
+        times => Ok(times),
+    }
 }
 
 fn parse_dead(text: &str) -> Result<(usize, DeadAddress), String> {
@@ -219,6 +303,18 @@ mod tests {
         let config = Arguments::parse_from(arguments).config();
         assert_eq!(config.dead.get(&1), Some(&DeadAddress::Silent));
         assert_eq!(config.clock_offset_seconds, -900);
+        let words = ["inrush-origin", "--first-byte-latency", "30:10", "--capacity", "1GB"];
+        let words = [&words[..], &["--requests-per-second", "20", "--neighbor", "1:2:3"]].concat();
+        let config = Arguments::parse_from(words).config();
+        let milliseconds = |time: Duration| time.as_millis();
+        assert_eq!(milliseconds(config.first_byte_latency), 30);
+        assert_eq!(milliseconds(config.first_byte_jitter), 10);
+        assert_eq!(config.capacity, NonZeroU64::new(1_000_000_000));
+        assert_eq!(config.request_rate.map(|rate| rate.burst.get()), Some(2));
+        assert_eq!(config.neighbor.map(|neighbor| neighbor.percent), Some(3));
+        for wrong in ["x", "1:", "1:2", ""] {
+            assert!(parse_latency(wrong).is_err(), "{wrong}");
+        }
         for wrong in ["1", "x:silent", "1:gone"] {
             assert!(parse_dead(wrong).is_err(), "{wrong}");
         }

@@ -43,6 +43,10 @@ pub struct Stats {
     pub errors: u64,
     /// S3's codes of these, for instance `SlowDown`; a proxy's page has none.
     pub codes: BTreeMap<&'static str, u64>,
+    /// Requests that were refused because there were more than
+    /// [`Config::request_rate`](crate::Config::request_rate) allows; answers of faults are not
+    /// among them.
+    pub throttled: u64,
     /// Objects that became others, see [`Config::changes`](crate::Config::changes).
     pub objects_changed: u64,
     /// Bytes of bodies that were handed to connections.
@@ -80,6 +84,7 @@ pub(crate) struct Counters {
     errors: Counter,
     /// Behind a lock: errors are rare.
     codes: Mutex<BTreeMap<&'static str, u64>>,
+    pub(crate) throttled: Counter,
     pub(crate) objects_changed: Counter,
     pub(crate) body_bytes: Counter,
     pub(crate) bytes_sent: Counter,
@@ -169,6 +174,7 @@ impl Counters {
             lists: self.lists.get(),
             errors: self.errors.get(),
             codes: self.codes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            throttled: self.throttled.get(),
             objects_changed: self.objects_changed.get(),
             body_bytes: self.body_bytes.get(),
             bytes_sent: self.bytes_sent.get(),

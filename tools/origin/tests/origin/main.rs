@@ -3,6 +3,7 @@
 mod checksums;
 mod client;
 mod faults;
+mod load;
 mod program;
 
 use std::io;

@@ -1,7 +1,7 @@
 //! The program: its faults and what it tells of them at its end.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::client::try_ask;
@@ -14,11 +14,25 @@ fn run(arguments: &[&str], ask: impl FnOnce(std::net::SocketAddr)) -> Output {
     let ready = folder.path().join("ready");
     let mut command = Command::new(PROGRAM);
     command.args(arguments).arg("--ready-file").arg(&ready).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    let mut running = Running(Some(command.spawn().unwrap()));
     ask(address(&ready));
+    let child = running.0.take().expect("it was started");
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     child.wait_with_output().unwrap()
+}
+
+/// A program that does not outlive a test that fails.
+struct Running(Option<Child>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // Should it be gone already, there is nothing to do.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 fn address(ready: &Path) -> std::net::SocketAddr {
@@ -60,6 +74,32 @@ fn every_fault_that_a_client_saw_is_in_the_counters() {
         assert_eq!(told["codes"][code], seen[code], "{code}");
     }
     assert_eq!((&told["requests"], seen.values().sum()), (&100.into(), 100_u64));
+}
+
+#[test]
+fn samples_end_with_what_the_counters_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let samples = folder.path().join("samples");
+    let arguments = ["--synthetic", "b/k/:1:1KiB", "--requests-per-second", "1:2", "--samples"];
+    let arguments = [&arguments[..], &[samples.to_str().unwrap()]].concat();
+    let output = run(&arguments, |address| {
+        for _ in 0..5 {
+            try_ask(address, "GET /b/k/000000.bin", "").unwrap();
+        }
+    });
+    let told = counters(&output);
+    let text = std::fs::read_to_string(&samples).unwrap();
+    let lines: Vec<Vec<u64>> = text
+        .lines()
+        .map(|line| line.split(' ').map(|number| number.parse().unwrap()).collect())
+        .collect();
+    assert!(lines.is_sorted(), "{lines:?}");
+    let last = lines.last().unwrap();
+    for (number, name) in last[1..].iter().zip(["bytes_sent", "requests", "throttled"]) {
+        assert_eq!(&told[name], number, "{name}");
+    }
+    assert_eq!((last.len(), last[2]), (4, 5));
+    assert!(last[3] > 0, "{lines:?}");
 }
 
 #[test]
