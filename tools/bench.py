@@ -29,6 +29,9 @@ Without a name it runs the two claims, `large` and `small`.
   ever and has one dead address of four, beside one that does not. `--check` wants at least 0.85 of
   the speed.
 * stalls-stream: the same by `cat`, in order.
+* pace, pace-90, pace-25, pace-100ms, pace-none, pace-one, pace-cat, small-latency, small-discard,
+  throttle, neighbor, waiting: the number of connections that inrush takes by itself, see
+  tools/lab/pace.py.
 
 A limit program is called as `PATH PORT TARGET_PREFIX OUT_DIR CONNECTIONS SLOT_KIB OBJECTS` (large)
 or `PATH PORT TARGET_PREFIX CONNECTIONS BUFFER_BYTES 0 1` (discard) or `PATH PORT TARGET_PREFIX
@@ -54,7 +57,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import (authority, client, compare, dataset, install, listing, measure, nginx, origin,
-                 process, streams)
+                 pace, process, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -500,13 +503,13 @@ BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "large": large, "small": small, "discard": discard, "rss": rss,
     "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk,
     "verify": verify, "verify-disk": verify_disk, "stalls": stalls,
-    "stalls-stream": stalls_stream}
+    "stalls-stream": stalls_stream, **pace.BENCHES}
 
 
 def write_objects(bucket: Path, args: argparse.Namespace) -> None:
     """The objects that the wanted benchmarks fetch."""
     wanted = set(args.names)
-    if wanted - {"small", "stalls", "stalls-stream"}:
+    if wanted - {"small", "stalls", "stalls-stream", *pace.BENCHES}:
         size = args.large_mib * dataset.MIB
         for number in range(LARGE_OBJECTS):
             dataset.write_stamped(bucket / f"large/object{number}", size, number)
@@ -546,6 +549,7 @@ def run_all(args: argparse.Namespace) -> list[str]:
             complaint = BOUNDS[name].complaint(figures) if args.check and name in BOUNDS else None
             if complaint:
                 complaints.append(f"{name}: {complaint}")
+            complaints += pace.complaints(name, figures) if args.check else []
             if args.json:
                 args.json.write_text(json.dumps(report, indent=1) + "\n")
     return complaints
@@ -569,7 +573,8 @@ def arguments() -> argparse.Namespace:
     add("--runs", type=int, default=5, help="runs that count (default: %(default)s)")
     add("--warm-up", type=int, default=1, help="runs that do not (default: %(default)s)")
     add("--check", action="store_true",
-        help=f"exit code 1 when a ratio of {', '.join(BOUNDS)} is not what it has to be")
+        help="exit code 1 when a figure of these is not what it has to be: "
+             f"{', '.join([*BOUNDS, *pace.BENCHES])}")
     add("--large-mib", type=int, default=1024,
         help="size of a large object; limit programs know 1024 alone (default: %(default)s)")
     add("--small-count", type=int, default=20_000, help="(default: %(default)s)")
