@@ -102,6 +102,57 @@ const ROOMS: [(&str, bool, &[&str]); 34] = [
 const EXCEPTIONS: [(&str, &str, &str); 1] =
     [("transfer", "sink", "a transfer holds its sink's open file, a sink asks for its shape")];
 
+/// The files of `tools/origin/src/`, each with those it uses, which are all above it.
+const FLOORS: [(&str, &[&str]); 25] = [
+    ("error", &[]),
+    ("parse", &[]),
+    ("map", &[]),
+    ("synthetic", &[]),
+    ("source", &["synthetic"]),
+    ("request", &["error"]),
+    ("fault", &["request"]),
+    ("plan", &["fault", "parse", "request", "synthetic"]),
+    ("checksum", &["parse", "source", "synthetic"]),
+    ("pace", &["parse"]),
+    ("certificate", &["error", "parse"]),
+    ("tls", &["certificate", "error", "parse"]),
+    ("config", &["checksum", "pace", "parse", "plan", "request", "tls"]),
+    ("signature", &["config", "error", "request"]),
+    (
+        "store",
+        &["checksum", "config", "error", "map", "request", "signature", "source", "synthetic"],
+    ),
+    ("list", &["checksum", "error", "request", "store", "synthetic"]),
+    ("respond", &["error", "list", "request", "source", "store"]),
+    ("stats", &["fault", "request"]),
+    ("link", &["pace"]),
+    ("wire", &["link", "stats"]),
+    ("tunnel", &["fault", "link", "stats", "wire"]),
+    ("gate", &["link"]),
+    ("body", &["fault", "link", "pace", "source", "stats", "synthetic"]),
+    (
+        "handle",
+        &[
+            "body",
+            "config",
+            "error",
+            "fault",
+            "link",
+            "pace",
+            "plan",
+            "request",
+            "respond",
+            "signature",
+            "source",
+            "stats",
+            "store",
+            "synthetic",
+            "tls",
+        ],
+    ),
+    ("serve", &["config", "error", "gate", "handle", "link", "tunnel", "wire"]),
+];
+
 /// What a pure room never names.
 const IMPURE: [&str; 11] = [
     "std::fs",
@@ -148,6 +199,12 @@ impl Source {
         let below = self.path.strip_prefix("src/").filter(|_| !self.is_test())?;
         let room = below.split('/').next()?;
         Some(room.strip_suffix(".rs").unwrap_or(room)).filter(|room| *room != "main")
+    }
+
+    /// The same of a file of the origin; its map is in none either.
+    fn floor(&self) -> Option<&str> {
+        let below = self.path.strip_prefix("tools/origin/src/").filter(|_| !self.is_test())?;
+        below.strip_suffix(".rs").filter(|file| !["lib", "main"].contains(file))
     }
 }
 
@@ -259,11 +316,13 @@ fn unsafe_stays_in_its_rooms() {
     assert_none(complaints);
 }
 
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
 /// The rooms that each room uses, as written in its code.
-fn arrows() -> BTreeMap<String, BTreeSet<String>> {
-    let mut arrows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for source in sources(&["src"], ".rs") {
-        let Some(room) = source.room() else { continue };
+fn arrows(folder: &str, room_of: fn(&Source) -> Option<&str>) -> Arrows {
+    let mut arrows = Arrows::new();
+    for source in sources(&[folder], ".rs") {
+        let Some(room) = room_of(&source) else { continue };
         let used = arrows.entry(room.to_owned()).or_default();
         for (number, line) in source.code() {
             assert!(!line.contains("crate::{"), "{}:{number}: name one room", source.path);
@@ -279,20 +338,37 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     arrows
 }
 
-#[test]
-fn rooms_use_only_what_they_may() {
+/// Where a table is not what the code is.
+fn differences(actual: &Arrows, table: &[(&str, &[&str])]) -> Vec<String> {
     let mut complaints = Vec::new();
-    let actual = arrows();
-    let known: BTreeSet<&str> = ROOMS.iter().map(|(room, ..)| *room).collect();
+    let known: BTreeSet<&str> = table.iter().map(|(room, ..)| *room).collect();
     let new = actual.keys().filter(|room| !known.contains(room.as_str()));
     complaints.extend(new.map(|room| format!("{room}: not in the table of rooms")));
-    for (room, _, may) in ROOMS {
+    for &(room, may) in table {
         let used = actual.get(room).cloned().unwrap_or_default();
         let may: BTreeSet<String> = may.iter().map(|other| (*other).to_owned()).collect();
         for other in used.symmetric_difference(&may) {
             let what = if may.contains(other) { "is in the table, not in" } else { "is new in" };
             complaints.push(format!("{room} -> {other}: {what} the code"));
         }
+    }
+    complaints
+}
+
+#[test]
+fn rooms_use_only_what_they_may() {
+    let table = ROOMS.map(|(room, _, may)| (room, may));
+    assert_none(differences(&arrows("src", Source::room), &table));
+}
+
+#[test]
+fn files_of_the_origin_use_only_those_above_them() {
+    let actual = arrows("tools/origin/src", Source::floor);
+    let mut complaints = differences(&actual, &FLOORS);
+    for (place, (file, uses)) in FLOORS.iter().enumerate() {
+        let above = &FLOORS[..place];
+        let wrong = uses.iter().filter(|other| !above.iter().any(|(name, _)| name == *other));
+        complaints.extend(wrong.map(|other| format!("{file} -> {other}: not above it")));
     }
     assert_none(complaints);
 }

@@ -66,12 +66,14 @@ NEIGHBOR = ("--capacity", "1GB", "--neighbor", "3000:10000:50")
 BESIDE_SECONDS = (3.0, 13.0)
 AFTER_SECONDS = (16.0, 19.0)
 WAITING = 2_000
+WAITING_WORKERS = ("--workers", "4")
+"""A worker takes a part of them only."""
 MANY_OBJECTS = 1_000_000
 
 SPEED = {"gb_per_s": "GB/s", "cpu_seconds": "CPU s", "origin_cpu_seconds": "origin CPU s",
          "peak_rss_mib": "peak MiB", "connections": "connections"}
 FILES = {"files_per_s": "files/s", **SPEED}
-REFUSED = {"served_per_s": "served/s", "refused_percent": "refused %", **FILES}
+REFUSED = {"served_per_s": "served/s", "refused_percent": "refused %", "failed": "failed", **FILES}
 BESIDE = {"beside_gb_per_s": "beside GB/s", "after_gb_per_s": "after GB/s", **SPEED}
 
 
@@ -105,6 +107,8 @@ class Observed(measure.Sample):
     moments: tuple[Moment, ...] = ()
     served_per_s: float = 0.0
     refused_percent: float = 0.0
+    failed: int = 0
+    """Objects."""
     beside_gb_per_s: float = 0.0
     after_gb_per_s: float = 0.0
 
@@ -389,13 +393,17 @@ def throttle(bench: Setting) -> tuple[str, dict[str, Any]]:
 
     def contender(rate: int, files: int, size: int) -> measure.Contender:
         words = ["--synthetic", f"{BUCKET}/:{files}:{size}", "--requests-per-second", str(rate)]
-        run = whole(bench, words, [], files)
 
-        def once(every_byte: bool) -> measure.Sample:
-            seen = run(every_byte)
-            assert isinstance(seen, Observed)
+        def once(_every_byte: bool) -> measure.Sample:
+            outcome, seen = observe(words, get(bench, []))
+            if outcome.timed_out:
+                raise LabError(f"inrush: not done in {RUN_SECONDS:g} s")
+            failed = client.summary(outcome)["failed_objects"]
+            if (outcome.code == 0) != (failed == 0):
+                raise LabError(f"inrush: exit {outcome.code}: {outcome.last_words()}")
             done, seconds = seen.between(start, end)
-            return replace(seen, served_per_s=(done.requests - done.throttled) / seconds,
+            return replace(seen, files=files - failed, failed=failed,
+                           served_per_s=(done.requests - done.throttled) / seconds,
                            refused_percent=100 * done.throttled / max(done.requests, 1))
         return once
 
@@ -409,6 +417,7 @@ def throttle(bench: Setting) -> tuple[str, dict[str, Any]]:
         served, refused = found["served_per_s"], found["refused_percent"]
         want(figures, served >= 0.9 * rate, f"{name}: {served:.0f} served a second; wanted: at "
                                             f"least 0.9 of {rate}")
+        want(figures, found["failed"] == 0, f"{name}: {found['failed']:.0f} objects failed")
         want(figures, refused < 2.0, f"{name}: {refused:.1f} % refused; wanted: less than 2 %")
     return text, figures
 
@@ -437,11 +446,12 @@ def waiting(bench: Setting) -> tuple[str, dict[str, Any]]:
     """Memory of what waits."""
     late = [*small(SMALL_LATENCY_FILES), "--first-byte-latency", "1000"]
     contenders = {f"{WAITING} connections": whole(
-        bench, late, connections(WAITING), SMALL_LATENCY_FILES)}
+        bench, late, [*WAITING_WORKERS, *connections(WAITING)], SMALL_LATENCY_FILES)}
     most_mib = {f"{WAITING} connections": 150.0}
     if "--max-connections" in process.must([bench.args.inrush, "get", "--help"]):
         contenders[f"at most {WAITING}"] = whole(
-            bench, late, ["--max-connections", str(WAITING)], SMALL_LATENCY_FILES)
+            bench, late, [*WAITING_WORKERS, "--max-connections", str(WAITING)],
+            SMALL_LATENCY_FILES)
         most_mib[f"at most {WAITING}"] = 150.0
     name = f"{MANY_OBJECTS:,} objects"
     contenders[name] = whole(

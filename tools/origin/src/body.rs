@@ -20,17 +20,14 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::fault::Fault;
-use crate::gate::HeadAct;
-use crate::pace::{Own, Pace};
+use crate::link::{Act, Link};
+use crate::pace::Pace;
+use crate::source::{MADE_FRAME_BYTES, Source, slice};
 use crate::stats::Counters;
-use crate::store::{Source, slice};
 use crate::synthetic::{fill, index};
-use crate::tunnel::Act;
 
 /// Held bytes go out in pieces of this size: each costs one poll, and none costs memory.
 const HELD_FRAME_BYTES_MAX: u64 = 4 << 20;
-/// Synthetic bytes are made in pieces that are still in the cache when the kernel copies them.
-pub(crate) const MADE_FRAME_BYTES: usize = 128 << 10;
 /// Buffers that wait for reuse on one thread: 32 MiB.
 const POOLED_BUFFERS_MAX: usize = 256;
 /// Between the last byte before a reset or close and the act itself, so that the kernel has sent
@@ -38,33 +35,6 @@ const POOLED_BUFFERS_MAX: usize = 256;
 const FLUSH_TIME: Duration = Duration::from_millis(20);
 /// What is due within this time leaves now: timers are no finer.
 const TIMER_STEP: Duration = Duration::from_millis(1);
-
-/// What a connection, its requests and its bodies know of each other.
-#[derive(Debug, Default)]
-pub(crate) struct Link {
-    /// Close with a reset instead of an orderly end.
-    pub(crate) reset: Cell<bool>,
-    /// What becomes of the next head.
-    pub(crate) head_act: Cell<Option<HeadAct>>,
-    /// What the session is to do now.
-    pub(crate) act: Cell<Option<Act>>,
-    /// Plaintext of one record, where it is smaller than usual.
-    pub(crate) record_bytes: Cell<Option<usize>>,
-    /// Whether TLS is spoken.
-    pub(crate) secured: Cell<bool>,
-    /// Whether its keys can be renewed.
-    pub(crate) renewable: Cell<bool>,
-    /// The pace of this connection.
-    own_pace: Cell<Own>,
-    /// Through which of the addresses the client came, in the order of the configuration.
-    pub(crate) address_index: usize,
-}
-
-impl Link {
-    pub(crate) fn new(address_index: usize) -> Self {
-        Self { address_index, ..Self::default() }
-    }
-}
 
 /// The connection is to be closed before the body, or the answer, is complete: on purpose.
 #[derive(Debug, thiserror::Error)]

@@ -2,6 +2,8 @@
 //!
 //! Validity is between fixed years, so that no clock is needed to make or to judge one.
 
+use std::str::FromStr;
+
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, date_time_ymd,
@@ -9,10 +11,53 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::error::Error;
-use crate::tls::CertificateKind;
+use crate::parse::ParseError;
 
 /// A name that nobody asks for.
 const OTHER_NAME: &str = "elsewhere.invalid";
+
+/// Whether a client that knows the origin's authority should believe its certificate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CertificateKind {
+    /// It should.
+    #[default]
+    Good,
+    /// Its time is over.
+    Expired,
+    /// Its time has not come.
+    NotYetValid,
+    /// It is for another name.
+    WrongName,
+    /// It is signed by itself.
+    SelfSigned,
+    /// It is signed by an authority that nobody knows.
+    UnknownAuthority,
+}
+
+impl CertificateKind {
+    /// The names of all kinds, as they are read.
+    pub const NAMES: [&str; 6] =
+        ["good", "expired", "not-yet-valid", "wrong-name", "self-signed", "unknown-authority"];
+}
+
+impl FromStr for CertificateKind {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Ok(match text {
+            "good" => Self::Good,
+            "expired" => Self::Expired,
+            "not-yet-valid" => Self::NotYetValid,
+            "wrong-name" => Self::WrongName,
+            "self-signed" => Self::SelfSigned,
+            "unknown-authority" => Self::UnknownAuthority,
+            _ => {
+                let known = Self::NAMES.join(", ");
+                return Err(ParseError(format!("invalid certificate '{text}', expected {known}")));
+            }
+        })
+    }
+}
 
 /// What a server shows, and what a client needs in order to believe it.
 #[derive(Debug)]

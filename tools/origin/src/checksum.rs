@@ -17,9 +17,8 @@ use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
-use crate::body::MADE_FRAME_BYTES;
-use crate::config::{ParseError, parse_size};
-use crate::store::{Source, slice};
+use crate::parse::{ParseError, parse_size};
+use crate::source::{MADE_FRAME_BYTES, Source, slice};
 use crate::synthetic::{fill, index};
 
 /// More parts than this S3 does not take.

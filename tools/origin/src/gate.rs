@@ -13,18 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use crate::body::Link;
-
-/// What becomes of the next head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeadAct {
-    /// It comes in pieces.
-    Drip { bytes: usize, pause: Duration },
-    /// So many interim answers come before it.
-    Interim { status: u16, count: u32 },
-    /// Its Content-Length is so much more, or less.
-    Length { by: i32 },
-}
+use crate::link::{HeadAct, Link};
 
 /// The writing half is watched for heads; the reading half is the connection's own.
 #[derive(Debug)]

@@ -20,18 +20,19 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use tokio::time::Instant;
 
-use crate::body::{BodyOf, Ended, InFlight, Link, ReplyBody};
+use crate::body::{BodyOf, Ended, InFlight, ReplyBody};
 use crate::config::{Config, ObjectChange};
 use crate::error::{Code, Error, S3Error};
 use crate::fault::{Fault, FaultRequest};
-use crate::gate::HeadAct;
+use crate::link::{HeadAct, Link};
 use crate::pace::Pace;
 use crate::plan::Injector;
 use crate::request::{Operation, Query, Target};
 use crate::respond::{Answer, CHECKSUM, CHECKSUM_TYPE, Responder};
 use crate::signature::{KeyCache, Signed, Verifier, iso, seconds};
+use crate::source::Source;
 use crate::stats::Counters;
-use crate::store::{Source, Store};
+use crate::store::Store;
 use crate::synthetic::mix;
 use crate::tls::{self, TlsConfig};
 

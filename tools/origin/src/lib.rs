@@ -13,23 +13,26 @@
 //! # Ok::<(), inrush_origin::Error>(())
 //! ```
 //!
-//! Rooms, in the direction of flow:
+//! Rooms; each uses only those above it:
 //!
-//! * [`config`]: what is served, to whom; parsing of sizes and sets. Pure.
-//! * [`serve`]: threads, rings, listeners, connections. [`wire`]: the socket below hyper.
-//! * [`gate`]: heads on their way from hyper to either.
-//! * [`tls`]: how TLS is spoken. [`certificate`]: an authority and what it signs. [`tunnel`]: the
-//!   session between [`wire`] and hyper.
-//! * [`handle`]: one request from head to answer; the only room that reads the clock for requests.
+//! * [`error`]: what can go wrong, S3's errors. [`parse`]: texts that a user gives. [`map`]: files
+//!   as memory, the only `unsafe`. All pure but the last.
+//! * [`synthetic`]: bytes as a function of key and offset. [`source`]: where bytes come from.
 //! * [`request`]: operation, bucket, key, query, range. Pure.
-//! * [`signature`]: SigV4, the verifying side. Pure; shares no code with any client.
-//! * [`respond`]: what S3 would answer. [`list`]: ListObjectsV2. [`error`]: S3's errors. Pure.
-//! * [`store`]: which objects exist. [`synthetic`]: bytes as a function of key and offset.
-//!   [`checksum`]: what is stored of them beside their bytes.
-//! * [`fault`]: what can go wrong. [`plan`]: when, from a seed or by rules. Pure; carried out in
-//!   [`body`], [`gate`], [`wire`], [`tunnel`] and [`handle`].
+//! * [`fault`]: what can go wrong on purpose. [`plan`]: when, from a seed or by rules. Pure;
+//!   carried out in [`wire`], [`tunnel`], [`gate`], [`body`] and [`handle`].
+//! * [`checksum`]: what is stored of objects beside their bytes.
 //! * [`pace`]: requests and bytes a second, and who shares them. Pure; waited for in [`body`].
-//! * [`stats`]: counters. [`map`]: files as memory, the only `unsafe`.
+//! * [`certificate`]: an authority and what it signs. [`tls`]: how TLS is spoken.
+//! * [`config`]: what is served, to whom, and how badly. Pure.
+//! * [`signature`]: SigV4, the verifying side. Pure; shares no code with any client.
+//! * [`store`]: which objects exist. [`list`]: ListObjectsV2. [`respond`]: what S3 would answer.
+//! * [`stats`]: counters of what happened.
+//! * [`link`]: what a connection and its bodies know of each other. [`wire`]: the socket below
+//!   hyper. [`tunnel`]: the session of TLS between both. [`gate`]: heads on their way from hyper.
+//! * [`body`]: bytes of an answer, when they are due.
+//! * [`handle`]: one request from head to answer; reads the clock for requests.
+//! * [`serve`]: threads, rings, listeners, connections.
 //!
 //! Out of scope: everything that writes, versions, HTTP/2, access control beyond "this key may
 //! read". It listens on loopback unless told otherwise.
@@ -47,14 +50,17 @@ mod error;
 mod fault;
 mod gate;
 mod handle;
+mod link;
 mod list;
 mod map;
 mod pace;
+mod parse;
 mod plan;
 mod request;
 mod respond;
 mod serve;
 mod signature;
+mod source;
 mod stats;
 mod store;
 mod synthetic;
@@ -65,19 +71,20 @@ mod wire;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
+pub use certificate::CertificateKind;
 pub use checksum::{ChecksumAlgorithm, ChecksumKind, ChecksumPolicy, StoredChecksum};
 pub use config::{
-    Config, Credentials, DeadAddress, ObjectChange, ObjectContent, ObjectSpec, ParseError,
-    SyntheticSet, parse_size,
+    Config, Credentials, DeadAddress, ObjectChange, ObjectContent, ObjectSpec, SyntheticSet,
 };
 pub use error::Error;
 pub use fault::Fault;
 pub use pace::{Neighbor, RequestRate};
+pub use parse::{ParseError, parse_size};
 pub use plan::{FaultPlan, Match, Profile};
 pub use request::Operation;
 pub use stats::Stats;
 pub use synthetic::synthetic_bytes;
-pub use tls::{CertificateKind, TlsConfig, TlsResumption, TlsSuite, TlsVersions};
+pub use tls::{TlsConfig, TlsResumption, TlsSuite, TlsVersions};
 
 /// A running origin; it stops when it is dropped.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::config::ParseError;
 use crate::fault::{Fault, FaultRequest};
+use crate::parse::ParseError;
 use crate::request::Operation;
 use crate::synthetic::{fingerprint, index, mix};
 

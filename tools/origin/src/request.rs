@@ -9,8 +9,10 @@ use hyper::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
-use crate::config::KEY_BYTES_MAX;
 use crate::error::{Code, S3Error};
+
+/// Longest key that S3 allows.
+pub(crate) const KEY_BYTES_MAX: usize = 1024;
 
 /// What a client can ask of this origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

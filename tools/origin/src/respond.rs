@@ -18,7 +18,8 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use crate::error::{Code, S3Error, element};
 use crate::list::ListRequest;
 use crate::request::{Operation, Query, Target, Wanted};
-use crate::store::{About, Asked, Bucket, Source, Store};
+use crate::source::Source;
+use crate::store::{About, Asked, Bucket, Store};
 
 /// Where a bucket is, in every answer about one.
 pub(crate) const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");

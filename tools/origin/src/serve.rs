@@ -21,11 +21,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::body::Link;
 use crate::config::{Config, DeadAddress};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::handle::{Shared, Worker};
+use crate::link::Link;
 use crate::tunnel::Tunnel;
 use crate::wire::Wire;
 

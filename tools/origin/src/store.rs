@@ -20,10 +20,12 @@ use sha2::{Digest, Sha256};
 use crate::checksum::{
     ChecksumKind, ChecksumPolicy, Parts, StoredChecksum, Sum, Sums, combined, encoded,
 };
-use crate::config::{Config, KEY_BYTES_MAX, ObjectContent, ObjectSpec, SyntheticSet};
+use crate::config::{Config, ObjectContent, ObjectSpec, SyntheticSet};
 use crate::error::Error;
 use crate::map::map_file;
+use crate::request::KEY_BYTES_MAX;
 use crate::signature::hex;
+use crate::source::Source;
 use crate::synthetic::{fingerprint, index, seed_of};
 
 /// When everything that is not a file was "written": 2024-01-01T00:00:00Z, the same on every run.
@@ -80,13 +82,6 @@ pub(crate) enum Asked {
     Range,
     /// By `partNumber`.
     Part,
-}
-
-/// Where the bytes of a body come from.
-#[derive(Debug, Clone)]
-pub(crate) enum Source {
-    Bytes(Bytes),
-    Synthetic { seed: u64 },
 }
 
 /// Files that are mapped already, oldest first.
@@ -426,11 +421,6 @@ fn etag_of(identity: &str, length_bytes: u64) -> String {
 fn one_piece(length_bytes: u64) -> Parts {
     let part_bytes = std::num::NonZeroU64::new(length_bytes).unwrap_or(std::num::NonZeroU64::MIN);
     Parts { part_bytes, length_bytes }
-}
-
-/// The part of bytes that are held that a range means.
-pub(crate) fn slice(bytes: &Bytes, offset: u64, length_bytes: u64) -> Bytes {
-    bytes.slice(index(offset)..index(offset + length_bytes))
 }
 
 fn nanoseconds(time: SystemTime) -> i128 {

@@ -10,9 +10,9 @@ use rustls::crypto::aws_lc_rs::{Ticketer, cipher_suite, default_provider};
 use rustls::server::{NoServerSessionStorage, ServerConfig, ServerSessionMemoryCache};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 
-use crate::certificate::Identity;
-use crate::config::ParseError;
+use crate::certificate::{CertificateKind, Identity};
 use crate::error::Error;
+use crate::parse::ParseError;
 
 /// What S3 is spoken in: nobody here understands HTTP/2.
 const ALPN: &[u8] = b"http/1.1";
@@ -108,49 +108,6 @@ impl TlsSuite {
                 known::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
             ],
         }
-    }
-}
-
-/// Whether a client that knows the origin's authority should believe its certificate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum CertificateKind {
-    /// It should.
-    #[default]
-    Good,
-    /// Its time is over.
-    Expired,
-    /// Its time has not come.
-    NotYetValid,
-    /// It is for another name.
-    WrongName,
-    /// It is signed by itself.
-    SelfSigned,
-    /// It is signed by an authority that nobody knows.
-    UnknownAuthority,
-}
-
-impl CertificateKind {
-    /// The names of all kinds, as they are read.
-    pub const NAMES: [&str; 6] =
-        ["good", "expired", "not-yet-valid", "wrong-name", "self-signed", "unknown-authority"];
-}
-
-impl FromStr for CertificateKind {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        Ok(match text {
-            "good" => Self::Good,
-            "expired" => Self::Expired,
-            "not-yet-valid" => Self::NotYetValid,
-            "wrong-name" => Self::WrongName,
-            "self-signed" => Self::SelfSigned,
-            "unknown-authority" => Self::UnknownAuthority,
-            _ => {
-                let known = Self::NAMES.join(", ");
-                return Err(ParseError(format!("invalid certificate '{text}', expected {known}")));
-            }
-        })
     }
 }
 

@@ -13,8 +13,8 @@ use rustls::server::{ServerConfig, ServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::body::Link;
 use crate::fault::Fault;
+use crate::link::{Act, Link};
 use crate::stats::Counters;
 use crate::wire::Wire;
 
@@ -34,28 +34,6 @@ const FOREIGN_RECORD: [u8; 37] = {
 /// What a server without TLS says to a ClientHello.
 const PLAINTEXT_ANSWER: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-
-/// What a session does in the middle of an answer that no server should, or only some do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
-    /// A fatal alert, then the end.
-    Alert,
-    /// An orderly end of the session, on a connection that stays open.
-    CloseNotify,
-    /// The end of the connection without one of the session.
-    Cut,
-    /// The next record cannot be opened.
-    Garbage,
-    /// New keys.
-    KeyUpdate,
-}
-
-impl Act {
-    /// Whether no further bytes of the answer follow.
-    pub(crate) fn is_end(self) -> bool {
-        matches!(self, Self::Alert | Self::CloseNotify | Self::Cut)
-    }
-}
 
 /// One connection with TLS.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::body::Link;
+use crate::link::Link;
 use crate::stats::Counters;
 
 /// One accepted connection.
