@@ -3,7 +3,8 @@
 //! The rule is one for ranges of File mode, ranges of Pipe mode and the control plane's requests.
 //! A failure that can pass is retried by number: so many tries in a row that brought nothing. An
 //! endpoint that refuses or does not answer is retried by number *and* by time: it may be starting
-//! again. Progress (bytes beyond what any earlier attempt reached) forgives both.
+//! again; and so is one that asks for less (503, 429): the pace of requests is what gives it that.
+//! Progress (bytes beyond what any earlier attempt reached) forgives both.
 
 use std::fmt;
 
@@ -31,15 +32,21 @@ impl Default for RetryPolicy {
 pub enum Cause {
     /// The endpoint refuses connections, or does not answer.
     Unreachable,
+    /// It asks for fewer requests (503, 429).
+    Overloaded,
     /// It answers, but not rightly.
     Faulty,
 }
 
 impl Cause {
-    /// [`Self::Unreachable`] where the endpoint is.
+    /// What a failure tells of the endpoint.
     #[must_use]
-    pub const fn new(is_unreachable: bool) -> Self {
-        if is_unreachable { Self::Unreachable } else { Self::Faulty }
+    pub const fn new(is_unreachable: bool, is_overloaded: bool) -> Self {
+        match (is_unreachable, is_overloaded) {
+            (true, _) => Self::Unreachable,
+            (false, true) => Self::Overloaded,
+            (false, false) => Self::Faulty,
+        }
     }
 }
 
@@ -66,7 +73,8 @@ pub struct Attempts {
     reached: u64,
     /// When the first of them failed.
     failing_since_us: Option<u64>,
-    /// When the first of the failures in a row was that found the endpoint unreachable.
+    /// When the first of the failures in a row was that found the endpoint unreachable, or
+    /// overloaded.
     unreachable_since_us: Option<u64>,
 }
 
@@ -110,7 +118,7 @@ impl Attempts {
     pub fn failed(&mut self, now_us: u64, cause: Cause, policy: RetryPolicy) -> Next {
         self.failing_since_us.get_or_insert(now_us);
         let (is_over, backoff_max_us) = match cause {
-            Cause::Unreachable => {
+            Cause::Unreachable | Cause::Overloaded => {
                 let since_us = *self.unreachable_since_us.get_or_insert(now_us);
                 let is_late = now_us.saturating_sub(since_us) >= policy.retry_for_us;
                 (is_late && self.tries >= policy.attempts_max, UNREACHABLE_BACKOFF_MAX_US)
@@ -126,7 +134,7 @@ impl Attempts {
         }
         // After an outage the pauses begin small again.
         let before = match cause {
-            Cause::Unreachable => self.tries,
+            Cause::Unreachable | Cause::Overloaded => self.tries,
             Cause::Faulty => self.faulty,
         };
         let ceiling_us = (BACKOFF_BASE_US << (before - 1).min(16)).min(backoff_max_us);

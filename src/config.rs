@@ -7,12 +7,14 @@ use std::num::NonZeroUsize;
 use crate::conn::Conn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
-    CONNECTIONS_DEFAULT_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_DEFAULT,
-    CONNECTIONS_PER_WORKER_MAX, CONTROL_SLOT_BYTES, MEMORY_BYTES_DEFAULT_MAX, MEMORY_BYTES_MIN,
+    CONNECTIONS_DEFAULT_MAX, CONNECTIONS_LEAST, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX,
+    CONNECTIONS_PER_WORKER_START, CONNECTIONS_START_MAX, CONTROL_MEMORY_SHARE, CONTROL_SLOT_BYTES,
+    DESCRIPTORS_OTHER, MEMORY_BYTES_DEFAULT_MAX, MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER,
     MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX,
-    SLOT_BYTES_MIN, SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, TLS_MEMORY_SHARE, TLS_SLOT_BYTES,
-    TLS_SLOT_BYTES_MIN, WORKERS_MAX,
+    SLOT_BYTES_MIN, SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN, TLS_MEMORY_SHARE,
+    TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX,
 };
+use crate::pace::Bounds;
 use crate::plan::ranges::PartSize;
 use crate::transfer::Cut;
 
@@ -21,8 +23,10 @@ use crate::transfer::Cut;
 pub struct Wishes {
     /// Worker threads.
     pub workers: Option<usize>,
-    /// Connections of the whole run.
+    /// Connections of the whole run, no more and no fewer.
     pub connections: Option<usize>,
+    /// Connections of the whole run at most.
+    pub max_connections: Option<usize>,
     /// Bytes of one range GET.
     pub part_size_bytes: Option<u64>,
     /// Bytes of slot memory.
@@ -36,6 +40,8 @@ pub struct HostFacts {
     pub processors: usize,
     /// Memory by the cgroup's limit and the machine's size, in bytes.
     pub memory_bytes: u64,
+    /// Descriptors that it may have open.
+    pub descriptors: u64,
 }
 
 impl HostFacts {
@@ -51,7 +57,11 @@ impl HostFacts {
             .ok()
             .and_then(|text| parse_meminfo(&text))
             .unwrap_or(MEMORY_BYTES_MIN * MEMORY_CGROUP_SHARE);
-        Self { processors, memory_bytes: cgroup.unwrap_or(total).min(total) }
+        Self {
+            processors,
+            memory_bytes: cgroup.unwrap_or(total).min(total),
+            descriptors: crate::sys::usage::descriptors_max(),
+        }
     }
 }
 
@@ -86,8 +96,10 @@ fn parse_meminfo(text: &str) -> Option<u64> {
 pub struct Config {
     /// Worker threads.
     pub workers: usize,
-    /// Connections of the whole run; every worker has its share.
+    /// Connections of the whole run at most; every worker has its share.
     pub connections: usize,
+    /// Between which numbers of requests in flight the pace is found.
+    pub pace: Bounds,
     /// Length of a data slot in bytes.
     pub slot_length_bytes: u32,
     /// Data slots of the whole run.
@@ -110,36 +122,43 @@ impl Config {
         check("--part-size", part_size, PART_BYTES_MIN, PART_BYTES_MAX)?;
         let part_size = part_size.next_multiple_of(u64::from(SLOT_BYTES_MAX));
         let part = PartSize::new(part_size).expect("a multiple of the slot's length");
-        let memory = wishes.memory_bytes.unwrap_or_else(|| {
-            (facts.memory_bytes / MEMORY_CGROUP_SHARE)
-                .clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT_MAX)
-        });
-        check("--memory", memory, MEMORY_BYTES_MIN, u64::MAX)?;
         let workers = wishes.workers.unwrap_or(facts.processors.min(WORKERS_MAX));
         check("--workers", workers as u64, 1, WORKERS_MAX as u64)?;
-        let most = CONNECTIONS_MAX.min(workers * CONNECTIONS_PER_WORKER_MAX);
-        let connections = match wishes.connections {
-            Some(connections) => {
-                check("--connections", connections as u64, 1, most as u64)?;
-                check_memory(connections, memory)?;
-                connections
-            }
-            None => default_connections(workers, memory),
-        };
-        let workers = workers.min(connections);
-        let slot_length_bytes = slot_length(connections, memory);
-        let (slot, count) = (u64::from(slot_length_bytes), connections as u64);
-        let room = (memory - count * u64::from(CONTROL_SLOT_BYTES)) / slot;
-        let slots = room.min(count * u64::from(SLOTS_PER_CONNECTION));
-        Ok(Self {
+        let memory = wishes.memory_bytes.unwrap_or_else(|| {
+            let most = MEMORY_BYTES_DEFAULT_MAX.max(workers as u64 * MEMORY_BYTES_PER_WORKER);
+            (facts.memory_bytes / MEMORY_CGROUP_SHARE).clamp(MEMORY_BYTES_MIN, most)
+        });
+        check("--memory", memory, MEMORY_BYTES_MIN, u64::MAX)?;
+        let pace = bounds(wishes, facts, workers, memory)?;
+        let connections = pace.most as usize;
+        let control = pace.most as u64 * u64::from(CONTROL_SLOT_BYTES);
+        let room = memory - control;
+        // Each worker has its slots, where memory is scarce short ones.
+        let affordable = room / (u64::from(SLOT_BYTES_MIN) * SLOTS_PER_WORKER_MIN as u64);
+        let workers =
+            workers.min(connections).min(usize::try_from(affordable).unwrap_or(usize::MAX));
+        let slot_length_bytes = slot_length(workers, connections, room);
+        let mut config = Self {
             workers,
             connections,
+            pace,
             slot_length_bytes,
-            slots: usize::try_from(slots).expect("twice the connections at most"),
+            slots: 0,
             part,
             cipher_length_bytes: 0,
-            memory_bytes: slots * slot + count * u64::from(CONTROL_SLOT_BYTES),
-        })
+            memory_bytes: memory,
+        };
+        config.cut_slots(room);
+        Ok(config)
+    }
+
+    /// As many slots as there is room for, and as the connections can use.
+    fn cut_slots(&mut self, room: u64) {
+        let least = (self.workers * SLOTS_PER_WORKER_MIN) as u64;
+        let most = (self.connections as u64 * u64::from(SLOTS_PER_CONNECTION)).max(least);
+        let slots = (room / u64::from(self.slot_length_bytes)).clamp(least, most);
+        self.slots = usize::try_from(slots).expect("twice the connections at most");
+        self.memory_bytes = self.memory();
     }
 
     /// The same run over TLS, within the same memory: ciphertext needs room besides. Where memory
@@ -147,24 +166,22 @@ impl Config {
     #[must_use]
     pub fn secured(mut self) -> Self {
         let budget = self.memory_bytes;
-        let least = CONNECTION_BYTES_MIN + u64::from(TLS_SLOT_BYTES_MIN);
-        let affordable = usize::try_from(budget / least).unwrap_or(usize::MAX).max(1);
-        self.connections = self.connections.min(affordable);
-        self.workers = self.workers.min(self.connections);
-        let count = self.connections as u64;
-        let long = count * u64::from(TLS_SLOT_BYTES) <= budget / TLS_MEMORY_SHARE;
+        let each = |length: u32| u64::from(CONTROL_SLOT_BYTES) + u64::from(length);
+        let share = budget / TLS_MEMORY_SHARE;
+        let long = self.connections as u64 * each(TLS_SLOT_BYTES) <= share;
         self.cipher_length_bytes = if long { TLS_SLOT_BYTES } else { TLS_SLOT_BYTES_MIN };
-        let each = u64::from(CONTROL_SLOT_BYTES) + u64::from(self.cipher_length_bytes);
-        let room = budget.saturating_sub(count * each);
-        while u64::from(self.slot_length_bytes) * count > room
-            && self.slot_length_bytes > SLOT_BYTES_MIN
-        {
-            self.slot_length_bytes /= 2;
-        }
-        let most = count * u64::from(SLOTS_PER_CONNECTION);
-        let slots = (room / u64::from(self.slot_length_bytes)).clamp(count, most);
-        self.slots = usize::try_from(slots).expect("twice the connections at most");
-        self.memory_bytes = self.memory();
+        // What is asked for may take more of the memory than what is only possible.
+        let share = if self.pace.is_adaptive() { share } else { budget * 3 / 4 };
+        let affordable = share / each(self.cipher_length_bytes);
+        let most = u32::try_from(affordable).unwrap_or(u32::MAX).clamp(1, self.pace.most);
+        self.pace =
+            Bounds { least: self.pace.least.min(most), start: self.pace.start.min(most), most };
+        self.connections = most as usize;
+        self.workers = self.workers.min(self.connections);
+        let room = budget.saturating_sub(u64::from(most) * each(self.cipher_length_bytes));
+        let fitting = slot_length(self.workers, self.connections, room);
+        self.slot_length_bytes = self.slot_length_bytes.min(fitting);
+        self.cut_slots(room);
         self
     }
 
@@ -177,9 +194,11 @@ impl Config {
     /// The same run with shorter slots, where the largest object known to come fits one whole.
     #[must_use]
     pub fn fitted(mut self, largest_bytes: u64) -> Self {
-        if Conn::fits_whole(largest_bytes, SLOT_BYTES_SMALL) {
-            self.slot_length_bytes = self.slot_length_bytes.min(SLOT_BYTES_SMALL);
-            self.memory_bytes = self.memory();
+        let is_shorter = self.slot_length_bytes > SLOT_BYTES_SMALL;
+        if is_shorter && Conn::fits_whole(largest_bytes, SLOT_BYTES_SMALL) {
+            let room = self.slots as u64 * u64::from(self.slot_length_bytes);
+            self.slot_length_bytes = SLOT_BYTES_SMALL;
+            self.cut_slots(room);
         }
         self
     }
@@ -195,24 +214,41 @@ impl Config {
     pub fn share(&self, number: usize) -> (usize, usize) {
         let share =
             |total: usize| total / self.workers + usize::from(number < total % self.workers);
-        let connections = share(self.connections);
-        (connections, share(self.slots).max(connections))
+        (share(self.connections), share(self.slots))
     }
 }
 
-/// Memory that one connection needs at least, in bytes: a short slot and its control slot.
-const CONNECTION_BYTES_MIN: u64 = SLOT_BYTES_MIN as u64 + CONTROL_SLOT_BYTES as u64;
-
-fn default_connections(workers: usize, memory: u64) -> usize {
-    let wanted = (workers * CONNECTIONS_PER_WORKER_DEFAULT).min(CONNECTIONS_DEFAULT_MAX);
-    // Two slots each, where memory is scarce short ones.
-    let each = CONNECTION_BYTES_MIN + u64::from(SLOT_BYTES_MIN);
-    let affordable = usize::try_from(memory / each).unwrap_or(usize::MAX);
-    wanted.max(workers).min(affordable.max(1))
+/// What may be in flight, and where the search for the right number begins.
+fn bounds(wishes: Wishes, facts: HostFacts, workers: usize, memory: u64) -> Result<Bounds> {
+    let most = CONNECTIONS_MAX.min(workers * CONNECTIONS_PER_WORKER_MAX);
+    let short = |count: usize| u32::try_from(count).expect("at most CONNECTIONS_MAX");
+    if let Some(connections) = wishes.connections {
+        check("--connections", connections as u64, 1, most as u64)?;
+        check_memory(connections, memory)?;
+        return Ok(Bounds::fixed(short(connections)));
+    }
+    let most = match wishes.max_connections {
+        Some(connections) => {
+            check("--max-connections", connections as u64, 1, most as u64)?;
+            check_memory(connections, memory)?;
+            connections
+        }
+        None => {
+            // Descriptors are for files, too.
+            let sockets = facts.descriptors.saturating_sub(DESCRIPTORS_OTHER) / 2;
+            let affordable =
+                (memory / CONTROL_MEMORY_SHARE / u64::from(CONTROL_SLOT_BYTES)).min(sockets);
+            let affordable = usize::try_from(affordable).unwrap_or(usize::MAX);
+            CONNECTIONS_DEFAULT_MAX.min(most).min(affordable.max(1))
+        }
+    };
+    let start = (workers * CONNECTIONS_PER_WORKER_START).min(CONNECTIONS_START_MAX).min(most);
+    let least = workers.max(CONNECTIONS_LEAST).min(start);
+    Ok(Bounds { least: short(least), start: short(start), most: short(most) })
 }
 
 fn check_memory(connections: usize, memory: u64) -> Result<()> {
-    let needed = connections as u64 * CONNECTION_BYTES_MIN;
+    let needed = connections as u64 * u64::from(CONTROL_SLOT_BYTES) * CONTROL_MEMORY_SHARE;
     if needed <= memory {
         return Ok(());
     }
@@ -223,11 +259,13 @@ fn check_memory(connections: usize, memory: u64) -> Result<()> {
     .advise(format!("give at least --memory {needed}, or fewer --connections")))
 }
 
-/// The longest slot with which every connection has its share.
-fn slot_length(connections: usize, memory: u64) -> u32 {
-    let each = memory / connections as u64 - u64::from(CONTROL_SLOT_BYTES);
+/// The longest slot of which there are enough for every worker to keep receiving and writing:
+/// connections that wait for one leave their bytes in the socket's buffer meanwhile.
+fn slot_length(workers: usize, connections: usize, room: u64) -> u32 {
+    let busy = connections.min(workers * CONNECTIONS_PER_WORKER_START) as u64;
+    let wanted = busy * u64::from(SLOTS_PER_CONNECTION);
     let mut length = SLOT_BYTES_MAX;
-    while length > SLOT_BYTES_MIN && u64::from(length) * u64::from(SLOTS_PER_CONNECTION) > each {
+    while length > SLOT_BYTES_MIN && u64::from(length) * wanted > room {
         length /= 2;
     }
     length
@@ -247,7 +285,8 @@ fn check(flag: &str, value: u64, least: u64, most: u64) -> Result<()> {
 mod tests {
     use super::*;
 
-    const FACTS: HostFacts = HostFacts { processors: 2, memory_bytes: 24 << 30 };
+    const FACTS: HostFacts =
+        HostFacts { processors: 2, memory_bytes: 24 << 30, descriptors: 1 << 20 };
 
     fn resolve(wishes: Wishes) -> Config {
         Config::resolve(wishes, FACTS).expect("valid")
@@ -262,10 +301,10 @@ mod tests {
                 connections: Some(connections),
                 ..Wishes::default()
             };
-            let facts = HostFacts { processors: 2, memory_bytes: 1 << 40 };
+            let facts = HostFacts { memory_bytes: 1 << 40, ..FACTS };
             let secured = Config::resolve(wishes, facts).expect("it fits").secured();
             assert!(secured.memory_bytes <= memory, "{secured:?}");
-            assert!(secured.slots >= secured.connections, "{secured:?}");
+            assert!(secured.slots >= secured.workers * SLOTS_PER_WORKER_MIN, "{secured:?}");
             assert!(secured.cipher_length_bytes >= TLS_SLOT_BYTES_MIN, "{secured:?}");
             assert!(secured.connections <= connections && secured.workers <= secured.connections);
         }
@@ -274,8 +313,20 @@ mod tests {
     #[test]
     fn defaults_on_a_small_machine() {
         let config = resolve(Wishes::default());
-        assert_eq!((config.workers, config.connections), (2, 32));
-        assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 64));
+        assert_eq!((config.workers, config.connections), (2, 1024));
+        assert_eq!(config.pace, Bounds { least: 4, start: 32, most: 1024 });
+        assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 176));
+        let few = HostFacts { descriptors: 1024, ..FACTS };
+        let config = Config::resolve(Wishes::default(), few).expect("valid");
+        assert_eq!(config.pace.most, 488);
+    }
+
+    #[test]
+    fn what_is_asked_for_binds_the_pace() {
+        let fixed = resolve(Wishes { connections: Some(2000), ..Wishes::default() });
+        assert_eq!((fixed.pace, fixed.connections), (Bounds::fixed(2000), 2000));
+        let bounded = resolve(Wishes { max_connections: Some(20), ..Wishes::default() });
+        assert_eq!(bounded.pace, Bounds { least: 4, start: 20, most: 20 });
     }
 
     #[test]
@@ -289,11 +340,10 @@ mod tests {
                 };
                 let config = resolve(wishes);
                 assert!(config.memory_bytes <= memory, "{wishes:?} {config:?}");
-                assert!(config.slots >= config.connections, "{wishes:?} {config:?}");
                 let shares: Vec<_> = (0..config.workers).map(|n| config.share(n)).collect();
                 let connections: usize = shares.iter().map(|share| share.0).sum();
                 assert_eq!(connections, config.connections);
-                assert!(shares.iter().all(|(connections, slots)| slots >= connections));
+                assert!(shares.iter().all(|(_, slots)| *slots >= SLOTS_PER_WORKER_MIN));
                 assert!(shares.iter().all(|(connections, _)| *connections > 0));
             }
         }
@@ -303,8 +353,8 @@ mod tests {
     fn small_objects_get_short_slots() {
         let config = resolve(Wishes::default());
         let fitted = config.fitted(39_000);
-        assert_eq!((fitted.slot_length_bytes, fitted.slots), (SLOT_BYTES_SMALL, config.slots));
-        assert!(fitted.memory_bytes < config.memory_bytes);
+        assert_eq!((fitted.slot_length_bytes, fitted.slots), (SLOT_BYTES_SMALL, 4 * config.slots));
+        assert!(fitted.memory_bytes <= config.memory_bytes);
         let room = u64::from(crate::limits::HEAD_ROOM_BYTES);
         assert_eq!(config.fitted(u64::from(SLOT_BYTES_SMALL) - room + 1), config);
         let wishes = Wishes { memory_bytes: Some(4 << 20), ..Wishes::default() };
@@ -313,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_small_cgroup_gets_a_small_share() {
-        let facts = HostFacts { processors: 2, memory_bytes: 128 << 20 };
+        let facts = HostFacts { memory_bytes: 128 << 20, ..FACTS };
         let config = Config::resolve(Wishes::default(), facts).expect("valid");
         assert!(config.memory_bytes <= 32 << 20);
     }
@@ -339,7 +389,7 @@ mod tests {
         );
         check_error(
             Wishes { connections: Some(200), memory_bytes: Some(4 << 20), ..Wishes::default() },
-            "--memory 4194304 is too small for 200 connections; give at least --memory 16384000, \
+            "--memory 4194304 is too small for 200 connections; give at least --memory 13107200, \
              or fewer --connections",
         );
     }

@@ -64,7 +64,10 @@ enum State {
         end: Option<u32>,
     },
     /// An attempt failed; waits for `resume` or `forget`.
-    Failed,
+    Failed {
+        /// The answer was complete, and the server keeps the connection.
+        keeps: bool,
+    },
 }
 
 /// Most actions that one event can cause: two copies and two deliveries at a slot's border, the
@@ -135,16 +138,23 @@ impl Conn {
 
     /// Goes on with the ask after a failure.
     pub fn resume(&mut self) {
-        assert!(self.state == State::Failed && self.ask.is_some(), "after a failure");
-        self.state = State::Closed;
+        assert!(self.ask.is_some(), "after a failure");
+        self.state = self.after_failure();
         self.start();
     }
 
     /// Gives the ask up after a failure; the connection is free for another.
     pub fn forget(&mut self) {
-        assert!(self.state == State::Failed, "after a failure");
         self.ask = None;
-        self.state = State::Closed;
+        self.state = self.after_failure();
+    }
+
+    fn after_failure(&self) -> State {
+        match self.state {
+            State::Failed { keeps: true } => State::Idle,
+            State::Failed { keeps: false } => State::Closed,
+            state => unreachable!("{state:?} is no failure"),
+        }
     }
 
     fn start(&mut self) {
@@ -269,7 +279,7 @@ impl Conn {
         if self.is_whole() {
             self.reached = 0;
         }
-        self.state = State::Failed;
+        self.state = State::Failed { keeps: false };
         self.push(Action::Fail { failure, body });
         self.push(Action::Close);
     }

@@ -19,6 +19,7 @@ use crate::failure::RetryReason;
 use crate::limits::{CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, FOLDERS_OPEN_MAX};
 use crate::machine::{Keeping, Machine};
 use crate::metrics::{Gauge, WorkerMetrics};
+use crate::pace::Pacer;
 use crate::s3::sign::PublishedKeys;
 use crate::schedule::Scheduler;
 use crate::sink::Sink;
@@ -63,6 +64,8 @@ pub struct Standing {
 pub struct Engine {
     /// Where objects go in and outcomes come out.
     pub scheduler: Arc<Scheduler>,
+    /// How many requests are in flight.
+    pub pacer: Arc<Pacer>,
     gauges: Vec<Arc<Gauge>>,
     threads: Vec<JoinHandle<WorkerMetrics>>,
     ended: Arc<Notify>,
@@ -78,6 +81,7 @@ struct Start {
     number: usize,
     core: Option<core_affinity::CoreId>,
     connections: usize,
+    pacer: Arc<Pacer>,
     slot_length: u32,
     data: Chunk,
     control: Chunk,
@@ -108,6 +112,7 @@ impl Engine {
                 .advise("raise the limit of open files (ulimit -n)")
         })?;
         let scheduler = Arc::new(Scheduler::new(counters.clone()));
+        let pacer = Arc::new(Pacer::new(config.pace, config.workers));
         let folder = destination.map(Arc::new);
         let sink = if folder.is_some() { Sink::File } else { Sink::Null };
         let cores = cores_for(config.workers);
@@ -116,6 +121,7 @@ impl Engine {
         let (ready, readiness) = sync_channel(config.workers);
         let mut engine = Self {
             scheduler: Arc::clone(&scheduler),
+            pacer: Arc::clone(&pacer),
             gauges: Vec::new(),
             threads: Vec::new(),
             ended: Arc::clone(&ended),
@@ -134,6 +140,7 @@ impl Engine {
                 number,
                 core: cores.get(number).copied(),
                 connections,
+                pacer: Arc::clone(&pacer),
                 slot_length: config.slot_length_bytes,
                 data: region.carve(data_length).expect("the region was made for it"),
                 control: region.carve(control_length).expect("the region was made for it"),
@@ -377,6 +384,7 @@ fn work(start: Start) -> WorkerMetrics {
         control,
         tls: start.tls.map(|(tls, chunk)| (tls, Pool::new(chunk, start.cipher_length))),
         connections: start.connections,
+        pacer: start.pacer,
         retries: start.retries,
         sink: start.sink,
         scheduler: Arc::clone(&scheduler),

@@ -277,6 +277,12 @@ impl Failure {
         )
     }
 
+    /// True when the server asks for fewer requests.
+    #[must_use]
+    pub const fn is_overload(self) -> bool {
+        matches!(self.reason(), RetryReason::SlowDown)
+    }
+
     /// True when the address may be what is wrong.
     #[must_use]
     pub const fn is_of_address(self) -> bool {

@@ -143,6 +143,7 @@ pub mod machine;
 pub mod mark;
 pub mod metrics;
 pub mod out;
+pub mod pace;
 pub mod peers;
 pub mod pipe;
 pub mod plan;

@@ -65,20 +65,128 @@ pub const REFUSAL_BYTES_MAX: u32 = 8 << 10;
 /// Data slots that a connection uses at once: one fills while the other is written.
 pub const SLOTS_PER_CONNECTION: u32 = 2;
 
+/// Fewest data slots of a worker.
+pub const SLOTS_PER_WORKER_MIN: usize = 2;
+
+/// While more than this part of a worker's data slots is taken, a request for a small object takes
+/// one only when its answer is there; else it takes one when it is sent, which saves a poll.
+pub const SLOTS_EAGER_SHARE: usize = 4;
+
+/// Control slots take at most one part in so many of a run's memory.
+pub const CONTROL_MEMORY_SHARE: u64 = 4;
+
 /// Most workers; a machine with more cores leaves the others to the training job.
 pub const WORKERS_MAX: usize = 256;
 
-/// Connections a worker opens when nothing is said.
-pub const CONNECTIONS_PER_WORKER_DEFAULT: usize = 16;
+/// Connections with which each worker begins when nothing is said.
+pub const CONNECTIONS_PER_WORKER_START: usize = 16;
 
-/// Connections of a run when nothing is said, at most: about 100 Gb/s at 90 MB/s each.
-pub const CONNECTIONS_DEFAULT_MAX: usize = 256;
+/// Connections with which a run begins when nothing is said, at most.
+pub const CONNECTIONS_START_MAX: usize = 256;
+
+/// Fewest that the pace of a run goes down to.
+pub const CONNECTIONS_LEAST: usize = 4;
+
+/// Connections that a run may come to when nothing is said: more than 400 Gb/s at 90 MB/s each.
+pub const CONNECTIONS_DEFAULT_MAX: usize = 1024;
 
 /// Most connections of a run.
 pub const CONNECTIONS_MAX: usize = 4096;
 
 /// Most connections of one worker; the ring is sized for it.
-pub const CONNECTIONS_PER_WORKER_MAX: usize = 512;
+pub const CONNECTIONS_PER_WORKER_MAX: usize = 2048;
+
+/// The controller of a run's pace looks so often, in microseconds.
+pub const PACE_TICK_US: u64 = 10_000;
+
+/// Shortest measurement of goodput, in microseconds: usually a first byte and a piece of a body.
+pub const PACE_WINDOW_MIN_US: u64 = 50_000;
+
+/// Longest such measurement, in microseconds; twice as long where nothing is new.
+pub const PACE_WINDOW_MAX_US: u64 = 400_000;
+
+/// Before a measurement what was chosen must take effect: at least so long, in microseconds.
+pub const PACE_SETTLE_MIN_US: u64 = 20_000;
+
+/// At most so long, and again as long for requests that are to end or to begin, in microseconds.
+pub const PACE_SETTLE_MAX_US: u64 = 400_000;
+
+/// Twice as many requests pay when they bring so many thousandths of what half of them brought.
+pub const PACE_CLIMB_PER_MILLE: u64 = 1080;
+
+/// A step more is kept when it brings so many thousandths.
+pub const PACE_UP_PER_MILLE: u64 = 1030;
+
+/// A step fewer is kept when it brings so many thousandths.
+pub const PACE_DOWN_PER_MILLE: u64 = 985;
+
+/// So many thousandths of the best are nearly the best: the fewest requests that bring them do.
+pub const PACE_NEARLY_BEST_PER_MILLE: u64 = 975;
+
+/// What one level was seen to bring is believed for so long, in microseconds.
+pub const PACE_KNOWN_FOR_US: u64 = 20_000_000;
+
+/// Time between two looks at a level beside, at first, in microseconds.
+pub const PACE_PAUSE_MIN_US: u64 = 200_000;
+
+/// Doubled each time that nothing was found; above, where what a neighbour leaves is to be found
+/// within 3 seconds, at most so long.
+pub const PACE_UP_PAUSE_MAX_US: u64 = 1_200_000;
+
+/// Below, where it costs what is missing there, so long at first.
+pub const PACE_DOWN_PAUSE_US: u64 = 2_000_000;
+
+/// And at most so long.
+pub const PACE_DOWN_PAUSE_MAX_US: u64 = 8_000_000;
+
+/// A window so many thousandths off what is known is strange.
+pub const PACE_CHANGED_PER_MILLE: u64 = 250;
+
+/// So many strange windows in a row mean that the network has changed.
+pub const PACE_CHANGED_WINDOWS: u32 = 3;
+
+/// A body is measured in pieces of so many bytes, as slots deliver it.
+pub const PACE_PIECE_BYTES: u64 = SLOT_BYTES_MAX as u64;
+
+/// A request counts as so many bytes of work: small objects are paced by their number.
+pub const PACE_REQUEST_BYTES: u64 = 64 << 10;
+
+/// A server that asks for less is judged by slices of at least so long, in microseconds.
+pub const RATE_SLICE_MIN_US: u64 = 50_000;
+
+/// And of at least so many requests, or this time.
+pub const RATE_SLICE_REQUESTS: u64 = 20;
+
+/// See [`RATE_SLICE_REQUESTS`].
+pub const RATE_SLICE_MAX_US: u64 = 1_000_000;
+
+/// Fewer refusals in a slice say nothing.
+pub const RATE_REFUSED_MIN: u64 = 2;
+
+/// So many thousandths of a slice's requests may be refused without a word about the rate.
+pub const RATE_TOLERATED_PER_MILLE: u64 = 20;
+
+/// Refusals that no rate changes are taken for faults up to so many thousandths of the requests.
+pub const RATE_FAULTS_PER_MILLE: u64 = 300;
+
+/// The rate goes so many thousandths below what was served.
+pub const RATE_CUT_PER_MILLE: u64 = 50;
+
+/// And is there again after this time, in microseconds.
+pub const RATE_PLATEAU_US: u64 = 700_000;
+
+/// And not before the time of so many requests.
+pub const RATE_PLATEAU_REQUESTS: u64 = 100;
+
+/// Requests that were sent before the rate was lowered may still be refused for so long, in
+/// microseconds.
+pub const RATE_GRACE_US: u64 = 200_000;
+
+/// Requests of so much time may be sent at once, in microseconds.
+pub const RATE_BURST_US: u64 = 10_000;
+
+/// Choices of the controller that a report tells.
+pub const TIMELINE_MOMENTS_MAX: usize = 64;
 
 /// Bytes of one range GET when nothing is said.
 pub const PART_BYTES_DEFAULT: u64 = 8 << 20;
@@ -92,10 +200,13 @@ pub const PART_BYTES_MAX: u64 = 1 << 30;
 /// Memory for slots when nothing is said, at most; see [`MEMORY_CGROUP_SHARE`].
 pub const MEMORY_BYTES_DEFAULT_MAX: u64 = 192 << 20;
 
+/// The same for each worker, where there are so many that it is more.
+pub const MEMORY_BYTES_PER_WORKER: u64 = 8 << 20;
+
 /// The default takes at most one part in so many of the memory that the cgroup leaves.
 pub const MEMORY_CGROUP_SHARE: u64 = 4;
 
-/// Smallest `--memory`: four connections at the shortest slot with room for their heads.
+/// Smallest `--memory`: a few connections with the shortest slots.
 pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
 /// Objects that wait in the scheduler, at most: the listing stops until there is room.

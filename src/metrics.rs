@@ -18,6 +18,8 @@ pub struct WorkerMetrics {
     pub objects: u64,
     /// Requests sent.
     pub requests: u64,
+    /// Answers that were what was asked for.
+    pub answers: u64,
     /// Connections made.
     pub connects: u64,
     /// Turns of its loop: one system call each.
@@ -76,6 +78,7 @@ impl WorkerMetrics {
         self.bytes += other.bytes;
         self.objects += other.objects;
         self.requests += other.requests;
+        self.answers += other.answers;
         self.connects += other.connects;
         self.turns += other.turns;
         for (mine, theirs) in self.retries.iter_mut().zip(other.retries) {

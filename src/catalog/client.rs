@@ -159,7 +159,8 @@ impl Client {
                     let mut told = explain(answer.status, &answer.body, "");
                     told.is_foreign |= answer.is_page();
                     let failure = told.failure();
-                    let cause = Cause::new(endpoint.is_unreachable(failure, Some(&told)));
+                    let is_unreachable = endpoint.is_unreachable(failure, Some(&told));
+                    let cause = Cause::new(is_unreachable, failure.is_overload());
                     let outcome = endpoint.relay_refusal(&told).map_or(Ok(answer), Err);
                     if !told.is_transient() {
                         return outcome;
@@ -384,7 +385,7 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
             // A server over TLS does not speak first.
             ..300 => Err(wrong(&"its answer opens no tunnel")),
             status @ (408 | 429 | 500..) => {
-                let cause = Cause::new(Failure::Proxy(status).is_unreachable());
+                let cause = Cause::new(Failure::Proxy(status).is_unreachable(), false);
                 Err(passing(cause, &format!("it answered {status}")))
             }
             status => Err(Trouble::Lasting(proxy.refusal(status, &endpoint.host))),
@@ -506,7 +507,7 @@ fn passing(error: &hyper::Error) -> Trouble {
         _ => RetryReason::Broken,
     };
     let is_fault = matches!(reason, RetryReason::Tls | RetryReason::BadHead);
-    Trouble::Passing(Cause::new(!is_fault), reason, why)
+    Trouble::Passing(Cause::new(!is_fault, false), reason, why)
 }
 
 fn unreachable(reason: RetryReason, why: String) -> Trouble {

@@ -137,6 +137,15 @@ pub struct TuningArgs {
     /// Connections of the whole run.
     #[arg(long, value_name = "N", value_parser = parse_connections, help = help_connections())]
     pub connections: Option<usize>,
+    /// Connections of the whole run at most.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse_connections,
+        conflicts_with = "connections",
+        help = help_max_connections()
+    )]
+    pub max_connections: Option<usize>,
     /// Bytes of one request.
     #[arg(long, value_name = "SIZE", value_parser = parse_part_size, help = help_part_size())]
     pub part_size: Option<u64>,
@@ -159,6 +168,7 @@ impl Default for TuningArgs {
         Self {
             workers: None,
             connections: None,
+            max_connections: None,
             part_size: None,
             memory: None,
             max_attempts: limits::ATTEMPTS_MAX,
@@ -268,9 +278,16 @@ fn help_workers() -> String {
 
 fn help_connections() -> String {
     format!(
-        "connections of the whole run, 1 to {} [default: {} per worker, {} at most]",
+        "use so many connections, 1 to {}, instead of as many as bring the most",
+        limits::CONNECTIONS_MAX
+    )
+}
+
+fn help_max_connections() -> String {
+    format!(
+        "use at most so many connections, 1 to {} [default: {}, fewer where memory or open files \
+         are scarce]",
         limits::CONNECTIONS_MAX,
-        limits::CONNECTIONS_PER_WORKER_DEFAULT,
         limits::CONNECTIONS_DEFAULT_MAX
     )
 }

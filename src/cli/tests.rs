@@ -184,12 +184,14 @@ fn resources() {
     let expected = TuningArgs {
         workers: Some(3),
         connections: Some(40),
+        max_connections: None,
         part_size: Some(16 << 20),
         memory: Some(1 << 30),
         max_attempts: 2,
     };
     assert_eq!(args.tuning, expected);
     assert_eq!(get("").tuning.max_attempts, limits::ATTEMPTS_MAX);
+    assert_eq!(get("--max-connections 40").tuning.max_connections, Some(40));
 }
 
 #[test]
@@ -334,7 +336,7 @@ fn examples_can_be_typed() {
 #[test]
 fn defaults_are_told_as_they_are() {
     let text = long_help("get").split_whitespace().collect::<Vec<_>>().join(" ");
-    for told in ["[default: 8MiB]", "[default: 8]", "[default: auto]", "[default: 16 per worker,"] {
+    for told in ["[default: 8MiB]", "[default: 8]", "[default: auto]", "[default: 1024, fewer"] {
         assert!(text.contains(told), "{told}");
     }
 }

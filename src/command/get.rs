@@ -27,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::out::Lines;
 use crate::plan::filter::Filter;
 use crate::progress::Progress;
-use crate::report::{PlannedLine, RemovedLine, Summary};
+use crate::report::{PaceTold, PlannedLine, RemovedLine, Summary};
 use crate::size::Decimal;
 use crate::transfer::Cut;
 
@@ -50,6 +50,7 @@ pub(super) async fn run(
     begun: Instant,
 ) -> Result<Ended> {
     let progress = Progress::new(!args.output.quiet);
+    raise_descriptor_limit();
     let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
@@ -83,7 +84,6 @@ pub(super) async fn run(
         retries: session::retries(&args.service, args.tuning.max_attempts),
         begun,
     };
-    raise_descriptor_limit();
     let engine = Engine::start(order)?;
     interrupts::leaves(engine.last_words(run.target.folder()));
     let started = begun.elapsed();
@@ -93,7 +93,7 @@ pub(super) async fn run(
         done = run.drive(&engine, &mut interrupts) => done?,
         () = upkeep => unreachable!("upkeep has no end"),
     }
-    let pages = engine.pages();
+    let (pages, pacer) = (engine.pages(), Arc::clone(&engine.pacer));
     let stop = engine.scheduler.stop_reason();
     let stopped = stop.as_ref().map(Error::kind);
     let scheduler = Arc::clone(&engine.scheduler);
@@ -112,6 +112,7 @@ pub(super) async fn run(
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
     let times = Times { resolved, started, ended };
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
+    inputs.pace = PaceTold::new(run.config.pace.is_adaptive(), &pacer.timeline());
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
     let summary = Summary::new(&inputs);
     run.tell((&summary, args.output.json), stopped, &mut interrupts).await?;
@@ -156,6 +157,7 @@ pub(super) fn wishes(tuning: &TuningArgs) -> Wishes {
     Wishes {
         workers: tuning.workers,
         connections: tuning.connections,
+        max_connections: tuning.max_connections,
         part_size_bytes: tuning.part_size,
         memory_bytes: tuning.memory,
     }

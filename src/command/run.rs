@@ -29,7 +29,7 @@ use crate::limits::WAIT_TOLD_AFTER_US;
 use crate::metrics::WorkerMetrics;
 use crate::out::ReportWriter;
 use crate::progress::{Progress, ProgressState};
-use crate::report::{Earlier, ObjectLine, RemovedLine, Summary, SummaryInputs};
+use crate::report::{Earlier, ObjectLine, PaceTold, RemovedLine, Summary, SummaryInputs};
 use crate::schedule::Scheduler;
 use crate::sink::Sink;
 use crate::sys::pool::Pages;
@@ -444,7 +444,7 @@ impl Run {
             cpu_seconds: usage::process_cpu_seconds(),
             peak_rss_bytes: usage::peak_rss_bytes(),
             pages: Some(pages),
-            connections: self.config.connections as u64,
+            pace: PaceTold::default(),
             part_size_bytes: self.config.part.bytes(),
             slot_length_bytes: u64::from(self.config.slot_length_bytes),
             memory_bytes: self.config.memory_bytes,

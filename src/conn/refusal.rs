@@ -41,6 +41,13 @@ impl Conn {
         }
         let length = filled.min(stop) - at;
         let piece = Piece { target: self.head_target(), at, length };
-        self.fail(Failure::Status(status), Some(piece));
+        let failure = Failure::Status(status);
+        // A server that asks for less should not have to make new connections, too.
+        let is_complete = end == Some(filled) && filled == stop;
+        if failure.is_overload() && is_complete && self.keep_alive {
+            self.state = State::Failed { keeps: true };
+            return self.push(Action::Fail { failure, body: Some(piece) });
+        }
+        self.fail(failure, Some(piece));
     }
 }

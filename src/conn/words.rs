@@ -161,7 +161,8 @@ pub enum Action {
     /// All bytes of the ask have been delivered.
     Finished,
     /// The attempt failed; the ask and what was reached stay here until [`Conn::resume`] or
-    /// [`Conn::forget`]. For [`Failure::Status`] the error body stands in the buffer.
+    /// [`Conn::forget`]. For [`Failure::Status`] the error body stands in the buffer. Unless
+    /// [`Self::Close`] follows, the connection is kept.
     Fail {
         /// Why.
         failure: Failure,

@@ -5,6 +5,7 @@
 
 mod check;
 mod object;
+mod pace;
 mod stream;
 mod summary;
 
@@ -15,6 +16,7 @@ use crate::size::Count;
 
 pub use check::{CheckSummary, CheckedLine, Finding};
 pub use object::{Kept, ListedLine, ObjectLine, PlannedLine, RemovedLine, Status, Verified};
+pub use pace::{PaceLine, PaceTold};
 pub use stream::{ChannelSummary, EpochSummary, StreamSummary};
 pub use summary::{DirectIo, Earlier, RingUse, StageSeconds, Summary, SummaryInputs};
 

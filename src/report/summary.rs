@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::PaceTold;
 use super::{asked_again, by_name, clock_corrected, counted, json, seconds, tried_again};
 use crate::error::ErrorKind;
 use crate::failure::RetryCounts;
@@ -46,8 +47,8 @@ pub struct SummaryInputs {
     pub peak_rss_bytes: u64,
     /// Pages of the slots; `None` when there are no slots.
     pub pages: Option<Pages>,
-    /// Connections of all workers.
-    pub connections: u64,
+    /// How many requests were in flight, and why.
+    pub pace: PaceTold,
     /// Length of a range.
     pub part_size_bytes: u64,
     /// Length of a data slot.
@@ -135,8 +136,10 @@ pub struct Summary {
     pub sink: &'static str,
     /// How many workers there were.
     pub workers: u64,
-    /// Connections of all workers.
+    /// Connections of all workers, the most that were used at once.
     pub connections: u64,
+    /// How many requests were in flight, and why.
+    pub pace: PaceTold,
     /// Length of a range.
     pub part_size_bytes: u64,
     /// Length of a data slot.
@@ -291,7 +294,8 @@ impl Summary {
                 Sink::Null => "discard",
             },
             workers: inputs.workers.len() as u64,
-            connections: inputs.connections,
+            connections: inputs.pace.most(),
+            pace: inputs.pace.clone(),
             part_size_bytes: inputs.part_size_bytes,
             slot_length_bytes: inputs.slot_length_bytes,
             memory_bytes: inputs.memory_bytes,
@@ -438,6 +442,7 @@ mod tests {
     use super::*;
     use crate::failure::RetryReason;
     use crate::metrics::Stages;
+    use crate::pace::{Bounds, Pacer, Timeline};
     use crate::sys::uring::Features;
 
     fn empty() -> SummaryInputs {
@@ -455,7 +460,7 @@ mod tests {
             cpu_seconds: 0.0,
             peak_rss_bytes: 61 << 20,
             pages: None,
-            connections: 0,
+            pace: PaceTold::default(),
             part_size_bytes: 8 << 20,
             slot_length_bytes: 1 << 20,
             memory_bytes: 64 << 20,
@@ -473,6 +478,7 @@ mod tests {
             bytes: 2_145_000_000,
             objects: 617,
             requests: 700,
+            answers: 690,
             connects: 16,
             turns: 9_000,
             retries,
@@ -503,6 +509,11 @@ mod tests {
         }
     }
 
+    fn timeline() -> Timeline {
+        let pacer = Pacer::new(Bounds { least: 4, start: 32, most: 64 }, 1);
+        pacer.timeline()
+    }
+
     fn full() -> SummaryInputs {
         SummaryInputs {
             workers: vec![worker(), WorkerMetrics { done_us: 1_500_000, ..worker() }],
@@ -512,7 +523,7 @@ mod tests {
             transfer_us: 1_500_000,
             cpu_seconds: 0.609_18,
             pages: Some(Pages::Transparent),
-            connections: 32,
+            pace: PaceTold::new(true, &timeline()),
             validated_objects: 1200,
             not_validated_objects: 34,
             control_retries: {
@@ -570,13 +581,21 @@ mod tests {
              cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
              first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
              kept_objects last_worker_done_seconds memory_bytes moves not_validated_objects \
-             objects pages part_size_bytes peak_rss_bytes requests resumed_bytes \
+             objects pace pages part_size_bytes peak_rss_bytes requests resumed_bytes \
              resumed_objects retries ring seconds short_writes sink slot_length_bytes stages \
              turns unfinished_objects validated_objects version worker_cpu_seconds workers"
         );
         assert_eq!(
             names(&json["stages"]),
             "backoff body file first_byte list resolve slot_wait transfer write"
+        );
+        assert_eq!(json["connections"], 32);
+        assert_eq!(
+            json["pace"],
+            serde_json::json!({"adaptive": true, "left_out": 0, "timeline": [{
+                "seconds": 0.0, "change": "start", "requests_in_flight": 32,
+                "requests_per_second": null, "bytes_per_second": 0
+            }]})
         );
         assert_eq!(json["retries"], serde_json::json!({"slow_down": 4, "stall": 2}));
         assert_eq!(json["control_retries"], serde_json::json!({"connect": 1}));

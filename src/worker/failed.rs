@@ -58,7 +58,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.lanes[rival].rival = None;
             self.lanes[rival].is_hedge = false;
             self.metrics.retries[failure.reason() as usize] += 1;
-            self.retries_unreachable += u64::from(is_unreachable);
+            self.retries_excused += u64::from(is_unreachable || failure.is_overload());
             transfer.count_retry();
             return;
         }
@@ -69,7 +69,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let objection = Objection::of(failure, told.as_ref(), lane.keys_version);
         let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
-        let cause = Cause::new(is_unreachable);
+        let cause = Cause::new(is_unreachable, failure.is_overload());
         let next = match failure.remedy() {
             _ if !hopeful || self.scheduler.is_stopped() => Next::GiveUp,
             _ if repeat => Next::Again { ceiling_us: 0 },
@@ -133,14 +133,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let wait_us = self.host.backoff_us(ceiling_us);
         self.metrics.stages.backoff_us += wait_us;
         lane.verdict = Some(Verdict::Backoff { until_us: self.now_us + wait_us });
-        self.retries_unreachable += u64::from(cause == Cause::Unreachable);
+        self.retries_excused += u64::from(cause != Cause::Faulty);
         self.spend_retry(failure);
     }
 
     /// Takes one from the run's budget of retries; an empty one ends the run.
     fn spend_retry(&mut self, failure: Failure) {
         let all: u64 = self.metrics.retries.iter().sum();
-        let spent = all - self.retries_unreachable;
+        let spent = all - self.retries_excused;
         let budget = RETRIES_BASE_MAX + self.metrics.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
         if spent > budget {
             let message = format!(

@@ -47,6 +47,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let (asked_again, requests) =
             (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
         let left = peers::is_within_budget(asked_again, requests, self.lanes.len());
+        let has_free = self.room() > 0;
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, lane) in self.lanes.iter().enumerate() {
             if lane.state == LaneState::Free {
@@ -55,12 +56,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             busy += 1;
             let Some(by_us) = self.late_by_us(index) else { continue };
             late += 1;
-            let remedy = match (lane.rival, self.free.is_empty()) {
+            let remedy = match (lane.rival, has_free) {
                 _ if self.is_stuck(index) => LateRemedy::End,
                 // The second one is no better; the one that stays may be given another.
                 (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
-                (None, false) if left => LateRemedy::Hedge,
-                (None, true) if left && lane.moves < MOVES_MAX => LateRemedy::Move,
+                (None, true) if left => LateRemedy::Hedge,
+                (None, false) if left && lane.moves < MOVES_MAX => LateRemedy::Move,
                 _ => continue,
             };
             if latest.is_none_or(|(_, worst_us, _)| by_us > worst_us) {
@@ -123,8 +124,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let same = |now| Arc::ptr_eq(now, &transfer.endpoint);
             lane.conn.is_idle() && lane.endpoint.as_ref().is_some_and(same) && lane.address != at
         });
-        let position = elsewhere.unwrap_or(self.free.len() - 1);
-        let index = self.free.remove(position);
+        let index = match elsewhere {
+            Some(position) => self.free.remove(position),
+            None => self.free_lane().expect("there is room for one"),
+        };
         let lane = &mut self.lanes[index];
         if elsewhere.is_none() {
             lane.hang_up();

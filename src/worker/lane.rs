@@ -11,12 +11,12 @@ use crate::conn::{Action, Ask, Conn, EtagDigest, Event, Manner, Piece, Target};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::host::FileHost;
-use crate::limits::CONNECT_TIMEOUT_US;
+use crate::limits::{CONNECT_TIMEOUT_US, SLOTS_EAGER_SHARE};
 use crate::peers::{LateEnd, Phase, Times};
 use crate::s3::{ByteRange, Endpoint};
 use crate::schedule::Assignment;
 use crate::sink::Disposal;
-use crate::sys::{Errno, Handle, Op, Ring, Slot};
+use crate::sys::{Errno, Handle, Op, POLL_IN, Ring, Slot};
 use crate::transfer::{Again, Shape, Transfer};
 
 /// What a connection is about.
@@ -57,9 +57,11 @@ pub(super) struct Lane {
     /// It was late (or the run was stopped) and its end has been asked for.
     pub(super) expired: bool,
     pub(super) data: Option<Slot>,
-    /// The action that waits for a data slot.
+    /// The action that waits for a data slot, or for bytes to put into one.
     pub(super) parked: Option<Action>,
     pub(super) parked_since_us: u64,
+    /// Bytes of an answer are there: the slot is for them.
+    polled: bool,
     pub(super) idle_since_us: u64,
     pub(super) control: Option<Slot>,
     pub(super) socket: Option<Handle>,
@@ -112,6 +114,7 @@ impl Lane {
             data: None,
             parked: None,
             parked_since_us: 0,
+            polled: false,
             idle_since_us: 0,
             control: Some(control),
             socket: None,
@@ -279,6 +282,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 let socket = lane.socket.clone().expect("connected");
                 self.submit(index, Op::Send { socket, slot, at, length });
             }
+            Action::Receive { target: Target::Data, .. } if self.polls_first(index) => {
+                let lane = &mut self.lanes[index];
+                lane.parked = Some(action);
+                let handle = lane.socket.clone().expect("connected");
+                self.submit(index, Op::Poll { handle, events: POLL_IN });
+            }
             Action::Receive { target, at, length, fill } => {
                 let Some(slot) = self.slot_for(index, target, action) else { return };
                 let lane = &mut self.lanes[index];
@@ -389,6 +398,23 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         None
     }
 
+    /// Whether a small object's request waits for its answer without a data slot: where many of
+    /// them are taken, those that are left are for bytes that are there.
+    fn polls_first(&self, index: usize) -> bool {
+        let lane = &self.lanes[index];
+        let taken = self.data.count() - self.data.free();
+        let is_scarce = taken * SLOTS_EAGER_SHARE > self.data.count();
+        is_scarce && !lane.polled && lane.data.is_none() && lane.conn.awaits_head()
+    }
+
+    /// There are bytes for a request that waited without a slot, or an end of it.
+    fn polled(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        lane.polled = true;
+        let action = lane.parked.take().expect("it waits with an action");
+        self.act(index, action);
+    }
+
     pub(super) fn submit(&mut self, index: usize, op: Op) {
         let clock_us = self.clock.now_us();
         let lane = &mut self.lanes[index];
@@ -412,11 +438,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &mut self.lanes[index];
         lane.in_flight = false;
         let expired = std::mem::take(&mut lane.expired);
+        let is_poll = matches!(op, Op::Poll { .. });
         if lane.state == LaneState::Lost {
             lane.take_back(op);
             return self.released(index);
         }
-        if result.is_ok() && !expired {
+        // What comes after a poll had come before.
+        if result.is_ok() && !expired && !std::mem::take(&mut lane.polled) {
             self.paces.note(lane.phase(), self.clock.now_us() - lane.submitted_us);
         }
         // What was to be filled and was ended comes back as a success with what it had: that came
@@ -434,10 +462,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match failed {
             Some(event) => {
                 lane.take_back(op);
+                lane.parked = None;
                 let is_ended = matches!(event, Event::Expired | Event::Cut(_));
                 lane.late_end = late_end.filter(|_| is_ended);
                 lane.conn.handle(event);
             }
+            None if is_poll => self.polled(index),
             None if lane.is_secure() => self.secure_done(index, op, result.unwrap_or(0)),
             None => self.plain_done(index, op, result.unwrap_or(0)),
         }
@@ -476,7 +506,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         lane.conn.handle(Event::Received(count, buffer.as_deref().expect("just put back")));
         if awaited && !lane.conn.awaits_head() {
             lane.answered_us = self.now_us;
-            self.metrics.stages.first_byte_us += self.now_us - lane.asked_us;
+            if lane.conn.has_answer() {
+                self.metrics.answers += 1;
+                self.metrics.stages.first_byte_us += self.now_us - lane.asked_us;
+            }
         }
         if lane.rival.is_some() && lane.conn.has_answer() {
             self.won(index);

@@ -24,12 +24,14 @@ use rustls::ClientConfig;
 
 use crate::attempt::RetryPolicy;
 use crate::error::Error;
+use crate::failure::RetryReason;
 use crate::host::{FileError, FileHost};
 use crate::limits::{
     CONTROL_SLOT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, IDLE_TIMEOUT_US, RANGES_PER_HANDOUT_MAX,
     TURN_WAIT_MAX_US,
 };
 use crate::metrics::{Gauge, WorkerMetrics};
+use crate::pace::{Pacer, WorkerCounts};
 use crate::peers::{Addresses, NetworkClock, Paces};
 use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
@@ -50,14 +52,16 @@ pub struct Parts<R, H> {
     pub ring: R,
     /// Its machine.
     pub host: H,
-    /// Data slots; at least one per connection.
+    /// Data slots, for the connections that have bytes.
     pub data: Pool,
     /// Control slots of [`CONTROL_SLOT_BYTES`]; one per connection.
     pub control: Pool,
     /// Over TLS: its configuration and slots for ciphertext, one per connection.
     pub tls: Option<(Arc<ClientConfig>, Pool)>,
-    /// How many connections.
+    /// How many connections at most.
     pub connections: usize,
+    /// How many of them are used now.
+    pub pacer: Arc<Pacer>,
     /// How long a range is tried again.
     pub retries: RetryPolicy,
     /// Where the bytes go.
@@ -78,16 +82,23 @@ pub struct Worker<R, H> {
     ring: R,
     host: H,
     data: Pool,
-    tls: Option<Arc<ClientConfig>>,
+    control: Pool,
+    tls: Option<(Arc<ClientConfig>, Pool)>,
     retries: RetryPolicy,
-    /// Retries because the endpoint did not answer: bounded by time, and not by the run's budget.
-    retries_unreachable: u64,
+    /// Retries because the endpoint did not answer, or asked for less: bounded by time, and not by
+    /// the run's budget.
+    retries_excused: u64,
     sink: Sink,
     scheduler: Arc<Scheduler>,
     number: usize,
     counter: Handle,
     gauge: Arc<Gauge>,
+    pacer: Arc<Pacer>,
+    /// Connections, made when they are needed first.
     lanes: Vec<Lane>,
+    lanes_max: usize,
+    /// When the next request may be sent, where the server asked for less.
+    ask_again_after_us: u64,
     /// Free connections, the last used on top: it is the one most likely still open.
     free: Vec<usize>,
     /// Connections that wait for a data slot, in order.
@@ -123,34 +134,32 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// A worker, ready to run.
     ///
     /// # Panics
-    /// When there are fewer slots than connections: one of them could wait for ever.
+    /// When there is no data slot, or control slots are too short.
     #[must_use]
     pub fn new(parts: Parts<R, H>) -> Self {
         let Parts { ring, host, data, control, connections, .. } = parts;
-        assert!(connections > 0 && data.count() >= connections, "a data slot per connection");
+        assert!(connections > 0 && data.count() > 0, "a connection and a data slot");
         assert!(control.slot_length_bytes() >= CONTROL_SLOT_BYTES, "room for a head");
         let slot_length = data.slot_length_bytes();
-        let (tls, cipher) = parts.tls.unzip();
-        let lane = |_| {
-            let cipher = cipher.as_ref().map(|pool| pool.take().expect("a cipher slot each"));
-            Lane::new(control.take().expect("a control slot each"), cipher, slot_length)
-        };
-        let lanes: Vec<Lane> = (0..connections).map(lane).collect();
         let slots = data.count();
         Self {
             ring,
             host,
             data,
-            tls,
+            control,
+            tls: parts.tls,
             retries: parts.retries,
-            retries_unreachable: 0,
+            retries_excused: 0,
             sink: parts.sink,
             scheduler: parts.scheduler,
             number: parts.number,
             counter: parts.counter,
             gauge: parts.gauge,
-            lanes,
-            free: (0..connections).rev().collect(),
+            pacer: parts.pacer,
+            lanes: Vec::new(),
+            lanes_max: connections,
+            ask_again_after_us: 0,
+            free: Vec::with_capacity(connections),
             slot_queue: VecDeque::with_capacity(connections),
             ready: VecDeque::with_capacity(RANGES_PER_HANDOUT_MAX + connections),
             supply: Supply::Given,
@@ -218,6 +227,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.serve_slot_queue();
         self.gauge.show(&self.metrics);
         self.show_waiting();
+        self.note_pace();
         Ok(true)
     }
 
@@ -307,7 +317,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 if self.scheduler.is_stopped() {
                     return true;
                 }
-            } else if let Some(lane) = self.free.pop() {
+            } else if self.may_send()
+                && let Some(lane) = self.free_lane()
+            {
                 self.begin(lane, assignment);
             } else {
                 self.ready.push_front(assignment);
@@ -319,15 +331,62 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Asks for ranges where a connection is free; false when there are none now.
     fn take_ranges(&mut self) -> bool {
-        if self.free.is_empty() || self.supply != Supply::Given {
+        let room = self.room();
+        if room == 0 || self.supply != Supply::Given {
             return false;
         }
-        let count = self.free.len().min(RANGES_PER_HANDOUT_MAX);
+        let count = room.min(RANGES_PER_HANDOUT_MAX);
         self.supply = self.scheduler.take(self.number, count, &mut self.ready);
         if self.supply == Supply::Later {
             self.ask_again_us = self.now_us + TURN_WAIT_MAX_US;
         }
         self.supply == Supply::Given
+    }
+
+    /// Connections that have something to do.
+    fn busy(&self) -> usize {
+        self.lanes.len() - self.free.len()
+    }
+
+    /// How many more may have.
+    fn room(&self) -> usize {
+        self.pacer.share(self.number).min(self.lanes_max).saturating_sub(self.busy())
+    }
+
+    /// A connection for one more range, if there may be one.
+    fn free_lane(&mut self) -> Option<usize> {
+        if self.room() == 0 {
+            return None;
+        }
+        Some(self.free.pop().unwrap_or_else(|| {
+            let cipher = self.tls.as_ref().map(|(_, pool)| pool.take().expect("a slot each"));
+            let control = self.control.take().expect("a control slot each");
+            self.lanes.push(Lane::new(control, cipher, self.data.slot_length_bytes()));
+            self.lanes.len() - 1
+        }))
+    }
+
+    /// Takes the right to send one request; where the server asked for less, it may have to wait.
+    fn may_send(&mut self) -> bool {
+        if self.now_us < self.ask_again_after_us {
+            return false;
+        }
+        let taken = self.pacer.take_request(self.now_us);
+        taken.map_err(|wait_us| self.ask_again_after_us = self.now_us + wait_us).is_ok()
+    }
+
+    /// Tells the pacer what has come.
+    fn note_pace(&mut self) {
+        let more = self.supply == Supply::Given || !self.ready.is_empty();
+        let counts = WorkerCounts {
+            bytes: self.metrics.bytes,
+            answers: self.metrics.answers,
+            refused: self.metrics.retries[RetryReason::SlowDown as usize],
+            first_byte_us: self.metrics.stages.first_byte_us,
+            busy: u32::try_from(self.busy()).unwrap_or(u32::MAX),
+            is_bound: more && self.room() == 0,
+        };
+        self.pacer.note(self.number, self.now_us, counts);
     }
 
     /// Folders and empty files: nothing to fetch.
@@ -406,6 +465,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.supply == Supply::Later && self.ask_again_us > self.now_us {
             wait_us = wait_us.min(self.ask_again_us - self.now_us);
         }
+        if !self.ready.is_empty() && self.ask_again_after_us > self.now_us {
+            wait_us = wait_us.min(self.ask_again_after_us - self.now_us);
+        }
         self.metrics.waiting = 0;
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];
@@ -415,13 +477,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
                 wait_us = wait_us.min(self.lanes[index].deadline_us - clock_us);
             } else if let LaneState::Backoff { until_us } = lane.state {
-                if until_us <= self.now_us {
+                if until_us <= self.now_us && self.may_send() {
+                    let lane = &mut self.lanes[index];
                     lane.state = LaneState::Busy;
                     lane.conn.resume();
                     self.drive(index);
                 } else {
+                    let until_us = until_us.max(self.ask_again_after_us);
                     self.metrics.waiting += 1;
-                    wait_us = wait_us.min(until_us - self.now_us);
+                    wait_us = wait_us.min(until_us.saturating_sub(self.now_us));
                 }
             } else if lane.state == LaneState::Free
                 && lane.conn.is_idle()

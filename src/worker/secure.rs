@@ -1,6 +1,8 @@
 //! TLS between a connection and the ring: what [`crate::conn`] asks for as plaintext is sent and
 //! received as ciphertext through the connection's own buffer.
 
+use std::sync::Arc;
+
 use super::Worker;
 use crate::conn::{Action, Event, Target};
 use crate::host::FileHost;
@@ -76,7 +78,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let secure = lane.secure.as_mut().expect("a run over TLS has a seat for it");
         let buffer = secure.buffer.as_ref().expect("not in flight");
         let length = u32::try_from(buffer.len()).expect("a slot's length");
-        let config = self.tls.clone().expect("a run over TLS has its configuration");
+        let config = self.tls.as_ref().map(|(config, _)| Arc::clone(config));
+        let config = config.expect("a run over TLS has its configuration");
         match Session::new(config, endpoint.server_name(), length) {
             Ok(session) => {
                 secure.session = Some(session);

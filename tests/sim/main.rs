@@ -26,6 +26,7 @@ use inrush::checksum::Verification;
 use inrush::error::{Error, ErrorKind};
 use inrush::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN, TLS_SLOT_BYTES_MIN};
 use inrush::metrics::{Gauge, WorkerMetrics};
+use inrush::pace::{Bounds, Pacer};
 use inrush::plan::ranges::PartSize;
 use inrush::s3::{Endpoint, Object};
 use inrush::schedule::Scheduler;
@@ -157,6 +158,17 @@ fn verified(transfer: Transfer, world: &Shared, chance: &mut Chance) -> Transfer
     transfer.verified_by(Verification::by_sum(origin::sum(&model, chance)))
 }
 
+/// One that leaves no choice, or one that looks for the best.
+fn pacer(chance: &mut Chance, workers: usize) -> Arc<Pacer> {
+    let most = 1 + u32::try_from(chance.below(10)).expect("small");
+    let start = 1 + u32::try_from(chance.below(u64::from(most))).expect("small");
+    let bounds = match chance.hits(500) {
+        true => Bounds::fixed(most),
+        false => Bounds { least: 1, start, most },
+    };
+    Arc::new(Pacer::new(bounds, workers))
+}
+
 fn set_up_with(
     seed: u64,
     scenario: Scenario,
@@ -183,9 +195,11 @@ fn set_up_with(
     });
     let unlisted = transfers.collect();
     let mut workers = Vec::new();
+    let pacer = pacer(chance, count);
     for (number, counter) in counters.into_iter().enumerate() {
         let connections = 1 + usize::try_from(chance.below(5)).expect("small");
-        let slots = connections + usize::try_from(chance.below(4)).expect("small");
+        // Fewer than connections, too: those that wait have none.
+        let slots = 1 + usize::try_from(chance.below(8)).expect("small");
         let region = Region::new(4 << 20).expect("memory");
         let data = region.carve(slots * SLOT_BYTES_MIN as usize).expect("room");
         let control = region.carve(connections * CONTROL_SLOT_BYTES as usize).expect("room");
@@ -202,6 +216,7 @@ fn set_up_with(
             control: control.clone(),
             tls: sides.as_ref().map(|sides| Arc::clone(&sides.client)).zip(cipher.clone()),
             connections,
+            pacer: Arc::clone(&pacer),
             retries: RetryPolicy { attempts_max: 12, ..RetryPolicy::default() },
             sink: scenario.sink,
             scheduler: Arc::clone(&scheduler),

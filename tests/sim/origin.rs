@@ -156,6 +156,12 @@ pub(crate) fn answer(
         Some(Fault::ServerError) => {
             return (b"HTTP/1.1 500 E\r\nContent-Length: 4\r\n\r\noops".to_vec(), None);
         }
+        Some(Fault::SlowDown) if chance.hits(500) => {
+            // The connection is kept.
+            let xml = "<Error><Code>SlowDown</Code></Error>";
+            let text = format!("HTTP/1.1 503 S\r\nContent-Length: {}\r\n\r\n{xml}", xml.len());
+            return (text.into_bytes(), None);
+        }
         Some(Fault::SlowDown) => {
             let body = "HTTP/1.1 503 S\r\nTransfer-Encoding: chunked\r\n\r\n\
                 29\r\n<Error><Code>SlowDown</Code></Error>     \r\n0\r\n\r\n";

@@ -231,7 +231,9 @@ impl SimRing {
     fn look_at_counters(&mut self) {
         let mut world = self.world.borrow_mut();
         for flight in self.flights.iter_mut().filter(|flight| !flight.cancelled) {
-            let Op::Poll { handle, .. } = &flight.op else { continue };
+            let Op::Poll { handle: handle @ Handle::Descriptor(_), .. } = &flight.op else {
+                continue;
+            };
             if !is_raised(handle) {
                 continue;
             }
@@ -263,6 +265,7 @@ impl Ring for SimRing {
         let never = matches!(op, Op::Connect { .. }) && world.chance.hits(rates.hang_per_mille);
         let ready_us = match op {
             _ if never => u64::MAX,
+            Op::Poll { handle: Handle::Simulated(_), .. } => world.now_us + delay,
             // A counter ends it, see `look_at_counters`; or it completes for nothing.
             Op::Poll { .. } if !world.chance.hits(4 * rates.network_per_mille) => u64::MAX,
             Op::Poll { .. } => world.now_us + POLL_US + delay,
@@ -357,7 +360,16 @@ impl World {
     /// Carries an operation out; `None` when it goes on for ever.
     fn complete(&mut self, op: &mut Op, cancelled: bool) -> Option<Result<u32, Errno>> {
         match op {
-            Op::Poll { .. } => Some(if cancelled { Err(Errno::CANCELED) } else { Ok(1) }),
+            Op::Poll { .. } if cancelled => Some(Err(Errno::CANCELED)),
+            Op::Poll { handle: handle @ Handle::Simulated(_), .. } => {
+                let found = &self.sockets[number(handle)];
+                let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
+                // A server that has closed, or reset, is something to be told, too.
+                let is_over = found.end.is_some_and(|(_, fault)| fault != Fault::Stall);
+                let is_ready = found.given < stop || is_over || found.closed;
+                is_ready.then_some(Ok(1))
+            }
+            Op::Poll { .. } => Some(Ok(1)),
             Op::Connect { .. } => {
                 if cancelled {
                     return Some(Err(Errno::CANCELED));

@@ -293,7 +293,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             _ if !hopeful => Next::GiveUp,
             _ if repeat => Next::Again { ceiling_us: 0 },
             Remedy::Backoff => {
-                let cause = Cause::new(transfer.endpoint.is_unreachable(failure, told.as_ref()));
+                let is_unreachable = transfer.endpoint.is_unreachable(failure, told.as_ref());
+                let cause = Cause::new(is_unreachable, failure.is_overload());
                 line.attempts.failed(self.now_us, cause, self.retries)
             }
             Remedy::Repeat | Remedy::GiveUp => Next::GiveUp,

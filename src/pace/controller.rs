@@ -1,0 +1,318 @@
+//! The controller: windows of goodput in, a number of requests in flight out.
+
+use super::levels::{Levels, per_mille};
+use super::rate::Rate;
+use super::timeline::{Change, Moment, Timeline};
+use super::{Bounds, Limits, Totals};
+use crate::limits::{
+    PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLIMB_PER_MILLE, PACE_DOWN_PAUSE_MAX_US,
+    PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE, PACE_PAUSE_MIN_US,
+    PACE_PIECE_BYTES, PACE_REQUEST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US,
+    PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US,
+};
+
+/// What it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Doubles while that pays; `below` is the level before.
+    Climb { below: Option<usize> },
+    /// Stays, and looks beside from time to time.
+    Hold,
+    /// Looks at a level beside `home`.
+    Probe { home: usize },
+}
+
+/// One measurement: it begins when what was chosen has come into effect.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    /// Not before this time.
+    settled_us: u64,
+    /// Begun then, with what had come.
+    begun: Option<(u64, Totals)>,
+    ticks: u64,
+    /// Those of them in which there was more to ask for.
+    bound_ticks: u64,
+    busy_ticks: u64,
+}
+
+/// What a window came to.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    /// Bytes a second, and what requests count besides.
+    work: u64,
+    bytes_per_second: u64,
+}
+
+/// Chooses how many requests are in flight.
+#[derive(Debug)]
+pub struct Controller {
+    bounds: Bounds,
+    levels: Levels,
+    level: usize,
+    /// The level that it climbed from last.
+    climbed_from: usize,
+    stage: Stage,
+    window: Window,
+    rate: Rate,
+    timeline: Timeline,
+    /// When it looks above next, and below.
+    look_up_us: u64,
+    look_down_us: u64,
+    /// Time between two looks above, and below.
+    up_pause_us: u64,
+    down_pause_us: u64,
+    /// Windows in a row that were far from what is known.
+    strange: u32,
+    before: Totals,
+    ticked_us: u64,
+    /// Usual time to a first byte, in microseconds.
+    first_byte_us: u64,
+    /// Usual time of a connection for a piece of a body, or a small object.
+    piece_us: u64,
+}
+
+impl Controller {
+    /// One that begins at the start of its bounds.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        let levels = Levels::new(bounds);
+        let level = levels.of(bounds.start);
+        let mut new = Self {
+            bounds,
+            level,
+            climbed_from: level,
+            levels,
+            stage: Stage::Climb { below: None },
+            window: Window::default(),
+            rate: Rate::default(),
+            timeline: Timeline::default(),
+            look_up_us: 0,
+            look_down_us: 0,
+            up_pause_us: PACE_PAUSE_MIN_US,
+            down_pause_us: PACE_DOWN_PAUSE_US,
+            strange: 0,
+            before: Totals::default(),
+            ticked_us: 0,
+            first_byte_us: 0,
+            piece_us: 0,
+        };
+        new.tell(0, Change::Start, 0);
+        new
+    }
+
+    /// What may be asked for now.
+    #[must_use]
+    pub fn limits(&self, now_us: u64) -> Limits {
+        Limits {
+            requests_in_flight: self.levels.requests(self.level),
+            requests_per_second: self.rate.per_second(now_us),
+        }
+    }
+
+    /// What it chose so far.
+    #[must_use]
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// Takes what has come so far. Calls within [`PACE_TICK_US`] of the last one are ignored.
+    pub fn handle(&mut self, now_us: u64, totals: Totals) {
+        if now_us < self.ticked_us + PACE_TICK_US {
+            return;
+        }
+        self.ticked_us = now_us;
+        let answers = totals.answers.saturating_sub(self.before.answers);
+        let refused = totals.refused.saturating_sub(self.before.refused);
+        self.learn(answers, &totals);
+        self.before = totals;
+        if self.rate.handle(now_us, answers, refused) {
+            self.tell(now_us, Change::Refused, 0);
+            if let Stage::Climb { .. } = self.stage {
+                // What more requests would bring is not for them to say now.
+                self.hold(now_us);
+            }
+            self.begin_window(now_us);
+        }
+        if self.bounds.is_adaptive()
+            && let Some(measured) = self.measure(now_us, &totals)
+        {
+            self.decide(now_us, measured);
+        }
+    }
+
+    /// Keeps the usual time to a first byte: an eighth of what is new.
+    fn learn(&mut self, answers: u64, totals: &Totals) {
+        let first_byte_us = totals.first_byte_us.saturating_sub(self.before.first_byte_us);
+        if answers > 0 {
+            let mean_us = first_byte_us / answers;
+            let is_first = self.first_byte_us == 0;
+            self.first_byte_us =
+                if is_first { mean_us } else { self.first_byte_us * 7 / 8 + mean_us / 8 };
+        }
+    }
+
+    fn begin_window(&mut self, now_us: u64) {
+        let effect_us = self.first_byte_us * 3 / 2 + self.piece_us;
+        let settle_us = effect_us.clamp(PACE_SETTLE_MIN_US, PACE_SETTLE_MAX_US);
+        self.window = Window { settled_us: now_us + settle_us, ..Window::default() };
+    }
+
+    /// How long a window lasts; where nothing is new, it may be longer and tell more.
+    fn window_us(&self) -> u64 {
+        let usual_us = self.first_byte_us + self.piece_us;
+        let length_us = usual_us.clamp(PACE_WINDOW_MIN_US, PACE_WINDOW_MAX_US);
+        if let Stage::Climb { .. } = self.stage { length_us } else { length_us * 2 }
+    }
+
+    /// The window's work, when it is over and says something.
+    fn measure(&mut self, now_us: u64, totals: &Totals) -> Option<Measured> {
+        let wanted = u64::from(self.levels.requests(self.level));
+        let busy = u64::from(totals.busy);
+        let Some((begun_us, at)) = self.window.begun else {
+            // Requests above a lowered limit end by themselves, and those below a raised one need
+            // a moment; neither is waited for without end.
+            let is_near = busy * 8 >= wanted * 7 && busy * 8 <= wanted * 9;
+            let is_late = now_us >= self.window.settled_us + PACE_SETTLE_MAX_US;
+            if totals.answers > 0 && now_us >= self.window.settled_us && (is_near || is_late) {
+                self.window.begun = Some((now_us, *totals));
+            }
+            return None;
+        };
+        self.window.ticks += 1;
+        self.window.bound_ticks += u64::from(totals.is_bound);
+        self.window.busy_ticks += busy;
+        let elapsed_us = now_us - begun_us;
+        if elapsed_us < self.window_us() {
+            return None;
+        }
+        let Window { ticks, bound_ticks, busy_ticks, .. } = self.window;
+        self.window = Window { begun: Some((now_us, *totals)), ..Window::default() };
+        let (bytes, answers) = (totals.bytes - at.bytes, totals.answers - at.answers);
+        let pieces = (bytes / PACE_PIECE_BYTES).max(answers).max(1);
+        self.piece_us = (elapsed_us * busy_ticks / ticks.max(1) / pieces).min(PACE_SETTLE_MAX_US);
+        // Where there was nothing more to ask for, more requests would have brought nothing.
+        (bound_ticks * 2 >= ticks).then(|| Measured {
+            work: (bytes + answers * PACE_REQUEST_BYTES) * 1000 / (elapsed_us / 1000).max(1),
+            bytes_per_second: bytes * 1000 / (elapsed_us / 1000).max(1),
+        })
+    }
+
+    fn decide(&mut self, now_us: u64, measured: Measured) {
+        match self.stage {
+            Stage::Climb { below } => self.climbed(now_us, below, measured),
+            Stage::Hold => self.held(now_us, measured),
+            Stage::Probe { home } => self.probed(now_us, home, measured),
+        }
+    }
+
+    fn climbed(&mut self, now_us: u64, below: Option<usize>, measured: Measured) {
+        self.levels.note(self.level, measured.work, now_us);
+        let pays = below
+            .and_then(|below| self.levels.known(below, now_us))
+            .is_none_or(|before| measured.work >= per_mille(before, PACE_CLIMB_PER_MILLE));
+        if pays && self.level < self.levels.last() {
+            let doubled = self.levels.requests(self.level).saturating_mul(2);
+            self.stage = Stage::Climb { below: Some(self.level) };
+            return self.go_to(now_us, self.levels.of(doubled), Change::More, measured);
+        }
+        let best = self.levels.choose(now_us).unwrap_or(self.level);
+        // Where twice as many as at first bring no more, fewer may bring as much; where the climb
+        // paid, they brought less.
+        let is_first = below.is_some_and(|below| best <= below && self.climbed_from == below);
+        self.down_pause_us = PACE_DOWN_PAUSE_US;
+        self.look_down_us = if is_first { now_us } else { now_us + self.down_pause_us };
+        self.hold(now_us);
+        if best != self.level {
+            self.go_to(now_us, best, Change::Back, measured);
+        }
+    }
+
+    fn held(&mut self, now_us: u64, measured: Measured) {
+        let known = self.levels.known(self.level, now_us).unwrap_or(measured.work);
+        let differs = known.abs_diff(measured.work) > per_mille(known, PACE_CHANGED_PER_MILLE);
+        self.strange = if differs { self.strange + 1 } else { 0 };
+        if self.strange >= PACE_CHANGED_WINDOWS {
+            self.levels.forget();
+            self.levels.note(self.level, measured.work, now_us);
+            return self.climb_on(now_us, Change::Changed, measured);
+        }
+        if !differs {
+            self.levels.note(self.level, measured.work, now_us);
+        }
+        if self.strange > 0 {
+            return;
+        }
+        if now_us >= self.look_down_us && self.level > 0 {
+            self.stage = Stage::Probe { home: self.level };
+            self.go_to(now_us, self.level - 1, Change::Fewer, measured);
+        } else if now_us >= self.look_up_us && self.level < self.levels.last() {
+            self.stage = Stage::Probe { home: self.level };
+            self.go_to(now_us, self.level + 1, Change::More, measured);
+        }
+    }
+
+    /// Twice as many may pay again.
+    fn climb_on(&mut self, now_us: u64, change: Change, measured: Measured) {
+        self.climbed_from = self.level;
+        self.stage = Stage::Climb { below: Some(self.level) };
+        let doubled = self.levels.requests(self.level).saturating_mul(2);
+        self.go_to(now_us, self.levels.of(doubled), change, measured);
+    }
+
+    fn probed(&mut self, now_us: u64, home: usize, measured: Measured) {
+        self.levels.note(self.level, measured.work, now_us);
+        let before = self.levels.known(home, now_us).unwrap_or(0);
+        let best = self.levels.best(now_us);
+        if self.level > home && measured.work >= per_mille(before, PACE_UP_PER_MILLE) {
+            // There is room again: somebody left, or more was there all the time.
+            self.up_pause_us = PACE_PAUSE_MIN_US;
+            if self.level < self.levels.last() {
+                return self.climb_on(now_us, Change::More, measured);
+            }
+            return self.hold(now_us);
+        }
+        let is_enough = measured.work >= per_mille(before, PACE_DOWN_PER_MILLE)
+            && measured.work >= per_mille(best, PACE_NEARLY_BEST_PER_MILLE);
+        if self.level < home && is_enough {
+            self.down_pause_us = PACE_DOWN_PAUSE_US;
+            self.look_down_us = now_us + PACE_PAUSE_MIN_US;
+            return self.hold(now_us);
+        }
+        // A look above costs next to nothing, one below what is missing there.
+        if self.level > home {
+            self.up_pause_us = (self.up_pause_us * 2).min(PACE_UP_PAUSE_MAX_US);
+        } else {
+            self.down_pause_us = (self.down_pause_us * 2).min(PACE_DOWN_PAUSE_MAX_US);
+            self.look_down_us = now_us + self.down_pause_us;
+        }
+        self.hold(now_us);
+        self.go_to(now_us, home, Change::Back, measured);
+    }
+
+    fn hold(&mut self, now_us: u64) {
+        self.stage = Stage::Hold;
+        self.strange = 0;
+        self.look_up_us = now_us + self.up_pause_us;
+    }
+
+    fn go_to(&mut self, now_us: u64, level: usize, change: Change, measured: Measured) {
+        self.level = level;
+        self.tell(now_us, change, measured.bytes_per_second);
+        self.begin_window(now_us);
+    }
+
+    fn tell(&mut self, now_us: u64, change: Change, bytes_per_second: u64) {
+        let Limits { requests_in_flight, requests_per_second } = self.limits(now_us);
+        self.timeline.push(Moment {
+            at_us: now_us,
+            change,
+            requests_in_flight,
+            requests_per_second,
+            bytes_per_second,
+        });
+    }
+}
+
+#[cfg(test)]
+#[path = "controller_tests.rs"]
+mod tests;

@@ -1,0 +1,197 @@
+//! The controller against networks of arithmetic: so much latency, so much for each connection, so
+//! much for all, less beyond a knee, and noise.
+
+use super::*;
+
+/// A network, and what it brings for so many requests.
+#[derive(Debug, Clone, Copy)]
+struct Network {
+    latency_us: f64,
+    /// Of each connection, in bytes a second.
+    rate: f64,
+    /// Of all together.
+    capacity: f64,
+    /// Bytes of one request.
+    size: f64,
+    /// Each doubling beyond so many requests costs such a share of the capacity.
+    knee: f64,
+    loss: f64,
+}
+
+const BOUNDS: Bounds = Bounds { least: 4, start: 32, most: 1024 };
+
+impl Network {
+    fn goodput(&self, requests: f64) -> f64 {
+        let each = self.size / (self.latency_us / 1e6 + self.size / self.rate);
+        let doublings = (requests / self.knee).log2().max(0.0);
+        (requests * each).min(self.capacity * (1.0 - self.loss * doublings))
+    }
+
+    fn best(&self) -> f64 {
+        (BOUNDS.least..=BOUNDS.most).map(|n| self.goodput(f64::from(n))).fold(0.0, f64::max)
+    }
+}
+
+/// A run in virtual time.
+struct Course {
+    controller: Controller,
+    totals: Totals,
+    now_us: u64,
+    active: f64,
+    bytes: f64,
+    answers: f64,
+    chance: u64,
+}
+
+impl Course {
+    fn new(seed: u64) -> Self {
+        Self {
+            controller: Controller::new(BOUNDS),
+            totals: Totals::default(),
+            now_us: 0,
+            active: 0.0,
+            bytes: 0.0,
+            answers: 0.0,
+            chance: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+        }
+    }
+
+    /// Between -0.5 and 0.5.
+    fn noise(&mut self) -> f64 {
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        f64::from(u32::try_from(self.chance >> 32).expect("32 bits")) / f64::from(u32::MAX) - 0.5
+    }
+
+    /// Goes on for so many milliseconds; returns the mean goodput. `is_bound`: there is more to
+    /// ask for than may be.
+    fn go_on(&mut self, network: &Network, milliseconds: u64, is_bound: bool) -> f64 {
+        let before = self.bytes;
+        for _ in 0..milliseconds / 10 {
+            self.now_us += PACE_TICK_US;
+            let wanted = self.controller.limits(self.now_us).requests_in_flight;
+            // What is asked for comes after the latency.
+            let share = (1e4 / network.latency_us.max(1e4)).min(1.0);
+            self.active += (f64::from(wanted) - self.active) * share;
+            let came = network.goodput(self.active) * (1.0 + 0.06 * self.noise()) / 100.0;
+            self.bytes += came;
+            self.answers += came / network.size;
+            self.totals = Totals {
+                bytes: whole(self.bytes),
+                answers: whole(self.answers) + u64::from(self.now_us > 40_000),
+                first_byte_us: whole(self.answers * network.latency_us),
+                refused: 0,
+                busy: wanted,
+                is_bound,
+            };
+            self.controller.handle(self.now_us, self.totals);
+        }
+        (self.bytes - before) * 1000.0 / f64::from(u32::try_from(milliseconds).expect("few"))
+    }
+
+    fn requests(&self) -> u32 {
+        self.controller.limits(self.now_us).requests_in_flight
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^63")]
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+const LARGE: f64 = 8_388_608.0;
+
+/// As S3 is said to be, as it may be, and as loopback is.
+const NETWORKS: [Network; 7] = [
+    Network { latency_us: 3e4, rate: 9e7, capacity: 4.4e9, size: LARGE, knee: 64.0, loss: 0.01 },
+    Network { latency_us: 3e4, rate: 2.5e7, capacity: 4.6e9, size: LARGE, knee: 256.0, loss: 0.03 },
+    Network { latency_us: 1e5, rate: 1e9, capacity: 4.3e9, size: LARGE, knee: 128.0, loss: 0.03 },
+    Network { latency_us: 5e2, rate: 1e9, capacity: 3.8e9, size: LARGE, knee: 16.0, loss: 0.08 },
+    Network { latency_us: 2e4, rate: 1e9, capacity: 3.5e8, size: 39e3, knee: 256.0, loss: 0.03 },
+    Network { latency_us: 3e2, rate: 1e9, capacity: 9.7e8, size: 39e3, knee: 16.0, loss: 0.03 },
+    Network { latency_us: 3e4, rate: 9e7, capacity: 5e10, size: LARGE, knee: 900.0, loss: 0.1 },
+];
+
+#[test]
+fn it_settles_within_two_seconds_near_the_best() {
+    for network in &NETWORKS {
+        let mut reached: Vec<f64> = (1..=40)
+            .map(|seed| {
+                let mut course = Course::new(seed);
+                course.go_on(network, 2_000, true);
+                course.go_on(network, 4_000, true) / network.best()
+            })
+            .collect();
+        reached.sort_by(f64::total_cmp);
+        assert!(reached[0] > 0.92 && reached[20] > 0.95, "{network:?}: {reached:?}");
+    }
+}
+
+#[test]
+fn it_does_not_use_far_more_than_it_needs() {
+    for network in &NETWORKS {
+        let needed = (BOUNDS.least..=BOUNDS.most)
+            .find(|n| network.goodput(f64::from(*n)) >= 0.97 * network.best())
+            .expect("the best is one of them");
+        for seed in 1..=10 {
+            let mut course = Course::new(seed);
+            course.go_on(network, 30_000, true);
+            let used = course.requests();
+            assert!(used <= needed.max(BOUNDS.least) * 3, "{used} of {needed}: {network:?}");
+        }
+    }
+}
+
+#[test]
+fn a_neighbour_is_given_way_and_what_it_leaves_is_won_back() {
+    for network in &NETWORKS {
+        let busy = Network { capacity: network.capacity / 2.0, ..*network };
+        for seed in 1..=10 {
+            let mut course = Course::new(seed);
+            course.go_on(network, 10_000, true);
+            course.go_on(&busy, 3_000, true);
+            let beside = course.go_on(&busy, 7_000, true) / busy.best();
+            assert!(beside > 0.9, "{beside} beside a neighbour: {network:?}");
+            course.go_on(network, 3_000, true);
+            let after = course.go_on(network, 5_000, true) / network.best();
+            assert!(after > 0.92, "{after} after it: {network:?}");
+        }
+    }
+}
+
+#[test]
+fn without_work_nothing_is_learnt() {
+    let mut course = Course::new(1);
+    course.go_on(&NETWORKS[1], 5_000, false);
+    assert_eq!(course.requests(), BOUNDS.start);
+    assert_eq!(course.controller.timeline().moments().len(), 1);
+}
+
+#[test]
+fn what_is_fixed_stays() {
+    let mut controller = Controller::new(Bounds::fixed(32));
+    for tick in 1..1000u64 {
+        let bytes = tick * tick * 1_000_000;
+        let totals = Totals { bytes, answers: tick, busy: 32, is_bound: true, ..Totals::default() };
+        controller.handle(tick * PACE_TICK_US, totals);
+        assert_eq!(controller.limits(tick * PACE_TICK_US).requests_in_flight, 32);
+    }
+}
+
+#[test]
+fn refusals_bring_a_rate_and_end_the_climb() {
+    let mut controller = Controller::new(BOUNDS);
+    let mut totals = Totals { busy: 32, is_bound: true, ..Totals::default() };
+    for tick in 1..30u64 {
+        totals.answers += 20;
+        totals.refused += 30;
+        controller.handle(tick * PACE_TICK_US, totals);
+    }
+    let limits = controller.limits(30 * PACE_TICK_US);
+    let rate = limits.requests_per_second.expect("a rate");
+    assert!((1_500..=2_100).contains(&rate), "{rate}");
+    assert!(limits.requests_in_flight <= 2 * BOUNDS.start);
+    let told = controller.timeline().moments().iter();
+    assert!(told.clone().any(|moment| moment.change == Change::Refused));
+}

@@ -1,0 +1,69 @@
+//! How many requests are in flight, and how many are sent a second: found out while they run. Pure.
+//!
+//! [`Controller`] decides: it is told the time and what has come so far ([`Totals`]) and says what
+//! may be asked for ([`Limits`]). Goodput is its signal. It climbs by doubling while that pays,
+//! keeps to the fewest requests with which nearly the best was reached, and looks beside from time
+//! to time, for neighbours come and go. A server that asks for less (503, 429) is given a rate of
+//! requests ([`Rate`]). [`Pacer`] is the controller of a run as its workers share it.
+
+mod controller;
+mod levels;
+mod pacer;
+pub mod rate;
+mod timeline;
+
+pub use controller::Controller;
+pub use pacer::{Pacer, WorkerCounts};
+pub use rate::Rate;
+pub use timeline::{Change, Moment, Timeline};
+
+/// Between which numbers of requests in flight a controller may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Fewest.
+    pub least: u32,
+    /// Where it begins.
+    pub start: u32,
+    /// Most.
+    pub most: u32,
+}
+
+impl Bounds {
+    /// No choice.
+    #[must_use]
+    pub const fn fixed(requests: u32) -> Self {
+        Self { least: requests, start: requests, most: requests }
+    }
+
+    /// False where there is no choice.
+    #[must_use]
+    pub const fn is_adaptive(&self) -> bool {
+        self.least < self.most
+    }
+}
+
+/// What has come so far, of all requests together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Body bytes.
+    pub bytes: u64,
+    /// Answers that were what was asked for.
+    pub answers: u64,
+    /// Answers that asked for less (503, 429).
+    pub refused: u64,
+    /// From requests to the first bytes of their answers, in microseconds together.
+    pub first_byte_us: u64,
+    /// Requests in flight now.
+    pub busy: u32,
+    /// There was more to ask for than might be.
+    pub is_bound: bool,
+}
+
+/// What may be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests in flight.
+    pub requests_in_flight: u32,
+    /// Requests a second; `None` while the server has not asked for less.
+    pub requests_per_second: Option<u64>,
+}

@@ -1,0 +1,187 @@
+//! A controller as the workers of a run share it: counters in, their shares of the limits out. No
+//! lock is waited for.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use super::{Bounds, Controller, Limits, Timeline, Totals};
+use crate::limits::{PACE_TICK_US, RATE_BURST_US};
+
+/// What one worker counted so far; see [`Totals`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorkerCounts {
+    /// Body bytes.
+    pub bytes: u64,
+    /// Answers that were what was asked for.
+    pub answers: u64,
+    /// Answers that asked for less.
+    pub refused: u64,
+    /// From requests to the first bytes of their answers, in microseconds together.
+    pub first_byte_us: u64,
+    /// Requests in flight now.
+    pub busy: u32,
+    /// There was more to ask for than might be.
+    pub is_bound: bool,
+}
+
+/// One worker's counters, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Cell {
+    bytes: AtomicU64,
+    answers: AtomicU64,
+    refused: AtomicU64,
+    first_byte_us: AtomicU64,
+    busy: AtomicU32,
+    is_bound: AtomicBool,
+}
+
+/// The controller of a run.
+#[derive(Debug)]
+pub struct Pacer {
+    controller: Mutex<Controller>,
+    cells: Vec<Cell>,
+    /// When the controller is told next, in microseconds.
+    next_us: AtomicU64,
+    requests_in_flight: AtomicU32,
+    /// Nanoseconds between two requests of a limited rate; 0 where it is not.
+    interval_ns: AtomicU64,
+    /// When the next request of a limited rate is due, in nanoseconds.
+    due_ns: AtomicU64,
+}
+
+impl Pacer {
+    /// A controller for so many workers.
+    #[must_use]
+    pub fn new(bounds: Bounds, workers: usize) -> Self {
+        let controller = Controller::new(bounds);
+        let limits = controller.limits(0);
+        Self {
+            controller: Mutex::new(controller),
+            cells: (0..workers).map(|_| Cell::default()).collect(),
+            next_us: AtomicU64::new(0),
+            requests_in_flight: AtomicU32::new(limits.requests_in_flight),
+            interval_ns: AtomicU64::new(0),
+            due_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Shows a worker's counts, and has the controller decide where it is time.
+    pub fn note(&self, worker: usize, now_us: u64, counts: WorkerCounts) {
+        let cell = &self.cells[worker];
+        cell.bytes.store(counts.bytes, Ordering::Relaxed);
+        cell.answers.store(counts.answers, Ordering::Relaxed);
+        cell.refused.store(counts.refused, Ordering::Relaxed);
+        cell.first_byte_us.store(counts.first_byte_us, Ordering::Relaxed);
+        cell.busy.store(counts.busy, Ordering::Relaxed);
+        cell.is_bound.store(counts.is_bound, Ordering::Relaxed);
+        if now_us < self.next_us.load(Ordering::Relaxed) {
+            return;
+        }
+        // One of the workers is enough.
+        let mut controller = match self.controller.try_lock() {
+            Ok(controller) => controller,
+            Err(TryLockError::Poisoned(poison)) => poison.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        self.next_us.store(now_us + PACE_TICK_US, Ordering::Relaxed);
+        controller.handle(now_us, self.totals());
+        let Limits { requests_in_flight, requests_per_second } = controller.limits(now_us);
+        self.requests_in_flight.store(requests_in_flight, Ordering::Relaxed);
+        let interval_ns = requests_per_second.map_or(0, |rate| 1_000_000_000 / rate.max(1));
+        self.interval_ns.store(interval_ns, Ordering::Relaxed);
+    }
+
+    fn totals(&self) -> Totals {
+        self.cells.iter().fold(Totals::default(), |all, cell| Totals {
+            bytes: all.bytes + cell.bytes.load(Ordering::Relaxed),
+            answers: all.answers + cell.answers.load(Ordering::Relaxed),
+            refused: all.refused + cell.refused.load(Ordering::Relaxed),
+            first_byte_us: all.first_byte_us + cell.first_byte_us.load(Ordering::Relaxed),
+            busy: all.busy + cell.busy.load(Ordering::Relaxed),
+            is_bound: all.is_bound || cell.is_bound.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Requests that a worker may have in flight: an even share, the first ones take the rest, and
+    /// one at least.
+    #[must_use]
+    pub fn share(&self, worker: usize) -> usize {
+        let all = self.requests_in_flight.load(Ordering::Relaxed) as usize;
+        let workers = self.cells.len();
+        (all / workers + usize::from(worker < all % workers)).max(1)
+    }
+
+    /// Takes the right to send one request; where the server asked for less, it may have to wait.
+    ///
+    /// # Errors
+    /// The time after which to ask again, in microseconds.
+    pub fn take_request(&self, now_us: u64) -> Result<(), u64> {
+        let interval_ns = self.interval_ns.load(Ordering::Relaxed);
+        if interval_ns == 0 {
+            return Ok(());
+        }
+        let now_ns = now_us.saturating_mul(1000);
+        let earliest_ns = now_ns.saturating_sub(RATE_BURST_US * 1000);
+        let taken = self.due_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |due_ns| {
+            (due_ns <= now_ns).then(|| due_ns.max(earliest_ns) + interval_ns)
+        });
+        taken.map(|_| ()).map_err(|due_ns| (due_ns - now_ns) / 1000 + 1)
+    }
+
+    /// What was chosen, and the most requests that were allowed in flight.
+    #[must_use]
+    pub fn timeline(&self) -> Timeline {
+        self.controller.lock().unwrap_or_else(PoisonError::into_inner).timeline().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up() {
+        let pacer = Pacer::new(Bounds::fixed(7), 3);
+        assert_eq!([0, 1, 2].map(|worker| pacer.share(worker)), [3, 2, 2]);
+        let pacer = Pacer::new(Bounds::fixed(1), 3);
+        assert_eq!([0, 1, 2].map(|worker| pacer.share(worker)), [1, 1, 1], "nobody starves");
+    }
+
+    #[test]
+    fn a_limited_rate_is_kept_by_all_together() {
+        let pacer = Pacer::new(Bounds::fixed(64), 2);
+        assert!((0..10_000).all(|_| pacer.take_request(0) == Ok(())), "nobody asked for less");
+        pacer.interval_ns.store(1_000_000, Ordering::Relaxed);
+        let mut sent = 0;
+        let mut now_us = 5_000_000;
+        while now_us < 6_000_000 {
+            match pacer.take_request(now_us) {
+                Ok(()) => sent += 1,
+                Err(wait_us) => now_us += wait_us,
+            }
+        }
+        assert!((1000..=1000 + RATE_BURST_US / 1000 + 1).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn what_workers_counted_reaches_the_controller() {
+        let pacer = Pacer::new(Bounds { least: 1, start: 8, most: 64 }, 2);
+        let mut now_us = 0;
+        for tick in 0..200u64 {
+            now_us += PACE_TICK_US;
+            for worker in 0..2 {
+                let busy = u32::try_from(pacer.share(worker)).expect("few");
+                let counts = WorkerCounts {
+                    bytes: tick * 1_000_000,
+                    answers: tick,
+                    busy,
+                    is_bound: true,
+                    ..WorkerCounts::default()
+                };
+                pacer.note(worker, now_us, counts);
+            }
+        }
+        assert!(pacer.timeline().moments().len() > 2, "it has tried something");
+    }
+}

@@ -1,0 +1,201 @@
+//! How many requests a second a server takes that asks for less (503 "Slow Down", 429).
+//!
+//! What it served while it refused others is what it takes; the rate goes a little below that and
+//! back up along a cubic (RFC 9438 has the idea): quickly to just below where it was refused,
+//! slowly past it, then ever faster, for a limit that has gone must be noticed in seconds. What is
+//! refused whatever the rate is no limit: then the rate stays.
+
+use crate::limits::{
+    RATE_CUT_PER_MILLE, RATE_FAULTS_PER_MILLE, RATE_GRACE_US, RATE_PLATEAU_REQUESTS,
+    RATE_PLATEAU_US, RATE_REFUSED_MIN, RATE_SLICE_MAX_US, RATE_SLICE_MIN_US, RATE_SLICE_REQUESTS,
+    RATE_TOLERATED_PER_MILLE,
+};
+
+/// The rate, while there is one.
+#[derive(Debug, Default)]
+pub struct Rate {
+    limit: Option<Limit>,
+    slice: Slice,
+    /// Refusals that are no answer to the rate, in thousandths of the requests.
+    tolerated: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    /// What was served when it was refused last, in requests a second.
+    served: u64,
+    cut_us: u64,
+    /// Share of the requests that was refused then, in thousandths.
+    refused: u64,
+}
+
+/// What came since it was judged last.
+#[derive(Debug, Default, Clone, Copy)]
+struct Slice {
+    begun_us: u64,
+    answers: u64,
+    refused: u64,
+}
+
+impl Rate {
+    /// What came since the last call. True when the server asked for less and gets it.
+    pub fn handle(&mut self, now_us: u64, answers: u64, refused: u64) -> bool {
+        self.slice.answers += answers;
+        self.slice.refused += refused;
+        let Slice { begun_us, answers, refused } = self.slice;
+        let elapsed_us = now_us.saturating_sub(begun_us);
+        let is_full = answers + refused >= RATE_SLICE_REQUESTS || elapsed_us >= RATE_SLICE_MAX_US;
+        if elapsed_us < RATE_SLICE_MIN_US || !is_full {
+            return false;
+        }
+        self.slice = Slice { begun_us: now_us, ..Slice::default() };
+        if self.limit.is_some_and(|limit| self.is_gone(limit, now_us)) {
+            self.limit = None;
+        }
+        let in_grace = self.limit.is_some_and(|limit| now_us < limit.cut_us + RATE_GRACE_US);
+        let share = refused * 1000 / (answers + refused).max(1);
+        let tolerated = self.tolerated.max(RATE_TOLERATED_PER_MILLE);
+        if in_grace || refused < RATE_REFUSED_MIN || share <= tolerated {
+            return false;
+        }
+        if self.limit.is_some_and(|limit| limit.was_in_vain(now_us, share)) {
+            self.tolerated = share * 3 / 2;
+            return false;
+        }
+        let served = answers_a_second(answers, elapsed_us).max(1);
+        let served = self.per_second(now_us).map_or(served, |rate| served.min(rate));
+        self.limit = Some(Limit { served, cut_us: now_us, refused: share });
+        true
+    }
+
+    /// Requests a second that may be sent; `None` where nothing limits them.
+    #[must_use]
+    pub fn per_second(&self, now_us: u64) -> Option<u64> {
+        self.limit.map(|limit| (limit.per_mille(now_us) * limit.served / 1000).max(1))
+    }
+
+    fn is_gone(&self, limit: Limit, now_us: u64) -> bool {
+        limit.per_mille(now_us) > RATE_GONE_PER_MILLE
+    }
+}
+
+/// A rate that has grown so far past what was refused, in thousandths, limits nothing.
+const RATE_GONE_PER_MILLE: u64 = 8000;
+
+fn answers_a_second(answers: u64, elapsed_us: u64) -> u64 {
+    answers * 1_000_000 / elapsed_us.max(1)
+}
+
+impl Limit {
+    /// Less was asked for, and as much of it refused: it is not the rate. What refuses more than
+    /// [`RATE_FAULTS_PER_MILLE`] is.
+    fn was_in_vain(&self, now_us: u64, share: u64) -> bool {
+        let is_next = now_us < self.cut_us + self.plateau_us();
+        let is_alike = share * 10 > self.refused * 7 && share * 7 < self.refused * 10;
+        is_next && is_alike && share <= RATE_FAULTS_PER_MILLE
+    }
+
+    /// After so long the rate is again what was served; few requests need longer to tell anything.
+    fn plateau_us(&self) -> u64 {
+        RATE_PLATEAU_US.max(RATE_PLATEAU_REQUESTS * 1_000_000 / self.served)
+    }
+
+    /// Where the rate is on its way, in thousandths of what was served: [`RATE_CUT_PER_MILLE`]
+    /// below at first, there again after [`Self::plateau_us`].
+    fn per_mille(&self, now_us: u64) -> u64 {
+        let elapsed_us = i128::from(now_us.saturating_sub(self.cut_us));
+        let plateau_us = i128::from(self.plateau_us());
+        let from_plateau = elapsed_us - plateau_us;
+        let cut = i128::from(RATE_CUT_PER_MILLE);
+        let growth = cut * from_plateau.pow(3) / plateau_us.pow(3);
+        u64::try_from(1000 + growth).unwrap_or(u64::MAX).min(RATE_GONE_PER_MILLE + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that serves so many requests a second, and a client that asks for all it may or
+    /// `wanted`; returns what was served and refused in each second.
+    fn seconds(
+        rate: &mut Rate,
+        from_us: u64,
+        seconds: u64,
+        limit: u64,
+        wanted: u64,
+    ) -> Vec<(u64, u64)> {
+        const TICK_US: u64 = 10_000;
+        let mut told = Vec::new();
+        let (mut owed, mut room) = (0, 0);
+        for second in 0..seconds {
+            let (mut served, mut refused) = (0, 0);
+            for tick in 0..1_000_000 / TICK_US {
+                let now_us = from_us + second * 1_000_000 + tick * TICK_US;
+                owed += rate.per_second(now_us).unwrap_or(wanted).min(wanted) * TICK_US;
+                room = (room + limit * TICK_US).min((limit * 20_000).max(1_000_000));
+                let (asked, may) = (owed / 1_000_000, room / 1_000_000);
+                let answers = asked.min(may);
+                owed -= asked * 1_000_000;
+                room -= answers * 1_000_000;
+                served += answers;
+                refused += asked - answers;
+                rate.handle(now_us, answers, asked - answers);
+            }
+            told.push((served, refused));
+        }
+        told
+    }
+
+    #[test]
+    fn nothing_is_limited_that_is_not_refused() {
+        let mut rate = Rate::default();
+        seconds(&mut rate, 0, 5, 10_000, 5_000);
+        assert_eq!(rate.per_second(5_000_000), None);
+    }
+
+    #[test]
+    fn what_is_refused_is_found_and_nearly_used_up() {
+        for limit in [100, 200, 2_000, 50_000] {
+            let mut rate = Rate::default();
+            let told = seconds(&mut rate, 0, 20, limit, limit * 7);
+            let settled = &told[4..];
+            let served: u64 = settled.iter().map(|(served, _)| served).sum();
+            let refused: u64 = settled.iter().map(|(_, refused)| refused).sum();
+            let all = limit * settled.len() as u64;
+            assert!(served * 100 >= all * 93, "{limit}: {told:?}");
+            assert!(refused * 100 <= all * 2, "{limit}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_rises_is_won_back_within_three_seconds() {
+        let mut rate = Rate::default();
+        seconds(&mut rate, 0, 10, 1_000, 20_000);
+        let told = seconds(&mut rate, 10_000_000, 8, 2_000, 20_000);
+        assert!(told[3..].iter().all(|(served, _)| *served >= 1_850), "{told:?}");
+    }
+
+    #[test]
+    fn a_limit_that_goes_is_forgotten() {
+        let mut rate = Rate::default();
+        seconds(&mut rate, 0, 5, 1_000, 20_000);
+        assert!(rate.per_second(5_000_000).is_some());
+        seconds(&mut rate, 5_000_000, 8, 1_000_000, 20_000);
+        assert_eq!(rate.per_second(13_000_000), None);
+    }
+
+    #[test]
+    fn what_is_refused_whatever_the_rate_does_not_bring_it_down() {
+        let mut rate = Rate::default();
+        let mut served = 0;
+        for tick in 0..3_000u64 {
+            let now_us = tick * 10_000;
+            let asked = rate.per_second(now_us).unwrap_or(10_000).min(10_000) / 100;
+            let refused = asked / 10;
+            served = asked - refused;
+            rate.handle(now_us, served, refused);
+        }
+        assert!(served >= 60, "{served} of 100 a tick");
+    }
+}
