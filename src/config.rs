@@ -174,8 +174,11 @@ impl Config {
         let share = if self.pace.is_adaptive() { share } else { budget * 3 / 4 };
         let affordable = share / each(self.cipher_length_bytes);
         let most = u32::try_from(affordable).unwrap_or(u32::MAX).clamp(1, self.pace.most);
-        self.pace =
-            Bounds { least: self.pace.least.min(most), start: self.pace.start.min(most), most };
+        self.pace = Bounds {
+            least: self.pace.least.min(most),
+            start: self.pace.start.min(most),
+            ..Bounds::fixed(most)
+        };
         self.connections = most as usize;
         self.workers = self.workers.min(self.connections);
         let room = budget.saturating_sub(u64::from(most) * each(self.cipher_length_bytes));
@@ -244,7 +247,7 @@ fn bounds(wishes: Wishes, facts: HostFacts, workers: usize, memory: u64) -> Resu
     };
     let start = (workers * CONNECTIONS_PER_WORKER_START).min(CONNECTIONS_START_MAX).min(most);
     let least = workers.max(CONNECTIONS_LEAST).min(start);
-    Ok(Bounds { least: short(least), start: short(start), most: short(most) })
+    Ok(Bounds { least: short(least), start: short(start), ..Bounds::fixed(short(most)) })
 }
 
 fn check_memory(connections: usize, memory: u64) -> Result<()> {
@@ -314,7 +317,7 @@ mod tests {
     fn defaults_on_a_small_machine() {
         let config = resolve(Wishes::default());
         assert_eq!((config.workers, config.connections), (2, 1024));
-        assert_eq!(config.pace, Bounds { least: 4, start: 32, most: 1024 });
+        assert_eq!(config.pace, Bounds { least: 4, start: 32, ..Bounds::fixed(1024) });
         assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 176));
         let few = HostFacts { descriptors: 1024, ..FACTS };
         let config = Config::resolve(Wishes::default(), few).expect("valid");
@@ -326,7 +329,7 @@ mod tests {
         let fixed = resolve(Wishes { connections: Some(2000), ..Wishes::default() });
         assert_eq!((fixed.pace, fixed.connections), (Bounds::fixed(2000), 2000));
         let bounded = resolve(Wishes { max_connections: Some(20), ..Wishes::default() });
-        assert_eq!(bounded.pace, Bounds { least: 4, start: 20, most: 20 });
+        assert_eq!(bounded.pace, Bounds { least: 4, start: 20, ..Bounds::fixed(20) });
     }
 
     #[test]

@@ -188,6 +188,12 @@ pub const RATE_BURST_US: u64 = 10_000;
 /// Choices of the controller that a report tells.
 pub const TIMELINE_MOMENTS_MAX: usize = 64;
 
+/// Most connections of a channel; its ring is sized for it.
+pub const CONNECTIONS_PER_CHANNEL_MAX: usize = 1024;
+
+/// Descriptors of a channel's connection: a socket and both ends of a pipe.
+pub const DESCRIPTORS_PER_LINE: u64 = 3;
+
 /// Bytes of one range GET when nothing is said.
 pub const PART_BYTES_DEFAULT: u64 = 8 << 20;
 

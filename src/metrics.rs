@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::failure::{RetryCounts, RetryReason};
+use crate::pace::Timeline;
 use crate::sys::uring::Features;
 use crate::waiting::Wait;
 
@@ -204,6 +205,8 @@ pub struct FeedCount {
     pub pipe_bytes_min: Option<u64>,
     /// Turns of the loop.
     pub turns: u64,
+    /// How many requests were in flight, and why.
+    pub pace: Timeline,
 }
 
 /// What others may watch while a worker runs. Each worker has its own, on cache lines of its own,

@@ -77,9 +77,17 @@ pub struct CatArgs {
 /// How a stream is fetched and what is told of it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct StreamArgs {
-    /// connections of each channel [default: 32 for one channel, 64 for all where there are more]
+    /// use so many connections for each channel, instead of as many as bring the most
     #[arg(long, value_name = "N", value_parser = parse_connections)]
     pub connections: Option<usize>,
+    /// use at most so many connections for each channel [default: 512 for all channels together]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse_connections,
+        conflicts_with = "connections"
+    )]
+    pub max_connections: Option<usize>,
     /// Bytes of one request.
     #[arg(
         long,
@@ -107,8 +115,8 @@ pub struct StreamArgs {
 
 fn parse_connections(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(count) if (1..=limits::CONNECTIONS_PER_WORKER_MAX).contains(&count) => Ok(count),
-        _ => Err(format!("expected a number from 1 to {}", limits::CONNECTIONS_PER_WORKER_MAX)),
+        Ok(count) if (1..=limits::CONNECTIONS_PER_CHANNEL_MAX).contains(&count) => Ok(count),
+        _ => Err(format!("expected a number from 1 to {}", limits::CONNECTIONS_PER_CHANNEL_MAX)),
     }
 }
 

@@ -164,7 +164,7 @@ pub(super) fn wishes(tuning: &TuningArgs) -> Wishes {
 }
 
 /// As many descriptors as this process may have: small ones suffice, many small files need more.
-fn raise_descriptor_limit() {
+pub(super) fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // Where it is refused the limit stays; running out of descriptors is a named error.

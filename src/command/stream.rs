@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
 use super::aside::aside;
+use super::get::raise_descriptor_limit;
 use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
@@ -23,11 +24,13 @@ use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{DESCRIPTORS_OTHER, DESCRIPTORS_PER_LINE};
 use crate::limits::{
     PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, PIPE_BYTES, SLOT_BYTES_MAX,
 };
 use crate::machine::{self, Machine};
 use crate::metrics::FeedCount;
+use crate::pace::Bounds;
 use crate::pipe::feed::Feed;
 use crate::pipe::feeder::{Feeder, FeederParts};
 use crate::pipe::fifos::Fifos;
@@ -41,11 +44,11 @@ use crate::s3::uri::S3Uri;
 use crate::sys::uring::Uring;
 use crate::sys::{Handle, descriptor, usage};
 
-/// Connections of a single channel when nothing is said.
-const CONNECTIONS_ONE: usize = 32;
-/// Connections of all channels when nothing is said.
-const CONNECTIONS_ALL: usize = 64;
-/// Fewest connections of a channel when nothing is said.
+/// Connections with which a single channel begins, and all where there are more.
+const CONNECTIONS_START: usize = 32;
+/// Connections that all channels may come to when nothing is said: each has a pipe, too.
+const CONNECTIONS_ALL: usize = 512;
+/// Fewest connections of a channel.
 const CONNECTIONS_LEAST: usize = 4;
 /// Entries of a feeder's ring: an operation for each connection, its cancel, and the polls.
 const RING_ENTRIES: u32 = 2048;
@@ -101,10 +104,8 @@ async fn start_pipes(
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
     let tls = session::tls(&control, sources).await?;
     let folder = Arc::new(machine::open_destination(&args.folder)?);
-    let connections = args.stream.connections.unwrap_or(match args.channels.len() {
-        1 => CONNECTIONS_ONE,
-        count => (CONNECTIONS_ALL / count).max(CONNECTIONS_LEAST),
-    });
+    raise_descriptor_limit();
+    let connections = connections(&args.stream, part, args.channels.len());
     let retries = session::retries(&args.service, args.stream.max_attempts);
     // All listings begin before the first pipe is there: a source that cannot be read is an error
     // that nobody waits for.
@@ -167,12 +168,13 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let control = interrupts.unless(control).await?;
     let tls = interrupts.unless(session::tls(&control, &args.sources)).await?;
     let (place, pump) = output()?;
+    raise_descriptor_limit();
     let plan = Plan {
         name: "-".to_owned(),
         sources: args.sources.clone(),
         place,
         tls,
-        connections: args.stream.connections.unwrap_or(CONNECTIONS_ONE),
+        connections: connections(&args.stream, part, 1),
         retries: session::retries(&args.service, args.stream.max_attempts),
         alone: true,
         holds: false,
@@ -257,13 +259,30 @@ fn pump(reader: &OwnedFd, writer: &OwnedFd) -> std::io::Result<u64> {
     }
 }
 
+/// How many connections each of so many channels may have.
+fn connections(args: &StreamArgs, part: PartSize, channels: usize) -> Bounds {
+    let short = |count: usize| u32::try_from(count).expect("below CONNECTIONS_MAX");
+    // A range is handed on when all before it are: a choice shows after a whole one.
+    let piece_bytes = part.bytes();
+    if let Some(connections) = args.connections {
+        return Bounds { piece_bytes, ..Bounds::fixed(short(connections)) };
+    }
+    let share = |all: usize| short((all / channels).max(CONNECTIONS_LEAST));
+    let affordable =
+        usage::descriptors_max().saturating_sub(DESCRIPTORS_OTHER) / DESCRIPTORS_PER_LINE;
+    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX);
+    let most = args.max_connections.map_or(share(CONNECTIONS_ALL.min(affordable)), short);
+    let start = share(CONNECTIONS_START).min(most);
+    Bounds { least: short(CONNECTIONS_LEAST).min(start), start, most, piece_bytes }
+}
+
 /// What a channel is to be.
 struct Plan {
     name: String,
     sources: Vec<S3Uri>,
     place: Place,
     tls: Option<Arc<ClientConfig>>,
-    connections: usize,
+    connections: Bounds,
     retries: RetryPolicy,
     /// The only channel of the process.
     alone: bool,

@@ -7,8 +7,8 @@ use super::{Bounds, Limits, Totals};
 use crate::limits::{
     PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLIMB_PER_MILLE, PACE_DOWN_PAUSE_MAX_US,
     PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE, PACE_PAUSE_MIN_US,
-    PACE_PIECE_BYTES, PACE_REQUEST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US,
-    PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US,
+    PACE_REQUEST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US, PACE_UP_PAUSE_MAX_US,
+    PACE_UP_PER_MILLE, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US,
 };
 
 /// What it is about.
@@ -188,7 +188,7 @@ impl Controller {
         let Window { ticks, bound_ticks, busy_ticks, .. } = self.window;
         self.window = Window { begun: Some((now_us, *totals)), ..Window::default() };
         let (bytes, answers) = (totals.bytes - at.bytes, totals.answers - at.answers);
-        let pieces = (bytes / PACE_PIECE_BYTES).max(answers).max(1);
+        let pieces = (bytes / self.bounds.piece_bytes).max(answers).max(1);
         self.piece_us = (elapsed_us * busy_ticks / ticks.max(1) / pieces).min(PACE_SETTLE_MAX_US);
         // Where there was nothing more to ask for, more requests would have brought nothing.
         (bound_ticks * 2 >= ticks).then(|| Measured {

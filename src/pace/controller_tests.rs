@@ -18,7 +18,8 @@ struct Network {
     loss: f64,
 }
 
-const BOUNDS: Bounds = Bounds { least: 4, start: 32, most: 1024 };
+const BOUNDS: Bounds =
+    Bounds { least: 4, start: 32, most: 1024, piece_bytes: crate::limits::PACE_PIECE_BYTES };
 
 impl Network {
     fn goodput(&self, requests: f64) -> f64 {

@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn each_is_a_step_above_the_last_and_the_bounds_are_levels() {
-        let levels = Levels::new(Bounds { least: 4, start: 32, most: 1000 });
+        let levels = Levels::new(Bounds { least: 4, start: 32, ..Bounds::fixed(1000) });
         let all = &levels.requests;
         assert_eq!((all[0], all[levels.last()]), (4, 1000));
         assert!(all.contains(&32) && all.contains(&64) && all.contains(&512), "{all:?}");
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_lowest_that_is_nearly_best() {
-        let mut levels = Levels::new(Bounds { least: 16, start: 16, most: 64 });
+        let mut levels = Levels::new(Bounds { least: 16, start: 16, ..Bounds::fixed(64) });
         assert_eq!(levels.choose(0), None);
         for (level, work) in [(0, 500), (1, 985), (2, 990), (3, 1000)] {
             levels.note(level, work, 0);

@@ -17,6 +17,8 @@ pub use pacer::{Pacer, WorkerCounts};
 pub use rate::Rate;
 pub use timeline::{Change, Moment, Timeline};
 
+use crate::limits::PACE_PIECE_BYTES;
+
 /// Between which numbers of requests in flight a controller may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -26,13 +28,16 @@ pub struct Bounds {
     pub start: u32,
     /// Most.
     pub most: u32,
+    /// A choice shows in what comes after so many bytes of a connection: a slot's, or for what must
+    /// come in order a whole range's.
+    pub piece_bytes: u64,
 }
 
 impl Bounds {
     /// No choice.
     #[must_use]
     pub const fn fixed(requests: u32) -> Self {
-        Self { least: requests, start: requests, most: requests }
+        Self { least: requests, start: requests, most: requests, piece_bytes: PACE_PIECE_BYTES }
     }
 
     /// False where there is no choice.

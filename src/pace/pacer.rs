@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_workers_counted_reaches_the_controller() {
-        let pacer = Pacer::new(Bounds { least: 1, start: 8, most: 64 }, 2);
+        let pacer = Pacer::new(Bounds { least: 1, start: 8, ..Bounds::fixed(64) }, 2);
         let mut now_us = 0;
         for tick in 0..200u64 {
             now_us += PACE_TICK_US;

@@ -36,7 +36,7 @@ pub struct Moment {
 }
 
 /// The choices in order. Where there are too many, those in the middle of the past go.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeline {
     moments: Vec<Moment>,
     left_out: u64,

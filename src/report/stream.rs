@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::summary::{AddressLine, moved};
-use super::{asked_again, by_name, clock_corrected, tried_again};
+use super::{PaceTold, asked_again, by_name, clock_corrected, tried_again};
 use crate::failure::RetryCounts;
 use crate::limits::PIPE_BYTES;
 use crate::metrics::{EpochCount, FeedCount};
@@ -59,6 +59,8 @@ pub struct ChannelSummary {
     pub requests: u64,
     /// Connections made.
     pub connects: u64,
+    /// How many requests were in flight, and why.
+    pub pace: PaceTold,
     /// Size of the smallest private pipe; null when none was needed. Below 1 MiB the kernel refused
     /// more (pipe-user-pages-soft, pipe-max-size): right, only slower.
     pub pipe_bytes_min: Option<u64>,
@@ -167,6 +169,7 @@ impl ChannelSummary {
             addresses: count.addresses.iter().map(AddressLine::new).collect(),
             requests: count.requests,
             connects: count.connects,
+            pace: PaceTold::new(count.pace.moments().len() > 1, &count.pace),
             pipe_bytes_min: count.pipe_bytes_min,
         }
     }

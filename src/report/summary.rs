@@ -510,7 +510,7 @@ mod tests {
     }
 
     fn timeline() -> Timeline {
-        let pacer = Pacer::new(Bounds { least: 4, start: 32, most: 64 }, 1);
+        let pacer = Pacer::new(Bounds { least: 4, start: 32, ..Bounds::fixed(64) }, 1);
         pacer.timeline()
     }
 

@@ -164,7 +164,7 @@ fn pacer(chance: &mut Chance, workers: usize) -> Arc<Pacer> {
     let start = 1 + u32::try_from(chance.below(u64::from(most))).expect("small");
     let bounds = match chance.hits(500) {
         true => Bounds::fixed(most),
-        false => Bounds { least: 1, start, most },
+        false => Bounds { least: 1, start, ..Bounds::fixed(most) },
     };
     Arc::new(Pacer::new(bounds, workers))
 }

@@ -15,6 +15,7 @@ use inrush::error::{Error, ErrorKind};
 use inrush::failure::RetryReason;
 use inrush::limits::{EPOCHS_TOLD_MAX, SLOT_BYTES_MIN};
 use inrush::metrics::FeedCount;
+use inrush::pace::Bounds;
 use inrush::pipe::feed::Feed;
 use inrush::pipe::feeder::{Feeder, FeederParts};
 use inrush::plan::ranges::PartSize;
@@ -110,6 +111,14 @@ fn plan(course: &Course, chance: &mut Chance) -> (VecDeque<(u64, Act)>, Vec<Vec<
     (acts, keys)
 }
 
+/// All of a course's connections, or as many as bring the most.
+fn bounds(course: &Course, chance: &mut Chance) -> Bounds {
+    let most = u32::try_from(course.connections).expect("few");
+    let fixed = Bounds { piece_bytes: course.part, ..Bounds::fixed(most) };
+    let start = 1 + u32::try_from(chance.below(u64::from(most))).expect("few");
+    if chance.hits(500) { Bounds { least: 1, start, ..fixed } } else { fixed }
+}
+
 /// Runs a course to its end.
 fn run(seed: u64, course: &Course) -> Ran {
     let mut chance = Chance(seed ^ 0x919e);
@@ -145,7 +154,7 @@ fn run(seed: u64, course: &Course) -> Ran {
         feed,
         counter,
         tls: sides.map(|sides| sides.client),
-        connections: course.connections,
+        connections: bounds(course, &mut Chance(seed ^ 0xb0d5)),
         retries: RetryPolicy { attempts_max: 20, ..RetryPolicy::default() },
         epochs: (!course.never).then_some(course.epochs.len() as u64),
         holds: course.holds,

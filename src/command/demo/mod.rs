@@ -225,6 +225,7 @@ impl Demo<'_> {
             epoch_markers: false,
             stream: StreamArgs {
                 connections: None,
+                max_connections: None,
                 part_size: self.args.tuning.part_size,
                 max_attempts: self.args.tuning.max_attempts,
                 quiet: true,

@@ -59,7 +59,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let mut step = line.current();
         step.waited_us += waited_us;
         match step.phase {
-            Phase::Head => line.times.first_byte_us += waited_us,
+            Phase::Head => {
+                line.times.first_byte_us += waited_us;
+                self.came.first_byte_us += waited_us;
+            }
             Phase::Body => line.times.body_us += waited_us,
             Phase::Connect => {}
         }
@@ -82,6 +85,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if let Some(last) = line.last_step.take() {
             self.paces.note(last.phase, last.waited_us);
         }
+        self.came.answers += 1;
         if line.times.first_byte_us == 0 {
             self.paces.note(Phase::Head, 0);
         }

@@ -20,9 +20,11 @@ use super::feed::{Feed, Next, Step};
 use crate::attempt::{Attempts, RetryPolicy};
 use crate::conn::{Ask, Manner};
 use crate::error::{Error, ErrorKind};
+use crate::failure::RetryReason;
 use crate::host::PipeHost;
 use crate::limits::{FEED_LOOK_US, IDLE_TIMEOUT_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
 use crate::metrics::{EpochCount, FeedCount};
+use crate::pace::{Bounds, Pacer, WorkerCounts};
 use crate::peers::{Addresses, NetworkClock, Paces, Times};
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
@@ -51,7 +53,7 @@ pub struct FeederParts<R, H> {
     /// The configuration of TLS, where an endpoint uses it.
     pub tls: Option<Arc<ClientConfig>>,
     /// How many connections.
-    pub connections: usize,
+    pub connections: Bounds,
     /// How long a range is tried again.
     pub retries: RetryPolicy,
     /// How many epochs there will be; `None` for ever.
@@ -84,8 +86,15 @@ pub struct Feeder<R, H> {
     /// All of the epoch is handed on: when to look whether its reader has taken it, and the pause
     /// after that.
     unread: Option<(u64, u64)>,
+    /// Connections, made when they are needed first.
     lines: Vec<Line>,
     free: Vec<usize>,
+    lines_max: usize,
+    pacer: Pacer,
+    /// What it is told.
+    came: WorkerCounts,
+    /// When the next request may be sent, where the server asked for less.
+    ask_again_after_us: u64,
     /// The stream from its head on: what is fetched and not handed on.
     window: VecDeque<Piece>,
     outlet: Outlet,
@@ -122,7 +131,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let FeederParts { ring, mut host, feed, counter, tls, connections, .. } = parts;
         let (retries, epochs) = (parts.retries, parts.epochs);
         let (holds, marks) = (parts.holds, parts.marks);
-        assert!(connections > 0, "a channel has a connection");
+        let lines_max = connections.most as usize;
+        assert!(lines_max > 0, "a channel has a connection");
         if epochs != Some(0) {
             offer(&mut host, marks, 0)?;
         }
@@ -137,9 +147,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             holds,
             marks,
             unread: None,
-            lines: (0..connections).map(|_| Line::new()).collect(),
-            free: (0..connections).rev().collect(),
-            window: VecDeque::with_capacity(connections + 1),
+            lines: Vec::new(),
+            free: Vec::new(),
+            lines_max,
+            pacer: Pacer::new(connections, 1),
+            came: WorkerCounts::default(),
+            ask_again_after_us: 0,
+            window: VecDeque::with_capacity(lines_max + 1),
             outlet: Outlet::Wanted { look_us: 0, pause_us: READER_WAIT_FIRST_US },
             epoch: 0,
             taking: 0,
@@ -178,6 +192,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 }
             }
         };
+        self.count.pace = self.pacer.timeline();
         let outcome = self.failure.take().map_or(outcome, Err);
         if let Err(error) = &outcome {
             self.feed.stop(error.clone());
@@ -226,7 +241,36 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             self.apply(completion);
         }
         self.show_waiting();
+        self.note_pace();
         Ok(true)
+    }
+
+    /// Tells the pacer what the reader got. A reader that is slower than the network binds nothing.
+    fn note_pace(&mut self) {
+        let is_full = matches!(self.outlet, Outlet::Open { full: true, .. });
+        self.came.busy = u32::try_from(self.busy()).unwrap_or(u32::MAX);
+        self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
+        self.came.refused = self.count.retries[RetryReason::SlowDown as usize];
+        self.pacer.note(0, self.now_us, self.came);
+    }
+
+    /// Lines that have something to bring or to hand on.
+    fn busy(&self) -> usize {
+        self.lines.len() - self.free.len()
+    }
+
+    /// How many more may have.
+    fn room(&self) -> usize {
+        self.pacer.share(0).min(self.lines_max).saturating_sub(self.busy())
+    }
+
+    /// Takes the right to send one request; where the server asked for less, it may have to wait.
+    fn may_send(&mut self) -> bool {
+        if self.now_us < self.ask_again_after_us {
+            return false;
+        }
+        let taken = self.pacer.take_request(self.now_us);
+        taken.map_err(|wait_us| self.ask_again_after_us = self.now_us + wait_us).is_ok()
     }
 
     /// Says who waited for whom while the ring slept.
@@ -244,13 +288,16 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     fn assign(&mut self) {
         // A wake-up that was lost costs a pause, not the stream.
         self.fed |= self.feed_look_us <= self.now_us;
-        while self.fed && !self.ended && self.window.len() <= self.lines.len() {
-            if self.free.is_empty() {
+        while self.fed && !self.ended && self.window.len() <= self.lines_max {
+            if self.room() == 0 || !self.may_send() {
                 return;
             }
             match self.feed.next() {
                 Next::Step(Step::Range(transfer, range)) => {
-                    let Some(index) = self.free.pop() else { unreachable!("checked above") };
+                    let index = self.free.pop().unwrap_or_else(|| {
+                        self.lines.push(Line::new());
+                        self.lines.len() - 1
+                    });
                     self.window.push_back(Piece::Line(index));
                     self.begin(index, transfer, range);
                 }
@@ -358,6 +405,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let since = self.now_us.saturating_sub(self.current.opened_us);
         self.current.first_byte_us.get_or_insert(since);
         self.current.bytes += count;
+        self.came.bytes += count;
     }
 
     fn drop_line(&mut self, index: usize) {
@@ -391,6 +439,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if let Some((look_us, _)) = self.unread {
             next_us = next_us.min(look_us);
         }
+        if self.ask_again_after_us > self.now_us {
+            next_us = next_us.min(self.ask_again_after_us);
+        }
         for index in 0..self.lines.len() {
             let line = &mut self.lines[index];
             if line.pending != Pending::None {
@@ -399,12 +450,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 }
                 next_us = next_us.min(self.lines[index].deadline_us);
             } else if let LineState::Backoff { until_us } = line.state {
-                if until_us <= self.now_us {
+                if until_us <= self.now_us && self.may_send() {
+                    let line = &mut self.lines[index];
                     line.state = LineState::Busy;
                     line.conn.resume();
                     self.drive(index);
                 } else {
-                    next_us = next_us.min(until_us);
+                    next_us = next_us.min(until_us.max(self.ask_again_after_us));
                 }
             } else if line.state == LineState::Free
                 && line.conn.is_idle()
