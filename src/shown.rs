@@ -23,6 +23,10 @@ fn is_escaped(found: char) -> bool {
 /// The text with all of these escaped, as in `\u{1b}` and `\n`. Once more it stays as it is.
 #[must_use]
 pub fn shown(text: &str) -> String {
+    // Nearly every name, and a listing has millions.
+    if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        return text.to_owned();
+    }
     let mut shown = String::with_capacity(text.len());
     for found in text.chars() {
         match is_escaped(found) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -455,7 +455,8 @@ fn build(
 }
 
 async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Trouble> {
-    let mut whole = Vec::new();
+    let told = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let mut whole = Vec::with_capacity(told.min(bytes_max));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match passing(&error) {
             // It had begun to answer.

@@ -31,6 +31,8 @@ pub struct ListQuery {
     pub by_folder: bool,
     /// Where the page before said to go on.
     pub token: Option<String>,
+    /// The key behind which the page begins; a token is stronger.
+    pub start_after: Option<String>,
     /// How many keys at most; [`PAGE_KEYS_MAX`] when `None`.
     pub keys_max: Option<u32>,
 }
@@ -55,6 +57,9 @@ impl ListQuery {
         let prefix = encode_query(&self.prefix);
         query.push_str("encoding-type=url&list-type=2&");
         query.push_str(&format!("max-keys={keys_max}&prefix={prefix}"));
+        if let Some(key) = &self.start_after {
+            query.push_str(&format!("&start-after={}", encode_query(key)));
+        }
         query
     }
 }
@@ -118,10 +123,51 @@ pub(crate) fn resolve_reference(reference: &BytesRef<'_>) -> Option<char> {
     }
 }
 
+/// An element of a listing, by what it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Element {
+    ChecksumAlgorithm,
+    ChecksumType,
+    CommonPrefixes,
+    Contents,
+    EncodingType,
+    Etag,
+    IsTruncated,
+    Key,
+    LastModified,
+    NextContinuationToken,
+    /// One that tells nothing here, and whatever is in it.
+    Other,
+    Prefix,
+    Root,
+    Size,
+}
+
+impl Element {
+    fn of(parent: Self, name: &str) -> Self {
+        match (parent, name) {
+            (Self::Root, "CommonPrefixes") => Self::CommonPrefixes,
+            (Self::Root, "Contents") => Self::Contents,
+            (Self::Root, "EncodingType") => Self::EncodingType,
+            (Self::Root, "IsTruncated") => Self::IsTruncated,
+            (Self::Root, "NextContinuationToken") => Self::NextContinuationToken,
+            (Self::CommonPrefixes, "Prefix") => Self::Prefix,
+            (Self::Contents, "ChecksumAlgorithm") => Self::ChecksumAlgorithm,
+            (Self::Contents, "ChecksumType") => Self::ChecksumType,
+            (Self::Contents, "ETag") => Self::Etag,
+            (Self::Contents, "Key") => Self::Key,
+            (Self::Contents, "LastModified") => Self::LastModified,
+            (Self::Contents, "Size") => Self::Size,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// What a page has told so far; names are still encoded, since `EncodingType` may come last.
 #[derive(Default)]
 struct Parser {
-    path: Vec<String>,
+    /// The elements that are open, outermost first.
+    path: Vec<Element>,
     text: String,
     closed: bool,
     encoding: String,
@@ -135,52 +181,62 @@ struct Parser {
 #[derive(Default)]
 struct Contents {
     key: Option<String>,
-    etag: Option<String>,
-    size: Option<String>,
-    last_modified: Option<String>,
-    /// There may be several.
-    checksum_algorithms: Vec<String>,
-    checksum_type: String,
+    /// The tag with its quotes; `None` inside where it cannot be one.
+    etag: Option<Option<String>>,
+    size: Option<Result<u64, &'static str>>,
+    last_modified: String,
+    checksum: ListedChecksum,
+    is_composite: bool,
 }
 
 impl Parser {
     fn open(&mut self, name: &str) -> Result<()> {
-        if self.path.is_empty() && name != "ListBucketResult" {
-            return Err(unreadable(format!("it is <{}>, not <ListBucketResult>", shown(name))));
-        }
+        let element = match self.path.last() {
+            Some(parent) => Element::of(*parent, name),
+            None if name == "ListBucketResult" => Element::Root,
+            None => {
+                return Err(unreadable(format!("it is <{}>, not <ListBucketResult>", shown(name))));
+            }
+        };
         if self.path.len() == DEPTH_MAX {
             return Err(unreadable("it nests too deep"));
         }
-        self.path.push(name.to_owned());
+        self.path.push(element);
         self.text.clear();
         Ok(())
     }
 
     fn close(&mut self) -> Result<()> {
-        let text = std::mem::take(&mut self.text);
-        let path: Vec<&str> = self.path.iter().skip(1).map(String::as_str).collect();
-        match path.as_slice() {
-            [] => self.closed = true,
-            ["EncodingType"] => self.encoding = text,
-            ["IsTruncated"] => {
+        let text = self.text.as_str();
+        let current = &mut self.current;
+        match self.path.pop().unwrap_or(Element::Other) {
+            Element::Root => self.closed = true,
+            Element::EncodingType => text.clone_into(&mut self.encoding),
+            Element::IsTruncated => {
                 self.truncated = Some(match text.trim() {
                     "true" => true,
                     "false" => false,
                     _ => return Err(unreadable("IsTruncated is neither true nor false")),
                 });
             }
-            ["NextContinuationToken"] => self.next_token = Some(text),
-            ["Contents"] => self.contents.push(std::mem::take(&mut self.current)),
-            ["Contents", "Key"] => self.current.key = Some(text),
-            ["Contents", "ETag"] => self.current.etag = Some(text),
-            ["Contents", "Size"] => self.current.size = Some(text),
-            ["Contents", "LastModified"] => self.current.last_modified = Some(text),
-            ["Contents", "ChecksumAlgorithm"] => self.current.checksum_algorithms.push(text),
-            ["Contents", "ChecksumType"] => self.current.checksum_type = text,
-            ["CommonPrefixes", "Prefix"] => self.folders.push(text),
-            _ => {}
+            Element::NextContinuationToken => self.next_token = Some(text.to_owned()),
+            Element::Contents => self.contents.push(std::mem::take(current)),
+            Element::Key => current.key = Some(text.to_owned()),
+            Element::Etag => current.etag = Some(quote_etag(text)),
+            Element::Size => current.size = Some(Object::parse_size(text)),
+            Element::LastModified => text.clone_into(&mut current.last_modified),
+            // There may be several.
+            Element::ChecksumAlgorithm => {
+                let is_crc = Algorithm::of_name(text).is_some_and(Algorithm::is_crc);
+                let had_crc = matches!(current.checksum, ListedChecksum::Named { crc: true, .. });
+                current.checksum =
+                    ListedChecksum::Named { composite: false, crc: is_crc || had_crc };
+            }
+            Element::ChecksumType => current.is_composite = text == "COMPOSITE",
+            Element::Prefix => self.folders.push(text.to_owned()),
+            Element::CommonPrefixes | Element::Other => {}
         }
-        self.path.pop();
+        self.text.clear();
         Ok(())
     }
 
@@ -218,27 +274,24 @@ impl Contents {
         let key = decode(key.ok_or_else(|| unreadable("an object has no Key"))?, encoded)?;
         let trouble = |what: &str| unreadable(format!("{what} of '{}'", shown(&key)));
         let size = self.size.ok_or_else(|| trouble("there is no Size"))?;
-        let size_bytes =
-            Object::parse_size(&size).map_err(|why| trouble(&format!("the Size {why}")))?;
+        let size_bytes = size.map_err(|why| trouble(&format!("the Size {why}")))?;
         // Some servers list none; then the answers are held against each other.
-        let etag = quote_etag(&self.etag.unwrap_or_default())
-            .ok_or_else(|| trouble("the ETag has bad characters"))?;
-        let last_modified = self.last_modified.unwrap_or_default();
-        let is_crc = |name: &String| Algorithm::of_name(name).is_some_and(Algorithm::is_crc);
-        let checksum = match self.checksum_algorithms.as_slice() {
-            [] => ListedChecksum::Unnamed,
-            algorithms => ListedChecksum::Named {
-                composite: self.checksum_type == "COMPOSITE",
-                crc: algorithms.iter().any(is_crc),
-            },
+        let etag = self.etag.unwrap_or_else(|| Some(String::new()));
+        let etag = etag.ok_or_else(|| trouble("the ETag has bad characters"))?;
+        let checksum = match self.checksum {
+            ListedChecksum::Named { crc, .. } => {
+                ListedChecksum::Named { composite: self.is_composite, crc }
+            }
+            _ => ListedChecksum::Unnamed,
         };
+        let last_modified = self.last_modified;
         Ok(Object { key, etag, size_bytes, last_modified, checksum, ..Object::default() })
     }
 }
 
 /// `encoding-type=url` writes a space as `+` and a plus as `%2B`, as web forms do.
 fn decode(name: String, encoded: bool) -> Result<String> {
-    if !encoded {
+    if !encoded || !name.bytes().any(|byte| matches!(byte, b'+' | b'%')) {
         return Ok(name);
     }
     let spaced = if name.contains('+') { Cow::Owned(name.replace('+', " ")) } else { name.into() };
@@ -384,6 +437,11 @@ mod tests {
             query.to_query(),
             "continuation-token=x%2By%2F%3D&delimiter=%2F&encoding-type=url&list-type=2\
              &max-keys=1&prefix=a%2Fb%20c"
+        );
+        let query = ListQuery { start_after: Some("a/ü+".to_owned()), ..ListQuery::new("a/") };
+        assert_eq!(
+            query.to_query(),
+            "encoding-type=url&list-type=2&max-keys=1000&prefix=a%2F&start-after=a%2F%C3%BC%2B"
         );
     }
 }
