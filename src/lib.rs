@@ -37,7 +37,7 @@
 //! * [`catalog`]: the control plane: credentials, endpoints, LIST and HEAD.
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
-//! * [`plan`]: which objects, under which paths, in which ranges. Pure.
+//! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
 //!
 //! Of the bytes:
 //!
@@ -93,6 +93,9 @@
 //!   [`sys::Slot`], which cannot be copied, and the ring keeps the operation until its completion.
 //! * Every operation in flight is in the ring's slab; a run ends with none, and each slot back
 //!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
+//! * A listing gives every key once and in order, however many requests it is made by, whatever the
+//!   keys are: tests of [`plan::split`] and [`catalog::walk`], `tests/list`. A server whose order
+//!   is another is listed by one request at a time, or refused.
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
 //! * No connection is late because its worker or feeder paused; no lost wake-up makes one wait for

@@ -268,6 +268,13 @@ pub const RETRY_FOR_US: u64 = 60_000_000;
 /// Longest time of that kind that may be asked for: a day.
 pub const RETRY_FOR_MAX: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
+/// Requests that list one source at once when nothing is said: with 20 ms to a page they bring more
+/// than one thread can use.
+pub const LIST_REQUESTS_DEFAULT: usize = 16;
+
+/// As many as may be asked for.
+pub const LIST_REQUESTS_MAX: usize = 32;
+
 /// Retries that a worker has whatever happens: a bad minute of a small run.
 pub const RETRIES_BASE_MAX: u64 = 10_000;
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::limits::LIST_REQUESTS_MAX;
+
 /// Longest wait for one address to accept a connection and to finish a TLS handshake.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How many addresses of one host are waited for in vain in one attempt; being refused is no wait.
@@ -25,6 +27,9 @@ pub const RESOLVE_TRIES_MAX: u32 = 3;
 pub const TRIES_MAX: u32 = 6;
 /// How many connections wait for the next question.
 pub const IDLE_CONNECTIONS_MAX: usize = CHECKSUMS_ASKED_MAX;
+/// How many pages of listings are asked for ahead of the one that is used, in all sources of a walk
+/// together; about 250 KiB each. So far ahead of the first of its requests may the last one be.
+pub const LIST_PAGES_AHEAD_MAX: usize = 128;
 /// For how many objects a checksum is asked at once.
 pub const CHECKSUMS_ASKED_MAX: usize = 32;
 /// How often one question follows a bucket to another region.
@@ -47,11 +52,13 @@ pub const SESSION_REFRESH_AHEAD: Duration = Duration::from_secs(120);
 pub const NEAR_MATCHES_MAX: usize = 3;
 /// How many entries [`super::walk::Walk::next_batch`] hands out at once.
 pub const BATCH_ENTRIES_MAX: usize = 1_000;
-/// How many sources one walk takes: each holds up to two pages in memory.
+/// How many sources one walk takes: each holds two pages in memory, or its share of
+/// [`LIST_PAGES_AHEAD_MAX`].
 pub const SOURCES_MAX: usize = 1_000;
 
 const _: () = assert!(METADATA_ATTEMPT_TIMEOUT.as_millis() <= METADATA_TIMEOUT.as_millis());
 const _: () = assert!(METADATA_TIMEOUT.as_millis() <= CREDENTIALS_TIMEOUT.as_millis());
+const _: () = assert!(LIST_REQUESTS_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(TRIES_MAX > 0 && RESOLVE_TRIES_MAX > 0);
 
 /// Pause between two looks at whether servers take the credentials.

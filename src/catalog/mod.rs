@@ -12,6 +12,7 @@ mod express;
 pub mod limits;
 #[cfg(test)]
 pub(crate) mod loopback;
+mod pages;
 mod patience;
 pub mod resolve;
 pub mod tls;
@@ -27,6 +28,7 @@ use http::Method;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::{RetryCounts, RetryReason};
+use crate::limits::LIST_REQUESTS_DEFAULT;
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
 use crate::s3::aws::Variant;
 use crate::s3::headers::CustomerKey;
@@ -69,6 +71,8 @@ pub struct ControlOptions {
     pub sessions: Option<bool>,
     /// An endpoint that does not answer is retried for so long, in microseconds.
     pub retry_for_us: u64,
+    /// How many requests list one source at once; the default of [`crate::limits`] when `None`.
+    pub list_requests: Option<usize>,
     /// The requester pays.
     pub requester_pays: bool,
     /// The customer's key of SSE-C.
@@ -84,6 +88,7 @@ pub struct Control {
     keeper: Keeper,
     service: Service,
     region: String,
+    list_requests: usize,
     /// Buckets met so far, in the region they turned out to be in.
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
 }
@@ -135,6 +140,7 @@ impl Control {
                 proxies: options.proxies,
             },
             region,
+            list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
             endpoints: RefCell::default(),
         })
     }
@@ -166,6 +172,11 @@ impl Control {
                 let _ = self.open_session(&endpoint).await;
             }
         }
+    }
+
+    /// How many requests may list at once.
+    pub(crate) const fn list_requests(&self) -> usize {
+        self.list_requests
     }
 
     /// Every bucket met so far.

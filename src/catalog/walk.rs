@@ -1,22 +1,21 @@
 //! The walk: every object of every source with its path at the destination, page by page.
 //!
-//! Several sources are merged by path, so that two objects for one file meet; the next page of each
-//! is fetched while this one is used. At most two pages of a source are in memory. Whether links or
-//! files at the destination are in the way is the sink's matter.
+//! Several sources are merged by path, so that two objects for one file meet; the next pages of
+//! each are fetched while this one is used (`pages`). Whether links or files at the
+//! destination are in the way is the sink's matter.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::task::{JoinHandle, spawn_local};
-
 use super::Control;
 use super::limits::{BATCH_ENTRIES_MAX, SOURCES_MAX};
+use super::pages::Pages;
 use super::resolve::{Found, Source, listed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
 use crate::plan::merge::{Merge, PathGuard};
 use crate::plan::path::{PathProblem, RelativePath};
-use crate::s3::list::{ListQuery, Page};
+use crate::s3::list::Page;
 use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
@@ -38,7 +37,6 @@ pub struct Entry {
 /// A stream of entries.
 #[derive(Debug)]
 pub struct Walk {
-    control: Rc<Control>,
     filter: Filter,
     feeds: Vec<Feed>,
     /// Feeds whose next object is not in `merge` yet.
@@ -56,26 +54,10 @@ struct Feed {
     endpoint: Arc<Endpoint>,
     found: Found,
     current: std::vec::IntoIter<Object>,
-    next: Next,
+    /// `None` after the last page.
+    pages: Option<Pages>,
     /// Whether any object was one of those wanted, before the filter.
     any: bool,
-}
-
-#[derive(Debug)]
-enum Next {
-    Ready(Page),
-    Coming(Fetch),
-    Done,
-}
-
-/// A page under way; given up when it is dropped.
-#[derive(Debug)]
-struct Fetch(JoinHandle<Result<Page>>);
-
-impl Drop for Fetch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl Walk {
@@ -97,9 +79,10 @@ impl Walk {
             );
             return Err(Error::new(ErrorKind::Usage, message).advise("give one source at a time"));
         }
-        let feeds: Vec<Feed> = sources.into_iter().map(Feed::new).collect();
+        let listings = sources.iter().filter(|source| !source.is_object()).count();
+        let feed = |source| Feed::new(&control, source, listings);
+        let feeds: Vec<Feed> = sources.into_iter().map(feed).collect();
         Ok(Self {
-            control,
             filter,
             hungry: (0..feeds.len()).collect(),
             feeds,
@@ -137,10 +120,10 @@ impl Walk {
         while let Some(source) = self.hungry.last().copied() {
             let feed = &mut self.feeds[source];
             let Some(object) = feed.current.next() else {
-                if !feed.is_ready() && !self.batch.is_empty() {
+                if !self.batch.is_empty() && !feed.is_ready()? {
                     return Ok(false);
                 }
-                if !feed.turn_page(&self.control).await? {
+                if !feed.turn_page().await? {
                     self.hungry.pop();
                 }
                 continue;
@@ -182,66 +165,47 @@ impl Walk {
 }
 
 impl Feed {
-    fn new(source: Source) -> Self {
-        let (found, next) = match (source.found, source.first_page) {
-            (Found::Object(object), _) => {
-                let page = Page { objects: vec![object.clone()], ..Page::default() };
-                (Found::Object(object), page)
+    fn new(control: &Rc<Control>, source: Source, listings: usize) -> Self {
+        let (found, endpoint) = (source.found, source.endpoint);
+        let (prefix, page) = match &found {
+            Found::Object(object) => {
+                ("", Some(Page { objects: vec![object.clone()], ..Page::default() }))
             }
-            // Without a first page there is nothing, which `resolve` does not let through.
-            (found, page) => (found, page.unwrap_or_default()),
+            Found::Folder { prefix } => (prefix.as_str(), source.first_page),
+            Found::Glob(glob) => (listed(glob, &endpoint), source.first_page),
         };
+        // Without a first page there is nothing, which `resolve` does not let through.
+        let page = page.unwrap_or_default();
+        let pages = Pages::new(Rc::clone(control), &endpoint, prefix, page, listings);
         Self {
             uri: source.uri.to_string(),
-            endpoint: source.endpoint,
+            endpoint,
             found,
             current: Vec::new().into_iter(),
-            next: Next::Ready(next),
+            pages: Some(pages),
             any: false,
         }
     }
 
     /// Whether turning the page takes no waiting.
-    fn is_ready(&self) -> bool {
-        match &self.next {
-            Next::Ready(_) | Next::Done => true,
-            Next::Coming(fetch) => fetch.0.is_finished(),
+    fn is_ready(&mut self) -> Result<bool> {
+        self.pages.as_mut().map_or(Ok(true), Pages::is_ready)
+    }
+
+    /// Goes on to the next page; false at the end.
+    async fn turn_page(&mut self) -> Result<bool> {
+        let Some(pages) = &mut self.pages else { return Ok(false) };
+        if let Some(objects) = pages.next().await? {
+            self.current = objects.into_iter();
+            return Ok(true);
         }
-    }
-
-    /// Goes on to the next page and has the one after it fetched; false at the end.
-    async fn turn_page(&mut self, control: &Rc<Control>) -> Result<bool> {
-        let page = match &mut self.next {
-            Next::Ready(page) => std::mem::take(page),
-            Next::Coming(fetch) => {
-                let page = (&mut fetch.0).await;
-                self.next = Next::Done;
-                page.expect("a fetch is not given up while its walk waits, and does not panic")?
-            }
-            Next::Done if matches!(self.found, Found::Glob(_)) && !self.any => {
-                let message = format!("{}: nothing matches", self.uri);
-                return Err(Error::new(ErrorKind::NotFound, message)
-                    .advise("'*' stays within one folder, '**' crosses them"));
-            }
-            Next::Done => return Ok(false),
-        };
-        self.next = match page.next_token {
-            Some(token) => Next::Coming(self.fetch(control.clone(), token)),
-            None => Next::Done,
-        };
-        self.current = page.objects.into_iter();
-        Ok(true)
-    }
-
-    fn fetch(&self, control: Rc<Control>, token: String) -> Fetch {
-        let bucket = self.endpoint.bucket.clone();
-        let prefix = match &self.found {
-            Found::Object(_) => unreachable!("an object has one page"),
-            Found::Folder { prefix } => prefix.clone(),
-            Found::Glob(glob) => listed(glob, &self.endpoint).to_owned(),
-        };
-        let query = ListQuery { token: Some(token), ..ListQuery::new(prefix) };
-        Fetch(spawn_local(async move { control.list_page(&bucket, &query).await }))
+        self.pages = None;
+        if matches!(self.found, Found::Glob(_)) && !self.any {
+            let message = format!("{}: nothing matches", self.uri);
+            return Err(Error::new(ErrorKind::NotFound, message)
+                .advise("'*' stays within one folder, '**' crosses them"));
+        }
+        Ok(false)
     }
 
     /// The object's path below the destination, a folder's with its slash; `None` if the object is
@@ -276,14 +240,24 @@ mod tests {
 
     /// Sees every page of a bucket: two keys each, with tokens that say where to go on.
     fn bucket(keys: &'static [(&'static str, u64)]) -> Server {
+        bucket_that(keys, true)
+    }
+
+    /// The same; one that is deaf begins at the start whatever `start-after` says.
+    fn bucket_that(keys: &'static [(&'static str, u64)], knows_start_after: bool) -> Server {
         Server::start(move |head| {
             let target = head.split(' ').nth(1).unwrap_or("");
             let Some((_, query)) = target.split_once('?') else { return Reply::new(404, "") };
             let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name));
             let prefix = value("prefix=").unwrap_or("").replace("%2F", "/");
-            let start = value("continuation-token=").map_or(0, |token| token.parse().unwrap_or(0));
             let below: Vec<_> =
                 keys.iter().copied().filter(|(key, _)| key.starts_with(&prefix)).collect();
+            let after = value("start-after=").filter(|_| knows_start_after);
+            let after = after.unwrap_or("").replace("%2F", "/");
+            let start = match value("continuation-token=") {
+                Some(token) => token.parse().expect("one of ours"),
+                None => below.partition_point(|(key, _)| *key <= after.as_str()),
+            };
             let end = below.len().min(start + 2);
             let next = (end < below.len()).then(|| end.to_string());
             Reply::new(200, Server::page(&below[start..end], next.as_deref()))
@@ -321,7 +295,8 @@ mod tests {
             bucket(&[("d/", 0), ("d/a", 1), ("d/b/", 0), ("d/b/c", 2), ("d/e", 3), ("x", 1)]);
         let told = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
         assert_eq!(told, ["0 a", "0 b/", "0 b/c", "0 e"]);
-        assert_eq!(server.seen().len(), 3);
+        // Three pages, and one that a guess may cost.
+        assert!((3..=4).contains(&server.seen().len()), "{:?}", server.seen());
     }
 
     #[test]
@@ -465,6 +440,22 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_ignores_start_after_is_listed_page_by_page() {
+        let keys: &'static [(String, u64)] =
+            (0..300).map(|at| (format!("d/{at:04}"), 1)).collect::<Vec<_>>().leak();
+        let keys: Vec<_> = keys.iter().map(|(key, size)| (key.as_str(), *size)).collect();
+        for knows_start_after in [true, false] {
+            let server = bucket_that(keys.clone().leak(), knows_start_after);
+            let told = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
+            let expected: Vec<_> = (0..300).map(|at| format!("0 {at:04}")).collect();
+            assert_eq!(told, expected);
+            let split = server.seen().iter().filter(|head| head.contains("start-after=")).count();
+            assert!(split > 0);
+            assert!(knows_start_after || split < 10, "{split} in vain");
+        }
+    }
+
+    #[test]
     fn a_server_that_gives_other_keys_is_not_believed() {
         let server = Server::start(|_| Reply::new(200, Server::page(&[("etc/passwd", 1)], None)));
         let error =
@@ -486,12 +477,12 @@ mod tests {
             assert_eq!(first.len(), 2);
             // Nobody asks for more, and still the second page comes; the third does not.
             for _ in 0..5_000 {
-                if walk.feeds[0].is_ready() {
+                if walk.feeds[0].is_ready().expect("no error") {
                     break;
                 }
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
-            assert!(walk.feeds[0].is_ready());
+            assert!(walk.feeds[0].is_ready().expect("no error"));
             assert_eq!(server.seen().len(), 2);
             let second = walk.next_batch().await.expect("a batch").expect("not the end");
             assert_eq!(second[0].object.key, "d/c");

@@ -106,6 +106,14 @@ pub struct ServiceArgs {
     /// An endpoint that does not answer is retried for so long; `None` for the default.
     #[arg(long, value_name = "TIME", value_parser = parse_retry_for, help = help_retry_for())]
     pub retry_for: Option<Duration>,
+    /// Requests that list at once.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse_list_requests,
+        help = help_list_requests()
+    )]
+    pub list_requests: Option<usize>,
     /// version of the object; for a single source that is one object
     #[arg(long, value_name = "ID", help_heading = "Selection")]
     pub version_id: Option<String>,
@@ -323,6 +331,18 @@ pub(super) fn help_demo_size() -> String {
 /// A size as one would type it.
 fn typed(bytes: u64) -> String {
     Binary(bytes).to_string().replace(' ', "")
+}
+
+fn help_list_requests() -> String {
+    format!(
+        "requests that list the sources at once, 1 to {}; 1 lists page after page [default: {}]",
+        limits::LIST_REQUESTS_MAX,
+        limits::LIST_REQUESTS_DEFAULT
+    )
+}
+
+fn parse_list_requests(text: &str) -> Result<usize, String> {
+    parse_number(text, limits::LIST_REQUESTS_MAX)
 }
 
 fn parse_workers(text: &str) -> Result<usize, String> {

@@ -58,6 +58,7 @@ pub(super) async fn control(
         fips: args.use_fips_endpoint.then_some(true).or(alone),
         sessions: alone,
         retry_for_us: retries(args, 1).retry_for_us,
+        list_requests: args.list_requests,
         requester_pays: args.request_payer.is_some(),
         customer_key: match alone {
             Some(_) => None,

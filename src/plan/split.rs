@@ -1,0 +1,538 @@
+//! A listing that several requests answer at once: which to ask next, and their pages in order.
+//!
+//! Pure. The keys are a line, and a page that lists after a key tells everything between that key
+//! and its own last: so pages may begin anywhere, and wherever they overlap or leave a gap, what is
+//! handed out has each key once. The line is cut into segments, in order. Of each a beginning is
+//! known, and the rest is a gap up to the next segment. Where a segment begins is a guess
+//! ([`super::guess`]); a bad one costs a request and no key.
+//!
+//! That needs a server that lists in the order of UTF-8 bytes and knows `start-after`. Each page is
+//! held against both, and where two pages meet they must agree on the key that follows: so what is
+//! handed out is always a beginning of the server's own listing. One that breaks this ends the
+//! splitting: the listing goes on with one request
+//! at a time, by continuation tokens, which promise neither.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::guess::{Alphabet, Density};
+use crate::error::{Error, ErrorKind, Result};
+use crate::s3::Object;
+use crate::s3::list::Page;
+
+/// So many pages come one after the other before a listing is split: a short one costs no request
+/// more than it has pages.
+pub const PAGES_BEFORE_SPLIT: u32 = 2;
+/// How many pages a segment is meant to have, at most. The last one of each is half of it in vain
+/// where keys are not evenly spread.
+const SEGMENT_PAGES_MAX: u64 = 8;
+/// And at least: below, pages would be fetched twice more often than they save a wait.
+const SEGMENT_PAGES_MIN: u64 = 2;
+
+/// What a listing may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SplitLimits {
+    /// Requests at once.
+    pub requests: usize,
+    /// Pages that are there and not handed out, or on their way. One more where all of these are
+    /// behind the page that comes next.
+    pub pages: usize,
+}
+
+/// Where a page is to begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListFrom {
+    /// At the first key.
+    Start,
+    /// Where a continuation token says.
+    Token(String),
+    /// Behind this key (`start-after`).
+    After(String),
+}
+
+/// A page to ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageRequest {
+    /// To be given back with the answer.
+    pub number: u64,
+    /// Where it begins.
+    pub from: ListFrom,
+}
+
+/// The state of one listing.
+#[derive(Debug)]
+pub struct Split {
+    limits: SplitLimits,
+    alphabet: Alphabet,
+    segments: VecDeque<Segment>,
+    /// Requests under way.
+    asked: BTreeMap<u64, Asked>,
+    next_number: u64,
+    /// How many requests may be under way by now.
+    window: usize,
+    /// The server said that there were too many: the window grows by one at a time.
+    is_slowed: bool,
+    /// Pages that were told, up to what matters.
+    told: u32,
+    /// Pages that are there.
+    buffered: usize,
+    /// Keys of a page: the most that were seen on one.
+    page_keys: u64,
+    /// The last key that was handed out.
+    taken: String,
+    mode: Mode,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Mode {
+    Split,
+    /// One request at a time, in the server's order.
+    Single,
+    /// The same, from the start again: what was handed out already is passed over.
+    Again,
+}
+
+/// Keys from behind one key up to the next segment.
+#[derive(Debug)]
+struct Segment {
+    /// Behind which key it begins.
+    start: String,
+    /// Up to which key all is known; `start` while nothing is.
+    reached: String,
+    pages: VecDeque<Vec<Object>>,
+    next: Next,
+    /// The request that will tell more of it.
+    asked: Option<u64>,
+    /// Of its last page, or of the segment it was split off from.
+    density: Option<Density>,
+    /// Of all its pages, or of the segment it was split off from.
+    wide: Option<Density>,
+    /// Pages of it that came.
+    told: u32,
+    /// Its first key, where it has one.
+    first_key: Option<String>,
+    /// All of it came by tokens from the listing's start, so order did not matter to it.
+    is_plain: bool,
+    /// How many keys are likely to lie between what is known and the next segment; `None` when
+    /// nobody can tell.
+    rest_keys: Option<u64>,
+}
+
+/// A request under way.
+#[derive(Debug)]
+struct Asked {
+    /// Behind which key it begins.
+    after: String,
+    /// It goes on by tokens from the listing's start.
+    is_plain: bool,
+}
+
+/// How a segment goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Next {
+    Start,
+    Token(String),
+    After,
+    End,
+}
+
+impl Segment {
+    fn new(start: String, next: Next) -> Self {
+        Self {
+            reached: start.clone(),
+            start,
+            pages: VecDeque::new(),
+            is_plain: next == Next::Start,
+            next,
+            asked: None,
+            density: None,
+            wide: None,
+            told: 0,
+            first_key: None,
+            rest_keys: None,
+        }
+    }
+}
+
+impl Split {
+    /// A listing of which the first page is there.
+    #[must_use]
+    pub fn new(prefix: &str, first: Page, limits: SplitLimits) -> Self {
+        let mut split = Self {
+            limits,
+            alphabet: Alphabet::new(prefix),
+            segments: VecDeque::from([Segment::new(String::new(), Next::Start)]),
+            asked: BTreeMap::from([(0, Asked { after: String::new(), is_plain: true })]),
+            next_number: 1,
+            window: 1,
+            is_slowed: false,
+            told: 0,
+            buffered: 0,
+            page_keys: 1,
+            taken: String::new(),
+            mode: if limits.requests > 1 { Mode::Split } else { Mode::Single },
+        };
+        split.segments[0].asked = Some(0);
+        split.answer(0, first).expect("a first page is in no order that it could break");
+        split
+    }
+
+    /// The page that is next in order, if it is there. It has one object at least.
+    pub fn take_page(&mut self) -> Option<Vec<Object>> {
+        let page = self.segments[0].pages.pop_front()?;
+        self.buffered -= 1;
+        if let Some(object) = page.last() {
+            self.taken.clone_from(&object.key);
+        }
+        self.drop_complete();
+        Some(page)
+    }
+
+    /// Whether there is a page to take.
+    #[must_use]
+    pub fn has_page(&self) -> bool {
+        !self.segments[0].pages.is_empty()
+    }
+
+    /// Goes on to the segment that has the next page.
+    fn drop_complete(&mut self) {
+        while self.segments.len() > 1 && self.segments[0].pages.is_empty() && self.is_complete(0) {
+            self.segments.pop_front();
+        }
+    }
+
+    /// Whether everything was handed out.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.segments.len() == 1 && self.segments[0].pages.is_empty() && self.is_complete(0)
+    }
+
+    /// Whether it goes on one request at a time because the server's pages were not in order or did
+    /// not begin where they were asked to.
+    #[must_use]
+    pub fn is_single(&self) -> bool {
+        self.mode != Mode::Split && self.limits.requests > 1
+    }
+
+    /// Tells that the next page is waited for: more requests at once would pay.
+    pub fn note_wait(&mut self) {
+        if self.mode != Mode::Split || self.told < PAGES_BEFORE_SPLIT {
+            return;
+        }
+        if self.asked.len() >= self.window {
+            let grown = if self.is_slowed { self.window + 1 } else { self.window * 2 };
+            self.window = grown.min(self.limits.requests);
+        }
+        // What is far ahead must not keep what comes next to one request at a time.
+        let is_full = self.buffered + self.asked.len() >= self.limits.pages;
+        if is_full && self.next_cut(0, SEGMENT_PAGES_MIN).is_some() {
+            while self.segments.len() > 1 && self.buffered > self.limits.pages / 2 {
+                self.buffered -= self.segments.pop_back().map_or(0, |last| last.pages.len());
+            }
+        }
+    }
+
+    /// Tells that the server wants fewer requests.
+    pub fn slow_down(&mut self) {
+        self.window = (self.window / 2).max(1);
+        self.is_slowed = true;
+    }
+
+    /// A request to make now; to be called until there is none.
+    pub fn next_request(&mut self) -> Option<PageRequest> {
+        let open = if self.asked.len() >= self.window { 1 } else { self.segments.len() };
+        if let Some(request) = (0..open).find_map(|at| self.ask(at)) {
+            return Some(request);
+        }
+        let segment = self.cut()?;
+        self.ask(segment)
+    }
+
+    fn ask(&mut self, at: usize) -> Option<PageRequest> {
+        if self.is_complete(at) {
+            return None;
+        }
+        let is_full = self.buffered + self.asked.len() >= self.limits.pages;
+        let is_busy = self.asked.len() >= self.window;
+        let segment = &mut self.segments[at];
+        // What comes next in order waits for nobody; nor is there a second page ahead of what is
+        // used, as long as nobody has waited.
+        let is_wanted = at == 0 && segment.pages.is_empty();
+        let may_ask = is_wanted || !is_full && !is_busy && self.window > 1;
+        if segment.asked.is_some() || !may_ask {
+            return None;
+        }
+        let from = match &segment.next {
+            Next::Start => ListFrom::Start,
+            Next::Token(token) => ListFrom::Token(token.clone()),
+            Next::After => ListFrom::After(segment.reached.clone()),
+            Next::End => return None,
+        };
+        let number = self.next_number;
+        self.next_number += 1;
+        segment.asked = Some(number);
+        let (after, is_plain) = (segment.reached.clone(), segment.is_plain);
+        self.asked.insert(number, Asked { after, is_plain });
+        Some(PageRequest { number, from })
+    }
+
+    /// Begins a segment where that helps most; it is the one of this number.
+    fn cut(&mut self) -> Option<usize> {
+        let is_full = self.buffered + self.asked.len() >= self.limits.pages;
+        let is_busy = self.asked.len() >= self.window;
+        if self.mode != Mode::Split || self.told < PAGES_BEFORE_SPLIT || is_full || is_busy {
+            return None;
+        }
+        let pages = (self.window as u64 / 2).clamp(SEGMENT_PAGES_MIN, SEGMENT_PAGES_MAX);
+        let may_go_on = self.planned_pages(pages) + pages <= self.limits.pages as u64;
+        let last = self.segments.len() - 1;
+        let cut = |pages, at: usize| Some((at, self.next_cut(at, pages)?));
+        // In order, so that what is used first is there first. Then by halves what is waited for:
+        // the first, or the largest when there is nothing behind the last.
+        let found = (0..last + usize::from(may_go_on)).find_map(|at| cut(pages, at));
+        let found = found.or_else(|| {
+            let waited_for = if self.is_complete(last) { last } else { 1.min(last) };
+            let open = (0..waited_for).filter(|at| !self.is_complete(*at));
+            let rests = open.filter_map(|at| Some((at, self.segments[at].rest_keys?)));
+            let (at, rest) = rests.max_by_key(|(_, rest)| *rest)?;
+            let pages = rest / self.page_keys / 2;
+            if pages < SEGMENT_PAGES_MIN { None } else { cut(pages, at) }
+        });
+        let (at, start) = found?;
+        let (density, wide) = (self.segments[at].density.clone(), self.segments[at].wide.clone());
+        let segment = Segment { density, wide, ..Segment::new(start, Next::After) };
+        self.segments.insert(at + 1, segment);
+        self.measure(at);
+        self.measure(at + 1);
+        Some(at + 1)
+    }
+
+    /// Where a segment ends that has so many pages more; `None` when it is to have no more than
+    /// that, or nobody can tell.
+    fn next_cut(&self, at: usize, pages: u64) -> Option<String> {
+        let segment = &self.segments[at];
+        let keys = pages * self.page_keys;
+        // Less than a page behind the cut is not worth one.
+        let is_short = |rest: Option<u64>| rest.is_some_and(|rest| rest <= self.page_keys);
+        if self.is_complete(at) || is_short(segment.rest_keys.map(|rest| rest.saturating_sub(keys)))
+        {
+            return None;
+        }
+        let (near, is_beyond) =
+            self.alphabet.advance(segment.density.as_ref()?, &segment.reached, keys)?;
+        let wide = segment.wide.as_ref().filter(|_| is_beyond);
+        let far = wide.and_then(|wide| self.alphabet.advance(wide, &segment.reached, keys));
+        let start = far.map_or(near.clone(), |(far, _)| far.max(near));
+        let Some(next) = self.segments.get(at + 1) else { return Some(start) };
+        let rest = self.keys_between(segment, &start, &next.start);
+        (start < next.start && !is_short(rest)).then_some(start)
+    }
+
+    /// How many keys are likely between two, as dense as those of this segment.
+    fn keys_between(&self, segment: &Segment, from: &str, to: &str) -> Option<u64> {
+        let near = self.alphabet.keys_between(segment.density.as_ref()?, from, to);
+        match (near, &segment.wide) {
+            (None | Some((_, true)), Some(wide)) => self.alphabet.keys_between(wide, from, to),
+            _ => near,
+        }
+        .map(|(keys, _)| keys)
+    }
+
+    /// Guesses how many keys a segment still lacks.
+    fn measure(&mut self, at: usize) {
+        let (segment, next) = (&self.segments[at], self.segments.get(at + 1));
+        let rest = next.and_then(|next| self.keys_between(segment, &segment.reached, &next.start));
+        self.segments[at].rest_keys = rest;
+    }
+
+    /// How many pages all segments will have, if each has as many as it is meant to have.
+    fn planned_pages(&self, pages: u64) -> u64 {
+        let rest = |segment: &Segment| {
+            let rest = segment.rest_keys.map(|keys| keys.div_ceil(self.page_keys));
+            rest.unwrap_or(pages).clamp(1, SEGMENT_PAGES_MAX)
+        };
+        let open = (0..self.segments.len()).filter(|at| !self.is_complete(*at));
+        self.buffered as u64 + open.map(|at| rest(&self.segments[at])).sum::<u64>()
+    }
+
+    fn is_complete(&self, at: usize) -> bool {
+        let segment = &self.segments[at];
+        segment.next == Next::End
+            || self.segments.get(at + 1).is_some_and(|next| segment.reached >= next.start)
+    }
+
+    /// Takes an answer; one that nobody waits for any more tells nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Endpoint`] when the server's listing has no order and no way round that.
+    pub fn answer(&mut self, number: u64, page: Page) -> Result<()> {
+        let Some(Asked { after, is_plain }) = self.asked.remove(&number) else { return Ok(()) };
+        if self.mode != Mode::Split {
+            return self.append(page);
+        }
+        // The last whose start is not behind it; what lies before the first was handed out.
+        let behind = self.segments.partition_point(|segment| segment.start <= after);
+        let at = behind.saturating_sub(1);
+        if !is_in_order(&after, &page.objects) {
+            // What came by tokens alone goes on by tokens, in whatever order.
+            let is_next = at == 0 && is_plain && self.segments[0].is_plain;
+            self.go_single();
+            return if is_next { self.append(page) } else { Ok(()) };
+        }
+        self.told = self.told.saturating_add(1);
+        self.alphabet.learn(&page.objects);
+        self.page_keys = self.page_keys.max(page.objects.len() as u64);
+        let segment = &mut self.segments[at];
+        if segment.asked == Some(number) {
+            segment.asked = None;
+        }
+        let segment = &self.segments[at];
+        // Between what is known and this page there may be others, if what it was asked for was
+        // given up.
+        if after <= segment.reached && !self.is_complete(at) {
+            if self.agrees(at, &after, &page) {
+                self.segments[at].is_plain &= is_plain;
+                self.extend(at, &after, page);
+                self.measure(at);
+                self.drop_complete();
+            } else {
+                self.go_single();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a page of a segment meets what is known before and behind it at the same keys.
+    fn agrees(&self, at: usize, after: &str, page: &Page) -> bool {
+        let segment = &self.segments[at];
+        let key = |at: usize| page.objects.get(at).map(|object| object.key.as_str());
+        let up_to = |end: &str| page.objects.partition_point(|object| object.key.as_str() <= end);
+        let known = up_to(&segment.reached);
+        let begins = after == segment.reached
+            || known == page.objects.len()
+            || known.checked_sub(1).and_then(key) == Some(segment.reached.as_str());
+        let Some(next) = (at + 1..self.segments.len()).find(|next| self.segments[*next].told > 0)
+        else {
+            return begins;
+        };
+        let is_cut = page.next_token.is_none()
+            || key(page.objects.len().wrapping_sub(1)) > Some(&self.segments[next].start);
+        begins && (!is_cut || self.follows(next, key(up_to(&self.segments[next].start))))
+    }
+
+    /// Whether `key` may be the first behind the start of a segment; `None`: there is none at all.
+    fn follows(&self, at: usize, key: Option<&str>) -> bool {
+        for (at, segment) in self.segments.iter().enumerate().skip(at) {
+            match &segment.first_key {
+                Some(first) => return key == Some(first.as_str()),
+                None if segment.next == Next::End => return key.is_none(),
+                // There is nothing in it, up to the next.
+                None if self.is_complete(at) => {}
+                None => return true,
+            }
+        }
+        true
+    }
+
+    /// Goes on with a segment by what a page tells: everything behind `after`, up to its last key.
+    fn extend(&mut self, at: usize, after: &str, page: Page) {
+        let mut objects = page.objects;
+        let told_to = objects.last().map_or(after, |last| last.key.as_str()).to_owned();
+        let is_end = page.next_token.is_none();
+        let reached = self.segments[at].reached.as_str();
+        let is_known = told_to == reached && after < reached && !is_end;
+        if told_to.as_str() < reached || is_known {
+            return;
+        }
+        if let Some(density) = Density::of(&objects) {
+            let segment = &mut self.segments[at];
+            let before = segment.wide.take().filter(|_| segment.told > 0);
+            segment.wide = Some(before.map_or(density.clone(), |before| before.with(&density)));
+            segment.density = Some(density);
+        }
+        let mut end = None;
+        while let Some(next) = self.segments.get(at + 1) {
+            if !is_end && told_to <= next.start {
+                break;
+            }
+            if next.told > 0 {
+                end = Some(next.start.clone());
+                break;
+            }
+            // All that it was to begin with is here. What it asked for may tell more.
+            let next = self.segments.remove(at + 1);
+            let asked = next.and_then(|next| next.asked);
+            self.segments[at].asked = asked.or(self.segments[at].asked);
+        }
+        let segment = &mut self.segments[at];
+        objects.drain(..objects.partition_point(|object| object.key <= segment.reached));
+        segment.told = segment.told.saturating_add(1);
+        if segment.first_key.is_none() {
+            segment.first_key = objects.first().map(|first| first.key.clone());
+        }
+        (segment.reached, segment.next) = match end {
+            Some(end) => {
+                objects.truncate(objects.partition_point(|object| object.key <= end));
+                segment.is_plain = false;
+                (end, Next::After)
+            }
+            None => (told_to, page.next_token.map_or(Next::End, Next::Token)),
+        };
+        if !objects.is_empty() {
+            segment.pages.push_back(objects);
+            self.buffered += 1;
+        }
+    }
+
+    /// Leaves all that was split off.
+    fn go_single(&mut self) {
+        self.mode = Mode::Single;
+        self.window = 1;
+        self.asked.clear();
+        self.segments.truncate(1);
+        self.segments[0].asked = None;
+        if !self.segments[0].is_plain {
+            self.mode = if self.taken.is_empty() { Mode::Single } else { Mode::Again };
+            self.segments[0] = Segment::new(String::new(), Next::Start);
+        }
+        self.buffered = self.segments[0].pages.len();
+    }
+
+    /// Takes the page that follows, in whatever order it is.
+    fn append(&mut self, page: Page) -> Result<()> {
+        let mut objects = page.objects;
+        let segment = &mut self.segments[0];
+        segment.asked = None;
+        if self.mode == Mode::Again {
+            let known = objects.iter().position(|object| object.key > self.taken);
+            let known = known.unwrap_or(objects.len());
+            if !is_in_order(&segment.reached, &objects[..known]) {
+                let message = "the server's listing changes its order";
+                return Err(Error::new(ErrorKind::Endpoint, message)
+                    .advise("list with one request at a time: --list-requests 1"));
+            }
+            if let Some(last) = objects[..known].last() {
+                segment.reached.clone_from(&last.key);
+            }
+            if known < objects.len() {
+                self.mode = Mode::Single;
+            }
+            objects.drain(..known);
+        }
+        segment.next = page.next_token.map_or(Next::End, Next::Token);
+        if !objects.is_empty() {
+            segment.pages.push_back(objects);
+            self.buffered += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Whether all keys are behind `after`, each behind the one before it.
+fn is_in_order(after: &str, objects: &[Object]) -> bool {
+    let keys = objects.iter().map(|object| object.key.as_str());
+    std::iter::once(after).chain(keys).is_sorted_by(|one, next| one < next)
+}
+
+#[cfg(test)]
+#[path = "split_tests.rs"]
+mod tests;
