@@ -2,7 +2,7 @@
 """The benchmark: how near `inrush` is to what this machine can do, and to its peer.
 
     tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [tls] [tls-disk] [verify]
-                   [verify-disk] [stalls] [stalls-stream] [--check] [--limit PATH]
+                   [verify-disk] [stalls] [stalls-stream] [list] [--check] [--limit PATH]
                    [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH] [--json FILE]
 
 Without a name it runs the two claims, `large` and `small`.
@@ -32,6 +32,8 @@ Without a name it runs the two claims, `large` and `small`.
 * pace, pace-90, pace-25, pace-100ms, pace-none, pace-one, pace-cat, small-latency, small-discard,
   throttle, neighbor, waiting: the number of connections that inrush takes by itself, see
   tools/lab/pace.py.
+* list: `ls` of 1,000,000 keys from an inrush-origin that takes 20 ms for each page, beside one
+  request at a time. `--check` wants at least 300,000 keys/s and 8 times the speed.
 
 A limit program is called as `PATH PORT TARGET_PREFIX OUT_DIR CONNECTIONS SLOT_KIB OBJECTS` (large)
 or `PATH PORT TARGET_PREFIX CONNECTIONS BUFFER_BYTES 0 1` (discard) or `PATH PORT TARGET_PREFIX
@@ -56,8 +58,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import (authority, client, compare, dataset, install, listing, measure, nginx, origin,
-                 pace, process, streams)
+from lab import (authority, client, compare, dataset, install, listing, listings, measure, nginx,
+                 origin, pace, process, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -108,6 +110,7 @@ class Bound:
 BOUNDS = {"tls": Bound("curl", "cpu_s_per_tb", 0.65, at_most=True),
           "tls-disk": Bound("s5cmd", "gb_per_s", 3.0, at_most=False),
           "stalls": Bound("clean", "gb_per_s", 0.85, at_most=False),
+          "list": Bound("single", "files_per_s", 8.0, at_most=False),
           "verify": Bound("off", "cpu_s_per_tb", 1.15, at_most=True),
           "verify-disk": Bound("off", "cpu_s_per_tb", 1.15, at_most=True)}
 
@@ -481,6 +484,12 @@ def verify_disk(bench: Bench) -> tuple[str, dict[str, object]]:
     return verified(bench, title, is_discard=False)
 
 
+def list_keys(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Pages of a listing."""
+    args = bench.args
+    return listings.run(args.inrush, args.option, bench.env, RUN_SECONDS, args.warm_up, args.runs)
+
+
 def large_objects(bench: Bench) -> str:
     """What the large objects are."""
     return f"{LARGE_OBJECTS} objects of {bench.args.large_mib:,} MiB"
@@ -503,13 +512,13 @@ BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "large": large, "small": small, "discard": discard, "rss": rss,
     "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk,
     "verify": verify, "verify-disk": verify_disk, "stalls": stalls,
-    "stalls-stream": stalls_stream, **pace.BENCHES}
+    "stalls-stream": stalls_stream, "list": list_keys, **pace.BENCHES}
 
 
 def write_objects(bucket: Path, args: argparse.Namespace) -> None:
     """The objects that the wanted benchmarks fetch."""
     wanted = set(args.names)
-    if wanted - {"small", "stalls", "stalls-stream", *pace.BENCHES}:
+    if wanted - {"small", "stalls", "stalls-stream", *pace.BENCHES, "list"}:
         size = args.large_mib * dataset.MIB
         for number in range(LARGE_OBJECTS):
             dataset.write_stamped(bucket / f"large/object{number}", size, number)
@@ -550,6 +559,8 @@ def run_all(args: argparse.Namespace) -> list[str]:
             if complaint:
                 complaints.append(f"{name}: {complaint}")
             complaints += pace.complaints(name, figures) if args.check else []
+            if args.check and name == "list" and (slow := listings.complaint(figures)):
+                complaints.append(f"{name}: {slow}")
             if args.json:
                 args.json.write_text(json.dumps(report, indent=1) + "\n")
     return complaints
