@@ -24,6 +24,14 @@ pub const CONTROL_SLOT_BYTES: u32 = 16 << 10;
 /// (RFC 5246 section 6.2.3), TLS 1.3 less (RFC 8446 section 5.2).
 pub const TLS_RECORD_BYTES_MAX: u32 = (16 << 10) + 2048 + 5;
 
+/// Longest message of TLS's handshake protocol that is accepted after the handshake, in bytes: a
+/// ticket may be as long (RFC 8446 section 4.6.1).
+pub const TLS_MESSAGE_BYTES_MAX: u32 = 0xffff;
+
+/// Most TLS records without data, and messages of TLS itself, in a row: a server sends a few
+/// tickets at once. rustls and BoringSSL allow as many updates of keys.
+pub const TLS_RECORDS_WITHOUT_DATA_MAX: u32 = 32;
+
 /// Front part of a TLS connection's buffer, in bytes, for what is to be sent: a request as long as
 /// a control slot allows, in records, behind the end of the handshake.
 pub const TLS_OUT_BYTES: u32 = CONTROL_SLOT_BYTES + (4 << 10);

@@ -3,19 +3,26 @@
 //! It performs no I/O. Whoever drives it sends and receives what [`Need`] says, and reports back.
 //! The buffer belongs to the driver (a slot while the kernel has it) and is given to each call; its
 //! first part holds what is to be sent, the rest what has been received. Records are decrypted
-//! where they lie and their plaintext is copied to where the connection wants it. Cryptography,
-//! versions, tickets, key updates and alerts are rustls's (RFC 8446, RFC 5246).
+//! from there to where the connection wants their plaintext, in one pass. The handshake, versions,
+//! certificates, keys and tickets are rustls's (RFC 8446, RFC 5246); the records behind the
+//! handshake are [`super::traffic`]'s.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustls::client::UnbufferedClientConnection;
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
-use rustls::{AlertDescription, CertificateError, ClientConfig, ProtocolVersion};
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, PeerMisbehaved, ProtocolVersion,
+    SupportedCipherSuite,
+};
 
 use super::explain::explain;
+use super::record::Header;
+use super::traffic::{Opened, Traffic, Unsealed};
 use crate::error::{Error, ErrorKind};
 use crate::failure::Failure;
 use crate::limits::{TLS_OUT_BYTES, TLS_RECORD_BYTES_MAX};
@@ -123,52 +130,63 @@ pub enum Read {
     End,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How far a session is.
 enum Stage {
-    Handshake,
-    Open,
-    /// No more plaintext will come.
-    Ended,
+    /// No requests yet.
+    Handshake(Box<UnbufferedClientConnection>),
+    /// Both sides have their keys.
+    Open(Box<Traffic<KernelConnection<ClientConnectionData>>>),
+    /// There will be no session.
+    Failed,
+}
+
+/// How far a look at the received records of a handshake came.
+enum Step {
+    /// More records are needed.
+    Blocked,
+    /// The handshake is done.
+    Done,
 }
 
 /// How far a look at the received records came.
-enum Step {
-    /// So many bytes of plaintext went to the reader; there may be more in `plain`.
-    Plain(usize),
+enum Found {
+    /// So many bytes of plaintext went to the reader.
+    Written(usize),
+    /// There is plaintext in `plain`.
+    Held,
     /// More records are needed.
     Blocked,
-    /// The handshake is done and all records are used.
-    Writable,
-    /// The peer has closed (close_notify).
-    Closed,
+    /// No more plaintext will come.
+    End,
 }
 
 /// One session.
 pub struct Session {
-    connection: Box<UnbufferedClientConnection>,
     stage: Stage,
+    version: Option<ProtocolVersion>,
     /// Bytes of the buffer that are to be sent.
     unsent: Range<usize>,
     /// Bytes of the buffer that were received and not used yet.
     received: Range<usize>,
+    /// How many of them are records that the handshake has seen and still needs.
+    seen: usize,
+    /// Bytes of the buffer that are plaintext for which a reader had no room: the rest of the
+    /// record before `received`.
+    plain: Range<usize>,
     /// Length of the buffer.
     length: usize,
-    /// What a reader had no room for: the rest of one record.
-    plain: Vec<u8>,
-    taken: usize,
     /// The socket's stream is over.
     ended: bool,
-    /// What is wrong with the records behind those that were read.
-    fault: Option<Fault>,
 }
 
 impl fmt::Debug for Session {
     /// No plaintext: it may hold an answer's head.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
-            .field("stage", &self.stage)
+            .field("version", &self.version)
             .field("unsent", &self.unsent)
             .field("received", &self.received)
+            .field("plain", &self.plain)
             .finish_non_exhaustive()
     }
 }
@@ -186,15 +204,14 @@ impl Session {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| Fault::from(rustls::Error::UnsupportedNameType))?;
         Ok(Self {
-            connection: Box::new(UnbufferedClientConnection::new(config, name)?),
-            stage: Stage::Handshake,
+            stage: Stage::Handshake(Box::new(UnbufferedClientConnection::new(config, name)?)),
+            version: None,
             unsent: 0..0,
             received: INBOUND..INBOUND,
+            seen: 0,
+            plain: INBOUND..INBOUND,
             length: length as usize,
-            plain: Vec::new(),
-            taken: 0,
             ended: false,
-            fault: None,
         })
     }
 
@@ -226,12 +243,15 @@ impl Session {
                 length: short(self.unsent.len()),
             });
         }
-        if self.received.is_empty() {
-            self.received = INBOUND..INBOUND;
-        } else if self.length - self.received.end < TLS_RECORD_BYTES_MAX as usize {
+        // What is not used yet.
+        let start = if self.plain.is_empty() { self.received.start } else { self.plain.start };
+        let room = self.length - self.received.end;
+        if start == self.received.end || room < TLS_RECORD_BYTES_MAX as usize {
             // Part of a record: to the front, so that the rest of it fits behind.
-            buffer.copy_within(self.received.clone(), INBOUND);
-            self.received = INBOUND..INBOUND + self.received.len();
+            buffer.copy_within(start..self.received.end, INBOUND);
+            let moved = |at: usize| at.max(start) - start + INBOUND;
+            self.plain = moved(self.plain.start)..moved(self.plain.end);
+            self.received = moved(self.received.start)..moved(self.received.end);
         }
         match self.length - self.received.end {
             0 => Err(Fault::TooLong),
@@ -249,13 +269,13 @@ impl Session {
     /// so much less than a body's rest will still come.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.received.len() + self.plain.len() - self.taken
+        self.received.len() + self.plain.len()
     }
 
-    /// The version that was agreed upon.
+    /// The version that was agreed upon, once the handshake is done.
     #[must_use]
     pub fn version(&self) -> Option<ProtocolVersion> {
-        self.connection.protocol_version()
+        self.version
     }
 
     /// Goes on with the handshake; true when requests can be written.
@@ -263,19 +283,61 @@ impl Session {
     /// # Errors
     /// Why there will be no session.
     pub fn handshake(&mut self, buffer: &mut [u8]) -> Result<bool, Fault> {
+        match self.step(buffer)? {
+            Step::Done => self.open().map(|()| true),
+            Step::Blocked if self.ended => Err(Fault::Ended),
+            Step::Blocked => Ok(false),
+        }
+    }
+
+    /// Uses received records of the handshake, one after the other: those behind its last one are
+    /// not rustls's.
+    fn step(&mut self, buffer: &mut [u8]) -> Result<Step, Fault> {
+        let Stage::Handshake(connection) = &mut self.stage else { return Err(Fault::Ended) };
+        let (out, received) = buffer.split_at_mut(INBOUND);
+        let mut partial = false;
         loop {
-            match self.step(buffer, &mut [])? {
-                // It speaks before it is asked; the answer to the first request is not that.
-                Step::Plain(_) => {}
-                Step::Writable => {
-                    self.stage = Stage::Open;
-                    return Ok(true);
+            let all = within(&self.received);
+            let end = if partial { all.end } else { all.start + self.seen };
+            let UnbufferedStatus { discard, state } =
+                connection.process_tls_records(&mut received[all.start..end]);
+            self.received.start += discard;
+            self.seen = self.seen.saturating_sub(discard);
+            match state? {
+                ConnectionState::EncodeTlsData(mut data) => {
+                    self.unsent.end += encode(&mut data, &mut out[self.unsent.end..])?;
                 }
-                Step::Blocked if self.ended => return Err(Fault::Ended),
-                Step::Blocked => return Ok(false),
-                Step::Closed => return Err(Fault::Ended),
+                ConnectionState::TransmitTlsData(transmit) => transmit.done(),
+                ConnectionState::WriteTraffic(_) => return Ok(Step::Done),
+                ConnectionState::PeerClosed | ConnectionState::Closed => return Err(Fault::Ended),
+                _ if partial => return Ok(Step::Blocked),
+                _ => match Header::whole_record(&received[within(&self.received)][self.seen..]) {
+                    Some(length) => self.seen += length,
+                    // It is looked at all the same: what is no TLS may never become a record.
+                    None => partial = true,
+                },
             }
         }
+    }
+
+    /// Takes the keys over from the handshake.
+    fn open(&mut self) -> Result<(), Fault> {
+        let Stage::Handshake(connection) = std::mem::replace(&mut self.stage, Stage::Failed) else {
+            return Err(Fault::Ended);
+        };
+        // Part of a message under the old keys (RFC 8446 section 5.1).
+        if self.seen > 0 {
+            return Err(rustls::Error::from(PeerMisbehaved::KeyEpochWithPendingFragment).into());
+        }
+        let (secrets, schedule) = connection.dangerous_into_kernel_connection()?;
+        self.version = Some(schedule.protocol_version());
+        let (is_tls13, common) = match schedule.negotiated_cipher_suite() {
+            SupportedCipherSuite::Tls13(suite) => (true, &suite.common),
+            SupportedCipherSuite::Tls12(suite) => (false, &suite.common),
+        };
+        let traffic = Traffic::new(is_tls13, secrets, common.confidentiality_limit, schedule)?;
+        self.stage = Stage::Open(Box::new(traffic));
+        Ok(())
     }
 
     /// Encrypts a request into the buffer; see [`Self::need`].
@@ -283,30 +345,18 @@ impl Session {
     /// # Errors
     /// When the session is over, or the request too long for the buffer.
     pub fn write(&mut self, buffer: &mut [u8], bytes: &[u8]) -> Result<(), Fault> {
-        loop {
-            let (out, received) = buffer.split_at_mut(INBOUND);
-            let UnbufferedStatus { discard, state } =
-                self.connection.process_tls_records(&mut received[within(&self.received)]);
-            self.received.start += discard;
-            match state? {
-                ConnectionState::WriteTraffic(mut traffic) => {
-                    let room = &mut out[self.unsent.end..];
-                    let written = traffic.encrypt(bytes, room).map_err(|error| match error {
-                        EncryptError::InsufficientSize(_) => Fault::TooLong,
-                        EncryptError::EncryptExhausted => rustls::Error::EncryptError.into(),
-                    })?;
-                    self.unsent.end += written;
-                    return Ok(());
-                }
-                // Tickets and key updates that came after the last answer.
-                ConnectionState::EncodeTlsData(mut data) => {
-                    self.unsent.end += encode(&mut data, &mut out[self.unsent.end..])?;
-                }
-                ConnectionState::TransmitTlsData(transmit) => transmit.done(),
-                // It has closed, or speaks without being asked: nothing more is to be had here.
-                _ => return Err(Fault::Ended),
-            }
+        // Tickets and key updates that came after the last answer.
+        if self.plain.is_empty() && !matches!(self.find(buffer, &mut [])?, Found::Blocked) {
+            // It has closed, or speaks without being asked: nothing more is to be had here.
+            return Err(Fault::Ended);
         }
+        let Stage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
+        let sealed = traffic.seal(bytes, &mut buffer[self.unsent.end..INBOUND]);
+        self.unsent.end += sealed.map_err(|unsealed| match unsealed {
+            Unsealed::NoRoom => Fault::TooLong,
+            Unsealed::Failed(error) => error.into(),
+        })?;
+        Ok(())
     }
 
     /// Reads plaintext, as much as has come and fits.
@@ -314,25 +364,25 @@ impl Session {
     /// # Errors
     /// What TLS finds wrong with the records: then no byte of the wrong one is given out.
     pub fn read(&mut self, buffer: &mut [u8], into: &mut [u8]) -> Result<Read, Fault> {
-        let mut count = self.take(into);
-        if let Some(fault) = self.fault.take_if(|_| count == 0) {
-            return Err(fault);
-        }
-        while count < into.len() && self.stage == Stage::Open && self.fault.is_none() {
-            match self.step(buffer, &mut into[count..]) {
-                Ok(Step::Plain(copied)) => count += copied,
-                Ok(Step::Writable | Step::Blocked) if !self.ended => break,
-                Ok(Step::Writable | Step::Blocked | Step::Closed) => self.stage = Stage::Ended,
+        let mut count = 0;
+        let mut ended = false;
+        while count < into.len() && !ended {
+            count += self.take(buffer, &mut into[count..]);
+            if count == into.len() {
+                break;
+            }
+            match self.find(buffer, &mut into[count..]) {
+                Ok(Found::Written(length)) => count += length,
+                Ok(Found::Held) => {}
+                Ok(Found::Blocked) if !self.ended => break,
+                Ok(Found::Blocked | Found::End) => ended = true,
                 Err(fault) if count == 0 => return Err(fault),
                 // What came before it is good; the next read tells.
-                Err(fault) => {
-                    self.fault = Some(fault);
-                    break;
-                }
+                Err(_) => break,
             }
         }
         Ok(match count {
-            0 if self.stage == Stage::Ended => Read::End,
+            0 if ended => Read::End,
             0 => Read::More,
             count => Read::Bytes(count),
         })
@@ -343,65 +393,56 @@ impl Session {
     ///
     /// # Errors
     /// See [`Self::read`].
-    pub fn peek(&mut self, buffer: &mut [u8]) -> Result<Option<&[u8]>, Fault> {
-        while self.taken == self.plain.len() && self.stage == Stage::Open {
-            match self.step(buffer, &mut [])? {
-                Step::Plain(_) => {}
-                Step::Writable | Step::Blocked if !self.ended => break,
-                Step::Writable | Step::Blocked | Step::Closed => self.stage = Stage::Ended,
+    pub fn peek<'b>(&mut self, buffer: &'b mut [u8]) -> Result<Option<&'b [u8]>, Fault> {
+        if self.plain.is_empty() {
+            match self.find(buffer, &mut [])? {
+                Found::Blocked if !self.ended => return Ok(None),
+                Found::Blocked | Found::End => return Ok(Some(&[])),
+                Found::Held | Found::Written(_) => {}
             }
         }
-        let plain = &self.plain[self.taken..];
-        Ok((!plain.is_empty() || self.stage == Stage::Ended).then_some(plain))
+        Ok(Some(&buffer[self.plain.clone()]))
     }
 
     /// Bytes of [`Self::peek`] that were used.
     pub fn consume(&mut self, count: usize) {
-        self.taken += count;
-        assert!(self.taken <= self.plain.len(), "no more is used than there was");
+        self.plain.start += count;
+        assert!(self.plain.start <= self.plain.end, "no more is used than there was");
     }
 
     /// Copies what is left of a record.
-    fn take(&mut self, into: &mut [u8]) -> usize {
-        let rest = &self.plain[self.taken..];
+    fn take(&mut self, buffer: &[u8], into: &mut [u8]) -> usize {
+        let rest = &buffer[self.plain.clone()];
         let count = rest.len().min(into.len());
         into[..count].copy_from_slice(&rest[..count]);
-        self.taken += count;
+        self.plain.start += count;
         count
     }
 
-    /// Uses received records until there is plaintext or nothing more to do.
-    fn step(&mut self, buffer: &mut [u8], into: &mut [u8]) -> Result<Step, Fault> {
-        let (out, received) = buffer.split_at_mut(INBOUND);
+    /// Uses received records until there is plaintext or nothing more to do; nothing is in `plain`.
+    fn find(&mut self, buffer: &mut [u8], into: &mut [u8]) -> Result<Found, Fault> {
+        let Stage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
         loop {
-            let UnbufferedStatus { discard, state } =
-                self.connection.process_tls_records(&mut received[within(&self.received)]);
-            self.received.start += discard;
-            match state? {
-                ConnectionState::ReadTraffic(mut traffic) => {
-                    let mut count = 0;
-                    while let Some(record) = traffic.next_record() {
-                        let record = record?;
-                        self.received.start += record.discard;
-                        let fits = record.payload.len().min(into.len() - count);
-                        into[count..count + fits].copy_from_slice(&record.payload[..fits]);
-                        count += fits;
-                        if self.taken == self.plain.len() {
-                            self.plain.clear();
-                            self.taken = 0;
-                        }
-                        self.plain.extend_from_slice(&record.payload[fits..]);
+            let start = self.received.start;
+            let used = match traffic.open(&mut buffer[self.received.clone()], into)? {
+                Opened::Partial => return Ok(Found::Blocked),
+                Opened::Closed => return Ok(Found::End),
+                Opened::Other { used } => used,
+                Opened::Written { used, length: 0 } => used,
+                Opened::Written { used, length } => {
+                    self.received.start += used;
+                    return Ok(Found::Written(length));
+                }
+                Opened::Held { used, plain } => {
+                    self.received.start += used;
+                    self.plain = start + plain.start..start + plain.end;
+                    if !plain.is_empty() {
+                        return Ok(Found::Held);
                     }
-                    return Ok(Step::Plain(count));
+                    continue;
                 }
-                ConnectionState::EncodeTlsData(mut data) => {
-                    self.unsent.end += encode(&mut data, &mut out[self.unsent.end..])?;
-                }
-                ConnectionState::TransmitTlsData(transmit) => transmit.done(),
-                ConnectionState::WriteTraffic(_) => return Ok(Step::Writable),
-                ConnectionState::PeerClosed | ConnectionState::Closed => return Ok(Step::Closed),
-                _ => return Ok(Step::Blocked),
-            }
+            };
+            self.received.start += used;
         }
     }
 }

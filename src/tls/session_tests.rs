@@ -19,31 +19,44 @@ struct Pair {
     given: usize,
 }
 
-fn sides(version: &'static SupportedProtocolVersion) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
+type Sides = (Arc<ClientConfig>, Arc<ServerConfig>);
+
+fn sides(version: &'static SupportedProtocolVersion) -> Sides {
+    sides_of(version, rustls::crypto::aws_lc_rs::default_provider(), 300)
+}
+
+/// Sides that speak this version, with these suites; the server's records hold so much.
+fn sides_of(
+    version: &'static SupportedProtocolVersion,
+    provider: rustls::crypto::CryptoProvider,
+    fragment: usize,
+) -> Sides {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).expect("a key");
     let params = rcgen::CertificateParams::new(vec!["lab".to_owned()]).expect("a name");
     let certificate = params.self_signed(&key).expect("a certificate");
     let private = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
     let mut roots = RootCertStore::empty();
     roots.add(certificate.der().clone()).expect("a root");
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+    let provider = Arc::new(provider);
+    let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[version])
         .expect("a version")
         .with_root_certificates(roots)
         .with_no_client_auth();
+    client.enable_secret_extraction = true;
     let mut server = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[version])
         .expect("a version")
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], private)
         .expect("a certificate");
-    server.max_fragment_size = Some(300);
+    server.max_fragment_size = Some(fragment);
+    server.send_half_rtt_data = true;
     (Arc::new(client), Arc::new(server))
 }
 
 impl Pair {
-    fn new(sides: &(Arc<ClientConfig>, Arc<ServerConfig>), name: &str) -> Self {
+    fn new(sides: &Sides, name: &str) -> Self {
         let session = Session::new(Arc::clone(&sides.0), name, TLS_SLOT_BYTES_MIN).expect("a name");
         let server = ServerConnection::new(Arc::clone(&sides.1)).expect("a configuration");
         let buffer = vec![0; TLS_SLOT_BYTES_MIN as usize];
@@ -115,6 +128,21 @@ impl Pair {
         self.flush_server();
     }
 
+    /// Reads so many bytes, in pieces.
+    fn read_exactly(&mut self, length: usize, room: usize) -> Vec<u8> {
+        let mut all = vec![0; length];
+        let mut at = 0;
+        while at < length {
+            let end = length.min(at + room);
+            match self.session.read(&mut self.buffer, &mut all[at..end]).expect("good records") {
+                Read::Bytes(count) => at += count,
+                Read::More => assert!(self.exchange(1 << 20).expect("a session"), "it ends"),
+                Read::End => panic!("it ends after {at} bytes"),
+            }
+        }
+        all
+    }
+
     /// Reads to the end in pieces; what came, and what ended it.
     fn read_all(&mut self, most: usize, room: usize) -> (Vec<u8>, Result<(), Fault>) {
         let (mut all, mut piece) = (Vec::new(), vec![0; room]);
@@ -150,6 +178,100 @@ fn every_split_brings_the_same_bytes() {
             assert!(all == answer && end.is_ok(), "{version:?} in pieces of {most}");
         }
     }
+}
+
+/// One side's suites, each alone; those that want another certificate differ in nothing else.
+fn each_suite() -> impl Iterator<Item = (&'static SupportedProtocolVersion, Sides)> {
+    let provider = rustls::crypto::aws_lc_rs::default_provider;
+    provider().cipher_suites.into_iter().filter_map(move |suite| {
+        let (version, name) = (suite.version(), suite.suite());
+        let name = name.as_str().expect("a known suite");
+        let fits = name.starts_with("TLS13") || name.contains("ECDSA");
+        let alone = rustls::crypto::CryptoProvider { cipher_suites: vec![suite], ..provider() };
+        fits.then(|| (version, sides_of(version, alone, 16 << 10)))
+    })
+}
+
+#[test]
+fn each_suite_brings_the_same_bytes_again_and_again() {
+    let answer = answer(100_000);
+    let mut suites = 0;
+    for (version, sides) in each_suite() {
+        suites += 1;
+        for room in [700, 20_000, 200_000] {
+            let mut pair = Pair::new(&sides, "lab");
+            pair.open(1 << 20).expect("a handshake");
+            let agreed = pair.server.protocol_version();
+            assert!(agreed.is_some() && pair.session.version() == agreed);
+            for round in 0..4 {
+                // The keys of TLS 1.3 change within each answer, and the client's before the next.
+                pair.ask(&answer, round == 3);
+                if round == 3 {
+                    let (all, end) = pair.read_all(5000, room);
+                    assert!(all == answer && end.is_ok(), "{version:?}");
+                } else {
+                    assert!(pair.read_exactly(answer.len(), room) == answer, "{version:?}");
+                }
+            }
+        }
+    }
+    assert_eq!(suites, 6, "three of each version");
+}
+
+#[test]
+fn keys_are_renewed_before_they_are_worn_out() {
+    for version in VERSIONS {
+        let sides = sides(version);
+        let mut pair = Pair::new(&sides, "lab");
+        pair.open(1 << 20).expect("a handshake");
+        let Stage::Open(traffic) = &mut pair.session.stage else { panic!("open") };
+        traffic.send_limit = 4;
+        let is_tls13 = pair.session.version() == Some(ProtocolVersion::TLSv1_3);
+        for round in 0..10 {
+            if !is_tls13 && round == 2 {
+                let written = pair.session.write(&mut pair.buffer, b"GET /");
+                assert!(matches!(written, Err(Fault::Tls { lasting: false, .. })), "{written:?}");
+                break;
+            }
+            pair.ask(b"answer", false);
+            assert!(pair.read_exactly(6, 64) == b"answer");
+        }
+    }
+}
+
+#[test]
+fn tickets_in_pieces_let_the_next_session_resume() {
+    for version in VERSIONS {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let sides = sides_of(version, provider, 40);
+        for round in 0..3 {
+            let mut pair = Pair::new(&sides, "lab");
+            pair.open(13).expect("a handshake");
+            pair.ask(&answer(500), false);
+            assert!(pair.read_exactly(500, 64) == answer(500));
+            let resumed = pair.server.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+            assert_eq!(resumed, round > 0, "{version:?}, round {round}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_with_the_last_of_the_handshake_is_kept() {
+    let sides = sides(&rustls::version::TLS13);
+    let mut pair = Pair::new(&sides, "lab");
+    assert_eq!(pair.session.handshake(&mut pair.buffer), Ok(false));
+    // Its first flight, and at once data behind it.
+    while !pair.session.is_flushed() {
+        pair.exchange(1 << 20).expect("memory");
+    }
+    pair.server.writer().write_all(b"unasked").expect("memory");
+    pair.flush_server();
+    while pair.given < pair.wire.len() {
+        pair.exchange(1 << 20).expect("memory");
+    }
+    assert_eq!(pair.session.handshake(&mut pair.buffer), Ok(true));
+    let plain = pair.session.peek(&mut pair.buffer).expect("good records");
+    assert_eq!(plain, Some(&b"unasked"[..]));
 }
 
 #[test]

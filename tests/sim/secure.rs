@@ -37,11 +37,12 @@ impl Sides {
         let mut roots = RootCertStore::empty();
         roots.add(certificate.der().clone()).expect("a root");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[version])
             .expect("a version")
             .with_root_certificates(roots)
             .with_no_client_auth();
+        client.enable_secret_extraction = true;
         let server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[version])
             .expect("a version")
