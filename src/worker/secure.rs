@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Worker;
 use crate::conn::{Action, Event, Target};
 use crate::host::FileHost;
-use crate::limits::RECEIVE_LOW_WATER_BYTES_MAX;
+use crate::limits::{RECEIVE_LOW_WATER_BYTES_MAX, RECEIVE_LOW_WATER_BYTES_MIN};
 use crate::sys::{Errno, Op, Ring, Slot};
 use crate::tls::session::{Fault, Need, Read, Session};
 
@@ -200,15 +200,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.submit(index, Op::Send { socket, slot, at, length });
             }
             Need::Receive { at, length } => {
-                // So much will surely come: a body's ciphertext is longer than the body. The mark
-                // asks for as much again beyond the receive: a tail shorter than the mark would
-                // never wake it.
+                // So much will surely come: a body's ciphertext is longer than the body.
                 let held = secure.session.as_ref().map_or(0, Session::held_bytes);
                 let surely = lane.conn.body_left().saturating_sub(held as u64);
-                let fill = surely >= u64::from(length);
-                let mark = (length / 2).min(RECEIVE_LOW_WATER_BYTES_MAX);
-                let enough = surely >= u64::from(length) + u64::from(mark);
-                let low_water = if enough { mark } else { 1 };
+                let Fill { length, low_water, fill } = Fill::of(length, surely);
                 if lane.low_water != low_water {
                     lane.low_water = low_water;
                     self.host.set_low_water(&socket, low_water);
@@ -228,10 +223,66 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 }
 
+/// How ciphertext is received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fill {
+    /// At most so many bytes,
+    length: u32,
+    /// whenever so many are there (SO_RCVLOWAT),
+    low_water: u32,
+    /// and not before it is full.
+    fill: bool,
+}
+
+impl Fill {
+    /// The receive into this much room, when so many bytes will surely come.
+    ///
+    /// The mark asks for as much again beyond the receive: a tail shorter than the mark would never
+    /// wake it. So towards its end a body comes in halves of what is left.
+    fn of(room: u32, surely: u64) -> Self {
+        let mark = room.min(RECEIVE_LOW_WATER_BYTES_MAX);
+        if surely >= u64::from(room) + u64::from(mark) {
+            return Self { length: room, low_water: mark, fill: true };
+        }
+        match u32::try_from(surely / 2) {
+            Ok(half) if half >= RECEIVE_LOW_WATER_BYTES_MIN => {
+                let length = half.min(room);
+                Self { length, low_water: length.min(mark), fill: true }
+            }
+            _ => Self { length: room, low_water: 1, fill: surely >= u64::from(room) },
+        }
+    }
+}
+
 /// What TLS has done for the connection.
 #[derive(Debug, Clone, Copy)]
 enum Ready {
     Open,
     Sent(u32),
     Received(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_will_come() {
+        let rooms = [20_000, 100_000, 500_000, 1 << 20];
+        for room in rooms {
+            for surely in (0..3_000_000u64).step_by(997) {
+                let Fill { length, low_water, fill } = Fill::of(room, surely);
+                assert!((1..=room).contains(&length) && (1..=length).contains(&low_water));
+                assert!(!fill || surely >= u64::from(length), "{surely} in {room}");
+                let waits = low_water > 1;
+                assert!(!waits || surely >= u64::from(length) + u64::from(low_water));
+            }
+            let (mut left, mut receives) = (8u64 << 20, 0);
+            while left >= u64::from(2 * RECEIVE_LOW_WATER_BYTES_MIN) {
+                left -= u64::from(Fill::of(room, left).length);
+                receives += 1;
+            }
+            assert!(receives <= (8 << 20) / room + 8, "{receives} of {room}");
+        }
+    }
 }
