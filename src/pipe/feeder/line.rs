@@ -1,6 +1,7 @@
 //! One connection of a feeder: its socket, its private pipe, and what it is to bring.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::late::Step;
@@ -91,6 +92,9 @@ pub(super) struct Line {
     /// The session, over TLS, and the buffer under it.
     pub(super) session: Option<Session>,
     pub(super) cipher: Vec<u8>,
+    /// What was decrypted last, and which part of it is not in the private pipe yet.
+    pub(super) piece: Vec<u8>,
+    pub(super) unwritten: Range<usize>,
     /// What went wrong with it last, for the error.
     pub(super) fault: Option<Fault>,
     /// When the connection must have been made, handshake included.
@@ -159,6 +163,8 @@ impl Line {
             control: vec![0; CONTROL_SLOT_BYTES as usize],
             session: None,
             cipher: Vec::new(),
+            piece: Vec::new(),
+            unwritten: 0..0,
             fault: None,
             connected_by_us: 0,
         }
@@ -177,6 +183,7 @@ impl Line {
         self.address = None;
         self.endpoint = None;
         self.session = None;
+        self.unwritten = 0..0;
         self.readable = false;
     }
 

@@ -1,16 +1,16 @@
 //! TLS under a line: ciphertext between its socket and its buffer, plaintext into its pipe.
 //!
-//! What is decrypted is in user memory, so it is written into the private pipe; from there on it
-//! goes the way that spliced bytes go.
+//! What is decrypted is in user memory, so it is written into the private pipe, as much at once as
+//! one receive has brought; from there on it goes the way that spliced bytes go.
 
 use super::Feeder;
 use super::line::{Pending, Want};
 use crate::conn::Event;
 use crate::host::PipeHost;
 use crate::http;
-use crate::limits::TLS_SLOT_BYTES_MIN;
+use crate::limits::TLS_PIECE_BYTES;
 use crate::sys::{Errno, Ring};
-use crate::tls::session::{Fault, Need, Session};
+use crate::tls::session::{Fault, Need, Read, Session};
 
 /// How one exchange with a socket went.
 enum Exchanged {
@@ -37,10 +37,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// The socket leads to the server: the session comes next.
     pub(super) fn secure_begin(&mut self, index: usize) {
         let line = &mut self.lines[index];
-        line.cipher.resize(TLS_SLOT_BYTES_MIN as usize, 0);
+        line.cipher.resize(TLS_PIECE_BYTES as usize, 0);
+        line.piece.resize(TLS_PIECE_BYTES as usize, 0);
         let endpoint = line.endpoint.clone().expect("connected");
         let config = self.tls.clone().expect("a run over TLS has its configuration");
-        match Session::new(config, endpoint.server_name(), TLS_SLOT_BYTES_MIN) {
+        match Session::new(config, endpoint.server_name(), TLS_PIECE_BYTES) {
             Ok(session) => {
                 line.session = Some(session);
                 line.want = Want::Handshake;
@@ -194,30 +195,36 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let Some(target) = self.own_pipe(index) else { return false };
         loop {
             let line = &mut self.lines[index];
+            if !line.unwritten.is_empty() {
+                match self.host.write(&target, &line.piece[line.unwritten.clone()]) {
+                    Ok(count) => {
+                        line.unwritten.start += count;
+                        line.in_pipe += count as u64;
+                        line.conn.handle(Event::Moved(count as u64));
+                    }
+                    Err(errno) if errno.is_transient() && line.in_pipe > 0 => {
+                        line.full = true;
+                        return false;
+                    }
+                    Err(errno) => line.conn.handle(Event::Failed(errno)),
+                }
+                return true;
+            }
             let left = usize::try_from(line.conn.body_left()).unwrap_or(usize::MAX);
+            let room = left.min(line.piece.len());
             let session = line.session.as_mut().expect("it has a session");
-            match session.peek(&mut line.cipher) {
-                Ok(Some([])) => {
+            // What one receive has brought, and no more: the next may end the connection, and what
+            // came before that has come.
+            match session.read(&mut line.cipher, &mut line.piece[..room]) {
+                Ok(Read::Bytes(count)) => {
+                    line.unwritten = 0..count;
+                    continue;
+                }
+                Ok(Read::End) => {
                     line.conn.handle(Event::Moved(0));
                     return true;
                 }
-                Ok(Some(plain)) => {
-                    let outcome = self.host.write(&target, &plain[..plain.len().min(left)]);
-                    match outcome {
-                        Ok(count) => {
-                            session.consume(count);
-                            line.in_pipe += count as u64;
-                            line.conn.handle(Event::Moved(count as u64));
-                        }
-                        Err(errno) if errno.is_transient() && line.in_pipe > 0 => {
-                            line.full = true;
-                            return false;
-                        }
-                        Err(errno) => line.conn.handle(Event::Failed(errno)),
-                    }
-                    return true;
-                }
-                Ok(None) => {}
+                Ok(Read::More) => {}
                 Err(fault) => {
                     self.secure_failed(index, fault);
                     return true;
