@@ -49,6 +49,7 @@
 //! * [`tls`]: TLS between a connection and the ring, over the connection's own buffer. Pure.
 //! * [`failure`]: why an attempt failed, and what follows from it. Pure.
 //! * [`attempt`]: how often and how long a failure is retried, alike in all modes. Pure.
+//! * [`pace`]: how many requests are in flight, and how many are sent a second. Pure.
 //! * [`peers`]: how connections and addresses fare beside each other: who is late. Pure.
 //! * [`sink`]: what the bytes of a range become. Pure.
 //! * [`mark`]: what a complete file carries so that a later run knows it. [`journal`]: which ranges
@@ -89,6 +90,10 @@
 //!   clippy in `Cargo.toml`, `tests/tidy.rs`.
 //! * Pure rooms name no clock, file, socket or thread: `clippy.toml` and `tests/tidy.rs`.
 //! * Rooms use only rooms below them, as a table says that names each exception: `tests/tidy.rs`.
+//! * The pace settles within two seconds near the best number of requests, gives way and wins back;
+//!   a server that asks for less gets less, and no object fails for it: tests of [`pace`].
+//! * Every key of a listing is there once, in order, however many requests list it: tests of
+//!   [`plan::split`], `tests/list`.
 //! * The kernel owns a slot while an operation on it is in flight: [`sys::Op`] owns its
 //!   [`sys::Slot`], which cannot be copied, and the ring keeps the operation until its completion.
 //! * Every operation in flight is in the ring's slab; a run ends with none, and each slot back

@@ -99,6 +99,10 @@ pub const WORKERS_MAX: usize = 256;
 /// Connections with which each worker begins when nothing is said.
 pub const CONNECTIONS_PER_WORKER_START: usize = 16;
 
+/// So many times as many where the first page of a listing holds small objects alone: each is one
+/// round trip.
+pub const CONNECTIONS_START_SMALL: u32 = 4;
+
 /// Connections with which a run begins when nothing is said, at most.
 pub const CONNECTIONS_START_MAX: usize = 256;
 
@@ -115,10 +119,16 @@ pub const CONNECTIONS_MAX: usize = 4096;
 pub const CONNECTIONS_PER_WORKER_MAX: usize = 2048;
 
 /// The controller of a run's pace looks so often, in microseconds.
-pub const PACE_TICK_US: u64 = 10_000;
+pub const PACE_TICK_US: u64 = 5_000;
 
 /// Shortest measurement of goodput, in microseconds: usually a first byte and a piece of a body.
 pub const PACE_WINDOW_MIN_US: u64 = 50_000;
+
+/// The same where nothing is new, and noise would only be followed.
+pub const PACE_WINDOW_HOLD_MIN_US: u64 = 250_000;
+
+/// A measurement lasts so many pieces of a connection, and a first byte.
+pub const PACE_WINDOW_PIECES: u64 = 4;
 
 /// Longest such measurement, in microseconds; twice as long where nothing is new.
 pub const PACE_WINDOW_MAX_US: u64 = 400_000;
@@ -303,6 +313,9 @@ pub const RETRIES_PER_100_REQUESTS_MAX: u64 = 80;
 /// Ranges that are asked for a second time, per 100 requests, because they are far behind their
 /// peers; and one for each connection besides.
 pub const HEDGES_PER_100_REQUESTS_MAX: u64 = 5;
+
+/// But no more than so many besides.
+pub const HEDGES_AT_ONCE_MAX: usize = 32;
 
 /// How often one range is moved from a late connection to another.
 pub const MOVES_MAX: u32 = 3;

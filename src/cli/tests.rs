@@ -286,7 +286,9 @@ fn an_option_means_the_same_everywhere() {
         for arg in child.get_arguments().filter(|arg| !arg.is_positional()) {
             // A stream's connections are its channel's own, and cat's standard output is the
             // stream.
-            if streams && matches!(arg.get_id().as_str(), "connections" | "json") {
+            if streams
+                && matches!(arg.get_id().as_str(), "connections" | "max_connections" | "json")
+            {
                 continue;
             }
             let help = arg.get_help().map(ToString::to_string);

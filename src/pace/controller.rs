@@ -8,14 +8,16 @@ use crate::limits::{
     PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLIMB_PER_MILLE, PACE_DOWN_PAUSE_MAX_US,
     PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE, PACE_PAUSE_MIN_US,
     PACE_REQUEST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US, PACE_UP_PAUSE_MAX_US,
-    PACE_UP_PER_MILLE, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US,
+    PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US,
+    PACE_WINDOW_PIECES,
 };
 
 /// What it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Doubles while that pays; `below` is the level before.
-    Climb { below: Option<usize> },
+    /// Doubles while that pays; `below` is the level before. What did not pay in one window is
+    /// measured once more: new connections need their time.
+    Climb { below: Option<usize>, again: bool },
     /// Stays, and looks beside from time to time.
     Hold,
     /// Looks at a level beside `home`.
@@ -82,7 +84,7 @@ impl Controller {
             level,
             climbed_from: level,
             levels,
-            stage: Stage::Climb { below: None },
+            stage: Stage::Climb { below: None, again: false },
             window: Window::default(),
             rate: Rate::default(),
             timeline: Timeline::default(),
@@ -143,8 +145,7 @@ impl Controller {
     /// Keeps the usual time to a first byte: an eighth of what is new.
     fn learn(&mut self, answers: u64, totals: &Totals) {
         let first_byte_us = totals.first_byte_us.saturating_sub(self.before.first_byte_us);
-        if answers > 0 {
-            let mean_us = first_byte_us / answers;
+        if let Some(mean_us) = first_byte_us.checked_div(answers) {
             let is_first = self.first_byte_us == 0;
             self.first_byte_us =
                 if is_first { mean_us } else { self.first_byte_us * 7 / 8 + mean_us / 8 };
@@ -159,9 +160,13 @@ impl Controller {
 
     /// How long a window lasts; where nothing is new, it may be longer and tell more.
     fn window_us(&self) -> u64 {
-        let usual_us = self.first_byte_us + self.piece_us;
+        // Connections that began together bring their pieces together: several rounds of them.
+        let usual_us = self.first_byte_us + PACE_WINDOW_PIECES * self.piece_us;
         let length_us = usual_us.clamp(PACE_WINDOW_MIN_US, PACE_WINDOW_MAX_US);
-        if let Stage::Climb { .. } = self.stage { length_us } else { length_us * 2 }
+        match self.stage {
+            Stage::Climb { .. } => length_us,
+            Stage::Hold | Stage::Probe { .. } => (length_us * 2).max(PACE_WINDOW_HOLD_MIN_US),
+        }
     }
 
     /// The window's work, when it is over and says something.
@@ -199,21 +204,25 @@ impl Controller {
 
     fn decide(&mut self, now_us: u64, measured: Measured) {
         match self.stage {
-            Stage::Climb { below } => self.climbed(now_us, below, measured),
+            Stage::Climb { below, again } => self.climbed(now_us, below, again, measured),
             Stage::Hold => self.held(now_us, measured),
             Stage::Probe { home } => self.probed(now_us, home, measured),
         }
     }
 
-    fn climbed(&mut self, now_us: u64, below: Option<usize>, measured: Measured) {
+    fn climbed(&mut self, now_us: u64, below: Option<usize>, again: bool, measured: Measured) {
         self.levels.note(self.level, measured.work, now_us);
         let pays = below
             .and_then(|below| self.levels.known(below, now_us))
             .is_none_or(|before| measured.work >= per_mille(before, PACE_CLIMB_PER_MILLE));
         if pays && self.level < self.levels.last() {
             let doubled = self.levels.requests(self.level).saturating_mul(2);
-            self.stage = Stage::Climb { below: Some(self.level) };
+            self.stage = Stage::Climb { below: Some(self.level), again: false };
             return self.go_to(now_us, self.levels.of(doubled), Change::More, measured);
+        }
+        if !pays && !again {
+            self.stage = Stage::Climb { below, again: true };
+            return;
         }
         let best = self.levels.choose(now_us).unwrap_or(self.level);
         // Where twice as many as at first bring no more, fewer may bring as much; where the climb
@@ -254,7 +263,7 @@ impl Controller {
     /// Twice as many may pay again.
     fn climb_on(&mut self, now_us: u64, change: Change, measured: Measured) {
         self.climbed_from = self.level;
-        self.stage = Stage::Climb { below: Some(self.level) };
+        self.stage = Stage::Climb { below: Some(self.level), again: false };
         let doubled = self.levels.requests(self.level).saturating_mul(2);
         self.go_to(now_us, self.levels.of(doubled), change, measured);
     }

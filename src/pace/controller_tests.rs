@@ -69,13 +69,13 @@ impl Course {
     /// ask for than may be.
     fn go_on(&mut self, network: &Network, milliseconds: u64, is_bound: bool) -> f64 {
         let before = self.bytes;
-        for _ in 0..milliseconds / 10 {
+        for _ in 0..milliseconds * 1000 / PACE_TICK_US {
             self.now_us += PACE_TICK_US;
             let wanted = self.controller.limits(self.now_us).requests_in_flight;
             // What is asked for comes after the latency.
-            let share = (1e4 / network.latency_us.max(1e4)).min(1.0);
+            let share = (5e3 / network.latency_us.max(5e3)).min(1.0);
             self.active += (f64::from(wanted) - self.active) * share;
-            let came = network.goodput(self.active) * (1.0 + 0.06 * self.noise()) / 100.0;
+            let came = network.goodput(self.active) * (1.0 + 0.06 * self.noise()) / 200.0;
             self.bytes += came;
             self.answers += came / network.size;
             self.totals = Totals {
@@ -184,12 +184,12 @@ fn what_is_fixed_stays() {
 fn refusals_bring_a_rate_and_end_the_climb() {
     let mut controller = Controller::new(BOUNDS);
     let mut totals = Totals { busy: 32, is_bound: true, ..Totals::default() };
-    for tick in 1..30u64 {
-        totals.answers += 20;
-        totals.refused += 30;
+    for tick in 1..60u64 {
+        totals.answers += 10;
+        totals.refused += 15;
         controller.handle(tick * PACE_TICK_US, totals);
     }
-    let limits = controller.limits(30 * PACE_TICK_US);
+    let limits = controller.limits(60 * PACE_TICK_US);
     let rate = limits.requests_per_second.expect("a rate");
     assert!((1_500..=2_100).contains(&rate), "{rate}");
     assert!(limits.requests_in_flight <= 2 * BOUNDS.start);

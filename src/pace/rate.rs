@@ -16,6 +16,8 @@ use crate::limits::{
 pub struct Rate {
     limit: Option<Limit>,
     slice: Slice,
+    /// When it was told last.
+    called_us: u64,
     /// Refusals that are no answer to the rate, in thousandths of the requests.
     tolerated: u64,
 }
@@ -40,6 +42,11 @@ struct Slice {
 impl Rate {
     /// What came since the last call. True when the server asked for less and gets it.
     pub fn handle(&mut self, now_us: u64, answers: u64, refused: u64) -> bool {
+        if self.slice.answers + self.slice.refused == 0 {
+            // Before that nothing came: it says nothing of what the server takes.
+            self.slice.begun_us = self.called_us;
+        }
+        self.called_us = now_us;
         self.slice.answers += answers;
         self.slice.refused += refused;
         let Slice { begun_us, answers, refused } = self.slice;

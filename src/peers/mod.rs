@@ -13,7 +13,7 @@ pub use clock::NetworkClock;
 pub use pace::Paces;
 
 use crate::conn::Conn;
-use crate::limits::HEDGES_PER_100_REQUESTS_MAX;
+use crate::limits::{HEDGES_AT_ONCE_MAX, HEDGES_PER_100_REQUESTS_MAX};
 
 /// What a connection waits for: each has its own pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,8 @@ pub enum LateEnd {
 /// Whether one more late range may be asked for again, of so many that were.
 #[must_use]
 pub fn is_within_budget(asked_again: u64, requests: u64, connections: usize) -> bool {
-    asked_again < connections as u64 + requests * HEDGES_PER_100_REQUESTS_MAX / 100
+    let at_once = connections.min(HEDGES_AT_ONCE_MAX) as u64;
+    asked_again < at_once + requests * HEDGES_PER_100_REQUESTS_MAX / 100
 }
 
 /// Whether so many of the busy connections are late that it is the network, the server or this

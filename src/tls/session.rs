@@ -272,6 +272,17 @@ impl Session {
         self.received.len() + self.plain.len()
     }
 
+    /// True when a read may bring something: bytes have come, or an end. Before that it needs no
+    /// room for plaintext.
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        let is_over = match &self.stage {
+            Stage::Open(traffic) => traffic.is_over(),
+            _ => true,
+        };
+        is_over || self.ended || self.held_bytes() > 0
+    }
+
     /// The version that was agreed upon, once the handshake is done.
     #[must_use]
     pub fn version(&self) -> Option<ProtocolVersion> {

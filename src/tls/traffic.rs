@@ -165,6 +165,12 @@ impl<S: Schedule> Traffic<S> {
         })
     }
 
+    /// True when nothing more will be read: the peer has closed, or a record was wrong.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.closed || self.failed.is_some()
+    }
+
     /// Uses the first of these records: straight to `into` where it fits, else where it is.
     ///
     /// # Errors

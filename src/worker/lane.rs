@@ -161,14 +161,6 @@ impl Lane {
         self.secure.as_ref().is_some_and(Secure::is_on)
     }
 
-    /// Puts a slot back that an action was given.
-    pub(super) fn put_slot(&mut self, target: Target, slot: Slot) {
-        match target {
-            Target::Control => self.control = Some(slot),
-            Target::Data => self.data = Some(slot),
-        }
-    }
-
     /// What its operation is about.
     pub(super) fn phase(&self) -> Phase {
         Phase::of(&self.conn)

@@ -207,6 +207,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.scheduler.is_stopped() {
             self.give_up_all();
         } else {
+            self.paces.set_busy(self.busy());
             self.hedge();
             has_more = self.assign();
         }

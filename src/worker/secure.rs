@@ -114,12 +114,28 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let Action::Receive { target, at, length, .. } = action else {
             unreachable!("only called for a receive")
         };
-        let Some(slot) = self.slot_for(index, target, action) else { return };
         let lane = &mut self.lanes[index];
-        lane.put_slot(target, slot);
         let secure = lane.secure.as_mut().expect("it has a session");
         secure.wish = Wish::Receive { target, at, length };
         self.secure_go_on(index);
+    }
+
+    /// Takes the slot that plaintext goes to, once there is some; false when none is free.
+    fn takes_slot(&mut self, index: usize) -> bool {
+        let lane = &mut self.lanes[index];
+        let secure = lane.secure.as_mut().expect("it has a session");
+        let has_input = secure.session.as_ref().is_some_and(Session::has_input);
+        let Wish::Receive { target: Target::Data, at, length } = secure.wish else { return true };
+        if !has_input || lane.data.is_some() {
+            return true;
+        }
+        let wish = std::mem::replace(&mut secure.wish, Wish::Nothing);
+        let action = Action::Receive { target: Target::Data, at, length, fill: false };
+        let Some(slot) = self.slot_for(index, Target::Data, action) else { return false };
+        let lane = &mut self.lanes[index];
+        lane.data = Some(slot);
+        lane.secure.as_mut().expect("it has a session").wish = wish;
+        true
     }
 
     /// The ring gave the buffer back.
@@ -141,6 +157,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Goes on until the connection has what it waits for, or the ring has something to do.
     fn secure_go_on(&mut self, index: usize) {
+        if !self.takes_slot(index) {
+            return;
+        }
         let lane = &mut self.lanes[index];
         let secure = lane.secure.as_mut().expect("it has a session");
         let buffer = secure.buffer.as_mut().expect("not in flight");
@@ -155,9 +174,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     Target::Control => &mut lane.control,
                     Target::Data => &mut lane.data,
                 };
-                let slot = slot.as_mut().expect("taken for this");
-                let into = &mut slot[at as usize..(at + length) as usize];
-                session.read(buffer, into).map(|read| match read {
+                let into = slot.as_mut().map(|slot| &mut slot[at as usize..(at + length) as usize]);
+                // Without a slot nothing has come yet.
+                let read = into.map_or(Ok(Read::More), |into| session.read(buffer, into));
+                if at == 0 && read == Ok(Read::More) && target == Target::Data {
+                    // Part of a record: others may use the slot until the rest of it is there.
+                    lane.data = None;
+                }
+                read.map(|read| match read {
                     Read::Bytes(count) => Some(Ready::Received(count)),
                     Read::End => Some(Ready::Received(0)),
                     Read::More => None,

@@ -222,6 +222,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if self.feed.is_stopped() || self.failure.is_some() {
             return Ok(false);
         }
+        self.paces.set_busy(self.busy());
         self.look_for_reader();
         self.assign();
         self.deliver();
