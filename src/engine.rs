@@ -20,6 +20,7 @@ use crate::limits::{CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, FOLDERS_OPEN_MAX};
 use crate::machine::{Keeping, Machine};
 use crate::metrics::{Gauge, WorkerMetrics};
 use crate::pace::Pacer;
+use crate::peers::SharedAddresses;
 use crate::s3::sign::PublishedKeys;
 use crate::schedule::Scheduler;
 use crate::sink::Sink;
@@ -92,6 +93,7 @@ struct Start {
     scheduler: Arc<Scheduler>,
     counter: Handle,
     gauge: Arc<Gauge>,
+    addresses: Arc<SharedAddresses>,
     machine: Machine,
     ready: SyncSender<Result<()>>,
     ended: Arc<Notify>,
@@ -113,6 +115,7 @@ impl Engine {
         })?;
         let scheduler = Arc::new(Scheduler::new(counters.clone()));
         let pacer = Arc::new(Pacer::new(config.pace, config.workers));
+        let addresses = Arc::new(SharedAddresses::default());
         let folder = destination.map(Arc::new);
         let sink = if folder.is_some() { Sink::File } else { Sink::Null };
         let cores = cores_for(config.workers);
@@ -154,6 +157,7 @@ impl Engine {
                 scheduler: Arc::clone(&scheduler),
                 counter,
                 gauge: Arc::clone(&gauge),
+                addresses: Arc::clone(&addresses),
                 machine: Machine::new(
                     begun,
                     seed(number),
@@ -391,6 +395,7 @@ fn work(start: Start) -> WorkerMetrics {
         number,
         counter: start.counter,
         gauge: start.gauge,
+        addresses: start.addresses,
     });
     if let Err(errno) = worker.run() {
         scheduler.stop(

@@ -359,7 +359,7 @@ pub const ADDRESS_AVOID_BASE_US: u64 = 1_000_000;
 /// The longest of these times.
 pub const ADDRESS_AVOID_MAX_US: u64 = 30_000_000;
 
-/// Addresses that a worker keeps counts of.
+/// Addresses that a run knows the health of, and that each worker keeps counts of.
 pub const ADDRESSES_KEPT_MAX: usize = 256;
 
 /// How often an object is fetched anew from its first byte, because it changed or its checksum is

@@ -64,7 +64,7 @@ const ROOMS: [(&str, bool, &[&str]); 35] = [
         false,
         &[
             "attempt", "config", "error", "failure", "host", "limits", "machine", "metrics",
-            "pace", "s3", "schedule", "sink", "sys", "transfer", "waiting", "worker",
+            "pace", "peers", "s3", "schedule", "sink", "sys", "transfer", "waiting", "worker",
         ],
     ),
     ("cli", true, &["error", "limits", "plan", "s3", "shown", "size"]),
@@ -91,8 +91,8 @@ const ROOMS: [(&str, bool, &[&str]); 35] = [
         false,
         &[
             "attempt", "catalog", "checksum", "cli", "config", "engine", "error", "failure",
-            "journal", "limits", "machine", "mark", "metrics", "out", "pipe", "plan", "progress",
-            "report", "s3", "schedule", "sink", "size", "sys", "transfer", "waiting",
+            "journal", "limits", "machine", "mark", "metrics", "out", "peers", "pipe", "plan",
+            "progress", "report", "s3", "schedule", "sink", "size", "sys", "transfer", "waiting",
         ],
     ),
     // The map and the program.

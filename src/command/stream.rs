@@ -31,6 +31,7 @@ use crate::limits::{
 use crate::machine::{self, Machine};
 use crate::metrics::FeedCount;
 use crate::pace::Bounds;
+use crate::peers::SharedAddresses;
 use crate::pipe::feed::Feed;
 use crate::pipe::feeder::{Feeder, FeederParts};
 use crate::pipe::fifos::Fifos;
@@ -116,6 +117,7 @@ async fn start_pipes(
     }
     let locks = lock_channels(args, &folder, progress)?;
     let mut channels = Vec::new();
+    let addresses = Arc::new(SharedAddresses::default());
     let begun_channels = args.channels.iter().zip(openings).zip(locks);
     for ((Channel { name, sources }, opening), lock) in begun_channels {
         let place = Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock));
@@ -123,7 +125,19 @@ async fn start_pipes(
         let (name, sources) = (name.clone(), sources.clone());
         let holds = args.on_failure == OnFailure::Hold;
         let (tls, marks) = (tls.clone(), args.epoch_markers);
-        let plan = Plan { name, sources, place, tls, connections, retries, alone, holds, marks };
+        let addresses = Arc::clone(&addresses);
+        let plan = Plan {
+            name,
+            sources,
+            place,
+            tls,
+            connections,
+            retries,
+            alone,
+            holds,
+            marks,
+            addresses,
+        };
         let started = Running::start(plan, part, &control, args.epochs, begun);
         match started {
             Ok(running) => channels.push(Running { opening: Some(opening), ..running }),
@@ -179,6 +193,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         alone: true,
         holds: false,
         marks: false,
+        addresses: Arc::default(),
     };
     let epochs = NonZeroU64::new(1);
     let running = Running::start(plan, part, &control, epochs, begun)?;
@@ -290,6 +305,8 @@ struct Plan {
     holds: bool,
     /// Whether each epoch that its reader got whole is marked.
     marks: bool,
+    /// What all channels know of the endpoints' addresses.
+    addresses: Arc<SharedAddresses>,
 }
 
 /// A channel that is being served.
@@ -316,7 +333,8 @@ impl Running {
         epochs: Option<NonZeroU64>,
         begun: Instant,
     ) -> Result<Self> {
-        let Plan { name, sources, place, tls, connections, retries, alone, holds, marks } = plan;
+        let Plan { name, sources, place, tls, connections, retries, alone, .. } = plan;
+        let Plan { holds, marks, addresses, .. } = plan;
         let counter = descriptor::event_counter().map_err(|errno| {
             Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
                 .advise("raise the limit of open files (ulimit -n)")
@@ -346,6 +364,7 @@ impl Running {
                         epochs: epochs.map(NonZeroU64::get),
                         holds,
                         marks,
+                        addresses,
                     })
                 });
             let outcome = match made {

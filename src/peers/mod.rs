@@ -1,14 +1,14 @@
 //! How connections and addresses fare beside each other, so that one far behind is noticed. Pure.
 //!
 //! [`Paces`]: how long the steps of a connection usually take. [`Addresses`]: where to connect
-//! next. [`NetworkClock`]: the time that all of it goes by. What is done about a late one is for
+//! next, by what all workers know ([`SharedAddresses`]). [`NetworkClock`]: the time that all of it goes by. What is done about a late one is for
 //! those who drive the connections to say, within the bounds that are given here.
 
 mod addresses;
 mod clock;
 mod pace;
 
-pub use addresses::{Addresses, Times};
+pub use addresses::{Addresses, OpenConnection, SharedAddresses, Times};
 pub use clock::NetworkClock;
 pub use pace::Paces;
 

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::host::FileHost;
 use crate::limits::{CONNECT_TIMEOUT_US, SLOTS_EAGER_SHARE};
-use crate::peers::{LateEnd, Phase, Times};
+use crate::peers::{LateEnd, OpenConnection, Phase, Times};
 use crate::s3::{ByteRange, Endpoint};
 use crate::schedule::Assignment;
 use crate::sink::Disposal;
@@ -71,6 +71,8 @@ pub(super) struct Lane {
     pub(super) secure: Option<Secure>,
     /// The address that the socket leads to.
     pub(super) address: Option<SocketAddr>,
+    /// Counts as open there, for all workers.
+    open: Option<OpenConnection>,
     /// The next connect goes to another address than this, where there is one.
     pub(super) other_than: Option<SocketAddr>,
     /// The connection that was asked for the same range.
@@ -121,6 +123,7 @@ impl Lane {
             endpoint: None,
             secure: cipher.map(Secure::new),
             address: None,
+            open: None,
             other_than: None,
             rival: None,
             is_hedge: false,
@@ -152,6 +155,7 @@ impl Lane {
         self.socket = None;
         self.endpoint = None;
         self.address = None;
+        self.open = None;
         if let Some(secure) = &mut self.secure {
             secure.hang_up();
         }
@@ -321,15 +325,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn connect(&mut self, index: usize) {
         let endpoint = Arc::clone(&self.lanes[index].object().endpoint);
         let other_than = self.lanes[index].other_than.take();
-        let address = {
+        let open = {
             let all = endpoint.addresses.read().unwrap_or_else(|poison| poison.into_inner());
-            let open = |at| self.lanes.iter().filter(|lane| lane.address == Some(at)).count();
-            self.addresses.choose(&all, other_than, self.connects, self.now_us, open)
+            self.addresses.connect(&all, other_than, self.now_us)
         };
-        self.connects += 1;
-        let Some(address) = address else {
+        let Some(open) = open else {
             return self.lanes[index].conn.handle(Event::Failed(Errno::INVALID));
         };
+        let address = open.address();
         match self.host.socket(&address) {
             Ok(socket) => {
                 let lane = &mut self.lanes[index];
@@ -338,7 +341,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 lane.socket = Some(socket.clone());
                 lane.endpoint = Some(endpoint);
                 lane.address = Some(address);
-                self.addresses.connecting(address);
+                lane.open = Some(open);
                 self.metrics.connects += 1;
                 self.submit(index, Op::Connect { socket, address });
             }

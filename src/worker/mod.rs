@@ -32,7 +32,7 @@ use crate::limits::{
 };
 use crate::metrics::{Gauge, WorkerMetrics};
 use crate::pace::{Pacer, WorkerCounts};
-use crate::peers::{Addresses, NetworkClock, Paces};
+use crate::peers::{Addresses, NetworkClock, Paces, SharedAddresses};
 use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring, Slot};
@@ -74,6 +74,8 @@ pub struct Parts<R, H> {
     pub counter: Handle,
     /// For those who watch.
     pub gauge: Arc<Gauge>,
+    /// What all workers know of the endpoints' addresses.
+    pub addresses: Arc<SharedAddresses>,
 }
 
 /// One worker.
@@ -114,8 +116,6 @@ pub struct Worker<R, H> {
     now_us: u64,
     /// What connections are judged by.
     clock: NetworkClock,
-    /// Connections are spread over addresses by this count.
-    connects: usize,
     addresses: Addresses,
     /// How long each phase of a request usually takes.
     paces: Paces,
@@ -170,8 +170,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             awaiting: false,
             now_us: 0,
             clock: NetworkClock::default(),
-            connects: parts.number,
-            addresses: Addresses::default(),
+            addresses: Addresses::new(parts.addresses),
             paces: Paces::default(),
             hedge_look_us: 0,
             prefix_look_us: 0,

@@ -4,6 +4,7 @@
 //!
 //! A failing seed prints the command that repeats it.
 
+mod addresses;
 mod chance;
 mod cipher;
 mod files;
@@ -27,6 +28,7 @@ use inrush::error::{Error, ErrorKind};
 use inrush::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN, TLS_SLOT_BYTES_MIN};
 use inrush::metrics::{Gauge, WorkerMetrics};
 use inrush::pace::{Bounds, Pacer};
+use inrush::peers::SharedAddresses;
 use inrush::plan::ranges::PartSize;
 use inrush::s3::{Endpoint, Object};
 use inrush::schedule::Scheduler;
@@ -76,6 +78,7 @@ struct Bench {
     cut: Cut,
     verify: bool,
     outcomes: Vec<Outcome>,
+    addresses: Arc<SharedAddresses>,
 }
 
 fn object(key: &str) -> Object {
@@ -176,6 +179,18 @@ fn set_up_with(
     part: u64,
     sizes: &[u64],
 ) -> Bench {
+    let endpoints = [endpoint(0, scenario.tls), endpoint(1, scenario.tls)];
+    set_up_at(&endpoints, seed, scenario, chance, part, sizes)
+}
+
+fn set_up_at(
+    endpoints: &[Arc<Endpoint>],
+    seed: u64,
+    scenario: Scenario,
+    chance: &mut Chance,
+    part: u64,
+    sizes: &[u64],
+) -> Bench {
     let world = World::new(seed, scenario.rates);
     let cut =
         Cut { part: PartSize::new(part).expect("aligned"), slot_length_bytes: SLOT_BYTES_MIN };
@@ -183,19 +198,19 @@ fn set_up_with(
     let counter = |_| descriptor::event_counter().expect("a descriptor");
     let counters: Vec<Handle> = (0..count).map(counter).collect();
     let scheduler = Arc::new(Scheduler::new(counters.clone()));
-    let endpoints = [endpoint(0, scenario.tls), endpoint(1, scenario.tls)];
     let sides = scenario.tls.then(|| secure::sides(seed));
     world.borrow_mut().sides = sides.clone();
     let keys: Vec<String> =
         sizes.iter().enumerate().map(|(index, size)| format!("k{index}-{size}")).collect();
     let transfers = keys.iter().map(|key| {
-        let which = usize::from(chance.hits(200));
+        let which = usize::from(chance.hits(200)) % endpoints.len();
         let transfer = Transfer::new(object(key), Arc::clone(&endpoints[which]), key.clone(), cut);
         if scenario.verify { verified(transfer, &world, chance) } else { transfer }
     });
     let unlisted = transfers.collect();
     let mut workers = Vec::new();
     let pacer = pacer(chance, count);
+    let addresses = Arc::new(SharedAddresses::default());
     for (number, counter) in counters.into_iter().enumerate() {
         let connections = 1 + usize::try_from(chance.below(5)).expect("small");
         // Fewer than connections, too: those that wait have none.
@@ -223,12 +238,14 @@ fn set_up_with(
             number,
             counter,
             gauge: Arc::new(Gauge::default()),
+            addresses: Arc::clone(&addresses),
         });
         workers.push(Simulated { worker, data, control, cipher, slots, connections });
     }
     let verify = scenario.verify;
     let outcomes = Vec::new();
-    let mut bench = Bench { world, scheduler, workers, keys, unlisted, cut, verify, outcomes };
+    let mut bench =
+        Bench { world, scheduler, workers, keys, unlisted, cut, verify, outcomes, addresses };
     if chance.hits(500) {
         bench.list(usize::MAX);
     }
@@ -269,6 +286,9 @@ fn run(bench: &mut Bench, seed: u64, stop: bool) -> WorkerMetrics {
         assert_eq!((data.free(), control.free()), (slots, connections), "every slot is back");
         assert!(cipher.is_none_or(|cipher| cipher.free() == connections), "every buffer is back");
         total.add(&metrics);
+    }
+    for (address, _) in &bench.world.borrow().connects {
+        assert_eq!(bench.addresses.open(*address), 0, "no connection is left at {address}");
     }
     total
 }

@@ -159,6 +159,7 @@ fn run(seed: u64, course: &Course) -> Ran {
         epochs: (!course.never).then_some(course.epochs.len() as u64),
         holds: course.holds,
         marks: course.marks,
+        addresses: Arc::default(),
     });
     let (result, count) = match feeder {
         Ok(mut feeder) => {

@@ -70,6 +70,11 @@ pub(crate) struct World {
     pub(crate) flipped: HashMap<String, u64>,
     /// The origin speaks TLS.
     pub(crate) sides: Option<Sides>,
+    /// Where connections were begun to, and when.
+    pub(crate) connects: Vec<(SocketAddr, u64)>,
+    /// Nobody listens at this address; when that was found out first.
+    pub(crate) dead: Option<SocketAddr>,
+    pub(crate) dead_found_us: Option<u64>,
 }
 
 pub(crate) type Shared = Rc<RefCell<World>>;
@@ -94,6 +99,9 @@ impl World {
             served: HashMap::new(),
             flipped: HashMap::new(),
             sides: None,
+            connects: Vec::new(),
+            dead: None,
+            dead_found_us: None,
         }))
     }
 
@@ -137,13 +145,15 @@ impl Host for SimHost {
         self.0.borrow_mut().chance.next()
     }
 
-    fn socket(&mut self, _address: &SocketAddr) -> Result<Handle, Errno> {
+    fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno> {
         let mut world = self.0.borrow_mut();
         let rate = world.rates.network_per_mille / 4;
         if world.chance.hits(rate) {
             world.count("no socket");
             return Err(Errno::new(24));
         }
+        let now_us = world.now_us;
+        world.connects.push((*address, now_us));
         let server = world.sides.as_ref().map(Server::new);
         world.sockets.push(Socket { server, ..Socket::default() });
         Ok(Handle::Simulated(world.sockets.len() as u64 - 1))
@@ -370,9 +380,13 @@ impl World {
                 is_ready.then_some(Ok(1))
             }
             Op::Poll { .. } => Some(Ok(1)),
-            Op::Connect { .. } => {
+            Op::Connect { address, .. } => {
                 if cancelled {
                     return Some(Err(Errno::CANCELED));
+                }
+                if Some(*address) == self.dead {
+                    self.dead_found_us.get_or_insert(self.now_us);
+                    return Some(Err(Errno::REFUSED));
                 }
                 let rate = self.rates.network_per_mille;
                 let refused = self.outage_us.contains(&self.now_us) || self.chance.hits(rate);

@@ -10,7 +10,7 @@ use crate::conn::Conn;
 use crate::failure::Failure;
 use crate::host::PrivatePipe;
 use crate::limits::CONTROL_SLOT_BYTES;
-use crate::peers::{LateEnd, Times};
+use crate::peers::{LateEnd, OpenConnection, Times};
 use crate::s3::Endpoint;
 use crate::sys::Handle;
 use crate::tls::session::{Fault, Session};
@@ -73,6 +73,8 @@ pub(super) struct Line {
     pub(super) socket: Option<Handle>,
     /// Where it is connected to.
     pub(super) address: Option<SocketAddr>,
+    /// Counts as open there, for all feeders.
+    pub(super) open: Option<OpenConnection>,
     /// Address that failed it last: the next connection goes to another, if there is one.
     pub(super) other_than: Option<SocketAddr>,
     pub(super) endpoint: Option<Arc<Endpoint>>,
@@ -151,6 +153,7 @@ impl Line {
             pipe: None,
             socket: None,
             address: None,
+            open: None,
             other_than: None,
             endpoint: None,
             transfer: None,
@@ -181,6 +184,7 @@ impl Line {
     pub(super) fn close(&mut self) {
         self.socket = None;
         self.address = None;
+        self.open = None;
         self.endpoint = None;
         self.session = None;
         self.unwritten = 0..0;

@@ -73,23 +73,21 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     fn connect(&mut self, index: usize) {
         let endpoint = Arc::clone(&self.lines[index].object().endpoint);
         let other_than = self.lines[index].other_than.take();
-        let address = {
-            let open = |at| self.lines.iter().filter(|line| line.address == Some(at)).count();
-            let all = endpoint.addresses();
-            self.addresses.choose(&all, other_than, self.connects, self.now_us, open)
-        };
-        self.connects += 1;
-        let socket = address.ok_or(Errno::INVALID).and_then(|address| {
-            let socket = self.host.socket(&address)?;
-            Ok((socket, address))
+        // What all feeders know goes by the clock that they share.
+        let now_us = self.host.now_us();
+        let open = self.addresses.connect(&endpoint.addresses(), other_than, now_us);
+        let socket = open.ok_or(Errno::INVALID).and_then(|open| {
+            let socket = self.host.socket(&open.address())?;
+            Ok((socket, open))
         });
         let line = &mut self.lines[index];
         match socket {
-            Ok((socket, address)) => {
+            Ok((socket, open)) => {
+                let address = open.address();
                 line.socket = Some(socket.clone());
                 line.address = Some(address);
+                line.open = Some(open);
                 line.endpoint = Some(endpoint);
-                self.addresses.connecting(address);
                 line.connected_by_us = self.now_us + CONNECT_TIMEOUT_US;
                 line.want = Want::Nothing;
                 self.count.connects += 1;
@@ -283,7 +281,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         line.last_failure = Some(failure);
         if let Some(address) = line.address.filter(|_| failure.is_of_address()) {
             line.other_than = Some(address);
-            self.addresses.blame(address, failure, late_end.is_some(), self.now_us);
+            let now_us = self.host.now_us();
+            self.addresses.blame(address, failure, late_end.is_some(), now_us);
         }
         let objection = Objection::of(failure, told.as_ref(), line.keys_version);
         let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));

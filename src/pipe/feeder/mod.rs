@@ -25,7 +25,7 @@ use crate::host::PipeHost;
 use crate::limits::{FEED_LOOK_US, IDLE_TIMEOUT_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
 use crate::metrics::{EpochCount, FeedCount};
 use crate::pace::{Bounds, Pacer, WorkerCounts};
-use crate::peers::{Addresses, NetworkClock, Paces, Times};
+use crate::peers::{Addresses, NetworkClock, Paces, SharedAddresses, Times};
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use crate::transfer::Transfer;
@@ -62,6 +62,8 @@ pub struct FeederParts<R, H> {
     pub holds: bool,
     /// Whether each epoch that its reader got whole is marked.
     pub marks: bool,
+    /// What all feeders know of the endpoints' addresses.
+    pub addresses: Arc<SharedAddresses>,
 }
 
 /// One piece of the stream, in order.
@@ -109,7 +111,6 @@ pub struct Feeder<R, H> {
     fed: bool,
     feed_look_us: u64,
     ended: bool,
-    connects: usize,
     addresses: Addresses,
     paces: Paces,
     late_look_us: u64,
@@ -163,8 +164,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             fed: true,
             feed_look_us: 0,
             ended: false,
-            connects: 0,
-            addresses: Addresses::default(),
+            addresses: Addresses::new(parts.addresses),
             paces: Paces::default(),
             late_look_us: 0,
             wait_look_us: 0,
