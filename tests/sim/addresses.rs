@@ -1,5 +1,5 @@
 //! Where connections lead: spread over all addresses by what all workers have open, and away from
-//! one that any of them found dead.
+//! one that any of them found dead; and what becomes of a run that reaches nobody.
 
 use std::net::SocketAddr;
 use std::sync::PoisonError;
@@ -64,4 +64,41 @@ fn an_address_that_one_worker_found_dead_is_avoided_by_all() {
     });
     let is_one = std::env::var_os("INRUSH_SIM_SEED").is_some();
     assert!(is_one || met.into_inner() > 20, "two workers that connect after it was found");
+}
+
+#[test]
+fn an_endpoint_that_is_gone_is_not_asked_for_every_object() {
+    seeds("an_endpoint_that_is_gone_is_not_asked_for_every_object", 5, |seed| {
+        // No connection is ever made.
+        let rates = Rates { network_per_mille: 1000, ..CALM };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false, verify: false };
+        let mut bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 20, &[1000; 4000]);
+        let metrics = run(&mut bench, seed, false);
+        let error = bench.scheduler.stop_reason().expect("the run is over");
+        assert_eq!(error.kind(), ErrorKind::Endpoint, "{error}");
+        assert!(error.to_string().contains("attempts in a row"), "{error}");
+        let attempts: u64 = metrics.retries.iter().sum();
+        assert!(attempts < 3000, "{attempts} of 48,000");
+    });
+}
+
+/// Half a minute in which nobody listens is survived, whatever the number of tries.
+#[test]
+fn an_outage_shorter_than_it_is_retried_for_loses_nothing() {
+    let survived = AtomicU64::new(0);
+    seeds("an_outage_shorter_than_it_is_retried_for_loses_nothing", 60, |seed| {
+        let tls = seed % 4 == 0;
+        let scenario = Scenario { rates: CALM, stop: false, sink: Sink::File, tls, verify: false };
+        let bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 20, &[300_000; 20]);
+        let begin_us = Chance(seed).below(3_000);
+        bench.world.borrow_mut().outage_us = begin_us..begin_us + 30_000_000;
+        let (world, outcomes) = checked(bench, seed, scenario);
+        for outcome in outcomes {
+            assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+        }
+        let refused = world.borrow().injected.get("refused").copied().unwrap_or(0);
+        survived.fetch_add(u64::from(refused > 12), Ordering::Relaxed);
+    });
+    let survived = survived.into_inner();
+    assert!(survived > 40 || survived == 1, "{survived} of 60 runs met the outage");
 }
