@@ -34,7 +34,8 @@
 //! * [`command`]: the story of each command, from arguments to exit code.
 //! * [`config`]: what a run may use of this machine, resolved once. [`limits`]: every bound of the
 //!   data plane, and the relations between them, checked at compile time.
-//! * [`catalog`]: the control plane: credentials, endpoints, LIST and HEAD.
+//! * [`catalog`]: the control plane: credentials, endpoints, LIST and HEAD; names of hosts, whose
+//!   addresses it keeps fresh.
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
@@ -50,7 +51,8 @@
 //! * [`failure`]: why an attempt failed, and what follows from it. Pure.
 //! * [`attempt`]: how often and how long a failure is retried, alike in all modes. Pure.
 //! * [`pace`]: how many requests are in flight, and how many are sent a second. Pure.
-//! * [`peers`]: how connections and addresses fare beside each other: who is late. Pure.
+//! * [`peers`]: how connections and addresses fare beside each other: who is late, and where to
+//!   connect next, by what all workers know. Pure.
 //! * [`sink`]: what the bytes of a range become. Pure.
 //! * [`mark`]: what a complete file carries so that a later run knows it. [`journal`]: which ranges
 //!   of an unfinished one are there, and the beginnings of which. Pure.
@@ -105,6 +107,8 @@
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
 //! * No connection is late because its worker or feeder paused; no lost wake-up makes one wait for
 //!   ever: `tests/sim`.
+//! * Connections go where all workers together have the fewest, and none goes where one of them has
+//!   just failed, while there is a choice: tests of [`peers`], `tests/sim`.
 //! * One process serves a channel, and touches no pipe that it did not make: tests of
 //!   [`pipe::lock`], `tests/pipe/lock.rs`.
 //! * An epoch's bytes are its objects in order, as they were listed for it, none twice, none lost,

@@ -1,21 +1,15 @@
-//! Where a bucket is served: URL, region, addressing style, addresses.
+//! Where a bucket is served: URL, region, addressing style.
 //!
 //! What the command line and the environment leave open is read from the profile here. Nothing is
-//! asked of a server, save names of DNS.
+//! asked of a server.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use aws_config::ConfigLoader;
 use aws_types::service_config::ServiceConfigKey;
-use tokio::net::lookup_host;
-use tokio::time::{sleep, timeout};
 use url::{Host, Url};
 
-use super::limits::{ADDRESSES_MAX, RESOLVE_TIMEOUT, RESOLVE_TRIES_MAX};
-use super::patience::{Patience, pause};
-use crate::attempt::{Attempts, Cause, Next};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::arn::{ARN, AccessPoint};
@@ -217,77 +211,6 @@ impl EndpointUrl {
         };
         Endpoint::new(bucket, self.tls, &host, &path_prefix, region, vec![])
     }
-}
-
-/// Looks the endpoint's name up, or its proxy's in its place, and puts the answer first among its
-/// addresses.
-///
-/// Older addresses stay for a while, up to [`ADDRESSES_MAX`]: S3 names only eight at a time.
-/// Tells whether there are new ones.
-/// While name servers do not answer they are asked again, as long as `patience` says.
-pub(crate) async fn refresh_addresses(endpoint: &Endpoint, patience: &Patience) -> Result<bool> {
-    let (name, port) = endpoint.next_hop();
-    let found = match name.parse::<IpAddr>() {
-        Ok(address) => vec![SocketAddr::new(address, port)],
-        Err(_) => look_up(name, port, patience).await.map_err(|error| {
-            error.advise(endpoint.advice("check --endpoint-url, --region and the network"))
-        })?,
-    };
-    let mut known = endpoint.addresses.write().unwrap_or_else(PoisonError::into_inner);
-    let news = found.iter().any(|address| !known.contains(address));
-    let mut merged: Vec<SocketAddr> = Vec::new();
-    for address in found.into_iter().chain(known.iter().copied()) {
-        if !merged.contains(&address) && merged.len() < ADDRESSES_MAX {
-            merged.push(address);
-        }
-    }
-    *known = merged;
-    Ok(news)
-}
-
-async fn look_up(name: &str, port: u16, patience: &Patience) -> Result<Vec<SocketAddr>> {
-    let policy = patience.policy(RESOLVE_TRIES_MAX);
-    let mut attempts = Attempts::default();
-    let ticket = patience.begin("name servers", format!("to resolve {name}"));
-    loop {
-        let why = match timeout(RESOLVE_TIMEOUT, lookup_host((name, port))).await {
-            Ok(Ok(found)) => {
-                let found: Vec<_> = found.collect();
-                if !found.is_empty() {
-                    return Ok(found);
-                }
-                "it has no address".to_owned()
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} s", RESOLVE_TIMEOUT.as_secs()),
-        };
-        let now_us = patience.now_us();
-        let next = match is_unknown_name(&why) {
-            true => Next::GiveUp,
-            false => attempts.failed(now_us, Cause::Unreachable, policy),
-        };
-        let Next::Again { ceiling_us } = next else {
-            let tried = attempts.told(now_us).times();
-            let message = format!("the name {name} cannot be resolved: {why}, {tried}");
-            return Err(Error::new(ErrorKind::Endpoint, message));
-        };
-        ticket.try_again(attempts.tries(), &why);
-        sleep(pause(ceiling_us)).await;
-    }
-}
-
-/// True when name servers have answered that there is no such name or no address of it: asking
-/// again changes nothing. The standard library gives getaddrinfo(3)'s reason as a text alone: those
-/// of EAI_NONAME and EAI_NODATA in glibc and in musl.
-fn is_unknown_name(why: &str) -> bool {
-    let texts = [
-        "Name or service not known",
-        "No address associated with hostname",
-        "Name does not resolve",
-        "Name has no usable address",
-        "it has no address",
-    ];
-    texts.iter().any(|text| why.contains(text))
 }
 
 /// Whether the text can be a region; it becomes part of a host name.
@@ -532,18 +455,6 @@ mod tests {
         for bad in ["", "evil.com/", "a.b", "-a", "US", "a\n", "a@b", &"a".repeat(65)] {
             assert!(!is_region(bad), "{bad}");
         }
-    }
-
-    #[test]
-    fn addresses_are_kept_and_bounded() {
-        run(async {
-            let url = EndpointUrl::parse("http://127.0.0.1:9000").expect("a good URL");
-            let service = Service { url: Some(url), ..Service::default() };
-            let endpoint = service.place("bkt", "us-east-1").expect("a place");
-            assert_eq!(refresh_addresses(&endpoint, &Patience::default()).await, Ok(true));
-            assert_eq!(refresh_addresses(&endpoint, &Patience::default()).await, Ok(false));
-            assert_eq!(endpoint.addresses(), [SocketAddr::from(([127, 0, 0, 1], 9000))]);
-        });
     }
 
     #[test]

@@ -18,8 +18,14 @@ pub const ANSWER_BUFFER_BYTES_MAX: usize = 400 << 10;
 pub const NEXT_QUESTION_AFTER: Duration = Duration::from_secs(2);
 /// How often, while the first one is still waited for.
 pub const MORE_QUESTIONS_MAX: u32 = 3;
-/// Longest wait for a name's addresses.
+/// Longest wait for a name's addresses, from name servers and then from getaddrinfo(3) each.
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for one answer of a name server before it, or another, is asked again: what
+/// resolv.conf(5) has by default would be all of [`RESOLVE_TIMEOUT`].
+pub const NAME_SERVER_TIMEOUT_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for the addresses of one family when there are some of the other: some name servers
+/// never answer for IPv6.
+pub const OTHER_FAMILY_WAIT: Duration = Duration::from_millis(500);
 /// How often a name is looked up at least while name servers do not answer.
 pub const RESOLVE_TRIES_MAX: u32 = 3;
 /// How often one question is asked, the first time included; more often while its server does not
@@ -34,8 +40,17 @@ pub const LIST_PAGES_AHEAD_MAX: usize = 128;
 pub const CHECKSUMS_ASKED_MAX: usize = 32;
 /// How often one question follows a bucket to another region.
 pub const REGION_MOVES_MAX: u32 = 2;
-/// How many addresses of one bucket are kept; a DNS answer of S3 has 8, and each is another 8.
+/// How many addresses of one name are kept; a DNS answer of S3 has 8, and each is another 8.
 pub const ADDRESSES_MAX: usize = 64;
+/// An address that no answer has had for so long is not used for new connections any more.
+pub const ADDRESS_UNSEEN_MAX: Duration = Duration::from_secs(300);
+/// Shortest time between two lookups of a name, however short its answers live: S3's live for
+/// seconds. Doubled for each lookup in a row that fails.
+pub const LOOKUP_PAUSE_MIN: Duration = Duration::from_secs(5);
+/// Longest time between two lookups of a name, however long its answers live.
+pub const LOOKUP_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The same where nobody says how long an answer lives: hosts(5) and getaddrinfo(3).
+pub const LOOKUP_PAUSE_DEFAULT: Duration = Duration::from_secs(30);
 /// Longest wait for credentials from all of the chain.
 pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for one answer of the instance's metadata service.
@@ -60,6 +75,9 @@ const _: () = assert!(METADATA_ATTEMPT_TIMEOUT.as_millis() <= METADATA_TIMEOUT.a
 const _: () = assert!(METADATA_TIMEOUT.as_millis() <= CREDENTIALS_TIMEOUT.as_millis());
 const _: () = assert!(LIST_REQUESTS_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(TRIES_MAX > 0 && RESOLVE_TRIES_MAX > 0);
+const _: () = assert!(2 * NAME_SERVER_TIMEOUT_MAX.as_millis() < RESOLVE_TIMEOUT.as_millis());
+const _: () = assert!(LOOKUP_PAUSE_MIN.as_millis() <= LOOKUP_PAUSE_DEFAULT.as_millis());
+const _: () = assert!(LOOKUP_PAUSE_DEFAULT.as_millis() <= LOOKUP_PAUSE_MAX.as_millis());
 
 /// Pause between two looks at whether servers take the credentials.
 pub const UPKEEP_PAUSE: Duration = Duration::from_millis(250);
@@ -67,5 +85,5 @@ pub const UPKEEP_PAUSE: Duration = Duration::from_millis(250);
 /// The credentials' expiry is looked at once in so many pauses: every 5 s.
 pub const UPKEEP_ROUNDS_PER_EXPIRY: u32 = 20;
 
-/// Names are resolved again once in so many pauses: every 30 s.
-pub const UPKEEP_ROUNDS_PER_LOOKUP: u32 = 120;
+/// Pause between two looks at whether a name is to be looked up again.
+pub const LOOKUPS_LOOK_PAUSE: Duration = Duration::from_secs(1);

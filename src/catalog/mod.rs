@@ -4,6 +4,7 @@
 //! way of bytes. What the words on the wire mean is [`crate::s3`]'s matter, which path an object
 //! gets is [`crate::plan`]'s.
 
+mod answers;
 pub mod checksum;
 pub(crate) mod client;
 pub mod credentials;
@@ -12,9 +13,11 @@ mod express;
 pub mod limits;
 #[cfg(test)]
 pub(crate) mod loopback;
+mod names;
 mod pages;
 mod patience;
 pub mod resolve;
+mod resolver;
 pub mod tls;
 pub mod walk;
 
@@ -40,10 +43,9 @@ use crate::s3::{Endpoint, Object, iso_date};
 use crate::waiting::{Board, Wait};
 use client::{Answer, Client, Question};
 use credentials::{CredentialSource, Keeper};
-use endpoint::{
-    AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region, refresh_addresses,
-};
+use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region};
 use limits::REGION_MOVES_MAX;
+use names::Names;
 use patience::Patience;
 use tls::Trust;
 
@@ -91,6 +93,7 @@ pub struct Control {
     list_requests: usize,
     /// Buckets met so far, in the region they turned out to be in.
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
+    names: Names,
 }
 
 /// A question about a bucket, and how to call it in an error.
@@ -142,6 +145,7 @@ impl Control {
             region,
             list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
             endpoints: RefCell::default(),
+            names: Names::default(),
         })
     }
 
@@ -228,15 +232,15 @@ impl Control {
         }
     }
 
-    /// Looks the endpoint's name up again; tells whether it has addresses that are new.
-    pub async fn refresh_addresses(&self, endpoint: &Endpoint) -> Result<bool> {
-        // Older addresses do meanwhile, so there is no hurry: the next look comes soon.
-        refresh_addresses(endpoint, &Patience::default()).await
+    /// Looks up again the names of all endpoints whose answers have ended; what fails is tried
+    /// again later, and older addresses do meanwhile. Cheap to call often.
+    pub async fn refresh_addresses(&self) {
+        self.names.refresh(&self.endpoints(), self.client.patience().now_us()).await;
     }
 
     async fn settle(&self, bucket: &str, region: &str) -> Result<Arc<Endpoint>> {
         let endpoint = Arc::new(self.service.place(bucket, region)?);
-        refresh_addresses(&endpoint, self.client.patience()).await?;
+        self.names.resolve(&endpoint, self.client.patience()).await?;
         self.open_session(&endpoint).await?;
         self.endpoints.borrow_mut().insert(bucket.to_owned(), endpoint.clone());
         Ok(endpoint)

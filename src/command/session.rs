@@ -156,8 +156,13 @@ fn read_start(path: &Path) -> rustix::io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// Keeps credentials, sessions and addresses fresh, for as long as it is polled.
+/// Keeps credentials, sessions and addresses fresh, for as long as it is polled. Name servers that
+/// do not answer keep nobody's keys from being replaced.
 pub(super) async fn upkeep(control: Rc<Control>) {
+    tokio::join!(keep_keys(&control), keep_addresses(&control));
+}
+
+async fn keep_keys(control: &Control) {
     let mut rounds = 0u32;
     loop {
         tokio::time::sleep(limits::UPKEEP_PAUSE).await;
@@ -167,10 +172,12 @@ pub(super) async fn upkeep(control: Rc<Control>) {
             // What fails now is tried again next time; requests say what is wrong, if anything is.
             let _ = control.refresh_if_needed(crate::catalog::now()).await;
         }
-        if rounds.is_multiple_of(limits::UPKEEP_ROUNDS_PER_LOOKUP) {
-            for endpoint in control.endpoints() {
-                let _ = control.refresh_addresses(&endpoint).await;
-            }
-        }
+    }
+}
+
+async fn keep_addresses(control: &Control) {
+    loop {
+        tokio::time::sleep(limits::LOOKUPS_LOOK_PAUSE).await;
+        control.refresh_addresses().await;
     }
 }
