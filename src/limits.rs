@@ -185,6 +185,9 @@ pub const RATE_SLICE_MIN_US: u64 = 50_000;
 /// And of at least so many requests, or this time.
 pub const RATE_SLICE_REQUESTS: u64 = 20;
 
+/// A slice with fewer refusals than [`RATE_REFUSED_MIN`], but not none, goes on to so many.
+pub const RATE_SLICE_UNCLEAR_REQUESTS: u64 = 100;
+
 /// See [`RATE_SLICE_REQUESTS`].
 pub const RATE_SLICE_MAX_US: u64 = 1_000_000;
 
@@ -194,8 +197,14 @@ pub const RATE_REFUSED_MIN: u64 = 2;
 /// So many thousandths of a slice's requests may be refused without a word about the rate.
 pub const RATE_TOLERATED_PER_MILLE: u64 = 20;
 
+/// A rate grows past what was refused only while so many thousandths of it are used.
+pub const RATE_USED_PER_MILLE: u64 = 850;
+
 /// Refusals that no rate changes are taken for faults up to so many thousandths of the requests.
 pub const RATE_FAULTS_PER_MILLE: u64 = 300;
+
+/// After so many cuts in a row that changed nothing, refusals are faults.
+pub const RATE_FAULTS_CUTS: u32 = 3;
 
 /// The rate goes so many thousandths below what was served.
 pub const RATE_CUT_PER_MILLE: u64 = 50;

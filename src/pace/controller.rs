@@ -45,6 +45,28 @@ struct Measured {
     bytes_per_second: u64,
 }
 
+/// A raised level comes into effect little by little: requests that are all sent at once are all
+/// answered at once, and a window then sees one crowd of answers more than its time brings, or one
+/// less.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ramp {
+    from: u32,
+    begun_us: u64,
+    time_us: u64,
+}
+
+impl Ramp {
+    /// How many there may be on the way to so many.
+    fn requests(&self, to: u32, now_us: u64) -> u32 {
+        let elapsed_us = now_us.saturating_sub(self.begun_us);
+        let Some(more) = to.checked_sub(self.from).filter(|_| elapsed_us < self.time_us) else {
+            return to;
+        };
+        let reached = u64::from(more) * elapsed_us / self.time_us;
+        self.from + u32::try_from(reached).unwrap_or(more)
+    }
+}
+
 /// Chooses how many requests are in flight.
 #[derive(Debug)]
 pub struct Controller {
@@ -54,6 +76,7 @@ pub struct Controller {
     /// The level that it climbed from last.
     climbed_from: usize,
     stage: Stage,
+    ramp: Ramp,
     window: Window,
     rate: Rate,
     timeline: Timeline,
@@ -85,6 +108,7 @@ impl Controller {
             climbed_from: level,
             levels,
             stage: Stage::Climb { below: None, again: false },
+            ramp: Ramp::default(),
             window: Window::default(),
             rate: Rate::default(),
             timeline: Timeline::default(),
@@ -106,7 +130,7 @@ impl Controller {
     #[must_use]
     pub fn limits(&self, now_us: u64) -> Limits {
         Limits {
-            requests_in_flight: self.levels.requests(self.level),
+            requests_in_flight: self.ramp.requests(self.levels.requests(self.level), now_us),
             requests_per_second: self.rate.per_second(now_us),
         }
     }
@@ -240,6 +264,12 @@ impl Controller {
         let known = self.levels.known(self.level, now_us).unwrap_or(measured.work);
         let differs = known.abs_diff(measured.work) > per_mille(known, PACE_CHANGED_PER_MILLE);
         self.strange = if differs { self.strange + 1 } else { 0 };
+        let rises = measured.work >= per_mille(known, PACE_CLIMB_PER_MILLE);
+        if rises && self.level < self.levels.last() {
+            // Somebody may have left: this is no time to look below, nor to wait.
+            self.stage = Stage::Probe { home: self.level };
+            return self.go_to(now_us, self.level + 1, Change::More, measured);
+        }
         if self.strange >= PACE_CHANGED_WINDOWS {
             self.levels.forget();
             self.levels.note(self.level, measured.work, now_us);
@@ -305,13 +335,21 @@ impl Controller {
     }
 
     fn go_to(&mut self, now_us: u64, level: usize, change: Change, measured: Measured) {
+        if level > self.level {
+            let from = self.levels.requests(self.level);
+            // Where more bring no more, each takes the longer; a window must see all of them once.
+            let longer_us = self.piece_us * u64::from(self.levels.requests(level));
+            self.piece_us = (longer_us / u64::from(from)).min(PACE_SETTLE_MAX_US);
+            self.ramp = Ramp { from, begun_us: now_us, time_us: self.piece_us };
+        }
         self.level = level;
         self.tell(now_us, change, measured.bytes_per_second);
         self.begin_window(now_us);
     }
 
     fn tell(&mut self, now_us: u64, change: Change, bytes_per_second: u64) {
-        let Limits { requests_in_flight, requests_per_second } = self.limits(now_us);
+        let requests_in_flight = self.levels.requests(self.level);
+        let requests_per_second = self.rate.per_second(now_us);
         self.timeline.push(Moment {
             at_us: now_us,
             change,

@@ -6,9 +6,10 @@
 //! refused whatever the rate is no limit: then the rate stays.
 
 use crate::limits::{
-    RATE_CUT_PER_MILLE, RATE_FAULTS_PER_MILLE, RATE_GRACE_US, RATE_PLATEAU_REQUESTS,
-    RATE_PLATEAU_US, RATE_REFUSED_MIN, RATE_SLICE_MAX_US, RATE_SLICE_MIN_US, RATE_SLICE_REQUESTS,
-    RATE_TOLERATED_PER_MILLE,
+    RATE_CUT_PER_MILLE, RATE_FAULTS_CUTS, RATE_FAULTS_PER_MILLE, RATE_GRACE_US,
+    RATE_PLATEAU_REQUESTS, RATE_PLATEAU_US, RATE_REFUSED_MIN, RATE_SLICE_MAX_US, RATE_SLICE_MIN_US,
+    RATE_SLICE_REQUESTS, RATE_SLICE_UNCLEAR_REQUESTS, RATE_TOLERATED_PER_MILLE,
+    RATE_USED_PER_MILLE,
 };
 
 /// The rate, while there is one.
@@ -20,6 +21,8 @@ pub struct Rate {
     called_us: u64,
     /// Refusals that are no answer to the rate, in thousandths of the requests.
     tolerated: u64,
+    /// Cuts in a row after which as much was refused as before.
+    in_vain: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +54,12 @@ impl Rate {
         self.slice.refused += refused;
         let Slice { begun_us, answers, refused } = self.slice;
         let elapsed_us = now_us.saturating_sub(begun_us);
-        let is_full = answers + refused >= RATE_SLICE_REQUESTS || elapsed_us >= RATE_SLICE_MAX_US;
+        let requests = answers + refused;
+        // A single refusal may be the first of a few: the next ones must not fall into another
+        // slice, alone again.
+        let is_unclear = (1..RATE_REFUSED_MIN).contains(&refused);
+        let enough = if is_unclear { RATE_SLICE_UNCLEAR_REQUESTS } else { RATE_SLICE_REQUESTS };
+        let is_full = requests >= enough || elapsed_us >= RATE_SLICE_MAX_US;
         if elapsed_us < RATE_SLICE_MIN_US || !is_full {
             return false;
         }
@@ -60,14 +68,22 @@ impl Rate {
             self.limit = None;
         }
         let in_grace = self.limit.is_some_and(|limit| now_us < limit.cut_us + RATE_GRACE_US);
+        self.stay_where_unused(now_us, answers, elapsed_us);
         let share = refused * 1000 / (answers + refused).max(1);
         let tolerated = self.tolerated.max(RATE_TOLERATED_PER_MILLE);
         if in_grace || refused < RATE_REFUSED_MIN || share <= tolerated {
             return false;
         }
         if self.limit.is_some_and(|limit| limit.was_in_vain(now_us, share)) {
-            self.tolerated = share * 3 / 2;
-            return false;
+            // A server that lets a burst through serves more at first than it goes on to: what is
+            // refused after the first cut may only be that.
+            self.in_vain += 1;
+            if self.in_vain >= RATE_FAULTS_CUTS {
+                self.tolerated = share * 3 / 2;
+                return false;
+            }
+        } else {
+            self.in_vain = 0;
         }
         let served = answers_a_second(answers, elapsed_us).max(1);
         let served = self.per_second(now_us).map_or(served, |rate| served.min(rate));
@@ -79,6 +95,19 @@ impl Rate {
     #[must_use]
     pub fn per_second(&self, now_us: u64) -> Option<u64> {
         self.limit.map(|limit| (limit.per_mille(now_us) * limit.served / 1000).max(1))
+    }
+
+    /// A rate that nobody makes use of tells nothing about the server: it does not grow meanwhile
+    /// (as a congestion window, RFC 7661), or the first use of it would be far too much.
+    fn stay_where_unused(&mut self, now_us: u64, answers: u64, elapsed_us: u64) {
+        let Some(rate) = self.per_second(now_us) else { return };
+        let is_unused = answers_a_second(answers, elapsed_us) * 1000 < rate * RATE_USED_PER_MILLE;
+        if let Some(limit) = &mut self.limit
+            && is_unused
+            && now_us.saturating_sub(limit.cut_us) > limit.plateau_us() + elapsed_us
+        {
+            limit.cut_us += elapsed_us;
+        }
     }
 
     fn is_gone(&self, limit: Limit, now_us: u64) -> bool {
@@ -181,6 +210,18 @@ mod tests {
         seconds(&mut rate, 0, 10, 1_000, 20_000);
         let told = seconds(&mut rate, 10_000_000, 8, 2_000, 20_000);
         assert!(told[3..].iter().all(|(served, _)| *served >= 1_850), "{told:?}");
+    }
+
+    #[test]
+    fn a_rate_that_nobody_uses_does_not_grow() {
+        let mut rate = Rate::default();
+        seconds(&mut rate, 0, 10, 1_000, 20_000);
+        seconds(&mut rate, 10_000_000, 20, 1_000, 500);
+        let unused = rate.per_second(30_000_000).expect("a rate");
+        assert!((900..1_200).contains(&unused), "{unused}");
+        let told = seconds(&mut rate, 30_000_000, 10, 1_000, 20_000);
+        let refused: u64 = told.iter().map(|(_, refused)| refused).sum();
+        assert!(refused <= 200, "{told:?}");
     }
 
     #[test]

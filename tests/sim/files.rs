@@ -67,6 +67,7 @@ impl World {
     /// An error at the file system, as rarely as the rates say.
     fn trouble(&mut self, step: &'static str, path: &str) -> Result<(), FileError> {
         self.pause("slow call", SLOW_CALL_US);
+        self.take_file_call();
         let rate = self.rates.disk_per_mille;
         if !self.chance.hits(rate) {
             return Ok(());
@@ -127,6 +128,7 @@ impl FileHost for SimHost {
         let incarnation = (key.clone(), transfer.restarts);
         let once = world.delivered.entry(incarnation).or_default().add(offset, length.into());
         assert!(once, "{key}: {length} bytes at {offset} are delivered twice");
+        world.bytes += u64::from(length);
     }
 
     fn make_folder(&mut self, path: &str) -> Result<(), FileError> {

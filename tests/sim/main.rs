@@ -8,7 +8,9 @@ mod addresses;
 mod chance;
 mod cipher;
 mod files;
+mod network;
 mod origin;
+mod pace;
 mod pieces;
 mod pipes;
 mod places;
@@ -66,6 +68,52 @@ struct Simulated {
     cipher: Option<Pool>,
     slots: usize,
     connections: usize,
+}
+
+/// What all workers of a run share.
+struct Crew {
+    world: Shared,
+    pacer: Arc<Pacer>,
+    scheduler: Arc<Scheduler>,
+    sink: Sink,
+}
+
+impl Crew {
+    /// One more worker, with so many connections and slots.
+    fn worker(
+        &self,
+        number: usize,
+        counter: Handle,
+        (connections, slots): (usize, usize),
+        sides: Option<&secure::Sides>,
+    ) -> Simulated {
+        let lengths = connections * (CONTROL_SLOT_BYTES + TLS_SLOT_BYTES_MIN) as usize;
+        let region = Region::new(lengths + slots * SLOT_BYTES_MIN as usize).expect("memory");
+        let data = region.carve(slots * SLOT_BYTES_MIN as usize).expect("room");
+        let control = region.carve(connections * CONTROL_SLOT_BYTES as usize).expect("room");
+        let data = Pool::new(data, SLOT_BYTES_MIN);
+        let control = Pool::new(control, CONTROL_SLOT_BYTES);
+        let cipher = sides.map(|_| {
+            let length = connections * TLS_SLOT_BYTES_MIN as usize;
+            Pool::new(region.carve(length).expect("room"), TLS_SLOT_BYTES_MIN)
+        });
+        let worker = Worker::new(Parts {
+            ring: SimRing::new(Rc::clone(&self.world)),
+            host: SimHost(Rc::clone(&self.world)),
+            data: data.clone(),
+            control: control.clone(),
+            tls: sides.map(|sides| Arc::clone(&sides.client)).zip(cipher.clone()),
+            connections,
+            pacer: Arc::clone(&self.pacer),
+            retries: RetryPolicy { attempts_max: 12, ..RetryPolicy::default() },
+            sink: self.sink,
+            scheduler: Arc::clone(&self.scheduler),
+            number,
+            counter,
+            gauge: Arc::new(Gauge::default()),
+        });
+        Simulated { worker, data, control, cipher, slots, connections }
+    }
 }
 
 struct Bench {
@@ -209,38 +257,19 @@ fn set_up_at(
     });
     let unlisted = transfers.collect();
     let mut workers = Vec::new();
-    let pacer = pacer(chance, count);
-    let addresses = Arc::new(SharedAddresses::default());
+    let crew = Crew {
+        world: Rc::clone(&world),
+        pacer: pacer(chance, count),
+        addresses: Arc::new(SharedAddresses::default()),
+        scheduler: Arc::clone(&scheduler),
+        sink: scenario.sink,
+    };
     for (number, counter) in counters.into_iter().enumerate() {
         let connections = 1 + usize::try_from(chance.below(5)).expect("small");
         // Fewer than connections, too: those that wait have none.
         let slots = 1 + usize::try_from(chance.below(8)).expect("small");
-        let region = Region::new(4 << 20).expect("memory");
-        let data = region.carve(slots * SLOT_BYTES_MIN as usize).expect("room");
-        let control = region.carve(connections * CONTROL_SLOT_BYTES as usize).expect("room");
-        let data = Pool::new(data, SLOT_BYTES_MIN);
-        let control = Pool::new(control, CONTROL_SLOT_BYTES);
-        let cipher = sides.as_ref().map(|_| {
-            let length = connections * TLS_SLOT_BYTES_MIN as usize;
-            Pool::new(region.carve(length).expect("room"), TLS_SLOT_BYTES_MIN)
-        });
-        let worker = Worker::new(Parts {
-            ring: SimRing::new(Rc::clone(&world)),
-            host: SimHost(Rc::clone(&world)),
-            data: data.clone(),
-            control: control.clone(),
-            tls: sides.as_ref().map(|sides| Arc::clone(&sides.client)).zip(cipher.clone()),
-            connections,
-            pacer: Arc::clone(&pacer),
-            retries: RetryPolicy { attempts_max: 12, ..RetryPolicy::default() },
-            sink: scenario.sink,
-            scheduler: Arc::clone(&scheduler),
-            number,
-            counter,
-            gauge: Arc::new(Gauge::default()),
-            addresses: Arc::clone(&addresses),
-        });
-        workers.push(Simulated { worker, data, control, cipher, slots, connections });
+        let size = (connections, slots);
+        workers.push(crew.worker(number, counter, size, sides.as_ref()));
     }
     let verify = scenario.verify;
     let outcomes = Vec::new();

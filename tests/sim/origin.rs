@@ -33,6 +33,8 @@ pub(crate) enum Fault {
     OtherEtag,
     /// One bit of the body is wrong.
     WrongBit,
+    /// 503 because of the rate of requests; the connection is kept.
+    TooMany,
 }
 
 impl Fault {
@@ -51,6 +53,7 @@ impl Fault {
             Self::Denied => "denied",
             Self::OtherEtag => "other etag",
             Self::WrongBit => "wrong bit in a body",
+            Self::TooMany => "too many requests",
         }
     }
 }
@@ -138,6 +141,11 @@ pub(crate) fn sum(model: &[u8], chance: &mut Chance) -> Sum {
     Sum::new(Stored { algorithm, form, digest }, size, part).expect("a CRC")
 }
 
+fn kept_slow_down() -> Vec<u8> {
+    let xml = "<Error><Code>SlowDown</Code></Error>";
+    format!("HTTP/1.1 503 S\r\nContent-Length: {}\r\n\r\n{xml}", xml.len()).into_bytes()
+}
+
 /// The answer to `key first-last\n` or `key \n`, and where it breaks off.
 pub(crate) fn answer(
     request: &str,
@@ -156,11 +164,10 @@ pub(crate) fn answer(
         Some(Fault::ServerError) => {
             return (b"HTTP/1.1 500 E\r\nContent-Length: 4\r\n\r\noops".to_vec(), None);
         }
+        Some(Fault::TooMany) => return (kept_slow_down(), None),
         Some(Fault::SlowDown) if chance.hits(500) => {
             // The connection is kept.
-            let xml = "<Error><Code>SlowDown</Code></Error>";
-            let text = format!("HTTP/1.1 503 S\r\nContent-Length: {}\r\n\r\n{xml}", xml.len());
-            return (text.into_bytes(), None);
+            return (kept_slow_down(), None);
         }
         Some(Fault::SlowDown) => {
             let body = "HTTP/1.1 503 S\r\nTransfer-Encoding: chunked\r\n\r\n\

@@ -16,26 +16,27 @@ use inrush::transfer::Transfer;
 
 use super::chance::Chance;
 use super::files::File;
+use super::network::Network;
 use super::origin::{Fault, Rates, answer, object_bytes, size};
 use super::pieces::Pieces;
 use super::secure::{Server, Sides};
 
 /// One TCP connection as both sides see it.
 #[derive(Debug, Default)]
-struct Socket {
+pub(super) struct Socket {
     request: Vec<u8>,
-    answer: Vec<u8>,
-    given: usize,
+    pub(super) answer: Vec<u8>,
+    pub(super) given: usize,
     /// What happens when `answer[..cut]` has been given.
-    end: Option<(usize, Fault)>,
+    pub(super) end: Option<(usize, Fault)>,
     closed: bool,
     /// What was wrong in its handshake's bytes may have been believed.
     garbled: bool,
     /// A receive is not woken before so many bytes are there.
-    low_water: usize,
+    pub(super) low_water: usize,
     answers: u32,
     /// Over TLS: the origin's side of it.
-    server: Option<Server>,
+    pub(super) server: Option<Server>,
 }
 
 /// The whole simulated machine.
@@ -48,10 +49,14 @@ pub(crate) struct World {
     pub(crate) outage_us: Range<u64>,
     /// Every answer breaks off after so many bytes.
     pub(crate) cut_bytes: usize,
-    sockets: Vec<Socket>,
+    pub(super) sockets: Vec<Socket>,
+    /// Where bytes come over time.
+    pub(crate) network: Option<Network>,
     pub(super) files: Vec<File>,
     /// What was delivered of each object, by its key and how often it was begun anew.
     pub(crate) delivered: HashMap<(String, u32), Pieces>,
+    /// Bytes that were delivered, of all objects.
+    pub(crate) bytes: u64,
     /// What stands under final names.
     pub(crate) published: BTreeMap<String, Vec<u8>>,
     pub(crate) folders: Vec<String>,
@@ -88,8 +93,10 @@ impl World {
             outage_us: 0..0,
             cut_bytes: usize::MAX,
             sockets: Vec::new(),
+            network: None,
             files: Vec::new(),
             delivered: HashMap::new(),
+            bytes: 0,
             published: BTreeMap::new(),
             folders: Vec::new(),
             made_empty: 0,
@@ -120,6 +127,7 @@ impl World {
 
     /// What an object's file must hold.
     pub(crate) fn model(&mut self, key: &str) -> Rc<Vec<u8>> {
+        let key = self.network.as_ref().map_or(key, |network| network.model_of(key));
         if let Some(model) = self.models.get(key) {
             return Rc::clone(model);
         }
@@ -155,7 +163,7 @@ impl Host for SimHost {
         let now_us = world.now_us;
         world.connects.push((*address, now_us));
         let server = world.sides.as_ref().map(Server::new);
-        world.sockets.push(Socket { server, ..Socket::default() });
+        world.open(server);
         Ok(Handle::Simulated(world.sockets.len() as u64 - 1))
     }
 
@@ -281,6 +289,7 @@ impl Ring for SimRing {
             Op::Poll { .. } => world.now_us + POLL_US + delay,
             _ => world.now_us + delay,
         };
+        let ready_us = world.done_us(&op, ready_us);
         self.flights.push(Flight { token, op, ready_us, cancelled: false });
         Ok(())
     }
@@ -306,9 +315,11 @@ impl Ring for SimRing {
         let next = self
             .flights
             .iter()
+            .filter(|flight| flight.cancelled || world.is_due(&flight.op))
             .map(|flight| if flight.cancelled { 0 } else { flight.ready_us })
             .min()
-            .unwrap_or(u64::MAX);
+            .unwrap_or(u64::MAX)
+            .min(world.next_look_us());
         let until = world.now_us + wait_us;
         world.now_us = world.now_us.max(next.min(until));
         let before_us = world.now_us;
@@ -319,10 +330,12 @@ impl Ring for SimRing {
                 flight.ready_us = world.now_us + world.chance.below(2000);
             }
         }
+        world.advance_network();
         let mut index = 0;
         while index < self.flights.len() {
             let flight = &self.flights[index];
-            if flight.ready_us > world.now_us && !flight.cancelled {
+            let is_ready = flight.ready_us <= world.now_us && world.is_due(&flight.op);
+            if !is_ready && !flight.cancelled {
                 index += 1;
                 continue;
             }
@@ -376,7 +389,8 @@ impl World {
                 let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
                 // A server that has closed, or reset, is something to be told, too.
                 let is_over = found.end.is_some_and(|(_, fault)| fault != Fault::Stall);
-                let is_ready = found.given < stop || is_over || found.closed;
+                let come = self.come(number(handle), stop);
+                let is_ready = found.given < come || come == stop && (is_over || found.closed);
                 is_ready.then_some(Ok(1))
             }
             Op::Poll { .. } => Some(Ok(1)),
@@ -450,7 +464,7 @@ impl World {
         let request = std::mem::take(&mut self.sockets[socket].request);
         let request = String::from_utf8(request).expect("text");
         let kept = self.sockets[socket].answers > 0;
-        let fault = self.rates.draw(&mut self.chance, kept);
+        let fault = self.overload().or_else(|| self.rates.draw(&mut self.chance, kept));
         if let Some(fault) = fault {
             self.count(fault.name());
         }
@@ -469,8 +483,10 @@ impl World {
         if found.server.is_some() {
             return self.seal(socket, &bytes);
         }
-        found.answer = bytes;
         found.given = 0;
+        let length = bytes.len();
+        found.answer = bytes;
+        self.depart(socket, length);
     }
 
     /// A handshake may be cut or garbled at any byte.
@@ -540,9 +556,13 @@ impl World {
         let wish = into.len() as u64;
         let short = !fill || self.chance.hits(100);
         let limit = if short { 1 + self.chance.below(wish) } else { wish };
-        let found = &mut self.sockets[socket];
+        let found = &self.sockets[socket];
         let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
+        let come = self.come(socket, stop);
+        let found = &mut self.sockets[socket];
+        // All that there is, and what of it has come.
         let left = stop - found.given;
+        let come = come - found.given;
         // What is to be filled stays with the kernel until it is full, or its end is asked for.
         let stalls = matches!(found.end, Some((_, Fault::Stall)));
         if fill && !short && !cancelled && stalls && left < into.len() {
@@ -556,11 +576,14 @@ impl World {
             // Too few to wake it, and no more to come.
             return cancelled.then_some(Err(Errno::CANCELED));
         }
-        let count = left.min(usize::try_from(limit).expect("small"));
+        let count = come.min(usize::try_from(limit).expect("small"));
         into[..count].copy_from_slice(&found.answer[found.given..found.given + count]);
         found.given += count;
         if count > 0 {
             return Some(Ok(u32::try_from(count).expect("small")));
+        }
+        if left > 0 {
+            return cancelled.then_some(Err(Errno::CANCELED));
         }
         match found.end {
             Some((_, Fault::Stall)) if cancelled => Some(Err(Errno::CANCELED)),

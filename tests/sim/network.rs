@@ -1,0 +1,316 @@
+//! The simulated network between origin and machine, where a scenario asks for one: bytes come over
+//! virtual time.
+//!
+//! All sockets that have bytes to give share the capacity evenly, none gets more than its own rate,
+//! and none is sent more than its receive buffer holds.
+
+use std::ops::Range;
+
+use inrush::sys::{Handle, Op};
+
+use super::chance::Chance;
+use super::origin::Fault;
+use super::secure::Server;
+use super::world::{Socket, World, number};
+
+/// Bytes are given out for so much time at once, in microseconds: the model's resolution.
+const STEP_US: u64 = 500;
+
+/// A socket's receive buffer, in bytes: as Linux lets it grow to (tcp_rmem), scaled like the
+/// capacities here.
+const RECEIVE_BUFFER_BYTES: u64 = 512 << 10;
+
+/// A byte in the unit that is counted in: bytes a second and microseconds need no fractions then.
+const BYTE: u64 = 1_000_000;
+
+/// What a scenario wants.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    /// Of all connections together, in bytes a second.
+    pub(crate) capacity: u64,
+    /// Of each connection, in bytes a second; each one's own is up to a quarter more or less.
+    pub(crate) rate: u64,
+    /// From a request to the first byte of its answer, in microseconds; up to a quarter more.
+    pub(crate) latency_us: u64,
+    /// With more connections than this, each doubling costs 3 % of the capacity.
+    pub(crate) knee: u64,
+    /// Requests a second that are answered; the others get 503. 0: all are.
+    pub(crate) requests_per_second: u64,
+    /// For so long others take their part of the capacity.
+    pub(crate) neighbour_us: Range<u64>,
+    /// That part, in thousandths.
+    pub(crate) neighbour_per_mille: u64,
+    /// Time of a call that creates, publishes or writes a whole file, in microseconds.
+    pub(crate) file_call_us: u64,
+    /// Bytes a second that the disk writes; 0: any number.
+    pub(crate) disk_rate: u64,
+    /// Objects of one length hold the same bytes: to make them takes longer than to fetch them.
+    pub(crate) alike: bool,
+}
+
+impl Terms {
+    pub(crate) const fn new(capacity: u64, rate: u64, latency_us: u64) -> Self {
+        Self {
+            capacity,
+            rate,
+            latency_us,
+            knee: u64::MAX,
+            requests_per_second: 0,
+            neighbour_us: 0..0,
+            neighbour_per_mille: 0,
+            file_call_us: 0,
+            disk_rate: 0,
+            alike: false,
+        }
+    }
+}
+
+/// The origin's side of one connection; amounts in [`BYTE`]s.
+#[derive(Debug)]
+struct Link {
+    rate: u64,
+    /// When the first byte comes.
+    begins_us: u64,
+    /// What has come of the answer now on its way.
+    come: u64,
+    total: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) terms: Terms,
+    links: Vec<Link>,
+    /// Those with an answer on its way.
+    active: Vec<usize>,
+    /// Until when bytes were given out.
+    now_us: u64,
+    /// Requests that may be answered now, in millionths.
+    tokens: u64,
+    tokens_us: u64,
+    disk_free_us: u64,
+    /// Requests that were answered with 503, and all of them.
+    pub(crate) refused: u64,
+    pub(crate) requests: u64,
+}
+
+impl Network {
+    pub(crate) fn new(terms: Terms) -> Self {
+        Self {
+            terms,
+            links: Vec::new(),
+            active: Vec::new(),
+            now_us: 0,
+            tokens: u64::MAX,
+            tokens_us: 0,
+            disk_free_us: 0,
+            refused: 0,
+            requests: 0,
+        }
+    }
+
+    /// The key whose bytes an object has.
+    pub(super) fn model_of<'key>(&self, key: &'key str) -> &'key str {
+        let length_at = key.rfind('-').filter(|_| self.terms.alike);
+        &key[length_at.unwrap_or(0)..]
+    }
+
+    /// A socket is made.
+    pub(super) fn open(&mut self, chance: &mut Chance) {
+        let rate = self.terms.rate * (750 + chance.below(500)) / 1000;
+        self.links.push(Link { rate, begins_us: 0, come: 0, total: 0 });
+    }
+
+    /// True where one more request is more than the server takes: a bucket of a tenth of a second.
+    pub(super) fn refuses(&mut self, now_us: u64) -> bool {
+        self.requests += 1;
+        let rate = self.terms.requests_per_second;
+        if rate == 0 {
+            return false;
+        }
+        let elapsed_us = now_us - std::mem::replace(&mut self.tokens_us, now_us);
+        self.tokens = self.tokens.saturating_add(elapsed_us * rate).min(rate * 100_000);
+        let refused = self.tokens < 1_000_000;
+        self.refused += u64::from(refused);
+        self.tokens -= if refused { 0 } else { 1_000_000 };
+        refused
+    }
+
+    /// An answer of so many bytes goes on its way.
+    pub(super) fn answer(&mut self, socket: usize, length: usize, now_us: u64, jitter: u64) {
+        let begins_us = now_us + self.terms.latency_us + self.terms.latency_us * jitter / 4000;
+        let link = &mut self.links[socket];
+        (link.begins_us, link.come, link.total) = (begins_us, 0, length as u64 * BYTE);
+        if !self.active.contains(&socket) {
+            self.active.push(socket);
+        }
+    }
+
+    /// Bytes of the answer that have come.
+    fn come(&self, socket: usize) -> usize {
+        usize::try_from(self.links[socket].come / BYTE).expect("small")
+    }
+
+    /// When a write that begins now is done.
+    fn written_us(&mut self, length: u32, now_us: u64) -> u64 {
+        if self.terms.disk_rate == 0 {
+            return now_us;
+        }
+        let time_us = u64::from(length) * 1_000_000 / self.terms.disk_rate;
+        self.disk_free_us = self.disk_free_us.max(now_us) + time_us;
+        self.disk_free_us
+    }
+
+    /// True while bytes are on their way, or will be.
+    fn is_busy(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// Time passes.
+    fn advance(&mut self, now_us: u64, sockets: &[Socket]) {
+        while self.now_us < now_us {
+            let until_us = now_us.min(self.now_us + STEP_US);
+            let step_us = until_us - self.now_us;
+            self.now_us = until_us;
+            self.step(step_us, sockets);
+        }
+    }
+
+    fn step(&mut self, step_us: u64, sockets: &[Socket]) {
+        let links = &mut self.links;
+        self.active.retain(|socket| links[*socket].come < links[*socket].total);
+        let now_us = self.now_us;
+        let wishes = self.active.iter().filter_map(|socket| {
+            let link = &links[*socket];
+            let unread = link.come - sockets[*socket].given as u64 * BYTE;
+            let room = (RECEIVE_BUFFER_BYTES * BYTE).saturating_sub(unread);
+            let wish = (link.rate * step_us).min(link.total - link.come).min(room);
+            (link.begins_us <= now_us && wish > 0).then_some((wish, *socket))
+        });
+        // Whoever wants less than its share leaves the rest to the others.
+        let mut wishes: Vec<(u64, usize)> = wishes.collect();
+        wishes.sort_unstable();
+        let mut left = self.terms.shared(now_us, wishes.len() as u64) * step_us;
+        for (index, (wish, socket)) in wishes.iter().enumerate() {
+            let given = (left / (wishes.len() - index) as u64).min(*wish);
+            left -= given;
+            links[*socket].come += given;
+        }
+    }
+}
+
+impl Terms {
+    /// What so many connections share, in bytes a second.
+    fn shared(&self, now_us: u64, connections: u64) -> u64 {
+        let is_beside = self.neighbour_us.contains(&now_us);
+        let taken = if is_beside { self.neighbour_per_mille } else { 0 };
+        let doublings = (connections / self.knee).checked_ilog2().map_or(0, |beyond| beyond + 1);
+        let lost = 30 * u64::from(doublings);
+        self.capacity * (1000 - taken) / 1000 * (1000 - lost) / 1000
+    }
+}
+
+/// The parts of the machine that depend on the network.
+impl World {
+    pub(super) fn open(&mut self, server: Option<Server>) {
+        if let Some(network) = &mut self.network {
+            assert!(server.is_none(), "the network counts bytes of answers, not of TLS");
+            network.open(&mut self.chance);
+        }
+        let mut socket = Socket::default();
+        socket.server = server;
+        self.sockets.push(socket);
+    }
+
+    /// Until when the ring may sleep at most, where there is a network.
+    pub(super) fn next_look_us(&self) -> u64 {
+        let is_busy = self.network.as_ref().is_some_and(Network::is_busy);
+        if is_busy { self.now_us + STEP_US } else { u64::MAX }
+    }
+
+    pub(super) fn advance_network(&mut self) {
+        if let Some(network) = &mut self.network {
+            network.advance(self.now_us, &self.sockets);
+        }
+    }
+
+    /// What has come of a socket's answer, of all that will.
+    pub(super) fn come(&self, socket: usize, stop: usize) -> usize {
+        self.network.as_ref().map_or(stop, |network| network.come(socket).min(stop))
+    }
+
+    /// False for an operation that waits for bytes which are still on their way.
+    pub(super) fn is_due(&self, op: &Op) -> bool {
+        let (socket, wish, fill) = match op {
+            Op::Receive { socket, length, fill, .. } => (socket, *length as usize, *fill),
+            Op::Poll { handle: socket @ Handle::Simulated(_), .. } => (socket, 1, false),
+            _ => return true,
+        };
+        let found = &self.sockets[number(socket)];
+        let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
+        let come = self.come(number(socket), stop);
+        let enough = if fill { wish } else { found.low_water.max(1) };
+        come == stop || come - found.given >= enough
+    }
+
+    /// When an operation that is submitted now is done, but for the bytes that it waits for.
+    pub(super) fn done_us(&mut self, op: &Op, usual_us: u64) -> u64 {
+        match (&mut self.network, op) {
+            (None, _) | (_, Op::Poll { .. }) => usual_us,
+            (Some(network), Op::Write { length, .. }) => network.written_us(*length, self.now_us),
+            (Some(_), _) if usual_us == u64::MAX => usual_us,
+            (Some(_), _) => self.now_us,
+        }
+    }
+
+    /// A call of the file system takes its time.
+    pub(super) fn take_file_call(&mut self) {
+        let call_us = self.network.as_ref().map_or(0, |network| network.terms.file_call_us);
+        self.now_us += call_us;
+    }
+
+    /// What goes wrong with an answer because the server is asked for too much.
+    pub(super) fn overload(&mut self) -> Option<Fault> {
+        let refuses = self.network.as_mut()?.refuses(self.now_us);
+        refuses.then_some(Fault::TooMany)
+    }
+
+    /// An answer goes on its way.
+    pub(super) fn depart(&mut self, socket: usize, length: usize) {
+        let Some(network) = &mut self.network else { return };
+        network.answer(socket, length, self.now_us, self.chance.below(1000));
+    }
+}
+
+#[test]
+fn what_one_leaves_the_others_take() {
+    let mut network = Network::new(Terms::new(9_000_000, 100_000_000, 1000));
+    let mut chance = Chance(1);
+    let sockets: Vec<Socket> = (0..3).map(|_| Socket::default()).collect();
+    for socket in 0..3 {
+        network.open(&mut chance);
+        network.answer(socket, if socket == 0 { 1000 } else { 100_000 }, 0, 0);
+    }
+    network.advance(500, &sockets);
+    assert_eq!([0, 1, 2].map(|socket| network.come(socket)), [0; 3], "before the first byte");
+    network.advance(11_000, &sockets);
+    let come = [0, 1, 2].map(|socket| network.come(socket));
+    // 9 bytes a microsecond, from the step on in which the first byte comes.
+    assert_eq!(come[0], 1000);
+    assert_eq!(come[1], come[2]);
+    assert_eq!(come.iter().sum::<usize>(), 9 * 10_500);
+}
+
+#[test]
+fn nobody_is_sent_more_than_it_has_room_for_or_its_rate_allows() {
+    let mut network = Network::new(Terms::new(1 << 30, 1_000_000, 0));
+    let mut sockets = vec![Socket::default()];
+    network.open(&mut Chance(1));
+    network.answer(0, 2 << 20, 0, 0);
+    network.advance(100_000, &sockets);
+    assert!((75_000..=125_000).contains(&network.come(0)), "{}", network.come(0));
+    network.advance(10_000_000, &sockets);
+    assert_eq!(network.come(0) as u64, RECEIVE_BUFFER_BYTES);
+    sockets[0].given = 1000;
+    network.advance(11_000_000, &sockets);
+    assert_eq!(network.come(0) as u64, RECEIVE_BUFFER_BYTES + 1000);
+}

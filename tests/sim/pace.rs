@@ -1,0 +1,304 @@
+//! The pace of real workers on a simulated network: how near they come to the best, how much more
+//! than they need they ask for, and what they do when the network changes.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use inrush::error::{Error, ErrorKind};
+use inrush::limits::SLOT_BYTES_MIN;
+use inrush::metrics::WorkerMetrics;
+use inrush::pace::{Bounds, Pacer};
+use inrush::plan::ranges::PartSize;
+use inrush::schedule::Scheduler;
+use inrush::sink::Sink;
+use inrush::sys::{Handle, Ring, descriptor};
+use inrush::transfer::{Cut, Outcome, Transfer};
+
+use super::chance::Chance;
+use super::network::{Network, Terms};
+use super::origin::Rates;
+use super::world::World;
+use super::{
+    Bench, CALM, Crew, Scenario, Simulated, checked, endpoint, object, seeds, set_up_with,
+};
+
+const SECOND_US: u64 = 1_000_000;
+const MILLION: u64 = 1_000_000;
+const WORKERS: usize = 2;
+const SLOTS_PER_WORKER: usize = 64;
+const PART_BYTES: u64 = 4 * SLOT_BYTES_MIN as u64;
+const LARGE_BYTES: u64 = 4 << 20;
+const SMALL_BYTES: u64 = 16 << 10;
+const BOUNDS: Bounds = Bounds { least: 2, start: 8, most: 512 };
+
+/// A run that has always more to fetch.
+struct Course {
+    bench: Bench,
+    pacer: Arc<Pacer>,
+    size_bytes: u64,
+    made: u64,
+}
+
+impl Course {
+    fn new(seed: u64, terms: &Terms, size_bytes: u64, bounds: Bounds) -> Self {
+        let world = World::new(seed, CALM);
+        world.borrow_mut().network = Some(Network::new(Terms { alike: true, ..terms.clone() }));
+        let counter = |_| descriptor::event_counter().expect("a descriptor");
+        let counters: Vec<Handle> = (0..WORKERS).map(counter).collect();
+        let scheduler = Arc::new(Scheduler::new(counters.clone()));
+        let pacer = Arc::new(Pacer::new(bounds, WORKERS));
+        let crew = Crew {
+            world: Rc::clone(&world),
+            pacer: Arc::clone(&pacer),
+            scheduler: Arc::clone(&scheduler),
+            sink: if terms.disk_rate > 0 { Sink::File } else { Sink::Null },
+        };
+        let size = (BOUNDS.most as usize, SLOTS_PER_WORKER);
+        let workers = counters.into_iter().enumerate();
+        let workers = workers.map(|(number, counter)| crew.worker(number, counter, size, None));
+        let part = PartSize::new(PART_BYTES).expect("aligned");
+        let bench = Bench {
+            world,
+            workers: workers.collect(),
+            scheduler,
+            keys: Vec::new(),
+            unlisted: VecDeque::new(),
+            cut: Cut { part, slot_length_bytes: SLOT_BYTES_MIN },
+            verify: false,
+            outcomes: Vec::new(),
+        };
+        Self { bench, pacer, size_bytes, made: 0 }
+    }
+
+    /// The listing is ahead by a few rounds.
+    fn list(&mut self) {
+        let ahead = if self.size_bytes > PART_BYTES { 24 } else { 512 };
+        let endpoint = endpoint(0, false);
+        while self.bench.scheduler.held() < ahead {
+            let key = format!("k{}-{}", self.made, self.size_bytes);
+            let new = Transfer::new(object(&key), Arc::clone(&endpoint), key, self.bench.cut);
+            self.bench.scheduler.push([new]);
+            self.made += 1;
+        }
+    }
+
+    /// Goes on for so long; returns the mean goodput in bytes a second.
+    fn go_on(&mut self, time_us: u64) -> u64 {
+        let (from_us, before) = self.come();
+        loop {
+            let (now_us, bytes) = self.come();
+            if now_us >= from_us + time_us {
+                return (bytes - before) * 1000 / ((now_us - from_us) / 1000);
+            }
+            self.list();
+            for Simulated { worker, .. } in &mut self.bench.workers {
+                assert!(worker.turn().expect("a simulated ring does not fail"), "it goes on");
+            }
+            let mut outcomes = Vec::new();
+            self.bench.scheduler.collect(&mut outcomes);
+            for outcome in outcomes {
+                let key = &outcome.transfer.object.key;
+                assert!(outcome.result.is_ok(), "{key}: {:?}", outcome.result);
+                let world = &mut self.bench.world.borrow_mut();
+                let pieces = world.delivered.remove(&(key.clone(), 0)).expect("delivered");
+                assert_eq!(pieces.total(), self.size_bytes, "{key}: every byte once");
+                world.published.remove(key);
+            }
+        }
+    }
+
+    /// The time, and the bytes of all objects that have come.
+    fn come(&self) -> (u64, u64) {
+        let world = self.bench.world.borrow();
+        (world.now_us, world.bytes)
+    }
+
+    /// Requests in flight that it has settled for.
+    fn requests(&self) -> u32 {
+        let timeline = self.pacer.timeline();
+        timeline.moments().last().expect("the beginning").requests_in_flight
+    }
+
+    /// Requests that were refused, and all of them.
+    fn refused(&self) -> (u64, u64) {
+        let world = self.bench.world.borrow();
+        let network = world.network.as_ref().expect("a network");
+        (network.refused, network.requests)
+    }
+
+    /// Ends it; returns what each worker counted.
+    fn end(self) -> Vec<WorkerMetrics> {
+        let Bench { workers, scheduler, .. } = self.bench;
+        scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+        let end = |simulated: Simulated| {
+            let Simulated { mut worker, data, control, slots, connections, .. } = simulated;
+            worker.run().expect("it ends");
+            let (metrics, ring, _host) = worker.into_parts();
+            assert_eq!(ring.in_flight(), 0, "the kernel owns nothing");
+            assert_eq!((data.free(), control.free()), (slots, connections), "every slot is back");
+            metrics
+        };
+        workers.into_iter().map(end).collect()
+    }
+}
+
+/// A network, and the size of the objects that come over it.
+fn networks() -> [(&'static str, Terms, u64); 5] {
+    let terms = |capacity: u64, rate: u64, latency_ms: u64, knee| Terms {
+        knee,
+        ..Terms::new(capacity * MILLION, rate * MILLION, latency_ms * 1000)
+    };
+    [
+        ("like S3", terms(64, 4, 30, 64), LARGE_BYTES),
+        ("slow connections", terms(64, 2, 30, 64), LARGE_BYTES),
+        ("far away", terms(64, 40, 100, 64), LARGE_BYTES),
+        ("near", terms(64, 64, 1, 8), LARGE_BYTES),
+        ("small objects", terms(24, 40, 20, 64), SMALL_BYTES),
+    ]
+}
+
+/// The best static number of requests: what it brings, and the fewest that bring 97 % of it.
+fn best_static(seed: u64, terms: &Terms, size_bytes: u64) -> (u64, u32) {
+    let counts = [4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128];
+    let goodputs = counts.map(|count| {
+        let mut course = Course::new(seed, terms, size_bytes, Bounds::fixed(count));
+        course.go_on(SECOND_US / 2);
+        let goodput = course.go_on(SECOND_US);
+        course.end();
+        goodput
+    });
+    let best = goodputs.into_iter().max().expect("some");
+    let enough = goodputs.iter().position(|goodput| goodput * 100 >= best * 97);
+    (best, counts[enough.expect("the best is one of them")])
+}
+
+#[test]
+fn the_pace_comes_near_the_best_and_asks_for_little_more() {
+    seeds("the_pace_comes_near_the_best_and_asks_for_little_more", 2, |seed| {
+        for (name, terms, size_bytes) in networks() {
+            let (best, needed) = best_static(seed, &terms, size_bytes);
+            let mut course = Course::new(seed, &terms, size_bytes, BOUNDS);
+            course.go_on(2 * SECOND_US);
+            let reached = course.go_on(3 * SECOND_US);
+            course.go_on(5 * SECOND_US);
+            let used = course.requests();
+            let (all, timeline) = (best / MILLION, course.pacer.timeline());
+            println!("{name}: {reached} of {all} MB/s, {used} requests, needed {needed}");
+            assert!(reached * 10 >= best * 9, "{name}: {reached} of {best}: {timeline:?}");
+            assert!(used <= needed * 3, "{name}: {used} requests of {needed}: {timeline:?}");
+            course.end();
+        }
+    });
+}
+
+#[test]
+fn a_rate_of_requests_is_found_and_nearly_used_up() {
+    seeds("a_rate_of_requests_is_found_and_nearly_used_up", 4, |seed| {
+        for rate in [300, 1000] {
+            let terms = Terms {
+                requests_per_second: rate,
+                ..Terms::new(64 * MILLION, 40 * MILLION, 20_000)
+            };
+            let mut course = Course::new(seed, &terms, SMALL_BYTES, BOUNDS);
+            course.go_on(4 * SECOND_US);
+            let (refused_before, before) = course.refused();
+            let served = course.go_on(10 * SECOND_US) / SMALL_BYTES;
+            let (refused, requests) = course.refused();
+            let (refused, requests) = (refused - refused_before, requests - before);
+            println!("{rate} a second: {served} served, {refused} of {requests} refused");
+            assert!(refused_before > 0, "it asked for more at first");
+            assert!(served * 10 >= rate * 9, "{served} of {rate} a second");
+            assert!(refused * 100 < requests * 2, "{refused} of {requests} refused");
+            course.end();
+        }
+    });
+}
+
+#[test]
+fn a_neighbour_is_given_way_and_what_it_leaves_is_won_back() {
+    seeds("a_neighbour_is_given_way_and_what_it_leaves_is_won_back", 1, |seed| {
+        for (name, terms, size_bytes) in networks() {
+            let terms = Terms {
+                neighbour_us: 6 * SECOND_US..16 * SECOND_US,
+                neighbour_per_mille: 600,
+                ..terms
+            };
+            let mut course = Course::new(seed, &terms, size_bytes, BOUNDS);
+            course.go_on(2 * SECOND_US);
+            let alone = course.go_on(4 * SECOND_US);
+            course.go_on(3 * SECOND_US);
+            let beside = course.go_on(7 * SECOND_US);
+            let used = course.requests();
+            course.go_on(3 * SECOND_US);
+            let after = course.go_on(3 * SECOND_US);
+            println!("{name}: {alone}, {beside} beside it ({used} requests), {after} after it");
+            let timeline = course.pacer.timeline();
+            assert!(beside * 10 >= terms.capacity * 4 / 10 * 9, "{name}: {beside}: {timeline:?}");
+            assert!(after * 10 >= alone * 9, "{name}: {after} of {alone}: {timeline:?}");
+            course.end();
+        }
+    });
+}
+
+#[test]
+fn workers_share_what_there_is() {
+    seeds("workers_share_what_there_is", 3, |seed| {
+        for (name, terms, size_bytes) in networks() {
+            let mut course = Course::new(seed, &terms, size_bytes, BOUNDS);
+            course.go_on(4 * SECOND_US);
+            let bytes: Vec<u64> = course.end().iter().map(|metrics| metrics.bytes).collect();
+            println!("{name}: {bytes:?}");
+            assert!(bytes[0].abs_diff(bytes[1]) * 5 < bytes[0] + bytes[1], "{name}: {bytes:?}");
+        }
+    });
+}
+
+/// A disk that takes half of what the network could bring is the limit: more requests bring
+/// nothing, and are not kept.
+#[test]
+fn a_slow_disk_is_a_limit_like_another() {
+    seeds("a_slow_disk_is_a_limit_like_another", 2, |seed| {
+        let network = Terms::new(64 * MILLION, 4 * MILLION, 30_000);
+        let terms = Terms { disk_rate: 32 * MILLION, file_call_us: 2_000, ..network };
+        let mut course = Course::new(seed, &terms, LARGE_BYTES, BOUNDS);
+        course.go_on(2 * SECOND_US);
+        let reached = course.go_on(6 * SECOND_US);
+        let used = course.requests();
+        println!("{reached} with {used} requests");
+        assert!(reached * 10 >= terms.disk_rate * 9, "{reached}");
+        // 12 bring it, on a quiet network.
+        assert!(used <= 64, "{used} requests: {:?}", course.pacer.timeline());
+        course.end();
+    });
+}
+
+/// Whatever else goes wrong, over a network too each byte is written once.
+#[test]
+fn a_network_with_faults_and_pauses_brings_every_byte_once() {
+    let refused = AtomicU64::new(0);
+    seeds("a_network_with_faults_and_pauses_brings_every_byte_once", 60, |seed| {
+        let rates = Rates { network_per_mille: 15, hang_per_mille: 5, pause_per_mille: 1, ..CALM };
+        let rates = if seed % 3 == 0 { CALM } else { rates };
+        let (sink, stop) = (Sink::File, seed % 5 == 1);
+        let scenario = Scenario { rates, stop, sink, tls: false, verify: true };
+        let sizes: Vec<u64> = (0..80).map(|number| number * 5_000).collect();
+        let bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << (16 + seed % 2), &sizes);
+        let network = Terms::new((4 + seed % 20) * MILLION, MILLION, 20_000);
+        let requests_per_second = if seed % 4 == 0 { 40 } else { 0 };
+        let (file_call_us, disk_rate) = (seed % 7 * 1_000, seed % 2 * 4 * MILLION);
+        let terms = Terms { requests_per_second, file_call_us, disk_rate, ..network };
+        bench.world.borrow_mut().network = Some(Network::new(terms));
+        let (world, outcomes) = checked(bench, seed, scenario);
+        let network = &world.borrow().network;
+        refused.fetch_add(network.as_ref().expect("a network").refused, Ordering::Relaxed);
+        for Outcome { result, .. } in &outcomes {
+            let is_stopped =
+                stop && result.as_ref().is_err_and(|e| e.kind() == ErrorKind::Interrupted);
+            assert!(result.is_ok() || is_stopped, "{result:?}");
+        }
+    });
+    let is_one = std::env::var_os("INRUSH_SIM_SEED").is_some();
+    assert!(is_one || refused.into_inner() > 0, "the server never asked for less");
+}
