@@ -238,7 +238,13 @@ fn walk(folder: &Path, ending: &str, paths: &mut Vec<PathBuf>) {
 }
 
 fn rust() -> Vec<Source> {
-    let fuzz = ["tools/fuzz/src", "tools/fuzz/tests", "tools/fuzz/libfuzzer/targets"];
+    let fuzz = [
+        "tools/hosts/src",
+        "tools/hosts/tests",
+        "tools/fuzz/src",
+        "tools/fuzz/tests",
+        "tools/fuzz/libfuzzer/targets",
+    ];
     sources(&[&["benches", "src", "tests", "tools/origin"], &fuzz[..]].concat(), ".rs")
 }
 

@@ -11,7 +11,7 @@ use crate::conn::{Action, Ask, Conn, EtagDigest, Event, Manner, Piece, Target};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::host::FileHost;
-use crate::limits::{CONNECT_TIMEOUT_US, SLOTS_EAGER_SHARE};
+use crate::limits::CONNECT_TIMEOUT_US;
 use crate::peers::{LateEnd, OpenConnection, Phase, Times};
 use crate::s3::{ByteRange, Endpoint};
 use crate::schedule::Assignment;
@@ -61,7 +61,7 @@ pub(super) struct Lane {
     pub(super) parked: Option<Action>,
     pub(super) parked_since_us: u64,
     /// Bytes of an answer are there: the slot is for them.
-    polled: bool,
+    pub(super) polled: bool,
     pub(super) idle_since_us: u64,
     pub(super) control: Option<Slot>,
     pub(super) socket: Option<Handle>,
@@ -391,23 +391,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         lane.parked_since_us = self.now_us;
         self.slot_queue.push_back(index);
         None
-    }
-
-    /// Whether a small object's request waits for its answer without a data slot: where many of
-    /// them are taken, those that are left are for bytes that are there.
-    fn polls_first(&self, index: usize) -> bool {
-        let lane = &self.lanes[index];
-        let taken = self.data.count() - self.data.free();
-        let is_scarce = taken * SLOTS_EAGER_SHARE > self.data.count();
-        is_scarce && !lane.polled && lane.data.is_none() && lane.conn.awaits_head()
-    }
-
-    /// There are bytes for a request that waited without a slot, or an end of it.
-    fn polled(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        lane.polled = true;
-        let action = lane.parked.take().expect("it waits with an action");
-        self.act(index, action);
     }
 
     pub(super) fn submit(&mut self, index: usize, op: Op) {

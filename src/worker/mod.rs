@@ -11,6 +11,7 @@
 mod failed;
 mod hedge;
 mod lane;
+mod pace;
 mod prefix;
 mod range;
 mod secure;
@@ -24,14 +25,13 @@ use rustls::ClientConfig;
 
 use crate::attempt::RetryPolicy;
 use crate::error::Error;
-use crate::failure::RetryReason;
 use crate::host::{FileError, FileHost};
 use crate::limits::{
     CONTROL_SLOT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, IDLE_TIMEOUT_US, RANGES_PER_HANDOUT_MAX,
     TURN_WAIT_MAX_US,
 };
 use crate::metrics::{Gauge, WorkerMetrics};
-use crate::pace::{Pacer, WorkerCounts};
+use crate::pace::Pacer;
 use crate::peers::{Addresses, NetworkClock, Paces, SharedAddresses};
 use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
@@ -317,9 +317,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 if self.scheduler.is_stopped() {
                     return true;
                 }
-            } else if self.may_send()
-                && let Some(lane) = self.free_lane()
-            {
+            } else if let Some(lane) = self.lane_to_ask() {
                 self.begin(lane, assignment);
             } else {
                 self.ready.push_front(assignment);
@@ -341,52 +339,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.ask_again_us = self.now_us + TURN_WAIT_MAX_US;
         }
         self.supply == Supply::Given
-    }
-
-    /// Connections that have something to do.
-    fn busy(&self) -> usize {
-        self.lanes.len() - self.free.len()
-    }
-
-    /// How many more may have.
-    fn room(&self) -> usize {
-        self.pacer.share(self.number).min(self.lanes_max).saturating_sub(self.busy())
-    }
-
-    /// A connection for one more range, if there may be one.
-    fn free_lane(&mut self) -> Option<usize> {
-        if self.room() == 0 {
-            return None;
-        }
-        Some(self.free.pop().unwrap_or_else(|| {
-            let cipher = self.tls.as_ref().map(|(_, pool)| pool.take().expect("a slot each"));
-            let control = self.control.take().expect("a control slot each");
-            self.lanes.push(Lane::new(control, cipher, self.data.slot_length_bytes()));
-            self.lanes.len() - 1
-        }))
-    }
-
-    /// Takes the right to send one request; where the server asked for less, it may have to wait.
-    fn may_send(&mut self) -> bool {
-        if self.now_us < self.ask_again_after_us {
-            return false;
-        }
-        let taken = self.pacer.take_request(self.now_us);
-        taken.map_err(|wait_us| self.ask_again_after_us = self.now_us + wait_us).is_ok()
-    }
-
-    /// Tells the pacer what has come.
-    fn note_pace(&mut self) {
-        let more = self.supply == Supply::Given || !self.ready.is_empty();
-        let counts = WorkerCounts {
-            bytes: self.metrics.bytes,
-            answers: self.metrics.answers,
-            refused: self.metrics.retries[RetryReason::SlowDown as usize],
-            first_byte_us: self.metrics.stages.first_byte_us,
-            busy: u32::try_from(self.busy()).unwrap_or(u32::MAX),
-            is_bound: more && self.room() == 0,
-        };
-        self.pacer.note(self.number, self.now_us, counts);
     }
 
     /// Folders and empty files: nothing to fetch.

@@ -7,6 +7,7 @@
 mod addresses;
 mod chance;
 mod cipher;
+mod crew;
 mod files;
 mod network;
 mod origin;
@@ -24,25 +25,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use inrush::attempt::RetryPolicy;
 use inrush::checksum::Verification;
 use inrush::error::{Error, ErrorKind};
-use inrush::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN, TLS_SLOT_BYTES_MIN};
-use inrush::metrics::{Gauge, WorkerMetrics};
+use inrush::limits::SLOT_BYTES_MIN;
+use inrush::metrics::WorkerMetrics;
 use inrush::pace::{Bounds, Pacer};
 use inrush::peers::SharedAddresses;
 use inrush::plan::ranges::PartSize;
 use inrush::s3::{Endpoint, Object};
 use inrush::schedule::Scheduler;
 use inrush::sink::Sink;
-use inrush::sys::{Handle, Pool, Region, Ring, descriptor};
+use inrush::sys::{Handle, Ring, descriptor};
 use inrush::transfer::{Again, Cut, Outcome, Shape, Transfer};
-use inrush::worker::{Parts, Worker};
 
 use chance::Chance;
+use crew::{Crew, Simulated};
 use origin::Rates;
 use pieces::Pieces;
-use world::{Shared, SimHost, SimRing, World};
+use world::{Shared, SimHost, World};
 
 /// Turns after which a run counts as hanging: virtual time makes a sane run take a few thousand.
 const TURNS_MAX: usize = 200_000;
@@ -58,62 +58,6 @@ struct Scenario {
     tls: bool,
     /// Bytes are held against checksums.
     verify: bool,
-}
-
-/// A worker, the pools that must be whole at its end, and what it was given.
-struct Simulated {
-    worker: Worker<SimRing, SimHost>,
-    data: Pool,
-    control: Pool,
-    cipher: Option<Pool>,
-    slots: usize,
-    connections: usize,
-}
-
-/// What all workers of a run share.
-struct Crew {
-    world: Shared,
-    pacer: Arc<Pacer>,
-    scheduler: Arc<Scheduler>,
-    sink: Sink,
-}
-
-impl Crew {
-    /// One more worker, with so many connections and slots.
-    fn worker(
-        &self,
-        number: usize,
-        counter: Handle,
-        (connections, slots): (usize, usize),
-        sides: Option<&secure::Sides>,
-    ) -> Simulated {
-        let lengths = connections * (CONTROL_SLOT_BYTES + TLS_SLOT_BYTES_MIN) as usize;
-        let region = Region::new(lengths + slots * SLOT_BYTES_MIN as usize).expect("memory");
-        let data = region.carve(slots * SLOT_BYTES_MIN as usize).expect("room");
-        let control = region.carve(connections * CONTROL_SLOT_BYTES as usize).expect("room");
-        let data = Pool::new(data, SLOT_BYTES_MIN);
-        let control = Pool::new(control, CONTROL_SLOT_BYTES);
-        let cipher = sides.map(|_| {
-            let length = connections * TLS_SLOT_BYTES_MIN as usize;
-            Pool::new(region.carve(length).expect("room"), TLS_SLOT_BYTES_MIN)
-        });
-        let worker = Worker::new(Parts {
-            ring: SimRing::new(Rc::clone(&self.world)),
-            host: SimHost(Rc::clone(&self.world)),
-            data: data.clone(),
-            control: control.clone(),
-            tls: sides.map(|sides| Arc::clone(&sides.client)).zip(cipher.clone()),
-            connections,
-            pacer: Arc::clone(&self.pacer),
-            retries: RetryPolicy { attempts_max: 12, ..RetryPolicy::default() },
-            sink: self.sink,
-            scheduler: Arc::clone(&self.scheduler),
-            number,
-            counter,
-            gauge: Arc::new(Gauge::default()),
-        });
-        Simulated { worker, data, control, cipher, slots, connections }
-    }
 }
 
 struct Bench {
@@ -257,10 +201,11 @@ fn set_up_at(
     });
     let unlisted = transfers.collect();
     let mut workers = Vec::new();
+    let shared = Arc::new(SharedAddresses::default());
     let crew = Crew {
         world: Rc::clone(&world),
         pacer: pacer(chance, count),
-        addresses: Arc::new(SharedAddresses::default()),
+        addresses: Arc::clone(&shared),
         scheduler: Arc::clone(&scheduler),
         sink: scenario.sink,
     };
@@ -273,8 +218,17 @@ fn set_up_at(
     }
     let verify = scenario.verify;
     let outcomes = Vec::new();
-    let mut bench =
-        Bench { world, scheduler, workers, keys, unlisted, cut, verify, outcomes, addresses };
+    let mut bench = Bench {
+        world,
+        scheduler,
+        workers,
+        keys,
+        unlisted,
+        cut,
+        verify,
+        outcomes,
+        addresses: shared,
+    };
     if chance.hits(500) {
         bench.list(usize::MAX);
     }

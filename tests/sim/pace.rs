@@ -10,6 +10,7 @@ use inrush::error::{Error, ErrorKind};
 use inrush::limits::SLOT_BYTES_MIN;
 use inrush::metrics::WorkerMetrics;
 use inrush::pace::{Bounds, Pacer};
+use inrush::peers::SharedAddresses;
 use inrush::plan::ranges::PartSize;
 use inrush::schedule::Scheduler;
 use inrush::sink::Sink;
@@ -31,7 +32,7 @@ const SLOTS_PER_WORKER: usize = 64;
 const PART_BYTES: u64 = 4 * SLOT_BYTES_MIN as u64;
 const LARGE_BYTES: u64 = 4 << 20;
 const SMALL_BYTES: u64 = 16 << 10;
-const BOUNDS: Bounds = Bounds { least: 2, start: 8, most: 512 };
+const BOUNDS: Bounds = Bounds { least: 2, start: 8, ..Bounds::fixed(512) };
 
 /// A run that has always more to fetch.
 struct Course {
@@ -49,11 +50,13 @@ impl Course {
         let counters: Vec<Handle> = (0..WORKERS).map(counter).collect();
         let scheduler = Arc::new(Scheduler::new(counters.clone()));
         let pacer = Arc::new(Pacer::new(bounds, WORKERS));
+        let addresses = Arc::new(SharedAddresses::default());
         let crew = Crew {
             world: Rc::clone(&world),
             pacer: Arc::clone(&pacer),
             scheduler: Arc::clone(&scheduler),
             sink: if terms.disk_rate > 0 { Sink::File } else { Sink::Null },
+            addresses: Arc::clone(&addresses),
         };
         let size = (BOUNDS.most as usize, SLOTS_PER_WORKER);
         let workers = counters.into_iter().enumerate();
@@ -68,6 +71,7 @@ impl Course {
             cut: Cut { part, slot_length_bytes: SLOT_BYTES_MIN },
             verify: false,
             outcomes: Vec::new(),
+            addresses,
         };
         Self { bench, pacer, size_bytes, made: 0 }
     }

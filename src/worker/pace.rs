@@ -1,0 +1,81 @@
+//! How many connections a worker uses, and when it may ask: its side of the pacer, and what waits
+//! for an answer without a slot.
+
+use super::Worker;
+use super::lane::Lane;
+use crate::failure::RetryReason;
+use crate::host::FileHost;
+use crate::limits::SLOTS_EAGER_SHARE;
+use crate::pace::WorkerCounts;
+use crate::schedule::Supply;
+use crate::sys::Ring;
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Connections that have something to do.
+    pub(super) fn busy(&self) -> usize {
+        self.lanes.len() - self.free.len()
+    }
+
+    /// How many more may have.
+    pub(super) fn room(&self) -> usize {
+        self.pacer.share(self.number).min(self.lanes_max).saturating_sub(self.busy())
+    }
+
+    /// A connection for one more range, if there may be one.
+    pub(super) fn free_lane(&mut self) -> Option<usize> {
+        if self.room() == 0 {
+            return None;
+        }
+        Some(self.free.pop().unwrap_or_else(|| {
+            let cipher = self.tls.as_ref().map(|(_, pool)| pool.take().expect("a slot each"));
+            let control = self.control.take().expect("a control slot each");
+            self.lanes.push(Lane::new(control, cipher, self.data.slot_length_bytes()));
+            self.lanes.len() - 1
+        }))
+    }
+
+    /// A connection for a range that may be asked for now.
+    pub(super) fn lane_to_ask(&mut self) -> Option<usize> {
+        if self.room() > 0 && self.may_send() { self.free_lane() } else { None }
+    }
+
+    /// Takes the right to send one request; where the server asked for less, it may have to wait.
+    pub(super) fn may_send(&mut self) -> bool {
+        if self.now_us < self.ask_again_after_us {
+            return false;
+        }
+        let taken = self.pacer.take_request(self.now_us);
+        taken.map_err(|wait_us| self.ask_again_after_us = self.now_us + wait_us).is_ok()
+    }
+
+    /// Tells the pacer what has come.
+    pub(super) fn note_pace(&mut self) {
+        let more = self.supply == Supply::Given || !self.ready.is_empty();
+        let counts = WorkerCounts {
+            bytes: self.metrics.bytes,
+            answers: self.metrics.answers,
+            refused: self.metrics.retries[RetryReason::SlowDown as usize],
+            first_byte_us: self.metrics.stages.first_byte_us,
+            busy: u32::try_from(self.busy()).unwrap_or(u32::MAX),
+            is_bound: more && self.room() == 0,
+        };
+        self.pacer.note(self.number, self.now_us, counts);
+    }
+
+    /// Whether a small object's request waits for its answer without a data slot: where many of
+    /// them are taken, those that are left are for bytes that are there.
+    pub(super) fn polls_first(&self, index: usize) -> bool {
+        let lane = &self.lanes[index];
+        let taken = self.data.count() - self.data.free();
+        let is_scarce = taken * SLOTS_EAGER_SHARE > self.data.count();
+        is_scarce && !lane.polled && lane.data.is_none() && lane.conn.awaits_head()
+    }
+
+    /// There are bytes for a request that waited without a slot, or an end of it.
+    pub(super) fn polled(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        lane.polled = true;
+        let action = lane.parked.take().expect("it waits with an action");
+        self.act(index, action);
+    }
+}

@@ -1,0 +1,75 @@
+//! The real workers as the simulations make them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use inrush::attempt::RetryPolicy;
+use inrush::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN, TLS_SLOT_BYTES_MIN};
+use inrush::metrics::Gauge;
+use inrush::pace::Pacer;
+use inrush::peers::SharedAddresses;
+use inrush::schedule::Scheduler;
+use inrush::sink::Sink;
+use inrush::sys::{Handle, Pool, Region};
+use inrush::worker::{Parts, Worker};
+
+use super::secure::Sides;
+use super::world::{Shared, SimHost, SimRing};
+
+/// A worker, the pools that must be whole at its end, and what it was given.
+pub(crate) struct Simulated {
+    pub(crate) worker: Worker<SimRing, SimHost>,
+    pub(crate) data: Pool,
+    pub(crate) control: Pool,
+    pub(crate) cipher: Option<Pool>,
+    pub(crate) slots: usize,
+    pub(crate) connections: usize,
+}
+
+/// What all workers of a run share.
+pub(crate) struct Crew {
+    pub(crate) world: Shared,
+    pub(crate) pacer: Arc<Pacer>,
+    pub(crate) scheduler: Arc<Scheduler>,
+    pub(crate) sink: Sink,
+    pub(crate) addresses: Arc<SharedAddresses>,
+}
+
+impl Crew {
+    /// One more worker, with so many connections and slots.
+    pub(crate) fn worker(
+        &self,
+        number: usize,
+        counter: Handle,
+        (connections, slots): (usize, usize),
+        sides: Option<&Sides>,
+    ) -> Simulated {
+        let lengths = connections * (CONTROL_SLOT_BYTES + TLS_SLOT_BYTES_MIN) as usize;
+        let region = Region::new(lengths + slots * SLOT_BYTES_MIN as usize).expect("memory");
+        let data = region.carve(slots * SLOT_BYTES_MIN as usize).expect("room");
+        let control = region.carve(connections * CONTROL_SLOT_BYTES as usize).expect("room");
+        let data = Pool::new(data, SLOT_BYTES_MIN);
+        let control = Pool::new(control, CONTROL_SLOT_BYTES);
+        let cipher = sides.map(|_| {
+            let length = connections * TLS_SLOT_BYTES_MIN as usize;
+            Pool::new(region.carve(length).expect("room"), TLS_SLOT_BYTES_MIN)
+        });
+        let worker = Worker::new(Parts {
+            ring: SimRing::new(Rc::clone(&self.world)),
+            host: SimHost(Rc::clone(&self.world)),
+            data: data.clone(),
+            control: control.clone(),
+            tls: sides.map(|sides| Arc::clone(&sides.client)).zip(cipher.clone()),
+            connections,
+            pacer: Arc::clone(&self.pacer),
+            retries: RetryPolicy { attempts_max: 12, ..RetryPolicy::default() },
+            sink: self.sink,
+            scheduler: Arc::clone(&self.scheduler),
+            number,
+            counter,
+            gauge: Arc::new(Gauge::default()),
+            addresses: Arc::clone(&self.addresses),
+        });
+        Simulated { worker, data, control, cipher, slots, connections }
+    }
+}
