@@ -247,7 +247,9 @@ fn several_pages() {
     get(&origin, ["s3://lab/"]).with([place.path()]).run().expect(0);
     place.assert_holds(&all);
     let stats = origin.stop();
-    assert_eq!((stats.lists, stats.gets), (4, 3_100), "nothing is asked twice");
+    assert_eq!(stats.gets, 3_100, "nothing is fetched twice");
+    // Four pages; where several are asked for at once a guess may be in vain.
+    assert!((4..=8).contains(&stats.lists), "{} requests", stats.lists);
 }
 
 #[test]

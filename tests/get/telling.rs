@@ -66,15 +66,29 @@ fn the_summary_has_what_it_promises() {
 fn a_summary_is_told_of_failures_too() {
     let mut configuration = config(&some());
     let when = Match { key: Some("p/a".to_owned()), ..Match::default() };
-    configuration.faults = FaultPlan::none().with_rule(when, Fault::SlowDown);
+    configuration.faults = FaultPlan::none().with_rule(when, Fault::InternalError);
     let origin = start(configuration);
     let place = Place::new();
     let options = ["s3://lab/p/", "--json", "--max-attempts", "3"];
     let run = get(&origin, options).with([place.path()]).run().expect(1);
     let summary = run.json();
     assert_eq!((&summary["exit_code"], &summary["failed_objects"]), (&1.into(), &1.into()));
-    assert_eq!(summary["retries"], serde_json::json!({"slow_down": 2}), "{run}");
+    assert_eq!(summary["retries"], serde_json::json!({"server_error": 2}), "{run}");
     assert_eq!(summary["objects"], 3, "{run}");
+}
+
+#[test]
+fn a_server_that_asks_for_less_costs_no_object_its_tries() {
+    let mut configuration = config(&some());
+    let when = Match { key: Some("p/a".to_owned()), attempts: Some(1..=4), ..Match::default() };
+    configuration.faults = FaultPlan::none().with_rule(when, Fault::SlowDown);
+    let origin = start(configuration);
+    let place = Place::new();
+    let options = ["s3://lab/p/", "--json", "--max-attempts", "2"];
+    let run = get(&origin, options).with([place.path()]).run().expect(0);
+    let summary = run.json();
+    assert_eq!(summary["retries"], serde_json::json!({"slow_down": 4}), "{run}");
+    assert_eq!(summary["failed_objects"], 0, "{run}");
 }
 
 #[test]
