@@ -181,8 +181,10 @@ impl Config {
             ..Bounds::fixed(most)
         };
         self.connections = most as usize;
-        self.workers = self.workers.min(self.connections);
         let room = budget.saturating_sub(u64::from(most) * each(self.cipher_length_bytes));
+        let slots = usize::try_from(room / u64::from(SLOT_BYTES_MIN)).unwrap_or(usize::MAX);
+        let workers = (slots / SLOTS_PER_WORKER_MIN).max(1);
+        self.workers = self.workers.min(self.connections).min(workers);
         let fitting = slot_length(self.workers, self.connections, room);
         self.slot_length_bytes = self.slot_length_bytes.min(fitting);
         self.cut_slots(room);

@@ -215,6 +215,12 @@ pub const RATE_PLATEAU_US: u64 = 700_000;
 /// And not before the time of so many requests.
 pub const RATE_PLATEAU_REQUESTS: u64 = 100;
 
+/// It is there after this time at the latest, however few requests that is, in microseconds.
+pub const RATE_PLATEAU_MAX_US: u64 = 3_000_000;
+
+/// No rate goes below so many requests a second: less is for the pauses between tries.
+pub const RATE_LEAST: u64 = 8;
+
 /// Requests that were sent before the rate was lowered may still be refused for so long, in
 /// microseconds.
 pub const RATE_GRACE_US: u64 = 200_000;

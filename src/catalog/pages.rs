@@ -96,7 +96,12 @@ impl Pages {
             self.split.slow_down();
         }
         let what = || format!("list s3://{}/{}", self.bucket, shown(&self.prefix));
-        self.split.answer(number, page?).map_err(|error| error.within(what()))
+        match page {
+            Ok(page) => self.split.answer(number, page).map_err(|error| error.within(what())),
+            // A guess that the server does not like, or that nobody waits for any more.
+            Err(_) if self.split.refused(number) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn ask(&mut self) {

@@ -240,11 +240,20 @@ mod tests {
 
     /// Sees every page of a bucket: two keys each, with tokens that say where to go on.
     fn bucket(keys: &'static [(&'static str, u64)]) -> Server {
-        bucket_that(keys, true)
+        bucket_that(keys, StartAfter::Known)
     }
 
-    /// The same; one that is deaf begins at the start whatever `start-after` says.
-    fn bucket_that(keys: &'static [(&'static str, u64)], knows_start_after: bool) -> Server {
+    /// What a server makes of `start-after`.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum StartAfter {
+        Known,
+        /// It begins at the start whatever it says.
+        Ignored,
+        Refused,
+    }
+
+    /// The same, with what it makes of `start-after`.
+    fn bucket_that(keys: &'static [(&'static str, u64)], start_after: StartAfter) -> Server {
         Server::start(move |head| {
             let target = head.split(' ').nth(1).unwrap_or("");
             let Some((_, query)) = target.split_once('?') else { return Reply::new(404, "") };
@@ -252,7 +261,11 @@ mod tests {
             let prefix = value("prefix=").unwrap_or("").replace("%2F", "/");
             let below: Vec<_> =
                 keys.iter().copied().filter(|(key, _)| key.starts_with(&prefix)).collect();
-            let after = value("start-after=").filter(|_| knows_start_after);
+            let after = value("start-after=");
+            if after.is_some() && start_after == StartAfter::Refused {
+                return Reply::new(400, "");
+            }
+            let after = after.filter(|_| start_after == StartAfter::Known);
             let after = after.unwrap_or("").replace("%2F", "/");
             let start = match value("continuation-token=") {
                 Some(token) => token.parse().expect("one of ours"),
@@ -440,18 +453,18 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ignores_start_after_is_listed_page_by_page() {
+    fn a_server_without_start_after_is_listed_page_by_page() {
         let keys: &'static [(String, u64)] =
             (0..300).map(|at| (format!("d/{at:04}"), 1)).collect::<Vec<_>>().leak();
         let keys: Vec<_> = keys.iter().map(|(key, size)| (key.as_str(), *size)).collect();
-        for knows_start_after in [true, false] {
-            let server = bucket_that(keys.clone().leak(), knows_start_after);
+        for start_after in [StartAfter::Known, StartAfter::Ignored, StartAfter::Refused] {
+            let server = bucket_that(keys.clone().leak(), start_after);
             let told = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
             let expected: Vec<_> = (0..300).map(|at| format!("0 {at:04}")).collect();
             assert_eq!(told, expected);
             let split = server.seen().iter().filter(|head| head.contains("start-after=")).count();
             assert!(split > 0);
-            assert!(knows_start_after || split < 10, "{split} in vain");
+            assert!(start_after == StartAfter::Known || split < 10, "{split} in vain");
         }
     }
 

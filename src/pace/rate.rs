@@ -6,10 +6,10 @@
 //! refused whatever the rate is no limit: then the rate stays.
 
 use crate::limits::{
-    RATE_CUT_PER_MILLE, RATE_FAULTS_CUTS, RATE_FAULTS_PER_MILLE, RATE_GRACE_US,
-    RATE_PLATEAU_REQUESTS, RATE_PLATEAU_US, RATE_REFUSED_MIN, RATE_SLICE_MAX_US, RATE_SLICE_MIN_US,
-    RATE_SLICE_REQUESTS, RATE_SLICE_UNCLEAR_REQUESTS, RATE_TOLERATED_PER_MILLE,
-    RATE_USED_PER_MILLE,
+    RATE_CUT_PER_MILLE, RATE_FAULTS_CUTS, RATE_FAULTS_PER_MILLE, RATE_GRACE_US, RATE_LEAST,
+    RATE_PLATEAU_MAX_US, RATE_PLATEAU_REQUESTS, RATE_PLATEAU_US, RATE_REFUSED_MIN,
+    RATE_SLICE_MAX_US, RATE_SLICE_MIN_US, RATE_SLICE_REQUESTS, RATE_SLICE_UNCLEAR_REQUESTS,
+    RATE_TOLERATED_PER_MILLE, RATE_USED_PER_MILLE,
 };
 
 /// The rate, while there is one.
@@ -19,6 +19,8 @@ pub struct Rate {
     slice: Slice,
     /// When it was told last.
     called_us: u64,
+    /// Answers a second of the last slice in which nothing was refused.
+    clean: u64,
     /// Refusals that are no answer to the rate, in thousandths of the requests.
     tolerated: u64,
     /// Cuts in a row after which as much was refused as before.
@@ -32,6 +34,10 @@ struct Limit {
     cut_us: u64,
     /// Share of the requests that was refused then, in thousandths.
     refused: u64,
+    /// Next to nothing was served: that tells no rate. It is looked for from below, by doubling.
+    is_guess: bool,
+    /// It was doubled since: what is refused now tells a rate.
+    is_doubled: bool,
 }
 
 /// What came since it was judged last.
@@ -67,8 +73,11 @@ impl Rate {
         if self.limit.is_some_and(|limit| self.is_gone(limit, now_us)) {
             self.limit = None;
         }
+        if refused == 0 {
+            self.served_all(now_us, answers, elapsed_us);
+            return false;
+        }
         let in_grace = self.limit.is_some_and(|limit| now_us < limit.cut_us + RATE_GRACE_US);
-        self.stay_where_unused(now_us, answers, elapsed_us);
         let share = refused * 1000 / (answers + refused).max(1);
         let tolerated = self.tolerated.max(RATE_TOLERATED_PER_MILLE);
         if in_grace || refused < RATE_REFUSED_MIN || share <= tolerated {
@@ -79,16 +88,40 @@ impl Rate {
             // refused after the first cut may only be that.
             self.in_vain += 1;
             if self.in_vain >= RATE_FAULTS_CUTS {
-                self.tolerated = share * 3 / 2;
+                self.tolerated = (share * 3 / 2).min(RATE_FAULTS_PER_MILLE);
                 return false;
             }
         } else {
             self.in_vain = 0;
         }
-        let served = answers_a_second(answers, elapsed_us).max(1);
-        let served = self.per_second(now_us).map_or(served, |rate| served.min(rate));
-        self.limit = Some(Limit { served, cut_us: now_us, refused: share });
+        let served = answers_a_second(answers, elapsed_us);
+        let known = self.per_second(now_us).unwrap_or(self.clean);
+        // A server that is away for a moment serves nothing, and takes all again after it.
+        let was_guess = self.limit.is_some_and(|limit| limit.is_guess && !limit.is_doubled);
+        let is_guess = served < known / 4 || was_guess;
+        let most = self.per_second(now_us).unwrap_or(u64::MAX);
+        let served = served.max(known / 2).min(most).max(RATE_LEAST);
+        let (cut_us, refused) = (now_us, share);
+        self.limit = Some(Limit { served, cut_us, refused, is_guess, is_doubled: false });
         true
+    }
+
+    /// A slice in which nothing was refused.
+    fn served_all(&mut self, now_us: u64, answers: u64, elapsed_us: u64) {
+        self.tolerated = 0;
+        let rate = self.per_second(now_us);
+        match &mut self.limit {
+            None => self.clean = answers_a_second(answers, elapsed_us),
+            Some(limit) if limit.is_guess && answers > 0 => {
+                limit.served *= 2;
+                limit.is_doubled = true;
+                limit.cut_us = now_us;
+                if limit.served >= self.clean.max(RATE_LEAST * 2) {
+                    self.limit = None;
+                }
+            }
+            Some(_) => self.stay_where_unused(now_us, rate, answers, elapsed_us),
+        }
     }
 
     /// Requests a second that may be sent; `None` where nothing limits them.
@@ -99,8 +132,8 @@ impl Rate {
 
     /// A rate that nobody makes use of tells nothing about the server: it does not grow meanwhile
     /// (as a congestion window, RFC 7661), or the first use of it would be far too much.
-    fn stay_where_unused(&mut self, now_us: u64, answers: u64, elapsed_us: u64) {
-        let Some(rate) = self.per_second(now_us) else { return };
+    fn stay_where_unused(&mut self, now_us: u64, rate: Option<u64>, answers: u64, elapsed_us: u64) {
+        let Some(rate) = rate else { return };
         let is_unused = answers_a_second(answers, elapsed_us) * 1000 < rate * RATE_USED_PER_MILLE;
         if let Some(limit) = &mut self.limit
             && is_unused
@@ -133,7 +166,8 @@ impl Limit {
 
     /// After so long the rate is again what was served; few requests need longer to tell anything.
     fn plateau_us(&self) -> u64 {
-        RATE_PLATEAU_US.max(RATE_PLATEAU_REQUESTS * 1_000_000 / self.served)
+        let requests_us = RATE_PLATEAU_REQUESTS * 1_000_000 / self.served;
+        requests_us.clamp(RATE_PLATEAU_US, RATE_PLATEAU_MAX_US)
     }
 
     /// Where the rate is on its way, in thousandths of what was served: [`RATE_CUT_PER_MILLE`]
@@ -222,6 +256,22 @@ mod tests {
         let told = seconds(&mut rate, 30_000_000, 10, 1_000, 20_000);
         let refused: u64 = told.iter().map(|(_, refused)| refused).sum();
         assert!(refused <= 200, "{told:?}");
+    }
+
+    #[test]
+    fn a_server_that_is_away_for_a_moment_is_asked_as_before() {
+        for away_ms in [100, 300, 1_000, 5_000] {
+            let mut rate = Rate::default();
+            seconds(&mut rate, 0, 3, 10_000, 1_600);
+            for tick in 0..away_ms / 10 {
+                let now_us = 3_000_000 + tick * 10_000;
+                let asked = rate.per_second(now_us).unwrap_or(1_600) / 100;
+                rate.handle(now_us, 0, asked.max(1));
+            }
+            let from_us = 3_000_000 + away_ms * 1_000;
+            let told = seconds(&mut rate, from_us, 8, 10_000, 1_600);
+            assert!(told[5..].iter().all(|(served, _)| *served >= 1_500), "{away_ms}: {told:?}");
+        }
     }
 
     #[test]

@@ -483,6 +483,19 @@ impl Split {
         }
     }
 
+    /// A request failed; true where it can be done without: nobody waits for it any more, or it
+    /// asked for what is behind a guess, and the listing goes on by tokens alone.
+    pub fn refused(&mut self, number: u64) -> bool {
+        match self.asked.get(&number) {
+            None => true,
+            Some(Asked { is_plain: true, .. }) => false,
+            Some(_) => {
+                self.go_single();
+                true
+            }
+        }
+    }
+
     /// Leaves all that was split off.
     fn go_single(&mut self) {
         self.mode = Mode::Single;

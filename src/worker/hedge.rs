@@ -47,7 +47,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let (asked_again, requests) =
             (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
         let left = peers::is_within_budget(asked_again, requests, self.lanes.len());
-        let has_free = self.room() > 0;
+        // A server that asked for less is not asked twice.
+        let has_free = self.room() > 0 && self.ask_again_after_us <= self.now_us;
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, lane) in self.lanes.iter().enumerate() {
             if lane.state == LaneState::Free {
@@ -126,7 +127,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         });
         let index = match elsewhere {
             Some(position) => self.free.remove(position),
-            None => self.free_lane().expect("there is room for one"),
+            None => match self.free_lane() {
+                Some(index) => index,
+                // The room has gone meanwhile.
+                None => return,
+            },
         };
         let lane = &mut self.lanes[index];
         if elsewhere.is_none() {

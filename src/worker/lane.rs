@@ -185,6 +185,7 @@ impl Lane {
         self.moves = 0;
         self.state = LaneState::Busy;
         self.other_than = None;
+        self.polled = false;
         self.transfer = Some(Arc::clone(transfer));
     }
 

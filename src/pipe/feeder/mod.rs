@@ -97,6 +97,8 @@ pub struct Feeder<R, H> {
     came: WorkerCounts,
     /// When the next request may be sent, where the server asked for less.
     ask_again_after_us: u64,
+    /// The right to send one was taken, and not used yet.
+    has_right: bool,
     /// The stream from its head on: what is fetched and not handed on.
     window: VecDeque<Piece>,
     outlet: Outlet,
@@ -154,6 +156,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             pacer: Pacer::new(connections, 1),
             came: WorkerCounts::default(),
             ask_again_after_us: 0,
+            has_right: false,
             window: VecDeque::with_capacity(lines_max + 1),
             outlet: Outlet::Wanted { look_us: 0, pause_us: READER_WAIT_FIRST_US },
             epoch: 0,
@@ -267,11 +270,16 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// Takes the right to send one request; where the server asked for less, it may have to wait.
     fn may_send(&mut self) -> bool {
+        if self.has_right {
+            return true;
+        }
         if self.now_us < self.ask_again_after_us {
             return false;
         }
         let taken = self.pacer.take_request(self.now_us);
-        taken.map_err(|wait_us| self.ask_again_after_us = self.now_us + wait_us).is_ok()
+        let taken = taken.map_err(|wait_us| self.ask_again_after_us = self.now_us + wait_us);
+        self.has_right = taken.is_ok();
+        self.has_right
     }
 
     /// Says who waited for whom while the ring slept.
@@ -299,6 +307,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                         self.lines.push(Line::new());
                         self.lines.len() - 1
                     });
+                    self.has_right = false;
                     self.window.push_back(Piece::Line(index));
                     self.begin(index, transfer, range);
                 }
@@ -452,6 +461,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 next_us = next_us.min(self.lines[index].deadline_us);
             } else if let LineState::Backoff { until_us } = line.state {
                 if until_us <= self.now_us && self.may_send() {
+                    self.has_right = false;
                     let line = &mut self.lines[index];
                     line.state = LineState::Busy;
                     line.conn.resume();
