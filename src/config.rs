@@ -12,8 +12,8 @@ use crate::limits::{
     CONTROL_MEMORY_SHARE, CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, MEMORY_BYTES_DEFAULT_MAX,
     MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER, MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT,
     PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_BYTES_SMALL,
-    SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN, TLS_MEMORY_SHARE, TLS_SLOT_BYTES,
-    TLS_SLOT_BYTES_MIN, WORKERS_MAX,
+    SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN, TLS_CONNECTIONS_PER_WORKER, TLS_MEMORY_SHARE,
+    TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX,
 };
 use crate::pace::Bounds;
 use crate::plan::ranges::PartSize;
@@ -126,7 +126,10 @@ impl Config {
         let workers = wishes.workers.unwrap_or(facts.processors.min(WORKERS_MAX));
         check("--workers", workers as u64, 1, WORKERS_MAX as u64)?;
         let memory = wishes.memory_bytes.unwrap_or_else(|| {
-            let most = MEMORY_BYTES_DEFAULT_MAX.max(workers as u64 * MEMORY_BYTES_PER_WORKER);
+            let asked = wishes.connections.or(wishes.max_connections).unwrap_or(0);
+            let most = MEMORY_BYTES_DEFAULT_MAX
+                .max(workers as u64 * MEMORY_BYTES_PER_WORKER)
+                .max(asked.min(CONNECTIONS_MAX) as u64 * CONNECTION_MEMORY_BYTES);
             (facts.memory_bytes / MEMORY_CGROUP_SHARE).clamp(MEMORY_BYTES_MIN, most)
         });
         check("--memory", memory, MEMORY_BYTES_MIN, u64::MAX)?;
@@ -169,8 +172,13 @@ impl Config {
         let budget = self.memory_bytes;
         let each = |length: u32| u64::from(CONTROL_SLOT_BYTES) + u64::from(length);
         let share = budget / TLS_MEMORY_SHARE;
-        let long = self.connections as u64 * each(TLS_SLOT_BYTES) <= share;
-        self.cipher_length_bytes = if long { TLS_SLOT_BYTES } else { TLS_SLOT_BYTES_MIN };
+        let usual = self.connections.min(self.workers * TLS_CONNECTIONS_PER_WORKER) as u64;
+        self.cipher_length_bytes = TLS_SLOT_BYTES;
+        while usual * each(self.cipher_length_bytes) > share
+            && self.cipher_length_bytes > TLS_SLOT_BYTES_MIN
+        {
+            self.cipher_length_bytes /= 2;
+        }
         // What is asked for may take more of the memory than what is only possible.
         let share = if self.pace.is_adaptive() { share } else { budget * 3 / 4 };
         let affordable = share / each(self.cipher_length_bytes);
@@ -236,30 +244,43 @@ fn bounds(wishes: Wishes, facts: HostFacts, workers: usize, memory: u64) -> Resu
     if let Some(connections) = wishes.connections {
         check("--connections", connections as u64, 1, most as u64)?;
         check_memory(connections, memory)?;
+        check_descriptors(connections, 1, facts.descriptors)?;
         return Ok(Bounds::fixed(short(connections)));
     }
-    let most = match wishes.max_connections {
-        Some(connections) => {
-            check("--max-connections", connections as u64, 1, most as u64)?;
-            check_memory(connections, memory)?;
-            connections
-        }
-        None => {
-            // Descriptors are for files, too.
-            let sockets = facts.descriptors.saturating_sub(DESCRIPTORS_OTHER) / 2;
-            let affordable =
-                (memory / CONTROL_MEMORY_SHARE / u64::from(CONTROL_SLOT_BYTES)).min(sockets);
-            let affordable = usize::try_from(affordable).unwrap_or(usize::MAX);
-            CONNECTIONS_DEFAULT_MAX.min(most).min(affordable.max(1))
-        }
-    };
+    let wanted = wishes.max_connections.unwrap_or(CONNECTIONS_DEFAULT_MAX.min(most));
+    check("--max-connections", wanted as u64, 1, most as u64)?;
+    // Descriptors are for files, too.
+    let sockets = facts.descriptors.saturating_sub(DESCRIPTORS_OTHER) / 2;
+    let affordable = (memory / CONNECTION_MEMORY_BYTES).min(sockets);
+    let most = wanted.min(usize::try_from(affordable).unwrap_or(usize::MAX).max(1));
     let start = (workers * CONNECTIONS_PER_WORKER_START).min(CONNECTIONS_START_MAX).min(most);
     let least = workers.max(CONNECTIONS_LEAST).min(start);
     Ok(Bounds { least: short(least), start: short(start), ..Bounds::fixed(short(most)) })
 }
 
+/// Memory that goes with each connection, in bytes: its control slot, and as much again for data as
+/// leaves that its share.
+const CONNECTION_MEMORY_BYTES: u64 = CONTROL_SLOT_BYTES as u64 * CONTROL_MEMORY_SHARE;
+
+/// That so many connections, with so many descriptors each, can be open.
+///
+/// # Errors
+/// [`ErrorKind::Host`] when the limit of open files is too low.
+pub fn check_descriptors(connections: usize, each: u64, descriptors: u64) -> Result<()> {
+    let needed = (connections as u64).saturating_mul(each).saturating_add(DESCRIPTORS_OTHER);
+    if needed <= descriptors {
+        return Ok(());
+    }
+    let message = format!(
+        "--connections {connections} needs {needed} open files of {descriptors} that this process \
+         may have"
+    );
+    Err(Error::new(ErrorKind::Host, message)
+        .advise("raise the limit (ulimit -n) or give fewer --connections"))
+}
+
 fn check_memory(connections: usize, memory: u64) -> Result<()> {
-    let needed = connections as u64 * u64::from(CONTROL_SLOT_BYTES) * CONTROL_MEMORY_SHARE;
+    let needed = connections as u64 * CONNECTION_MEMORY_BYTES;
     if needed <= memory {
         return Ok(());
     }
@@ -326,7 +347,7 @@ mod tests {
         let config = resolve(Wishes::default());
         assert_eq!((config.workers, config.connections), (2, 1024));
         assert_eq!(config.pace, Bounds { least: 4, start: 32, ..Bounds::fixed(1024) });
-        assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 176));
+        assert_eq!((config.slot_length_bytes, config.slots), (1 << 19, 192));
         let few = HostFacts { descriptors: 1024, ..FACTS };
         let config = Config::resolve(Wishes::default(), few).expect("valid");
         assert_eq!(config.pace.most, 488);
@@ -336,6 +357,11 @@ mod tests {
     fn what_is_asked_for_binds_the_pace() {
         let fixed = resolve(Wishes { connections: Some(2000), ..Wishes::default() });
         assert_eq!((fixed.pace, fixed.connections), (Bounds::fixed(2000), 2000));
+        let few = HostFacts { descriptors: 64, ..FACTS };
+        let error = Config::resolve(Wishes { connections: Some(64), ..Wishes::default() }, few);
+        assert_eq!(error.expect_err("too many").kind(), ErrorKind::Host);
+        let clamped = Wishes { max_connections: Some(64), ..Wishes::default() };
+        assert_eq!(Config::resolve(clamped, few).expect("clamped").pace.most, 8);
         let bounded = resolve(Wishes { max_connections: Some(20), ..Wishes::default() });
         assert_eq!(bounded.pace, Bounds { least: 4, start: 20, ..Bounds::fixed(20) });
     }
@@ -364,7 +390,7 @@ mod tests {
     fn small_objects_get_short_slots() {
         let config = resolve(Wishes::default());
         let fitted = config.fitted(39_000);
-        assert_eq!((fitted.slot_length_bytes, fitted.slots), (SLOT_BYTES_SMALL, 4 * config.slots));
+        assert_eq!((fitted.slot_length_bytes, fitted.slots), (SLOT_BYTES_SMALL, 2 * config.slots));
         assert!(fitted.memory_bytes <= config.memory_bytes);
         let room = u64::from(crate::limits::HEAD_ROOM_BYTES);
         assert_eq!(fitted.pace.start, 4 * config.pace.start);

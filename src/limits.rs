@@ -47,9 +47,13 @@ pub const TLS_SLOT_BYTES: u32 = 512 << 10;
 /// and may wake the reader.
 pub const TLS_PIECE_BYTES: u32 = 256 << 10;
 
-/// Ciphertext takes at most one part in so many of a run's memory, unless its buffers are at their
-/// shortest.
-pub const TLS_MEMORY_SHARE: u64 = 4;
+/// Ciphertext takes at most one part in so many of a run's memory, unless a number of connections
+/// is asked for.
+pub const TLS_MEMORY_SHARE: u64 = 2;
+
+/// Its buffers are as long as so many connections of each worker leave room for: over TLS more than
+/// that are bound by its processor.
+pub const TLS_CONNECTIONS_PER_WORKER: usize = 64;
 
 /// The same where memory is scarce: it must hold a chain of certificates.
 pub const TLS_SLOT_BYTES_MIN: u32 = 128 << 10;
@@ -80,8 +84,8 @@ pub const HEADERS_MAX: usize = 256;
 /// Most bytes of an error answer's body that are kept to explain it.
 pub const REFUSAL_BYTES_MAX: u32 = 8 << 10;
 
-/// Data slots that a connection uses at once: one fills while the other is written.
-pub const SLOTS_PER_CONNECTION: u32 = 2;
+/// Data slots that a connection uses at once, at most: one fills while others are written.
+pub const SLOTS_PER_CONNECTION: u32 = 4;
 
 /// Fewest data slots of a worker.
 pub const SLOTS_PER_WORKER_MIN: usize = 2;
@@ -247,7 +251,7 @@ pub const PART_BYTES_MIN: u64 = SLOT_BYTES_MAX as u64;
 pub const PART_BYTES_MAX: u64 = 1 << 30;
 
 /// Memory for slots when nothing is said, at most; see [`MEMORY_CGROUP_SHARE`].
-pub const MEMORY_BYTES_DEFAULT_MAX: u64 = 192 << 20;
+pub const MEMORY_BYTES_DEFAULT_MAX: u64 = 112 << 20;
 
 /// The same for each worker, where there are so many that it is more.
 pub const MEMORY_BYTES_PER_WORKER: u64 = 8 << 20;

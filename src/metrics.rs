@@ -21,6 +21,8 @@ pub struct WorkerMetrics {
     pub requests: u64,
     /// Answers that were what was asked for.
     pub answers: u64,
+    /// Connections that it had at once, at most.
+    pub connections: u64,
     /// Connections made.
     pub connects: u64,
     /// Turns of its loop: one system call each.
@@ -80,6 +82,7 @@ impl WorkerMetrics {
         self.objects += other.objects;
         self.requests += other.requests;
         self.answers += other.answers;
+        self.connections += other.connections;
         self.connects += other.connects;
         self.turns += other.turns;
         for (mine, theirs) in self.retries.iter_mut().zip(other.retries) {

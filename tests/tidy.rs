@@ -31,7 +31,7 @@ const ROOMS: [(&str, bool, &[&str]); 35] = [
     ("journal", true, &["mark", "plan"]),
     ("conn", true, &["checksum", "failure", "http", "limits", "s3", "sys"]),
     ("tls", true, &["error", "failure", "limits", "s3"]),
-    ("metrics", true, &["failure", "sys", "waiting"]),
+    ("metrics", true, &["failure", "pace", "sys", "waiting"]),
     ("peers", true, &["conn", "failure", "limits", "metrics"]),
     ("transfer", true, &["checksum", "conn", "error", "mark", "plan", "s3", "sink"]),
     ("sink", true, &["journal", "limits", "sys", "transfer"]),
@@ -55,7 +55,7 @@ const ROOMS: [(&str, bool, &[&str]); 35] = [
         false,
         &[
             "attempt", "conn", "error", "failure", "host", "http", "limits", "machine", "metrics",
-            "peers", "plan", "s3", "sys", "tls", "transfer", "waiting",
+            "pace", "peers", "plan", "s3", "sys", "tls", "transfer", "waiting",
         ],
     ),
     ("config", false, &["conn", "error", "limits", "pace", "plan", "sys", "transfer"]),
@@ -91,8 +91,9 @@ const ROOMS: [(&str, bool, &[&str]); 35] = [
         false,
         &[
             "attempt", "catalog", "checksum", "cli", "config", "engine", "error", "failure",
-            "journal", "limits", "machine", "mark", "metrics", "out", "peers", "pipe", "plan",
-            "progress", "report", "s3", "schedule", "sink", "size", "sys", "transfer", "waiting",
+            "journal", "limits", "machine", "mark", "metrics", "out", "pace", "peers", "pipe",
+            "plan", "progress", "report", "s3", "schedule", "sink", "size", "sys", "transfer",
+            "waiting",
         ],
     ),
     // The map and the program.

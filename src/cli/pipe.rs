@@ -80,7 +80,7 @@ pub struct StreamArgs {
     /// use so many connections for each channel, instead of as many as bring the most
     #[arg(long, value_name = "N", value_parser = parse_connections)]
     pub connections: Option<usize>,
-    /// use at most so many connections for each channel [default: 512 for all channels together]
+    /// use at most so many connections for each channel [default: 256 for all channels together]
     #[arg(
         long,
         value_name = "N",

@@ -23,6 +23,7 @@ use crate::attempt::RetryPolicy;
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
+use crate::config::check_descriptors;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{DESCRIPTORS_OTHER, DESCRIPTORS_PER_LINE};
 use crate::limits::{
@@ -48,7 +49,7 @@ use crate::sys::{Handle, descriptor, usage};
 /// Connections with which a single channel begins, and all where there are more.
 const CONNECTIONS_START: usize = 32;
 /// Connections that all channels may come to when nothing is said: each has a pipe, too.
-const CONNECTIONS_ALL: usize = 512;
+const CONNECTIONS_ALL: usize = 256;
 /// Fewest connections of a channel.
 const CONNECTIONS_LEAST: usize = 4;
 /// Entries of a feeder's ring: an operation for each connection, its cancel, and the polls.
@@ -106,7 +107,7 @@ async fn start_pipes(
     let tls = session::tls(&control, sources).await?;
     let folder = Arc::new(machine::open_destination(&args.folder)?);
     raise_descriptor_limit();
-    let connections = connections(&args.stream, part, args.channels.len());
+    let connections = connections(&args.stream, part, args.channels.len())?;
     let retries = session::retries(&args.service, args.stream.max_attempts);
     // All listings begin before the first pipe is there: a source that cannot be read is an error
     // that nobody waits for.
@@ -188,7 +189,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         sources: args.sources.clone(),
         place,
         tls,
-        connections: connections(&args.stream, part, 1),
+        connections: connections(&args.stream, part, 1)?,
         retries: session::retries(&args.service, args.stream.max_attempts),
         alone: true,
         holds: false,
@@ -275,20 +276,24 @@ fn pump(reader: &OwnedFd, writer: &OwnedFd) -> std::io::Result<u64> {
 }
 
 /// How many connections each of so many channels may have.
-fn connections(args: &StreamArgs, part: PartSize, channels: usize) -> Bounds {
+fn connections(args: &StreamArgs, part: PartSize, channels: usize) -> Result<Bounds> {
     let short = |count: usize| u32::try_from(count).expect("below CONNECTIONS_MAX");
     // A range is handed on when all before it are: a choice shows after a whole one.
     let piece_bytes = part.bytes();
     if let Some(connections) = args.connections {
-        return Bounds { piece_bytes, ..Bounds::fixed(short(connections)) };
+        let all = connections * channels;
+        check_descriptors(all, DESCRIPTORS_PER_LINE, usage::descriptors_max())?;
+        return Ok(Bounds { piece_bytes, ..Bounds::fixed(short(connections)) });
     }
-    let share = |all: usize| short((all / channels).max(CONNECTIONS_LEAST));
+    let share = |all: usize| short((all / channels).max(1));
     let affordable =
         usage::descriptors_max().saturating_sub(DESCRIPTORS_OTHER) / DESCRIPTORS_PER_LINE;
     let affordable = usize::try_from(affordable).unwrap_or(usize::MAX);
-    let most = args.max_connections.map_or(share(CONNECTIONS_ALL.min(affordable)), short);
+    let wanted = args.max_connections.map_or(CONNECTIONS_ALL, |each| each.saturating_mul(channels));
+    let most = share(wanted.min(affordable));
     let start = share(CONNECTIONS_START).min(most);
-    Bounds { least: short(CONNECTIONS_LEAST).min(start), start, most, piece_bytes }
+    let least = short(CONNECTIONS_LEAST).min(start);
+    Ok(Bounds { least, start, most, piece_bytes })
 }
 
 /// What a channel is to be.

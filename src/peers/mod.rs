@@ -1,8 +1,9 @@
 //! How connections and addresses fare beside each other, so that one far behind is noticed. Pure.
 //!
 //! [`Paces`]: how long the steps of a connection usually take. [`Addresses`]: where to connect
-//! next, by what all workers know ([`SharedAddresses`]). [`NetworkClock`]: the time that all of it goes by. What is done about a late one is for
-//! those who drive the connections to say, within the bounds that are given here.
+//! next, by what all workers know ([`SharedAddresses`]). [`NetworkClock`]: the time that all of it
+//! goes by. What is done about a late one is for those who drive the connections to say, within the
+//! bounds that are given here.
 
 mod addresses;
 mod clock;

@@ -79,6 +79,14 @@ impl Paces {
         self.phases[phase as usize].note(duration_us, self.busy);
     }
 
+    /// The same of a small object's body, which comes with its head as a rule: where that is not
+    /// known by itself, a head's pace is.
+    #[must_use]
+    pub fn phase_of_whole(&self, phase: Phase) -> Phase {
+        let is_known = self.phases[phase as usize].usual_us.is_some();
+        if phase == Phase::Body && !is_known { Phase::Head } else { phase }
+    }
+
     /// After so long it is late; longer for what was moved so often already.
     #[must_use]
     pub fn late_after_us(&self, phase: Phase, moves: u32) -> Option<u64> {

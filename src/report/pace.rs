@@ -38,11 +38,11 @@ impl PaceTold {
         Self { adaptive, timeline: lines.collect(), left_out: timeline.left_out() }
     }
 
-    /// The most requests that might be in flight.
+    /// The number that was given, if it was.
     #[must_use]
-    pub fn most(&self) -> u64 {
-        let all = self.timeline.iter().map(|line| u64::from(line.requests_in_flight));
-        all.max().unwrap_or(0)
+    pub fn fixed(&self) -> Option<u64> {
+        let given = self.timeline.first().filter(|_| !self.adaptive);
+        given.map(|line| u64::from(line.requests_in_flight))
     }
 }
 

@@ -136,7 +136,7 @@ pub struct Summary {
     pub sink: &'static str,
     /// How many workers there were.
     pub workers: u64,
-    /// Connections of all workers, the most that were used at once.
+    /// Connections of all workers: as many as were asked for, else the most that were open at once.
     pub connections: u64,
     /// How many requests were in flight, and why.
     pub pace: PaceTold,
@@ -294,7 +294,7 @@ impl Summary {
                 Sink::Null => "discard",
             },
             workers: inputs.workers.len() as u64,
-            connections: inputs.pace.most(),
+            connections: inputs.pace.fixed().unwrap_or(all.connections),
             pace: inputs.pace.clone(),
             part_size_bytes: inputs.part_size_bytes,
             slot_length_bytes: inputs.slot_length_bytes,
@@ -479,6 +479,7 @@ mod tests {
             objects: 617,
             requests: 700,
             answers: 690,
+            connections: 16,
             connects: 16,
             turns: 9_000,
             retries,

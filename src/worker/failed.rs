@@ -85,7 +85,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.try_again(index, failure, cause, ceiling_us);
             }
             Next::GiveUp => {
-                let is_gone = is_unreachable && self.is_endpoint_gone();
+                let is_away = is_unreachable || failure.is_overload();
+                let is_gone = is_away && self.is_endpoint_gone();
                 self.fail_range(index, failure, told, !hopeful || is_gone);
             }
         }

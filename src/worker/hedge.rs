@@ -22,7 +22,7 @@ use super::Worker;
 use super::lane::LaneState;
 use crate::host::FileHost;
 use crate::limits::{HEDGE_LOOK_US, MOVES_MAX};
-use crate::peers::{self, LateEnd};
+use crate::peers::{self, LateEnd, Phase};
 use crate::s3::ByteRange;
 use crate::sys::Ring;
 use crate::transfer::Shape;
@@ -89,14 +89,23 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if !waits || lane.conn.reads_refusal() {
             return None;
         }
-        let late_after_us = self.paces.late_after_us(lane.phase(), lane.moves)?;
+        let late_after_us = self.paces.late_after_us(self.phase(index), lane.moves)?;
         self.clock.now_us().checked_sub(lane.submitted_us + late_after_us)
+    }
+
+    /// What a connection's operation is held against.
+    fn phase(&self, index: usize) -> Phase {
+        let lane = &self.lanes[index];
+        match lane.object().shape {
+            Shape::Whole => self.paces.phase_of_whole(lane.phase()),
+            _ => lane.phase(),
+        }
     }
 
     /// So late that the attempt is over, as after its timeout.
     fn is_stuck(&self, index: usize) -> bool {
         let lane = &self.lanes[index];
-        let after_us = self.paces.stuck_after_us(lane.phase(), lane.attempts.tries());
+        let after_us = self.paces.stuck_after_us(self.phase(index), lane.attempts.tries());
         after_us.is_some_and(|after_us| self.clock.now_us() - lane.submitted_us > after_us)
     }
 

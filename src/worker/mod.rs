@@ -245,6 +245,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn quiesce(&mut self) -> Result<(), Errno> {
         self.metrics.addresses = self.addresses.counts();
         self.metrics.done_us = self.now_us;
+        self.metrics.connections = self.lanes.len() as u64;
         self.gauge.show_wait(None);
         while self.ring.in_flight() > 0 {
             self.ring.cancel(TOKEN_WAKE);

@@ -248,8 +248,8 @@ fn several_pages() {
     place.assert_holds(&all);
     let stats = origin.stop();
     assert_eq!(stats.gets, 3_100, "nothing is fetched twice");
-    // Four pages; where several are asked for at once a guess may be in vain.
-    assert!((4..=8).contains(&stats.lists), "{} requests", stats.lists);
+    // Four pages; where several are asked for at once, as 16 are at most, guesses may be in vain.
+    assert!((4..4 + 16).contains(&stats.lists), "{} requests", stats.lists);
 }
 
 #[test]

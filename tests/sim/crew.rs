@@ -73,3 +73,11 @@ impl Crew {
         Simulated { worker, data, control, cipher, slots, connections }
     }
 }
+
+/// True when somebody has raised an event counter, and nobody has lowered it.
+pub(super) fn is_raised(handle: &Handle) -> bool {
+    let Handle::Descriptor(counter) = handle else { unreachable!("a counter") };
+    let mut polls = [rustix::event::PollFd::new(counter, rustix::event::PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polls, Some(&now)).expect("a poll") > 0
+}

@@ -15,6 +15,7 @@ use inrush::sys::{Completion, Errno, Handle, Op, Ring, descriptor};
 use inrush::transfer::Transfer;
 
 use super::chance::Chance;
+use super::crew::is_raised;
 use super::files::File;
 use super::network::Network;
 use super::origin::{Fault, Rates, answer, object_bytes, size};
@@ -364,14 +365,6 @@ impl Ring for SimRing {
     fn in_flight(&self) -> usize {
         self.flights.len() + self.done.len()
     }
-}
-
-/// True when somebody has raised an event counter, and nobody has lowered it.
-pub(super) fn is_raised(handle: &Handle) -> bool {
-    let Handle::Descriptor(counter) = handle else { unreachable!("a counter") };
-    let mut polls = [rustix::event::PollFd::new(counter, rustix::event::PollFlags::IN)];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut polls, Some(&now)).expect("a poll") > 0
 }
 
 pub(super) fn number(handle: &Handle) -> usize {
