@@ -207,6 +207,9 @@ pub const RATE_USED_PER_MILLE: u64 = 850;
 /// Refusals that no rate changes are taken for faults up to so many thousandths of the requests.
 pub const RATE_FAULTS_PER_MILLE: u64 = 300;
 
+/// For so long, in microseconds; then the rate is tried again.
+pub const RATE_FAULTS_US: u64 = 30_000_000;
+
 /// After so many cuts in a row that changed nothing, refusals are faults.
 pub const RATE_FAULTS_CUTS: u32 = 3;
 

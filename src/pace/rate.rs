@@ -6,8 +6,8 @@
 //! refused whatever the rate is no limit: then the rate stays.
 
 use crate::limits::{
-    RATE_CUT_PER_MILLE, RATE_FAULTS_CUTS, RATE_FAULTS_PER_MILLE, RATE_GRACE_US, RATE_LEAST,
-    RATE_PLATEAU_MAX_US, RATE_PLATEAU_REQUESTS, RATE_PLATEAU_US, RATE_REFUSED_MIN,
+    RATE_CUT_PER_MILLE, RATE_FAULTS_CUTS, RATE_FAULTS_PER_MILLE, RATE_FAULTS_US, RATE_GRACE_US,
+    RATE_LEAST, RATE_PLATEAU_MAX_US, RATE_PLATEAU_REQUESTS, RATE_PLATEAU_US, RATE_REFUSED_MIN,
     RATE_SLICE_MAX_US, RATE_SLICE_MIN_US, RATE_SLICE_REQUESTS, RATE_SLICE_UNCLEAR_REQUESTS,
     RATE_TOLERATED_PER_MILLE, RATE_USED_PER_MILLE,
 };
@@ -21,8 +21,10 @@ pub struct Rate {
     called_us: u64,
     /// Answers a second of the last slice in which nothing was refused.
     clean: u64,
-    /// Refusals that are no answer to the rate, in thousandths of the requests.
+    /// Refusals that are no answer to the rate, in thousandths of the requests, and until when they
+    /// are taken for that.
     tolerated: u64,
+    tolerated_until_us: u64,
     /// Cuts in a row after which as much was refused as before.
     in_vain: u32,
 }
@@ -79,7 +81,8 @@ impl Rate {
         }
         let in_grace = self.limit.is_some_and(|limit| now_us < limit.cut_us + RATE_GRACE_US);
         let share = refused * 1000 / (answers + refused).max(1);
-        let tolerated = self.tolerated.max(RATE_TOLERATED_PER_MILLE);
+        let tolerated = if now_us < self.tolerated_until_us { self.tolerated } else { 0 };
+        let tolerated = tolerated.max(RATE_TOLERATED_PER_MILLE);
         if in_grace || refused < RATE_REFUSED_MIN || share <= tolerated {
             return false;
         }
@@ -89,6 +92,8 @@ impl Rate {
             self.in_vain += 1;
             if self.in_vain >= RATE_FAULTS_CUTS {
                 self.tolerated = (share * 3 / 2).min(RATE_FAULTS_PER_MILLE);
+                self.tolerated_until_us = now_us + RATE_FAULTS_US;
+                self.limit = None;
                 return false;
             }
         } else {
@@ -108,7 +113,6 @@ impl Rate {
 
     /// A slice in which nothing was refused.
     fn served_all(&mut self, now_us: u64, answers: u64, elapsed_us: u64) {
-        self.tolerated = 0;
         let rate = self.per_second(now_us);
         match &mut self.limit {
             None => self.clean = answers_a_second(answers, elapsed_us),
@@ -156,11 +160,11 @@ fn answers_a_second(answers: u64, elapsed_us: u64) -> u64 {
 }
 
 impl Limit {
-    /// Less was asked for, and as much of it refused: it is not the rate. What refuses more than
-    /// [`RATE_FAULTS_PER_MILLE`] is.
+    /// Less was asked for, and not half as much less of it refused: it is not the rate. What refuses
+    /// more than [`RATE_FAULTS_PER_MILLE`] is.
     fn was_in_vain(&self, now_us: u64, share: u64) -> bool {
         let is_next = now_us < self.cut_us + self.plateau_us();
-        let is_alike = share * 10 > self.refused * 7 && share * 7 < self.refused * 10;
+        let is_alike = share * 2 > self.refused;
         is_next && is_alike && share <= RATE_FAULTS_PER_MILLE
     }
 
