@@ -8,12 +8,11 @@ use crate::conn::Conn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
     CONNECTIONS_DEFAULT_MAX, CONNECTIONS_LEAST, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX,
-    CONNECTIONS_PER_WORKER_START, CONNECTIONS_START_MAX, CONNECTIONS_START_SMALL,
-    CONTROL_MEMORY_SHARE, CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, MEMORY_BYTES_DEFAULT_MAX,
-    MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER, MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT,
-    PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_BYTES_SMALL,
-    SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN, TLS_CONNECTIONS_PER_WORKER, TLS_MEMORY_SHARE,
-    TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX,
+    CONNECTIONS_PER_WORKER_START, CONNECTIONS_START_MAX, CONTROL_MEMORY_SHARE, CONTROL_SLOT_BYTES,
+    DESCRIPTORS_OTHER, MEMORY_BYTES_DEFAULT_MAX, MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER,
+    MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX,
+    SLOT_BYTES_MIN, SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN,
+    TLS_CONNECTIONS_PER_WORKER, TLS_MEMORY_SHARE, TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX,
 };
 use crate::pace::Bounds;
 use crate::plan::ranges::PartSize;
@@ -205,14 +204,9 @@ impl Config {
         self.slots as u64 * u64::from(self.slot_length_bytes) + self.connections as u64 * each
     }
 
-    /// The same run with shorter slots and more requests at first, where the largest object known
-    /// to come fits one whole.
+    /// The same run with shorter slots, where the largest object known to come fits one whole.
     #[must_use]
     pub fn fitted(mut self, largest_bytes: u64) -> Self {
-        if self.pace.is_adaptive() && Conn::fits_whole(largest_bytes, SLOT_BYTES_SMALL) {
-            let start = self.pace.start.saturating_mul(CONNECTIONS_START_SMALL);
-            self.pace.start = start.min(self.pace.most);
-        }
         let is_shorter = self.slot_length_bytes > SLOT_BYTES_SMALL;
         if is_shorter && Conn::fits_whole(largest_bytes, SLOT_BYTES_SMALL) {
             let room = self.slots as u64 * u64::from(self.slot_length_bytes);
@@ -347,7 +341,7 @@ mod tests {
         let config = resolve(Wishes::default());
         assert_eq!((config.workers, config.connections), (2, 1024));
         assert_eq!(config.pace, Bounds { least: 4, start: 32, ..Bounds::fixed(1024) });
-        assert_eq!((config.slot_length_bytes, config.slots), (1 << 19, 192));
+        assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 96));
         let few = HostFacts { descriptors: 1024, ..FACTS };
         let config = Config::resolve(Wishes::default(), few).expect("valid");
         assert_eq!(config.pace.most, 488);
@@ -390,10 +384,9 @@ mod tests {
     fn small_objects_get_short_slots() {
         let config = resolve(Wishes::default());
         let fitted = config.fitted(39_000);
-        assert_eq!((fitted.slot_length_bytes, fitted.slots), (SLOT_BYTES_SMALL, 2 * config.slots));
+        assert_eq!((fitted.slot_length_bytes, fitted.slots), (SLOT_BYTES_SMALL, 4 * config.slots));
         assert!(fitted.memory_bytes <= config.memory_bytes);
         let room = u64::from(crate::limits::HEAD_ROOM_BYTES);
-        assert_eq!(fitted.pace.start, 4 * config.pace.start);
         assert_eq!(config.fitted(u64::from(SLOT_BYTES_SMALL) - room + 1), config);
         let wishes = Wishes { memory_bytes: Some(4 << 20), ..Wishes::default() };
         assert_eq!(resolve(wishes).fitted(1).slot_length_bytes, resolve(wishes).slot_length_bytes);

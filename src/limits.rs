@@ -84,8 +84,8 @@ pub const HEADERS_MAX: usize = 256;
 /// Most bytes of an error answer's body that are kept to explain it.
 pub const REFUSAL_BYTES_MAX: u32 = 8 << 10;
 
-/// Data slots that a connection uses at once, at most: one fills while others are written.
-pub const SLOTS_PER_CONNECTION: u32 = 4;
+/// Data slots that a connection uses at once, at most: one fills while the other is written.
+pub const SLOTS_PER_CONNECTION: u32 = 2;
 
 /// Fewest data slots of a worker.
 pub const SLOTS_PER_WORKER_MIN: usize = 2;
@@ -102,10 +102,6 @@ pub const WORKERS_MAX: usize = 256;
 
 /// Connections with which each worker begins when nothing is said.
 pub const CONNECTIONS_PER_WORKER_START: usize = 16;
-
-/// So many times as many where the first page of a listing holds small objects alone: each is one
-/// round trip.
-pub const CONNECTIONS_START_SMALL: u32 = 4;
 
 /// Connections with which a run begins when nothing is said, at most.
 pub const CONNECTIONS_START_MAX: usize = 256;

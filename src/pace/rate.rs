@@ -160,7 +160,8 @@ fn answers_a_second(answers: u64, elapsed_us: u64) -> u64 {
 }
 
 impl Limit {
-    /// Less was asked for, and not half as much less of it refused: it is not the rate. What refuses
+    /// Less was asked for, and not half as much less of it refused: it is not the rate. What
+    /// refuses
     /// more than [`RATE_FAULTS_PER_MILLE`] is.
     fn was_in_vain(&self, now_us: u64, share: u64) -> bool {
         let is_next = now_us < self.cut_us + self.plateau_us();
