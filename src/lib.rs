@@ -72,7 +72,8 @@
 //! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
 //! this crate; `tests/sim` holds the workers against a model; `tests/s3s.rs` and `tools/interop.py`
 //! hold the program against servers that nobody here wrote; `tools/fuzz` says what must hold of the
-//! parsers whatever comes in; `tools/bench.py` measures it.
+//! parsers whatever comes in; `tools/bench.py` measures it; `tools/hosts` says what
+//! would limit larger machines.
 //!
 //! # The words
 //!
