@@ -124,8 +124,6 @@ struct Asked {
     after: String,
     /// It goes on by tokens from the listing's start.
     is_plain: bool,
-    /// It is asked for by `start-after`.
-    is_guess: bool,
 }
 
 /// How a segment goes on.
@@ -163,10 +161,7 @@ impl Split {
             limits,
             alphabet: Alphabet::new(prefix),
             segments: VecDeque::from([Segment::new(String::new(), Next::Start)]),
-            asked: BTreeMap::from([(
-                0,
-                Asked { after: String::new(), is_plain: true, is_guess: false },
-            )]),
+            asked: BTreeMap::from([(0, Asked { after: String::new(), is_plain: true })]),
             next_number: 1,
             window: 1,
             is_slowed: false,
@@ -276,8 +271,7 @@ impl Split {
         self.next_number += 1;
         segment.asked = Some(number);
         let (after, is_plain) = (segment.reached.clone(), segment.is_plain);
-        let is_guess = matches!(from, ListFrom::After(_));
-        self.asked.insert(number, Asked { after, is_plain, is_guess });
+        self.asked.insert(number, Asked { after, is_plain });
         Some(PageRequest { number, from })
     }
 
@@ -371,7 +365,7 @@ impl Split {
     /// # Errors
     /// [`ErrorKind::Endpoint`] when the server's listing has no order and no way round that.
     pub fn answer(&mut self, number: u64, page: Page) -> Result<()> {
-        let Some(Asked { after, is_plain, .. }) = self.asked.remove(&number) else { return Ok(()) };
+        let Some(Asked { after, is_plain }) = self.asked.remove(&number) else { return Ok(()) };
         if self.mode != Mode::Split {
             return self.append(page);
         }
@@ -494,7 +488,7 @@ impl Split {
     pub fn refused(&mut self, number: u64) -> bool {
         match self.asked.get(&number) {
             None => true,
-            Some(Asked { is_guess: false, .. }) => false,
+            Some(Asked { is_plain: true, .. }) => false,
             Some(_) => {
                 self.go_single();
                 true
