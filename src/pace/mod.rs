@@ -13,7 +13,7 @@ pub mod rate;
 mod timeline;
 
 pub use controller::Controller;
-pub use pacer::{Pacer, WorkerCounts};
+pub use pacer::Pacer;
 pub use rate::Rate;
 pub use timeline::{Change, Moment, Timeline};
 
@@ -47,7 +47,7 @@ impl Bounds {
     }
 }
 
-/// What has come so far, of all requests together.
+/// What has come so far: of one worker, or of all together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Body bytes.

@@ -7,23 +7,6 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use super::{Bounds, Controller, Limits, Timeline, Totals};
 use crate::limits::{PACE_TICK_US, RATE_BURST_US};
 
-/// What one worker counted so far; see [`Totals`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WorkerCounts {
-    /// Body bytes.
-    pub bytes: u64,
-    /// Answers that were what was asked for.
-    pub answers: u64,
-    /// Answers that asked for less.
-    pub refused: u64,
-    /// From requests to the first bytes of their answers, in microseconds together.
-    pub first_byte_us: u64,
-    /// Requests in flight now.
-    pub busy: u32,
-    /// There was more to ask for than might be.
-    pub is_bound: bool,
-}
-
 /// One worker's counters, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -67,7 +50,7 @@ impl Pacer {
     }
 
     /// Shows a worker's counts, and has the controller decide where it is time.
-    pub fn note(&self, worker: usize, now_us: u64, counts: WorkerCounts) {
+    pub fn note(&self, worker: usize, now_us: u64, counts: Totals) {
         let cell = &self.cells[worker];
         cell.bytes.store(counts.bytes, Ordering::Relaxed);
         cell.answers.store(counts.answers, Ordering::Relaxed);
@@ -172,12 +155,12 @@ mod tests {
             now_us += PACE_TICK_US;
             for worker in 0..2 {
                 let busy = u32::try_from(pacer.share(worker)).expect("few");
-                let counts = WorkerCounts {
+                let counts = Totals {
                     bytes: tick * 1_000_000,
                     answers: tick,
                     busy,
                     is_bound: true,
-                    ..WorkerCounts::default()
+                    ..Totals::default()
                 };
                 pacer.note(worker, now_us, counts);
             }

@@ -6,7 +6,7 @@ use super::lane::Lane;
 use crate::failure::RetryReason;
 use crate::host::FileHost;
 use crate::limits::SLOTS_EAGER_SHARE;
-use crate::pace::WorkerCounts;
+use crate::pace::Totals;
 use crate::schedule::Supply;
 use crate::sys::Ring;
 
@@ -51,7 +51,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Tells the pacer what has come.
     pub(super) fn note_pace(&mut self) {
         let more = self.supply == Supply::Given || !self.ready.is_empty();
-        let counts = WorkerCounts {
+        let counts = Totals {
             bytes: self.metrics.bytes,
             answers: self.metrics.answers,
             refused: self.metrics.retries[RetryReason::SlowDown as usize],

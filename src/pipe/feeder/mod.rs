@@ -24,7 +24,7 @@ use crate::failure::RetryReason;
 use crate::host::PipeHost;
 use crate::limits::{FEED_LOOK_US, IDLE_TIMEOUT_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
 use crate::metrics::{EpochCount, FeedCount};
-use crate::pace::{Bounds, Pacer, WorkerCounts};
+use crate::pace::{Bounds, Pacer, Totals};
 use crate::peers::{Addresses, NetworkClock, Paces, SharedAddresses, Times};
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
@@ -94,7 +94,7 @@ pub struct Feeder<R, H> {
     lines_max: usize,
     pacer: Pacer,
     /// What it is told.
-    came: WorkerCounts,
+    came: Totals,
     /// When the next request may be sent, where the server asked for less.
     ask_again_after_us: u64,
     /// The right to send one was taken, and not used yet.
@@ -154,7 +154,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             free: Vec::new(),
             lines_max,
             pacer: Pacer::new(connections, 1),
-            came: WorkerCounts::default(),
+            came: Totals::default(),
             ask_again_after_us: 0,
             has_right: false,
             window: VecDeque::with_capacity(lines_max + 1),

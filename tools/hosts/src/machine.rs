@@ -7,7 +7,7 @@ use std::sync::Arc;
 use inrush::config::{Config, HostFacts, Wishes};
 use inrush::error::Result;
 use inrush::limits::RANGES_PER_HANDOUT_MAX;
-use inrush::pace::{Pacer, WorkerCounts};
+use inrush::pace::{Pacer, Totals};
 use inrush::s3::{Endpoint, Object};
 use inrush::schedule::{Scheduler, Supply};
 use inrush::sys::Handle;
@@ -318,7 +318,7 @@ impl Machine {
         let crew = &self.crews[worker];
         let busy = crew.flights.len();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^53")]
-        let counts = WorkerCounts {
+        let counts = Totals {
             bytes: crew.bytes as u64,
             answers: crew.answers,
             refused: 0,
