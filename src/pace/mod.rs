@@ -4,17 +4,19 @@
 //! may be asked for ([`Limits`]). Goodput is its signal. It climbs by doubling while that pays,
 //! keeps to the fewest requests with which nearly the best was reached, and looks beside from time
 //! to time, for neighbours come and go. A server that asks for less (503, 429) is given a rate of
-//! requests ([`Rate`]). [`Pacer`] is the controller of a run as its workers share it.
+//! requests (`rate`). [`Pacer`] is the controller of a run as its workers share it, each by its
+//! [`Share`].
 
 mod controller;
 mod levels;
 mod pacer;
-pub mod rate;
+mod rate;
+mod share;
 mod timeline;
 
 pub use controller::Controller;
 pub use pacer::Pacer;
-pub use rate::Rate;
+pub use share::Share;
 pub use timeline::{Change, Moment, Timeline};
 
 use crate::limits::PACE_PIECE_BYTES;

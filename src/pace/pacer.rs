@@ -75,6 +75,14 @@ impl Pacer {
         self.interval_ns.store(interval_ns, Ordering::Relaxed);
     }
 
+    /// One for a single worker, of whose server it is known that it takes so many requests a second.
+    #[cfg(test)]
+    pub(super) fn slowed(bounds: Bounds, requests_per_second: u64) -> Self {
+        let pacer = Self::new(bounds, 1);
+        pacer.interval_ns.store(1_000_000_000 / requests_per_second, Ordering::Relaxed);
+        pacer
+    }
+
     fn totals(&self) -> Totals {
         self.cells.iter().fold(Totals::default(), |all, cell| Totals {
             bytes: all.bytes + cell.bytes.load(Ordering::Relaxed),
@@ -135,7 +143,7 @@ mod tests {
     fn a_limited_rate_is_kept_by_all_together() {
         let pacer = Pacer::new(Bounds::fixed(64), 2);
         assert!((0..10_000).all(|_| pacer.take_request(0) == Ok(())), "nobody asked for less");
-        pacer.interval_ns.store(1_000_000, Ordering::Relaxed);
+        let pacer = Pacer::slowed(Bounds::fixed(64), 1_000);
         let mut sent = 0;
         let mut now_us = 5_000_000;
         while now_us < 6_000_000 {

@@ -14,7 +14,7 @@ use crate::limits::{
 
 /// The rate, while there is one.
 #[derive(Debug, Default)]
-pub struct Rate {
+pub(super) struct Rate {
     limit: Option<Limit>,
     slice: Slice,
     /// When it was told last.
@@ -52,7 +52,7 @@ struct Slice {
 
 impl Rate {
     /// What came since the last call. True when the server asked for less and gets it.
-    pub fn handle(&mut self, now_us: u64, answers: u64, refused: u64) -> bool {
+    pub(super) fn handle(&mut self, now_us: u64, answers: u64, refused: u64) -> bool {
         if self.slice.answers + self.slice.refused == 0 {
             // Before that nothing came: it says nothing of what the server takes.
             self.slice.begun_us = self.called_us;
@@ -130,7 +130,7 @@ impl Rate {
 
     /// Requests a second that may be sent; `None` where nothing limits them.
     #[must_use]
-    pub fn per_second(&self, now_us: u64) -> Option<u64> {
+    pub(super) fn per_second(&self, now_us: u64) -> Option<u64> {
         self.limit.map(|limit| (limit.per_mille(now_us) * limit.served / 1000).max(1))
     }
 

@@ -48,7 +48,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
         let left = peers::is_within_budget(asked_again, requests, self.lanes.len());
         // A server that asked for less is not asked twice.
-        let has_free = self.room() > 0 && self.ask_again_after_us <= self.now_us;
+        let has_free = self.room() > 0 && !self.share.is_slowed(self.now_us);
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, lane) in self.lanes.iter().enumerate() {
             if lane.state == LaneState::Free {

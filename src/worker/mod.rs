@@ -32,7 +32,7 @@ use crate::limits::{
     TURN_WAIT_MAX_US,
 };
 use crate::metrics::{Gauge, WorkerMetrics};
-use crate::pace::Pacer;
+use crate::pace::{Pacer, Share};
 use crate::peers::{Addresses, NetworkClock, Paces, SharedAddresses};
 use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
@@ -96,12 +96,10 @@ pub struct Worker<R, H> {
     number: usize,
     counter: Handle,
     gauge: Arc<Gauge>,
-    pacer: Arc<Pacer>,
+    share: Share,
     /// Connections, made when they are needed first.
     lanes: Vec<Lane>,
     lanes_max: usize,
-    /// When the next request may be sent, where the server asked for less.
-    ask_again_after_us: u64,
     /// Free connections, the last used on top: it is the one most likely still open.
     free: Vec<usize>,
     /// Connections that wait for a data slot, in order.
@@ -156,10 +154,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             number: parts.number,
             counter: parts.counter,
             gauge: parts.gauge,
-            pacer: parts.pacer,
+            share: Share::new(parts.pacer, parts.number),
             lanes: Vec::new(),
             lanes_max: connections,
-            ask_again_after_us: 0,
             free: Vec::with_capacity(connections),
             slot_queue: VecDeque::with_capacity(connections),
             ready: VecDeque::with_capacity(RANGES_PER_HANDOUT_MAX + connections),
@@ -419,8 +416,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.supply == Supply::Later && self.ask_again_us > self.now_us {
             wait_us = wait_us.min(self.ask_again_us - self.now_us);
         }
-        if !self.ready.is_empty() && self.ask_again_after_us > self.now_us {
-            wait_us = wait_us.min(self.ask_again_after_us - self.now_us);
+        if !self.ready.is_empty() && self.share.is_slowed(self.now_us) {
+            wait_us = wait_us.min(self.share.next_us() - self.now_us);
         }
         self.metrics.waiting = 0;
         for index in 0..self.lanes.len() {
@@ -431,13 +428,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
                 wait_us = wait_us.min(self.lanes[index].deadline_us - clock_us);
             } else if let LaneState::Backoff { until_us } = lane.state {
-                if until_us <= self.now_us && self.may_send() {
+                if until_us <= self.now_us && self.share.may_send(self.now_us) {
+                    self.share.sent();
                     let lane = &mut self.lanes[index];
                     lane.state = LaneState::Busy;
                     lane.conn.resume();
                     self.drive(index);
                 } else {
-                    let until_us = until_us.max(self.ask_again_after_us);
+                    let until_us = until_us.max(self.share.next_us());
                     self.metrics.waiting += 1;
                     wait_us = wait_us.min(until_us.saturating_sub(self.now_us));
                 }

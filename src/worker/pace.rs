@@ -18,7 +18,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// How many more may have.
     pub(super) fn room(&self) -> usize {
-        self.pacer.share(self.number).min(self.lanes_max).saturating_sub(self.busy())
+        let busy = self.busy();
+        self.share.room(busy).min(self.lanes_max.saturating_sub(busy))
     }
 
     /// A connection for one more range, if there may be one.
@@ -34,24 +35,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }))
     }
 
-    /// A connection for a range that may be asked for now.
+    /// A connection for a range that is asked for now.
     pub(super) fn lane_to_ask(&mut self) -> Option<usize> {
-        if self.room() > 0 && self.may_send() { self.free_lane() } else { None }
-    }
-
-    /// Takes the right to send one request; where the server asked for less, it may have to wait.
-    pub(super) fn may_send(&mut self) -> bool {
-        if self.now_us < self.ask_again_after_us {
-            return false;
+        if self.room() == 0 || !self.share.may_send(self.now_us) {
+            return None;
         }
-        let taken = self.pacer.take_request(self.now_us);
-        taken.map_err(|wait_us| self.ask_again_after_us = self.now_us + wait_us).is_ok()
+        let lane = self.free_lane()?;
+        self.share.sent();
+        Some(lane)
     }
 
     /// Tells the pacer what has come.
     pub(super) fn note_pace(&mut self) {
         let more = self.supply == Supply::Given || !self.ready.is_empty();
-        let counts = Totals {
+        let came = Totals {
             bytes: self.metrics.bytes,
             answers: self.metrics.answers,
             refused: self.metrics.retries[RetryReason::SlowDown as usize],
@@ -59,7 +56,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             busy: u32::try_from(self.busy()).unwrap_or(u32::MAX),
             is_bound: more && self.room() == 0,
         };
-        self.pacer.note(self.number, self.now_us, counts);
+        self.share.note(self.now_us, came);
     }
 
     /// Whether a small object's request waits for its answer without a data slot: where many of

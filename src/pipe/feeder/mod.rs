@@ -24,7 +24,7 @@ use crate::failure::RetryReason;
 use crate::host::PipeHost;
 use crate::limits::{FEED_LOOK_US, IDLE_TIMEOUT_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
 use crate::metrics::{EpochCount, FeedCount};
-use crate::pace::{Bounds, Pacer, Totals};
+use crate::pace::{Bounds, Pacer, Share, Totals};
 use crate::peers::{Addresses, NetworkClock, Paces, SharedAddresses, Times};
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
@@ -92,13 +92,9 @@ pub struct Feeder<R, H> {
     lines: Vec<Line>,
     free: Vec<usize>,
     lines_max: usize,
-    pacer: Pacer,
-    /// What it is told.
+    share: Share,
+    /// What the pacer is told.
     came: Totals,
-    /// When the next request may be sent, where the server asked for less.
-    ask_again_after_us: u64,
-    /// The right to send one was taken, and not used yet.
-    has_right: bool,
     /// The stream from its head on: what is fetched and not handed on.
     window: VecDeque<Piece>,
     outlet: Outlet,
@@ -153,10 +149,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             lines: Vec::new(),
             free: Vec::new(),
             lines_max,
-            pacer: Pacer::new(connections, 1),
+            share: Share::new(Arc::new(Pacer::new(connections, 1)), 0),
             came: Totals::default(),
-            ask_again_after_us: 0,
-            has_right: false,
             window: VecDeque::with_capacity(lines_max + 1),
             outlet: Outlet::Wanted { look_us: 0, pause_us: READER_WAIT_FIRST_US },
             epoch: 0,
@@ -195,7 +189,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 }
             }
         };
-        self.count.pace = self.pacer.timeline();
+        self.count.pace = self.share.timeline();
         let outcome = self.failure.take().map_or(outcome, Err);
         if let Err(error) = &outcome {
             self.feed.stop(error.clone());
@@ -255,7 +249,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.came.busy = u32::try_from(self.busy()).unwrap_or(u32::MAX);
         self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
         self.came.refused = self.count.retries[RetryReason::SlowDown as usize];
-        self.pacer.note(0, self.now_us, self.came);
+        self.share.note(self.now_us, self.came);
     }
 
     /// Lines that have something to bring or to hand on.
@@ -265,21 +259,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// How many more may have.
     fn room(&self) -> usize {
-        self.pacer.share(0).min(self.lines_max).saturating_sub(self.busy())
-    }
-
-    /// Takes the right to send one request; where the server asked for less, it may have to wait.
-    fn may_send(&mut self) -> bool {
-        if self.has_right {
-            return true;
-        }
-        if self.now_us < self.ask_again_after_us {
-            return false;
-        }
-        let taken = self.pacer.take_request(self.now_us);
-        let taken = taken.map_err(|wait_us| self.ask_again_after_us = self.now_us + wait_us);
-        self.has_right = taken.is_ok();
-        self.has_right
+        // Its bounds are the pacer's.
+        self.share.room(self.busy())
     }
 
     /// Says who waited for whom while the ring slept.
@@ -298,7 +279,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         // A wake-up that was lost costs a pause, not the stream.
         self.fed |= self.feed_look_us <= self.now_us;
         while self.fed && !self.ended && self.window.len() <= self.lines_max {
-            if self.room() == 0 || !self.may_send() {
+            if self.room() == 0 || !self.share.may_send(self.now_us) {
                 return;
             }
             match self.feed.next() {
@@ -307,7 +288,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                         self.lines.push(Line::new());
                         self.lines.len() - 1
                     });
-                    self.has_right = false;
+                    self.share.sent();
                     self.window.push_back(Piece::Line(index));
                     self.begin(index, transfer, range);
                 }
@@ -449,8 +430,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if let Some((look_us, _)) = self.unread {
             next_us = next_us.min(look_us);
         }
-        if self.ask_again_after_us > self.now_us {
-            next_us = next_us.min(self.ask_again_after_us);
+        if self.share.is_slowed(self.now_us) {
+            next_us = next_us.min(self.share.next_us());
         }
         for index in 0..self.lines.len() {
             let line = &mut self.lines[index];
@@ -460,14 +441,14 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 }
                 next_us = next_us.min(self.lines[index].deadline_us);
             } else if let LineState::Backoff { until_us } = line.state {
-                if until_us <= self.now_us && self.may_send() {
-                    self.has_right = false;
+                if until_us <= self.now_us && self.share.may_send(self.now_us) {
+                    self.share.sent();
                     let line = &mut self.lines[index];
                     line.state = LineState::Busy;
                     line.conn.resume();
                     self.drive(index);
                 } else {
-                    next_us = next_us.min(until_us.max(self.ask_again_after_us));
+                    next_us = next_us.min(until_us.max(self.share.next_us()));
                 }
             } else if line.state == LineState::Free
                 && line.conn.is_idle()
