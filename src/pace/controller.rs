@@ -240,9 +240,7 @@ impl Controller {
             .and_then(|below| self.levels.known(below, now_us))
             .is_none_or(|before| measured.work >= per_mille(before, PACE_CLIMB_PER_MILLE));
         if pays && self.level < self.levels.last() {
-            let doubled = self.levels.requests(self.level).saturating_mul(2);
-            self.stage = Stage::Climb { below: Some(self.level), again: false };
-            return self.go_to(now_us, self.levels.of(doubled), Change::More, measured);
+            return self.double(now_us, Change::More, measured);
         }
         if !pays && !again {
             self.stage = Stage::Climb { below, again: true };
@@ -267,8 +265,7 @@ impl Controller {
         let rises = measured.work >= per_mille(known, PACE_CLIMB_PER_MILLE);
         if rises && self.level < self.levels.last() {
             // Somebody may have left: this is no time to look below, nor to wait.
-            self.stage = Stage::Probe { home: self.level };
-            return self.go_to(now_us, self.level + 1, Change::More, measured);
+            return self.probe(now_us, self.level + 1, Change::More, measured);
         }
         if self.strange >= PACE_CHANGED_WINDOWS {
             self.levels.forget();
@@ -282,17 +279,25 @@ impl Controller {
             return;
         }
         if now_us >= self.look_down_us && self.level > 0 {
-            self.stage = Stage::Probe { home: self.level };
-            self.go_to(now_us, self.level - 1, Change::Fewer, measured);
+            self.probe(now_us, self.level - 1, Change::Fewer, measured);
         } else if now_us >= self.look_up_us && self.level < self.levels.last() {
-            self.stage = Stage::Probe { home: self.level };
-            self.go_to(now_us, self.level + 1, Change::More, measured);
+            self.probe(now_us, self.level + 1, Change::More, measured);
         }
+    }
+
+    /// Looks at a level beside.
+    fn probe(&mut self, now_us: u64, level: usize, change: Change, measured: Measured) {
+        self.stage = Stage::Probe { home: self.level };
+        self.go_to(now_us, level, change, measured);
     }
 
     /// Twice as many may pay again.
     fn climb_on(&mut self, now_us: u64, change: Change, measured: Measured) {
         self.climbed_from = self.level;
+        self.double(now_us, change, measured);
+    }
+
+    fn double(&mut self, now_us: u64, change: Change, measured: Measured) {
         self.stage = Stage::Climb { below: Some(self.level), again: false };
         let doubled = self.levels.requests(self.level).saturating_mul(2);
         self.go_to(now_us, self.levels.of(doubled), change, measured);

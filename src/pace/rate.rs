@@ -3,7 +3,7 @@
 //! What it served while it refused others is what it takes; the rate goes a little below that and
 //! back up along a cubic (RFC 9438 has the idea): quickly to just below where it was refused,
 //! slowly past it, then ever faster, for a limit that has gone must be noticed in seconds. What is
-//! refused whatever the rate is no limit: then the rate stays.
+//! refused whatever the rate is no limit: then there is none for a while.
 
 use crate::limits::{
     RATE_CUT_PER_MILLE, RATE_FAULTS_CUTS, RATE_FAULTS_PER_MILLE, RATE_FAULTS_US, RATE_GRACE_US,
@@ -72,7 +72,7 @@ impl Rate {
             return false;
         }
         self.slice = Slice { begun_us: now_us, ..Slice::default() };
-        if self.limit.is_some_and(|limit| self.is_gone(limit, now_us)) {
+        if self.limit.is_some_and(|limit| limit.is_gone(now_us)) {
             self.limit = None;
         }
         if refused == 0 {
@@ -100,12 +100,12 @@ impl Rate {
             self.in_vain = 0;
         }
         let served = answers_a_second(answers, elapsed_us);
-        let known = self.per_second(now_us).unwrap_or(self.clean);
+        let rate = self.per_second(now_us);
+        let known = rate.unwrap_or(self.clean);
         // A server that is away for a moment serves nothing, and takes all again after it.
         let was_guess = self.limit.is_some_and(|limit| limit.is_guess && !limit.is_doubled);
         let is_guess = served < known / 4 || was_guess;
-        let most = self.per_second(now_us).unwrap_or(u64::MAX);
-        let served = served.max(known / 2).min(most).max(RATE_LEAST);
+        let served = served.max(known / 2).min(rate.unwrap_or(u64::MAX)).max(RATE_LEAST);
         let (cut_us, refused) = (now_us, share);
         self.limit = Some(Limit { served, cut_us, refused, is_guess, is_doubled: false });
         true
@@ -113,9 +113,9 @@ impl Rate {
 
     /// A slice in which nothing was refused.
     fn served_all(&mut self, now_us: u64, answers: u64, elapsed_us: u64) {
-        let rate = self.per_second(now_us);
+        let served = answers_a_second(answers, elapsed_us);
         match &mut self.limit {
-            None => self.clean = answers_a_second(answers, elapsed_us),
+            None => self.clean = served,
             Some(limit) if limit.is_guess && answers > 0 => {
                 limit.served *= 2;
                 limit.is_doubled = true;
@@ -124,31 +124,14 @@ impl Rate {
                     self.limit = None;
                 }
             }
-            Some(_) => self.stay_where_unused(now_us, rate, answers, elapsed_us),
+            Some(limit) => limit.stay_where_unused(now_us, served, elapsed_us),
         }
     }
 
     /// Requests a second that may be sent; `None` where nothing limits them.
     #[must_use]
     pub(super) fn per_second(&self, now_us: u64) -> Option<u64> {
-        self.limit.map(|limit| (limit.per_mille(now_us) * limit.served / 1000).max(1))
-    }
-
-    /// A rate that nobody makes use of tells nothing about the server: it does not grow meanwhile
-    /// (as a congestion window, RFC 7661), or the first use of it would be far too much.
-    fn stay_where_unused(&mut self, now_us: u64, rate: Option<u64>, answers: u64, elapsed_us: u64) {
-        let Some(rate) = rate else { return };
-        let is_unused = answers_a_second(answers, elapsed_us) * 1000 < rate * RATE_USED_PER_MILLE;
-        if let Some(limit) = &mut self.limit
-            && is_unused
-            && now_us.saturating_sub(limit.cut_us) > limit.plateau_us() + elapsed_us
-        {
-            limit.cut_us += elapsed_us;
-        }
-    }
-
-    fn is_gone(&self, limit: Limit, now_us: u64) -> bool {
-        limit.per_mille(now_us) > RATE_GONE_PER_MILLE
+        self.limit.map(|limit| limit.per_second(now_us))
     }
 }
 
@@ -161,12 +144,31 @@ fn answers_a_second(answers: u64, elapsed_us: u64) -> u64 {
 
 impl Limit {
     /// Less was asked for, and not half as much less of it refused: it is not the rate. What
-    /// refuses
-    /// more than [`RATE_FAULTS_PER_MILLE`] is.
+    /// refuses more than [`RATE_FAULTS_PER_MILLE`] is.
     fn was_in_vain(&self, now_us: u64, share: u64) -> bool {
         let is_next = now_us < self.cut_us + self.plateau_us();
         let is_alike = share * 2 > self.refused;
         is_next && is_alike && share <= RATE_FAULTS_PER_MILLE
+    }
+
+    /// A rate that nobody makes use of tells nothing about the server: it does not grow meanwhile
+    /// (as a congestion window, RFC 7661), or the first use of it would be far too much.
+    fn stay_where_unused(&mut self, now_us: u64, served: u64, elapsed_us: u64) {
+        let is_unused = served * 1000 < self.per_second(now_us) * RATE_USED_PER_MILLE;
+        let grows_since_us = self.cut_us + self.plateau_us() + elapsed_us;
+        if is_unused && now_us > grows_since_us {
+            self.cut_us += elapsed_us;
+        }
+    }
+
+    /// Requests a second that may be sent.
+    fn per_second(&self, now_us: u64) -> u64 {
+        (self.per_mille(now_us) * self.served / 1000).max(1)
+    }
+
+    /// It has grown so far that it limits nothing.
+    fn is_gone(&self, now_us: u64) -> bool {
+        self.per_mille(now_us) > RATE_GONE_PER_MILLE
     }
 
     /// After so long the rate is again what was served; few requests need longer to tell anything.
