@@ -96,9 +96,7 @@ fn parse_meminfo(text: &str) -> Option<u64> {
 pub struct Config {
     /// Worker threads.
     pub workers: usize,
-    /// Connections of the whole run at most; every worker has its share.
-    pub connections: usize,
-    /// Between which numbers of requests in flight the pace is found.
+    /// Between which numbers of requests in flight the pace is found; each has a connection.
     pub pace: Bounds,
     /// Length of a data slot in bytes.
     pub slot_length_bytes: u32,
@@ -133,32 +131,47 @@ impl Config {
         });
         check("--memory", memory, MEMORY_BYTES_MIN, u64::MAX)?;
         let pace = bounds(wishes, facts, workers, memory)?;
-        let connections = pace.most as usize;
-        let control = pace.most as u64 * u64::from(CONTROL_SLOT_BYTES);
-        let room = memory - control;
-        // Each worker has its slots, where memory is scarce short ones.
-        let affordable = room / (u64::from(SLOT_BYTES_MIN) * SLOTS_PER_WORKER_MIN as u64);
-        let workers =
-            workers.min(connections).min(usize::try_from(affordable).unwrap_or(usize::MAX));
-        let slot_length_bytes = slot_length(workers, connections, room);
         let mut config = Self {
             workers,
-            connections,
             pace,
-            slot_length_bytes,
+            slot_length_bytes: SLOT_BYTES_MAX,
             slots: 0,
             part,
             cipher_length_bytes: 0,
             memory_bytes: memory,
         };
-        config.cut_slots(room);
+        config.fit(memory);
         Ok(config)
+    }
+
+    /// Connections of the whole run at most; every worker has its share.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.pace.most as usize
+    }
+
+    /// Buffers of one connection that are no data slots, in bytes.
+    fn connection_bytes(&self) -> u64 {
+        u64::from(CONTROL_SLOT_BYTES) + u64::from(self.cipher_length_bytes)
+    }
+
+    /// Workers, slots and their length, as this memory has room for them beside the connections:
+    /// each worker has its slots, where memory is scarce short ones.
+    fn fit(&mut self, memory: u64) {
+        let connections = self.connections();
+        let room = memory.saturating_sub(connections as u64 * self.connection_bytes());
+        let slots = usize::try_from(room / u64::from(SLOT_BYTES_MIN)).unwrap_or(usize::MAX);
+        let workers = (slots / SLOTS_PER_WORKER_MIN).max(1);
+        self.workers = self.workers.min(connections).min(workers);
+        let length = slot_length(self.workers, connections, room);
+        self.slot_length_bytes = self.slot_length_bytes.min(length);
+        self.cut_slots(room);
     }
 
     /// As many slots as there is room for, and as the connections can use.
     fn cut_slots(&mut self, room: u64) {
         let least = (self.workers * SLOTS_PER_WORKER_MIN) as u64;
-        let most = (self.connections as u64 * u64::from(SLOTS_PER_CONNECTION)).max(least);
+        let most = (self.connections() as u64 * u64::from(SLOTS_PER_CONNECTION)).max(least);
         let slots = (room / u64::from(self.slot_length_bytes)).clamp(least, most);
         self.slots = usize::try_from(slots).expect("twice the connections at most");
         self.memory_bytes = self.memory();
@@ -169,39 +182,31 @@ impl Config {
     #[must_use]
     pub fn secured(mut self) -> Self {
         let budget = self.memory_bytes;
-        let each = |length: u32| u64::from(CONTROL_SLOT_BYTES) + u64::from(length);
         let share = budget / TLS_MEMORY_SHARE;
-        let usual = self.connections.min(self.workers * TLS_CONNECTIONS_PER_WORKER) as u64;
+        let usual = self.connections().min(self.workers * TLS_CONNECTIONS_PER_WORKER) as u64;
         self.cipher_length_bytes = TLS_SLOT_BYTES;
-        while usual * each(self.cipher_length_bytes) > share
+        while usual * self.connection_bytes() > share
             && self.cipher_length_bytes > TLS_SLOT_BYTES_MIN
         {
             self.cipher_length_bytes /= 2;
         }
         // What is asked for may take more of the memory than what is only possible.
         let share = if self.pace.is_adaptive() { share } else { budget * 3 / 4 };
-        let affordable = share / each(self.cipher_length_bytes);
+        let affordable = share / self.connection_bytes();
         let most = u32::try_from(affordable).unwrap_or(u32::MAX).clamp(1, self.pace.most);
         self.pace = Bounds {
             least: self.pace.least.min(most),
             start: self.pace.start.min(most),
             ..Bounds::fixed(most)
         };
-        self.connections = most as usize;
-        let room = budget.saturating_sub(u64::from(most) * each(self.cipher_length_bytes));
-        let slots = usize::try_from(room / u64::from(SLOT_BYTES_MIN)).unwrap_or(usize::MAX);
-        let workers = (slots / SLOTS_PER_WORKER_MIN).max(1);
-        self.workers = self.workers.min(self.connections).min(workers);
-        let fitting = slot_length(self.workers, self.connections, room);
-        self.slot_length_bytes = self.slot_length_bytes.min(fitting);
-        self.cut_slots(room);
+        self.fit(budget);
         self
     }
 
     /// Bytes of all slots.
     fn memory(&self) -> u64 {
-        let each = u64::from(CONTROL_SLOT_BYTES) + u64::from(self.cipher_length_bytes);
-        self.slots as u64 * u64::from(self.slot_length_bytes) + self.connections as u64 * each
+        self.slots as u64 * u64::from(self.slot_length_bytes)
+            + self.connections() as u64 * self.connection_bytes()
     }
 
     /// The same run with shorter slots, where the largest object known to come fits one whole.
@@ -227,7 +232,7 @@ impl Config {
     pub fn share(&self, number: usize) -> (usize, usize) {
         let share =
             |total: usize| total / self.workers + usize::from(number < total % self.workers);
-        (share(self.connections), share(self.slots))
+        (share(self.connections()), share(self.slots))
     }
 }
 
@@ -332,14 +337,16 @@ mod tests {
             assert!(secured.memory_bytes <= memory, "{secured:?}");
             assert!(secured.slots >= secured.workers * SLOTS_PER_WORKER_MIN, "{secured:?}");
             assert!(secured.cipher_length_bytes >= TLS_SLOT_BYTES_MIN, "{secured:?}");
-            assert!(secured.connections <= connections && secured.workers <= secured.connections);
+            assert!(
+                secured.connections() <= connections && secured.workers <= secured.connections()
+            );
         }
     }
 
     #[test]
     fn defaults_on_a_small_machine() {
         let config = resolve(Wishes::default());
-        assert_eq!((config.workers, config.connections), (2, 1024));
+        assert_eq!((config.workers, config.connections()), (2, 1024));
         assert_eq!(config.pace, Bounds { least: 4, start: 32, ..Bounds::fixed(1024) });
         assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 96));
         let few = HostFacts { descriptors: 1024, ..FACTS };
@@ -350,7 +357,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_binds_the_pace() {
         let fixed = resolve(Wishes { connections: Some(2000), ..Wishes::default() });
-        assert_eq!((fixed.pace, fixed.connections), (Bounds::fixed(2000), 2000));
+        assert_eq!((fixed.pace, fixed.connections()), (Bounds::fixed(2000), 2000));
         let few = HostFacts { descriptors: 64, ..FACTS };
         let error = Config::resolve(Wishes { connections: Some(64), ..Wishes::default() }, few);
         assert_eq!(error.expect_err("too many").kind(), ErrorKind::Host);
@@ -373,7 +380,7 @@ mod tests {
                 assert!(config.memory_bytes <= memory, "{wishes:?} {config:?}");
                 let shares: Vec<_> = (0..config.workers).map(|n| config.share(n)).collect();
                 let connections: usize = shares.iter().map(|share| share.0).sum();
-                assert_eq!(connections, config.connections);
+                assert_eq!(connections, config.connections());
                 assert!(shares.iter().all(|(_, slots)| *slots >= SLOTS_PER_WORKER_MIN));
                 assert!(shares.iter().all(|(connections, _)| *connections > 0));
             }

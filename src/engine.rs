@@ -305,12 +305,7 @@ impl Engine {
 }
 
 fn make_region(config: &Config) -> Result<Arc<Region>> {
-    let shares = (0..config.workers).map(|number| config.share(number));
-    let bytes = |(connections, slots): (usize, usize)| {
-        let each = CONTROL_SLOT_BYTES as usize + config.cipher_length_bytes as usize;
-        slots * config.slot_length_bytes as usize + connections * each
-    };
-    let length: usize = shares.map(bytes).sum();
+    let length = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
     Region::new(length).map_err(|errno| {
         Error::new(ErrorKind::Host, format!("cannot map {length} bytes for slots: {errno}"))
             .advise("lower --memory")
@@ -413,7 +408,7 @@ fn work(start: Start) -> WorkerMetrics {
 /// Folders that each worker may keep open: of the descriptors that are left over, half are for
 /// files.
 fn folders_kept(config: &Config, descriptors_max: u64) -> usize {
-    let needed = DESCRIPTORS_OTHER + config.connections as u64;
+    let needed = DESCRIPTORS_OTHER + config.connections() as u64;
     let each = descriptors_max.saturating_sub(needed) / 2 / config.workers as u64;
     usize::try_from(each).unwrap_or(usize::MAX).clamp(1, FOLDERS_OPEN_MAX)
 }
@@ -429,7 +424,7 @@ mod tests {
         let config = Config::resolve(wishes, HostFacts::read()).expect("it fits");
         for limit in [0, 64, 1024, 4096] {
             let kept = (folders_kept(&config, limit) * config.workers) as u64;
-            let rest = limit.saturating_sub(config.connections as u64 + DESCRIPTORS_OTHER);
+            let rest = limit.saturating_sub(config.connections() as u64 + DESCRIPTORS_OTHER);
             assert!(kept <= (rest / 2).max(config.workers as u64), "{kept} of {limit}");
         }
         assert_eq!(folders_kept(&config, 1 << 20), FOLDERS_OPEN_MAX);
