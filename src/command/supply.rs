@@ -188,14 +188,19 @@ mod tests {
     /// How often the reader looks for the next object before it gives up.
     const LOOKS_MAX: u32 = 20_000;
 
+    /// What a channel of this server is fed by.
+    async fn set_up(server: &Server) -> (Rc<Control>, PartSize, Feed) {
+        let control = Rc::new(loopback::control(server).await);
+        let part = PartSize::new(1 << 20).expect("aligned");
+        (control, part, Feed::new(Handle::Simulated(0), part))
+    }
+
     /// The epochs that a channel of this bucket is fed, each the keys in their order.
     fn fed(server: &Server, bucket: &str, epochs: u64, order: EpochOrder) -> Vec<Vec<String>> {
         let order = EpochOrder { epochs: NonZeroU64::new(epochs), ..order };
         let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
         loopback::run(async {
-            let control = Rc::new(loopback::control(server).await);
-            let part = PartSize::new(1 << 20).expect("aligned");
-            let feed = Feed::new(Handle::Simulated(0), part);
+            let (control, part, feed) = set_up(server).await;
             let sources = [source];
             let supplied = supply(&control, &sources, part, &feed, order, None);
             let (supplied, epochs) = tokio::join!(supplied, read(&feed));
@@ -277,9 +282,7 @@ mod tests {
     fn fed_until_stopped(server: &Server, bucket: &str, order: EpochOrder) -> (String, ErrorKind) {
         let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
         loopback::run(async {
-            let control = Rc::new(loopback::control(server).await);
-            let part = PartSize::new(1 << 20).expect("aligned");
-            let feed = Feed::new(Handle::Simulated(0), part);
+            let (control, part, feed) = set_up(server).await;
             let sources = [source];
             let supplied = async {
                 let error = supply(&control, &sources, part, &feed, order, None).await;
