@@ -218,17 +218,26 @@ impl Split {
         if self.mode != Mode::Split || self.told < PAGES_BEFORE_SPLIT {
             return;
         }
-        if self.asked.len() >= self.window {
+        if self.is_busy() {
             let grown = if self.is_slowed { self.window + 1 } else { self.window * 2 };
             self.window = grown.min(self.limits.requests);
         }
         // What is far ahead must not keep what comes next to one request at a time.
-        let is_full = self.buffered + self.asked.len() >= self.limits.pages;
-        if is_full && self.next_cut(0, SEGMENT_PAGES_MIN).is_some() {
+        if self.is_full() && self.next_cut(0, SEGMENT_PAGES_MIN).is_some() {
             while self.segments.len() > 1 && self.buffered > self.limits.pages / 2 {
                 self.buffered -= self.segments.pop_back().map_or(0, |last| last.pages.len());
             }
         }
+    }
+
+    /// As many pages as there may be are there, or asked for.
+    fn is_full(&self) -> bool {
+        self.buffered + self.asked.len() >= self.limits.pages
+    }
+
+    /// As many requests as there may be are under way.
+    fn is_busy(&self) -> bool {
+        self.asked.len() >= self.window
     }
 
     /// Tells that the server wants fewer requests.
@@ -239,7 +248,7 @@ impl Split {
 
     /// A request to make now; to be called until there is none.
     pub fn next_request(&mut self) -> Option<PageRequest> {
-        let open = if self.asked.len() >= self.window { 1 } else { self.segments.len() };
+        let open = if self.is_busy() { 1 } else { self.segments.len() };
         if let Some(request) = (0..open).find_map(|at| self.ask(at)) {
             return Some(request);
         }
@@ -251,14 +260,12 @@ impl Split {
         if self.is_complete(at) {
             return None;
         }
-        let is_full = self.buffered + self.asked.len() >= self.limits.pages;
-        let is_busy = self.asked.len() >= self.window;
+        let may_be_ahead = !self.is_full() && !self.is_busy() && self.window > 1;
         let segment = &mut self.segments[at];
         // What comes next in order waits for nobody; nor is there a second page ahead of what is
         // used, as long as nobody has waited.
         let is_wanted = at == 0 && segment.pages.is_empty();
-        let may_ask = is_wanted || !is_full && !is_busy && self.window > 1;
-        if segment.asked.is_some() || !may_ask {
+        if segment.asked.is_some() || !(is_wanted || may_be_ahead) {
             return None;
         }
         let from = match &segment.next {
@@ -277,9 +284,8 @@ impl Split {
 
     /// Begins a segment where that helps most; it is the one of this number.
     fn cut(&mut self) -> Option<usize> {
-        let is_full = self.buffered + self.asked.len() >= self.limits.pages;
-        let is_busy = self.asked.len() >= self.window;
-        if self.mode != Mode::Split || self.told < PAGES_BEFORE_SPLIT || is_full || is_busy {
+        let may_split = self.mode == Mode::Split && self.told >= PAGES_BEFORE_SPLIT;
+        if !may_split || self.is_full() || self.is_busy() {
             return None;
         }
         let pages = (self.window as u64 / 2).clamp(SEGMENT_PAGES_MIN, SEGMENT_PAGES_MAX);
