@@ -50,7 +50,7 @@ pub(super) async fn run(
     begun: Instant,
 ) -> Result<Ended> {
     let progress = Progress::new(!args.output.quiet);
-    raise_descriptor_limit();
+    session::raise_descriptor_limit();
     let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
@@ -161,14 +161,6 @@ pub(super) fn wishes(tuning: &TuningArgs) -> Wishes {
         part_size_bytes: tuning.part_size,
         memory_bytes: tuning.memory,
     }
-}
-
-/// As many descriptors as this process may have: small ones suffice, many small files need more.
-pub(super) fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // Where it is refused the limit stays; running out of descriptors is a named error.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// `--dry-run`: lists what would move.

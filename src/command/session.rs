@@ -181,3 +181,11 @@ async fn keep_addresses(control: &Control) {
         control.refresh_addresses().await;
     }
 }
+
+/// As many descriptors as this process may have: small ones suffice, many small files need more.
+pub(super) fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Where it is refused the limit stays; running out of descriptors is a named error.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}

@@ -14,7 +14,6 @@ use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
 use super::aside::aside;
-use super::get::raise_descriptor_limit;
 use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
@@ -106,7 +105,7 @@ async fn start_pipes(
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
     let tls = session::tls(&control, sources).await?;
     let folder = Arc::new(machine::open_destination(&args.folder)?);
-    raise_descriptor_limit();
+    session::raise_descriptor_limit();
     let connections = connections(&args.stream, part, args.channels.len())?;
     let retries = session::retries(&args.service, args.stream.max_attempts);
     // All listings begin before the first pipe is there: a source that cannot be read is an error
@@ -183,7 +182,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let control = interrupts.unless(control).await?;
     let tls = interrupts.unless(session::tls(&control, &args.sources)).await?;
     let (place, pump) = output()?;
-    raise_descriptor_limit();
+    session::raise_descriptor_limit();
     let plan = Plan {
         name: "-".to_owned(),
         sources: args.sources.clone(),

@@ -47,7 +47,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let (asked_again, requests) =
             (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
         let left = peers::is_within_budget(asked_again, requests, self.lanes.len());
-        // A server that asked for less is not asked twice.
+        // While the server asks for less, no range is asked for twice at once.
         let has_free = self.room() > 0 && !self.share.is_slowed(self.now_us);
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, lane) in self.lanes.iter().enumerate() {
