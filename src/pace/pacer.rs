@@ -75,7 +75,7 @@ impl Pacer {
         self.interval_ns.store(interval_ns, Ordering::Relaxed);
     }
 
-    /// One for a single worker, of whose server it is known that it takes so many requests a second.
+    /// One for a single worker whose server is known to take so many requests a second.
     #[cfg(test)]
     pub(super) fn slowed(bounds: Bounds, requests_per_second: u64) -> Self {
         let pacer = Self::new(bounds, 1);
