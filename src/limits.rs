@@ -201,13 +201,20 @@ pub const RATE_TOLERATED_PER_MILLE: u64 = 20;
 pub const RATE_USED_PER_MILLE: u64 = 850;
 
 /// Refusals that no rate changes are taken for faults up to so many thousandths of the requests.
-pub const RATE_FAULTS_PER_MILLE: u64 = 300;
+pub const RATE_FAULTS_PER_MILLE: u64 = 500;
 
 /// For so long, in microseconds; then the rate is tried again.
 pub const RATE_FAULTS_US: u64 = 30_000_000;
 
-/// After so many cuts in a row that changed nothing, refusals are faults.
-pub const RATE_FAULTS_CUTS: u32 = 3;
+/// So many thousandths are taken for faults at least, once any are: a slice of few is noisy.
+pub const RATE_FAULTS_TOLERATED_PER_MILLE: u64 = 150;
+
+/// After so many slices in a row with refusals, below the rate that was served, they are faults.
+pub const RATE_FAULTS_SLICES: u32 = 4;
+
+/// Such slices are in a row while no more time than this goes between two of them, in microseconds,
+/// where there is no rate yet.
+pub const RATE_ROW_US: u64 = 3_000_000;
 
 /// The rate goes so many thousandths below what was served.
 pub const RATE_CUT_PER_MILLE: u64 = 50;
@@ -221,8 +228,9 @@ pub const RATE_PLATEAU_REQUESTS: u64 = 100;
 /// It is there after this time at the latest, however few requests that is, in microseconds.
 pub const RATE_PLATEAU_MAX_US: u64 = 3_000_000;
 
-/// No rate goes below so many requests a second: less is for the pauses between tries.
-pub const RATE_LEAST: u64 = 8;
+/// No rate goes below so many requests a second: less is for the pauses between tries, and would
+/// starve a stream.
+pub const RATE_LEAST: u64 = 32;
 
 /// Requests that were sent before the rate was lowered may still be refused for so long, in
 /// microseconds.

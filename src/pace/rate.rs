@@ -2,14 +2,18 @@
 //!
 //! What it served while it refused others is what it takes; the rate goes a little below that and
 //! back up along a cubic (RFC 9438 has the idea): quickly to just below where it was refused,
-//! slowly past it, then ever faster, for a limit that has gone must be noticed in seconds. What is
-//! refused whatever the rate is no limit: then there is none for a while.
+//! slowly past it, then ever faster, for a limit that has gone must be noticed in seconds.
+//!
+//! Below what was served a limit refuses next to nothing. What is refused there too is refused at
+//! random, whatever the rate: then there is none for a while. A slice of requests is too few to
+//! tell; that is told by all since the first refusals ([`Row`]).
 
 use crate::limits::{
-    RATE_CUT_PER_MILLE, RATE_FAULTS_CUTS, RATE_FAULTS_PER_MILLE, RATE_FAULTS_US, RATE_GRACE_US,
-    RATE_LEAST, RATE_PLATEAU_MAX_US, RATE_PLATEAU_REQUESTS, RATE_PLATEAU_US, RATE_REFUSED_MIN,
-    RATE_SLICE_MAX_US, RATE_SLICE_MIN_US, RATE_SLICE_REQUESTS, RATE_SLICE_UNCLEAR_REQUESTS,
-    RATE_TOLERATED_PER_MILLE, RATE_USED_PER_MILLE,
+    RATE_CUT_PER_MILLE, RATE_FAULTS_PER_MILLE, RATE_FAULTS_SLICES, RATE_FAULTS_TOLERATED_PER_MILLE,
+    RATE_FAULTS_US, RATE_GRACE_US, RATE_LEAST, RATE_PLATEAU_MAX_US, RATE_PLATEAU_REQUESTS,
+    RATE_PLATEAU_US, RATE_REFUSED_MIN, RATE_ROW_US, RATE_SLICE_MAX_US, RATE_SLICE_MIN_US,
+    RATE_SLICE_REQUESTS, RATE_SLICE_UNCLEAR_REQUESTS, RATE_TOLERATED_PER_MILLE,
+    RATE_USED_PER_MILLE,
 };
 
 /// The rate, while there is one.
@@ -25,8 +29,8 @@ pub(super) struct Rate {
     /// are taken for that.
     tolerated: u64,
     tolerated_until_us: u64,
-    /// Cuts in a row after which as much was refused as before.
-    in_vain: u32,
+    /// What was refused lately.
+    row: Option<Row>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,12 +38,48 @@ struct Limit {
     /// What was served when it was refused last, in requests a second.
     served: u64,
     cut_us: u64,
-    /// Share of the requests that was refused then, in thousandths.
-    refused: u64,
     /// Next to nothing was served: that tells no rate. It is looked for from below, by doubling.
     is_guess: bool,
     /// It was doubled since: what is refused now tells a rate.
     is_doubled: bool,
+}
+
+/// What came since more was refused than is tolerated: a single slice of it tells little.
+#[derive(Debug, Clone, Copy, Default)]
+struct Row {
+    all: Count,
+    /// After the last cut, if there was one.
+    since_cut: Count,
+    is_cut: bool,
+    /// Slices in which more was refused than is tolerated.
+    slices: u32,
+    /// Where there is no rate, it ends when no such slice comes before; where there is one, it ends
+    /// when that is again what was served.
+    until_us: u64,
+}
+
+impl Row {
+    fn add(&mut self, new: Count) {
+        self.all.add(new);
+        self.since_cut.add(new);
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    requests: u64,
+    refused: u64,
+}
+
+impl Count {
+    fn add(&mut self, new: Self) {
+        self.requests += new.requests;
+        self.refused += new.refused;
+    }
+
+    fn refused_per_mille(self) -> u64 {
+        self.refused * 1000 / self.requests.max(1)
+    }
 }
 
 /// What came since it was judged last.
@@ -75,45 +115,83 @@ impl Rate {
         if self.limit.is_some_and(|limit| limit.is_gone(now_us)) {
             self.limit = None;
         }
+        self.row = self.row.filter(|row| match self.limit {
+            Some(limit) => now_us < limit.cut_us + limit.plateau_us(),
+            None => now_us < row.until_us,
+        });
+        let in_grace = self.limit.is_some_and(|limit| now_us < limit.cut_us + RATE_GRACE_US);
+        if let Some(row) = &mut self.row
+            && !in_grace
+        {
+            row.add(Count { requests, refused });
+        }
         if refused == 0 {
             self.served_all(now_us, answers, elapsed_us);
             return false;
         }
-        let in_grace = self.limit.is_some_and(|limit| now_us < limit.cut_us + RATE_GRACE_US);
-        let share = refused * 1000 / (answers + refused).max(1);
-        let tolerated = if now_us < self.tolerated_until_us { self.tolerated } else { 0 };
-        let tolerated = tolerated.max(RATE_TOLERATED_PER_MILLE);
-        if in_grace || refused < RATE_REFUSED_MIN || share <= tolerated {
+        let is_tolerated =
+            Count { requests, refused }.refused_per_mille() <= self.tolerated(now_us);
+        if in_grace || refused < RATE_REFUSED_MIN || is_tolerated {
             return false;
         }
-        if self.limit.is_some_and(|limit| limit.was_in_vain(now_us, share)) {
-            // A server that lets a burst through serves more at first than it goes on to: what is
-            // refused after the first cut may only be that.
-            self.in_vain += 1;
-            if self.in_vain >= RATE_FAULTS_CUTS {
-                self.tolerated = (share * 3 / 2).min(RATE_FAULTS_PER_MILLE);
-                self.tolerated_until_us = now_us + RATE_FAULTS_US;
-                self.limit = None;
-                return false;
-            }
-        } else {
-            self.in_vain = 0;
-        }
-        let served = answers_a_second(answers, elapsed_us);
+        self.refused(now_us, Slice { begun_us, answers, refused })
+    }
+
+    /// A slice in which more was refused than is tolerated. True when the rate is cut.
+    fn refused(&mut self, now_us: u64, slice: Slice) -> bool {
+        let Slice { begun_us, answers, refused } = slice;
+        let (requests, elapsed_us) = (answers + refused, now_us - begun_us);
+        let (served, sent) = (a_second(answers, elapsed_us), a_second(requests, elapsed_us));
         let rate = self.per_second(now_us);
         let known = rate.unwrap_or(self.clean);
+        let new = Count { requests, refused };
+        let mut row = self.row.unwrap_or(Row { all: new, since_cut: new, ..Row::default() });
+        row.slices += 1;
+        row.until_us = now_us + RATE_ROW_US;
+        self.row = Some(row);
+        let (of_row, share) = (row.all.refused_per_mille(), row.since_cut.refused_per_mille());
+        let may_be_faults = of_row <= RATE_FAULTS_PER_MILLE;
+        if may_be_faults {
+            // A limit refuses far less after a cut, even one that let a burst through at first.
+            let is_in_vain = share > RATE_TOLERATED_PER_MILLE && share * 2 > of_row;
+            if row.is_cut && row.slices >= RATE_FAULTS_SLICES && is_in_vain {
+                self.tolerated =
+                    (of_row * 3).clamp(RATE_FAULTS_TOLERATED_PER_MILLE, RATE_FAULTS_PER_MILLE);
+                self.tolerated_until_us = now_us + RATE_FAULTS_US;
+                (self.limit, self.row) = (None, None);
+                return false;
+            }
+            // Far less was sent than might be: to allow less would change nothing.
+            if rate.is_some_and(|rate| sent * 2 < rate) {
+                return false;
+            }
+        }
+        // A few refusals come by chance: where there was no rate, it takes more than one slice.
+        let is_settled = rate.is_some() && now_us >= self.tolerated_until_us;
+        if !is_settled && (row.slices == 1 || share <= self.tolerated(now_us)) {
+            return false;
+        }
+        self.row = Some(Row { since_cut: Count::default(), is_cut: true, ..row });
+        // Where less was sent than might be, what was served tells less than the share.
+        let by_share = rate.unwrap_or(sent) * (1000 - share) / 1000;
+        let served = if may_be_faults { served.max(by_share) } else { served };
         // A server that is away for a moment serves nothing, and takes all again after it.
         let was_guess = self.limit.is_some_and(|limit| limit.is_guess && !limit.is_doubled);
         let is_guess = served < known / 4 || was_guess;
         let served = served.max(known / 2).min(rate.unwrap_or(u64::MAX)).max(RATE_LEAST);
-        let (cut_us, refused) = (now_us, share);
-        self.limit = Some(Limit { served, cut_us, refused, is_guess, is_doubled: false });
+        self.limit = Some(Limit { served, cut_us: now_us, is_guess, is_doubled: false });
         true
+    }
+
+    /// So many thousandths of the requests may be refused now without a word about the rate.
+    fn tolerated(&self, now_us: u64) -> u64 {
+        let faults = if now_us < self.tolerated_until_us { self.tolerated } else { 0 };
+        faults.max(RATE_TOLERATED_PER_MILLE)
     }
 
     /// A slice in which nothing was refused.
     fn served_all(&mut self, now_us: u64, answers: u64, elapsed_us: u64) {
-        let served = answers_a_second(answers, elapsed_us);
+        let served = a_second(answers, elapsed_us);
         match &mut self.limit {
             None => self.clean = served,
             Some(limit) if limit.is_guess && answers > 0 => {
@@ -138,19 +216,11 @@ impl Rate {
 /// A rate that has grown so far past what was refused, in thousandths, limits nothing.
 const RATE_GONE_PER_MILLE: u64 = 8000;
 
-fn answers_a_second(answers: u64, elapsed_us: u64) -> u64 {
-    answers * 1_000_000 / elapsed_us.max(1)
+fn a_second(count: u64, elapsed_us: u64) -> u64 {
+    count * 1_000_000 / elapsed_us.max(1)
 }
 
 impl Limit {
-    /// Less was asked for, and not half as much less of it refused: it is not the rate. What
-    /// refuses more than [`RATE_FAULTS_PER_MILLE`] is.
-    fn was_in_vain(&self, now_us: u64, share: u64) -> bool {
-        let is_next = now_us < self.cut_us + self.plateau_us();
-        let is_alike = share * 2 > self.refused;
-        is_next && is_alike && share <= RATE_FAULTS_PER_MILLE
-    }
-
     /// A rate that nobody makes use of tells nothing about the server: it does not grow meanwhile
     /// (as a congestion window, RFC 7661), or the first use of it would be far too much.
     fn stay_where_unused(&mut self, now_us: u64, served: u64, elapsed_us: u64) {
@@ -210,7 +280,7 @@ mod tests {
             for tick in 0..1_000_000 / TICK_US {
                 let now_us = from_us + second * 1_000_000 + tick * TICK_US;
                 owed += rate.per_second(now_us).unwrap_or(wanted).min(wanted) * TICK_US;
-                room = (room + limit * TICK_US).min((limit * 20_000).max(1_000_000));
+                room = (room + limit * TICK_US).min((limit * 100_000).max(1_000_000));
                 let (asked, may) = (owed / 1_000_000, room / 1_000_000);
                 let answers = asked.min(may);
                 owed -= asked * 1_000_000;
@@ -233,15 +303,17 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_found_and_nearly_used_up() {
-        for limit in [100, 200, 2_000, 50_000] {
+        let limits = [100, 200, 2_000, 50_000].into_iter();
+        let cases = limits.flat_map(|limit| [11, 13, 16, 20, 70].map(|tenths| (limit, tenths)));
+        for (limit, tenths) in cases {
             let mut rate = Rate::default();
-            let told = seconds(&mut rate, 0, 20, limit, limit * 7);
+            let told = seconds(&mut rate, 0, 20, limit, limit * tenths / 10);
             let settled = &told[4..];
             let served: u64 = settled.iter().map(|(served, _)| served).sum();
             let refused: u64 = settled.iter().map(|(_, refused)| refused).sum();
             let all = limit * settled.len() as u64;
-            assert!(served * 100 >= all * 93, "{limit}: {told:?}");
-            assert!(refused * 100 <= all * 2, "{limit}: {told:?}");
+            assert!(served * 100 >= all * 93, "{limit}, {tenths}: {told:?}");
+            assert!(refused * 100 <= all * 2, "{limit}, {tenths}: {told:?}");
         }
     }
 
@@ -302,5 +374,69 @@ mod tests {
             rate.handle(now_us, served, refused);
         }
         assert!(served >= 60, "{served} of 100 a tick");
+    }
+
+    /// A linear congruential generator.
+    struct Random(u64);
+
+    impl Random {
+        fn next_below(&mut self, bound: u64) -> u64 {
+            let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
+            self.0 = next.wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % bound
+        }
+
+        /// How many of so many requests are refused at random.
+        fn refused(&mut self, requests: u64, per_mille: u64) -> u64 {
+            (0..requests).filter(|_| self.next_below(1000) < per_mille).count() as u64
+        }
+    }
+
+    /// A server that refuses at random, and a client that wants so many requests a second, a burst
+    /// of them each so many microseconds: the least rate it was given, and the one after `seconds`.
+    fn refused_at_random(
+        seed: u64,
+        per_mille: u64,
+        (wanted, burst_us): (u64, u64),
+        seconds: u64,
+    ) -> (u64, u64) {
+        const TICK_US: u64 = 10_000;
+        let mut random = Random(seed);
+        let mut rate = Rate::default();
+        let (mut waiting, mut owed, mut least) = (0, 0, u64::MAX);
+        for tick in 0..seconds * 1_000_000 / TICK_US {
+            let now_us = tick * TICK_US;
+            if now_us % burst_us == 0 {
+                waiting += wanted * burst_us / 1_000_000;
+            }
+            let allowed = rate.per_second(now_us);
+            least = least.min(allowed.unwrap_or(u64::MAX));
+            // What was not sent may be sent later only within a tick.
+            let new = allowed.unwrap_or(1_000_000) * TICK_US;
+            owed = (owed + new).min(new.max(1_000_000));
+            let asked = waiting.min(owed / 1_000_000);
+            waiting -= asked;
+            owed -= asked * 1_000_000;
+            let refused = random.refused(asked, per_mille);
+            rate.handle(now_us, asked - refused, refused);
+        }
+        (least, rate.per_second(seconds * 1_000_000).unwrap_or(u64::MAX))
+    }
+
+    #[test]
+    fn what_is_refused_at_random_does_not_bring_the_rate_down() {
+        let even = [(60, 50_000), (200, 100_000), (1_000, 10_000), (10_000, 10_000)];
+        let bursts = [(60, 250_000), (100, 250_000), (200, 250_000)];
+        for (wanted, burst_us) in even.into_iter().chain(bursts) {
+            for (seed, per_mille) in (0..60).flat_map(|seed| [50, 150, 250].map(|p| (seed, p))) {
+                let (least, _) = refused_at_random(seed, per_mille, (wanted, burst_us), 40);
+                let (_, later) = refused_at_random(seed, per_mille, (wanted, burst_us), 3);
+                let case = format!("{wanted} each {burst_us} us, {per_mille}, seed {seed}");
+                // Two cuts by a quarter of the requests, each told by a few of them.
+                let bound = if per_mille < 250 { wanted / 2 } else { wanted / 4 };
+                assert!(least >= bound, "{case}: {least}");
+                assert!(later >= wanted / 2, "{case}: {later} after 3 s");
+            }
+        }
     }
 }
