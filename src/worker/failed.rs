@@ -2,7 +2,9 @@
 //! the range, told so that one can do something about it.
 
 use super::Worker;
-use super::lane::{Lane, Verdict};
+use super::job::{AfterFailure, JobState, Rivalry};
+use super::lane::Lane;
+use super::link::Link;
 use crate::attempt::{Cause, Next};
 use crate::conn::Piece;
 use crate::error::{Error, ErrorKind};
@@ -20,7 +22,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn count_failure(&mut self, index: usize, failure: Failure, is_moving: bool) {
         let lane = &mut self.lanes[index];
         let reached = lane.conn.reached();
-        let brought = lane.attempts.reach(reached);
+        let brought = lane.state.job_mut().attempts.reach(reached);
         match failure.remedy() {
             // It may have been about to come.
             _ if is_moving => {}
@@ -41,45 +43,46 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             answer::explain(status, lane.piece(piece), "")
         });
         let failure = told.as_ref().map_or(failure, ServerError::failure);
-        let late_end = self.lanes[index].late_end.take();
+        let late_end = self.lanes[index].state.job_mut().late_end.take();
         let is_moving = late_end == Some(LateEnd::Move);
         self.count_failure(index, failure, is_moving);
         let lane = &mut self.lanes[index];
-        lane.last_failure = Some(failure);
-        if let Some(address) = lane.address.filter(|_| failure.is_of_address()) {
-            lane.other_than = Some(address);
-            self.addresses.blame(address, failure, late_end.is_some(), self.now_us);
+        let job = lane.state.job_mut();
+        job.last_failure = Some(failure);
+        if let Some(link) = lane.link.as_ref().filter(|_| failure.is_of_address()) {
+            job.other_than = Some(link.address());
+            self.addresses.blame(link.address(), failure, late_end.is_some(), self.now_us);
         }
-        let transfer = lane.object();
+        let transfer = job.object();
         let is_unreachable = transfer.endpoint.is_unreachable(failure, told.as_ref());
-        if let Some(rival) = lane.rival.take() {
+        if let Some(rival) = job.rival() {
             // The range goes on without a pause, on the other connection.
-            lane.verdict = Some(Verdict::Yield);
-            self.lanes[rival].rival = None;
-            self.lanes[rival].is_hedge = false;
+            job.state = JobState::Failed(AfterFailure::Yield);
+            job.rivalry = Rivalry::Alone;
+            self.lanes[rival].state.job_mut().rivalry = Rivalry::Alone;
             self.metrics.retries[failure.reason() as usize] += 1;
             self.retries_excused += u64::from(is_unreachable || failure.is_overload());
             transfer.count_retry();
             return;
         }
         if let Some(error) = transfer.failure() {
-            lane.verdict = Some(Verdict::GiveUp(error.clone()));
+            job.state = JobState::Failed(AfterFailure::GiveUp(error.clone()));
             return;
         }
-        let objection = Objection::of(failure, told.as_ref(), lane.keys_version);
+        let objection = Objection::of(failure, told.as_ref(), job.keys_version());
         let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
         let cause = Cause::new(is_unreachable, failure.is_overload());
         let next = match failure.remedy() {
             _ if !hopeful || self.scheduler.is_stopped() => Next::GiveUp,
             _ if repeat => Next::Again { ceiling_us: 0 },
-            Remedy::Backoff => self.lanes[index].attempts.failed(self.now_us, cause, self.retries),
+            Remedy::Backoff => job.attempts.failed(self.now_us, cause, self.retries),
             Remedy::Repeat | Remedy::GiveUp => Next::GiveUp,
         };
         match next {
             Next::Again { ceiling_us } => {
                 if is_moving {
-                    self.lanes[index].moves += 1;
+                    job.moves += 1;
                     self.metrics.moves += 1;
                 }
                 self.try_again(index, failure, cause, ceiling_us);
@@ -110,30 +113,32 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             // No other object can fare better.
             self.scheduler.stop(error.clone());
         } else if failure.is_change() {
-            lane.object().fail_for_now(Again::Changed, error.clone());
+            lane.state.job().object().fail_for_now(Again::Changed, error.clone());
         }
         let error = self.scheduler.stop_reason().unwrap_or(error);
-        self.lanes[index].verdict = Some(Verdict::GiveUp(error));
+        let job = self.lanes[index].state.job_mut();
+        job.state = JobState::Failed(AfterFailure::GiveUp(error));
     }
 
     /// Counts a retry and says when it is: at once, or after a pause below this ceiling.
     fn try_again(&mut self, index: usize, failure: Failure, cause: Cause, ceiling_us: u64) {
-        let lane = &mut self.lanes[index];
-        let transfer = lane.object();
+        let job = self.lanes[index].state.job_mut();
+        let transfer = job.object();
         let why = failure.reason();
         self.metrics.retries[why as usize] += 1;
         self.metrics.last_retry = Some(why);
         transfer.count_retry();
         if transfer.shape == Shape::Whole {
-            lane.data = None;
+            job.data = None;
         }
         if ceiling_us == 0 {
-            lane.verdict = Some(Verdict::Resume);
+            job.state = JobState::Failed(AfterFailure::Resume);
             return;
         }
         let wait_us = self.host.backoff_us(ceiling_us);
         self.metrics.stages.backoff_us += wait_us;
-        lane.verdict = Some(Verdict::Backoff { until_us: self.now_us + wait_us });
+        let until_us = self.now_us + wait_us;
+        job.state = JobState::Failed(AfterFailure::Backoff { until_us });
         self.retries_excused += u64::from(cause != Cause::Faulty);
         self.spend_retry(failure);
     }
@@ -157,18 +162,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Gives a connection's range up, with no operation of it in flight.
     pub(super) fn give_up(&mut self, index: usize, error: &Error) {
-        let lane = &mut self.lanes[index];
-        let transfer = lane.object();
+        let job = self.lanes[index].state.job_mut();
+        let transfer = job.object();
         transfer.fail(error.clone());
-        if let Some(rival) = lane.rival.take() {
-            self.lanes[rival].rival = None;
+        if let Some(rival) = job.rival() {
+            self.lanes[rival].state.job_mut().rivalry = Rivalry::Alone;
             return self.release(index);
         }
         self.keep_undelivered(index, &transfer, error.kind());
-        let lane = &mut self.lanes[index];
-        lane.hang_up();
-        lane.parked = None;
-        lane.verdict = None;
+        self.lanes[index].hang_up();
         self.fetched(index);
     }
 }
@@ -181,8 +183,9 @@ impl Lane {
         told: Option<ServerError>,
         now_us: u64,
     ) -> Error {
-        let transfer = self.object();
-        let (what, tries) = (self.told_range(), self.attempts.told(now_us));
+        let job = self.state.job();
+        let transfer = job.object();
+        let (what, tries) = (job.told_range(), job.attempts.told(now_us));
         let context = format!("get {what} failed after {tries}");
         if let Some(error) = transfer.endpoint.refusal_on_the_way(failure, told.as_ref()) {
             return error.within(context);
@@ -205,7 +208,7 @@ impl Lane {
                 .within(context)
                 .advise("run it again to fetch the new version"),
             (Failure::TlsBroken | Failure::TlsRefused, _) => {
-                let fault = self.secure.as_ref().and_then(|secure| secure.fault.as_ref());
+                let fault = self.link.as_ref().and_then(Link::fault);
                 explain_failure(failure, fault, &transfer.endpoint.host).within(context)
             }
             (failure, _) => {

@@ -16,10 +16,10 @@
 //! [`HEDGES_PER_100_REQUESTS_MAX`]: crate::limits::HEDGES_PER_100_REQUESTS_MAX
 //! [`STUCK_FACTOR`]: crate::limits::STUCK_FACTOR
 
-use std::sync::Arc;
-
 use super::Worker;
+use super::job::{Job, Rivalry};
 use super::lane::LaneState;
+use super::link::Link;
 use crate::host::FileHost;
 use crate::limits::{HEDGE_LOOK_US, MOVES_MAX};
 use crate::peers::{self, LateEnd, Phase};
@@ -51,18 +51,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let has_free = self.room() > 0 && !self.share.is_slowed(self.now_us);
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, lane) in self.lanes.iter().enumerate() {
-            if lane.state == LaneState::Free {
-                continue;
-            }
-            busy += 1;
+            busy += usize::from(!lane.is_free());
             let Some(by_us) = self.late_by_us(index) else { continue };
             late += 1;
-            let remedy = match (lane.rival, has_free) {
+            let job = lane.state.job();
+            let remedy = match (job.rival(), has_free) {
                 _ if self.is_stuck(index) => LateRemedy::End,
                 // The second one is no better; the one that stays may be given another.
                 (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
                 (None, true) if left => LateRemedy::Hedge,
-                (None, false) if left && lane.moves < MOVES_MAX => LateRemedy::Move,
+                (None, false) if left && job.moves < MOVES_MAX => LateRemedy::Move,
                 _ => continue,
             };
             if latest.is_none_or(|(_, worst_us, _)| by_us > worst_us) {
@@ -85,54 +83,54 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// How long a connection's operation has been late, in microseconds; `None` when it is not.
     fn late_by_us(&self, index: usize) -> Option<u64> {
         let lane = &self.lanes[index];
-        let waits = lane.in_flight && !lane.expired && lane.state == LaneState::Busy;
-        if !waits || lane.conn.reads_refusal() {
+        let LaneState::Busy(job) = &lane.state else { return None };
+        let operation = lane.operation.as_ref()?;
+        if operation.is_ending() || lane.conn.reads_refusal() {
             return None;
         }
-        let late_after_us = self.paces.late_after_us(self.phase(index), lane.moves)?;
-        self.clock.now_us().checked_sub(lane.submitted_us + late_after_us)
+        let late_after_us = self.paces.late_after_us(self.phase(index), job.moves)?;
+        self.clock.now_us().checked_sub(operation.submitted_us + late_after_us)
     }
 
     /// What a connection's operation is held against.
     fn phase(&self, index: usize) -> Phase {
         let lane = &self.lanes[index];
-        match lane.object().shape {
-            Shape::Whole => self.paces.phase_of_whole(lane.phase()),
-            _ => lane.phase(),
+        let phase = Phase::of(&lane.conn);
+        match lane.state.job().shape() {
+            Shape::Whole => self.paces.phase_of_whole(phase),
+            _ => phase,
         }
     }
 
     /// So late that the attempt is over, as after its timeout.
     fn is_stuck(&self, index: usize) -> bool {
         let lane = &self.lanes[index];
-        let after_us = self.paces.stuck_after_us(self.phase(index), lane.attempts.tries());
-        after_us.is_some_and(|after_us| self.clock.now_us() - lane.submitted_us > after_us)
-    }
-
-    /// Asks for the end of a late operation before its timeout. It may still succeed: then nothing
-    /// has been moved, and nothing has failed.
-    pub(super) fn end_late(&mut self, index: usize, why: LateEnd) {
-        self.lanes[index].late_end = Some(why);
-        self.end_early(index);
+        let Some(operation) = &lane.operation else { return false };
+        let tries = lane.state.job().attempts.tries();
+        let after_us = self.paces.stuck_after_us(self.phase(index), tries);
+        after_us.is_some_and(|after_us| self.clock.now_us() - operation.submitted_us > after_us)
     }
 
     fn start_hedge(&mut self, late: usize) {
         let lane = &self.lanes[late];
-        let transfer = lane.object();
-        let (at, bytes, range) = (lane.address, lane.bytes, lane.range);
+        let job = lane.state.job();
+        let transfer = job.object();
+        let at = lane.link.as_ref().map(Link::address);
+        let (bytes, range) = (job.bytes, job.range);
         let etag = lane.conn.etag().or(transfer.etag);
         let delivered = match transfer.shape {
             Shape::Ranges => lane.conn.reached() / self.slot_length * self.slot_length,
             _ => 0,
         };
         // What is fetched again is no progress.
-        let attempts = lane.attempts.without_first(delivered);
+        let attempts = job.attempts.without_first(delivered);
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
         // Best is one that is open to another address already.
         let elsewhere = self.free.iter().rposition(|free| {
             let lane = &self.lanes[*free];
-            let same = |now| Arc::ptr_eq(now, &transfer.endpoint);
-            lane.conn.is_idle() && lane.endpoint.as_ref().is_some_and(same) && lane.address != at
+            let is_other =
+                |link: &Link| link.leads_to(&transfer.endpoint) && Some(link.address()) != at;
+            lane.conn.is_idle() && lane.link.as_ref().is_some_and(is_other)
         });
         let index = match elsewhere {
             Some(position) => self.free.remove(position),
@@ -146,41 +144,40 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if elsewhere.is_none() {
             lane.hang_up();
         }
-        lane.take_over(&transfer, left, range, attempts);
-        lane.other_than = at;
-        lane.rival = Some(late);
-        lane.is_hedge = true;
-        lane.ask(etag);
-        self.lanes[late].rival = Some(index);
+        let mut job = Job::new(transfer, left, range, attempts);
+        job.other_than = at;
+        job.rivalry = Rivalry::HedgeOf(late);
+        lane.begin(job, etag);
+        self.lanes[late].state.job_mut().rivalry = Rivalry::HedgedBy(index);
         self.metrics.hedges += 1;
         self.drive(index);
     }
 
     /// A connection has bytes of a range that two were asked for: it keeps the range.
     pub(super) fn won(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        let Some(loser) = lane.rival.take() else { return };
-        let by_hedge = std::mem::take(&mut lane.is_hedge);
-        if by_hedge {
-            self.metrics.hedges_won += 1;
-            if let Some(address) = self.lanes[loser].address {
-                self.addresses.failed(address, self.now_us);
+        let job = self.lanes[index].state.job_mut();
+        let loser = match std::mem::replace(&mut job.rivalry, Rivalry::Alone) {
+            Rivalry::Alone => return,
+            Rivalry::HedgedBy(loser) => loser,
+            Rivalry::HedgeOf(loser) => {
+                self.metrics.hedges_won += 1;
+                if let Some(link) = &self.lanes[loser].link {
+                    self.addresses.failed(link.address(), self.now_us);
+                }
+                loser
             }
-        }
-        self.lanes[loser].rival = None;
+        };
         self.release(loser);
     }
 
     /// Takes its range from a connection that another one brings; the range is not settled by it.
     pub(super) fn release(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
-        lane.is_hedge = false;
-        lane.forget_verdict();
-        if lane.parked.take().is_some() {
+        if lane.state.job().state.is_parked() {
             self.slot_queue.retain(|waiting| *waiting != index);
         }
-        if self.lanes[index].in_flight {
-            self.lanes[index].state = LaneState::Lost;
+        if lane.operation.is_some() {
+            lane.state = LaneState::Lost;
             self.end_early(index);
         } else {
             self.released(index);

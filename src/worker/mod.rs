@@ -8,9 +8,13 @@
 //! the hand-out of work. Generic over ring and host: tests run the same code on a seeded
 //! simulation.
 
+mod drive;
 mod failed;
 mod hedge;
+mod job;
 mod lane;
+mod link;
+mod operation;
 mod pace;
 mod prefix;
 mod range;
@@ -38,6 +42,7 @@ use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring};
 use crate::transfer::{Outcome, Shape, Transfer};
+use job::JobState;
 use lane::{Lane, LaneState};
 use range::{Ranges, Writes};
 
@@ -235,7 +240,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn lanes_at_rest(&self) -> bool {
-        self.lanes.iter().all(|lane| !lane.in_flight && lane.state == LaneState::Free)
+        self.lanes.iter().all(|lane| lane.operation.is_none() && lane.is_free())
     }
 
     /// Ends the wait for the counter, after the last turn.
@@ -421,42 +426,42 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         self.metrics.waiting = 0;
         for index in 0..self.lanes.len() {
-            let lane = &mut self.lanes[index];
-            if lane.in_flight {
-                if lane.deadline_us <= clock_us {
-                    self.end_early(index);
-                }
-                wait_us = wait_us.min(self.lanes[index].deadline_us - clock_us);
-            } else if let LaneState::Backoff { until_us } = lane.state {
-                if until_us <= self.now_us && self.share.may_send(self.now_us) {
-                    self.share.sent();
-                    let lane = &mut self.lanes[index];
-                    lane.state = LaneState::Busy;
-                    lane.conn.resume();
-                    self.drive(index);
-                } else {
-                    let until_us = until_us.max(self.share.next_us());
-                    self.metrics.waiting += 1;
-                    wait_us = wait_us.min(until_us.saturating_sub(self.now_us));
-                }
-            } else if lane.state == LaneState::Free
-                && lane.conn.is_idle()
-                && lane.idle_since_us + IDLE_TIMEOUT_US <= self.now_us
-            {
-                // A busy lane may be idle on the wire while its last bytes wait for a slot.
-                lane.hang_up();
-            }
+            wait_us = wait_us.min(self.tend_lane(index, clock_us));
         }
         wait_us
     }
 
-    /// Asks for a connection's operation to be ended, and again later if it is not: the kernel may
-    /// have had no room for the request.
-    fn end_early(&mut self, index: usize) {
+    /// The same for one connection.
+    fn tend_lane(&mut self, index: usize, clock_us: u64) -> u64 {
         let lane = &mut self.lanes[index];
-        lane.expired = true;
-        lane.deadline_us = self.clock.now_us() + TURN_WAIT_MAX_US;
-        self.ring.cancel(index as u64);
+        if let Some(operation) = &lane.operation {
+            if operation.deadline_us <= clock_us {
+                self.end_early(index);
+                return TURN_WAIT_MAX_US;
+            }
+            return operation.deadline_us - clock_us;
+        }
+        match &mut lane.state {
+            // A busy one may be idle on the wire while its last bytes wait for a slot.
+            LaneState::Free { since_us } => {
+                if lane.conn.is_idle() && *since_us + IDLE_TIMEOUT_US <= self.now_us {
+                    lane.hang_up();
+                }
+            }
+            LaneState::Busy(job) => {
+                let JobState::Backoff { until_us } = job.state else { return TURN_WAIT_MAX_US };
+                if until_us > self.now_us || !self.share.may_send(self.now_us) {
+                    self.metrics.waiting += 1;
+                    return until_us.max(self.share.next_us()).saturating_sub(self.now_us);
+                }
+                self.share.sent();
+                job.state = JobState::Active;
+                lane.conn.resume();
+                self.drive(index);
+            }
+            LaneState::Lost => {}
+        }
+        TURN_WAIT_MAX_US
     }
 
     /// After a stop: ends every operation and gives up every range.
@@ -471,11 +476,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.slot_queue.clear();
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];
-            if lane.in_flight {
-                if !lane.expired {
+            if let Some(operation) = &lane.operation {
+                if !operation.is_ending() {
                     self.end_early(index);
                 }
-            } else if lane.state != LaneState::Free {
+            } else if !lane.is_free() {
                 // A hedge's two connections have one range, which the last of them settles.
                 self.give_up(index, &reason);
             }
@@ -487,10 +492,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         while !self.slot_queue.is_empty() {
             let Some(slot) = self.data.take() else { return };
             let Some(index) = self.slot_queue.pop_front() else { return };
-            let lane = &mut self.lanes[index];
-            self.metrics.stages.slot_wait_us += self.now_us.saturating_sub(lane.parked_since_us);
-            lane.data = Some(slot);
-            let action = lane.parked.take().expect("it waits with an action");
+            let job = self.lanes[index].state.job_mut();
+            job.data = Some(slot);
+            let (action, since_us) = job.state.slot_came();
+            self.metrics.stages.slot_wait_us += self.now_us.saturating_sub(since_us);
             self.act(index, action);
             self.drive(index);
         }

@@ -2,6 +2,7 @@
 //! for an answer without a slot.
 
 use super::Worker;
+use super::job::JobState;
 use super::lane::Lane;
 use crate::failure::RetryReason;
 use crate::host::FileHost;
@@ -63,16 +64,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// them are taken, those that are left are for bytes that are there.
     pub(super) fn polls_first(&self, index: usize) -> bool {
         let lane = &self.lanes[index];
+        let job = lane.state.job();
         let taken = self.data.count() - self.data.free();
         let is_scarce = taken * SLOTS_EAGER_SHARE > self.data.count();
-        is_scarce && !lane.polled && lane.data.is_none() && lane.conn.awaits_head()
-    }
-
-    /// There are bytes for a request that waited without a slot, or an end of it.
-    pub(super) fn polled(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        lane.polled = true;
-        let action = lane.parked.take().expect("it waits with an action");
-        self.act(index, action);
+        let is_readable = matches!(job.state, JobState::Readable);
+        is_scarce && !is_readable && job.data.is_none() && lane.conn.awaits_head()
     }
 }

@@ -67,18 +67,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// one goes on with: on a slow connection that is all that it brought in seconds.
     pub(super) fn keep_undelivered(&mut self, index: usize, transfer: &Transfer, why: ErrorKind) {
         let lane = &mut self.lanes[index];
+        let job = lane.state.job_mut();
         let length = lane.conn.undelivered();
         let kept = length - length % DIRECT_ALIGNMENT_BYTES;
         let is_end =
             matches!(why, ErrorKind::Interrupted | ErrorKind::Deadline | ErrorKind::Endpoint);
-        let is_kept = is_end && kept > 0 && lane.parked.is_none();
+        let is_kept = is_end && kept > 0 && !job.state.is_parked();
         let to_file = self.sink.dispose(transfer.shape) == Disposal::WriteAt;
         if !(is_kept && to_file && transfer.keeps_prefixes()) {
             return;
         }
-        let Some(slot) = lane.data.take() else { return };
-        let end = lane.bytes.offset + lane.conn.reached();
-        let (range, offset) = (lane.range, end - u64::from(length));
+        let Some(slot) = job.data.take() else { return };
+        let end = job.bytes.offset + lane.conn.reached();
+        let (range, offset) = (job.range, end - u64::from(length));
         self.write(range, slot, kept, offset);
     }
 

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use super::Worker;
+use super::lane::Lane;
+use super::link::Link;
 use crate::conn::{Action, Event, Target};
 use crate::host::FileHost;
 use crate::limits::{RECEIVE_LOW_WATER_BYTES_MAX, RECEIVE_LOW_WATER_BYTES_MIN};
-use crate::sys::{Errno, Op, Ring, Slot};
+use crate::sys::{Errno, Op, Ring};
 use crate::tls::session::{Fault, Need, Read, Session};
 
 /// What the connection waits for, while TLS does its part.
@@ -23,50 +25,32 @@ pub(super) enum Wish {
     Receive { target: Target, at: u32, length: u32 },
 }
 
-/// A connection's session and the buffer under it.
+/// What lies on a connection's socket.
 #[derive(Debug)]
-pub(super) struct Secure {
-    session: Option<Session>,
-    /// The buffer, when the kernel has it not.
-    buffer: Option<Slot>,
-    wish: Wish,
-    /// What went wrong last, for the error.
-    pub(super) fault: Option<Fault>,
+pub(super) enum Security {
+    /// No TLS, or not yet.
+    Plain,
+    /// There is a session, or one is being made.
+    On(Secure),
+    /// TLS has failed, for this reason: the socket is about to be closed.
+    Failed(Fault),
 }
 
-impl Secure {
-    /// A seat with its buffer.
-    pub(super) fn new(buffer: Slot) -> Self {
-        Self { session: None, buffer: Some(buffer), wish: Wish::Nothing, fault: None }
-    }
-
-    /// True while there is a session, or one is being made.
-    pub(super) fn is_on(&self) -> bool {
-        self.session.is_some()
-    }
-
-    /// Forgets the session, with the socket that it was on.
-    pub(super) fn hang_up(&mut self) {
-        self.session = None;
-        self.wish = Wish::Nothing;
-    }
-
-    /// Takes the buffer back from an operation.
-    pub(super) fn put_back(&mut self, slot: Slot) {
-        self.buffer = Some(slot);
-    }
+/// A connection's session. The buffer under it is the connection's.
+#[derive(Debug)]
+pub(super) struct Secure {
+    session: Session,
+    wish: Wish,
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// The socket is connected: a proxy must lead on first, where there is one.
     pub(super) fn tunnel_or_secure(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
-        let endpoint = lane.endpoint.as_ref().expect("connected");
-        let Some(request) = endpoint.tunnel_request() else {
+        let Some(request) = lane.link().endpoint.tunnel_request() else {
             return self.secure_begin(index);
         };
-        let control = lane.control.as_mut().expect("not in flight");
-        control[..request.len()].copy_from_slice(&request);
+        lane.control.bytes_mut()[..request.len()].copy_from_slice(&request);
         let length = u32::try_from(request.len()).expect("its parts are bounded");
         lane.conn.handle(Event::Tunnel { length });
     }
@@ -74,16 +58,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// The socket leads to the server: the session comes next.
     pub(super) fn secure_begin(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
-        let endpoint = lane.endpoint.clone().expect("connected");
-        let secure = lane.secure.as_mut().expect("a run over TLS has a seat for it");
-        let buffer = secure.buffer.as_ref().expect("not in flight");
-        let length = u32::try_from(buffer.len()).expect("a slot's length");
+        let length = u32::try_from(lane.cipher.bytes().len()).expect("a slot's length");
         let config = self.tls.as_ref().map(|(config, _)| Arc::clone(config));
         let config = config.expect("a run over TLS has its configuration");
-        match Session::new(config, endpoint.server_name(), length) {
+        let link = lane.link_mut();
+        match Session::new(config, link.endpoint.server_name(), length) {
             Ok(session) => {
-                secure.session = Some(session);
-                secure.wish = Wish::Handshake;
+                link.security = Security::On(Secure { session, wish: Wish::Handshake });
                 self.secure_go_on(index);
             }
             Err(fault) => self.secure_failed(index, fault),
@@ -92,19 +73,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Sends a request: the control buffer's bytes, encrypted.
     pub(super) fn secure_send(&mut self, index: usize, at: u32, length: u32) {
-        let lane = &mut self.lanes[index];
-        let control = lane.control.as_ref().expect("not in flight");
-        let secure = lane.secure.as_mut().expect("it has a session");
-        let buffer = secure.buffer.as_mut().expect("not in flight");
-        let session = secure.session.as_mut().expect("it has a session");
-        let bytes = &control[at as usize..(at + length) as usize];
-        match session.write(buffer, bytes) {
+        let Lane { conn, link, control, cipher, .. } = &mut self.lanes[index];
+        let secure = Link::secure_mut(link);
+        let bytes = &control.bytes()[at as usize..(at + length) as usize];
+        match secure.session.write(cipher.bytes_mut(), bytes) {
             Ok(()) => {
                 secure.wish = Wish::Send(length);
                 self.secure_go_on(index);
             }
             // It was closed before the request: the connection knows what that means.
-            Err(Fault::Ended) => lane.conn.handle(Event::Failed(Errno::RESET)),
+            Err(Fault::Ended) => conn.handle(Event::Failed(Errno::RESET)),
             Err(fault) => self.secure_failed(index, fault),
         }
     }
@@ -114,39 +92,35 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let Action::Receive { target, at, length, .. } = action else {
             unreachable!("only called for a receive")
         };
-        let lane = &mut self.lanes[index];
-        let secure = lane.secure.as_mut().expect("it has a session");
-        secure.wish = Wish::Receive { target, at, length };
+        self.secure(index).wish = Wish::Receive { target, at, length };
         self.secure_go_on(index);
     }
 
     /// Takes the slot that plaintext goes to, once there is some; false when none is free.
     fn takes_slot(&mut self, index: usize) -> bool {
-        let lane = &mut self.lanes[index];
-        let secure = lane.secure.as_mut().expect("it has a session");
-        let has_input = secure.session.as_ref().is_some_and(Session::has_input);
+        let Lane { link, state, .. } = &mut self.lanes[index];
+        let secure = Link::secure_mut(link);
         let Wish::Receive { target: Target::Data, at, length } = secure.wish else { return true };
-        if !has_input || lane.data.is_some() {
+        if !secure.session.has_input() || state.job().data.is_some() {
             return true;
         }
         let wish = std::mem::replace(&mut secure.wish, Wish::Nothing);
         let action = Action::Receive { target: Target::Data, at, length, fill: false };
         let Some(slot) = self.slot_for(index, Target::Data, action) else { return false };
-        let lane = &mut self.lanes[index];
-        lane.data = Some(slot);
-        lane.secure.as_mut().expect("it has a session").wish = wish;
+        self.lanes[index].state.job_mut().data = Some(slot);
+        self.secure(index).wish = wish;
         true
+    }
+
+    fn secure(&mut self, index: usize) -> &mut Secure {
+        Link::secure_mut(&mut self.lanes[index].link)
     }
 
     /// The ring gave the buffer back.
     pub(super) fn secure_done(&mut self, index: usize, op: Op, count: u32) {
-        let lane = &mut self.lanes[index];
-        let secure = lane.secure.as_mut().expect("it has a session");
         let is_send = matches!(op, Op::Send { .. });
-        if let Some(slot) = op.into_slot() {
-            secure.put_back(slot);
-        }
-        let session = secure.session.as_mut().expect("it has a session");
+        self.lanes[index].take_back(op);
+        let session = &mut self.secure(index).session;
         if is_send {
             session.sent(count)
         } else {
@@ -160,26 +134,25 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if !self.takes_slot(index) {
             return;
         }
-        let lane = &mut self.lanes[index];
-        let secure = lane.secure.as_mut().expect("it has a session");
-        let buffer = secure.buffer.as_mut().expect("not in flight");
-        let session = secure.session.as_mut().expect("it has a session");
-        let wish = secure.wish;
-        let event = match wish {
+        let Lane { link, state, control, cipher, .. } = &mut self.lanes[index];
+        let Secure { session, wish } = Link::secure_mut(link);
+        let (buffer, goal) = (cipher.bytes_mut(), *wish);
+        let event = match goal {
             Wish::Nothing => return,
             Wish::Handshake => session.handshake(buffer).map(|done| done.then_some(Ready::Open)),
             Wish::Send(length) => Ok(session.is_flushed().then_some(Ready::Sent(length))),
             Wish::Receive { target, at, length } => {
+                let job = state.job_mut();
                 let slot = match target {
-                    Target::Control => &mut lane.control,
-                    Target::Data => &mut lane.data,
+                    Target::Control => Some(control.bytes_mut()),
+                    Target::Data => job.data.as_deref_mut(),
                 };
-                let into = slot.as_mut().map(|slot| &mut slot[at as usize..(at + length) as usize]);
+                let into = slot.map(|slot| &mut slot[at as usize..(at + length) as usize]);
                 // Without a slot nothing has come yet.
                 let read = into.map_or(Ok(Read::More), |into| session.read(buffer, into));
                 if at == 0 && read == Ok(Read::More) && target == Target::Data {
                     // Part of a record: others may use the slot until the rest of it is there.
-                    lane.data = None;
+                    job.data = None;
                 }
                 read.map(|read| match read {
                     Read::Bytes(count) => Some(Ready::Received(count)),
@@ -190,8 +163,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         };
         match event {
             Ok(Some(ready)) => {
-                secure.wish = Wish::Nothing;
-                self.secure_tell(index, wish, ready);
+                *wish = Wish::Nothing;
+                self.secure_tell(index, goal, ready);
             }
             Ok(None) => match session.need(buffer) {
                 Ok(need) => self.secure_submit(index, need),
@@ -216,22 +189,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     fn secure_submit(&mut self, index: usize, need: Need) {
         let lane = &mut self.lanes[index];
-        let socket = lane.socket.clone().expect("connected");
-        let secure = lane.secure.as_mut().expect("it has a session");
-        let slot = secure.buffer.take().expect("not in flight");
+        let (socket, slot) = (lane.link().socket.clone(), lane.cipher.lend());
         match need {
             Need::Send { at, length } => {
                 self.submit(index, Op::Send { socket, slot, at, length });
             }
             Need::Receive { at, length } => {
                 // So much will surely come: a body's ciphertext is longer than the body.
-                let held = secure.session.as_ref().map_or(0, Session::held_bytes);
+                let held = Link::secure_mut(&mut lane.link).session.held_bytes();
                 let surely = lane.conn.body_left().saturating_sub(held as u64);
                 let Fill { length, low_water, fill } = Fill::of(length, surely);
-                if lane.low_water != low_water {
-                    lane.low_water = low_water;
-                    self.host.set_low_water(&socket, low_water);
-                }
+                self.set_low_water(index, low_water);
                 self.submit(index, Op::Receive { socket, slot, at, length, fill });
             }
         }
@@ -240,9 +208,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn secure_failed(&mut self, index: usize, fault: Fault) {
         let lane = &mut self.lanes[index];
         let failure = fault.failure();
-        let secure = lane.secure.as_mut().expect("a run over TLS has a seat for it");
-        secure.wish = Wish::Nothing;
-        secure.fault = Some(fault);
+        lane.link_mut().security = Security::Failed(fault);
         lane.conn.handle(Event::Fault(failure));
     }
 }

@@ -28,7 +28,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return sum.add(at, bytes);
         }
         let lane = &self.lanes[index];
-        let check = self.ranges.check(lane.range);
+        let check = self.ranges.check(lane.state.job().range);
         if at == 0 {
             let told = lane.conn.comparison().basis();
             let of_answer = told.map(|told| told.map(InOrder::of_one_piece));
@@ -47,7 +47,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Tells what became of the checksum that came with a whole object's answer.
     pub(super) fn compare(&mut self, index: usize, transfer: &Transfer) {
-        let check = self.ranges.check(self.lanes[index].range);
+        let check = self.ranges.check(self.lanes[index].state.job().range);
         match std::mem::replace(check, Check::None) {
             Check::None => {}
             Check::Unverified(reason) => transfer.take_unverified(reason),
