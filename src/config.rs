@@ -203,6 +203,15 @@ impl Config {
         self
     }
 
+    /// The same run where all bytes go into pipes: that takes no data slots.
+    #[must_use]
+    pub fn of_streams(mut self) -> Self {
+        self.slot_length_bytes = SLOT_BYTES_MIN;
+        self.slots = self.workers * SLOTS_PER_WORKER_MIN;
+        self.memory_bytes = self.memory();
+        self
+    }
+
     /// Bytes of all slots.
     fn memory(&self) -> u64 {
         self.slots as u64 * u64::from(self.slot_length_bytes)

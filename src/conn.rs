@@ -13,7 +13,7 @@ mod words;
 
 use crate::failure::Failure;
 use crate::http::{self, Head, HeadError};
-use crate::limits::{DIRECT_ALIGNMENT_BYTES, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES};
+use crate::limits::{HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES};
 use crate::s3::ByteRange;
 use crate::sys::Errno;
 
@@ -121,12 +121,10 @@ impl Conn {
     /// Gives the connection something to fetch.
     ///
     /// # Panics
-    /// When it has something already, or the range does not begin where direct I/O may write.
+    /// When it has something already, or the range is empty.
     pub fn ask(&mut self, ask: Ask) {
         assert!(self.ask.is_none() && self.is_drained(), "one ask at a time");
         assert!(ask.range.length > 0, "a range has bytes");
-        let aligned = ask.range.offset.is_multiple_of(u64::from(DIRECT_ALIGNMENT_BYTES));
-        assert!(aligned || ask.manner == Manner::Stream, "ranges are aligned");
         let fits = Self::fits_whole(ask.size, self.slot_length);
         assert!(fits || ask.manner != Manner::Whole, "it fits");
         self.etag = ask.etag;
@@ -408,9 +406,9 @@ impl Conn {
             Manner::Slots => {}
             Manner::Whole => return self.whole_bytes_reached(head.length, filled, buffer),
             Manner::Stream => {
-                assert!(beyond == 0, "what was received beyond the head would be lost");
                 self.state = State::Body { left };
-                return self.push(Action::Move);
+                let length = filled - head.length;
+                return self.push(Action::Move { from: head.length, length });
             }
         }
         let mut from = head.length;

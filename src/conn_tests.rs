@@ -112,7 +112,29 @@ impl Driver {
                     self.delivered.push((offset, bytes.to_vec()));
                     self.data.fill(0xee);
                 }
-                Action::Move => unreachable!("nothing is streamed here"),
+                Action::Move { from, length } => {
+                    let (mut at, end) = (from as usize, (from + length) as usize);
+                    loop {
+                        let offset = OFFSET + self.conn.reached();
+                        let piece = match at < end {
+                            true => &self.control[at..end.min(at + step())],
+                            false => {
+                                let left = usize::try_from(self.conn.body_left()).expect("small");
+                                let end = answer.len().min(position + step().min(left));
+                                &answer[position..end]
+                            }
+                        };
+                        match at < end {
+                            true => at += piece.len(),
+                            false => position += piece.len(),
+                        }
+                        self.delivered.push((offset, piece.to_vec()));
+                        self.conn.handle(Event::Moved(piece.len() as u64));
+                        if piece.is_empty() || self.conn.body_left() == 0 {
+                            break;
+                        }
+                    }
+                }
                 Action::Finished => self.finished = true,
                 Action::Fail { failure, body } => {
                     self.failure = Some(failure);
@@ -186,6 +208,33 @@ fn every_step_size_gives_the_same_range() {
             assert_eq!(taken, answer.len());
             assert!(driver.finished && !driver.closed && driver.conn.is_idle(), "step {step}");
             assert!(driver.bytes(OFFSET) == body, "length {length} step {step}");
+        }
+    }
+}
+
+#[test]
+fn every_step_size_moves_the_same_range_on() {
+    for length in [1, 500, 4000, 5000, 150_000] {
+        let body = object(usize::try_from(length).expect("small"));
+        let ask = Ask { manner: Manner::Stream, ..range_ask(length) };
+        let answer = range_answer(OFFSET, &body, OFFSET + length + 9);
+        for step in (1..=130).chain([1000, 4096, 65_536, 1 << 20]) {
+            let mut driver = Driver::new(ask);
+            let taken = driver.run(&answer, || step);
+            assert_eq!(taken, answer.len());
+            assert!(driver.finished && driver.conn.is_idle(), "step {step}");
+            assert!(driver.bytes(OFFSET) == body, "length {length} step {step}");
+        }
+        for end in answer.len() - body.len().min(700)..answer.len() {
+            let mut driver = Driver::new(ask);
+            driver.run(&answer[..end], || 300);
+            assert_eq!(driver.failure, Some(Failure::Truncated), "{end}");
+            let reached = driver.conn.reached();
+            assert_eq!(reached as usize, end + body.len() - answer.len(), "{end}");
+            driver.conn.resume();
+            let rest = &body[usize::try_from(reached).expect("small")..];
+            driver.run(&range_answer(OFFSET + reached, rest, OFFSET + length + 9), || 300);
+            assert!(driver.finished && driver.bytes(OFFSET) == body, "{end}");
         }
     }
 }

@@ -276,16 +276,17 @@ impl Engine {
     ///
     /// # Errors
     /// When a worker panicked: a bug, told as such.
-    pub fn join(self) -> Result<Vec<WorkerMetrics>> {
+    pub fn join(mut self) -> Result<Vec<WorkerMetrics>> {
         let mut metrics = Vec::new();
         let mut bug = None;
-        for thread in self.threads {
+        for thread in self.threads.drain(..) {
             match thread.join() {
                 Ok(counted) => metrics.push(counted),
                 Err(_) => bug = Some("a worker panicked: this is a bug in inrush"),
             }
         }
-        let mut machine = Machine::new(self.begun, 0, self.folder, self.keys, self.keeping);
+        let (folder, keys) = (self.folder.take(), Arc::clone(&self.keys));
+        let mut machine = Machine::new(self.begun, 0, folder, keys, self.keeping);
         let reason = self.scheduler.stop_reason();
         for transfer in self.scheduler.abandon() {
             let reason = reason.clone();
@@ -304,6 +305,22 @@ impl Engine {
     }
 }
 
+impl Drop for Engine {
+    /// Ends what is under way, and waits until no worker is left.
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.scheduler.stop(Error::new(ErrorKind::Interrupted, "the engine was ended"));
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+        // Requests that nobody has begun complete, too; there are no objects without a run.
+        let _ = self.scheduler.abandon();
+    }
+}
+
 fn make_region(config: &Config) -> Result<Arc<Region>> {
     let length = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
     Region::new(length).map_err(|errno| {
@@ -317,18 +334,6 @@ fn make_region(config: &Config) -> Result<Arc<Region>> {
 fn cores_for(workers: usize) -> Vec<core_affinity::CoreId> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     if cores.len() == workers { cores } else { Vec::new() }
-}
-
-/// Pins the calling thread to a core of those this process may use, drawn by `seed`: several
-/// processes of a host spread. A loop that stays where its sockets' data is cached moved 3 % to 10
-/// % more.
-pub(crate) fn pin_somewhere(seed: u64) {
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
-    let index = usize::try_from(seed % cores.len().max(1) as u64).unwrap_or(0);
-    if let Some(core) = cores.get(index) {
-        // Where pinning is forbidden the thread runs all the same.
-        let _ = core_affinity::set_for_current(*core);
-    }
 }
 
 /// A seed that differs from run to run, for jitter and temporary names.

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::s3::ByteRange;
 use crate::s3::answer::ServerError;
 use crate::sink::file::OpenFile;
-use crate::sys::{Errno, Handle};
+use crate::sys::{Errno, Handle, descriptor};
 use crate::transfer::Transfer;
 
 /// The machine as a worker sees it.
@@ -29,6 +29,33 @@ pub trait Host {
 
     /// Wakes receives on a socket only when so many bytes have come; a hint that may be ignored.
     fn set_low_water(&mut self, socket: &Handle, bytes: u32);
+
+    /// Makes calls on a connected socket return at once (O_NONBLOCK), or wait again. Operations of
+    /// a ring want a socket that waits.
+    ///
+    /// # Errors
+    /// What fcntl(2) says.
+    fn set_nonblocking(&mut self, socket: &Handle, is_on: bool) -> Result<(), Errno> {
+        descriptor::set_nonblocking(socket, is_on)
+    }
+
+    /// Writes into a pipe without waiting (write(2)).
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is no room now, [`Errno::PIPE`] when nobody reads.
+    fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+        descriptor::write_pipe(pipe, bytes)
+    }
+
+    /// Moves bytes out of a socket into a pipe without copying them to user memory, without waiting
+    /// (splice(2)). 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody
+    /// reads.
+    fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
+        descriptor::splice(from, to, length)
+    }
 
     /// Writes a signed request for an object or a range of it into `out`; returns its length.
     ///
@@ -126,7 +153,7 @@ pub trait FileHost: Host {
     fn abandon(&mut self, file: &OpenFile, keep: bool);
 }
 
-/// A pipe of a worker's own: what is prefetched and not in turn yet waits there.
+/// A pipe between a worker and a feeder: what is prefetched and not in turn yet waits there.
 #[derive(Debug)]
 pub struct PrivatePipe {
     /// Where bytes go in.
@@ -137,35 +164,13 @@ pub struct PrivatePipe {
     pub capacity_bytes: u64,
 }
 
-/// The machine of a worker that feeds a reader: calls that never wait, and the places where a
-/// reader looks.
-pub trait PipeHost: Host {
-    /// Makes calls on a connected socket return at once (O_NONBLOCK).
-    ///
-    /// # Errors
-    /// What fcntl(2) says.
-    fn set_nonblocking(&mut self, socket: &Handle) -> Result<(), Errno>;
+/// The machine of a feeder: calls that never wait, and the places where a reader looks.
+pub trait PipeHost {
+    /// Monotonic time in microseconds since the run began.
+    fn now_us(&mut self) -> u64;
 
-    /// Sends without waiting (send(2)).
-    ///
-    /// # Errors
-    /// [`Errno::AGAIN`] when there is no room now.
-    fn send(&mut self, socket: &Handle, bytes: &[u8]) -> Result<usize, Errno>;
-
-    /// Receives without waiting; with `peek` the bytes stay (recv(2), MSG_PEEK). 0 is the end.
-    ///
-    /// # Errors
-    /// [`Errno::AGAIN`] when there is nothing now.
-    fn receive(&mut self, socket: &Handle, into: &mut [u8], peek: bool) -> Result<usize, Errno>;
-
-    /// Writes into a pipe of our own without waiting (write(2)).
-    ///
-    /// # Errors
-    /// [`Errno::AGAIN`] when there is no room now.
-    fn write(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno>;
-
-    /// Moves bytes without copying them to user memory, without waiting (splice(2)). 0 is the end
-    /// of the stream.
+    /// Moves bytes from one pipe into another without copying them, without waiting (splice(2)). 0
+    /// is the end of the stream.
     ///
     /// # Errors
     /// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody
@@ -190,11 +195,11 @@ pub trait PipeHost: Host {
     /// What the file system says, and when something else is in that place now.
     fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error>;
 
-    /// Bytes that were handed on there and that its reader has not taken yet.
+    /// Bytes that stand in a pipe.
     ///
     /// # Errors
     /// What ioctl(2) says.
-    fn unread(&mut self, outlet: &Handle) -> Result<u64, Errno>;
+    fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno>;
 
     /// Tells the reader's side that it got an epoch whole.
     ///

@@ -14,13 +14,13 @@
 //! ```text
 //!          control plane                                 data plane: one per core
 //!
-//! main -> cli -> command -+-> catalog ---> plan ---> transfer ---> schedule
-//!                         |   LIST, HEAD,  paths,    objects          | ranges
-//!                         |   keys         ranges                     v
-//!                         +-> config ---> engine ----------------> worker <--> conn <-- http
+//! main -> cli -> command -+-> catalog ---> plan ---> transfer ---> schedule <--- request
+//!                         |   LIST, HEAD,  paths,    objects          | ranges      ^   |
+//!                         |   keys         ranges                     v             |   v
+//!                         +-> config ---> engine ----------------> worker <--> conn |  pipe
 //!                         |                                         |   |   events, actions
 //!                         |                  clock, files: host <---+   |
-//!                         |                  ring, slots:  sys  <---+   +---> sink
+//!                         |                  ring, slots:  sys  <---+   +---> sink, pipes
 //!                         |                                         v
 //!                         +-- report <--- metrics, outcomes <-------+
 //!                             out: data    progress: words
@@ -43,6 +43,8 @@
 //! Of the bytes:
 //!
 //! * [`transfer`]: one object on its way, shared by those who fetch its ranges. Pure.
+//! * [`request`]: a range that somebody asks for by itself: where its bytes go (memory, a pipe,
+//!   nowhere), and how it ends. Pure.
 //! * [`schedule`]: which range next, and for whom.
 //! * [`engine`]: starts and pins the workers, gathers what they counted.
 //! * [`worker`]: the loop: one turn is one system call. Generic over ring and host.
@@ -56,8 +58,8 @@
 //! * [`sink`]: what the bytes of a range become. Pure.
 //! * [`mark`]: what a complete file carries so that a later run knows it. [`journal`]: which ranges
 //!   of an unfinished one are there, and the beginnings of which. Pure.
-//! * [`pipe`]: Pipe mode: many ranges at once on their way in, one stream per epoch out, into named
-//!   pipes or standard output. Its feeder stands where [`worker`] stands in File mode.
+//! * [`pipe`]: Pipe mode: one stream per epoch, into named pipes or standard output. Its feeder asks
+//!   the workers for ranges, each into a pipe of its own, and hands them on in order.
 //! * [`host`]: what a worker asks of its machine; [`machine`]: the real one, with clock and files.
 //! * [`sys`]: ring, slots, descriptors: the only `unsafe`.
 //!
@@ -84,7 +86,7 @@
 //! * **worker**: one thread, one ring, one loop. **turn**: one pass of that loop.
 //! * **origin**: an S3-compatible server.
 //! * **channel**: a named input of a training job. **epoch**: one pass over it, one named pipe.
-//! * **line**: one connection of a feeder, with its private pipe.
+//! * **request**: one range that a client asked for by itself; a GET or, after failures, several.
 //! * **ceiling**: what one stage could do alone.
 //!
 //! # What must stay true, and what holds it
@@ -106,8 +108,9 @@
 //!   is another is listed by one request at a time, or refused.
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
-//! * No connection is late because its worker or feeder paused; no lost wake-up makes one wait for
-//!   ever: `tests/sim`.
+//! * No connection is late because its worker paused, or because the reader of a pipe does; no lost
+//!   wake-up makes one wait for ever: `tests/sim`.
+//! * Every request completes once, one that is cancelled too: tests of [`schedule`], `tests/sim`.
 //! * Connections go where all workers together have the fewest, and none goes where one of them has
 //!   just failed, while there is a choice: tests of [`peers`], `tests/sim`.
 //! * One process serves a channel, and touches no pipe that it did not make: tests of
@@ -162,6 +165,7 @@ pub mod pipe;
 pub mod plan;
 pub mod progress;
 pub mod report;
+pub mod request;
 pub mod s3;
 pub mod schedule;
 pub mod shown;

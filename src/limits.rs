@@ -63,6 +63,9 @@ pub const TLS_SLOT_BYTES_MIN: u32 = 128 << 10;
 /// download took 0.165 CPU-seconds a GB, without 0.225 (two workers, 32 connections, medians).
 pub const RECEIVE_LOW_WATER_BYTES_MAX: u32 = 512 << 10;
 
+/// The same for a body that is spliced into a pipe: whoever reads the pipe has what came sooner.
+pub const STREAM_LOW_WATER_BYTES: u32 = 128 << 10;
+
 /// Shorter rests of a body wake their receive with every byte.
 pub const RECEIVE_LOW_WATER_BYTES_MIN: u32 = 32 << 10;
 
@@ -245,8 +248,8 @@ pub const TIMELINE_MOMENTS_MAX: usize = 64;
 /// Most connections of a channel; its ring is sized for it.
 pub const CONNECTIONS_PER_CHANNEL_MAX: usize = 1024;
 
-/// Descriptors of a channel's connection: a socket and both ends of a pipe.
-pub const DESCRIPTORS_PER_LINE: u64 = 3;
+/// Descriptors of a stream's range: a socket and both ends of a pipe.
+pub const DESCRIPTORS_PER_RANGE: u64 = 3;
 
 /// Bytes of one range GET when nothing is said.
 pub const PART_BYTES_DEFAULT: u64 = 8 << 20;
@@ -271,6 +274,9 @@ pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
 /// Objects that wait in the scheduler, at most: the listing stops until there is room.
 pub const OBJECTS_QUEUED_MAX: usize = 4096;
+
+/// Requests of all clients that no worker has begun, at most: a client bounds its own.
+pub const REQUESTS_QUEUED_MAX: usize = 65_536;
 
 /// How often a run asks again for locks of unfinished files that somebody has, all files together.
 pub const LOCK_LOOKS_MAX: u32 = 50;

@@ -154,13 +154,41 @@ impl AddressCount {
         }
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds what came from the same address.
+    pub(crate) fn add(&mut self, other: &Self) {
         self.connects += other.connects;
         self.ranges += other.ranges;
         self.bytes += other.bytes;
         self.failures += other.failures;
         self.first_byte_us += other.first_byte_us;
         self.body_us += other.body_us;
+    }
+}
+
+/// What came from whom, for one client.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClientCounts {
+    /// Failed attempts that were followed by another, by [`RetryReason`].
+    pub retries: RetryCounts,
+    /// Late ranges that were asked for anew on another connection.
+    pub moves: u64,
+    /// What came from where.
+    pub addresses: Vec<AddressCount>,
+    /// Connections made.
+    pub connects: u64,
+    /// HTTP requests sent.
+    pub requests: u64,
+}
+
+impl ClientCounts {
+    /// Those of an address.
+    pub(crate) fn address(&mut self, address: SocketAddr) -> &mut AddressCount {
+        let known = self.addresses.iter().position(|count| count.address == address);
+        let index = known.unwrap_or_else(|| {
+            self.addresses.push(AddressCount::new(address));
+            self.addresses.len() - 1
+        });
+        &mut self.addresses[index]
     }
 }
 
@@ -210,6 +238,16 @@ pub struct FeedCount {
     pub turns: u64,
     /// How many requests were in flight, and why.
     pub pace: Timeline,
+}
+
+impl FeedCount {
+    /// Takes in what workers counted for the channel, and the size of its smallest pipe.
+    pub(crate) fn of_client(&mut self, (client, pipe_bytes_min): (ClientCounts, Option<u64>)) {
+        let ClientCounts { retries, moves, addresses, connects, requests } = client;
+        (self.retries, self.moves, self.addresses) = (retries, moves, addresses);
+        (self.connects, self.requests) = (connects, requests);
+        self.pipe_bytes_min = pipe_bytes_min;
+    }
 }
 
 /// What others may watch while a worker runs. Each worker has its own, on cache lines of its own,

@@ -1,8 +1,10 @@
-//! Which range next: a bounded store of objects between the listing and the workers.
+//! Which range next: a bounded store of objects and requests between clients and workers.
 //!
-//! The listing pushes while there is room; workers take batches of ranges. Any worker may take any
-//! range. Large objects go first within what is known, a few at a time in turn, so that few files
-//! are half done and the tail is short; small ones follow in the order of the listing.
+//! A listing pushes objects while there is room; workers take batches of ranges. Any worker may
+//! take any range. Large objects go first within what is known, a few at a time in turn, so that
+//! few files are half done and the tail is short; small ones follow in the order of the listing.
+//! Requests ([`Errand`]) are handed out before those, by priority and in the order in which they
+//! came: how many are in flight is for their clients to say, and for the workers' connections.
 
 use std::cmp::Ordering as Order;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,19 +15,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, ErrorKind};
 use crate::limits::{
     FAILED_ATTEMPTS_IN_A_ROW_MAX, FAILING_TIME_MIN_US, OBJECTS_OPEN_MAX, OBJECTS_QUEUED_MAX,
+    RANGES_PER_HANDOUT_MAX, REQUESTS_QUEUED_MAX,
 };
 use crate::plan::ranges::Ranges;
+use crate::request::{Errand, Priority};
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
 use crate::transfer::{Outcome, Shape, Transfer};
 
 /// One range of one object, handed to one worker.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Assignment {
     /// The object.
     pub transfer: Arc<Transfer>,
     /// The bytes; of length 0 for folders and empty objects.
     pub range: ByteRange,
+    /// Who asked for it by itself; `None` for a range of an object's file.
+    pub errand: Option<Errand>,
+}
+
+/// How much a worker has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Ranges of files: as the pace allows.
+    pub ranges: usize,
+    /// Of all, requests among them: as there are connections.
+    pub all: usize,
 }
 
 /// What a worker got when it asked for work.
@@ -44,6 +59,8 @@ pub enum Supply {
 pub struct Scheduler {
     state: Mutex<State>,
     stopped: AtomicBool,
+    /// How often requests were cancelled.
+    cancels: AtomicU64,
     health: Health,
 }
 
@@ -96,7 +113,11 @@ struct State {
     unfinished: usize,
     complete: bool,
     outcomes: Vec<Outcome>,
+    /// Requests that nobody has begun, by priority.
+    requests: [VecDeque<Assignment>; Priority::COUNT],
     sleepers: Vec<Sleeper>,
+    /// Whose turn it is to be woken for a request.
+    next_sleeper: usize,
     stop: Option<Error>,
 }
 
@@ -146,6 +167,7 @@ impl Scheduler {
         Self {
             state: Mutex::new(state),
             stopped: AtomicBool::new(false),
+            cancels: AtomicU64::new(0),
             health: Health::default(),
         }
     }
@@ -176,6 +198,56 @@ impl Scheduler {
         state.wake();
     }
 
+    /// Takes a request. One that comes after the run was stopped, or for which there is no room,
+    /// completes at once.
+    ///
+    /// # Panics
+    /// When it is none.
+    pub fn submit(&self, request: Assignment, priority: Priority) {
+        let mut state = self.lock();
+        let waiting: usize = state.requests.iter().map(VecDeque::len).sum();
+        let reason = match &state.stop {
+            Some(reason) => Some(reason.clone()),
+            None if waiting >= REQUESTS_QUEUED_MAX => {
+                let message = format!("{waiting} requests wait already");
+                Some(Error::new(ErrorKind::Usage, message).advise("wait until some completed"))
+            }
+            None => None,
+        };
+        if reason.is_some() {
+            drop(state);
+            return request.errand.expect("a request").refuse(reason);
+        }
+        assert!(request.errand.is_some() && request.range.length > 0, "a request of some bytes");
+        state.requests[priority as usize].push_back(request);
+        state.wake_one();
+    }
+
+    /// Has the workers look for requests that were cancelled; those that nobody has begun complete.
+    pub fn cancel(&self) {
+        self.cancels.fetch_add(1, Ordering::Release);
+        let mut state = self.lock();
+        let mut cancelled = Vec::new();
+        for queue in &mut state.requests {
+            let is_cancelled = |request: &Assignment| {
+                request.errand.as_ref().is_some_and(|errand| errand.ticket.is_cancelled())
+            };
+            let (gone, kept) = std::mem::take(queue).into_iter().partition(is_cancelled);
+            *queue = kept;
+            let gone: VecDeque<Assignment> = gone;
+            cancelled.extend(gone.into_iter().filter_map(|request| request.errand));
+        }
+        state.wake_all();
+        drop(state);
+        cancelled.into_iter().for_each(|errand| errand.refuse(None));
+    }
+
+    /// How often requests were cancelled: whoever saw another number looks. Cheap.
+    #[must_use]
+    pub fn cancels(&self) -> u64 {
+        self.cancels.load(Ordering::Acquire)
+    }
+
     /// Says that the listing is complete.
     pub fn complete(&self) {
         let mut state = self.lock();
@@ -188,8 +260,7 @@ impl Scheduler {
         let mut state = self.lock();
         state.stop.get_or_insert(reason);
         self.stopped.store(true, Ordering::Release);
-        state.sleepers.iter_mut().for_each(|sleeper| sleeper.asleep = true);
-        state.wake();
+        state.wake_all();
     }
 
     /// True when the run was ended early. Cheap: asked every turn.
@@ -236,18 +307,27 @@ impl Scheduler {
         self.health.has_failed_for(now_us, failing_time_us(retry_for_us))
     }
 
-    /// Hands up to `count` ranges to a worker, behind what `ready` holds.
-    pub fn take(&self, worker: usize, count: usize, ready: &mut VecDeque<Assignment>) -> Supply {
+    /// Hands ranges to a worker, behind what `ready` holds: as many as it has room for, but not
+    /// more than [`RANGES_PER_HANDOUT_MAX`], and of the requests not more than its part.
+    pub fn take(&self, worker: usize, room: Room, ready: &mut VecDeque<Assignment>) -> Supply {
         let mut state = self.lock();
+        let waiting: usize = state.requests.iter().map(VecDeque::len).sum();
+        let part = waiting.div_ceil(state.sleepers.len().max(1));
         let mut given = 0;
-        while given < count {
+        while given < room.all.min(RANGES_PER_HANDOUT_MAX).min(part) {
+            let Some(request) = state.next_request() else { break };
+            ready.push_back(request);
+            given += 1;
+        }
+        let ranges = room.ranges.min(room.all - given).min(RANGES_PER_HANDOUT_MAX);
+        for _ in 0..ranges {
             let Some(assignment) = state.next() else { break };
             ready.push_back(assignment);
             given += 1;
         }
         if given > 0 {
             Supply::Given
-        } else if state.complete && state.unfinished == 0 {
+        } else if state.complete && state.unfinished == 0 && waiting == 0 {
             Supply::Ended
         } else {
             state.sleepers[worker].asleep = true;
@@ -285,11 +365,15 @@ impl Scheduler {
         outcomes.append(&mut state.outcomes);
     }
 
-    /// After the workers have ended: settles every range that was never handed out and returns the
-    /// objects whose last range that was.
+    /// After the workers have ended: completes requests that nobody has begun, settles every range
+    /// that was never handed out, and returns the objects whose last range that was.
     #[must_use]
     pub fn abandon(&self) -> Vec<Arc<Transfer>> {
         let mut state = self.lock();
+        let reason = state.stop.clone();
+        while let Some(request) = state.next_request() {
+            request.errand.expect("a request").refuse(reason.clone());
+        }
         let mut last = Vec::new();
         while let Some(assignment) = state.next() {
             if assignment.transfer.settle() {
@@ -325,6 +409,29 @@ impl State {
         }
     }
 
+    fn next_request(&mut self) -> Option<Assignment> {
+        self.requests.iter_mut().find_map(VecDeque::pop_front)
+    }
+
+    /// Wakes one who sleeps, each in turn: a request needs one.
+    fn wake_one(&mut self) {
+        let count = self.sleepers.len();
+        for step in 0..count {
+            let index = (self.next_sleeper + step) % count;
+            if std::mem::take(&mut self.sleepers[index].asleep) {
+                descriptor::raise(&self.sleepers[index].counter);
+                self.next_sleeper = index + 1;
+                return;
+            }
+        }
+    }
+
+    /// Wakes everybody, asleep or not.
+    fn wake_all(&mut self) {
+        self.sleepers.iter_mut().for_each(|sleeper| sleeper.asleep = true);
+        self.wake();
+    }
+
     fn wake(&mut self) {
         for sleeper in &mut self.sleepers {
             if std::mem::take(&mut sleeper.asleep) {
@@ -342,160 +449,17 @@ impl State {
         let Some(mut open) = self.open.pop_front() else {
             let transfer = self.small.pop_front()?;
             let range = transfer.whole_range();
-            return Some(Assignment { transfer, range });
+            return Some(Assignment { transfer, range, errand: None });
         };
         let range = open.ranges.next().expect("an open object has ranges left");
         let transfer = Arc::clone(&open.transfer);
         if open.ranges.peek().is_some() {
             self.open.push_back(open);
         }
-        Some(Assignment { transfer, range })
+        Some(Assignment { transfer, range, errand: None })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::ranges::PartSize;
-    use crate::s3::{Endpoint, Object};
-    use crate::transfer::{Again, Cut};
-
-    fn transfers(sizes: &[u64]) -> Vec<Transfer> {
-        let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
-        let object = |(index, size_bytes): (usize, &u64)| Object {
-            key: format!("{index:06}"),
-            size_bytes: *size_bytes,
-            ..Object::default()
-        };
-        let new = |object: Object| {
-            let path = object.key.clone();
-            let part = PartSize::new(1 << 20).expect("aligned");
-            let cut = Cut { part, slot_length_bytes: 1 << 16 };
-            Transfer::new(object, Arc::clone(&endpoint), path, cut)
-        };
-        sizes.iter().enumerate().map(object).map(new).collect()
-    }
-
-    fn scheduler() -> Scheduler {
-        Scheduler::new(vec![Handle::Simulated(0), Handle::Simulated(1)])
-    }
-
-    #[test]
-    fn every_byte_of_every_object_exactly_once() {
-        let sizes: Vec<u64> = (0..200u64).map(|n| n * n * n * 7 % 9_000_001).collect();
-        let scheduler = scheduler();
-        scheduler.push(transfers(&sizes));
-        scheduler.complete();
-        let mut ready = VecDeque::new();
-        while scheduler.take(0, 7, &mut ready) == Supply::Given {}
-        let mut seen: Vec<Vec<(u64, u64)>> = vec![Vec::new(); sizes.len()];
-        for Assignment { transfer, range } in &ready {
-            let index: usize = transfer.object.key.parse().expect("a number");
-            seen[index].push((range.offset, range.length));
-        }
-        for (size, mut ranges) in sizes.into_iter().zip(seen) {
-            ranges.sort_unstable();
-            let end = ranges.iter().fold(0, |end, (offset, length)| {
-                assert_eq!(*offset, end, "no gap and no overlap");
-                end + length
-            });
-            assert_eq!(end, size);
-        }
-    }
-
-    #[test]
-    fn large_first_a_few_at_a_time() {
-        let scheduler = scheduler();
-        scheduler.push(transfers(&[10, 2 << 20, 9 << 20, 3 << 20, 4 << 20, 5 << 20, 20]));
-        let mut ready = VecDeque::new();
-        assert_eq!(scheduler.take(0, 4, &mut ready), Supply::Given);
-        let sizes: Vec<u64> = ready.iter().map(|a| a.transfer.object.size_bytes >> 20).collect();
-        assert_eq!(sizes, [9, 5, 4, 3], "2 MiB waits until one of the four is handed out");
-    }
-
-    #[test]
-    fn bounded_and_ended() {
-        let scheduler = scheduler();
-        let mut ready = VecDeque::new();
-        assert_eq!(scheduler.take(1, 5, &mut ready), Supply::Later);
-        scheduler.push(transfers(&vec![1; OBJECTS_QUEUED_MAX]));
-        assert_eq!(scheduler.room(), 0);
-        scheduler.complete();
-        while scheduler.take(0, 64, &mut ready) == Supply::Given {}
-        assert_eq!(scheduler.take(1, 5, &mut ready), Supply::Later);
-        assert_eq!(scheduler.room(), 0, "room comes back with the outcome, not before");
-        let transfer = ready.pop_front().expect("one").transfer;
-        scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
-        scheduler.collect(&mut Vec::new());
-        assert_eq!(scheduler.room(), 1);
-        for Assignment { transfer, .. } in ready.drain(..) {
-            scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
-        }
-        assert_eq!(scheduler.take(1, 5, &mut ready), Supply::Ended);
-    }
-
-    #[test]
-    fn workers_stay_until_it_is_decided_about_every_object() {
-        let scheduler = scheduler();
-        scheduler.push(transfers(&[5, 6]));
-        scheduler.complete();
-        let mut ready = VecDeque::new();
-        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Given);
-        for Assignment { transfer, .. } in ready.drain(..) {
-            let error = Error::new(ErrorKind::Objects, "changed");
-            transfer.fail_for_now(Again::Changed, error.clone());
-            scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Err(error) });
-        }
-        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Later);
-        scheduler.give_up();
-        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Later);
-        scheduler.restart(transfers(&[7]).remove(0));
-        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Given);
-        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Later);
-        let transfer = ready.pop_front().expect("the new one").transfer;
-        scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
-        assert_eq!(scheduler.take(0, 2, &mut ready), Supply::Ended);
-    }
-
-    #[test]
-    fn an_endpoint_that_is_gone_ends_the_run_and_a_faulty_one_does_not() {
-        let faulty = scheduler();
-        for attempt in 0..100_000u64 {
-            // 7 of 8 fail.
-            match attempt % 8 {
-                0 => faulty.answered(),
-                _ => faulty.attempt_failed("busy", attempt * 1_000_000, 0),
-            }
-        }
-        assert!(!faulty.is_stopped());
-        let gone = scheduler();
-        let most = u64::from(FAILED_ATTEMPTS_IN_A_ROW_MAX);
-        for attempt in 1..most * 2 {
-            gone.attempt_failed("stalled", attempt, 0);
-        }
-        assert!(!gone.is_stopped(), "many, but all at once");
-        let retry_for_us = 6 * FAILING_TIME_MIN_US;
-        gone.attempt_failed("stalled", FAILING_TIME_MIN_US + 1, retry_for_us);
-        assert!(!gone.is_stopped(), "it may be retried for longer");
-        gone.attempt_failed("stalled", FAILING_TIME_MIN_US + 1, 0);
-        let error = gone.stop_reason().expect("stopped");
-        assert_eq!(error.kind(), ErrorKind::Endpoint);
-        assert!(error.to_string().contains("513 attempts in a row over 10 seconds"), "{error}");
-        assert!(!gone.is_endpoint_gone(retry_for_us, retry_for_us));
-        assert!(gone.is_endpoint_gone(retry_for_us + 1, retry_for_us));
-        gone.answered();
-        assert!(!gone.is_endpoint_gone(retry_for_us + 1, retry_for_us));
-    }
-
-    #[test]
-    fn what_was_never_handed_out_is_settled_at_the_end() {
-        let scheduler = scheduler();
-        scheduler.push(transfers(&[3 << 20, 5, 0]));
-        let mut ready = VecDeque::new();
-        assert_eq!(scheduler.take(0, 1, &mut ready), Supply::Given);
-        let keys: Vec<String> =
-            scheduler.abandon().iter().map(|transfer| transfer.object.key.clone()).collect();
-        assert_eq!(keys, ["000001", "000002"], "the first has a range in a worker's hands");
-        assert_eq!(ready[0].transfer.unsettled(), 1);
-    }
-}
+#[path = "schedule_tests.rs"]
+mod tests;

@@ -2,6 +2,7 @@
 
 mod again;
 mod aside;
+mod channel;
 mod checksums;
 mod demo;
 mod failures;

@@ -1,4 +1,5 @@
-//! `inrush pipe` and `inrush cat`: a feeder per channel, fed from the listing.
+//! `inrush pipe` and `inrush cat`: a feeder per channel, fed from the listing, and workers that
+//! bring what the feeders ask for.
 
 use std::io::Write as _;
 use std::num::NonZeroU64;
@@ -10,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 use rustls::ClientConfig;
-use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
 use super::aside::aside;
+use super::channel::{ChannelPlan, Running};
 use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
@@ -22,28 +23,23 @@ use crate::attempt::RetryPolicy;
 use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
-use crate::config::check_descriptors;
+use crate::config::{Config, HostFacts, Wishes, check_descriptors};
+use crate::engine::{Engine, Order};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{DESCRIPTORS_OTHER, DESCRIPTORS_PER_LINE};
 use crate::limits::{
-    PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, PIPE_BYTES, SLOT_BYTES_MAX,
+    CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX, DESCRIPTORS_OTHER, DESCRIPTORS_PER_RANGE,
+    PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, PIPE_BYTES, SLOT_BYTES_MAX, WORKERS_MAX,
 };
-use crate::machine::{self, Machine};
-use crate::metrics::FeedCount;
+use crate::machine;
 use crate::pace::Bounds;
-use crate::peers::SharedAddresses;
-use crate::pipe::feed::Feed;
-use crate::pipe::feeder::{Feeder, FeederParts};
 use crate::pipe::fifos::Fifos;
 use crate::pipe::lock::ChannelLock;
-use crate::pipe::place::{Outfall, Place};
+use crate::pipe::place::Place;
 use crate::plan::epoch::Shard;
 use crate::plan::ranges::PartSize;
 use crate::progress::Progress;
 use crate::report::{StreamSummary, json};
-use crate::s3::uri::S3Uri;
-use crate::sys::uring::Uring;
-use crate::sys::{Handle, descriptor, usage};
+use crate::sys::{Handle, usage};
 
 /// Connections with which a single channel begins, and all where there are more.
 const CONNECTIONS_START: usize = 32;
@@ -51,8 +47,6 @@ const CONNECTIONS_START: usize = 32;
 const CONNECTIONS_ALL: usize = 256;
 /// Fewest connections of a channel.
 const CONNECTIONS_LEAST: usize = 4;
-/// Entries of a feeder's ring: an operation for each connection, its cancel, and the polls.
-const RING_ENTRIES: u32 = 2048;
 
 /// Serves channels; returns the exit code.
 pub(super) async fn pipe(
@@ -69,8 +63,8 @@ pub(super) async fn pipe(
             folder.display()
         )
     });
-    let started = interrupts.unless(start_pipes(&args, credentials, begun, &progress)).await?;
-    let (control, mut channels) = started;
+    let started = start_pipes(&args, credentials, begun, &progress);
+    let Served { control, engine, mut channels } = interrupts.unless(started).await?;
     let names: Vec<String> = args
         .channels
         .iter()
@@ -89,7 +83,7 @@ pub(super) async fn pipe(
     };
     let order =
         EpochOrder { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
-    let code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;
+    let code = serve(&control, &engine, &mut channels, order, &mut interrupts, &progress).await;
     tell(&control, &channels, &args.stream, begun, code, &progress, false)?;
     Ok(code)
 }
@@ -99,14 +93,13 @@ async fn start_pipes(
     credentials: CredentialSource,
     begun: Instant,
     progress: &Progress,
-) -> Result<(Rc<Control>, Vec<Running>)> {
+) -> Result<Served> {
     let part = part_size(&args.stream)?;
     let control = session::control(&args.service, credentials, progress).await?;
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
     let tls = session::tls(&control, sources).await?;
     let folder = Arc::new(machine::open_destination(&args.folder)?);
     session::raise_descriptor_limit();
-    let connections = connections(&args.stream, part, args.channels.len())?;
     let retries = session::retries(&args.service, args.stream.max_attempts);
     // All listings begin before the first pipe is there: a source that cannot be read is an error
     // that nobody waits for.
@@ -116,38 +109,91 @@ async fn start_pipes(
         openings.push(opening.map_err(|error| error.within(format!("channel {name}")))?);
     }
     let locks = lock_channels(args, &folder, progress)?;
+    let (engine, connections) =
+        start_engine(&args.stream, part, args.channels.len(), &control, (tls, retries), begun)?;
     let mut channels = Vec::new();
-    let addresses = Arc::new(SharedAddresses::default());
     let begun_channels = args.channels.iter().zip(openings).zip(locks);
     for ((Channel { name, sources }, opening), lock) in begun_channels {
-        let place = Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock));
-        let alone = args.channels.len() == 1;
-        let (name, sources) = (name.clone(), sources.clone());
-        let holds = args.on_failure == OnFailure::Hold;
-        let (tls, marks) = (tls.clone(), args.epoch_markers);
-        let addresses = Arc::clone(&addresses);
-        let plan = Plan {
-            name,
-            sources,
-            place,
-            tls,
+        let plan = ChannelPlan {
+            name: name.clone(),
+            sources: sources.clone(),
+            opening: Some(opening),
+            place: Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock)),
+            part,
             connections,
-            retries,
-            alone,
-            holds,
-            marks,
-            addresses,
+            epochs: args.epochs,
+            holds: args.on_failure == OnFailure::Hold,
+            marks: args.epoch_markers,
         };
-        let started = Running::start(plan, part, &control, args.epochs, begun);
-        match started {
-            Ok(running) => channels.push(Running { opening: Some(opening), ..running }),
+        match Running::start(plan, &engine.scheduler, begun) {
+            Ok(running) => channels.push(running),
             Err(error) => {
                 abandon(&mut channels);
                 return Err(error);
             }
         }
     }
-    Ok((control, channels))
+    Ok(Served { control, engine, channels })
+}
+
+/// What serves the channels.
+struct Served {
+    control: Rc<Control>,
+    engine: Engine,
+    channels: Vec<Running>,
+}
+
+/// Starts the workers of so many channels; says between which numbers of ranges in flight each
+/// channel's pace is found.
+fn start_engine(
+    args: &StreamArgs,
+    part: PartSize,
+    channels: usize,
+    control: &Control,
+    (tls, retries): (Option<Arc<ClientConfig>>, RetryPolicy),
+    begun: Instant,
+) -> Result<(Engine, Bounds)> {
+    let facts = HostFacts::read();
+    let wanted = match (args.connections, args.max_connections) {
+        (Some(each), _) => {
+            check_descriptors(each * channels, DESCRIPTORS_PER_RANGE, facts.descriptors)?;
+            each.saturating_mul(channels)
+        }
+        (None, Some(each)) => each.saturating_mul(channels),
+        (None, None) => CONNECTIONS_ALL.max(channels * CONNECTIONS_LEAST),
+    };
+    let affordable = facts.descriptors.saturating_sub(DESCRIPTORS_OTHER) / DESCRIPTORS_PER_RANGE;
+    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(1);
+    let most = wanted.min(affordable).min(CONNECTIONS_MAX);
+    let most = most.min(facts.processors.min(WORKERS_MAX) * CONNECTIONS_PER_WORKER_MAX);
+    let config =
+        Config::resolve(Wishes { max_connections: Some(most), ..Wishes::default() }, facts)?;
+    let config = if tls.is_some() { config.secured() } else { config }.of_streams();
+    let bounds = bounds(args, part, config.connections() / channels, channels);
+    let engine = Engine::start(Order {
+        config,
+        destination: None,
+        keeping: machine::Keeping::default(),
+        tls,
+        keys: control.keys(),
+        retries,
+        begun,
+    })?;
+    Ok((engine, bounds))
+}
+
+/// Between which numbers a channel's pace is found, where each may have so many connections.
+fn bounds(args: &StreamArgs, part: PartSize, most: usize, channels: usize) -> Bounds {
+    let short = |count: usize| u32::try_from(count.max(1)).expect("below CONNECTIONS_MAX");
+    // A range is handed on when all before it are: a choice shows after a whole one.
+    let piece_bytes = part.bytes();
+    if args.connections.is_some() {
+        return Bounds { piece_bytes, ..Bounds::fixed(short(most)) };
+    }
+    let most = short(most);
+    let start = short(CONNECTIONS_START / channels).min(most);
+    let least = short(CONNECTIONS_LEAST).min(start);
+    Bounds { least, start, most, piece_bytes }
 }
 
 /// Takes the locks of all channels before any of them begins.
@@ -183,23 +229,24 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let tls = interrupts.unless(session::tls(&control, &args.sources)).await?;
     let (place, pump) = output()?;
     session::raise_descriptor_limit();
-    let plan = Plan {
+    let retries = session::retries(&args.service, args.stream.max_attempts);
+    let (engine, connections) =
+        start_engine(&args.stream, part, 1, &control, (tls, retries), begun)?;
+    let epochs = NonZeroU64::new(1);
+    let plan = ChannelPlan {
         name: "-".to_owned(),
         sources: args.sources.clone(),
+        opening: None,
         place,
-        tls,
-        connections: connections(&args.stream, part, 1)?,
-        retries: session::retries(&args.service, args.stream.max_attempts),
-        alone: true,
+        part,
+        connections,
+        epochs,
         holds: false,
         marks: false,
-        addresses: Arc::default(),
     };
-    let epochs = NonZeroU64::new(1);
-    let running = Running::start(plan, part, &control, epochs, begun)?;
-    let mut channels = vec![running];
+    let mut channels = vec![Running::start(plan, &engine.scheduler, begun)?];
     let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
-    let mut code = serve(&control, &mut channels, order, &mut interrupts, &progress).await;
+    let mut code = serve(&control, &engine, &mut channels, order, &mut interrupts, &progress).await;
     // One who was interrupted does not wait for an output that nobody reads.
     if let Some(pump) = pump
         && code != ErrorKind::Interrupted.exit_code()
@@ -274,156 +321,6 @@ fn pump(reader: &OwnedFd, writer: &OwnedFd) -> std::io::Result<u64> {
     }
 }
 
-/// How many connections each of so many channels may have.
-fn connections(args: &StreamArgs, part: PartSize, channels: usize) -> Result<Bounds> {
-    let short = |count: usize| u32::try_from(count).expect("below CONNECTIONS_MAX");
-    // A range is handed on when all before it are: a choice shows after a whole one.
-    let piece_bytes = part.bytes();
-    if let Some(connections) = args.connections {
-        let all = connections * channels;
-        check_descriptors(all, DESCRIPTORS_PER_LINE, usage::descriptors_max())?;
-        return Ok(Bounds { piece_bytes, ..Bounds::fixed(short(connections)) });
-    }
-    let share = |all: usize| short((all / channels).max(1));
-    let affordable =
-        usage::descriptors_max().saturating_sub(DESCRIPTORS_OTHER) / DESCRIPTORS_PER_LINE;
-    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX);
-    let wanted = args.max_connections.map_or(CONNECTIONS_ALL, |each| each.saturating_mul(channels));
-    let most = share(wanted.min(affordable));
-    let start = share(CONNECTIONS_START).min(most);
-    let least = short(CONNECTIONS_LEAST).min(start);
-    Ok(Bounds { least, start, most, piece_bytes })
-}
-
-/// What a channel is to be.
-struct Plan {
-    name: String,
-    sources: Vec<S3Uri>,
-    place: Place,
-    tls: Option<Arc<ClientConfig>>,
-    connections: Bounds,
-    retries: RetryPolicy,
-    /// The only channel of the process.
-    alone: bool,
-    /// Whether a reader whose stream fails is kept waiting.
-    holds: bool,
-    /// Whether each epoch that its reader got whole is marked.
-    marks: bool,
-    /// What all channels know of the endpoints' addresses.
-    addresses: Arc<SharedAddresses>,
-}
-
-/// A channel that is being served.
-struct Running {
-    name: String,
-    sources: Vec<S3Uri>,
-    /// The first epoch's listing, where it was begun before the channel was.
-    opening: Option<Opening>,
-    part: PartSize,
-    feed: Arc<Feed>,
-    ended: Arc<Notify>,
-    thread: Option<JoinHandle<(FeedCount, Result<()>)>>,
-    count: FeedCount,
-    /// The failure that is on standard error.
-    told: Option<Error>,
-}
-
-impl Running {
-    /// Starts a channel's thread and waits until its first pipe is there.
-    fn start(
-        plan: Plan,
-        part: PartSize,
-        control: &Rc<Control>,
-        epochs: Option<NonZeroU64>,
-        begun: Instant,
-    ) -> Result<Self> {
-        let Plan { name, sources, place, tls, connections, retries, alone, .. } = plan;
-        let Plan { holds, marks, addresses, .. } = plan;
-        let counter = descriptor::event_counter().map_err(|errno| {
-            Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
-                .advise("raise the limit of open files (ulimit -n)")
-        })?;
-        let feed = Arc::new(Feed::new(counter.clone(), part));
-        let ended = Arc::new(Notify::new());
-        let (ready, readiness) = std::sync::mpsc::sync_channel(1);
-        let seed = crate::engine::seed(0);
-        let machine = Machine::new(begun, seed, None, control.keys(), machine::Keeping::default());
-        let (their_feed, their_end) = (Arc::clone(&feed), Arc::clone(&ended));
-        // Many channels share the cores as the kernel sees fit.
-        let work = move || {
-            if alone {
-                crate::engine::pin_somewhere(seed);
-            }
-            let made = Uring::new(RING_ENTRIES)
-                .map_err(|error| Error::new(ErrorKind::Host, error.reason()).advise(error.advice()))
-                .and_then(|ring| {
-                    Feeder::new(FeederParts {
-                        ring,
-                        host: Outfall::new(machine, place),
-                        feed: their_feed,
-                        counter,
-                        tls,
-                        connections,
-                        retries,
-                        epochs: epochs.map(NonZeroU64::get),
-                        holds,
-                        marks,
-                        addresses,
-                    })
-                });
-            let outcome = match made {
-                Ok(mut feeder) => {
-                    let _ = ready.send(Ok(()));
-                    let outcome = feeder.run();
-                    (feeder.count().clone(), outcome)
-                }
-                Err(error) => {
-                    let _ = ready.send(Err(error));
-                    (FeedCount::default(), Ok(()))
-                }
-            };
-            their_end.notify_one();
-            outcome
-        };
-        let thread = std::thread::Builder::new().name(format!("inrush-{name}")).spawn(work);
-        let thread = thread.map_err(|error| {
-            Error::new(ErrorKind::Host, format!("cannot start a thread: {error}"))
-                .advise("raise the limit of processes (ulimit -u)")
-        })?;
-        let lost = || Err(Error::new(ErrorKind::Host, "a channel ended before it began"));
-        readiness.recv().unwrap_or_else(|_| lost())?;
-        let (thread, count) = (Some(thread), FeedCount::default());
-        let (opening, told) = (None, None);
-        Ok(Self { name, sources, opening, part, feed, ended, thread, count, told })
-    }
-
-    fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// Why it was stopped, if that was not the user.
-    fn failure(&self) -> Option<Error> {
-        self.feed.stop_reason().filter(|error| error.kind() != ErrorKind::Interrupted)
-    }
-
-    /// Prints a failure, once.
-    fn tell(&mut self, error: Error, progress: &Progress) {
-        if self.told.as_ref() != Some(&error) {
-            progress.error(error.clone().within(format!("channel {}", self.name)));
-            self.told = Some(error);
-        }
-    }
-
-    fn join(&mut self) -> Result<()> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        let (count, outcome) = thread.join().map_err(|_| {
-            Error::new(ErrorKind::Host, "a channel panicked: this is a bug in inrush")
-        })?;
-        self.count = count;
-        outcome
-    }
-}
-
 fn stop_all(channels: &[Running]) {
     for channel in channels {
         channel.feed.stop(Error::new(ErrorKind::Interrupted, "stopped"));
@@ -442,6 +339,7 @@ fn abandon(channels: &mut [Running]) {
 /// Feeds all channels until each has ended, or a signal comes.
 async fn serve(
     control: &Rc<Control>,
+    engine: &Engine,
     channels: &mut [Running],
     order: EpochOrder,
     interrupts: &mut Interrupts,
@@ -461,8 +359,13 @@ async fn serve(
     let upkeep = spawn_local(session::upkeep(Rc::clone(control)));
     let mut interrupted = false;
     while let Some(channel) = channels.iter().find(|channel| !channel.has_ended()) {
-        let waits = channels.iter().filter_map(|channel| channel.feed.wait());
-        control.board().set_range(waits.max_by_key(|wait| wait.elapsed_us));
+        if engine.has_ended() {
+            // Nobody brings what is asked for.
+            let lost = || Error::new(ErrorKind::Host, "all workers have ended");
+            let reason = engine.scheduler.stop_reason().unwrap_or_else(lost);
+            channels.iter().for_each(|channel| channel.feed.stop(reason.clone()));
+        }
+        control.board().set_range(engine.longest_wait());
         let ended = Arc::clone(&channel.ended);
         tokio::select! {
             () = interrupts.next() => {

@@ -42,7 +42,7 @@ pub enum Manner {
     /// A small object: head and body come into one data slot and are delivered together.
     Whole,
     /// The body stays in the socket: whoever drives the connection moves it on ([`Action::Move`])
-    /// and says how far that got. No receive may reach beyond the head.
+    /// and says how far that got.
     Stream,
 }
 
@@ -83,7 +83,7 @@ pub enum Event<'a> {
     Received(u32, &'a [u8]),
     /// The operation failed.
     Failed(Errno),
-    /// So many body bytes were moved out of the socket; 0 is the end of the stream.
+    /// So many body bytes were moved on; 0 is the end of the stream.
     Moved(u64),
     /// The operation was ended because its time was over.
     Expired,
@@ -156,8 +156,13 @@ pub enum Action {
         /// Their offset in the object.
         offset: u64,
     },
-    /// Move the body out of the socket, piece by piece.
-    Move,
+    /// Move the body on, piece by piece: first what came with the head, then what is in the socket.
+    Move {
+        /// Where body bytes begin in the control buffer.
+        from: u32,
+        /// How many there are.
+        length: u32,
+    },
     /// All bytes of the ask have been delivered.
     Finished,
     /// The attempt failed; the ask and what was reached stay here until [`Conn::resume`] or

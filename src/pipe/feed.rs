@@ -10,7 +10,6 @@ use crate::plan::ranges::{PartSize, Ranges};
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
 use crate::transfer::Transfer;
-use crate::waiting::Wait;
 
 /// One step of the stream.
 #[derive(Debug, Clone)]
@@ -46,8 +45,6 @@ pub struct Feed {
     reading: AtomicU64,
     counter: Handle,
     part: PartSize,
-    /// What the head of the stream waits for, once that is long enough to be told.
-    wait: Mutex<Option<Wait>>,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +80,6 @@ impl Feed {
             reading: AtomicU64::new(0),
             counter,
             part,
-            wait: Mutex::default(),
         }
     }
 
@@ -95,17 +91,6 @@ impl Feed {
         if std::mem::take(&mut state.asleep) {
             descriptor::raise(&self.counter);
         }
-    }
-
-    /// Shows what the head of the stream has waited for too long, or that there is nothing.
-    pub fn show_wait(&self, wait: Option<Wait>) {
-        *self.wait.lock().unwrap_or_else(PoisonError::into_inner) = wait;
-    }
-
-    /// What the head of the stream has waited for too long.
-    #[must_use]
-    pub fn wait(&self) -> Option<Wait> {
-        self.wait.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How many more objects it takes now.

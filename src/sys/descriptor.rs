@@ -1,10 +1,12 @@
 //! Opens what operations act on: sockets and event counters.
 
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
 
 use super::{Errno, Handle};
 
@@ -48,6 +50,70 @@ pub fn lower(counter: &Handle) {
         // EAGAIN means that it was not raised.
         let _ = rustix::io::read(descriptor, &mut [0u8; 8]);
     }
+}
+
+fn owned(handle: &Handle) -> Result<&OwnedFd, Errno> {
+    match handle {
+        Handle::Descriptor(descriptor) => Ok(descriptor),
+        Handle::Simulated(_) => Err(Errno::BAD_DESCRIPTOR),
+    }
+}
+
+/// Makes calls on a socket return at once (O_NONBLOCK, fcntl(2)), or wait again.
+///
+/// # Errors
+/// What fcntl(2) says.
+pub fn set_nonblocking(socket: &Handle, is_on: bool) -> Result<(), Errno> {
+    let socket = owned(socket)?;
+    let mut flags = rustix::fs::fcntl_getfl(socket)?;
+    flags.set(OFlags::NONBLOCK, is_on);
+    Ok(rustix::fs::fcntl_setfl(socket, flags)?)
+}
+
+/// A pipe whose ends do not wait, as large as the kernel lets it be up to `wish_bytes`
+/// (F_SETPIPE_SZ, fcntl(2)): its write end, its read end, and its size in bytes.
+///
+/// # Errors
+/// EMFILE and ENFILE when descriptors run out.
+pub fn pipe(wish_bytes: u64) -> Result<(Handle, Handle, u64), Errno> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let capacity_bytes = grow_pipe(writer.as_fd(), wish_bytes);
+    Ok((writer.into(), reader.into(), capacity_bytes))
+}
+
+/// Makes a pipe larger, as far as the kernel allows (F_SETPIPE_SZ); tells what it is then.
+pub fn grow_pipe(pipe: BorrowedFd<'_>, wish_bytes: u64) -> u64 {
+    let wish = usize::try_from(wish_bytes).unwrap_or(usize::MAX);
+    let granted = rustix::pipe::fcntl_setpipe_size(pipe, wish)
+        .or_else(|_| rustix::pipe::fcntl_getpipe_size(pipe));
+    granted.map_or(0, |bytes| bytes as u64)
+}
+
+/// Bytes that stand in a pipe (FIONREAD, ioctl(2)).
+///
+/// # Errors
+/// What ioctl(2) says.
+pub fn unread(pipe: &Handle) -> Result<u64, Errno> {
+    Ok(rustix::io::ioctl_fionread(owned(pipe)?)?)
+}
+
+/// Writes into a pipe that does not wait (write(2)).
+///
+/// # Errors
+/// [`Errno::AGAIN`] when there is no room now, [`Errno::PIPE`] when nobody reads.
+pub fn write_pipe(pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+    Ok(rustix::io::write(owned(pipe)?, bytes)?)
+}
+
+/// Moves bytes into or out of a pipe without copying them to user memory, without waiting
+/// (splice(2)). A socket must not wait either: splice(2) heeds its own flag at the pipe alone.
+///
+/// # Errors
+/// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody reads.
+pub fn splice(from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
+    let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    Ok(rustix::pipe::splice(owned(from)?, None, owned(to)?, None, length, flags)? as u64)
 }
 
 /// Wakes a receive on `socket` only when so many bytes have come (SO_RCVLOWAT, socket(7)): fewer

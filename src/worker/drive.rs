@@ -1,36 +1,19 @@
 //! How the actions of a connection ([`crate::conn`]) are carried out, from a range's hand-out until
 //! its connection is done with it.
 
-use std::sync::Arc;
-
 use super::Worker;
-use super::job::{AfterFailure, Job, JobState, Rivalry};
+use super::job::{AfterFailure, JobState, Rivalry};
 use super::lane::LaneState;
-use crate::attempt::Attempts;
 use crate::conn::{Action, Event, Target};
 use crate::failure::Failure;
 use crate::host::FileHost;
+use crate::metrics::AddressCount;
 use crate::s3::ByteRange;
-use crate::schedule::Assignment;
 use crate::sink::Disposal;
 use crate::sys::{Errno, Op, POLL_IN, Ring, Slot};
 use crate::transfer::Again;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Starts a range on a free connection.
-    pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
-        let Assignment { transfer, range } = assignment;
-        let number = self.ranges.insert(Arc::clone(&transfer), range.offset, self.now_us);
-        let lane = &mut self.lanes[index];
-        let same = lane.link.as_ref().is_some_and(|link| link.leads_to(&transfer.endpoint));
-        if lane.conn.is_idle() && !same {
-            lane.hang_up();
-        }
-        let etag = transfer.etag;
-        lane.begin(Job::new(transfer, range, number, Attempts::default()), etag);
-        self.drive(index);
-    }
-
     /// Carries out a connection's actions until it waits for something.
     pub(super) fn drive(&mut self, index: usize) {
         loop {
@@ -94,7 +77,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 slot[to..to + length].copy_from_slice(bytes);
                 lane.state.job_mut().data = Some(slot);
             }
-            Action::Move => unreachable!("nothing is streamed here"),
+            Action::Move { from, length } => self.begin_moving(index, from, length),
             Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),
             Action::Finished => self.finished(index),
             Action::Fail { failure, body } => self.attempt_failed(index, failure, body),
@@ -108,13 +91,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let transfer = job.object();
         match self.host.write_request(lane.control.bytes_mut(), &transfer, range) {
             Ok(length) => {
-                self.metrics.requests += 1;
                 job.asked(self.now_us, self.host.keys_version(&transfer));
+                let range = job.range;
                 lane.conn.handle(Event::Written { length });
+                self.count_request(range);
             }
             Err(error) => {
-                transfer.fail(error.within(transfer.name()));
-                lane.conn.handle(Event::Failed(Errno::CANCELED));
+                self.fail_job(index, error.within(transfer.name()));
+                self.lanes[index].conn.handle(Event::Failed(Errno::CANCELED));
             }
         }
     }
@@ -151,8 +135,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let slot = job.data.take().expect("it was just filled");
         let (range, transfer) = (job.range, job.object());
         self.metrics.bytes += u64::from(length);
-        self.host.delivered(&transfer, offset, length);
         let bytes = &slot[at as usize..(at + length) as usize];
+        if job.into.ticket().is_some() {
+            self.errand_bytes += u64::from(length);
+            return self.deliver_to_client(range, bytes, offset);
+        }
+        self.host.delivered(&transfer, offset, length);
         self.count_in(index, &transfer, bytes, offset);
         match self.sink.dispose(transfer.shape) {
             Disposal::Drop => drop(slot),
@@ -174,8 +162,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let transfer = lane.state.job().object();
         if !transfer.agrees(lane.conn.etag()) {
             let error = lane.explain(Failure::WrongEtag, None, self.now_us);
-            transfer.fail_for_now(Again::Changed, error);
+            match lane.state.job().into.ticket() {
+                None => transfer.fail_for_now(Again::Changed, error),
+                Some(_) => self.fail_job(index, error),
+            }
         }
+        self.end_moving(index);
         self.compare(index, &transfer);
         self.count_range(index);
         self.fetched(index);
@@ -186,7 +178,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &self.lanes[index];
         let job = lane.state.job();
         let (Some(link), Some(times)) = (&lane.link, job.times(self.now_us)) else { return };
-        self.addresses.brought(link.address(), job.bytes.length, times);
+        let (address, bytes) = (link.address(), job.bytes.length);
+        self.addresses.brought(address, bytes, times);
+        let from = AddressCount {
+            ranges: 1,
+            bytes,
+            first_byte_us: times.first_byte_us,
+            body_us: times.body_us,
+            ..AddressCount::new(address)
+        };
+        self.count_brought(job.range, Some(from));
     }
 
     /// The connection is done with its range.

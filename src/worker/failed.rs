@@ -6,7 +6,7 @@ use super::job::{AfterFailure, JobState, Rivalry};
 use super::lane::Lane;
 use super::link::Link;
 use crate::attempt::{Cause, Next};
-use crate::conn::Piece;
+use crate::conn::{Manner, Piece};
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, Remedy};
 use crate::host::{FileHost, Objection};
@@ -15,7 +15,7 @@ use crate::peers::LateEnd;
 use crate::s3::answer::{self, ServerError};
 use crate::sys::Ring;
 use crate::tls::session::explain_failure;
-use crate::transfer::{Again, Shape, Transfer};
+use crate::transfer::{Again, Transfer};
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Tells the scheduler whether a failed attempt brought anything.
@@ -23,6 +23,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &mut self.lanes[index];
         let reached = lane.conn.reached();
         let brought = lane.state.job_mut().attempts.reach(reached);
+        if lane.state.job().into.ticket().is_some() {
+            // Its client's own; others may fare better.
+            return;
+        }
         match failure.remedy() {
             // It may have been about to come.
             _ if is_moving => {}
@@ -52,6 +56,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if let Some(link) = lane.link.as_ref().filter(|_| failure.is_of_address()) {
             job.other_than = Some(link.address());
             self.addresses.blame(link.address(), failure, late_end.is_some(), self.now_us);
+            if let Some(ticket) = job.into.ticket() {
+                ticket.inbox().note_blame(link.address());
+            }
         }
         let transfer = job.object();
         let is_unreachable = transfer.endpoint.is_unreachable(failure, told.as_ref());
@@ -59,16 +66,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             // The range goes on without a pause, on the other connection.
             job.state = JobState::Failed(AfterFailure::Yield);
             job.rivalry = Rivalry::Alone;
+            if let Some(ticket) = job.into.ticket() {
+                ticket.inbox().note_retry(failure.reason(), false);
+            }
             self.lanes[rival].state.job_mut().rivalry = Rivalry::Alone;
             self.metrics.retries[failure.reason() as usize] += 1;
             self.retries_excused += u64::from(is_unreachable || failure.is_overload());
             transfer.count_retry();
             return;
         }
-        if let Some(error) = transfer.failure() {
-            job.state = JobState::Failed(AfterFailure::GiveUp(error.clone()));
+        if let Some(error) = self.is_failed(index) {
+            self.lanes[index].state.job_mut().state = JobState::Failed(AfterFailure::GiveUp(error));
             return;
         }
+        let job = self.lanes[index].state.job_mut();
         let objection = Objection::of(failure, told.as_ref(), job.keys_version());
         let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
@@ -85,7 +96,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     job.moves += 1;
                     self.metrics.moves += 1;
                 }
-                self.try_again(index, failure, cause, ceiling_us);
+                self.try_again(index, (failure, cause), ceiling_us, is_moving);
             }
             Next::GiveUp => {
                 let is_away = is_unreachable || failure.is_overload();
@@ -109,6 +120,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     ) {
         let lane = &self.lanes[index];
         let error = lane.explain(failure, told, self.now_us);
+        if lane.state.job().into.ticket().is_some() {
+            let error = self.scheduler.stop_reason().unwrap_or(error);
+            let job = self.lanes[index].state.job_mut();
+            job.state = JobState::Failed(AfterFailure::GiveUp(error));
+            return;
+        }
         if failure.ends_run() || hopeless {
             // No other object can fare better.
             self.scheduler.stop(error.clone());
@@ -121,16 +138,27 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Counts a retry and says when it is: at once, or after a pause below this ceiling.
-    fn try_again(&mut self, index: usize, failure: Failure, cause: Cause, ceiling_us: u64) {
+    fn try_again(
+        &mut self,
+        index: usize,
+        (failure, cause): (Failure, Cause),
+        ceiling_us: u64,
+        is_moving: bool,
+    ) {
         let job = self.lanes[index].state.job_mut();
         let transfer = job.object();
         let why = failure.reason();
         self.metrics.retries[why as usize] += 1;
         self.metrics.last_retry = Some(why);
         transfer.count_retry();
-        if transfer.shape == Shape::Whole {
+        if job.manner() == Manner::Whole {
             job.data = None;
         }
+        let ticket = job.into.ticket();
+        if let Some(ticket) = ticket {
+            ticket.inbox().note_retry(why, is_moving);
+        }
+        let is_errand = ticket.is_some();
         if ceiling_us == 0 {
             job.state = JobState::Failed(AfterFailure::Resume);
             return;
@@ -139,7 +167,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.metrics.stages.backoff_us += wait_us;
         let until_us = self.now_us + wait_us;
         job.state = JobState::Failed(AfterFailure::Backoff { until_us });
-        self.retries_excused += u64::from(cause != Cause::Faulty);
+        // A request is bounded by its own tries.
+        let is_excused = is_errand || cause != Cause::Faulty;
+        self.retries_excused += u64::from(is_excused);
         self.spend_retry(failure);
     }
 
@@ -162,14 +192,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Gives a connection's range up, with no operation of it in flight.
     pub(super) fn give_up(&mut self, index: usize, error: &Error) {
+        self.fail_job(index, error.clone());
         let job = self.lanes[index].state.job_mut();
         let transfer = job.object();
-        transfer.fail(error.clone());
         if let Some(rival) = job.rival() {
             self.lanes[rival].state.job_mut().rivalry = Rivalry::Alone;
             return self.release(index);
         }
         self.keep_undelivered(index, &transfer, error.kind());
+        self.end_moving(index);
         self.lanes[index].hang_up();
         self.fetched(index);
     }

@@ -20,12 +20,12 @@ use super::Worker;
 use super::job::{Job, Rivalry};
 use super::lane::LaneState;
 use super::link::Link;
+use crate::conn::Manner;
 use crate::host::FileHost;
 use crate::limits::{HEDGE_LOOK_US, MOVES_MAX};
 use crate::peers::{self, LateEnd, Phase};
 use crate::s3::ByteRange;
 use crate::sys::Ring;
-use crate::transfer::Shape;
 
 /// What is done about the connection that is latest.
 #[derive(Debug, Clone, Copy)]
@@ -48,14 +48,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
         let left = peers::is_within_budget(asked_again, requests, self.lanes.len());
         // While the server asks for less, no range is asked for twice at once.
-        let has_free = self.room() > 0 && !self.share.is_slowed(self.now_us);
+        let has_free = |is_errand| self.has_room(is_errand) && !self.share.is_slowed(self.now_us);
+        let has_free = [has_free(false), has_free(true)];
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, lane) in self.lanes.iter().enumerate() {
             busy += usize::from(!lane.is_free());
             let Some(by_us) = self.late_by_us(index) else { continue };
             late += 1;
             let job = lane.state.job();
-            let remedy = match (job.rival(), has_free) {
+            let is_errand = job.into.ticket().is_some();
+            let remedy = match (job.rival(), has_free[usize::from(is_errand)]) {
                 _ if self.is_stuck(index) => LateRemedy::End,
                 // The second one is no better; the one that stays may be given another.
                 (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
@@ -85,7 +87,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &self.lanes[index];
         let LaneState::Busy(job) = &lane.state else { return None };
         let operation = lane.operation.as_ref()?;
-        if operation.is_ending() || lane.conn.reads_refusal() {
+        if operation.is_ending() || lane.conn.reads_refusal() || job.awaits_room() {
             return None;
         }
         let late_after_us = self.paces.late_after_us(self.phase(index), job.moves)?;
@@ -96,8 +98,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn phase(&self, index: usize) -> Phase {
         let lane = &self.lanes[index];
         let phase = Phase::of(&lane.conn);
-        match lane.state.job().shape() {
-            Shape::Whole => self.paces.phase_of_whole(phase),
+        match lane.state.job().manner() {
+            Manner::Whole => self.paces.phase_of_whole(phase),
             _ => phase,
         }
     }
@@ -118,10 +120,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let at = lane.link.as_ref().map(Link::address);
         let (bytes, range) = (job.bytes, job.range);
         let etag = lane.conn.etag().or(transfer.etag);
-        let delivered = match transfer.shape {
-            Shape::Ranges => lane.conn.reached() / self.slot_length * self.slot_length,
-            _ => 0,
+        let delivered = match job.manner() {
+            Manner::Slots => lane.conn.reached() / self.slot_length * self.slot_length,
+            Manner::Whole => 0,
+            Manner::Stream => lane.conn.reached(),
         };
+        let into = job.into.of_rival();
         // What is fetched again is no progress.
         let attempts = job.attempts.without_first(delivered);
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
@@ -134,7 +138,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         });
         let index = match elsewhere {
             Some(position) => self.free.remove(position),
-            None => match self.free_lane() {
+            None => match self.free_lane(into.ticket().is_some()) {
                 Some(index) => index,
                 // The room has gone meanwhile.
                 None => return,
@@ -144,7 +148,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if elsewhere.is_none() {
             lane.hang_up();
         }
-        let mut job = Job::new(transfer, left, range, attempts);
+        let mut job = Job::new(transfer, left, range, into, attempts);
         job.other_than = at;
         job.rivalry = Rivalry::HedgeOf(late);
         lane.begin(job, etag);

@@ -3,14 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::stream::Flow;
 use crate::attempt::Attempts;
-use crate::conn::Action;
+use crate::conn::{Action, Manner};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::peers::{LateEnd, Times};
+use crate::request::Ticket;
 use crate::s3::ByteRange;
 use crate::sys::Slot;
-use crate::transfer::{Shape, Transfer};
+use crate::transfer::Transfer;
 
 /// What a range waits for.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub(super) enum JobState {
         /// A poll has found bytes for it.
         is_readable: bool,
     },
+    /// The pipe that it goes into is full: the operation in flight polls it.
+    ForRoom,
     /// An attempt failed: this follows, once its actions are carried out.
     Failed(AfterFailure),
     /// The next try.
@@ -37,7 +41,7 @@ pub(super) enum JobState {
 impl JobState {
     /// An action waits: the connection is asked for no other.
     pub(super) fn is_parked(&self) -> bool {
-        matches!(self, Self::ForBytes(_) | Self::ForSlot { .. })
+        matches!(self, Self::ForBytes(_) | Self::ForSlot { .. } | Self::ForRoom)
     }
 
     /// This action waits for a data slot from now on.
@@ -55,12 +59,14 @@ impl JobState {
         (action, since_us)
     }
 
-    /// A poll has found bytes, or the end of the stream: the action that they are for.
-    pub(super) fn bytes_came(&mut self) -> Action {
-        let Self::ForBytes(action) = *self else {
-            unreachable!("who polls has an action for what comes")
+    /// A poll has found bytes, the end of the stream, or room: the action that they are for.
+    pub(super) fn poll_ended(&mut self) -> Action {
+        let (action, next) = match *self {
+            Self::ForBytes(action) => (action, Self::Readable),
+            Self::ForRoom => (Action::Move { from: 0, length: 0 }, Self::Active),
+            _ => unreachable!("who polls has an action for what comes"),
         };
-        *self = Self::Readable;
+        *self = next;
         action
     }
 
@@ -118,11 +124,23 @@ pub(super) struct Request {
     keys_version: u64,
 }
 
+/// Where the bytes of a range go.
+#[derive(Debug)]
+pub(super) enum Into {
+    /// Its object's file, or nothing, as the run's sink says; a small object comes whole.
+    Sink { is_whole: bool },
+    /// A client's buffer, or nothing.
+    Client(Arc<Ticket>),
+    /// A client's pipe.
+    Pipe(Flow),
+}
+
 /// A range that a connection has.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) state: JobState,
     transfer: Arc<Transfer>,
+    pub(super) into: Into,
     /// What is asked for: the range, or what of it another connection had not delivered.
     pub(super) bytes: ByteRange,
     /// Number of the range among the worker's.
@@ -147,11 +165,13 @@ impl Job {
         transfer: Arc<Transfer>,
         bytes: ByteRange,
         range: usize,
+        into: Into,
         attempts: Attempts,
     ) -> Self {
         Self {
             state: JobState::Active,
             transfer,
+            into,
             bytes,
             range,
             data: None,
@@ -169,8 +189,22 @@ impl Job {
         Arc::clone(&self.transfer)
     }
 
-    pub(super) fn shape(&self) -> Shape {
-        self.transfer.shape
+    /// How its body is taken.
+    pub(super) fn manner(&self) -> Manner {
+        self.into.manner()
+    }
+
+    /// The pipe that it goes into.
+    pub(super) fn flow_mut(&mut self) -> &mut Flow {
+        let Into::Pipe(flow) = &mut self.into else {
+            unreachable!("only what goes into a pipe is moved")
+        };
+        flow
+    }
+
+    /// It waits for whoever reads the pipe, and not for the network.
+    pub(super) fn awaits_room(&self) -> bool {
+        matches!(self.state, JobState::ForRoom)
     }
 
     /// The connection that was asked for the same range.
@@ -220,13 +254,20 @@ mod tests {
     fn what_a_poll_found_is_known_until_an_operation_takes_it() {
         let mut state = JobState::ForBytes(RECEIVE);
         assert!(!state.operation_begins(), "this is the poll");
-        assert!(state.is_parked() && state.bytes_came() == RECEIVE && !state.is_parked());
+        assert!(state.is_parked() && state.poll_ended() == RECEIVE && !state.is_parked());
         state.wait_for_slot(RECEIVE, 7);
         assert!(state.is_parked() && state.slot_came() == (RECEIVE, 7) && !state.is_parked());
         assert!(state.operation_begins() && !state.operation_begins());
         state.wait_for_slot(RECEIVE, 8);
         assert_eq!(state.slot_came(), (RECEIVE, 8));
         assert!(!state.operation_begins(), "nobody has looked whether bytes are there");
+    }
+
+    #[test]
+    fn room_in_a_pipe_says_nothing_of_its_socket() {
+        let mut state = JobState::ForRoom;
+        assert!(state.is_parked() && matches!(state.poll_ended(), Action::Move { .. }));
+        assert!(!state.is_parked() && !state.operation_begins());
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! One connection of a worker: what it is about, its socket, its buffers.
 
-use super::job::Job;
+use super::job::{Into, Job};
 use super::link::Link;
 use super::operation::Operation;
 use super::secure::Security;
-use crate::conn::{Ask, Conn, EtagDigest, Manner, Piece, Target};
+use crate::conn::{Ask, Conn, EtagDigest, Piece, Target};
 use crate::sys::{Op, Slot};
-use crate::transfer::Shape;
 
 /// What a connection is about.
 #[derive(Debug)]
@@ -121,12 +120,12 @@ impl Lane {
         self.conn.ask(Ask {
             range: job.bytes,
             size: transfer.object.size_bytes,
-            manner: match job.shape() {
-                Shape::Whole => Manner::Whole,
-                _ => Manner::Slots,
-            },
+            manner: job.manner(),
             etag,
-            check: transfer.verification.of_answer(&transfer.object.etag),
+            check: match job.into {
+                Into::Sink { .. } => transfer.verification.of_answer(&transfer.object.etag),
+                Into::Client(_) | Into::Pipe(_) => None,
+            },
         });
         self.state = LaneState::Busy(job);
     }

@@ -11,7 +11,7 @@ use crate::limits::CONNECT_TIMEOUT_US;
 use crate::peers::OpenConnection;
 use crate::s3::Endpoint;
 use crate::sys::{Errno, Handle, Op, Ring};
-use crate::tls::session::Fault;
+use crate::tls::session::{Fault, Session};
 
 /// An open socket.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Link {
     pub(super) security: Security,
     /// What its low-water mark is now, in bytes (SO_RCVLOWAT).
     low_water: u32,
+    /// Calls on it return at once (O_NONBLOCK), while a body is spliced out of it.
+    pub(super) is_nonblocking: bool,
     /// When the connection must have been made, handshake included, by the worker's clock.
     pub(super) connected_by_us: u64,
 }
@@ -44,6 +46,11 @@ impl Link {
             unreachable!("only asked for while there is a session")
         };
         secure
+    }
+
+    /// The same, for whoever decrypts.
+    pub(super) fn session_mut(link: &mut Option<Self>) -> &mut Session {
+        Self::secure_mut(link).session_mut()
     }
 
     /// Why TLS failed on it.
@@ -77,9 +84,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     open,
                     security: Security::Plain,
                     low_water: 1,
+                    is_nonblocking: false,
                     connected_by_us: self.clock.now_us() + CONNECT_TIMEOUT_US,
                 });
                 self.metrics.connects += 1;
+                let job = self.lanes[index].state.job();
+                if let Some(ticket) = job.into.ticket() {
+                    ticket.inbox().note_connect(address);
+                }
                 self.submit(index, Op::Connect { socket, address });
             }
             Err(errno) => self.lanes[index].conn.handle(Event::Failed(errno)),

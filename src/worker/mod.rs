@@ -9,6 +9,7 @@
 //! simulation.
 
 mod drive;
+mod errand;
 mod failed;
 mod hedge;
 mod job;
@@ -19,6 +20,7 @@ mod pace;
 mod prefix;
 mod range;
 mod secure;
+mod stream;
 mod verify;
 mod waiting;
 mod write;
@@ -42,6 +44,7 @@ use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring};
 use crate::transfer::{Outcome, Shape, Transfer};
+use errand::{Purpose, refuse};
 use job::JobState;
 use lane::{Lane, LaneState};
 use range::{Ranges, Writes};
@@ -102,6 +105,15 @@ pub struct Worker<R, H> {
     counter: Handle,
     gauge: Arc<Gauge>,
     share: Share,
+    /// Ranges of clients that connections have.
+    errands: usize,
+    /// What came of those.
+    errand_bytes: u64,
+    errand_answers: u64,
+    /// Up to there the scheduler's cancels were seen to.
+    cancels_seen: u64,
+    /// Buffers for plaintext on its way into pipes.
+    spare: Vec<Vec<u8>>,
     /// Connections, made when they are needed first.
     lanes: Vec<Lane>,
     lanes_max: usize,
@@ -160,6 +172,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             counter: parts.counter,
             gauge: parts.gauge,
             share: Share::new(parts.pacer, parts.number),
+            errands: 0,
+            errand_bytes: 0,
+            errand_answers: 0,
+            cancels_seen: 0,
+            spare: Vec::new(),
             lanes: Vec::new(),
             lanes_max: connections,
             free: Vec::with_capacity(connections),
@@ -209,6 +226,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.scheduler.is_stopped() {
             self.give_up_all();
         } else {
+            self.give_up_cancelled();
             self.paces.set_busy(self.busy());
             self.hedge();
             has_more = self.assign();
@@ -311,8 +329,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 return false;
             }
             let Some(assignment) = self.ready.pop_front() else { return false };
+            let is_errand = assignment.errand.is_some();
+            if assignment.errand.as_ref().is_some_and(|errand| errand.ticket.is_cancelled()) {
+                refuse(assignment, None);
+                continue;
+            }
             assignment.transfer.begin(self.now_us);
-            if assignment.transfer.failure().is_some() {
+            if is_errand {
+                let Some(lane) = self.lane_to_ask(true) else {
+                    self.ready.push_front(assignment);
+                    return false;
+                };
+                self.begin(lane, assignment);
+            } else if assignment.transfer.failure().is_some() {
                 self.settle(&assignment.transfer);
                 settled += 1;
             } else if assignment.range.length == 0 {
@@ -321,7 +350,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 if self.scheduler.is_stopped() {
                     return true;
                 }
-            } else if let Some(lane) = self.lane_to_ask() {
+            } else if let Some(lane) = self.lane_to_ask(false) {
                 self.begin(lane, assignment);
             } else {
                 self.ready.push_front(assignment);
@@ -334,11 +363,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Asks for ranges where a connection is free; false when there are none now.
     fn take_ranges(&mut self) -> bool {
         let room = self.room();
-        if room == 0 || self.supply != Supply::Given {
+        if room.all == 0 || self.supply != Supply::Given {
             return false;
         }
-        let count = room.min(RANGES_PER_HANDOUT_MAX);
-        self.supply = self.scheduler.take(self.number, count, &mut self.ready);
+        self.supply = self.scheduler.take(self.number, room, &mut self.ready);
         if self.supply == Supply::Later {
             self.ask_again_us = self.now_us + TURN_WAIT_MAX_US;
         }
@@ -372,7 +400,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.ranges.transfer(range).failure().is_some() {
             self.note_prefix(range, true);
         }
-        let (transfer, offset) = self.ranges.remove(range);
+        let (transfer, offset, purpose) = self.ranges.remove(range);
+        if let Purpose::Errand { errand, failure, brought } = purpose {
+            self.errands -= 1;
+            return errand.complete(failure.map_or(Ok(()), Err), brought);
+        }
         if transfer.failure().is_none()
             && let Some(file) = transfer.created_file()
         {
@@ -450,12 +482,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             LaneState::Busy(job) => {
                 let JobState::Backoff { until_us } = job.state else { return TURN_WAIT_MAX_US };
-                if until_us > self.now_us || !self.share.may_send(self.now_us) {
+                let until_us = match until_us > self.now_us {
+                    true => Err(until_us),
+                    false => self.may_resume(index),
+                };
+                if let Err(until_us) = until_us {
                     self.metrics.waiting += 1;
-                    return until_us.max(self.share.next_us()).saturating_sub(self.now_us);
+                    return until_us.saturating_sub(self.now_us);
                 }
-                self.share.sent();
-                job.state = JobState::Active;
+                let lane = &mut self.lanes[index];
+                lane.state.job_mut().state = JobState::Active;
                 lane.conn.resume();
                 self.drive(index);
             }
@@ -469,7 +505,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let reason = self.scheduler.stop_reason().unwrap_or_else(|| {
             Error::new(crate::error::ErrorKind::Interrupted, "the run was stopped")
         });
-        while let Some(Assignment { transfer, .. }) = self.ready.pop_front() {
+        while let Some(assignment) = self.ready.pop_front() {
+            if assignment.errand.is_some() {
+                refuse(assignment, Some(reason.clone()));
+                continue;
+            }
+            let Assignment { transfer, .. } = assignment;
             transfer.fail(reason.clone());
             self.settle(&transfer);
         }

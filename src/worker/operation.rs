@@ -4,7 +4,7 @@
 use super::Worker;
 use super::job::JobState;
 use super::lane::{Lane, LaneState};
-use crate::conn::{Event, Target};
+use crate::conn::{Action, Event, Target};
 use crate::host::FileHost;
 use crate::limits::TURN_WAIT_MAX_US;
 use crate::peers::{LateEnd, Phase};
@@ -52,6 +52,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // A handshake has several operations, and one deadline.
         let deadline_us = match lane.conn.is_connecting() {
             true => lane.link().connected_by_us,
+            // Whoever reads a pipe may take any time.
+            false if lane.state.job().awaits_room() => u64::MAX,
             false => clock_us + lane.conn.timeout_us(),
         };
         lane.operation = Some(Operation {
@@ -99,7 +101,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         };
         let is_ended = operation.is_ending();
         // What comes after a poll had come before.
-        if result.is_ok() && !is_ended && !operation.follows_poll {
+        if result.is_ok() && !is_ended && !operation.follows_poll && !job.awaits_room() {
             let elapsed_us = self.clock.now_us() - operation.submitted_us;
             self.paces.note(Phase::of(&lane.conn), elapsed_us);
         }
@@ -137,9 +139,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         event: Event<'_>,
         late_end: Option<LateEnd>,
     ) {
+        let is_ended = matches!(event, Event::Expired | Event::Cut(_));
+        if is_ended && self.move_what_came(index) {
+            match (self.lanes[index].conn.body_left(), late_end) {
+                (0, _) => return,
+                // Slow, and not silent.
+                (_, None) => return self.move_on(index),
+                (_, Some(_)) => {}
+            }
+        }
         let lane = &mut self.lanes[index];
         lane.take_back(op);
-        let is_ended = matches!(event, Event::Expired | Event::Cut(_));
         let job = lane.state.job_mut();
         job.late_end = late_end.filter(|_| is_ended);
         // Had it been a poll, the next attempt asks again for what it was for.
@@ -166,8 +176,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// There are bytes for a request that waited without a slot, or an end of it.
     fn polled(&mut self, index: usize) {
-        let action = self.lanes[index].state.job_mut().state.bytes_came();
-        self.act(index, action);
+        match self.lanes[index].state.job_mut().state.poll_ended() {
+            Action::Move { .. } => self.move_on(index),
+            action => self.act(index, action),
+        }
     }
 
     /// Bytes stand in a buffer.
@@ -185,6 +197,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             if conn.has_answer() {
                 self.metrics.answers += 1;
                 self.metrics.stages.first_byte_us += first_byte_us;
+                if let Some(ticket) = job.into.ticket() {
+                    self.errand_answers += 1;
+                    ticket.inbox().note_answer(first_byte_us);
+                }
             }
         }
         if job.rival().is_some() && conn.has_answer() {

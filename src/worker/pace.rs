@@ -8,7 +8,7 @@ use crate::failure::RetryReason;
 use crate::host::FileHost;
 use crate::limits::SLOTS_EAGER_SHARE;
 use crate::pace::Totals;
-use crate::schedule::Supply;
+use crate::schedule::{Room, Supply};
 use crate::sys::Ring;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
@@ -17,15 +17,22 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.lanes.len() - self.free.len()
     }
 
-    /// How many more may have.
-    pub(super) fn room(&self) -> usize {
+    /// How many more may have, of all and of those that are paced here.
+    pub(super) fn room(&self) -> Room {
         let busy = self.busy();
-        self.share.room(busy).min(self.lanes_max.saturating_sub(busy))
+        let all = self.lanes_max.saturating_sub(busy);
+        Room { ranges: self.share.room(busy - self.errands.min(busy)).min(all), all }
+    }
+
+    /// True when one more of this kind may have something to do.
+    pub(super) fn has_room(&self, is_errand: bool) -> bool {
+        let room = self.room();
+        if is_errand { room.all > 0 } else { room.ranges > 0 }
     }
 
     /// A connection for one more range, if there may be one.
-    pub(super) fn free_lane(&mut self) -> Option<usize> {
-        if self.room() == 0 {
+    pub(super) fn free_lane(&mut self, is_errand: bool) -> Option<usize> {
+        if !self.has_room(is_errand) {
             return None;
         }
         Some(self.free.pop().unwrap_or_else(|| {
@@ -37,25 +44,45 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// A connection for a range that is asked for now.
-    pub(super) fn lane_to_ask(&mut self) -> Option<usize> {
-        if self.room() == 0 || !self.share.may_send(self.now_us) {
+    pub(super) fn lane_to_ask(&mut self, is_errand: bool) -> Option<usize> {
+        if is_errand {
+            // Its client had the right to send it.
+            return self.free_lane(true);
+        }
+        if !self.has_room(false) || !self.share.may_send(self.now_us) {
             return None;
         }
-        let lane = self.free_lane()?;
+        let lane = self.free_lane(false)?;
         self.share.sent();
         Some(lane)
+    }
+
+    /// Takes the right to send a connection's request again.
+    ///
+    /// # Errors
+    /// When to ask again, in microseconds.
+    pub(super) fn may_resume(&mut self, index: usize) -> Result<(), u64> {
+        if let Some(ticket) = self.lanes[index].state.job().into.ticket() {
+            let taken = ticket.inbox().take_request(self.now_us);
+            return taken.map_err(|wait_us| self.now_us + wait_us);
+        }
+        if self.share.may_send(self.now_us) {
+            self.share.sent();
+            return Ok(());
+        }
+        Err(self.share.next_us())
     }
 
     /// Tells the pacer what has come.
     pub(super) fn note_pace(&mut self) {
         let more = self.supply == Supply::Given || !self.ready.is_empty();
         let came = Totals {
-            bytes: self.metrics.bytes,
-            answers: self.metrics.answers,
+            bytes: self.metrics.bytes - self.errand_bytes,
+            answers: self.metrics.answers - self.errand_answers,
             refused: self.metrics.retries[RetryReason::SlowDown as usize],
             first_byte_us: self.metrics.stages.first_byte_us,
-            busy: u32::try_from(self.busy()).unwrap_or(u32::MAX),
-            is_bound: more && self.room() == 0,
+            busy: u32::try_from(self.busy().saturating_sub(self.errands)).unwrap_or(u32::MAX),
+            is_bound: more && !self.has_room(false),
         };
         self.share.note(self.now_us, came);
     }

@@ -5,6 +5,7 @@
 //! write that has not ended begins.
 
 use super::Worker;
+use super::job::Into;
 use crate::error::ErrorKind;
 use crate::host::FileHost;
 use crate::limits::{DIRECT_ALIGNMENT_BYTES, PREFIX_PAUSE_US};
@@ -73,7 +74,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_end =
             matches!(why, ErrorKind::Interrupted | ErrorKind::Deadline | ErrorKind::Endpoint);
         let is_kept = is_end && kept > 0 && !job.state.is_parked();
-        let to_file = self.sink.dispose(transfer.shape) == Disposal::WriteAt;
+        let is_file = matches!(job.into, Into::Sink { .. });
+        let to_file = is_file && self.sink.dispose(transfer.shape) == Disposal::WriteAt;
         if !(is_kept && to_file && transfer.keeps_prefixes()) {
             return;
         }

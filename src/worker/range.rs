@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::errand::Purpose;
 use super::prefix::Prefix;
 use super::verify::Check;
 use crate::transfer::Transfer;
@@ -24,6 +25,8 @@ struct RangeState {
     /// What its bytes are held against, where they are a whole object. It is the range's and not
     /// its connection's: another one may go on with it.
     check: Check,
+    /// What it is fetched for.
+    purpose: Purpose,
 }
 
 /// All ranges of a worker that are not settled.
@@ -40,12 +43,25 @@ impl Ranges {
     }
 
     /// Takes a range in.
-    pub(super) fn insert(&mut self, transfer: Arc<Transfer>, offset: u64, now_us: u64) -> usize {
+    pub(super) fn insert(
+        &mut self,
+        transfer: Arc<Transfer>,
+        offset: u64,
+        now_us: u64,
+        purpose: Purpose,
+    ) -> usize {
         // One per connection, and one per write in flight for those whose connection went on.
         let index = self.free.pop().expect("as many as connections and slots");
         let (check, prefix) = (Check::None, Prefix::new(offset, now_us));
-        self.entries[index] =
-            Some(RangeState { transfer, offset, prefix, fetched: false, writes: 0, check });
+        self.entries[index] = Some(RangeState {
+            transfer,
+            offset,
+            prefix,
+            fetched: false,
+            writes: 0,
+            check,
+            purpose,
+        });
         index
     }
 
@@ -63,6 +79,25 @@ impl Ranges {
         self.entries[index].as_mut().expect("a range that is not settled")
     }
 
+    fn get(&self, index: usize) -> &RangeState {
+        self.entries[index].as_ref().expect("a range that is not settled")
+    }
+
+    /// What it is fetched for.
+    pub(super) fn purpose(&self, index: usize) -> &Purpose {
+        &self.get(index).purpose
+    }
+
+    /// The same, to change it.
+    pub(super) fn purpose_mut(&mut self, index: usize) -> &mut Purpose {
+        &mut self.get_mut(index).purpose
+    }
+
+    /// Where it begins in its object.
+    pub(super) fn offset(&self, index: usize) -> u64 {
+        self.get(index).offset
+    }
+
     /// What its bytes are held against.
     pub(super) fn check(&mut self, index: usize) -> &mut Check {
         &mut self.get_mut(index).check
@@ -70,7 +105,7 @@ impl Ranges {
 
     /// The object that it belongs to.
     pub(super) fn transfer(&self, index: usize) -> Arc<Transfer> {
-        Arc::clone(&self.entries[index].as_ref().expect("a range that is not settled").transfer)
+        Arc::clone(&self.get(index).transfer)
     }
 
     /// One more write is in flight, which ends there in the object.
@@ -94,11 +129,11 @@ impl Ranges {
         range.writes == 0
     }
 
-    /// Takes a complete range out: its object, and where it begins there.
-    pub(super) fn remove(&mut self, index: usize) -> (Arc<Transfer>, u64) {
+    /// Takes a complete range out: its object, where it begins there, and what it was fetched for.
+    pub(super) fn remove(&mut self, index: usize) -> (Arc<Transfer>, u64, Purpose) {
         self.free.push(index);
         let state = self.entries[index].take().expect("a range that is not settled");
-        (state.transfer, state.offset)
+        (state.transfer, state.offset, state.purpose)
     }
 
     /// True when every range is settled.

@@ -23,6 +23,8 @@ pub(super) enum Wish {
     Send(u32),
     /// Plaintext.
     Receive { target: Target, at: u32, length: u32 },
+    /// More of a body that goes into a pipe.
+    Move,
 }
 
 /// What lies on a connection's socket.
@@ -41,6 +43,12 @@ pub(super) enum Security {
 pub(super) struct Secure {
     session: Session,
     wish: Wish,
+}
+
+impl Secure {
+    pub(super) fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
@@ -131,6 +139,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Goes on until the connection has what it waits for, or the ring has something to do.
     fn secure_go_on(&mut self, index: usize) {
+        if matches!(self.secure(index).wish, Wish::Move) {
+            self.secure(index).wish = Wish::Nothing;
+            return self.move_on(index);
+        }
         if !self.takes_slot(index) {
             return;
         }
@@ -138,7 +150,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let Secure { session, wish } = Link::secure_mut(link);
         let (buffer, goal) = (cipher.bytes_mut(), *wish);
         let event = match goal {
-            Wish::Nothing => return,
+            Wish::Nothing | Wish::Move => return,
             Wish::Handshake => session.handshake(buffer).map(|done| done.then_some(Ready::Open)),
             Wish::Send(length) => Ok(session.is_flushed().then_some(Ready::Sent(length))),
             Wish::Receive { target, at, length } => {
@@ -187,6 +199,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
+    /// Waits for more ciphertext of a body that goes into a pipe.
+    pub(super) fn secure_await(&mut self, index: usize) {
+        let Lane { link, cipher, .. } = &mut self.lanes[index];
+        let Secure { session, wish } = Link::secure_mut(link);
+        *wish = Wish::Move;
+        match session.need(cipher.bytes_mut()) {
+            Ok(need) => self.secure_submit(index, need),
+            Err(fault) => self.secure_failed(index, fault),
+        }
+    }
+
     fn secure_submit(&mut self, index: usize, need: Need) {
         let lane = &mut self.lanes[index];
         let (socket, slot) = (lane.link().socket.clone(), lane.cipher.lend());
@@ -205,7 +228,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    fn secure_failed(&mut self, index: usize, fault: Fault) {
+    pub(super) fn secure_failed(&mut self, index: usize, fault: Fault) {
         let lane = &mut self.lanes[index];
         let failure = fault.failure();
         lane.link_mut().security = Security::Failed(fault);

@@ -7,7 +7,6 @@ use crate::host::FileHost;
 use crate::limits::{WAIT_LOOK_US, WAIT_TOLD_AFTER_US, WAIT_TOLD_BODY_AFTER_US};
 use crate::peers::Phase;
 use crate::sys::Ring;
-use crate::transfer::Shape;
 use crate::waiting::Wait;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
@@ -40,7 +39,8 @@ impl Lane {
     /// go by the host's time, an operation in flight by the worker's clock.
     fn waited_us(&self, job: &Job, now_us: u64, clock_us: u64) -> Option<u64> {
         let submitted_us = self.operation.as_ref().map(|operation| operation.submitted_us);
-        if submitted_us.is_none() && !matches!(job.state, JobState::Backoff { .. }) {
+        let is_waiting = submitted_us.is_some() || matches!(job.state, JobState::Backoff { .. });
+        if !is_waiting || job.awaits_room() {
             return None;
         }
         let (elapsed_us, least_us) = match job.attempts.failing_since_us() {
@@ -59,12 +59,12 @@ impl Job {
     /// Its object, and its bytes where they are not all.
     pub(super) fn told_range(&self) -> String {
         let transfer = self.object();
-        match transfer.shape {
-            Shape::Ranges => {
+        match self.bytes.length < transfer.object.size_bytes {
+            true => {
                 let last = self.bytes.offset + self.bytes.length - 1;
                 format!("{} bytes {}-{last}", transfer.name(), self.bytes.offset)
             }
-            _ => transfer.name(),
+            false => transfer.name(),
         }
     }
 }

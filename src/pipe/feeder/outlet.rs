@@ -1,10 +1,9 @@
 //! The reader's end of a feeder: waits for a reader, watches it, closes behind it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::line::Pending;
-use super::{Feeder, Piece, TOKEN_GONE, TOKEN_ROOM, TOKEN_WAKE};
+use super::window::Piece;
+use super::{Feeder, TOKEN_GONE, TOKEN_ROOM, TOKEN_WAKE};
 use crate::error::{Error, ErrorKind};
 use crate::host::{PipeHost, WholeEpoch};
 use crate::limits::{
@@ -12,7 +11,7 @@ use crate::limits::{
     UNREAD_PAUSE_FIRST_US, UNREAD_PAUSE_LAST_US,
 };
 use crate::metrics::EpochCount;
-use crate::sys::{Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring};
+use crate::sys::{Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring, descriptor};
 
 /// The reader's end of the current epoch.
 #[derive(Debug)]
@@ -21,6 +20,8 @@ pub(super) enum Outlet {
     Wanted { look_us: u64, pause_us: u64 },
     /// Open for writing.
     Open { handle: Handle, full: bool },
+    /// The reader has closed after all was handed on: waits for the word that all of that was right.
+    Left { handle: Handle },
     /// The reader left before the end of its epoch was listed: waits for that.
     Skipping,
     /// All epochs are over.
@@ -63,55 +64,141 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// The reader's end took nothing: full, or left. Always false, for the caller's sake.
-    pub(super) fn refused_by_reader(&mut self, outcome: Result<u64, Errno>) -> bool {
-        match outcome {
-            Err(errno) if errno.is_transient() => {
-                if let Outlet::Open { full, .. } = &mut self.outlet {
-                    *full = true;
+    /// Hands on what is at the head of the stream, until the reader's pipe is full or nothing is
+    /// there.
+    pub(super) fn deliver(&mut self) {
+        loop {
+            if let Outlet::Left { handle } = &self.outlet {
+                let handle = handle.clone();
+                if !self.end_behind_reader(&handle) {
+                    return;
                 }
             }
-            Err(Errno::PIPE) => self.reader_left(),
-            Err(errno) => {
-                self.failure = Some(
-                    Error::new(ErrorKind::Destination, format!("cannot write: {errno}"))
-                        .advise("see the reader's end"),
-                );
+            let out = match (&self.outlet, self.window.epoch_end()) {
+                (Outlet::Open { handle, full: false }, _) => handle.clone(),
+                (Outlet::Skipping, Some(_)) => {
+                    self.window.pop();
+                    self.finish_epoch();
+                    continue;
+                }
+                _ => break,
+            };
+            match self.window.epoch_end() {
+                Some(objects) => {
+                    if self.marks && !self.is_marked(&out, objects) {
+                        return;
+                    }
+                    self.window.pop();
+                    self.finish_epoch();
+                }
+                None if self.window.pieces() == 0 => break,
+                None => {
+                    if !self.deliver_range(&out) {
+                        return;
+                    }
+                    self.window.pop();
+                    self.assign();
+                }
             }
-            // Nothing moved out of a pipe that holds bytes: the kernel contradicts itself.
-            Ok(_) => self.failure = Some(Error::new(ErrorKind::Host, "a splice moved nothing")),
         }
-        false
+        if self.ended && self.window.pieces() == 0 {
+            self.outlet = Outlet::Closed;
+        }
+    }
+
+    /// Hands on what has come of the range at the head; true when that is all of it.
+    fn deliver_range(&mut self, out: &Handle) -> bool {
+        loop {
+            let Some(Piece::Range(range)) = self.window.front() else { return false };
+            if range.left == 0 {
+                // What came with its last byte may still be judged.
+                return range.came;
+            }
+            match self.host.splice(range.reader(), out, range.left) {
+                Ok(count) if count > 0 => {
+                    range.left -= count;
+                    self.delivered(count);
+                }
+                Err(errno) if errno.is_transient() => {
+                    let unread = self.host.unread(range.reader()).unwrap_or(1);
+                    if unread > 0 {
+                        // Where more has just come there is room still, and the poll says so.
+                        if let Outlet::Open { full, .. } = &mut self.outlet {
+                            *full = true;
+                        }
+                        return false;
+                    }
+                    range.watch();
+                    if self.host.unread(range.reader()).unwrap_or(0) == 0 {
+                        return false;
+                    }
+                }
+                Err(Errno::PIPE) => {
+                    self.reader_left();
+                    return false;
+                }
+                Err(errno) => {
+                    self.failure = Some(
+                        Error::new(ErrorKind::Destination, format!("cannot write: {errno}"))
+                            .advise("see the reader's end"),
+                    );
+                    return false;
+                }
+                // Nothing moved out of a pipe that somebody writes to: the kernel contradicts
+                // itself.
+                Ok(_) => {
+                    self.failure = Some(Error::new(ErrorKind::Host, "a splice moved nothing"));
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn delivered(&mut self, count: u64) {
+        let since = self.now_us.saturating_sub(self.current.opened_us);
+        self.current.first_byte_us.get_or_insert(since);
+        self.current.bytes += count;
+        self.came.bytes += count;
     }
 
     /// The reader has closed: what is left of the epoch is not wanted. One that took all of it has
     /// not left early, though it saw no end of file.
     fn reader_left(&mut self) {
         if let Outlet::Open { handle, .. } = &self.outlet
-            && let Some(Piece::EpochEnd { objects }) = self.window.front().copied()
+            && self.window.is_epoch_handed_on()
         {
-            let handle = handle.clone();
-            // Nothing is taken out any more: it is looked at now.
-            self.unread = None;
-            if self.is_marked(&handle, objects) {
-                self.window.pop_front();
-                self.finish_epoch();
-                return;
-            }
+            self.outlet = Outlet::Left { handle: handle.clone() };
+            return;
         }
+        self.leave_early();
+    }
+
+    /// All of the epoch was handed on, and its reader has closed: ends the epoch once it is known to
+    /// be right; true when it has ended.
+    fn end_behind_reader(&mut self, handle: &Handle) -> bool {
+        while let Some(Piece::Range(range)) = self.window.front() {
+            if !range.came {
+                return false;
+            }
+            self.window.pop();
+        }
+        let Some(objects) = self.window.epoch_end() else { return false };
+        // Nothing is taken out any more: it is looked at now.
+        self.unread = None;
+        if self.marks && !self.is_marked(handle, objects) {
+            self.leave_early();
+        } else {
+            self.window.pop();
+            self.finish_epoch();
+        }
+        self.failure.is_none()
+    }
+
+    /// What is left of the epoch is not wanted.
+    fn leave_early(&mut self) {
         self.current.left_early = true;
         self.feed.skip_epoch(self.epoch);
-        let mut kept = VecDeque::with_capacity(self.window.len());
-        let mut over = false;
-        for piece in std::mem::take(&mut self.window) {
-            match piece {
-                Piece::Line(index) if !over => self.drop_line(index),
-                Piece::EpochEnd { .. } if !over => over = true,
-                piece => kept.push_back(piece),
-            }
-        }
-        self.window = kept;
-        if over {
+        if self.window.drop_epoch() {
             self.finish_epoch();
         } else {
             // Its end is still in the feed, and comes next, for the rest is passed over.
@@ -165,7 +252,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 
     pub(super) fn finish_epoch(&mut self) {
-        if matches!(self.outlet, Outlet::Open { .. }) {
+        if matches!(self.outlet, Outlet::Open { .. } | Outlet::Left { .. }) {
             self.leave_outlet();
         }
         self.epoch += 1;
@@ -231,13 +318,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Takes every place away and everything back from the kernel. Readers of a stream that failed
     /// see their end, or are held.
     pub(super) fn close_up(&mut self) {
-        self.feed.show_wait(None);
         let has_failed = self.feed.is_stopped() && !self.feed.is_interrupted();
         let held = if self.holds && has_failed { self.retire_places() } else { Vec::new() };
         if !matches!(self.outlet, Outlet::Closed) {
             self.host.withdraw(self.epoch);
             self.host.withdraw(self.epoch + 1);
-            if matches!(self.outlet, Outlet::Open { .. }) {
+            if matches!(self.outlet, Outlet::Open { .. } | Outlet::Left { .. }) {
                 self.end_count();
             }
             self.outlet = Outlet::Closed;
@@ -249,7 +335,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Takes the places away; returns what keeps their readers from seeing an end.
     fn retire_places(&mut self) -> Vec<Handle> {
         let mut held = Vec::new();
-        if let Outlet::Open { handle, .. } = &self.outlet {
+        if let Outlet::Open { handle, .. } | Outlet::Left { handle } = &self.outlet {
             held.push(handle.clone());
             self.host.withdraw(self.epoch);
         } else if !matches!(self.outlet, Outlet::Closed) {
@@ -267,27 +353,37 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Takes everything back from the kernel.
+    /// Takes everything back from the workers and the kernel.
     fn settle(&mut self) {
-        for turn in 0..100 {
-            if self.ring.in_flight() == 0 {
+        self.window.clear();
+        for turn in 0..SETTLE_TURNS_MAX {
+            // Why the last ones were given up is told already.
+            let _ = self.window.take_completions();
+            if self.window.requests() == 0 {
+                self.ring.cancel(TOKEN_WAKE);
+            } else if !self.awaiting {
+                let op = Op::Poll { handle: self.counter.clone(), events: POLL_IN };
+                self.awaiting = self.ring.submit(TOKEN_WAKE, op).is_ok();
+            }
+            if self.window.requests() == 0 && self.ring.in_flight() == 0 {
                 break;
             }
-            for index in 0..self.lines.len() {
-                self.ring.cancel(index as u64);
-            }
-            self.ring.cancel(TOKEN_WAKE);
             self.ring.cancel(TOKEN_ROOM);
             self.ring.cancel(TOKEN_GONE);
-            if self.ring.enter(if turn == 0 { 0 } else { 10_000 }).is_err() {
+            if self.ring.enter(if turn == 0 { 0 } else { SETTLE_WAIT_US }).is_err() {
                 break;
             }
-            while self.ring.reap().is_some() {}
+            while let Some(completion) = self.ring.reap() {
+                if completion.token == TOKEN_WAKE {
+                    self.awaiting = false;
+                    descriptor::lower(&self.counter);
+                }
+            }
         }
-        for line in &mut self.lines {
-            line.pending = Pending::None;
-            line.discard();
-        }
-        self.count.addresses = self.addresses.counts();
     }
 }
+
+/// What was cancelled comes back at once; after so many looks it is left.
+const SETTLE_TURNS_MAX: u32 = 1000;
+/// Longest wait between two of these looks, in microseconds.
+const SETTLE_WAIT_US: u64 = 10_000;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use inrush::config::{Config, HostFacts, Wishes};
 use inrush::error::Result;
-use inrush::limits::RANGES_PER_HANDOUT_MAX;
 use inrush::pace::{Pacer, Totals};
 use inrush::s3::{Endpoint, Object};
-use inrush::schedule::{Scheduler, Supply};
+use inrush::schedule::{Room, Scheduler, Supply};
 use inrush::sys::Handle;
 use inrush::transfer::{Outcome, Transfer};
 
@@ -187,9 +186,9 @@ impl Machine {
             }
             if crew.ready.is_empty() {
                 self.lock(worker);
-                let count = room.min(RANGES_PER_HANDOUT_MAX);
+                let room = Room { ranges: room, all: room };
                 let ready = &mut self.crews[worker].ready;
-                if self.scheduler.take(worker, count, ready) != Supply::Given {
+                if self.scheduler.take(worker, room, ready) != Supply::Given {
                     return;
                 }
             }

@@ -1,0 +1,142 @@
+//! One channel that is served: what it is to be, its feeder's thread, and how it ends.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use super::supply::Opening;
+use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::FeedCount;
+use crate::pace::Bounds;
+use crate::pipe::feed::Feed;
+use crate::pipe::feeder::{Feeder, FeederParts};
+use crate::pipe::place::{Outfall, Place};
+use crate::plan::ranges::PartSize;
+use crate::progress::Progress;
+use crate::s3::uri::S3Uri;
+use crate::schedule::Scheduler;
+use crate::sys::descriptor;
+use crate::sys::uring::Uring;
+
+/// Entries of a feeder's ring: its polls and their cancels.
+const RING_ENTRIES: u32 = 16;
+
+/// What a channel is to be.
+pub(super) struct ChannelPlan {
+    pub(super) name: String,
+    pub(super) sources: Vec<S3Uri>,
+    /// The first epoch's listing, where it was begun before the channel is.
+    pub(super) opening: Option<Opening>,
+    pub(super) place: Place,
+    pub(super) part: PartSize,
+    pub(super) connections: Bounds,
+    pub(super) epochs: Option<NonZeroU64>,
+    /// Whether a reader whose stream fails is kept waiting.
+    pub(super) holds: bool,
+    /// Whether each epoch that its reader got whole is marked.
+    pub(super) marks: bool,
+}
+
+/// A channel that is being served.
+pub(super) struct Running {
+    pub(super) name: String,
+    pub(super) sources: Vec<S3Uri>,
+    pub(super) opening: Option<Opening>,
+    pub(super) part: PartSize,
+    pub(super) feed: Arc<Feed>,
+    pub(super) ended: Arc<Notify>,
+    thread: Option<JoinHandle<(FeedCount, Result<()>)>>,
+    pub(super) count: FeedCount,
+    /// The failure that is on standard error.
+    told: Option<Error>,
+}
+
+impl Running {
+    /// Starts a channel's thread, whose ranges these workers fetch, and waits until its first pipe
+    /// is there.
+    pub(super) fn start(
+        plan: ChannelPlan,
+        scheduler: &Arc<Scheduler>,
+        begun: Instant,
+    ) -> Result<Self> {
+        let ChannelPlan { name, sources, opening, place, part, connections, .. } = plan;
+        let ChannelPlan { epochs, holds, marks, .. } = plan;
+        let counter = descriptor::event_counter().map_err(|errno| {
+            Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
+                .advise("raise the limit of open files (ulimit -n)")
+        })?;
+        let feed = Arc::new(Feed::new(counter.clone(), part));
+        let ended = Arc::new(Notify::new());
+        let (ready, readiness) = std::sync::mpsc::sync_channel(1);
+        let (their_feed, their_end) = (Arc::clone(&feed), Arc::clone(&ended));
+        let scheduler = Arc::clone(scheduler);
+        let work = move || {
+            let made = Uring::new(RING_ENTRIES)
+                .map_err(|error| Error::new(ErrorKind::Host, error.reason()).advise(error.advice()))
+                .and_then(|ring| {
+                    Feeder::new(FeederParts {
+                        ring,
+                        host: Outfall::new(begun, place),
+                        feed: their_feed,
+                        counter,
+                        scheduler,
+                        connections,
+                        epochs: epochs.map(NonZeroU64::get),
+                        holds,
+                        marks,
+                    })
+                });
+            let outcome = match made {
+                Ok(mut feeder) => {
+                    let _ = ready.send(Ok(()));
+                    let outcome = feeder.run();
+                    (feeder.count().clone(), outcome)
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                    (FeedCount::default(), Ok(()))
+                }
+            };
+            their_end.notify_one();
+            outcome
+        };
+        let thread = std::thread::Builder::new().name(format!("inrush-{name}")).spawn(work);
+        let thread = thread.map_err(|error| {
+            Error::new(ErrorKind::Host, format!("cannot start a thread: {error}"))
+                .advise("raise the limit of processes (ulimit -u)")
+        })?;
+        let lost = || Err(Error::new(ErrorKind::Host, "a channel ended before it began"));
+        readiness.recv().unwrap_or_else(|_| lost())?;
+        let (thread, count, told) = (Some(thread), FeedCount::default(), None);
+        Ok(Self { name, sources, opening, part, feed, ended, thread, count, told })
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Why it was stopped, if that was not the user.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.feed.stop_reason().filter(|error| error.kind() != ErrorKind::Interrupted)
+    }
+
+    /// Prints a failure, once.
+    pub(super) fn tell(&mut self, error: Error, progress: &Progress) {
+        if self.told.as_ref() != Some(&error) {
+            progress.error(error.clone().within(format!("channel {}", self.name)));
+            self.told = Some(error);
+        }
+    }
+
+    pub(super) fn join(&mut self) -> Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let (count, outcome) = thread.join().map_err(|_| {
+            Error::new(ErrorKind::Host, "a channel panicked: this is a bug in inrush")
+        })?;
+        self.count = count;
+        outcome
+    }
+}
