@@ -62,7 +62,7 @@ pub struct Standing {
 
 /// The running workers.
 #[derive(Debug)]
-pub struct Engine {
+pub struct Workers {
     /// Where objects go in and outcomes come out.
     pub scheduler: Arc<Scheduler>,
     /// How many requests are in flight.
@@ -99,7 +99,7 @@ struct Start {
     ended: Arc<Notify>,
 }
 
-impl Engine {
+impl Workers {
     /// Starts all workers and waits until each has its ring.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Engine {
         let folders = folders_kept(&config, usage::descriptors_max());
         let ended = Arc::new(Notify::new());
         let (ready, readiness) = sync_channel(config.workers);
-        let mut engine = Self {
+        let mut workers = Self {
             scheduler: Arc::clone(&scheduler),
             pacer: Arc::clone(&pacer),
             gauges: Vec::new(),
@@ -169,12 +169,12 @@ impl Engine {
                 ready: ready.clone(),
                 ended: Arc::clone(&ended),
             };
-            engine.spawn(start)?;
-            engine.gauges.push(gauge);
+            workers.spawn(start)?;
+            workers.gauges.push(gauge);
         }
         drop(ready);
-        engine.wait_until_ready(&readiness)?;
-        Ok(engine)
+        workers.wait_until_ready(&readiness)?;
+        Ok(workers)
     }
 
     fn spawn(&mut self, start: Start) -> Result<()> {
@@ -305,7 +305,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for Workers {
     /// Ends what is under way, and waits until no worker is left.
     fn drop(&mut self) {
         if self.threads.is_empty() {

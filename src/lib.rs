@@ -154,6 +154,7 @@ pub mod failure;
 pub mod host;
 pub mod http;
 pub mod journal;
+pub mod library;
 pub mod limits;
 pub mod machine;
 pub mod mark;
@@ -177,3 +178,7 @@ pub mod tls;
 pub mod transfer;
 pub mod waiting;
 pub mod worker;
+
+pub use error::{Error, ErrorKind, Result};
+pub use library::{Client, ClientOptions, Engine, EngineOptions, RemoteObject, Request, Requests};
+pub use request::{Completion, Destination, Priority};

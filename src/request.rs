@@ -5,6 +5,7 @@
 //! inbox, errors as values. A request that is cancelled completes, too.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +25,25 @@ pub enum Destination {
     /// Into the write end of a pipe, in order. A pipe that is full is waited for; one that nobody
     /// reads any more fails the request.
     Pipe(Handle),
+}
+
+impl Destination {
+    /// A pipe by the descriptor of its write end. Its calls do not wait from here on (O_NONBLOCK),
+    /// for all who share it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`] for what is no pipe.
+    pub fn pipe(writer: OwnedFd) -> Result<Self, Error> {
+        let handle = Handle::from(writer);
+        let outcome = descriptor::unread(&handle)
+            .and_then(|_| descriptor::write_pipe(&handle, &[]))
+            .and_then(|_| descriptor::set_nonblocking(&handle, true));
+        outcome.map_err(|errno| {
+            Error::new(ErrorKind::Destination, format!("cannot use the pipe: {errno}"))
+                .advise("give the write end of a pipe")
+        })?;
+        Ok(Self::Pipe(handle))
+    }
 }
 
 /// Which requests are handed out first.
@@ -73,8 +93,9 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// An empty one; `counter` is raised when something arrives. Repeated requests keep to the
-    /// rate of `pacer`.
+    /// An empty one; `counter` is raised when something arrives. With a pacer its client says how
+    /// many requests are in flight, and repeated ones keep to its rate; without, the engine's pace
+    /// counts them with its own.
     #[must_use]
     pub fn new(counter: Handle, pacer: Option<Arc<Pacer>>) -> Self {
         Self {
@@ -136,6 +157,12 @@ impl Inbox {
     /// An address did not answer, or was far slower than the others.
     pub(crate) fn note_blame(&self, address: SocketAddr) {
         self.lock().counts.address(address).failures += 1;
+    }
+
+    /// True when its client says how many are in flight; else the engine's pace does.
+    #[must_use]
+    pub fn is_paced_by_client(&self) -> bool {
+        self.pacer.is_some()
     }
 
     /// Takes the right to send one request again.
@@ -229,6 +256,12 @@ impl Errand {
             arrived.completions.push(Completion { token, into, result });
         }
         descriptor::raise(&ticket.inbox.counter);
+    }
+
+    /// True when its client says how many are in flight.
+    #[must_use]
+    pub fn is_paced_by_client(&self) -> bool {
+        self.ticket.inbox.is_paced_by_client()
     }
 
     /// Ends one that nobody has begun.

@@ -37,9 +37,9 @@ pub struct Assignment {
 /// How much a worker has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Ranges of files: as the pace allows.
+    /// Ranges of files, and requests whose clients do not pace them: as the pace allows.
     pub ranges: usize,
-    /// Of all, requests among them: as there are connections.
+    /// Of all, other requests among them: as there are connections.
     pub all: usize,
 }
 
@@ -114,11 +114,45 @@ struct State {
     complete: bool,
     outcomes: Vec<Outcome>,
     /// Requests that nobody has begun, by priority.
-    requests: [VecDeque<Assignment>; Priority::COUNT],
+    requests: [Waiting; Priority::COUNT],
     sleepers: Vec<Sleeper>,
     /// Whose turn it is to be woken for a request.
     next_sleeper: usize,
     stop: Option<Error>,
+}
+
+/// Requests of one priority.
+#[derive(Debug, Default)]
+struct Waiting {
+    paced_by_client: VecDeque<Assignment>,
+    paced_here: VecDeque<Assignment>,
+}
+
+impl Waiting {
+    fn count(&self) -> usize {
+        self.paced_by_client.len() + self.paced_here.len()
+    }
+
+    fn push(&mut self, request: Assignment) {
+        let by_client = request.errand.as_ref().is_some_and(Errand::is_paced_by_client);
+        match by_client {
+            true => self.paced_by_client.push_back(request),
+            false => self.paced_here.push_back(request),
+        }
+    }
+
+    /// Takes those out that were cancelled.
+    fn take_cancelled(&mut self, into: &mut Vec<Errand>) {
+        for queue in [&mut self.paced_by_client, &mut self.paced_here] {
+            for request in std::mem::take(queue) {
+                let errand = request.errand.as_ref();
+                match errand.is_some_and(|errand| errand.ticket.is_cancelled()) {
+                    true => into.extend(request.errand),
+                    false => queue.push_back(request),
+                }
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -205,7 +239,7 @@ impl Scheduler {
     /// When it is none.
     pub fn submit(&self, request: Assignment, priority: Priority) {
         let mut state = self.lock();
-        let waiting: usize = state.requests.iter().map(VecDeque::len).sum();
+        let waiting = state.requests_waiting();
         let reason = match &state.stop {
             Some(reason) => Some(reason.clone()),
             None if waiting >= REQUESTS_QUEUED_MAX => {
@@ -219,7 +253,7 @@ impl Scheduler {
             return request.errand.expect("a request").refuse(reason);
         }
         assert!(request.errand.is_some() && request.range.length > 0, "a request of some bytes");
-        state.requests[priority as usize].push_back(request);
+        state.requests[priority as usize].push(request);
         state.wake_one();
     }
 
@@ -228,15 +262,7 @@ impl Scheduler {
         self.cancels.fetch_add(1, Ordering::Release);
         let mut state = self.lock();
         let mut cancelled = Vec::new();
-        for queue in &mut state.requests {
-            let is_cancelled = |request: &Assignment| {
-                request.errand.as_ref().is_some_and(|errand| errand.ticket.is_cancelled())
-            };
-            let (gone, kept) = std::mem::take(queue).into_iter().partition(is_cancelled);
-            *queue = kept;
-            let gone: VecDeque<Assignment> = gone;
-            cancelled.extend(gone.into_iter().filter_map(|request| request.errand));
-        }
+        state.requests.iter_mut().for_each(|waiting| waiting.take_cancelled(&mut cancelled));
         state.wake_all();
         drop(state);
         cancelled.into_iter().for_each(|errand| errand.refuse(None));
@@ -311,15 +337,16 @@ impl Scheduler {
     /// more than [`RANGES_PER_HANDOUT_MAX`], and of the requests not more than its part.
     pub fn take(&self, worker: usize, room: Room, ready: &mut VecDeque<Assignment>) -> Supply {
         let mut state = self.lock();
-        let waiting: usize = state.requests.iter().map(VecDeque::len).sum();
+        let waiting = state.requests_waiting();
         let part = waiting.div_ceil(state.sleepers.len().max(1));
-        let mut given = 0;
+        let (mut given, mut paced) = (0, 0);
         while given < room.all.min(RANGES_PER_HANDOUT_MAX).min(part) {
-            let Some(request) = state.next_request() else { break };
+            let Some((request, is_paced)) = state.next_request(paced < room.ranges) else { break };
             ready.push_back(request);
             given += 1;
+            paced += usize::from(is_paced);
         }
-        let ranges = room.ranges.min(room.all - given).min(RANGES_PER_HANDOUT_MAX);
+        let ranges = (room.ranges - paced).min(room.all - given).min(RANGES_PER_HANDOUT_MAX);
         for _ in 0..ranges {
             let Some(assignment) = state.next() else { break };
             ready.push_back(assignment);
@@ -371,7 +398,7 @@ impl Scheduler {
     pub fn abandon(&self) -> Vec<Arc<Transfer>> {
         let mut state = self.lock();
         let reason = state.stop.clone();
-        while let Some(request) = state.next_request() {
+        while let Some((request, _)) = state.next_request(true) {
             request.errand.expect("a request").refuse(reason.clone());
         }
         let mut last = Vec::new();
@@ -409,8 +436,20 @@ impl State {
         }
     }
 
-    fn next_request(&mut self) -> Option<Assignment> {
-        self.requests.iter_mut().find_map(VecDeque::pop_front)
+    fn requests_waiting(&self) -> usize {
+        self.requests.iter().map(Waiting::count).sum()
+    }
+
+    /// The next request, and whether it is paced here; where no more of those may be, it is not.
+    fn next_request(&mut self, may_be_paced: bool) -> Option<(Assignment, bool)> {
+        self.requests.iter_mut().find_map(|waiting| {
+            let other = waiting.paced_by_client.pop_front().map(|request| (request, false));
+            let paced = |request| (request, true);
+            other.or_else(|| match may_be_paced {
+                true => waiting.paced_here.pop_front().map(paced),
+                false => None,
+            })
+        })
     }
 
     /// Wakes one who sleeps, each in turn: a request needs one.

@@ -19,6 +19,7 @@ mod patience;
 pub mod resolve;
 mod resolver;
 pub mod tls;
+pub mod upkeep;
 pub mod walk;
 
 use std::cell::RefCell;

@@ -22,7 +22,7 @@ use crate::catalog::credentials::CredentialSource;
 use crate::catalog::walk::Walk;
 use crate::cli::{GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::config::{Config, HostFacts, Wishes};
-use crate::engine::{Engine, Order};
+use crate::engine::{Order, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::out::Lines;
 use crate::plan::filter::Filter;
@@ -84,7 +84,7 @@ pub(super) async fn run(
         retries: session::retries(&args.service, args.tuning.max_attempts),
         begun,
     };
-    let engine = Engine::start(order)?;
+    let engine = Workers::start(order)?;
     interrupts::leaves(engine.last_words(run.target.folder()));
     let started = begun.elapsed();
     let upkeep = session::upkeep(control.clone());

@@ -22,7 +22,7 @@ use super::target::Target;
 use crate::catalog::walk::Walk;
 use crate::cli::Durability;
 use crate::config::Config;
-use crate::engine::Engine;
+use crate::engine::Workers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::RetryCounts;
 use crate::limits::WAIT_TOLD_AFTER_US;
@@ -162,7 +162,7 @@ impl Run {
     /// Feeds the workers and watches them to their end.
     pub(super) async fn drive(
         &mut self,
-        engine: &Engine,
+        engine: &Workers,
         interrupts: &mut Interrupts,
     ) -> Result<()> {
         let scheduler = &engine.scheduler;
@@ -219,12 +219,12 @@ impl Run {
         Ok(())
     }
 
-    fn interrupt(&mut self, engine: &Engine) {
+    fn interrupt(&mut self, engine: &Workers) {
         self.end(engine, Error::new(ErrorKind::Interrupted, "interrupted"));
     }
 
     /// Ends the run before its objects are done.
-    fn end(&mut self, engine: &Engine, reason: Error) {
+    fn end(&mut self, engine: &Workers, reason: Error) {
         self.listed = true;
         self.clear();
         engine.scheduler.stop(reason);
@@ -262,7 +262,7 @@ impl Run {
         }
     }
 
-    fn draw(&mut self, engine: &Engine) {
+    fn draw(&mut self, engine: &Workers) {
         let state = engine.progress();
         if state.bytes != self.known.bytes_done {
             self.moved = tokio::time::Instant::now();

@@ -14,7 +14,8 @@ use crate::attempt::RetryPolicy;
 use crate::catalog::credentials::CredentialSource;
 use crate::catalog::endpoint::AddressingStyle;
 use crate::catalog::tls::Trust;
-use crate::catalog::{Control, ControlOptions, limits};
+pub(super) use crate::catalog::upkeep::upkeep;
+use crate::catalog::{Control, ControlOptions};
 use crate::cli::{self, ServiceArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
@@ -154,32 +155,6 @@ fn read_start(path: &Path) -> rustix::io::Result<Zeroizing<Vec<u8>>> {
     }
     bytes.truncate(filled);
     Ok(bytes)
-}
-
-/// Keeps credentials, sessions and addresses fresh, for as long as it is polled. Name servers that
-/// do not answer keep nobody's keys from being replaced.
-pub(super) async fn upkeep(control: Rc<Control>) {
-    tokio::join!(keep_keys(&control), keep_addresses(&control));
-}
-
-async fn keep_keys(control: &Control) {
-    let mut rounds = 0u32;
-    loop {
-        tokio::time::sleep(limits::UPKEEP_PAUSE).await;
-        rounds = rounds.wrapping_add(1);
-        control.renew_refused(crate::catalog::now()).await;
-        if rounds.is_multiple_of(limits::UPKEEP_ROUNDS_PER_EXPIRY) {
-            // What fails now is tried again next time; requests say what is wrong, if anything is.
-            let _ = control.refresh_if_needed(crate::catalog::now()).await;
-        }
-    }
-}
-
-async fn keep_addresses(control: &Control) {
-    loop {
-        tokio::time::sleep(limits::LOOKUPS_LOOK_PAUSE).await;
-        control.refresh_addresses().await;
-    }
 }
 
 /// As many descriptors as this process may have: small ones suffice, many small files need more.

@@ -24,7 +24,7 @@ use crate::catalog::Control;
 use crate::catalog::credentials::CredentialSource;
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 use crate::config::{Config, HostFacts, Wishes, check_descriptors};
-use crate::engine::{Engine, Order};
+use crate::engine::{Order, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX, DESCRIPTORS_OTHER, DESCRIPTORS_PER_RANGE,
@@ -139,7 +139,7 @@ async fn start_pipes(
 /// What serves the channels.
 struct Served {
     control: Rc<Control>,
-    engine: Engine,
+    engine: Workers,
     channels: Vec<Running>,
 }
 
@@ -152,7 +152,7 @@ fn start_engine(
     control: &Control,
     (tls, retries): (Option<Arc<ClientConfig>>, RetryPolicy),
     begun: Instant,
-) -> Result<(Engine, Bounds)> {
+) -> Result<(Workers, Bounds)> {
     let facts = HostFacts::read();
     let wanted = match (args.connections, args.max_connections) {
         (Some(each), _) => {
@@ -170,7 +170,7 @@ fn start_engine(
         Config::resolve(Wishes { max_connections: Some(most), ..Wishes::default() }, facts)?;
     let config = if tls.is_some() { config.secured() } else { config }.of_streams();
     let bounds = bounds(args, part, config.connections() / channels, channels);
-    let engine = Engine::start(Order {
+    let engine = Workers::start(Order {
         config,
         destination: None,
         keeping: machine::Keeping::default(),
@@ -339,7 +339,7 @@ fn abandon(channels: &mut [Running]) {
 /// Feeds all channels until each has ended, or a signal comes.
 async fn serve(
     control: &Rc<Control>,
-    engine: &Engine,
+    engine: &Workers,
     channels: &mut [Running],
     order: EpochOrder,
     interrupts: &mut Interrupts,

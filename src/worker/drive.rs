@@ -137,7 +137,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.metrics.bytes += u64::from(length);
         let bytes = &slot[at as usize..(at + length) as usize];
         if job.into.ticket().is_some() {
-            self.errand_bytes += u64::from(length);
+            if job.into.is_paced_by_client() {
+                self.unpaced_bytes += u64::from(length);
+            }
             return self.deliver_to_client(range, bytes, offset);
         }
         self.host.delivered(&transfer, offset, length);

@@ -1,8 +1,8 @@
 //! Ranges that were asked for by themselves ([`crate::request`]): how they begin, what is counted
 //! for their clients, and how they end.
 //!
-//! They are not paced here: how many are in flight is for their clients to say. What fails them
-//! fails no object and ends no run.
+//! Where a client says how many are in flight they are not paced here. What fails them fails no
+//! object and ends no run.
 
 use std::sync::Arc;
 
@@ -90,6 +90,11 @@ impl Into {
         }
     }
 
+    /// How many of its kind are in flight is for its client to say.
+    pub(super) fn is_paced_by_client(&self) -> bool {
+        self.ticket().is_some_and(|ticket| ticket.inbox().is_paced_by_client())
+    }
+
     /// The client's side, where there is one.
     pub(super) fn ticket(&self) -> Option<&Arc<Ticket>> {
         match self {
@@ -106,7 +111,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let Assignment { transfer, range, errand } = assignment;
         let purpose = Purpose::of(errand);
         let into = Into::of(&purpose, transfer.shape);
-        self.errands += usize::from(into.ticket().is_some());
+        self.unpaced += usize::from(into.is_paced_by_client());
         let object = Arc::clone(&transfer);
         let number = self.ranges.insert(object, range.offset, self.now_us, purpose);
         let lane = &mut self.lanes[index];

@@ -48,7 +48,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
         let left = peers::is_within_budget(asked_again, requests, self.lanes.len());
         // While the server asks for less, no range is asked for twice at once.
-        let has_free = |is_errand| self.has_room(is_errand) && !self.share.is_slowed(self.now_us);
+        let has_free = |by_client| self.has_room(by_client) && !self.share.is_slowed(self.now_us);
         let has_free = [has_free(false), has_free(true)];
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, lane) in self.lanes.iter().enumerate() {
@@ -56,8 +56,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let Some(by_us) = self.late_by_us(index) else { continue };
             late += 1;
             let job = lane.state.job();
-            let is_errand = job.into.ticket().is_some();
-            let remedy = match (job.rival(), has_free[usize::from(is_errand)]) {
+            let by_client = job.into.is_paced_by_client();
+            let remedy = match (job.rival(), has_free[usize::from(by_client)]) {
                 _ if self.is_stuck(index) => LateRemedy::End,
                 // The second one is no better; the one that stays may be given another.
                 (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
@@ -138,7 +138,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         });
         let index = match elsewhere {
             Some(position) => self.free.remove(position),
-            None => match self.free_lane(into.ticket().is_some()) {
+            None => match self.free_lane(into.is_paced_by_client()) {
                 Some(index) => index,
                 // The room has gone meanwhile.
                 None => return,

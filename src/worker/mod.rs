@@ -40,6 +40,7 @@ use crate::limits::{
 use crate::metrics::{Gauge, WorkerMetrics};
 use crate::pace::{Pacer, Share};
 use crate::peers::{Addresses, NetworkClock, Paces, SharedAddresses};
+use crate::request::Errand;
 use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring};
@@ -105,11 +106,11 @@ pub struct Worker<R, H> {
     counter: Handle,
     gauge: Arc<Gauge>,
     share: Share,
-    /// Ranges of clients that connections have.
-    errands: usize,
+    /// Ranges that connections have and whose clients say how many are in flight.
+    unpaced: usize,
     /// What came of those.
-    errand_bytes: u64,
-    errand_answers: u64,
+    unpaced_bytes: u64,
+    unpaced_answers: u64,
     /// Up to there the scheduler's cancels were seen to.
     cancels_seen: u64,
     /// Buffers for plaintext on its way into pipes.
@@ -172,9 +173,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             counter: parts.counter,
             gauge: parts.gauge,
             share: Share::new(parts.pacer, parts.number),
-            errands: 0,
-            errand_bytes: 0,
-            errand_answers: 0,
+            unpaced: 0,
+            unpaced_bytes: 0,
+            unpaced_answers: 0,
             cancels_seen: 0,
             spare: Vec::new(),
             lanes: Vec::new(),
@@ -329,14 +330,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 return false;
             }
             let Some(assignment) = self.ready.pop_front() else { return false };
-            let is_errand = assignment.errand.is_some();
+            let by_client = assignment.errand.as_ref().map(Errand::is_paced_by_client);
             if assignment.errand.as_ref().is_some_and(|errand| errand.ticket.is_cancelled()) {
                 refuse(assignment, None);
                 continue;
             }
             assignment.transfer.begin(self.now_us);
-            if is_errand {
-                let Some(lane) = self.lane_to_ask(true) else {
+            if let Some(by_client) = by_client {
+                let Some(lane) = self.lane_to_ask(by_client) else {
                     self.ready.push_front(assignment);
                     return false;
                 };
@@ -402,7 +403,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         let (transfer, offset, purpose) = self.ranges.remove(range);
         if let Purpose::Errand { errand, failure, brought } = purpose {
-            self.errands -= 1;
+            self.unpaced -= usize::from(errand.is_paced_by_client());
             return errand.complete(failure.map_or(Ok(()), Err), brought);
         }
         if transfer.failure().is_none()

@@ -198,7 +198,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.metrics.answers += 1;
                 self.metrics.stages.first_byte_us += first_byte_us;
                 if let Some(ticket) = job.into.ticket() {
-                    self.errand_answers += 1;
+                    self.unpaced_answers += u64::from(job.into.is_paced_by_client());
                     ticket.inbox().note_answer(first_byte_us);
                 }
             }

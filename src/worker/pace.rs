@@ -21,18 +21,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn room(&self) -> Room {
         let busy = self.busy();
         let all = self.lanes_max.saturating_sub(busy);
-        Room { ranges: self.share.room(busy - self.errands.min(busy)).min(all), all }
+        Room { ranges: self.share.room(busy - self.unpaced.min(busy)).min(all), all }
     }
 
-    /// True when one more of this kind may have something to do.
-    pub(super) fn has_room(&self, is_errand: bool) -> bool {
+    /// True when one more may have something to do, of those that are paced by their clients or
+    /// here.
+    pub(super) fn has_room(&self, by_client: bool) -> bool {
         let room = self.room();
-        if is_errand { room.all > 0 } else { room.ranges > 0 }
+        if by_client { room.all > 0 } else { room.ranges > 0 }
     }
 
     /// A connection for one more range, if there may be one.
-    pub(super) fn free_lane(&mut self, is_errand: bool) -> Option<usize> {
-        if !self.has_room(is_errand) {
+    pub(super) fn free_lane(&mut self, by_client: bool) -> Option<usize> {
+        if !self.has_room(by_client) {
             return None;
         }
         Some(self.free.pop().unwrap_or_else(|| {
@@ -44,8 +45,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// A connection for a range that is asked for now.
-    pub(super) fn lane_to_ask(&mut self, is_errand: bool) -> Option<usize> {
-        if is_errand {
+    pub(super) fn lane_to_ask(&mut self, by_client: bool) -> Option<usize> {
+        if by_client {
             // Its client had the right to send it.
             return self.free_lane(true);
         }
@@ -62,7 +63,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// # Errors
     /// When to ask again, in microseconds.
     pub(super) fn may_resume(&mut self, index: usize) -> Result<(), u64> {
-        if let Some(ticket) = self.lanes[index].state.job().into.ticket() {
+        let into = &self.lanes[index].state.job().into;
+        if let Some(ticket) = into.ticket().filter(|_| into.is_paced_by_client()) {
             let taken = ticket.inbox().take_request(self.now_us);
             return taken.map_err(|wait_us| self.now_us + wait_us);
         }
@@ -77,11 +79,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn note_pace(&mut self) {
         let more = self.supply == Supply::Given || !self.ready.is_empty();
         let came = Totals {
-            bytes: self.metrics.bytes - self.errand_bytes,
-            answers: self.metrics.answers - self.errand_answers,
+            bytes: self.metrics.bytes - self.unpaced_bytes,
+            answers: self.metrics.answers - self.unpaced_answers,
             refused: self.metrics.retries[RetryReason::SlowDown as usize],
             first_byte_us: self.metrics.stages.first_byte_us,
-            busy: u32::try_from(self.busy().saturating_sub(self.errands)).unwrap_or(u32::MAX),
+            busy: u32::try_from(self.busy().saturating_sub(self.unpaced)).unwrap_or(u32::MAX),
             is_bound: more && !self.has_room(false),
         };
         self.share.note(self.now_us, came);

@@ -105,10 +105,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if count > 0 {
             self.won(index);
             self.metrics.bytes += count;
-            self.errand_bytes += count;
         }
         let lane = &mut self.lanes[index];
         let job = lane.state.job_mut();
+        if job.into.is_paced_by_client() {
+            self.unpaced_bytes += count;
+        }
         job.state = JobState::Active;
         job.flow_mut().ticket.moved_on();
         lane.conn.handle(Event::Moved(count));

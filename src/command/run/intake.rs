@@ -10,7 +10,7 @@ use super::super::kept::{Before, Verdict};
 use super::super::space::Space;
 use super::{Run, micros};
 use crate::catalog::walk::Entry;
-use crate::engine::Engine;
+use crate::engine::Workers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::OBJECTS_QUEUED_MAX;
 use crate::machine;
@@ -185,7 +185,7 @@ impl Run {
 
     /// The listing failed. A destination that is too small ends the run; what was listed of a
     /// server that stopped answering is still fetched.
-    pub(super) fn end_listing(&mut self, error: Error, engine: &Engine) {
+    pub(super) fn end_listing(&mut self, error: Error, engine: &Workers) {
         self.listed = true;
         self.listing_ended_us = micros(self.begun.elapsed());
         if error.kind() == ErrorKind::Destination {

@@ -1,0 +1,31 @@
+//! What a control plane does while nobody asks it anything.
+
+use std::rc::Rc;
+
+use super::{Control, limits};
+
+/// Keeps credentials, sessions and addresses fresh, for as long as it is polled. Name servers that
+/// do not answer keep nobody's keys from being replaced.
+pub async fn upkeep(control: Rc<Control>) {
+    tokio::join!(keep_keys(&control), keep_addresses(&control));
+}
+
+async fn keep_keys(control: &Control) {
+    let mut rounds = 0u32;
+    loop {
+        tokio::time::sleep(limits::UPKEEP_PAUSE).await;
+        rounds = rounds.wrapping_add(1);
+        control.renew_refused(super::now()).await;
+        if rounds.is_multiple_of(limits::UPKEEP_ROUNDS_PER_EXPIRY) {
+            // What fails now is tried again next time; requests say what is wrong, if anything is.
+            let _ = control.refresh_if_needed(super::now()).await;
+        }
+    }
+}
+
+async fn keep_addresses(control: &Control) {
+    loop {
+        tokio::time::sleep(limits::LOOKUPS_LOOK_PAUSE).await;
+        control.refresh_addresses().await;
+    }
+}

@@ -1,0 +1,341 @@
+//! The control plane of a program: asks a server about objects, on a thread of its own.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustls::ClientConfig;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{LocalSet, spawn_local};
+use zeroize::Zeroizing;
+
+use crate::catalog::credentials::CredentialSource;
+use crate::catalog::tls::Trust;
+use crate::catalog::upkeep::upkeep;
+use crate::catalog::walk::Walk;
+use crate::catalog::{Control, ControlOptions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{PART_BYTES_DEFAULT, RETRY_FOR_US, SLOT_BYTES_MAX};
+use crate::plan::filter::Filter;
+use crate::plan::ranges::PartSize;
+use crate::s3::proxy::Proxies;
+use crate::s3::sign::{PublishedKeys, SigningKeys};
+use crate::s3::uri::{KeyPattern, S3Uri};
+use crate::transfer::{Cut, Transfer};
+
+/// Questions that wait for the control plane's thread, at most.
+const QUESTIONS_MAX: usize = 64;
+/// Batches of a listing that wait for their reader, at most.
+const BATCHES_MAX: usize = 4;
+
+/// Which server, and as whom. What is `None` is read from the environment and the profile, as the
+/// AWS tools read it.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct ClientOptions {
+    /// URL of the server; AWS where nobody names another.
+    pub endpoint_url: Option<String>,
+    /// Its region.
+    pub region: Option<String>,
+    /// Name of the profile.
+    pub profile: Option<String>,
+    /// Access key and secret key; the AWS credential chain where there are none.
+    pub keys: Option<(String, Zeroizing<String>)>,
+    /// Requests are not signed.
+    pub anonymous: bool,
+    /// File of certificates that are trusted, instead of the system's.
+    pub ca_bundle: Option<std::path::PathBuf>,
+}
+
+impl fmt::Debug for ClientOptions {
+    /// Without the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientOptions")
+            .field("endpoint_url", &self.endpoint_url)
+            .field("region", &self.region)
+            .field("profile", &self.profile)
+            .field("access_key", &self.keys.as_ref().map(|(access_key, _)| access_key))
+            .field("anonymous", &self.anonymous)
+            .field("ca_bundle", &self.ca_bundle)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClientOptions {
+    /// Options that name nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same with the URL of a server.
+    #[must_use]
+    pub fn endpoint_url(self, url: impl Into<String>) -> Self {
+        Self { endpoint_url: Some(url.into()), ..self }
+    }
+
+    /// The same with its region.
+    #[must_use]
+    pub fn region(self, region: impl Into<String>) -> Self {
+        Self { region: Some(region.into()), ..self }
+    }
+
+    /// The same with keys.
+    #[must_use]
+    pub fn keys(self, access_key: impl Into<String>, secret_key: impl Into<String>) -> Self {
+        Self { keys: Some((access_key.into(), Zeroizing::new(secret_key.into()))), ..self }
+    }
+
+    /// The same without signatures.
+    #[must_use]
+    pub fn anonymous(self) -> Self {
+        Self { anonymous: true, ..self }
+    }
+
+    fn control(self) -> Result<ControlOptions> {
+        let credentials = match (self.anonymous, self.keys) {
+            (true, _) => CredentialSource::Anonymous,
+            (false, Some((access_key, secret_key))) => {
+                CredentialSource::Fixed(SigningKeys::new(&access_key, &secret_key, None, None)?)
+            }
+            (false, None) => CredentialSource::Chain,
+        };
+        Ok(ControlOptions {
+            endpoint_url: self.endpoint_url,
+            region: self.region,
+            profile: self.profile,
+            credentials,
+            trust: self.ca_bundle.map_or(Trust::System, Trust::Bundle),
+            retry_for_us: RETRY_FOR_US,
+            proxies: Proxies::from_variables(|name| std::env::var_os(name)),
+            ..ControlOptions::default()
+        })
+    }
+}
+
+/// An object as the server had it when it was asked: a request for it in another version fails.
+#[derive(Debug, Clone)]
+pub struct RemoteObject(pub(super) Arc<Transfer>);
+
+impl RemoteObject {
+    /// Its bucket.
+    #[must_use]
+    pub fn bucket(&self) -> &str {
+        &self.0.endpoint.bucket
+    }
+
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.0.object.key
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.0.object.size_bytes
+    }
+
+    /// Its ETag; empty where the server gave none.
+    #[must_use]
+    pub fn etag(&self) -> &str {
+        &self.0.object.etag
+    }
+}
+
+/// A question to the control plane.
+#[derive(Debug)]
+enum Question {
+    Head(S3Uri, oneshot::Sender<Result<RemoteObject>>),
+    List(S3Uri, mpsc::Sender<Result<Vec<RemoteObject>>>),
+}
+
+/// What the control plane gives to workers.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) keys: Arc<PublishedKeys>,
+    pub(super) tls: Option<Arc<ClientConfig>>,
+}
+
+/// Asks a server about its objects. Its methods block; none may be called from an asynchronous
+/// task.
+///
+/// ```no_run
+/// # fn main() -> inrush::Result<()> {
+/// use inrush::{Client, ClientOptions};
+///
+/// let client = Client::connect(ClientOptions::new().region("us-west-2"))?;
+/// let object = client.head("s3://bucket/train/part-0.parquet")?;
+/// println!("{} has {} bytes", object.key(), object.size_bytes());
+/// for object in client.list("s3://bucket/train/")? {
+///     println!("{}", object?.key());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Client {
+    questions: Option<mpsc::Sender<Question>>,
+    pub(super) shared: Shared,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Client {
+    /// Reads profile and environment, and gets credentials.
+    ///
+    /// # Errors
+    /// Options that do not fit, and credentials that are not to be had.
+    pub fn connect(options: ClientOptions) -> Result<Self> {
+        let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
+        let (ready, readiness) = std::sync::mpsc::sync_channel(1);
+        let options = options.control()?;
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = match runtime {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    let message = format!("cannot start a runtime: {error}");
+                    let _ = ready.send(Err(Error::new(ErrorKind::Host, message)));
+                    return;
+                }
+            };
+            LocalSet::new().block_on(&runtime, async {
+                match open(options).await {
+                    Ok((control, shared)) => {
+                        let _ = ready.send(Ok(shared));
+                        answer(control, asked).await;
+                    }
+                    Err(error) => drop(ready.send(Err(error))),
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("inrush-control".to_owned()).spawn(work);
+        let thread = thread.map_err(|error| {
+            Error::new(ErrorKind::Host, format!("cannot start a thread: {error}"))
+                .advise("raise the limit of processes (ulimit -u)")
+        })?;
+        let shared = readiness.recv().unwrap_or_else(|_| Err(gone()))?;
+        Ok(Self { questions: Some(questions), shared, thread: Some(thread) })
+    }
+
+    fn ask(&self, question: Question) -> Result<()> {
+        let questions = self.questions.as_ref().ok_or_else(gone)?;
+        questions.blocking_send(question).map_err(|_| gone())
+    }
+
+    /// Asks for one object.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is none, and what else the server says.
+    pub fn head(&self, uri: &str) -> Result<RemoteObject> {
+        let (answer, answered) = oneshot::channel();
+        self.ask(Question::Head(S3Uri::parse(uri)?, answer))?;
+        answered.blocking_recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Lists the objects below a prefix, in the order of the server. The listing goes on while its
+    /// objects are taken.
+    ///
+    /// # Errors
+    /// An address that is none; what the server says comes as an item.
+    pub fn list(&self, uri: &str) -> Result<impl Iterator<Item = Result<RemoteObject>> + use<>> {
+        let (batches, mut listed) = mpsc::channel(BATCHES_MAX);
+        self.ask(Question::List(S3Uri::parse(uri)?, batches))?;
+        let batches = std::iter::from_fn(move || listed.blocking_recv());
+        Ok(batches.flat_map(|batch| match batch {
+            Ok(objects) => objects.into_iter().map(Ok).collect::<Vec<_>>(),
+            Err(error) => vec![Err(error)],
+        }))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.questions = None;
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn open(options: ControlOptions) -> Result<(Rc<Control>, Shared)> {
+    let is_plain = options.endpoint_url.as_ref().is_some_and(|url| url.starts_with("http://"));
+    let control = Rc::new(Control::new(options).await?);
+    let tls = if is_plain { None } else { Some(control.tls_config()?) };
+    let shared = Shared { keys: control.keys(), tls };
+    Ok((control, shared))
+}
+
+/// Answers questions until nobody can ask any more.
+async fn answer(control: Rc<Control>, mut asked: mpsc::Receiver<Question>) {
+    let upkeep = spawn_local(upkeep(Rc::clone(&control)));
+    while let Some(question) = asked.recv().await {
+        let control = Rc::clone(&control);
+        spawn_local(async move {
+            match question {
+                // Who does not wait any more needs no answer.
+                Question::Head(uri, answer) => drop(answer.send(head(&control, &uri).await)),
+                Question::List(uri, batches) => {
+                    if let Err(error) = list(&control, uri, &batches).await {
+                        let _ = batches.send(Err(error)).await;
+                    }
+                }
+            }
+        });
+    }
+    upkeep.abort();
+}
+
+async fn head(control: &Control, uri: &S3Uri) -> Result<RemoteObject> {
+    let KeyPattern::Key(key) = &uri.key else {
+        return Err(Error::new(ErrorKind::Usage, format!("{uri} names no single object"))
+            .advise("give a bucket and a key, or list it"));
+    };
+    let endpoint = control.endpoint(&uri.bucket).await?;
+    let found = control.head(&uri.bucket, key, &uri.version_id).await?;
+    let object = found.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("{uri} is not there"))
+            .advise("check bucket and key")
+    })?;
+    Ok(remote(object, endpoint))
+}
+
+async fn list(
+    control: &Rc<Control>,
+    uri: S3Uri,
+    batches: &mpsc::Sender<Result<Vec<RemoteObject>>>,
+) -> Result<()> {
+    let found = control.resolve_all(&[uri]).await?;
+    let mut walk = Walk::new(Rc::clone(control), found, Filter::default())?;
+    while let Some(batch) = walk.next_batch().await? {
+        let batch = batch.into_iter().map(|entry| remote(entry.object, entry.endpoint));
+        if batches.send(Ok(batch.collect())).await.is_err() {
+            // Its reader has enough.
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn remote(object: crate::s3::Object, endpoint: Arc<crate::s3::Endpoint>) -> RemoteObject {
+    let part = PartSize::new(PART_BYTES_DEFAULT).expect("a multiple of the slot's length");
+    let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
+    RemoteObject(Arc::new(Transfer::new(object, endpoint, String::new(), cut)))
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Host, "the control plane's thread has ended: this is a bug in inrush")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_do_not_tell_the_secret() {
+        let told = format!("{:?}", ClientOptions::new().keys("AKID", "hush"));
+        assert!(told.contains("AKID") && !told.contains("hush"), "{told}");
+    }
+}

@@ -1,0 +1,288 @@
+//! The engine for programs: ranges of objects into memory, pipes, or nowhere.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::client::{Client, RemoteObject};
+use crate::attempt::RetryPolicy;
+use crate::config::{Config, HostFacts, Wishes};
+use crate::engine::{Order, Workers};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::PART_BYTES_DEFAULT;
+use crate::machine::Keeping;
+use crate::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
+use crate::s3::ByteRange;
+use crate::schedule::{Assignment, Scheduler};
+use crate::sys::{Handle, descriptor};
+
+/// What an engine may use of the machine; what is `None` is found out.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// Worker threads; one for each processor that the process may use.
+    pub workers: Option<usize>,
+    /// Requests in flight, no more and no fewer; as many as bring the most.
+    pub connections: Option<usize>,
+    /// Requests in flight at most.
+    pub max_connections: Option<usize>,
+    /// Bytes of memory for buffers; a share of what the control group leaves.
+    pub memory_bytes: Option<u64>,
+}
+
+impl EngineOptions {
+    /// Options that say nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same with so many worker threads.
+    #[must_use]
+    pub fn workers(self, workers: usize) -> Self {
+        Self { workers: Some(workers), ..self }
+    }
+
+    /// The same with so many requests in flight.
+    #[must_use]
+    pub fn connections(self, connections: usize) -> Self {
+        Self { connections: Some(connections), ..self }
+    }
+}
+
+/// A range that is asked for.
+#[derive(Debug)]
+pub struct Request {
+    /// Of this object, in this version.
+    pub object: RemoteObject,
+    /// Which bytes, from the first to before the last; not empty, within the object.
+    pub range: Range<u64>,
+    /// Where they go; a buffer is as long as the range.
+    pub into: Destination,
+    /// Whether others wait for it.
+    pub priority: Priority,
+    /// A number of the caller's, which its completion carries. Unique among those under way.
+    pub token: u64,
+}
+
+/// Workers that bring ranges: one thread for each processor, each with its own io_uring. They live
+/// until the engine is dropped.
+///
+/// ```no_run
+/// # fn main() -> inrush::Result<()> {
+/// use std::time::Duration;
+/// use inrush::{Client, ClientOptions, Destination, Engine, EngineOptions, Priority, Request};
+///
+/// let client = Client::connect(ClientOptions::new())?;
+/// let engine = Engine::start(&client, EngineOptions::new())?;
+/// let object = client.head("s3://bucket/train/part-0.parquet")?;
+///
+/// // One range, waited for.
+/// let footer = engine.read(&object, object.size_bytes() - 8..object.size_bytes())?;
+/// assert_eq!(&footer[4..], b"PAR1");
+///
+/// // Many at once, in any order.
+/// let requests = engine.requests()?;
+/// for token in 0..16 {
+///     let range = token << 20..(token + 1) << 20;
+///     let into = Destination::Memory(vec![0; 1 << 20]);
+///     let object = object.clone();
+///     requests.submit(Request { object, range, into, priority: Priority::Normal, token })?;
+/// }
+/// while requests.under_way() > 0 {
+///     for completion in requests.wait(Duration::from_secs(1)) {
+///         completion.result?;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Engine {
+    workers: Workers,
+}
+
+impl Engine {
+    /// Starts the workers, for objects that this client finds.
+    ///
+    /// # Errors
+    /// Options that do not fit this machine; [`ErrorKind::Host`] where memory, descriptors or
+    /// io_uring are not to be had.
+    #[expect(clippy::disallowed_methods, reason = "a run begins when it is started")]
+    pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
+        let EngineOptions { workers, connections, max_connections, memory_bytes } = options;
+        let part_size_bytes = None;
+        let wishes =
+            Wishes { workers, connections, max_connections, memory_bytes, part_size_bytes };
+        let config = Config::resolve(wishes, HostFacts::read())?;
+        let tls = client.shared.tls.clone();
+        let workers = Workers::start(Order {
+            config: if tls.is_some() { config.secured() } else { config },
+            destination: None,
+            keeping: Keeping::default(),
+            tls,
+            keys: Arc::clone(&client.shared.keys),
+            retries: RetryPolicy::default(),
+            begun: Instant::now(),
+        })?;
+        Ok(Self { workers })
+    }
+
+    /// A way to ask for ranges and to learn how that ended. There may be many.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Host`] when descriptors run out.
+    pub fn requests(&self) -> Result<Requests> {
+        let counter = descriptor::event_counter().map_err(|errno| {
+            Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
+                .advise("raise the limit of open files (ulimit -n)")
+        })?;
+        Ok(Requests {
+            scheduler: Arc::clone(&self.workers.scheduler),
+            inbox: Arc::new(Inbox::new(counter.clone(), None)),
+            counter,
+            tickets: Mutex::default(),
+        })
+    }
+
+    /// Brings one range and waits for it: a long one in several requests at once.
+    ///
+    /// # Errors
+    /// Why one of them failed.
+    pub fn read(&self, object: &RemoteObject, range: Range<u64>) -> Result<Vec<u8>> {
+        check(object, &range)?;
+        let length = length_of(range.end - range.start)?;
+        let requests = self.requests()?;
+        let starts = (range.start..range.end).step_by(length_of(PART_BYTES_DEFAULT)?);
+        let parts: Vec<Range<u64>> =
+            starts.map(|start| start..range.end.min(start + PART_BYTES_DEFAULT)).collect();
+        let mut whole = vec![0; if parts.len() > 1 { length } else { 0 }];
+        for (token, part) in (0..).zip(&parts) {
+            let into = Destination::Memory(vec![0; length_of(part.end - part.start)?]);
+            let (object, range, priority) = (object.clone(), part.clone(), Priority::High);
+            requests.submit(Request { object, range, into, priority, token })?;
+        }
+        while requests.under_way() > 0 {
+            for Completion { token, into, result } in requests.wait(Duration::from_secs(1)) {
+                result?;
+                let Destination::Memory(bytes) = into else { unreachable!("it was asked for so") };
+                if parts.len() == 1 {
+                    return Ok(bytes);
+                }
+                let at = length_of(parts[length_of(token)?].start - range.start)?;
+                whole[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+        }
+        Ok(whole)
+    }
+}
+
+/// Requests of one caller. Those that have not completed when this is dropped are cancelled.
+#[derive(Debug)]
+pub struct Requests {
+    scheduler: Arc<Scheduler>,
+    inbox: Arc<Inbox>,
+    counter: Handle,
+    tickets: Mutex<HashMap<u64, Arc<Ticket>>>,
+}
+
+impl Requests {
+    fn tickets(&self) -> MutexGuard<'_, HashMap<u64, Arc<Ticket>>> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a range. Failures of the network, the server or the destination come with its
+    /// completion.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for a range beyond the object, a buffer of another length, or a token
+    /// that is under way; then nothing was asked for.
+    pub fn submit(&self, request: Request) -> Result<()> {
+        let Request { object, range, into, priority, token } = request;
+        check(&object, &range)?;
+        let range = ByteRange { offset: range.start, length: range.end - range.start };
+        if let Destination::Memory(buffer) = &into
+            && buffer.len() as u64 != range.length
+        {
+            let message = format!("a buffer of {} bytes for {}", buffer.len(), range.length);
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+        let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
+        let mut tickets = self.tickets();
+        if tickets.contains_key(&token) {
+            let message = format!("a request with token {token} is under way");
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+        tickets.insert(token, Arc::clone(&ticket));
+        drop(tickets);
+        let errand = Some(Errand { ticket, into });
+        self.scheduler.submit(Assignment { transfer: object.0, range, errand }, priority);
+        Ok(())
+    }
+
+    /// Cancels a request; it completes soon, as cancelled or with what it had come to. False when
+    /// none with this token is under way.
+    pub fn cancel(&self, token: u64) -> bool {
+        let ticket = self.tickets().get(&token).cloned();
+        if let Some(ticket) = &ticket {
+            ticket.cancel();
+            self.scheduler.cancel();
+        }
+        ticket.is_some()
+    }
+
+    /// Requests whose completions have not been taken.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.tickets().len()
+    }
+
+    /// Takes what has completed; waits for the first at most so long.
+    #[must_use]
+    pub fn wait(&self, at_most: Duration) -> Vec<Completion> {
+        let mut arrived = Vec::new();
+        self.inbox.collect(&mut arrived);
+        if arrived.is_empty()
+            && let Handle::Descriptor(counter) = &self.counter
+        {
+            let timeout = at_most.try_into().ok();
+            // One that is interrupted is like one that is over.
+            let _ =
+                rustix::event::poll(&mut [PollFd::new(counter, PollFlags::IN)], timeout.as_ref());
+            descriptor::lower(&self.counter);
+            self.inbox.collect(&mut arrived);
+        }
+        let mut tickets = self.tickets();
+        for completion in &arrived {
+            tickets.remove(&completion.token);
+        }
+        arrived
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        let tickets = std::mem::take(&mut *self.tickets());
+        if tickets.is_empty() {
+            return;
+        }
+        tickets.values().for_each(|ticket| ticket.cancel());
+        self.scheduler.cancel();
+    }
+}
+
+fn check(object: &RemoteObject, range: &Range<u64>) -> Result<()> {
+    if range.start < range.end && range.end <= object.size_bytes() {
+        return Ok(());
+    }
+    let size = object.size_bytes();
+    let message = format!("bytes {}..{} of an object of {size}", range.start, range.end);
+    Err(Error::new(ErrorKind::Usage, message).advise("ask for bytes that it has"))
+}
+
+fn length_of(bytes: u64) -> Result<usize> {
+    usize::try_from(bytes).map_err(|_| Error::new(ErrorKind::Usage, "more bytes than memory has"))
+}

@@ -1,0 +1,11 @@
+//! The public face of the library: a client that knows a server, and an engine that brings ranges
+//! of its objects.
+//!
+//! Everything here is also at the crate's root. Nothing of the process is touched: no limits, no
+//! signals, no environment, no standard streams.
+
+mod client;
+mod engine;
+
+pub use client::{Client, ClientOptions, RemoteObject};
+pub use engine::{Engine, EngineOptions, Request, Requests};

@@ -1,0 +1,227 @@
+//! The library as programs use it: a client and an engine in this process, against the in-repo
+//! origin on loopback.
+
+#![expect(clippy::disallowed_methods, reason = "a test has a clock of its own")]
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use inrush::{
+    Client, ClientOptions, Destination, Engine, EngineOptions, ErrorKind, Priority, RemoteObject,
+    Request, Requests,
+};
+use inrush_origin::{Config, Credentials, FaultPlan, ObjectContent, ObjectSpec, Origin, Profile};
+
+const BUCKET: &str = "lab";
+const KEYS: (&str, &str) = ("AKIDLAB", "lab/secret+key");
+/// Nothing here takes so long, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes that differ from place to place.
+fn bytes_of(length: usize, salt: u64) -> Vec<u8> {
+    let mut state = salt | 1;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+fn serve(objects: &BTreeMap<&str, Vec<u8>>, faults: FaultPlan) -> Origin {
+    let objects = objects.iter().map(|(key, bytes)| {
+        ObjectSpec::new(BUCKET, *key, ObjectContent::Bytes(bytes.clone().into()))
+    });
+    let config = Config {
+        objects: objects.collect(),
+        credentials: vec![Credentials::new(KEYS.0, KEYS.1)],
+        faults,
+        ..Config::default()
+    };
+    Origin::start(config).expect("an origin on loopback")
+}
+
+fn connect(origin: &Origin) -> Client {
+    let options = ClientOptions::new().endpoint_url(origin.url()).region("us-east-1");
+    Client::connect(options.keys(KEYS.0, KEYS.1)).expect("a client")
+}
+
+fn start(client: &Client) -> Engine {
+    Engine::start(client, EngineOptions::new().workers(2)).expect("an engine")
+}
+
+fn ask(object: &RemoteObject, range: Range<u64>, into: Destination, token: u64) -> Request {
+    Request { object: object.clone(), range, into, priority: Priority::Normal, token }
+}
+
+fn memory(range: &Range<u64>) -> Destination {
+    Destination::Memory(vec![0; usize::try_from(range.end - range.start).expect("small")])
+}
+
+fn part(bytes: &[u8], range: &Range<u64>) -> Vec<u8> {
+    let at = |place: u64| usize::try_from(place).expect("small");
+    bytes[at(range.start)..at(range.end)].to_vec()
+}
+
+/// Waits until all have completed.
+fn all(requests: &Requests) -> Vec<inrush::Completion> {
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    while requests.under_way() > 0 {
+        assert!(begun.elapsed() < PATIENCE, "it hangs with {all:?}");
+        all.extend(requests.wait(Duration::from_millis(100)));
+    }
+    all
+}
+
+#[test]
+fn ranges_come_into_memory_whatever_the_server_does() {
+    let objects = BTreeMap::from([("a", bytes_of(3_000_001, 1)), ("b", bytes_of(70_000, 2))]);
+    let origin = serve(&objects, FaultPlan::seeded(7, Profile::Mixed));
+    let client = connect(&origin);
+    let engine = start(&client);
+    let requests = engine.requests().expect("a descriptor");
+    let found = objects.keys().map(|key| client.head(&format!("s3://{BUCKET}/{key}")));
+    let found: Vec<RemoteObject> = found.map(|object| object.expect("it is there")).collect();
+    let mut asked = BTreeMap::new();
+    for token in 0..200u64 {
+        let object = &found[usize::try_from(token % 2).expect("small")];
+        let size = object.size_bytes();
+        let begin = token.wrapping_mul(7919 * 131) % size;
+        let range = begin..(begin + 1 + token * 977).min(size);
+        requests.submit(ask(object, range.clone(), memory(&range), token)).expect("a good request");
+        asked.insert(token, (object.key().to_owned(), range));
+    }
+    let completions = all(&requests);
+    assert_eq!(completions.len(), asked.len());
+    for completion in completions {
+        let (key, range) = asked.remove(&completion.token).expect("each completes once");
+        completion.result.expect("faults are survived");
+        let Destination::Memory(bytes) = completion.into else { panic!("the buffer comes back") };
+        assert!(bytes == part(&objects[key.as_str()], &range), "{key} {range:?}");
+    }
+    let read = engine.read(&found[0], 5..2_999_999).expect("faults are survived");
+    assert!(read == part(&objects["a"], &(5..2_999_999)));
+}
+
+#[test]
+fn a_long_read_is_several_requests() {
+    let objects = BTreeMap::from([("a", bytes_of(20 << 20, 3))]);
+    let origin = serve(&objects, FaultPlan::none());
+    let client = connect(&origin);
+    let engine = start(&client);
+    let object = client.head(&format!("s3://{BUCKET}/a")).expect("it is there");
+    let before = origin.stats().gets;
+    assert!(engine.read(&object, 0..20 << 20).expect("it is there") == objects["a"]);
+    assert_eq!(origin.stats().gets - before, 3);
+}
+
+#[test]
+fn a_pipe_has_the_bytes_in_order_and_nowhere_takes_them() {
+    let objects = BTreeMap::from([("a", bytes_of(5_000_000, 4))]);
+    let origin = serve(&objects, FaultPlan::seeded(3, Profile::Mixed));
+    let client = connect(&origin);
+    let engine = start(&client);
+    let object = client.head(&format!("s3://{BUCKET}/a")).expect("it is there");
+    let requests = engine.requests().expect("a descriptor");
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let into = Destination::pipe(writer.into()).expect("a pipe");
+    requests.submit(ask(&object, 1000..4_000_000, into, 1)).expect("a good request");
+    requests.submit(ask(&object, 0..5_000_000, Destination::Nothing, 2)).expect("a good request");
+    let mut bytes = vec![0; 3_999_000];
+    reader.read_exact(&mut bytes).expect("all of it");
+    assert!(bytes == part(&objects["a"], &(1000..4_000_000)));
+    for completion in all(&requests) {
+        completion.result.expect("faults are survived");
+    }
+    assert_eq!(reader.read(&mut [0]).expect("the end"), 0, "nobody holds the pipe any more");
+}
+
+#[test]
+fn errors_are_values_and_what_is_wrong_is_refused() {
+    let objects = BTreeMap::from([("a", bytes_of(1000, 5))]);
+    let origin = serve(&objects, FaultPlan::none());
+    let client = connect(&origin);
+    let engine = start(&client);
+    let kind = |result: inrush::Result<_>| result.map(|_: RemoteObject| ()).map_err(|e| e.kind());
+    assert_eq!(kind(client.head("s3://lab/b")), Err(ErrorKind::NotFound));
+    assert_eq!(kind(client.head("s3://lab/")), Err(ErrorKind::Usage));
+    assert_eq!(kind(client.head("http://lab/")), Err(ErrorKind::Usage));
+    let object = client.head("s3://lab/a").expect("it is there");
+    let requests = engine.requests().expect("a descriptor");
+    for (range, into) in
+        [(0..1001, memory(&(0..1001))), (7..7, memory(&(0..0))), (0..10, memory(&(0..9)))]
+    {
+        let refused = requests.submit(ask(&object, range, into, 1)).expect_err("it is wrong");
+        assert_eq!(refused.kind(), ErrorKind::Usage, "{refused}");
+    }
+    // A pipe that nobody reads any more.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let into = Destination::pipe(writer.into()).expect("a pipe");
+    requests.submit(ask(&object, 0..1000, into, 1)).expect("a good request");
+    assert!(all(&requests)[0].result.is_err());
+    assert!(
+        Destination::pipe(std::fs::File::open("/dev/null").expect("it is there").into()).is_err()
+    );
+    // Another version than the one that was found.
+    let other = ObjectSpec::new(BUCKET, "a", ObjectContent::Bytes(bytes_of(1000, 6).into()));
+    origin.put_object(&other).expect("room for it");
+    requests.submit(ask(&object, 0..1000, memory(&(0..1000)), 1)).expect("a good request");
+    let told = all(&requests).remove(0).result.expect_err("it was replaced");
+    assert_eq!(told.kind(), ErrorKind::Objects, "{told}");
+}
+
+#[test]
+fn what_is_cancelled_completes_and_so_does_all_when_the_engine_ends() {
+    let objects = BTreeMap::from([("a", bytes_of(4_000_000, 7))]);
+    let origin = serve(&objects, FaultPlan::none());
+    let client = connect(&origin);
+    let engine = start(&client);
+    let object = client.head("s3://lab/a").expect("it is there");
+    let requests = engine.requests().expect("a descriptor");
+    // Nobody reads these pipes: they fill, and wait.
+    let pipes: Vec<_> = (0..8).map(|_| std::io::pipe().expect("a pipe")).collect();
+    for (token, (_, writer)) in (0..).zip(&pipes) {
+        let writer = writer.try_clone().expect("a descriptor");
+        let into = Destination::pipe(writer.into()).expect("a pipe");
+        requests.submit(ask(&object, 0..4_000_000, into, token)).expect("a good request");
+    }
+    let again = Destination::Nothing;
+    assert!(requests.submit(ask(&object, 0..9, again, 3)).is_err(), "the token is under way");
+    assert!(requests.cancel(3) && !requests.cancel(99));
+    let begun = Instant::now();
+    let ended = loop {
+        let ended = requests.wait(Duration::from_millis(100));
+        if !ended.is_empty() {
+            break ended;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not complete");
+    };
+    assert_eq!(ended.len(), 1);
+    let told = ended[0].result.as_ref().map_err(inrush::Error::kind);
+    assert_eq!((ended[0].token, told), (3, Err(ErrorKind::Interrupted)));
+    drop(engine);
+    let rest = all(&requests);
+    assert_eq!(rest.len(), 7);
+    assert!(rest.iter().all(|completion| completion.result.is_err()));
+    requests.submit(ask(&object, 0..9, Destination::Nothing, 1)).expect("it is taken");
+    assert!(all(&requests)[0].result.is_err(), "nobody is there any more");
+}
+
+#[test]
+fn a_listing_goes_on_while_its_objects_are_taken() {
+    let names: Vec<String> = (0..2500).map(|number| format!("k/{number:05}")).collect();
+    let objects = names.iter().map(|name| (name.as_str(), vec![1])).collect();
+    let origin = serve(&objects, FaultPlan::none());
+    let client = connect(&origin);
+    let listed = client.list("s3://lab/k/").expect("an address");
+    let keys: Vec<String> =
+        listed.map(|object| object.expect("it is listed").key().to_owned()).collect();
+    assert_eq!(keys, names);
+    let few = client.list("s3://lab/k/").expect("an address").take(3).count();
+    assert_eq!(few, 3);
+    assert!(client.list("s3://lab/none/").expect("an address").all(|object| object.is_err()));
+}
