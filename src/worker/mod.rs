@@ -222,6 +222,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// # Errors
     /// When the ring fails.
     pub fn turn(&mut self) -> Result<bool, Errno> {
+        let Some(wait_us) = self.prepare() else { return Ok(false) };
+        self.wait(wait_us)?;
+        Ok(true)
+    }
+
+    /// The first half of a turn: does what can be done now. Returns how long the ring may wait, in
+    /// microseconds; `None` when the worker's work is done.
+    pub fn prepare(&mut self) -> Option<u64> {
         self.now_us = self.host.now_us();
         let mut has_more = false;
         if self.scheduler.is_stopped() {
@@ -233,7 +241,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             has_more = self.assign();
         }
         if self.is_done() {
-            return Ok(false);
+            return None;
         }
         self.note_slow();
         self.watch_counter();
@@ -241,6 +249,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let wait_us = if has_more { 0 } else { longest_us };
         self.gauge.show_writes(self.writes.count());
         self.clock.ring_entered(self.host.now_us(), wait_us);
+        Some(wait_us)
+    }
+
+    /// The second half: waits for completions, at most so long, and takes them in.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub fn wait(&mut self, wait_us: u64) -> Result<(), Errno> {
         self.ring.enter(wait_us)?;
         self.metrics.turns += 1;
         self.now_us = self.host.now_us();
@@ -250,7 +266,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.gauge.show(&self.metrics);
         self.show_waiting();
         self.note_pace();
-        Ok(true)
+        Ok(())
     }
 
     fn is_done(&self) -> bool {

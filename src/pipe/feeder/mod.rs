@@ -174,20 +174,36 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// # Errors
     /// When the ring fails.
     pub fn turn(&mut self) -> Result<bool, Errno> {
+        let Some(wait_us) = self.prepare() else { return Ok(false) };
+        self.wait(wait_us)?;
+        Ok(true)
+    }
+
+    /// The first half of a turn: does what can be done now. Returns how long the ring may wait, in
+    /// microseconds; `None` when all is done.
+    pub fn prepare(&mut self) -> Option<u64> {
         self.now_us = self.host.now_us();
         if self.feed.is_stopped() || self.failure.is_some() {
-            return Ok(false);
+            return None;
         }
         self.look_for_reader();
         self.take_completions();
         self.assign();
         self.deliver();
         if matches!(self.outlet, Outlet::Closed) || self.failure.is_some() {
-            return Ok(false);
+            return None;
         }
         self.note_pace();
         let wait_us = self.longest_wait_us();
         self.watch();
+        Some(wait_us)
+    }
+
+    /// The second half: waits for completions, at most so long, and takes them in.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub fn wait(&mut self, wait_us: u64) -> Result<(), Errno> {
         let before = self.now_us;
         self.ring.enter(wait_us)?;
         self.count.turns += 1;
@@ -196,7 +212,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         while let Some(completion) = self.ring.reap() {
             self.apply(completion);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Tells the pacer what the reader got. A reader that is slower than the network binds nothing.
