@@ -50,6 +50,8 @@ pub enum Supply {
     Given,
     /// Nothing now; the worker's event counter is raised when there is.
     Later,
+    /// The same; what the pace holds back waits, and there is no room for it.
+    Paced,
     /// Nothing any more.
     Ended,
 }
@@ -358,7 +360,8 @@ impl Scheduler {
             Supply::Ended
         } else {
             state.sleepers[worker].asleep = true;
-            Supply::Later
+            let is_paced = room.ranges == 0 && state.has_ranges();
+            if is_paced { Supply::Paced } else { Supply::Later }
         }
     }
 
@@ -477,6 +480,11 @@ impl State {
                 descriptor::raise(&sleeper.counter);
             }
         }
+    }
+
+    fn has_ranges(&self) -> bool {
+        let asked_for = self.requests.iter().any(|waiting| !waiting.paced_here.is_empty());
+        asked_for || !self.open.is_empty() || !self.large.is_empty() || !self.small.is_empty()
     }
 
     fn next(&mut self) -> Option<Assignment> {

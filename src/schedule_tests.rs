@@ -188,6 +188,19 @@ fn requests_come_first_by_priority_and_in_order() {
 }
 
 #[test]
+fn who_has_no_room_for_ranges_is_told_that_some_wait() {
+    let scheduler = scheduler();
+    let mut ready = VecDeque::new();
+    let requests_alone = Room { ranges: 0, all: 4 };
+    assert_eq!(scheduler.take(0, requests_alone, &mut ready), Supply::Later, "nothing waits");
+    scheduler.push(transfers(&[10, 9 << 20]));
+    assert_eq!(scheduler.take(0, requests_alone, &mut ready), Supply::Paced);
+    assert!(ready.is_empty());
+    assert_eq!(scheduler.take(0, room(64), &mut ready), Supply::Given);
+    assert_eq!(scheduler.take(0, requests_alone, &mut ready), Supply::Later, "all is handed out");
+}
+
+#[test]
 fn requests_that_nobody_begins_complete_all_the_same() {
     let scheduler = scheduler();
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));

@@ -311,7 +311,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             TOKEN_WAKE => {
                 self.awaiting = false;
                 crate::sys::descriptor::lower(&self.counter);
-                if self.supply == Supply::Later {
+                if self.is_told_later() {
                     self.supply = Supply::Given;
                 }
             }
@@ -336,7 +336,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Gives free connections something to do; true when the next turn has more to do at once.
     fn assign(&mut self) -> bool {
-        if self.supply == Supply::Later && self.ask_again_us <= self.now_us {
+        if self.is_told_later() && self.ask_again_us <= self.now_us {
             self.supply = Supply::Given;
         }
         // Objects that take no connection. There may be thousands, and a file system may be slow.
@@ -380,14 +380,24 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Asks for ranges where a connection is free; false when there are none now.
     fn take_ranges(&mut self) -> bool {
         let room = self.room();
-        if room.all == 0 || self.supply != Supply::Given {
+        let may_get = match self.supply {
+            Supply::Given => room.all > 0,
+            Supply::Paced => room.ranges > 0,
+            Supply::Later | Supply::Ended => false,
+        };
+        if !may_get {
             return false;
         }
         self.supply = self.scheduler.take(self.number, room, &mut self.ready);
-        if self.supply == Supply::Later {
+        if self.is_told_later() {
             self.ask_again_us = self.now_us + TURN_WAIT_MAX_US;
         }
         self.supply == Supply::Given
+    }
+
+    /// It was told to wait for its counter.
+    fn is_told_later(&self) -> bool {
+        matches!(self.supply, Supply::Later | Supply::Paced)
     }
 
     /// Folders and empty files: nothing to fetch.
@@ -467,7 +477,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn tend(&mut self) -> u64 {
         let clock_us = self.clock.now_us();
         let mut wait_us = TURN_WAIT_MAX_US;
-        if self.supply == Supply::Later && self.ask_again_us > self.now_us {
+        if self.is_told_later() && self.ask_again_us > self.now_us {
             wait_us = wait_us.min(self.ask_again_us - self.now_us);
         }
         if !self.ready.is_empty() && self.share.is_slowed(self.now_us) {

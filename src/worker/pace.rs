@@ -77,7 +77,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Tells the pacer what has come.
     pub(super) fn note_pace(&mut self) {
-        let more = self.supply == Supply::Given || !self.ready.is_empty();
+        let more = matches!(self.supply, Supply::Given | Supply::Paced) || !self.ready.is_empty();
         let came = Totals {
             bytes: self.metrics.bytes - self.unpaced_bytes,
             answers: self.metrics.answers - self.unpaced_answers,
