@@ -1,6 +1,7 @@
 //! Tests of the scheduler.
 
 use super::*;
+use crate::pace::{Bounds, Pacer};
 use crate::plan::ranges::PartSize;
 use crate::request::{Destination, Inbox, Ticket};
 use crate::s3::{Endpoint, Object};
@@ -161,6 +162,12 @@ fn request(transfer: &Arc<Transfer>, token: u64, inbox: &Arc<Inbox>) -> Assignme
     }
 }
 
+/// Where requests complete whose client says how many are in flight.
+fn paced_by_client() -> Arc<Inbox> {
+    let pacer = Arc::new(Pacer::new(Bounds::fixed(1), 1));
+    Arc::new(Inbox::new(Handle::Simulated(2), Some(pacer)))
+}
+
 /// Tokens of the requests and offsets of the ranges that a worker is given.
 fn given(scheduler: &Scheduler, worker: usize, room: Room) -> Vec<(bool, u64)> {
     let mut ready = VecDeque::new();
@@ -171,7 +178,7 @@ fn given(scheduler: &Scheduler, worker: usize, room: Room) -> Vec<(bool, u64)> {
 #[test]
 fn requests_come_first_by_priority_and_in_order() {
     let scheduler = scheduler();
-    let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
+    let inbox = paced_by_client();
     let transfer = Arc::new(transfers(&[100]).remove(0));
     scheduler.push(transfers(&[3 << 20]));
     for token in 1..=4 {
@@ -198,6 +205,26 @@ fn who_has_no_room_for_ranges_is_told_that_some_wait() {
     assert!(ready.is_empty());
     assert_eq!(scheduler.take(0, room(64), &mut ready), Supply::Given);
     assert_eq!(scheduler.take(0, requests_alone, &mut ready), Supply::Later, "all is handed out");
+}
+
+#[test]
+fn what_is_paced_here_waits_for_the_pace_and_for_nobody_else() {
+    let scheduler = scheduler();
+    let (mine, others) = (Arc::new(Inbox::new(Handle::Simulated(2), None)), paced_by_client());
+    let transfer = Arc::new(transfers(&[100]).remove(0));
+    for token in 1..=4 {
+        scheduler.submit(request(&transfer, token, &mine), Priority::High);
+    }
+    scheduler.submit(request(&transfer, 7, &others), Priority::Normal);
+    assert_eq!(given(&scheduler, 0, Room { ranges: 0, all: 9 }), [(true, 7)]);
+    let full = Room { ranges: 0, all: 9 };
+    assert_eq!(scheduler.take(0, full, &mut VecDeque::new()), Supply::Paced);
+    assert_eq!(given(&scheduler, 0, Room { ranges: 1, all: 9 }), [(true, 1)]);
+    assert_eq!(
+        given(&scheduler, 0, Room { ranges: 9, all: 9 }),
+        [(true, 2), (true, 3)],
+        "its part"
+    );
 }
 
 #[test]

@@ -13,8 +13,9 @@ use inrush::sink::Sink;
 use inrush::sys::{Handle, Pool, Region};
 use inrush::worker::{Parts, Worker};
 
+use super::ring::{Flights, Owner, SimRing};
 use super::secure::Sides;
-use super::world::{Shared, SimHost, SimRing};
+use super::world::{Shared, SimHost};
 
 /// A worker, the pools that must be whole at its end, and what it was given.
 pub(crate) struct Simulated {
@@ -24,6 +25,8 @@ pub(crate) struct Simulated {
     pub(crate) cipher: Option<Pool>,
     pub(crate) slots: usize,
     pub(crate) connections: usize,
+    /// What the kernel owns of its ring.
+    pub(super) flights: Flights,
 }
 
 /// What all workers of a run share.
@@ -36,9 +39,21 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// One more worker, with so many connections and slots.
+    /// One more worker, with so many connections and slots, that is called in turns.
     pub(crate) fn worker(
         &self,
+        number: usize,
+        counter: Handle,
+        size: (usize, usize),
+        sides: Option<&Sides>,
+    ) -> Simulated {
+        self.worker_of(Owner::Lone, number, counter, size, sides)
+    }
+
+    /// The same, of a ring that waits in this way.
+    pub(super) fn worker_of(
+        &self,
+        owner: Owner,
         number: usize,
         counter: Handle,
         (connections, slots): (usize, usize),
@@ -54,8 +69,10 @@ impl Crew {
             let length = connections * TLS_SLOT_BYTES_MIN as usize;
             Pool::new(region.carve(length).expect("room"), TLS_SLOT_BYTES_MIN)
         });
+        let ring = SimRing::new(Rc::clone(&self.world), owner);
+        let flights = ring.flights();
         let worker = Worker::new(Parts {
-            ring: SimRing::new(Rc::clone(&self.world)),
+            ring,
             host: SimHost(Rc::clone(&self.world)),
             data: data.clone(),
             control: control.clone(),
@@ -70,7 +87,7 @@ impl Crew {
             gauge: Arc::new(Gauge::default()),
             addresses: Arc::clone(&self.addresses),
         });
-        Simulated { worker, data, control, cipher, slots, connections }
+        Simulated { worker, data, control, cipher, slots, connections, flights }
     }
 }
 

@@ -5,6 +5,7 @@
 //! A failing seed prints the command that repeats it.
 
 mod addresses;
+mod arrivals;
 mod chance;
 mod cipher;
 mod crew;
@@ -16,8 +17,10 @@ mod pieces;
 mod pipes;
 mod places;
 mod plumbing;
+mod ring;
 mod secure;
 mod shore;
+mod stage;
 mod world;
 
 use std::collections::VecDeque;
@@ -260,7 +263,7 @@ fn run(bench: &mut Bench, seed: u64, stop: bool) -> WorkerMetrics {
     }
     bench.list(usize::MAX);
     let mut total = WorkerMetrics::default();
-    for Simulated { mut worker, data, control, cipher, slots, connections } in
+    for Simulated { mut worker, data, control, cipher, slots, connections, .. } in
         bench.workers.drain(..)
     {
         worker.run().expect("nothing is left to do");

@@ -6,10 +6,11 @@
 
 use std::ops::Range;
 
-use inrush::sys::{Handle, Op};
+use inrush::sys::Op;
 
 use super::chance::Chance;
 use super::origin::Fault;
+use super::plumbing::End;
 use super::secure::Server;
 use super::world::{Socket, World, number};
 
@@ -235,21 +236,31 @@ impl World {
 
     /// What has come of a socket's answer, of all that will.
     pub(super) fn come(&self, socket: usize, stop: usize) -> usize {
-        self.network.as_ref().map_or(stop, |network| network.come(socket).min(stop))
+        match &self.network {
+            Some(network) => network.come(socket).min(stop),
+            None if self.plumbing.arrives => self.sockets[socket].transit.arrived().min(stop),
+            None => stop,
+        }
     }
 
     /// False for an operation that waits for bytes which are still on their way.
     pub(super) fn is_due(&self, op: &Op) -> bool {
         let (socket, wish, fill) = match op {
-            Op::Receive { socket, length, fill, .. } => (socket, *length as usize, *fill),
-            Op::Poll { handle: socket @ Handle::Simulated(_), .. } => (socket, 1, false),
+            Op::Receive { socket, length, fill, .. } => (number(socket), *length as usize, *fill),
+            Op::Poll { handle, events } => match self.end(handle) {
+                End::Socket(socket) => (socket, 1, false),
+                End::Writer(pipe) => return self.pipe_readiness(pipe, *events) != 0,
+                // Who raises a counter ends the wait for it.
+                End::Reader(_) | End::Counter => return true,
+            },
             _ => return true,
         };
-        let found = &self.sockets[number(socket)];
+        let found = &self.sockets[socket];
         let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
-        let come = self.come(number(socket), stop);
+        let come = self.come(socket, stop);
         let enough = if fill { wish } else { found.low_water.max(1) };
-        come == stop || come - found.given >= enough
+        let is_all = come == stop && (found.end.is_none() || self.has_ended(socket));
+        is_all || come - found.given >= enough
     }
 
     /// When an operation that is submitted now is done, but for the bytes that it waits for.
@@ -276,6 +287,9 @@ impl World {
 
     /// An answer goes on its way.
     pub(super) fn depart(&mut self, socket: usize, length: usize) {
+        if self.plumbing.arrives && self.network.is_none() {
+            return self.send_in_pieces(socket);
+        }
         let Some(network) = &mut self.network else { return };
         network.answer(socket, length, self.now_us, self.chance.below(1000));
     }

@@ -9,35 +9,40 @@ use std::rc::Rc;
 
 use inrush::error::Error;
 use inrush::host::Host;
-use inrush::limits::EMPTY_OBJECTS_PER_TURN_MAX;
 use inrush::s3::ByteRange;
-use inrush::sys::{Completion, Errno, Handle, Op, Ring, descriptor};
+use inrush::sys::{Errno, Handle, Op};
 use inrush::transfer::Transfer;
 
+use super::arrivals::Transit;
 use super::chance::Chance;
-use super::crew::is_raised;
 use super::files::File;
 use super::network::Network;
 use super::origin::{Fault, Rates, answer, object_bytes, size};
 use super::pieces::Pieces;
+use super::plumbing::{End, Plumbing};
+use super::ring::STOP_US;
 use super::secure::{Server, Sides};
 
 /// One TCP connection as both sides see it.
 #[derive(Debug, Default)]
 pub(super) struct Socket {
-    request: Vec<u8>,
+    pub(super) request: Vec<u8>,
     pub(super) answer: Vec<u8>,
     pub(super) given: usize,
     /// What happens when `answer[..cut]` has been given.
     pub(super) end: Option<(usize, Fault)>,
-    closed: bool,
+    pub(super) closed: bool,
     /// What was wrong in its handshake's bytes may have been believed.
-    garbled: bool,
+    pub(super) garbled: bool,
     /// A receive is not woken before so many bytes are there.
     pub(super) low_water: usize,
-    answers: u32,
+    pub(super) answers: u32,
     /// Over TLS: the origin's side of it.
     pub(super) server: Option<Server>,
+    /// What of the answer is on its way, where that takes time.
+    pub(super) transit: Transit,
+    /// Calls on it return at once, and a ring's operations fail.
+    nonblocking: bool,
 }
 
 /// The whole simulated machine.
@@ -81,6 +86,8 @@ pub(crate) struct World {
     /// Nobody listens at this address; when that was found out first.
     pub(crate) dead: Option<SocketAddr>,
     pub(crate) dead_found_us: Option<u64>,
+    /// Pipes, and the streams that go through them.
+    pub(crate) plumbing: Plumbing,
 }
 
 pub(crate) type Shared = Rc<RefCell<World>>;
@@ -110,6 +117,7 @@ impl World {
             connects: Vec::new(),
             dead: None,
             dead_found_us: None,
+            plumbing: Plumbing::default(),
         }))
     }
 
@@ -117,13 +125,16 @@ impl World {
     pub(super) fn pause(&mut self, what: &'static str, least_us: u64) {
         // Drawn only where it can be: the seeds of the other runs stay what they are.
         if self.rates.pause_per_mille > 0 && self.chance.hits(self.rates.pause_per_mille) {
-            self.now_us += least_us << self.chance.below(8);
+            let pause_us = least_us << self.chance.below(8);
+            self.now_us += pause_us;
+            self.plumbing.stopped_us += pause_us;
             self.count(what);
         }
     }
 
     pub(crate) fn count(&mut self, what: &'static str) {
         *self.injected.entry(what).or_default() += 1;
+        self.plumbing.events += 1;
     }
 
     /// What an object's file must hold.
@@ -173,6 +184,21 @@ impl Host for SimHost {
         world.sockets[number(socket)].low_water = bytes as usize;
     }
 
+    fn set_nonblocking(&mut self, socket: &Handle, is_on: bool) -> Result<(), Errno> {
+        self.0.borrow_mut().sockets[number(socket)].nonblocking = is_on;
+        Ok(())
+    }
+
+    fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+        self.0.borrow_mut().write_pipe(pipe, bytes)
+    }
+
+    fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
+        let mut world = self.0.borrow_mut();
+        assert!(world.sockets[number(from)].nonblocking, "a call on it may not wait");
+        world.splice(End::Socket(number(from)), to, length)
+    }
+
     fn write_request(
         &mut self,
         out: &mut [u8],
@@ -188,185 +214,6 @@ impl Host for SimHost {
     }
 }
 
-/// An operation that the simulated kernel owns.
-#[derive(Debug)]
-struct Flight {
-    token: u64,
-    op: Op,
-    /// When it completes; `u64::MAX` when only a cancel ends it.
-    ready_us: u64,
-    cancelled: bool,
-}
-
-/// A ring over the world.
-#[derive(Debug)]
-pub(crate) struct SimRing {
-    world: Shared,
-    flights: Vec<Flight>,
-    done: Vec<Completion>,
-    /// The last three calls of a turn.
-    calls: [Call; 3],
-    /// When they were made: each look at the clock moves it.
-    called_us: u64,
-}
-
-/// A call of the ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Call {
-    Enter,
-    Submit(u64),
-    Cancel(u64),
-}
-
-/// A poll that completes for nothing does so after this time at the earliest, in microseconds.
-const POLL_US: u64 = 10_000;
-
-/// A process is stopped for this time at least, in microseconds.
-const STOP_US: u64 = 500_000;
-
-impl SimRing {
-    pub(crate) fn new(world: Shared) -> Self {
-        Self { world, flights: Vec::new(), done: Vec::new(), calls: [Call::Enter; 3], called_us: 0 }
-    }
-}
-
-impl SimRing {
-    /// Notes a call, and that no connection takes a range from its rival only to be ended itself.
-    fn note(&mut self, call: Call) {
-        let now_us = self.world.borrow().now_us;
-        if std::mem::replace(&mut self.called_us, now_us) != now_us {
-            // Another turn has begun: the run may have been stopped meanwhile.
-            self.calls = [Call::Enter; 3];
-        }
-        if let [earlier, Call::Cancel(rival), Call::Submit(begun)] = self.calls {
-            // What follows a part of a late operation's bytes is ended at once, rival or not.
-            let is_rival = earlier != Call::Submit(rival);
-            assert!(!is_rival || call != Call::Cancel(begun), "a rival was ended for nothing");
-        }
-        self.calls = [self.calls[1], self.calls[2], call];
-    }
-
-    /// Lets a raised counter end the wait for it. The wake-up may be lost.
-    fn look_at_counters(&mut self) {
-        let mut world = self.world.borrow_mut();
-        for flight in self.flights.iter_mut().filter(|flight| !flight.cancelled) {
-            let Op::Poll { handle: handle @ Handle::Descriptor(_), .. } = &flight.op else {
-                continue;
-            };
-            if !is_raised(handle) {
-                continue;
-            }
-            let rate = (world.rates.network_per_mille * 4).min(500);
-            if world.chance.hits(rate) {
-                descriptor::lower(handle);
-                world.count("wake-up lost");
-            } else {
-                flight.ready_us = world.now_us;
-            }
-        }
-    }
-}
-
-impl Ring for SimRing {
-    fn submit(&mut self, token: u64, op: Op) -> Result<(), Op> {
-        assert!(self.flights.iter().all(|flight| flight.token != token), "tokens are unique");
-        self.note(Call::Submit(token));
-        let mut world = self.world.borrow_mut();
-        let rates = world.rates;
-        if world.chance.hits(rates.network_per_mille / 8) {
-            world.count("ring full");
-            return Err(op);
-        }
-        // Some take far longer than others, and come all the same.
-        let is_slow = rates.hang_per_mille > 0 && world.chance.hits(rates.hang_per_mille / 2);
-        let delay =
-            if is_slow { 50_000 << world.chance.below(6) } else { world.chance.below(2000) };
-        let never = matches!(op, Op::Connect { .. }) && world.chance.hits(rates.hang_per_mille);
-        let ready_us = match op {
-            _ if never => u64::MAX,
-            Op::Poll { handle: Handle::Simulated(_), .. } => world.now_us + delay,
-            // A counter ends it, see `look_at_counters`; or it completes for nothing.
-            Op::Poll { .. } if !world.chance.hits(4 * rates.network_per_mille) => u64::MAX,
-            Op::Poll { .. } => world.now_us + POLL_US + delay,
-            _ => world.now_us + delay,
-        };
-        let ready_us = world.done_us(&op, ready_us);
-        self.flights.push(Flight { token, op, ready_us, cancelled: false });
-        Ok(())
-    }
-
-    fn cancel(&mut self, token: u64) {
-        self.note(Call::Cancel(token));
-        let mut world = self.world.borrow_mut();
-        let rate = (world.rates.network_per_mille * 4).min(500);
-        if world.chance.hits(rate) {
-            return world.count("cancel lost");
-        }
-        if let Some(flight) = self.flights.iter_mut().find(|flight| flight.token == token) {
-            flight.cancelled = true;
-        }
-    }
-
-    fn enter(&mut self, wait_us: u64) -> Result<(), Errno> {
-        self.note(Call::Enter);
-        self.look_at_counters();
-        let mut world = self.world.borrow_mut();
-        let at_work = std::mem::take(&mut world.made_empty) == EMPTY_OBJECTS_PER_TURN_MAX;
-        assert!(!at_work || wait_us == 0, "a worker that left work for its next turn sleeps");
-        let next = self
-            .flights
-            .iter()
-            .filter(|flight| flight.cancelled || world.is_due(&flight.op))
-            .map(|flight| if flight.cancelled { 0 } else { flight.ready_us })
-            .min()
-            .unwrap_or(u64::MAX)
-            .min(world.next_look_us());
-        let until = world.now_us + wait_us;
-        world.now_us = world.now_us.max(next.min(until));
-        let before_us = world.now_us;
-        world.pause("stopped in the ring", STOP_US);
-        if world.now_us > before_us {
-            // What was on its way needed the worker, too, and goes on now.
-            for flight in self.flights.iter_mut().filter(|flight| flight.ready_us != u64::MAX) {
-                flight.ready_us = world.now_us + world.chance.below(2000);
-            }
-        }
-        world.advance_network();
-        let mut index = 0;
-        while index < self.flights.len() {
-            let flight = &self.flights[index];
-            let is_ready = flight.ready_us <= world.now_us && world.is_due(&flight.op);
-            if !is_ready && !flight.cancelled {
-                index += 1;
-                continue;
-            }
-            let Flight { token, mut op, cancelled, .. } = self.flights.swap_remove(index);
-            match world.complete(&mut op, cancelled) {
-                Some(result) => self.done.push(Completion { token, op, result }),
-                // It hangs: only a cancel ends it.
-                None => {
-                    self.flights.push(Flight { token, op, ready_us: u64::MAX, cancelled });
-                    index += 1;
-                }
-            }
-        }
-        // Completions come in any order.
-        for last in (1..self.done.len()).rev() {
-            let other = usize::try_from(world.chance.below(last as u64 + 1)).expect("small");
-            self.done.swap(last, other);
-        }
-        Ok(())
-    }
-
-    fn reap(&mut self) -> Option<Completion> {
-        self.done.pop()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.flights.len() + self.done.len()
-    }
-}
-
 pub(super) fn number(handle: &Handle) -> usize {
     let Handle::Simulated(number) = handle else { unreachable!("simulated") };
     usize::try_from(*number).expect("small")
@@ -374,19 +221,15 @@ pub(super) fn number(handle: &Handle) -> usize {
 
 impl World {
     /// Carries an operation out; `None` when it goes on for ever.
-    fn complete(&mut self, op: &mut Op, cancelled: bool) -> Option<Result<u32, Errno>> {
+    pub(super) fn complete(&mut self, op: &mut Op, cancelled: bool) -> Option<Result<u32, Errno>> {
         match op {
             Op::Poll { .. } if cancelled => Some(Err(Errno::CANCELED)),
-            Op::Poll { handle: handle @ Handle::Simulated(_), .. } => {
-                let found = &self.sockets[number(handle)];
-                let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
-                // A server that has closed, or reset, is something to be told, too.
-                let is_over = found.end.is_some_and(|(_, fault)| fault != Fault::Stall);
-                let come = self.come(number(handle), stop);
-                let is_ready = found.given < come || come == stop && (is_over || found.closed);
-                is_ready.then_some(Ok(1))
-            }
-            Op::Poll { .. } => Some(Ok(1)),
+            Op::Poll { handle, events } => match self.end(handle) {
+                End::Counter => Some(Ok(1)),
+                End::Socket(socket) => self.is_readable(socket).then_some(Ok(1)),
+                End::Writer(pipe) => Some(Ok(u32::from(self.pipe_readiness(pipe, *events)))),
+                End::Reader(_) => unreachable!("nobody polls that"),
+            },
             Op::Connect { address, .. } => {
                 if cancelled {
                     return Some(Err(Errno::CANCELED));
@@ -419,6 +262,30 @@ impl World {
         }
     }
 
+    /// True when poll(2) says so.
+    fn is_readable(&self, socket: usize) -> bool {
+        let found = &self.sockets[socket];
+        let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
+        // A server that has closed, or reset, is something to be told, too.
+        let is_over = found.end.is_some_and(|(_, fault)| fault != Fault::Stall);
+        let is_over = found.closed || is_over && self.has_ended(socket);
+        let come = self.come(socket, stop);
+        let least = if found.nonblocking { found.low_water.max(1) } else { 1 };
+        let woken = found.end.is_some() || stop == found.given || stop - found.given >= least;
+        assert!(woken, "so few bytes wake no poll");
+        come - found.given >= least || come == stop && is_over
+    }
+
+    /// Looks whether the kernel would wait for what an operation is about to be begun on.
+    pub(super) fn check_submit(&self, op: &Op) {
+        if let Op::Connect { socket, .. } | Op::Send { socket, .. } | Op::Receive { socket, .. } =
+            op
+        {
+            let nonblocking = self.sockets[number(socket)].nonblocking;
+            assert!(!nonblocking, "the ring does not wait on such a socket: {op:?}");
+        }
+    }
+
     fn send(&mut self, socket: usize, bytes: &[u8]) -> Result<u32, Errno> {
         if self.sockets[socket].closed || self.outage_us.contains(&self.now_us) {
             return Err(Errno::RESET);
@@ -442,8 +309,13 @@ impl World {
                         return Err(Errno::RESET);
                     }
                 }
-                found.answer.extend(server.flush());
+                let reply = server.flush();
+                let is_reply = !reply.is_empty();
+                found.answer.extend(reply);
                 self.break_handshake(socket);
+                if is_reply {
+                    self.depart(socket, 0);
+                }
             }
         }
         if self.sockets[socket].request.ends_with(b"\n") {
@@ -477,66 +349,10 @@ impl World {
             return self.seal(socket, &bytes);
         }
         found.given = 0;
+        found.transit = Transit::default();
         let length = bytes.len();
         found.answer = bytes;
         self.depart(socket, length);
-    }
-
-    /// A handshake may be cut or garbled at any byte.
-    fn break_handshake(&mut self, socket: usize) {
-        let rate = self.rates.network_per_mille / 4;
-        let found = &mut self.sockets[socket];
-        let fresh = found.answers == 0 && found.end.is_none() && !found.answer.is_empty();
-        if !fresh || !self.chance.hits(rate) {
-            return;
-        }
-        let left = (found.answer.len() - found.given) as u64;
-        let at = found.given + usize::try_from(self.chance.below(left.max(1))).expect("small");
-        if left > 0 && self.chance.hits(500) {
-            found.answer[at] ^= 1 << self.chance.below(8);
-            self.sockets[socket].garbled = true;
-            return self.count("garbled handshake");
-        }
-        found.end = Some((at, if self.chance.hits(500) { Fault::End } else { Fault::Reset }));
-        self.count("cut handshake");
-    }
-
-    /// The answer as ciphertext: it may be cut at any byte, or ended too early in good order, or
-    /// one of its bits may be wrong.
-    fn seal(&mut self, socket: usize, plain: &[u8]) {
-        let rate = self.rates.network_per_mille / 2;
-        let found = &mut self.sockets[socket];
-        let server = found.server.as_mut().expect("over TLS");
-        let early = self.chance.hits(rate);
-        let length = match early {
-            true => usize::try_from(self.chance.below(plain.len() as u64 + 1)).expect("small"),
-            false => plain.len(),
-        };
-        let mut sealed = server.seal(&plain[..length], &mut self.chance);
-        if early {
-            sealed.extend(server.close());
-        }
-        let wrong = !sealed.is_empty() && self.chance.hits(rate);
-        let place = usize::try_from(self.chance.below(sealed.len() as u64)).expect("small");
-        if wrong {
-            sealed[place] ^= 1 << self.chance.below(8);
-        }
-        found.answer.drain(..found.given);
-        found.given = 0;
-        found.answer.extend(sealed);
-        let cut = usize::try_from(self.chance.below(found.answer.len() as u64 + 1)).expect("small");
-        found.end = match found.end {
-            Some((_, fault)) => Some((cut, fault)),
-            // Whoever has closed, or sent what cannot be read, waits for the other to go.
-            None if early || wrong => Some((found.answer.len(), Fault::End)),
-            None => None,
-        };
-        if early {
-            self.count("early close_notify");
-        }
-        if wrong {
-            self.count("wrong bit");
-        }
     }
 
     fn receive(

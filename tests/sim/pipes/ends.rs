@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Course, PATIENT, check, course};
+use super::course;
+use super::run::{Course, PATIENT, check};
 use crate::origin::Rates;
-use crate::plumbing::{Manner, Place};
+use crate::places::{Channel, Manner, Place};
 use crate::{CALM, seeds};
 
 /// Whatever happens, an epoch is marked if its reader got all of it, and else never.
@@ -16,10 +17,13 @@ fn an_epoch_is_marked_when_its_reader_has_all_of_it() {
         let disk_per_mille = if seed % 7 == 0 { 50 } else { 0 };
         let rates = Rates { network_per_mille: 20, fatal_per_mille, disk_per_mille, ..CALM };
         let ran = check(seed, &Course { marks: true, ..course(seed, rates, seed % 2 == 0) });
-        let lab = ran.lab.borrow();
-        assert!(lab.unmarked.iter().copied().eq(0..lab.unmarked.len() as u64));
-        assert!(lab.places.keys().all(|epoch| lab.unmarked.contains(epoch)), "none is stale");
-        let mut opened = lab.places.values().filter(|place| place.opened());
+        let world = ran.world.borrow();
+        for Channel { places, unmarked, .. } in &world.plumbing.channels {
+            assert!(unmarked.iter().copied().eq(0..unmarked.len() as u64));
+            assert!(places.keys().all(|epoch| unmarked.contains(epoch)), "none is stale");
+        }
+        let places = world.plumbing.channels.iter().flat_map(|channel| channel.places.values());
+        let mut opened = places.filter(|place| place.opened());
         runs.fetch_add(1, Ordering::Relaxed);
         marked.fetch_add(u32::from(opened.any(|place| place.marked.is_some())), Ordering::Relaxed);
         unmarked
@@ -42,18 +46,18 @@ fn an_epoch_is_marked_though_its_reader_closes_after_the_last_byte() {
         let leaver = Manner { late_us: 5_000_000, leaves_at, ..PATIENT };
         let course = Course {
             epochs: vec![vec![bytes], vec![5]],
-            manners: vec![leaver, PATIENT],
+            manners: vec![vec![leaver, PATIENT]],
             never: false,
             marks: true,
             pace_us: 1,
             ..course(seed, CALM, false)
         };
         let ran = check(seed, &course);
-        assert!(ran.result.is_ok(), "{:?}", ran.result);
-        let place = &ran.lab.borrow().places[&0];
+        ran.assert_ok();
+        let place = &ran.world.borrow().plumbing.channels[0].places[&0];
         assert!(place.left, "it closes");
         assert_eq!(place.marked.is_some(), unread == 0, "{unread} of {bytes} bytes are left");
-        assert_eq!(ran.count.epochs[0].left_early, unread > 0);
+        assert_eq!(ran.fed[0].count.epochs[0].left_early, unread > 0);
     });
 }
 
@@ -68,15 +72,17 @@ fn a_failed_stream_that_is_held_does_not_end() {
         let leaves = seed % 2 == 0;
         let course = course(seed, rates, leaves);
         let ran = check(seed, &Course { stop_us: Some(300_000_000), holds: true, ..course });
-        let lab = ran.lab.borrow();
-        let kept = lab.places.values().filter(|place| place.kept);
         runs.fetch_add(1, Ordering::Relaxed);
-        held.fetch_add(u32::from(kept.clone().count() > 0), Ordering::Relaxed);
-        let stays = |place: &Place| !place.left;
-        waited.fetch_add(u32::from(kept.clone().any(stays)), Ordering::Relaxed);
-        for place in kept {
-            assert!(ran.result.is_err(), "only a failure holds");
-            assert!(place.left || lab.now_us >= 300_000_000, "it was let go too early");
+        let world = ran.world.borrow();
+        for (channel, fed) in world.plumbing.channels.iter().zip(&ran.fed) {
+            let kept = channel.places.values().filter(|place| place.kept);
+            held.fetch_add(u32::from(kept.clone().count() > 0), Ordering::Relaxed);
+            let stays = |place: &Place| !place.left;
+            waited.fetch_add(u32::from(kept.clone().any(stays)), Ordering::Relaxed);
+            for place in kept {
+                assert!(fed.result.is_err(), "only a failure holds");
+                assert!(place.left || world.now_us >= 300_000_000, "it was let go too early");
+            }
         }
     });
     let [runs, held, waited] = [runs, held, waited].map(AtomicU32::into_inner);

@@ -1,0 +1,338 @@
+//! A course: how workers and feeders are made for it, and what always holds of it.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use inrush::error::{Error, ErrorKind};
+use inrush::failure::RetryReason;
+use inrush::limits::SLOT_BYTES_MIN;
+use inrush::metrics::{FeedCount, WorkerMetrics};
+use inrush::pace::{Bounds, Pacer};
+use inrush::peers::SharedAddresses;
+use inrush::pipe::feed::Feed;
+use inrush::pipe::feeder::FeederParts;
+use inrush::plan::ranges::PartSize;
+use inrush::s3::Endpoint;
+use inrush::schedule::Scheduler;
+use inrush::sink::Sink;
+use inrush::sys::{Handle, Ring, descriptor};
+use inrush::transfer::{Cut, Transfer};
+
+use crate::chance::Chance;
+use crate::crew::{Crew, Simulated};
+use crate::origin::Rates;
+use crate::places::{Act, Channel, Manner};
+use crate::ring::Owner;
+use crate::stage::{Fed, Stage};
+use crate::world::{Shared, World};
+use crate::{endpoint, object, secure};
+
+/// A reader that comes at once and takes everything.
+pub(super) const PATIENT: Manner = Manner {
+    late_us: 0,
+    idle_us: 5_000,
+    gulp: 1 << 20,
+    pace_us: 10,
+    pause_per_mille: 0,
+    leaves_at: None,
+};
+
+/// What is run.
+#[derive(Debug)]
+pub(super) struct Course {
+    pub(super) rates: Rates,
+    pub(super) spurious_per_mille: u64,
+    /// Cancels and wake-ups get lost.
+    pub(super) lost_per_mille: u64,
+    /// Some answers take far longer than others.
+    pub(super) uneven: bool,
+    pub(super) slots_max: u64,
+    /// Of each feeder: ranges at once.
+    pub(super) connections: usize,
+    /// Of each worker.
+    pub(super) workers: Vec<usize>,
+    pub(super) part: u64,
+    /// Sizes of the objects of each epoch.
+    pub(super) epochs: Vec<Vec<u64>>,
+    /// The readers of each feeder, one for each epoch.
+    pub(super) manners: Vec<Vec<Manner>>,
+    /// One more epoch is offered, for a reader that never comes.
+    pub(super) never: bool,
+    /// The channel is stopped at this time.
+    pub(super) stop_us: Option<u64>,
+    /// Readers of a stream that fails are held.
+    pub(super) holds: bool,
+    /// Epochs that were read whole are marked.
+    pub(super) marks: bool,
+    /// Time between two steps of the control plane, at most.
+    pub(super) pace_us: u64,
+    /// The origin speaks TLS.
+    pub(super) tls: bool,
+    /// When the origin goes down, for half a minute.
+    pub(super) down_us: Option<u64>,
+}
+
+/// How it went.
+pub(super) struct Ran {
+    pub(super) world: Shared,
+    /// How the feeder of each channel ended.
+    pub(super) fed: Vec<Fed>,
+    /// Keys of each epoch of each channel.
+    keys: Vec<Vec<Vec<String>>>,
+    /// What the workers counted.
+    pub(super) metrics: WorkerMetrics,
+}
+
+impl Ran {
+    /// Why feeders failed.
+    pub(super) fn errors(&self) -> impl Iterator<Item = &Error> {
+        self.fed.iter().filter_map(|fed| fed.result.as_ref().err())
+    }
+
+    /// Looks that none failed.
+    pub(super) fn assert_ok(&self) {
+        self.fed.iter().for_each(|fed| assert!(fed.result.is_ok(), "{:?}", fed.result));
+    }
+
+    /// Failed attempts that another followed.
+    pub(super) fn retries(&self) -> u64 {
+        self.fed.iter().flat_map(|fed| fed.count.retries).sum()
+    }
+
+    /// Those because something took too long, or took far longer than its like.
+    pub(super) fn late(&self) -> u64 {
+        let late = [RetryReason::ConnectTimeout, RetryReason::FirstByteTimeout, RetryReason::Stall];
+        let counts = |fed: &Fed| {
+            late.into_iter().map(|reason| fed.count.retries[reason as usize]).sum::<u64>()
+        };
+        self.fed.iter().map(counts).sum()
+    }
+
+    /// How often one of these was injected.
+    pub(super) fn injected(&self, names: &[&str]) -> u64 {
+        let world = self.world.borrow();
+        names.iter().filter_map(|name| world.injected.get(name)).sum()
+    }
+}
+
+/// The control plane's steps, and the keys of each epoch.
+fn plan(
+    course: &Course,
+    endpoints: &[Arc<Endpoint>; 2],
+    chance: &mut Chance,
+) -> (VecDeque<(u64, Act)>, Vec<Vec<String>>) {
+    let part = PartSize::new(course.part).expect("aligned");
+    let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MIN };
+    let (mut acts, mut keys) = (VecDeque::new(), Vec::new());
+    let mut at_us = 0;
+    for sizes in &course.epochs {
+        let mut own = Vec::new();
+        let mut batch = Vec::new();
+        for size in sizes {
+            let key = format!("k{}-{size}", chance.below(1000));
+            let which = usize::from(chance.hits(200));
+            let target = Arc::clone(&endpoints[which]);
+            batch.push(Arc::new(Transfer::new(object(&key), target, key.clone(), cut)));
+            own.push(key);
+            if chance.hits(500) {
+                at_us += chance.below(course.pace_us);
+                acts.push_back((at_us, Act::Push(std::mem::take(&mut batch))));
+            }
+        }
+        acts.push_back((at_us, Act::Push(batch)));
+        at_us += chance.below(course.pace_us);
+        acts.push_back((at_us, Act::EndEpoch));
+        keys.push(own);
+    }
+    if !course.never {
+        acts.push_back((at_us + chance.below(course.pace_us), Act::Complete));
+    }
+    if let Some(stop_us) = course.stop_us {
+        acts.push_back((stop_us, Act::Stop));
+        acts.make_contiguous().sort_by_key(|(at_us, _)| *at_us);
+    }
+    (acts, keys)
+}
+
+/// All of a course's ranges at once, or as many as bring the most.
+fn bounds(course: &Course, chance: &mut Chance) -> Bounds {
+    let most = u32::try_from(course.connections).expect("few");
+    let fixed = Bounds { piece_bytes: course.part, ..Bounds::fixed(most) };
+    let start = 1 + u32::try_from(chance.below(u64::from(most))).expect("few");
+    if chance.hits(500) { Bounds { least: 1, start, ..fixed } } else { fixed }
+}
+
+/// The world of a course, without its streams.
+fn world(seed: u64, course: &Course) -> Shared {
+    let world = World::new(seed, course.rates);
+    let mut set = world.borrow_mut();
+    set.outage_us = course.down_us.map_or(0..0, |at_us| at_us..at_us + 30_000_000);
+    set.sides = course.tls.then(|| secure::sides(seed));
+    let plumbing = &mut set.plumbing;
+    plumbing.slots_max = course.slots_max;
+    plumbing.spurious_per_mille = course.spurious_per_mille;
+    plumbing.lost_per_mille = course.lost_per_mille;
+    (plumbing.arrives, plumbing.uneven) = (true, course.uneven);
+    drop(set);
+    world
+}
+
+/// A feeder for each list of readers; returns its streams' keys.
+fn add_feeders(
+    seed: u64,
+    course: &Course,
+    stage: &Rc<Stage>,
+    scheduler: &Arc<Scheduler>,
+    world: &Shared,
+) -> Vec<Vec<Vec<String>>> {
+    let mut chance = Chance(seed ^ 0x919e);
+    let endpoints = [endpoint(0, course.tls), endpoint(1, course.tls)];
+    let part = PartSize::new(course.part).expect("aligned");
+    let mut all = Vec::new();
+    for manners in &course.manners {
+        let (plan, keys) = plan(course, &endpoints, &mut chance);
+        let counter = descriptor::event_counter().expect("a descriptor");
+        let feed = Arc::new(Feed::new(counter.clone(), part));
+        let places = Default::default();
+        let (manners, unmarked) = (manners.clone(), Vec::new());
+        let channel = Channel { feed: Arc::clone(&feed), places, manners, plan, unmarked };
+        world.borrow_mut().plumbing.channels.push(channel);
+        let bounds = bounds(course, &mut chance);
+        stage.add_feeder(|ring, host| FeederParts {
+            ring,
+            host,
+            feed,
+            counter,
+            scheduler: Arc::clone(scheduler),
+            connections: bounds,
+            epochs: (!course.never).then_some(course.epochs.len() as u64),
+            holds: course.holds,
+            marks: course.marks,
+        });
+        all.push(keys);
+    }
+    all
+}
+
+/// Runs a course to its end.
+fn run(seed: u64, course: &Course) -> Ran {
+    let world = world(seed, course);
+    let mut chance = Chance(seed ^ 0xc4e3);
+    let counter = |_: &usize| descriptor::event_counter().expect("a descriptor");
+    let counters: Vec<Handle> = course.workers.iter().map(counter).collect();
+    let scheduler = Arc::new(Scheduler::new(counters.clone()));
+    let stage = Stage::new(&world, &scheduler, seed);
+    let crew = Crew {
+        world: Rc::clone(&world),
+        pacer: Arc::new(Pacer::new(Bounds::fixed(8), course.workers.len())),
+        scheduler: Arc::clone(&scheduler),
+        sink: Sink::Null,
+        addresses: Arc::new(SharedAddresses::default()),
+    };
+    let sides = world.borrow().sides.clone();
+    let mut pools = Vec::new();
+    for (number, counter) in counters.into_iter().enumerate() {
+        let slots = 1 + usize::try_from(chance.below(3)).expect("small");
+        let (size, woken_by) = ((course.workers[number], slots), counter.clone());
+        let made = crew.worker_of(Owner::Worker, number, counter, size, sides.as_ref());
+        let Simulated { worker, data, control, cipher, slots, connections, flights } = made;
+        stage.add_worker(worker, flights, woken_by);
+        pools.push((data, control, cipher, slots, connections));
+    }
+    let keys = add_feeders(seed, course, &stage, &scheduler, &world);
+    let fed = stage.feed();
+    if scheduler.is_stopped() || seed.is_multiple_of(2) {
+        scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+    } else {
+        scheduler.complete();
+    }
+    let mut metrics = WorkerMetrics::default();
+    for worker in stage.finish() {
+        let (counted, ring, _host) = worker.into_parts();
+        assert_eq!(ring.in_flight(), 0, "the kernel owns nothing");
+        metrics.add(&counted);
+    }
+    for (data, control, cipher, slots, connections) in pools {
+        assert_eq!((data.free(), control.free()), (slots, connections), "every slot is back");
+        assert!(cipher.is_none_or(|cipher| cipher.free() == connections), "every buffer is back");
+    }
+    for (address, _) in &world.borrow().connects {
+        assert_eq!(crew.addresses.open(*address), 0, "no connection is left at {address}");
+    }
+    Ran { world, fed, keys, metrics }
+}
+
+/// Runs a course and checks what always holds.
+pub(super) fn check(seed: u64, course: &Course) -> Ran {
+    let ran = run(seed, course);
+    let mut world = ran.world.borrow_mut();
+    assert_eq!(world.pipes_open(), 0, "every pipe is closed");
+    let seconds = 1 + world.now_us / 1_000_000;
+    let events = world.plumbing.events;
+    for fed in &ran.fed {
+        let turns = fed.count.turns;
+        assert!(
+            turns <= 2 * events + 60 * seconds,
+            "{turns} for {events} in {seconds} s: it spins"
+        );
+    }
+    let (turns, workers) = (ran.metrics.turns, course.workers.len() as u64);
+    let most = 4 * events + 60 * seconds * workers;
+    assert!(turns <= most, "{turns} of workers for {events} in {seconds} s: they spin");
+    for channel in &world.plumbing.channels {
+        for (epoch, place) in &channel.places {
+            assert!(place.withdrawn, "{epoch}: still offered");
+            assert!(!place.held(), "{epoch}: its write end is still open");
+        }
+    }
+    world.drain();
+    drop(world);
+    for (channel, fed) in ran.fed.iter().enumerate() {
+        check_channel(&ran, course, channel, fed);
+    }
+    ran
+}
+
+/// What always holds of a channel.
+fn check_channel(ran: &Ran, course: &Course, channel: usize, fed: &Fed) {
+    let (count, keys): (&FeedCount, _) = (&fed.count, &ran.keys[channel]);
+    let manners = &course.manners[channel];
+    let world = &mut *ran.world.borrow_mut();
+    let Channel { places, feed, .. } = &mut world.plumbing.channels[channel];
+    let whole = fed.result.is_ok() && !feed.is_stopped();
+    let places = std::mem::take(places);
+    let opened = places.values().filter(|place| place.opened() && !place.retired).count();
+    let earlier = usize::try_from(count.earlier_epochs).expect("few");
+    assert_eq!(earlier + count.epochs.len(), opened, "each epoch that was read is told");
+    assert!(!whole || opened == course.epochs.len(), "every epoch was read");
+    for (number, told) in (earlier..).zip(&count.epochs) {
+        let epoch = number as u64;
+        let keys = keys.get(number).map_or(&[] as &[String], Vec::as_slice);
+        let models: Vec<Rc<Vec<u8>>> = keys.iter().map(|key| world.model(key)).collect();
+        let model: Vec<u8> = models.iter().flat_map(|bytes| bytes.iter().copied()).collect();
+        let place = &places[&epoch];
+        let length = place.got.len();
+        assert!(model.get(..length) == Some(place.got.as_slice()), "{epoch}: wrong bytes");
+        assert_eq!((told.epoch, told.bytes), (epoch, world.put_in(place)), "{epoch}: told");
+        assert!(!told.left_early || place.left, "{epoch}: its reader did not leave");
+        // The last one opened may have been broken off.
+        let complete = whole || number + 1 < opened;
+        if place.left {
+            assert_eq!(Some(length), manners[number].leaves_at, "{epoch}");
+        } else if complete {
+            assert_eq!(length, model.len(), "{epoch}: lost bytes");
+        }
+        if let Some(marked) = place.marked {
+            let objects = keys.len() as u64;
+            assert!(!told.left_early && length == model.len(), "{epoch}: marked, not read");
+            assert_eq!((marked.objects, marked.bytes), (objects, model.len() as u64), "{epoch}");
+        }
+        let may_miss = !course.marks || !complete || told.left_early;
+        assert!(place.marked.is_some() || may_miss, "{epoch}: not marked");
+        if complete && !told.left_early {
+            assert_eq!(told.bytes, model.len() as u64, "{epoch}: delivered");
+        }
+    }
+    world.plumbing.channels[channel].places = places;
+}
