@@ -58,8 +58,9 @@
 //! * [`sink`]: what the bytes of a range become. Pure.
 //! * [`mark`]: what a complete file carries so that a later run knows it. [`journal`]: which ranges
 //!   of an unfinished one are there, and the beginnings of which. Pure.
-//! * [`pipe`]: Pipe mode: one stream per epoch, into named pipes or standard output. Its feeder asks
-//!   the workers for ranges, each into a pipe of its own, and hands them on in order.
+//! * [`pipe`]: Pipe mode: one stream per epoch, into named pipes or standard output. Its feeder
+//!   asks the workers for ranges, each into a pipe of its own, and hands them on in order.
+//! * [`library`]: the public face: a client and an engine for programs.
 //! * [`host`]: what a worker asks of its machine; [`machine`]: the real one, with clock and files.
 //! * [`sys`]: ring, slots, descriptors: the only `unsafe`.
 //!
@@ -108,8 +109,8 @@
 //!   is another is listed by one request at a time, or refused.
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
-//! * No connection is late because its worker paused, or because the reader of a pipe does; no lost
-//!   wake-up makes one wait for ever: `tests/sim`.
+//! * No connection is late because its worker paused, or because the reader of a pipe does; no
+//!   lost wake-up makes one wait for ever: `tests/sim`.
 //! * Every request completes once, one that is cancelled too: tests of [`schedule`], `tests/sim`.
 //! * Connections go where all workers together have the fewest, and none goes where one of them has
 //!   just failed, while there is a choice: tests of [`peers`], `tests/sim`.

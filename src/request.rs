@@ -1,11 +1,10 @@
 //! A range that is asked for by itself: who asks, where its bytes go, and how it ends.
 //!
-//! A client has an [`Inbox`]; each of its requests has a [`Ticket`]. The scheduler hands requests to
-//! workers as it hands out ranges of files; the worker that has one puts its completion into the
-//! inbox, errors as values. A request that is cancelled completes, too.
+//! A client has an [`Inbox`]; each of its requests has a [`Ticket`]. The scheduler hands requests
+//! to workers as it hands out ranges of files; the worker that has one puts its completion into
+//! the inbox, errors as values. A request that is cancelled completes, too.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,25 +24,6 @@ pub enum Destination {
     /// Into the write end of a pipe, in order. A pipe that is full is waited for; one that nobody
     /// reads any more fails the request.
     Pipe(Handle),
-}
-
-impl Destination {
-    /// A pipe by the descriptor of its write end. Its calls do not wait from here on (O_NONBLOCK),
-    /// for all who share it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Destination`] for what is no pipe.
-    pub fn pipe(writer: OwnedFd) -> Result<Self, Error> {
-        let handle = Handle::from(writer);
-        let outcome = descriptor::unread(&handle)
-            .and_then(|_| descriptor::write_pipe(&handle, &[]))
-            .and_then(|_| descriptor::set_nonblocking(&handle, true));
-        outcome.map_err(|errno| {
-            Error::new(ErrorKind::Destination, format!("cannot use the pipe: {errno}"))
-                .advise("give the write end of a pipe")
-        })?;
-        Ok(Self::Pipe(handle))
-    }
 }
 
 /// Which requests are handed out first.

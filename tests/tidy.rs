@@ -55,8 +55,8 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
         "pipe",
         false,
         &[
-            "error", "host", "limits", "machine", "metrics", "pace", "plan", "request", "s3",
-            "schedule", "sys", "transfer",
+            "error", "host", "limits", "metrics", "pace", "plan", "request", "s3", "schedule",
+            "sys", "transfer",
         ],
     ),
     ("config", false, &["conn", "error", "limits", "pace", "plan", "sys", "transfer"]),
@@ -92,9 +92,8 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
         false,
         &[
             "attempt", "catalog", "checksum", "cli", "config", "engine", "error", "failure",
-            "journal", "limits", "machine", "mark", "metrics", "out", "pace", "peers", "pipe",
-            "plan", "progress", "report", "s3", "schedule", "sink", "size", "sys", "transfer",
-            "waiting",
+            "journal", "limits", "machine", "mark", "metrics", "out", "pace", "pipe", "plan",
+            "progress", "report", "s3", "schedule", "sink", "size", "sys", "transfer", "waiting",
         ],
     ),
     (
@@ -106,7 +105,7 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
         ],
     ),
     // The map and the program.
-    ("lib", false, &["error", "library", "request"]),
+    ("lib", false, &[]),
 ];
 
 /// Arrows that go the other way, or out of a pure room to an edge, each with its reason.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -285,4 +286,23 @@ fn check(object: &RemoteObject, range: &Range<u64>) -> Result<()> {
 
 fn length_of(bytes: u64) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| Error::new(ErrorKind::Usage, "more bytes than memory has"))
+}
+
+impl Destination {
+    /// A pipe by the descriptor of its write end. Its calls do not wait from here on (O_NONBLOCK),
+    /// for all who share it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`] for what is no pipe.
+    pub fn pipe(writer: OwnedFd) -> Result<Self, Error> {
+        let handle = Handle::from(writer);
+        let outcome = descriptor::unread(&handle)
+            .and_then(|_| descriptor::write_pipe(&handle, &[]))
+            .and_then(|_| descriptor::set_nonblocking(&handle, true));
+        outcome.map_err(|errno| {
+            Error::new(ErrorKind::Destination, format!("cannot use the pipe: {errno}"))
+                .advise("give the write end of a pipe")
+        })?;
+        Ok(Self::Pipe(handle))
+    }
 }

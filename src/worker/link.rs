@@ -36,6 +36,11 @@ impl Link {
         self.open.address()
     }
 
+    /// It wakes nobody for a few bytes.
+    pub(super) fn is_patient(&self) -> bool {
+        self.low_water > 1
+    }
+
     pub(super) fn leads_to(&self, endpoint: &Arc<Endpoint>) -> bool {
         Arc::ptr_eq(&self.endpoint, endpoint)
     }

@@ -495,7 +495,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let lane = &mut self.lanes[index];
         if let Some(operation) = &lane.operation {
             if operation.deadline_us <= clock_us {
-                self.end_early(index);
+                self.end_overdue(index);
                 return TURN_WAIT_MAX_US;
             }
             return operation.deadline_us - clock_us;

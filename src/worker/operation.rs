@@ -6,7 +6,7 @@ use super::job::JobState;
 use super::lane::{Lane, LaneState};
 use crate::conn::{Action, Event, Target};
 use crate::host::FileHost;
-use crate::limits::TURN_WAIT_MAX_US;
+use crate::limits::{RECEIVE_LOOK_US, TURN_WAIT_MAX_US};
 use crate::peers::{LateEnd, Phase};
 use crate::sys::{Errno, Op, Ring};
 
@@ -14,6 +14,8 @@ use crate::sys::{Errno, Op, Ring};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     No,
+    /// It waits for many bytes, and few may have come: it goes on with those, or for fewer.
+    Look,
     /// After its timeout, after a stop, or because another connection was first.
     Asked,
     /// It is late beside others.
@@ -24,8 +26,11 @@ enum Ending {
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) submitted_us: u64,
-    /// When it is late; once its end has been asked for, when that is asked for again.
+    /// When something is to be done about it; once its end has been asked for, when that is asked
+    /// for again.
     pub(super) deadline_us: u64,
+    /// When its time is over.
+    timeout_us: u64,
     ending: Ending,
     /// It takes what a poll has found: how long that takes tells nothing.
     follows_poll: bool,
@@ -40,7 +45,7 @@ impl Operation {
     fn late_end(&self) -> Option<LateEnd> {
         match self.ending {
             Ending::Late(why) => Some(why),
-            Ending::No | Ending::Asked => None,
+            Ending::No | Ending::Look | Ending::Asked => None,
         }
     }
 }
@@ -50,22 +55,49 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let clock_us = self.clock.now_us();
         let lane = &mut self.lanes[index];
         // A handshake has several operations, and one deadline.
-        let deadline_us = match lane.conn.is_connecting() {
+        let timeout_us = match lane.conn.is_connecting() {
             true => lane.link().connected_by_us,
             // Whoever reads a pipe may take any time.
             false if lane.state.job().awaits_room() => u64::MAX,
             false => clock_us + lane.conn.timeout_us(),
         };
-        lane.operation = Some(Operation {
+        // What waits for many bytes is not woken by few, be they the last: a close_notify, say.
+        let is_patient = matches!(op, Op::Receive { fill: true, .. }) || lane.link().is_patient();
+        let look_us = if is_patient { clock_us + RECEIVE_LOOK_US } else { u64::MAX };
+        let follows_poll = lane.state.job_mut().state.operation_begins();
+        let operation = Operation {
             submitted_us: clock_us,
-            deadline_us,
+            deadline_us: timeout_us.min(look_us),
+            timeout_us,
             ending: Ending::No,
-            follows_poll: lane.state.job_mut().state.operation_begins(),
-        });
+            follows_poll,
+        };
+        self.launch(index, op, operation);
+    }
+
+    fn launch(&mut self, index: usize, op: Op, operation: Operation) {
+        self.lanes[index].operation = Some(operation);
         if let Err(op) = self.ring.submit(index as u64, op) {
             // The ring has room for every connection and slot; a kernel short of memory has not.
             self.lane_done(index, op, Err(Errno::AGAIN));
         }
+    }
+
+    /// Asks for the end of an operation whose time is over, or which is to be looked at.
+    pub(super) fn end_overdue(&mut self, index: usize) {
+        let operation = self.lanes[index].operation.as_ref().expect("it has an operation");
+        let is_look = operation.deadline_us < operation.timeout_us;
+        self.end_operation(index, if is_look { Ending::Look } else { Ending::Asked });
+    }
+
+    /// Nothing had come: from now on the first byte ends the operation.
+    fn wait_for_first_byte(&mut self, index: usize, mut op: Op, operation: Operation) {
+        self.set_low_water(index, 1);
+        if let Op::Receive { fill, .. } = &mut op {
+            *fill = false;
+        }
+        let deadline_us = operation.timeout_us;
+        self.launch(index, op, Operation { deadline_us, ending: Ending::No, ..operation });
     }
 
     /// Asks for a connection's operation to be ended, and again later if it is not: the kernel may
@@ -99,6 +131,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             lane.take_back(op);
             return self.released(index);
         };
+        let is_wanted = !self.scheduler.is_stopped();
+        if operation.ending == Ending::Look && result == Err(Errno::CANCELED) && is_wanted {
+            return self.wait_for_first_byte(index, op, operation);
+        }
         let is_ended = operation.is_ending();
         // What comes after a poll had come before.
         if result.is_ok() && !is_ended && !operation.follows_poll && !job.awaits_room() {

@@ -163,9 +163,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.lanes[index].is_secure() { self.move_plaintext(index) } else { self.splice(index) }
     }
 
-    /// A splice says EAGAIN when the socket is empty, and when the pipe is full. When the socket has
-    /// just said that it is readable, it is the pipe. That counts once: a poll may complete for
-    /// nothing.
+    /// A splice says EAGAIN when the socket is empty, and when the pipe is full. When the socket
+    /// has just said that it is readable, it is the pipe. That counts once: a poll may complete
+    /// for nothing.
     fn splice(&mut self, index: usize) -> Moved {
         let Lane { conn, state, link, .. } = &mut self.lanes[index];
         let job = state.job_mut();

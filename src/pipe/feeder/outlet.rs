@@ -20,7 +20,7 @@ pub(super) enum Outlet {
     Wanted { look_us: u64, pause_us: u64 },
     /// Open for writing.
     Open { handle: Handle, full: bool },
-    /// The reader has closed after all was handed on: waits for the word that all of that was right.
+    /// The reader has closed after all was handed on: waits until that is known to be right.
     Left { handle: Handle },
     /// The reader left before the end of its epoch was listed: waits for that.
     Skipping,
@@ -173,8 +173,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.leave_early();
     }
 
-    /// All of the epoch was handed on, and its reader has closed: ends the epoch once it is known to
-    /// be right; true when it has ended.
+    /// All of the epoch was handed on, and its reader has closed: ends the epoch once that is known
+    /// to be right; true when it has ended.
     fn end_behind_reader(&mut self, handle: &Handle) -> bool {
         while let Some(Piece::Range(range)) = self.window.front() {
             if !range.came {
