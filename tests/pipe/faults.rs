@@ -43,7 +43,7 @@ fn every_byte_is_right_whatever_the_server_does() {
             assert!(retries > 0, "seed {seed} of {profile:?} has faults, and there was no retry");
         }
     }
-    survive(&all, FaultPlan::seeded(1, Profile::Slow), &["--connections", "3"]);
+    survive(&all, FaultPlan::seeded(1, Profile::Slow), &["--connections", "32"]);
 }
 
 #[test]
