@@ -4,7 +4,6 @@
 
 use std::num::NonZeroUsize;
 
-use crate::conn::Conn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
     CONNECTIONS_DEFAULT_MAX, CONNECTIONS_LEAST, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX,
@@ -13,6 +12,7 @@ use crate::limits::{
     MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX,
     SLOT_BYTES_MIN, SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN,
     TLS_CONNECTIONS_PER_WORKER, TLS_MEMORY_SHARE, TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX,
+    fits_whole,
 };
 use crate::pace::Bounds;
 use crate::plan::ranges::PartSize;
@@ -222,7 +222,7 @@ impl Config {
     #[must_use]
     pub fn fitted(mut self, largest_bytes: u64) -> Self {
         let is_shorter = self.slot_length_bytes > SLOT_BYTES_SMALL;
-        if is_shorter && Conn::fits_whole(largest_bytes, SLOT_BYTES_SMALL) {
+        if is_shorter && fits_whole(largest_bytes, SLOT_BYTES_SMALL) {
             let room = self.slots as u64 * u64::from(self.slot_length_bytes);
             self.slot_length_bytes = SLOT_BYTES_SMALL;
             self.cut_slots(room);

@@ -13,7 +13,7 @@ mod words;
 
 use crate::failure::Failure;
 use crate::http::{self, Head, HeadError};
-use crate::limits::{HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES};
+use crate::limits::{HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES, fits_whole};
 use crate::s3::ByteRange;
 use crate::sys::Errno;
 
@@ -112,12 +112,6 @@ impl Conn {
         }
     }
 
-    /// True when an object of this size is fetched whole into one slot.
-    #[must_use]
-    pub fn fits_whole(size: u64, slot_length: u32) -> bool {
-        size + u64::from(HEAD_ROOM_BYTES) <= u64::from(slot_length)
-    }
-
     /// Gives the connection something to fetch.
     ///
     /// # Panics
@@ -125,7 +119,13 @@ impl Conn {
     pub fn ask(&mut self, ask: Ask) {
         assert!(self.ask.is_none() && self.is_drained(), "one ask at a time");
         assert!(ask.range.length > 0, "a range has bytes");
+<<<<<<< HEAD
         let fits = Self::fits_whole(ask.size, self.slot_length);
+=======
+        let aligned = ask.range.offset.is_multiple_of(u64::from(DIRECT_ALIGNMENT_BYTES));
+        assert!(aligned || ask.manner == Manner::Stream, "ranges are aligned");
+        let fits = fits_whole(ask.size, self.slot_length);
+>>>>>>> f147a03 (Ask the limits, not the connection, what fits a slot)
         assert!(fits || ask.manner != Manner::Whole, "it fits");
         self.etag = ask.etag;
         self.comparison = Comparison::default();

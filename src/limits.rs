@@ -83,6 +83,12 @@ pub const HEAD_RECEIVE_BYTES: u32 = 4 << 10;
 /// Room kept before the body when a small object is received together with its head.
 pub const HEAD_ROOM_BYTES: u32 = HEAD_BYTES_MAX;
 
+/// True when an object of this size is fetched whole into one slot, behind that room.
+#[must_use]
+pub const fn fits_whole(size_bytes: u64, slot_length_bytes: u32) -> bool {
+    size_bytes + HEAD_ROOM_BYTES as u64 <= slot_length_bytes as u64
+}
+
 /// Most headers in a response head, of the control plane's answers too. S3 sends about 20 and an
 /// object's `x-amz-meta-*` may be any number within 2 KiB; proxies add theirs. They are parsed into
 /// an array on the stack, which nobody fills in vain: 8 KiB.

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::checksum::{Algorithm, Form, Mismatch, Verification};
-use crate::conn::{Conn, EtagDigest};
+use crate::conn::EtagDigest;
 use crate::error::{Error, ErrorKind};
+use crate::limits::fits_whole;
 use crate::mark::Identity;
 use crate::plan::ranges::{ALIGNMENT_BYTES, PartSize, RangeSet, Ranges};
 use crate::s3::{ByteRange, Endpoint, ListedChecksum, Object};
@@ -89,7 +90,7 @@ impl Transfer {
             Shape::Folder
         } else if size == 0 {
             Shape::Empty
-        } else if Conn::fits_whole(size, cut.slot_length_bytes) {
+        } else if fits_whole(size, cut.slot_length_bytes) {
             Shape::Whole
         } else {
             Shape::Ranges

@@ -34,7 +34,7 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
     ("metrics", true, &["failure", "pace", "sys", "waiting"]),
     ("request", true, &["error", "failure", "metrics", "pace", "sys"]),
     ("peers", true, &["conn", "failure", "limits", "metrics"]),
-    ("transfer", true, &["checksum", "conn", "error", "mark", "plan", "s3", "sink"]),
+    ("transfer", true, &["checksum", "conn", "error", "limits", "mark", "plan", "s3", "sink"]),
     ("sink", true, &["journal", "limits", "sys", "transfer"]),
     ("schedule", true, &["error", "limits", "plan", "request", "s3", "sys", "transfer"]),
     ("host", false, &["error", "failure", "s3", "sink", "sys", "transfer"]),
@@ -59,7 +59,7 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
             "sys", "transfer",
         ],
     ),
-    ("config", false, &["conn", "error", "limits", "pace", "plan", "sys", "transfer"]),
+    ("config", false, &["error", "limits", "pace", "plan", "sys", "transfer"]),
     (
         "engine",
         false,
