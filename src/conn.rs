@@ -119,13 +119,7 @@ impl Conn {
     pub fn ask(&mut self, ask: Ask) {
         assert!(self.ask.is_none() && self.is_drained(), "one ask at a time");
         assert!(ask.range.length > 0, "a range has bytes");
-<<<<<<< HEAD
-        let fits = Self::fits_whole(ask.size, self.slot_length);
-=======
-        let aligned = ask.range.offset.is_multiple_of(u64::from(DIRECT_ALIGNMENT_BYTES));
-        assert!(aligned || ask.manner == Manner::Stream, "ranges are aligned");
         let fits = fits_whole(ask.size, self.slot_length);
->>>>>>> f147a03 (Ask the limits, not the connection, what fits a slot)
         assert!(fits || ask.manner != Manner::Whole, "it fits");
         self.etag = ask.etag;
         self.comparison = Comparison::default();

@@ -1,8 +1,12 @@
-//! Why an attempt at a range failed, as data: counted, explained, decided upon.
+//! Why an attempt at a range failed, as data: counted, explained, decided upon; and which failure
+//! the refusals of S3 and of a proxy are.
 
 use std::fmt;
 
+use crate::error::Error;
 use crate::limits::HEADERS_MAX;
+use crate::s3::Endpoint;
+use crate::s3::answer::ServerError;
 use crate::sys::Errno;
 
 /// Why one attempt failed.
@@ -300,6 +304,45 @@ impl Failure {
     }
 }
 
+impl ServerError {
+    /// Why an attempt failed that got this answer: what the code says where it says more than the
+    /// status.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        match self.code.as_str() {
+            "ExpiredToken" | "TokenRefreshRequired" => Failure::ExpiredToken,
+            "RequestTimeTooSkewed" => Failure::ClockSkew,
+            // S3 says 400 to this one; 408 is what it means.
+            "RequestTimeout" => Failure::Status(408),
+            _ => Failure::Status(self.status),
+        }
+    }
+}
+
+impl Endpoint {
+    /// The proxy's refusal, as an error, where a failed attempt is that.
+    #[must_use]
+    pub fn refusal_on_the_way(
+        &self,
+        failure: Failure,
+        told: Option<&ServerError>,
+    ) -> Option<Error> {
+        match (failure, told) {
+            (Failure::Proxy(status), _) => self.proxy_refusal(status),
+            (_, Some(told)) => self.relay_refusal(told),
+            _ => None,
+        }
+    }
+
+    /// Whether a failed attempt says that the endpoint refuses or does not answer: for itself, or
+    /// its proxy for it. Some proxies say that with 503, which of S3 means another thing.
+    #[must_use]
+    pub fn is_unreachable(&self, failure: Failure, told: Option<&ServerError>) -> bool {
+        let is_503 = failure == Failure::Status(503);
+        failure.is_unreachable() || is_503 && self.refusal_on_the_way(failure, told).is_some()
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -346,6 +389,7 @@ impl fmt::Display for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::s3::answer::explain;
 
     #[test]
     fn every_reason_has_its_number_and_a_name_of_its_own() {
@@ -385,5 +429,18 @@ mod tests {
             assert!(!failure.is_unreachable(), "{failure}");
         }
         assert!(Failure::TlsRefused.ends_run() && !Failure::WrongEtag.ends_run());
+    }
+
+    #[test]
+    fn some_codes_say_more_than_their_status() {
+        let failure = |status: u16, code: &str| {
+            let body = format!("<Error><Code>{code}</Code></Error>");
+            explain(status, body.as_bytes(), "").failure()
+        };
+        assert_eq!(failure(400, "ExpiredToken"), Failure::ExpiredToken);
+        assert_eq!(failure(403, "RequestTimeTooSkewed"), Failure::ClockSkew);
+        assert_eq!(failure(400, "RequestTimeout"), Failure::Status(408));
+        assert_eq!(failure(403, "AccessDenied"), Failure::Status(403));
+        assert_eq!(failure(503, ""), Failure::Status(503));
     }
 }

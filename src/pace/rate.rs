@@ -280,7 +280,7 @@ mod tests {
             for tick in 0..1_000_000 / TICK_US {
                 let now_us = from_us + second * 1_000_000 + tick * TICK_US;
                 owed += rate.per_second(now_us).unwrap_or(wanted).min(wanted) * TICK_US;
-                room = (room + limit * TICK_US).min((limit * 100_000).max(1_000_000));
+                room = (room + limit * TICK_US).min((limit * 20_000).max(1_000_000));
                 let (asked, may) = (owed / 1_000_000, room / 1_000_000);
                 let answers = asked.min(may);
                 owed -= asked * 1_000_000;
@@ -406,7 +406,7 @@ mod tests {
         let (mut waiting, mut owed, mut least) = (0, 0, u64::MAX);
         for tick in 0..seconds * 1_000_000 / TICK_US {
             let now_us = tick * TICK_US;
-            if now_us % burst_us == 0 {
+            if now_us.is_multiple_of(burst_us) {
                 waiting += wanted * burst_us / 1_000_000;
             }
             let allowed = rate.per_second(now_us);

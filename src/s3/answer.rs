@@ -1,4 +1,4 @@
-//! What an S3 server says when it refuses: the error body, and the failure it means to us.
+//! What an S3 server says when it refuses: the error body.
 //!
 //! Pure and bounded. Bodies that are not S3's XML (a proxy's HTML, nothing at all) are not a fault
 //! of their own: the status then speaks alone.
@@ -11,7 +11,6 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use crate::error::{Error, ErrorKind};
-use crate::failure::Failure;
 use crate::shown::shown;
 
 /// How many bytes of an error body are looked at.
@@ -150,19 +149,6 @@ impl ServerError {
             || matches!(self.code.as_str(), "RequestTimeout" | "SlowDown" | "InternalError")
     }
 
-    /// Why an attempt failed that got this answer: what the code says where it says more than the
-    /// status.
-    #[must_use]
-    pub fn failure(&self) -> Failure {
-        match self.code.as_str() {
-            "ExpiredToken" | "TokenRefreshRequired" => Failure::ExpiredToken,
-            "RequestTimeTooSkewed" => Failure::ClockSkew,
-            // S3 says 400 to this one; 408 is what it means.
-            "RequestTimeout" => Failure::Status(408),
-            _ => Failure::Status(self.status),
-        }
-    }
-
     /// The server's time, where the answer says that the clocks differ.
     #[must_use]
     pub fn server_clock(&self) -> Option<SystemTime> {
@@ -296,19 +282,6 @@ mod tests {
         check(418, "", ErrorKind::Endpoint);
         assert!(explain(503, b"", "").is_transient());
         assert!(!explain(403, b"", "").is_transient());
-    }
-
-    #[test]
-    fn some_codes_say_more_than_their_status() {
-        let failure = |status: u16, code: &str| {
-            let body = format!("<Error><Code>{code}</Code></Error>");
-            explain(status, body.as_bytes(), "").failure()
-        };
-        assert_eq!(failure(400, "ExpiredToken"), Failure::ExpiredToken);
-        assert_eq!(failure(403, "RequestTimeTooSkewed"), Failure::ClockSkew);
-        assert_eq!(failure(400, "RequestTimeout"), Failure::Status(408));
-        assert_eq!(failure(403, "AccessDenied"), Failure::Status(403));
-        assert_eq!(failure(503, ""), Failure::Status(503));
     }
 
     #[test]

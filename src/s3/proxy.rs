@@ -18,7 +18,6 @@ use zeroize::Zeroizing;
 use super::answer::ServerError;
 use super::{Endpoint, sign};
 use crate::error::{Error, ErrorKind, Result};
-use crate::failure::Failure;
 
 /// Longest user and password of a proxy, in bytes: they stand in heads that have an end.
 const CREDENTIALS_BYTES_MAX: usize = 512;
@@ -288,28 +287,6 @@ impl Endpoint {
             status => status >= 400 && told.is_foreign,
         };
         of_relay.then(|| relay.refusal(told.status, &self.host))
-    }
-
-    /// The proxy's refusal, as an error, where a failed attempt is that.
-    #[must_use]
-    pub fn refusal_on_the_way(
-        &self,
-        failure: Failure,
-        told: Option<&ServerError>,
-    ) -> Option<Error> {
-        match (failure, told) {
-            (Failure::Proxy(status), _) => self.proxy_refusal(status),
-            (_, Some(told)) => self.relay_refusal(told),
-            _ => None,
-        }
-    }
-
-    /// Whether a failed attempt says that the endpoint refuses or does not answer: for itself, or
-    /// its proxy for it. Some proxies say that with 503, which of S3 means another thing.
-    #[must_use]
-    pub fn is_unreachable(&self, failure: Failure, told: Option<&ServerError>) -> bool {
-        let is_503 = failure == Failure::Status(503);
-        failure.is_unreachable() || is_503 && self.refusal_on_the_way(failure, told).is_some()
     }
 
     /// The proxy's refusal to lead to the server.
