@@ -1,15 +1,13 @@
 //! One region of memory, cut into slots; a slot is owned by exactly one holder.
 //!
-//! Only this file can make a [`Slot`]. Dropping a slot gives it back to its pool. While the kernel
-//! works on a slot the ring holds it (see `uring`), so nobody can touch its bytes.
+//! Only this file can make a [`Slot`]. Dropping a slot gives it back to its pool, from any thread.
+//! While the kernel works on a slot the ring holds it (see `uring`), so nobody can touch its bytes.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{Advice, MmapMut, MmapOptions};
 
@@ -111,15 +109,22 @@ pub struct Chunk {
 /// The slots of one worker, all of one length.
 #[derive(Clone)]
 pub struct Pool {
-    home: Rc<Home>,
+    home: Arc<Home>,
 }
 
 struct Home {
     chunk: Chunk,
     slot_length: u32,
     /// Free slots by index, last returned on top: its bytes are still in the cache.
-    free: RefCell<Vec<u32>>,
+    free: Mutex<Vec<u32>>,
     count: u32,
+}
+
+impl Home {
+    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
+        // Each change is one push or one pop: whoever panics leaves it whole.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl fmt::Debug for Pool {
@@ -141,25 +146,25 @@ impl Pool {
     pub fn new(chunk: Chunk, slot_length: u32) -> Self {
         assert!(slot_length > 0, "a slot has a length");
         let count = u32::try_from(chunk.length / slot_length as usize).unwrap_or(u32::MAX);
-        let free = RefCell::new((0..count).rev().collect());
-        Self { home: Rc::new(Home { chunk, slot_length, free, count }) }
+        let free = Mutex::new((0..count).rev().collect());
+        Self { home: Arc::new(Home { chunk, slot_length, free, count }) }
     }
 
     /// Takes a free slot.
     #[must_use]
     pub fn take(&self) -> Option<Slot> {
-        let index = self.home.free.borrow_mut().pop()?;
+        let index = self.home.free().pop()?;
         let at = self.home.chunk.start + index as usize * self.home.slot_length as usize;
         // SAFETY: `add` needs the result to stay within the mapping: index < count, so at +
         // slot_length <= start + length of the chunk, which `carve` checked against the region.
         let base = unsafe { self.home.chunk.region.map.base.add(at) };
-        Some(Slot { base, index, home: Rc::clone(&self.home) })
+        Some(Slot { base, index, home: Arc::clone(&self.home) })
     }
 
     /// How many slots are free now.
     #[must_use]
     pub fn free(&self) -> usize {
-        self.home.free.borrow().len()
+        self.home.free().len()
     }
 
     /// How many slots there are.
@@ -185,8 +190,13 @@ impl Pool {
 pub struct Slot {
     base: NonNull<u8>,
     index: u32,
-    home: Rc<Home>,
+    home: Arc<Home>,
 }
+
+// SAFETY: a slot is the only owner of the bytes at `base`: its index left the free list when it was
+// made. So its bytes go with it to another thread, as a boxed slice's would; the rest is an `Arc`
+// of what is shared under a mutex. The region stays mapped for as long as `home` lives.
+unsafe impl Send for Slot {}
 
 impl Slot {
     /// Address of the first byte, for an operation that will own this slot.
@@ -224,7 +234,7 @@ impl DerefMut for Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.home.free.borrow_mut().push(self.index);
+        self.home.free().push(self.index);
     }
 }
 
@@ -252,6 +262,24 @@ mod tests {
         }
         drop(slots);
         assert_eq!(pool.free(), 4);
+    }
+
+    #[test]
+    fn a_slot_goes_to_another_thread_and_comes_back() {
+        let region = Region::new(1 << 20).expect("memory");
+        let pool = Pool::new(region.carve(32 << 10).expect("room"), 16 << 10);
+        let mut slot = pool.take().expect("free");
+        slot.fill(7);
+        let other = std::thread::spawn(move || {
+            let is_right = slot.iter().all(|byte| *byte == 7);
+            slot.fill(8);
+            (is_right, slot)
+        });
+        let (is_right, slot) = other.join().expect("no panic");
+        assert!(is_right && slot.iter().all(|byte| *byte == 8));
+        assert_eq!(pool.free(), 1);
+        std::thread::spawn(move || drop(slot)).join().expect("no panic");
+        assert_eq!(pool.free(), 2);
     }
 
     #[test]
