@@ -16,7 +16,10 @@ use crate::attempt::RetryPolicy;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::RetryReason;
-use crate::limits::{CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, FOLDERS_OPEN_MAX};
+use crate::limits::{
+    CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, FILE_HELPERS_MAX, FILE_HELPERS_PER_WORKER_MIN,
+    FOLDERS_OPEN_MAX,
+};
 use crate::machine::{Keeping, Machine};
 use crate::metrics::{Gauge, WorkerMetrics};
 use crate::pace::Pacer;
@@ -155,7 +158,7 @@ impl Workers {
                 sink,
                 retries,
                 scheduler: Arc::clone(&scheduler),
-                counter,
+                counter: counter.clone(),
                 gauge: Arc::clone(&gauge),
                 addresses: Arc::clone(&addresses),
                 machine: Machine::new(
@@ -165,7 +168,8 @@ impl Workers {
                     Arc::clone(&keys),
                     keeping,
                 )
-                .with_folders_kept(folders),
+                .with_folders_kept(folders)
+                .with_helpers(helpers_of_a_worker(config.workers), counter),
                 ready: ready.clone(),
                 ended: Arc::clone(&ended),
             };
@@ -226,15 +230,24 @@ impl Workers {
     pub fn last_words(&self, folder: Option<&Path>) -> impl Fn() -> String + Send + use<> {
         let (gauges, folder) = (self.gauges.clone(), folder.map(Path::to_owned));
         move || {
-            let counts = gauges.iter().map(|gauge| gauge.objects_and_writes());
-            let (objects, writes) = counts.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+            let (mut objects, mut writes, mut jobs) = (0, 0, 0);
+            for gauge in &gauges {
+                let work = gauge.objects_and_file_work();
+                objects += work.0;
+                writes += work.1;
+                jobs += work.2;
+            }
             let Some(folder) = folder.as_ref().map(|folder| folder.display()) else {
                 return "a call to the system has not come back; nothing is left".to_owned();
             };
-            let stuck = match writes {
-                0 => format!(
+            let stuck = match (writes, jobs) {
+                (0, 0) => format!(
                     "a call to the file system of {folder}, or to the reader of the output, has \
                      not come back"
+                ),
+                (0, _) => format!(
+                    "calls to the file system of {folder} for {jobs} objects or ranges have not \
+                     come back, it does not answer"
                 ),
                 _ => format!(
                     "{writes} writes to {folder} have not come back, its file system does not \
@@ -286,13 +299,13 @@ impl Workers {
             }
         }
         let (folder, keys) = (self.folder.take(), Arc::clone(&self.keys));
-        let mut machine = Machine::new(self.begun, 0, folder, keys, self.keeping);
+        let machine = Machine::new(self.begun, 0, folder, keys, self.keeping);
         let reason = self.scheduler.stop_reason();
         for transfer in self.scheduler.abandon() {
             let reason = reason.clone();
             transfer.fail(reason.unwrap_or_else(|| Error::new(ErrorKind::Host, "not begun")));
             if let Some(file) = transfer.created_file() {
-                crate::host::FileHost::abandon(&mut machine, file, transfer.can_go_on());
+                machine.abandon(file, transfer.can_go_on());
             }
             let result = transfer.failure().cloned().map_or(Ok(()), Err);
             let outcome = crate::transfer::Outcome { transfer, elapsed_us: 0, result };
@@ -416,6 +429,11 @@ fn folders_kept(config: &Config, descriptors_max: u64) -> usize {
     let needed = DESCRIPTORS_OTHER + config.connections() as u64;
     let each = descriptors_max.saturating_sub(needed) / 2 / config.workers as u64;
     usize::try_from(each).unwrap_or(usize::MAX).clamp(1, FOLDERS_OPEN_MAX)
+}
+
+/// Helper threads that each of so many workers may have for slow calls of the file system.
+fn helpers_of_a_worker(workers: usize) -> usize {
+    (FILE_HELPERS_MAX / workers).max(FILE_HELPERS_PER_WORKER_MIN)
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! What a worker asks of its machine besides the ring: the time, chance, sockets, and the calls
-//! that are faster made directly. Tests put a simulated machine in its place.
+//! What a worker asks of its machine besides the ring: the time, chance, sockets, and jobs at the
+//! destination's file system. Tests put a simulated machine in its place.
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind};
 use crate::failure::Failure;
 use crate::s3::ByteRange;
 use crate::s3::answer::ServerError;
-use crate::sink::file::OpenFile;
-use crate::sys::{Errno, Handle, descriptor};
+use crate::sys::{Errno, Handle, Slot, descriptor};
 use crate::transfer::Transfer;
 
 /// The machine as a worker sees it.
@@ -110,47 +110,103 @@ impl Objection {
     }
 }
 
-/// The machine of a worker that writes files.
+/// The machine of a worker that writes files: jobs in, their ends out. None is waited for, so a
+/// destination whose calls take long slows its own objects only.
 pub trait FileHost: Host {
-    /// Makes a folder and those above it.
-    ///
-    /// # Errors
-    /// What the file system says.
-    fn make_folder(&mut self, path: &str) -> Result<(), FileError>;
+    /// Takes a job. Where calls are quick it may be done at once; else it is done aside, beside
+    /// others, and the worker's event counter is raised when it has ended. A worker gives the jobs
+    /// of one object whose order matters one after the other.
+    fn begin(&mut self, task: FileTask);
 
-    /// Writes a small object's file whole and gives it its name.
-    ///
-    /// # Errors
-    /// What the file system says; then nothing is left behind.
-    fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError>;
+    /// Takes the end of a job; in no order.
+    fn finished(&mut self) -> Option<FileDone>;
 
-    /// Makes a large object's file under a temporary name beside its path, or without one, its
-    /// blocks allocated.
-    ///
-    /// # Errors
-    /// What the file system says; then nothing is left behind.
-    fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError>;
-
-    /// Notes that all bytes of a large object's range are written, for a later run that goes on.
-    fn range_done(&mut self, file: &OpenFile, index: u64);
-
-    /// Notes that so many bytes at the start of a range are written, and not yet all of it.
-    fn range_reached(&mut self, file: &OpenFile, index: u64, prefix_bytes: u64);
-
-    /// Cuts a written file to its size and gives it its name.
-    ///
-    /// # Errors
-    /// What the file system says; then nothing is left behind, but for what a later run can go on
-    /// with once there is room again.
-    fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError>;
+    /// Takes back the small object of a job that has not begun: a run that was stopped does not
+    /// write what waits. It has no end then.
+    fn recall(&mut self) -> Option<FileTask> {
+        None
+    }
 
     /// Told of each piece of an object that the sink is given, before anything becomes of it: a
     /// machine that checks its worker sees here that no byte comes twice.
     fn delivered(&mut self, _transfer: &Transfer, _offset: u64, _length: u32) {}
+}
 
-    /// Lets go of a file that this run will not complete; removes it unless it is to be kept for a
-    /// later run.
-    fn abandon(&mut self, file: &OpenFile, keep: bool);
+/// Work at the destination's file system, for one object.
+#[derive(Debug)]
+pub enum FileJob {
+    /// Makes the folder of a key that ends in `/`, and those above it.
+    MakeFolder,
+    /// Writes an object's file whole and gives it its name; nothing is left behind when it fails.
+    /// Without a piece the file is empty.
+    WriteWhole(Option<Piece>),
+    /// Makes a large object's file under a temporary name beside its path, or without one, its
+    /// blocks allocated, unless another worker has. Nothing is left behind when it fails.
+    Create,
+    /// Notes for a later run how many bytes stand at the start of a range; `None`: all of them.
+    Note {
+        /// Number of the range in its object.
+        index: u64,
+        /// What of it is written.
+        prefix_bytes: Option<u64>,
+    },
+    /// Cuts a written file to its size and gives it its name. When it fails nothing is left behind,
+    /// but for what a later run can go on with once there is room again.
+    Publish,
+    /// Lets go of a file that this run will not complete; removes it unless a later run can go on
+    /// with it.
+    Abandon,
+}
+
+impl FileJob {
+    /// Whether its time says how long it takes to make a file here: a note is appended to an open
+    /// one, and is quick where nothing else is.
+    #[must_use]
+    pub fn tells_pace(&self) -> bool {
+        !matches!(self, Self::Note { .. } | Self::Abandon)
+    }
+}
+
+/// A job, and for whom it is.
+#[derive(Debug)]
+pub struct FileTask {
+    /// The worker's own; it comes back with the end.
+    pub token: u64,
+    /// The object.
+    pub transfer: Arc<Transfer>,
+    /// What is to be done.
+    pub job: FileJob,
+}
+
+/// Bytes in a slot, which a job owns until it has ended.
+#[derive(Debug)]
+pub struct Piece {
+    /// The slot.
+    pub slot: Slot,
+    /// The first byte within it.
+    pub at: u32,
+    /// How many bytes.
+    pub length: u32,
+}
+
+impl Piece {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.slot[self.at as usize..][..self.length as usize]
+    }
+}
+
+/// A job that has ended.
+#[derive(Debug)]
+pub struct FileDone {
+    /// The job, with its slot.
+    pub task: FileTask,
+    /// Whether it made something: another worker may have made the file. Or what the file system
+    /// said.
+    pub outcome: Result<bool, FileError>,
+    /// How long its calls took, in microseconds.
+    pub took_us: u64,
 }
 
 /// A pipe between a worker and a feeder: what is prefetched and not in turn yet waits there.

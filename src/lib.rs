@@ -55,13 +55,15 @@
 //! * [`pace`]: how many requests are in flight, and how many are sent a second. Pure.
 //! * [`peers`]: how connections and addresses fare beside each other: who is late, and where to
 //!   connect next, by what all workers know. Pure.
-//! * [`sink`]: what the bytes of a range become. Pure.
+//! * [`sink`]: what the bytes of a range become, and whether calls of the file system are slow.
+//!   Pure.
 //! * [`mark`]: what a complete file carries so that a later run knows it. [`journal`]: which ranges
 //!   of an unfinished one are there, and the beginnings of which. Pure.
 //! * [`pipe`]: Pipe mode: one stream per epoch, into named pipes or standard output. Its feeder
 //!   asks the workers for ranges, each into a pipe of its own, and hands them on in order.
 //! * [`library`]: the public face: a client and an engine for programs.
-//! * [`host`]: what a worker asks of its machine; [`machine`]: the real one, with clock and files.
+//! * [`host`]: what a worker asks of its machine; [`machine`]: the real one, with clock and files,
+//!   and helper threads for calls that are slow.
 //! * [`sys`]: ring, slots, descriptors: the only `unsafe`.
 //!
 //! Of the telling:
@@ -84,6 +86,8 @@
 //! * **range**: contiguous bytes of one object; one GET.
 //! * **slot**: one aligned piece of registered memory.
 //! * **sink**: what a range becomes: a file, or nothing.
+//! * **file job**: what is done at the file system for one object or range besides writes through
+//!   the ring: create, write whole, note, publish. It has an end, which nobody waits for.
 //! * **worker**: one thread, one ring, one loop. **turn**: one pass of that loop.
 //! * **origin**: an S3-compatible server.
 //! * **channel**: a named input of a training job. **epoch**: one pass over it, one named pipe.
@@ -138,6 +142,9 @@
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
 //! * No name of the world reaches a terminal but through [`shown`]: `tests/tidy.rs`.
+//! * A worker makes calls of the file system itself only while they are quick. Where they are slow,
+//!   it waits for none, they overlap, and each object's come in order: tests of [`sink::calls`] and
+//!   [`machine`], `tests/sim`.
 //! * The control plane's thread waits for no disk: helper threads and the runtime's ring do; unit
 //!   tests of [`command`], `tests/interrupt.rs`.
 //! * Fields of the JSON report are added, never renamed: tests of [`report`].

@@ -325,6 +325,23 @@ pub const RANGES_PER_HANDOUT_MAX: usize = 64;
 /// connections must not wait for a long run of them.
 pub const EMPTY_OBJECTS_PER_TURN_MAX: usize = 16;
 
+/// File jobs of a worker that have not ended, at most, before it begins no more objects: what its
+/// connections and slots have then comes besides.
+pub const FILE_JOBS_MAX: usize = 256;
+
+/// So many calls of the file system in a row say how long they take.
+pub const FILE_CALLS_WATCHED: u32 = 32;
+
+/// When they take longer than this on average, in microseconds, helper threads make them. To hand
+/// one over costs a few microseconds and two task switches.
+pub const FILE_CALL_SLOW_US: u64 = 1_000;
+
+/// Helper threads of a run, shared out evenly among its workers: as many calls, and syncs, overlap.
+pub const FILE_HELPERS_MAX: usize = 64;
+
+/// But each worker may have so many.
+pub const FILE_HELPERS_PER_WORKER_MIN: usize = 4;
+
 /// Large objects that are in progress at once: few half-done files, but more than one inode.
 pub const OBJECTS_OPEN_MAX: usize = 4;
 

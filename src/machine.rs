@@ -1,10 +1,12 @@
-//! The real machine behind [`FileHost`]: clock, chance, sockets, and the destination's file system.
+//! The real machine behind [`crate::host::FileHost`]: clock, chance, sockets, and the destination's
+//! file system.
 //!
 //! Every path is walked from the destination's folder one segment at a time without following links
 //! (openat(2), O_NOFOLLOW), so no key and no planted link leads out of it. Files come into being
 //! without a name (O_TMPFILE) where the file system can, so that a crash leaves nothing behind; the
 //! unfinished files of large objects have one (`parts`), so that a later run goes on with them.
 
+mod helpers;
 mod marks;
 mod parts;
 mod reader;
@@ -14,15 +16,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
-use crate::host::{FileError, FileHost, Host, Objection};
-use crate::journal;
+use crate::host::{FileError, Host, Objection};
 use crate::limits::{FOLDERS_OPEN_MAX, LOCK_LOOKS_MAX};
 use crate::s3::ByteRange;
 use crate::s3::sign::{Get, KeptKeys, PublishedKeys, RequestWriter};
@@ -66,6 +67,8 @@ pub struct Machine {
     keys: KeptKeys,
     /// How often more a lock is asked for that somebody has.
     lock_looks: u32,
+    /// A worker's file jobs.
+    desk: helpers::Desk,
 }
 
 impl Machine {
@@ -89,6 +92,7 @@ impl Machine {
             published,
             keys: KeptKeys::default(),
             lock_looks: LOCK_LOOKS_MAX,
+            desk: helpers::Desk::default(),
         }
     }
 
@@ -178,7 +182,7 @@ fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
 
-impl FileHost for Machine {
+impl Machine {
     fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
         self.folders().open(path.trim_end_matches('/')).map(drop)
     }
@@ -235,18 +239,6 @@ impl FileHost for Machine {
         })
     }
 
-    fn range_done(&mut self, file: &OpenFile, index: u64) {
-        if let Some(journal) = &file.journal {
-            parts::record(journal, index, journal::WHOLE);
-        }
-    }
-
-    fn range_reached(&mut self, file: &OpenFile, index: u64, prefix_bytes: u64) {
-        if let Some(journal) = &file.journal {
-            parts::record(journal, index, prefix_bytes);
-        }
-    }
-
     fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
         let random = self.random();
         let size_bytes = transfer.object.size_bytes;
@@ -276,7 +268,9 @@ impl FileHost for Machine {
         self.sync_folder(folder).map_err(|e| at("sync", e))
     }
 
-    fn abandon(&mut self, file: &OpenFile, keep: bool) {
+    /// Lets go of a file; removes it unless it is to be kept for a later run, which can go on with
+    /// it.
+    pub fn abandon(&self, file: &OpenFile, keep: bool) {
         // A file without a name goes away by itself.
         if !(keep && file.can_go_on()) {
             parts::remove(file);
@@ -300,10 +294,11 @@ impl NewFile {
 }
 
 /// Open folders below the destination, a bounded number of them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Folders {
     root: Arc<OwnedFd>,
-    open: HashMap<String, Arc<OwnedFd>>,
+    /// Shared with a worker's helpers.
+    open: Arc<Mutex<HashMap<String, Arc<OwnedFd>>>>,
     kept_max: usize,
     /// Files may begin without a name here: learnt from the first answer.
     nameless: bool,
@@ -315,7 +310,7 @@ struct Folders {
 
 impl Folders {
     fn new(root: Arc<OwnedFd>, sync: bool) -> Self {
-        let (open, kept_max) = (HashMap::new(), FOLDERS_OPEN_MAX);
+        let (open, kept_max) = (Arc::default(), FOLDERS_OPEN_MAX);
         Self { root, open, kept_max, nameless: true, by_descriptor: true, sync }
     }
 
@@ -338,18 +333,15 @@ impl Folders {
         if path.is_empty() {
             return Ok(Arc::clone(&self.root));
         }
-        if let Some(folder) = self.open.get(path) {
+        if let Some(folder) = self.kept().get(path) {
             return Ok(Arc::clone(folder));
         }
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let above = self.walk(above, step)?;
-        if self.open.len() >= self.kept_max {
-            self.open.clear();
-        }
         let opened = match step(&above, name) {
             // What is only kept gives way to what is needed.
-            Err(Code::MFILE | Code::NFILE) if !self.open.is_empty() => {
-                self.open.clear();
+            Err(Code::MFILE | Code::NFILE) if !self.kept().is_empty() => {
+                self.kept().clear();
                 step(&above, name)
             }
             opened => opened,
@@ -360,8 +352,19 @@ impl Folders {
             errno: errno.into(),
         })?;
         let folder = Arc::new(folder);
-        self.open.insert(path.to_owned(), Arc::clone(&folder));
+        let mut kept = self.kept();
+        if kept.len() >= self.kept_max {
+            kept.clear();
+        }
+        kept.insert(path.to_owned(), Arc::clone(&folder));
+        drop(kept);
         Ok(folder)
+    }
+
+    /// Folders that are kept open; no call is made while this is held.
+    fn kept(&self) -> MutexGuard<'_, HashMap<String, Arc<OwnedFd>>> {
+        // Each change is one call: whoever panics leaves it whole.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The folder that `path` lies in, and its name there.

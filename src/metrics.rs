@@ -69,7 +69,8 @@ pub struct Stages {
     pub write_us: u64,
     /// Connections waited for a free slot.
     pub slot_wait_us: u64,
-    /// Direct file system calls: create, small writes, rename.
+    /// Calls of the file system besides those: create, small writes, rename. Those that helper
+    /// threads make count, too.
     pub file_us: u64,
     /// Connections waited before a retry.
     pub backoff_us: u64,
@@ -262,20 +263,23 @@ pub struct Gauge {
     last_retry: AtomicU32,
     objects: AtomicU64,
     writes: AtomicU64,
+    file_jobs: AtomicU64,
     /// What has been waited for so long that it is to be told.
     wait: Mutex<Option<Wait>>,
 }
 
 impl Gauge {
-    /// Shows how many writes the kernel has.
-    pub fn show_writes(&self, writes: usize) {
+    /// Shows how many writes, and how many other jobs at the file system, have not ended.
+    pub fn show_file_work(&self, writes: usize, jobs: usize) {
         self.writes.store(writes as u64, Ordering::Relaxed);
+        self.file_jobs.store(jobs as u64, Ordering::Relaxed);
     }
 
-    /// Objects that are whole, and writes that the kernel has.
+    /// Objects that are whole, and what [`Self::show_file_work`] showed.
     #[must_use]
-    pub fn objects_and_writes(&self) -> (u64, u64) {
-        (self.objects.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
+    pub fn objects_and_file_work(&self) -> (u64, u64, u64) {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (count(&self.objects), count(&self.writes), count(&self.file_jobs))
     }
 
     /// Shows what has been waited for too long, or that nothing has.

@@ -255,6 +255,12 @@ impl Transfer {
         file.as_ref()
     }
 
+    /// True when its file was created, or could not be.
+    #[must_use]
+    pub fn has_file_or_none(&self) -> bool {
+        self.file.get().is_some()
+    }
+
     /// The file, if it was created.
     #[must_use]
     pub fn created_file(&self) -> Option<&OpenFile> {

@@ -37,7 +37,7 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
     ("transfer", true, &["checksum", "conn", "error", "limits", "mark", "plan", "s3", "sink"]),
     ("sink", true, &["journal", "limits", "sys", "transfer"]),
     ("schedule", true, &["error", "limits", "plan", "request", "s3", "sys", "transfer"]),
-    ("host", false, &["error", "failure", "s3", "sink", "sys", "transfer"]),
+    ("host", false, &["error", "failure", "s3", "sys", "transfer"]),
     (
         "worker",
         false,
@@ -64,8 +64,8 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
         "engine",
         false,
         &[
-            "attempt", "config", "error", "failure", "host", "limits", "machine", "metrics",
-            "pace", "peers", "s3", "schedule", "sink", "sys", "transfer", "waiting", "worker",
+            "attempt", "config", "error", "failure", "limits", "machine", "metrics", "pace",
+            "peers", "s3", "schedule", "sink", "sys", "transfer", "waiting", "worker",
         ],
     ),
     ("cli", true, &["error", "limits", "plan", "s3", "shown", "size"]),

@@ -276,7 +276,6 @@ mod tests {
 
     use super::super::tests::{machine, object};
     use super::*;
-    use crate::host::FileHost;
 
     #[test]
     fn what_was_completed_is_known_again() {

@@ -15,7 +15,7 @@ use rustix::io::Errno as Code;
 
 use super::marks::digest;
 use super::{FILE_MODE, Machine, allocate, write_all};
-use crate::host::{FileError, FileHost};
+use crate::host::FileError;
 use crate::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
 use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_RANGES_MAX, LOCK_PAUSE};
 use crate::plan::path::OWN_PREFIX;
@@ -413,8 +413,17 @@ fn reopened(file: &OpenFile) -> Result<OwnedFd, Code> {
     if same { Ok(reader) } else { Err(Code::STALE) }
 }
 
+/// Notes for a later run that so many bytes at the start of a range are written, or all.
+pub(super) fn note(file: &OpenFile, index: u64, prefix_bytes: Option<u64>) {
+    let Some(journal) = &file.journal else { return };
+    // Other notes that were on their way may have taken the room that there was.
+    if prefix_bytes.is_none() || journal.has_room(true) {
+        record(journal, index, prefix_bytes.unwrap_or(journal::WHOLE));
+    }
+}
+
 /// Appends the record of a range, in one write: so many bytes of it are there, or all.
-pub(super) fn record(journal: &Journal, index: u64, prefix_bytes: u64) {
+fn record(journal: &Journal, index: u64, prefix_bytes: u64) {
     let (Handle::Descriptor(file), Ok(index)) = (&journal.handle, u32::try_from(index)) else {
         return;
     };
@@ -453,7 +462,7 @@ mod tests {
     fn begin(folder: &Path, indexes: &[u64]) {
         let mut machine = machine(folder);
         let file = machine.create(&object("d/large", SIZE)).expect("created");
-        indexes.iter().for_each(|index| machine.range_done(&file, *index));
+        indexes.iter().for_each(|index| note(&file, *index, None));
     }
 
     fn left(folder: &Path) -> Left {
@@ -484,7 +493,7 @@ mod tests {
         assert!(matches!(left(folder.path()), Left::Nothing(_)), "it is in other hands");
         let mut second = machine(folder.path());
         let file = transfer.created_file().expect("open");
-        second.range_done(file, 0);
+        note(file, 0, None);
         drop(transfer);
         let Left::Some(transfer) = left(folder.path()) else { panic!("there are three") };
         assert_eq!(transfer.unsettled(), 3);
@@ -500,10 +509,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut first = machine(folder.path());
         let file = first.create(&object("d/large", SIZE)).expect("created");
-        first.range_reached(&file, 2, 8192);
-        first.range_reached(&file, 0, 4096);
-        first.range_done(&file, 0);
-        first.range_reached(&file, 2, 4096);
+        note(&file, 2, Some(8192));
+        note(&file, 0, Some(4096));
+        note(&file, 0, None);
+        note(&file, 2, Some(4096));
         first.abandon(&file, true);
         drop(file);
         let Left::Some(transfer) = left(folder.path()) else { panic!("something is there") };
@@ -521,12 +530,12 @@ mod tests {
         for run_ends in [false, true] {
             let before = journal.records();
             while journal.has_room(run_ends) {
-                first.range_reached(&file, 2, 8192);
+                note(&file, 2, Some(8192));
             }
             assert!(journal.records() > before + 1000, "a run that ends has room of its own");
         }
         assert!(journal.records() < journal_records_max(6), "{}", journal.records());
-        (0..6).for_each(|index| first.range_done(&file, index));
+        (0..6).for_each(|index| note(&file, index, None));
         first.abandon(&file, true);
         drop(file);
         assert!(matches!(left(folder.path()), Left::All(_)), "the whole ranges still had room");
@@ -536,9 +545,8 @@ mod tests {
     fn what_an_earlier_run_had_written_is_read_once() {
         let folder = tempfile::tempdir().expect("a folder");
         begin(folder.path(), &[5, 1]);
-        let mut machine = machine(folder.path());
         let Left::Some(transfer) = left(folder.path()) else { panic!("there are two ranges") };
-        machine.range_reached(transfer.created_file().expect("open"), 3, 12_288);
+        note(transfer.created_file().expect("open"), 3, Some(12_288));
         drop(transfer);
         let path = file(folder.path(), "part");
         let mut bytes = std::fs::read(&path).expect("there");
@@ -634,7 +642,7 @@ mod tests {
         std::fs::write(&path, &bytes[..bytes.len() - 3]).expect("written");
         let Left::Some(transfer) = left(folder.path()) else { panic!("a range is there") };
         assert_eq!(transfer.unsettled(), 5);
-        machine(folder.path()).range_done(transfer.created_file().expect("open"), 5);
+        note(transfer.created_file().expect("open"), 5, None);
         drop(transfer);
         let Left::Some(transfer) = left(folder.path()) else { panic!("two ranges are there") };
         assert_eq!(transfer.unsettled(), 4);
@@ -649,7 +657,7 @@ mod tests {
         let second = other.create(&object).expect("created");
         assert!(first.journal.is_some() && second.journal.is_none());
         other.clear(&object);
-        one.range_done(&first, 0);
+        note(&first, 0, None);
         other.publish(&second, &object).expect("published");
         one.publish(&first, &object).expect("published");
         assert_eq!(names(&folder.path().join("d")), ["large"]);
@@ -675,7 +683,7 @@ mod tests {
             assert!(!matches!(left(folder.path()), Left::Some(_) | Left::All(_)));
             let mut machine = machine(folder.path());
             let file = machine.create(&object).expect("created");
-            machine.range_done(&file, 0);
+            note(&file, 0, None);
             machine.publish(&file, &object).expect("published");
             assert_eq!(std::fs::read_to_string(&victim).expect("there"), "as it was", "{soft}");
             for place in [&part, &journal] {
@@ -714,7 +722,7 @@ mod tests {
             let mut machine = machine(folder.path());
             let file = machine.create(&object).expect("created");
             assert!(file.journal.is_none() && file.temporary.is_empty(), "{endings:?}");
-            machine.range_done(&file, 0);
+            note(&file, 0, None);
             machine.publish(&file, &object).expect("published");
             machine.clear(&object);
             assert_eq!(machine.look(&object).0, Standing::Same);
@@ -741,7 +749,7 @@ mod tests {
         for (recorded, keep, files) in [(0, true, 0), (1, true, 2), (1, false, 0)] {
             let mut machine = machine(folder.path());
             let file = machine.create(&object("d/large", SIZE)).expect("created");
-            (0..recorded).for_each(|index| machine.range_done(&file, index));
+            (0..recorded).for_each(|index| note(&file, index, None));
             machine.abandon(&file, keep);
             assert_eq!(names(&folder.path().join("d")).len(), files, "{recorded} {keep}");
         }

@@ -280,12 +280,11 @@ mod tests {
     #[test]
     fn unfinished_files_that_nobody_works_on_go() {
         use super::super::tests::object;
-        use crate::host::FileHost;
         let folder = tempfile::tempdir().expect("a folder");
         let begin = |path: &str| {
             let mut machine = machine(folder.path());
             let file = machine.create(&object(path, 5 << 20)).expect("created");
-            machine.range_done(&file, 0);
+            parts::note(&file, 0, None);
             file
         };
         drop(begin("d/left"));

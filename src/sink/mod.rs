@@ -1,8 +1,9 @@
 //! What the bytes of a range become: a closed set of sinks, chosen once for a run.
 //!
-//! A sink decides; it does not write. The worker carries its decisions out on the ring (large
-//! objects) or on its host (small ones).
+//! A sink decides; it does not write. The worker carries its decisions out on the ring (writes of
+//! large objects) or by jobs of its host (all else).
 
+pub mod calls;
 pub mod file;
 
 use crate::transfer::Shape;

@@ -6,7 +6,7 @@ use super::job::{AfterFailure, JobState, Rivalry};
 use super::lane::LaneState;
 use crate::conn::{Action, Event, Target};
 use crate::failure::Failure;
-use crate::host::FileHost;
+use crate::host::{FileHost, Piece};
 use crate::metrics::AddressCount;
 use crate::s3::ByteRange;
 use crate::sink::Disposal;
@@ -148,11 +148,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Disposal::Drop => drop(slot),
             Disposal::WriteAt => self.write(range, slot, length, offset),
             Disposal::WriteWhole => {
-                let before = self.host.now_us();
-                if let Err(error) = self.host.write_whole(&transfer, bytes) {
-                    self.file_failed(&transfer, error);
-                }
-                self.metrics.stages.file_us += self.host.now_us() - before;
+                self.write_whole(range, &transfer, Piece { slot, at, length });
             }
         }
     }

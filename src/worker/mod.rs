@@ -11,6 +11,7 @@
 mod drive;
 mod errand;
 mod failed;
+mod files;
 mod hedge;
 mod job;
 mod lane;
@@ -32,10 +33,10 @@ use rustls::ClientConfig;
 
 use crate::attempt::RetryPolicy;
 use crate::error::Error;
-use crate::host::{FileError, FileHost};
+use crate::host::FileHost;
 use crate::limits::{
-    CONTROL_SLOT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, IDLE_TIMEOUT_US, RANGES_PER_HANDOUT_MAX,
-    TURN_WAIT_MAX_US,
+    CONTROL_SLOT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, FILE_JOBS_MAX, IDLE_TIMEOUT_US,
+    RANGES_PER_HANDOUT_MAX, TURN_WAIT_MAX_US,
 };
 use crate::metrics::{Gauge, WorkerMetrics};
 use crate::pace::{Pacer, Share};
@@ -44,8 +45,7 @@ use crate::request::Errand;
 use crate::schedule::{Assignment, Scheduler, Supply};
 use crate::sink::Sink;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring};
-use crate::transfer::{Outcome, Shape, Transfer};
-use errand::{Purpose, refuse};
+use errand::refuse;
 use job::JobState;
 use lane::{Lane, LaneState};
 use range::{Ranges, Writes};
@@ -128,6 +128,9 @@ pub struct Worker<R, H> {
     ask_again_us: u64,
     ranges: Ranges,
     writes: Writes,
+    /// File jobs that have not ended.
+    file_jobs: usize,
+    file_jobs_ended: u64,
     completions: Vec<Completion>,
     awaiting: bool,
     now_us: u64,
@@ -187,6 +190,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             ask_again_us: 0,
             ranges: Ranges::new(connections + slots),
             writes: Writes::new(slots),
+            file_jobs: 0,
+            file_jobs_ended: 0,
             completions: Vec::with_capacity(connections + slots + 1),
             awaiting: false,
             now_us: 0,
@@ -246,8 +251,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.note_slow();
         self.watch_counter();
         let longest_us = self.tend();
-        let wait_us = if has_more { 0 } else { longest_us };
-        self.gauge.show_writes(self.writes.count());
+        // What has ended may make room for more.
+        let wait_us = if self.take_files() || has_more { 0 } else { longest_us };
+        self.gauge.show_file_work(self.writes.count(), self.file_jobs);
         self.clock.ring_entered(self.host.now_us(), wait_us);
         Some(wait_us)
     }
@@ -262,6 +268,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.now_us = self.host.now_us();
         self.clock.ring_left(self.now_us);
         self.collect();
+        self.take_files();
         self.serve_slot_queue();
         self.gauge.show(&self.metrics);
         self.show_waiting();
@@ -271,7 +278,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     fn is_done(&self) -> bool {
         let supplied = self.supply == Supply::Ended || self.scheduler.is_stopped();
-        supplied && self.ready.is_empty() && self.ranges.is_empty() && self.lanes_at_rest()
+        let is_idle = self.ranges.is_empty() && self.file_jobs == 0 && self.lanes_at_rest();
+        supplied && self.ready.is_empty() && is_idle
     }
 
     fn lanes_at_rest(&self) -> bool {
@@ -342,7 +350,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // Objects that take no connection. There may be thousands, and a file system may be slow.
         let mut settled = 0;
         while settled < EMPTY_OBJECTS_PER_TURN_MAX {
-            if self.ready.is_empty() && !self.take_ranges() {
+            let is_full = self.file_jobs >= FILE_JOBS_MAX;
+            if is_full || self.ready.is_empty() && !self.take_ranges() {
                 return false;
             }
             let Some(assignment) = self.ready.pop_front() else { return false };
@@ -398,78 +407,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// It was told to wait for its counter.
     fn is_told_later(&self) -> bool {
         matches!(self.supply, Supply::Later | Supply::Paced)
-    }
-
-    /// Folders and empty files: nothing to fetch.
-    fn make_empty(&mut self, transfer: &Arc<Transfer>) {
-        let outcome = match (self.sink, transfer.shape) {
-            (Sink::Null, _) => Ok(()),
-            (Sink::File, Shape::Folder) => self.host.make_folder(&transfer.path),
-            (Sink::File, _) => self.host.write_whole(transfer, &[]),
-        };
-        if let Err(error) = outcome {
-            self.file_failed(transfer, error);
-        }
-        self.settle(transfer);
-    }
-
-    fn file_failed(&mut self, transfer: &Transfer, error: FileError) {
-        let ends_run = error.ends_run();
-        let error = Error::from(error).within(transfer.name());
-        if ends_run {
-            self.scheduler.stop(error.clone());
-        }
-        transfer.fail(error);
-    }
-
-    /// Every byte of a range is written, or it was given up.
-    fn end_range(&mut self, range: usize) {
-        if self.ranges.transfer(range).failure().is_some() {
-            self.note_prefix(range, true);
-        }
-        let (transfer, offset, purpose) = self.ranges.remove(range);
-        if let Purpose::Errand { errand, failure, brought } = purpose {
-            self.unpaced -= usize::from(errand.is_paced_by_client());
-            return errand.complete(failure.map_or(Ok(()), Err), brought);
-        }
-        if transfer.failure().is_none()
-            && let Some(file) = transfer.created_file()
-        {
-            self.host.range_done(file, offset / transfer.part.bytes());
-        }
-        self.settle(&transfer);
-    }
-
-    /// Settles one range; the last one finishes the object.
-    fn settle(&mut self, transfer: &Arc<Transfer>) {
-        if transfer.settle() {
-            self.finish(transfer);
-        }
-    }
-
-    fn finish(&mut self, transfer: &Arc<Transfer>) {
-        if let (None, Some(sum)) = (transfer.failure(), transfer.verification.sum()) {
-            transfer.take_verdict(sum.check().map(|()| sum.stored().algorithm));
-        }
-        if let Some(file) = transfer.created_file() {
-            if transfer.failure().is_some() {
-                self.host.abandon(file, transfer.can_go_on());
-            } else {
-                let before = self.host.now_us();
-                let published = self.host.publish(file, transfer);
-                if let Err(error) = published {
-                    self.file_failed(transfer, error);
-                }
-                self.metrics.stages.file_us += self.host.now_us() - before;
-            }
-        }
-        let result = match transfer.failure() {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        };
-        self.metrics.objects += u64::from(result.is_ok());
-        let elapsed_us = self.now_us.saturating_sub(transfer.begun_us().unwrap_or(self.now_us));
-        self.scheduler.finish(Outcome { transfer: Arc::clone(transfer), elapsed_us, result });
     }
 
     /// Ends late operations, wakes sleeping connections, closes idle ones; returns how long the
@@ -541,6 +478,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             transfer.fail(reason.clone());
             self.settle(&transfer);
         }
+        self.recall_files(&reason);
         self.slot_queue.clear();
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];

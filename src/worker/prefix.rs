@@ -5,9 +5,10 @@
 //! write that has not ended begins.
 
 use super::Worker;
+use super::files::NO_RANGE;
 use super::job::Into;
 use crate::error::ErrorKind;
-use crate::host::FileHost;
+use crate::host::{FileHost, FileJob};
 use crate::limits::{DIRECT_ALIGNMENT_BYTES, PREFIX_PAUSE_US};
 use crate::sink::Disposal;
 use crate::sys::Ring;
@@ -36,11 +37,16 @@ impl Prefix {
         self.failed = self.failed.min(offset);
     }
 
+    /// Where what stands ends, once no write is in flight.
+    pub(super) fn stands(&self) -> u64 {
+        self.reached.min(self.failed)
+    }
+
     /// Where what stands ends, if that is further than was noted; then it counts as noted. `first`
     /// is where the first write in flight begins.
     fn advance(&mut self, first: Option<u64>, now_us: u64) -> Option<u64> {
         self.noted_us = now_us;
-        let end = first.unwrap_or(self.reached).min(self.reached).min(self.failed);
+        let end = first.unwrap_or(self.reached).min(self.stands());
         let end = end - end % u64::from(DIRECT_ALIGNMENT_BYTES);
         (end > self.noted).then(|| {
             self.noted = end;
@@ -59,7 +65,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         for range in self.ranges.numbers() {
             let found = self.ranges.find(range);
             if found.is_some_and(|(_, prefix)| prefix.noted_us + PREFIX_PAUSE_US <= self.now_us) {
-                self.note_prefix(range, false);
+                self.note_prefix(range);
             }
         }
     }
@@ -86,24 +92,27 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Notes what stands at the start of a range that is not complete.
-    pub(super) fn note_prefix(&mut self, range: usize, run_ends: bool) {
+    fn note_prefix(&mut self, range: usize) {
+        if let Some(note) = self.prefix_to_note(range, false) {
+            let transfer = self.ranges.transfer(range);
+            self.begin_file(NO_RANGE, &transfer, note);
+        }
+    }
+
+    /// What stands at the start of a range that is not complete, where that is more than was noted.
+    pub(super) fn prefix_to_note(&mut self, range: usize, run_ends: bool) -> Option<FileJob> {
         let first = self.writes.first_of(range);
-        let Some((transfer, prefix)) = self.ranges.find(range) else { return };
-        let Some(file) = transfer.created_file().filter(|_| transfer.keeps_prefixes()) else {
-            return;
-        };
+        let (transfer, prefix) = self.ranges.find(range)?;
+        let file = transfer.created_file().filter(|_| transfer.keeps_prefixes())?;
         // What has no room now may have it when the run ends.
         if !file.journal.as_ref().is_none_or(|journal| journal.has_room(run_ends)) {
-            return;
+            return None;
         }
-        if let Some(end) = prefix.advance(first, self.now_us) {
-            let part = transfer.part.bytes();
-            let index = (end - 1) / part;
-            let (begins, ends) = (index * part, transfer.object.size_bytes.min((index + 1) * part));
-            if end < ends {
-                self.host.range_reached(file, index, end - begins);
-            }
-        }
+        let end = prefix.advance(first, self.now_us)?;
+        let part = transfer.part.bytes();
+        let index = (end - 1) / part;
+        let (begins, ends) = (index * part, transfer.object.size_bytes.min((index + 1) * part));
+        (end < ends).then(|| FileJob::Note { index, prefix_bytes: Some(end - begins) })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::errand::Purpose;
 use super::prefix::Prefix;
 use super::verify::Check;
+use crate::sys::Slot;
 use crate::transfer::Transfer;
 
 /// How often a write may make no progress before it is an error.
@@ -21,6 +22,7 @@ struct RangeState {
     prefix: Prefix,
     /// Its connection has received (or given up) all of it.
     fetched: bool,
+    /// Writes that have not ended, and file jobs that hold its bytes.
     writes: u32,
     /// What its bytes are held against, where they are a whole object. It is the range's and not
     /// its connection's: another one may go on with it.
@@ -108,7 +110,12 @@ impl Ranges {
         Arc::clone(&self.get(index).transfer)
     }
 
-    /// One more write is in flight, which ends there in the object.
+    /// A file job has all its bytes; it ends as a write does.
+    pub(super) fn job_begins(&mut self, index: usize) {
+        self.get_mut(index).writes += 1;
+    }
+
+    /// One more write is to be done, which ends there in the object.
     pub(super) fn write_begins(&mut self, index: usize, end: u64) {
         let range = self.get_mut(index);
         range.writes += 1;
@@ -129,6 +136,13 @@ impl Ranges {
         range.writes == 0
     }
 
+    /// True when all bytes up to the range's end are written, whoever wrote its beginning.
+    pub(super) fn is_written(&self, index: usize) -> bool {
+        let Some(range) = &self.entries[index] else { return false };
+        let (size_bytes, part) = (range.transfer.object.size_bytes, range.transfer.part.bytes());
+        range.prefix.stands() == size_bytes.min((range.offset / part + 1) * part)
+    }
+
     /// Takes a complete range out: its object, where it begins there, and what it was fetched for.
     pub(super) fn remove(&mut self, index: usize) -> (Arc<Transfer>, u64, Purpose) {
         self.free.push(index);
@@ -142,7 +156,7 @@ impl Ranges {
     }
 }
 
-/// A write in flight.
+/// A write in flight, or one that waits for its file.
 #[derive(Debug)]
 pub(super) struct WriteState {
     /// Its range.
@@ -159,9 +173,11 @@ pub(super) struct WriteState {
     pub(super) direct: bool,
     /// Tries in a row without progress.
     pub(super) stuck: u32,
+    /// Its bytes, while the file is not there yet.
+    pub(super) waiting: Option<Slot>,
 }
 
-/// All writes of a worker in flight.
+/// All writes of a worker that have not ended.
 #[derive(Debug)]
 pub(super) struct Writes {
     entries: Vec<Option<WriteState>>,
@@ -181,7 +197,15 @@ impl Writes {
         index
     }
 
-    /// Where the first write of a range that is in flight begins.
+    /// Writes that wait for their file: their numbers, and their ranges.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.entries.iter().enumerate().filter_map(|(index, entry)| {
+            let write = entry.as_ref().filter(|write| write.waiting.is_some())?;
+            Some((index, write.range))
+        })
+    }
+
+    /// Where the first write of a range that has not ended begins.
     pub(super) fn first_of(&self, range: usize) -> Option<u64> {
         let writes = self.entries.iter().flatten();
         writes.filter(|write| write.range == range).map(|write| write.offset).min()
@@ -203,12 +227,12 @@ impl Writes {
         self.entries[index].take().expect("a write in flight")
     }
 
-    /// How many are in flight.
+    /// How many have not ended.
     pub(super) fn count(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// True when none is in flight.
+    /// True when all have ended.
     pub(super) fn is_empty(&self) -> bool {
         self.free.len() == self.entries.len()
     }

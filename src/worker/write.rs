@@ -2,59 +2,69 @@
 
 use std::sync::Arc;
 
+use super::files::NO_RANGE;
 use super::range::{WRITE_TRIES_MAX, WriteState};
 use super::{TOKEN_WRITE, Worker};
-use crate::error::Error;
-use crate::host::{FileError, FileHost};
+use crate::host::{FileError, FileHost, FileJob};
 use crate::sys::{Errno, Handle, Op, Ring, Slot};
 use crate::transfer::Transfer;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Starts a write of `slot[..length]` to a large object's file; counts it in its range.
+    /// Writes `slot[..length]` to a large object's file, once that is there; counts it in its
+    /// range.
     pub(super) fn write(&mut self, range: usize, slot: Slot, length: u32, offset: u64) {
         let transfer = self.ranges.transfer(range);
-        let Some(file) = self.open_file(&transfer) else { return };
-        let write_length = crate::sink::file::write_length(length, file.direct);
-        let mut slot = slot;
-        slot[length as usize..write_length as usize].fill(0);
+        let is_there = transfer.has_file_or_none();
+        let is_awaited = !is_there && self.waits_for(&transfer).next().is_some();
         self.ranges.write_begins(range, offset + u64::from(length));
-        let state = WriteState {
+        let index = self.writes.insert(WriteState {
             range,
             done: 0,
-            length: write_length,
+            length,
             offset,
             begun_us: self.now_us,
-            direct: file.direct,
+            direct: false,
             stuck: 0,
-        };
-        let index = self.writes.insert(state);
-        self.submit_write(index, slot, file.handle);
+            waiting: Some(slot),
+        });
+        if is_there {
+            self.start_write(index, &transfer);
+        } else if !is_awaited {
+            self.begin_file(NO_RANGE, &transfer, FileJob::Create);
+        }
     }
 
-    /// The file of a large object, created by whoever comes first.
-    fn open_file(&mut self, transfer: &Arc<Transfer>) -> Option<OpenHandle> {
-        let (host, stages) = (&mut self.host, &mut self.metrics.stages);
-        let (mut created, mut failure) = (false, None);
-        let file = transfer.file(|| {
-            let before = host.now_us();
-            let file = host.create(transfer);
-            stages.file_us += host.now_us() - before;
-            created = file.is_ok();
-            file.map_err(|error| {
-                failure = Some(error.clone());
-                Error::from(error).within(transfer.name())
-            })
-        });
-        if let Some(error) = failure {
-            self.file_failed(transfer, error);
+    /// Writes that wait for an object's file.
+    fn waits_for(&self, transfer: &Arc<Transfer>) -> impl Iterator<Item = usize> {
+        let waiting = self.writes.waiting();
+        let is_its = |range| Arc::ptr_eq(&self.ranges.transfer(range), transfer);
+        waiting.filter_map(move |(index, range)| is_its(range).then_some(index))
+    }
+
+    /// A large object's file is there, or could not be made.
+    pub(super) fn file_created(&mut self, transfer: &Arc<Transfer>, is_ours: bool) {
+        if let Some(file) = transfer.created_file().filter(|_| is_ours) {
+            self.metrics.files_direct += u64::from(file.direct);
+            self.metrics.files_buffered += u64::from(!file.direct);
         }
-        let file = file?;
-        if created && file.direct {
-            self.metrics.files_direct += 1;
-        } else if created {
-            self.metrics.files_buffered += 1;
+        for index in self.waits_for(transfer).collect::<Vec<_>>() {
+            self.start_write(index, transfer);
         }
-        Some(OpenHandle { handle: file.handle.clone(), direct: file.direct })
+    }
+
+    /// Starts a write that had to wait for its file; ends it where there is none.
+    fn start_write(&mut self, index: usize, transfer: &Transfer) {
+        let state = self.writes.get_mut(index);
+        let mut slot = state.waiting.take().expect("it has its bytes until it begins");
+        let Some(file) = transfer.created_file() else {
+            drop(slot);
+            let state = self.writes.remove(index);
+            return self.write_ended(state.range);
+        };
+        let length = crate::sink::file::write_length(state.length, file.direct);
+        slot[state.length as usize..length as usize].fill(0);
+        (state.length, state.direct, state.begun_us) = (length, file.direct, self.now_us);
+        self.submit_write(index, slot, file.handle.clone());
     }
 
     fn submit_write(&mut self, index: usize, slot: Slot, file: Handle) {
@@ -105,14 +115,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let path = transfer.path.clone();
             self.file_failed(&transfer, FileError { step: "write", path, errno });
         }
-        if self.ranges.write_ends(state.range) {
-            self.end_range(state.range);
+        self.write_ended(state.range);
+    }
+
+    /// A write of a range, or a job that had its bytes, has ended.
+    pub(super) fn write_ended(&mut self, range: usize) {
+        if self.ranges.write_ends(range) {
+            self.end_range(range);
         }
     }
-}
-
-/// What a write needs of an open file.
-struct OpenHandle {
-    handle: Handle,
-    direct: bool,
 }

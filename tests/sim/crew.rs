@@ -13,9 +13,10 @@ use inrush::sink::Sink;
 use inrush::sys::{Handle, Pool, Region};
 use inrush::worker::{Parts, Worker};
 
+use super::host::SimHost;
 use super::ring::{Flights, Owner, SimRing};
 use super::secure::Sides;
-use super::world::{Shared, SimHost};
+use super::world::Shared;
 
 /// A worker, the pools that must be whole at its end, and what it was given.
 pub(crate) struct Simulated {
@@ -47,7 +48,7 @@ impl Crew {
         size: (usize, usize),
         sides: Option<&Sides>,
     ) -> Simulated {
-        self.worker_of(Owner::Lone, number, counter, size, sides)
+        self.worker_of(Owner::Lone(number), number, counter, size, sides)
     }
 
     /// The same, of a ring that waits in this way.
@@ -73,7 +74,7 @@ impl Crew {
         let flights = ring.flights();
         let worker = Worker::new(Parts {
             ring,
-            host: SimHost(Rc::clone(&self.world)),
+            host: SimHost::new(Rc::clone(&self.world), number),
             data: data.clone(),
             control: control.clone(),
             tls: sides.map(|sides| Arc::clone(&sides.client)).zip(cipher.clone()),

@@ -3,17 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use inrush::host::{FileError, FileHost};
+use inrush::error::Error;
+use inrush::host::{FileError, FileJob, FileTask, Piece};
 use inrush::limits::{DIRECT_ALIGNMENT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, SLOT_BYTES_MIN};
 use inrush::sink::file::{OpenFile, allocation};
 use inrush::sys::{Errno, Handle};
 use inrush::transfer::Transfer;
 
 use super::pieces::Pieces;
-use super::world::{SimHost, World, number};
-
-/// A call that is slow takes this time at least, in microseconds.
-const SLOW_CALL_US: u64 = 20_000;
+use super::world::{World, number};
 
 /// Counted where the beginning of a range is kept that ends within a slot.
 pub(crate) const WITHIN_A_SLOT: &str = "kept within a slot";
@@ -53,7 +51,7 @@ impl File {
 
 impl World {
     /// An empty file or a folder is made: there may be very many.
-    fn make_empty(&mut self) {
+    pub(super) fn make_empty(&mut self) {
         self.made_empty += 1;
         let few = self.made_empty <= EMPTY_OBJECTS_PER_TURN_MAX;
         assert!(few, "empty objects keep a worker from its connections");
@@ -64,10 +62,18 @@ impl World {
         self.files.iter().filter(|file| !file.done).count()
     }
 
+    /// Ranges that are written to their last byte, and no later run knows of it.
+    pub(crate) fn unnoted(&self) -> usize {
+        let unnoted = |file: &File| {
+            let ranges = file.written[..file.size].chunks(file.part).zip(0..);
+            let is_whole = |written: &[bool]| written.iter().all(|written| *written);
+            ranges.filter(|(range, index)| is_whole(range) && !file.ranges.contains(index)).count()
+        };
+        self.files.iter().map(unnoted).sum()
+    }
+
     /// An error at the file system, as rarely as the rates say.
     fn trouble(&mut self, step: &'static str, path: &str) -> Result<(), FileError> {
-        self.pause("slow call", SLOW_CALL_US);
-        self.take_file_call();
         let rate = self.rates.disk_per_mille;
         if !self.chance.hits(rate) {
             return Ok(());
@@ -121,45 +127,59 @@ impl World {
     }
 }
 
-impl FileHost for SimHost {
-    fn delivered(&mut self, transfer: &Transfer, offset: u64, length: u32) {
-        let key = &transfer.object.key;
-        let mut world = self.0.borrow_mut();
-        let incarnation = (key.clone(), transfer.restarts);
-        let once = world.delivered.entry(incarnation).or_default().add(offset, length.into());
-        assert!(once, "{key}: {length} bytes at {offset} are delivered twice");
-        world.bytes += u64::from(length);
+impl World {
+    /// Does what a job is to do.
+    pub(super) fn carry_out(&mut self, task: &FileTask) -> Result<bool, FileError> {
+        let transfer = &task.transfer;
+        let file = || transfer.created_file().expect("it was created");
+        match &task.job {
+            FileJob::MakeFolder => self.make_folder(&transfer.path)?,
+            FileJob::WriteWhole(piece) => {
+                self.write_whole(transfer, piece.as_ref().map_or(&[], Piece::bytes))?;
+            }
+            FileJob::Create => return self.create_once(transfer),
+            FileJob::Note { index, prefix_bytes: None } => self.range_done(file(), *index),
+            FileJob::Note { index, prefix_bytes: Some(bytes) } => {
+                self.range_reached(file(), *index, *bytes);
+            }
+            FileJob::Publish => self.publish(file(), transfer)?,
+            FileJob::Abandon => self.abandon(file()),
+        }
+        Ok(true)
+    }
+
+    fn create_once(&mut self, transfer: &Transfer) -> Result<bool, FileError> {
+        let mut outcome = Ok(false);
+        transfer.file(|| {
+            let file = self.create(transfer);
+            outcome = file.as_ref().map(|_| true).map_err(Clone::clone);
+            file.map_err(Error::from)
+        });
+        outcome
     }
 
     fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
-        let mut world = self.0.borrow_mut();
-        world.make_empty();
-        world.trouble("mkdir", path)?;
-        world.folders.push(path.to_owned());
+        self.trouble("mkdir", path)?;
+        self.folders.push(path.to_owned());
         Ok(())
     }
 
     fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError> {
         let path = &transfer.path;
-        let mut world = self.0.borrow_mut();
-        if bytes.is_empty() {
-            world.make_empty();
-        }
-        world.trouble("write whole", path)?;
-        let before = world.published.insert(path.to_owned(), bytes.to_vec());
+        self.trouble("write whole", path)?;
+        let before = self.published.insert(path.to_owned(), bytes.to_vec());
         assert!(before.is_none(), "{path} is published once");
         Ok(())
     }
 
     fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError> {
         let (path, size_bytes) = (transfer.path.as_str(), transfer.object.size_bytes);
-        let mut world = self.0.borrow_mut();
-        world.trouble("create", path)?;
-        let alone = world.files.iter().all(|file| file.done || file.path != path);
+        self.trouble("create", path)?;
+        let alone = self.files.iter().all(|file| file.done || file.path != path);
         assert!(alone, "{path} is created once");
         let length = usize::try_from(allocation(size_bytes)).expect("small");
-        let direct = world.chance.hits(800);
-        world.files.push(File {
+        let direct = self.chance.hits(800);
+        self.files.push(File {
             path: path.to_owned(),
             direct,
             bytes: vec![0xaa; length],
@@ -171,7 +191,7 @@ impl FileHost for SimHost {
             ranges: BTreeSet::new(),
             done: false,
         });
-        let number = world.files.len() as u64 - 1;
+        let number = self.files.len() as u64 - 1;
         Ok(OpenFile {
             handle: Handle::Simulated(number),
             direct,
@@ -184,8 +204,7 @@ impl FileHost for SimHost {
     }
 
     fn range_done(&mut self, file: &OpenFile, index: u64) {
-        let mut world = self.0.borrow_mut();
-        let found = &mut world.files[number(&file.handle)];
+        let found = &mut self.files[number(&file.handle)];
         let start = usize::try_from(index).expect("small") * found.part;
         let end = found.size.min(start + found.part);
         let written = found.written[start..end].iter().all(|written| *written);
@@ -194,11 +213,10 @@ impl FileHost for SimHost {
     }
 
     fn range_reached(&mut self, file: &OpenFile, index: u64, prefix_bytes: u64) {
-        let mut world = self.0.borrow_mut();
         if !prefix_bytes.is_multiple_of(u64::from(SLOT_BYTES_MIN)) {
-            world.count(WITHIN_A_SLOT);
+            self.count(WITHIN_A_SLOT);
         }
-        let found = &world.files[number(&file.handle)];
+        let found = &self.files[number(&file.handle)];
         let start = usize::try_from(index).expect("small") * found.part;
         let prefix = usize::try_from(prefix_bytes).expect("small");
         let is_part = prefix > 0 && start + prefix < found.size.min(start + found.part);
@@ -209,10 +227,9 @@ impl FileHost for SimHost {
 
     fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
         let size_bytes = transfer.object.size_bytes;
-        let mut world = self.0.borrow_mut();
         let index = number(&file.handle);
-        let trouble = world.trouble("publish", &file.path);
-        let found = &mut world.files[index];
+        let trouble = self.trouble("publish", &file.path);
+        let found = &mut self.files[index];
         assert!(!found.done, "{} ends once", found.path);
         found.done = true;
         trouble?;
@@ -220,14 +237,13 @@ impl FileHost for SimHost {
         assert_eq!(found.ranges.len(), size.div_ceil(found.part), "every range was said done");
         assert!(found.written[..size].iter().all(|written| *written), "every byte was written");
         let bytes = found.bytes[..size].to_vec();
-        let before = world.published.insert(file.path.clone(), bytes);
+        let before = self.published.insert(file.path.clone(), bytes);
         assert!(before.is_none(), "{} is published once", file.path);
         Ok(())
     }
 
-    fn abandon(&mut self, file: &OpenFile, _keep: bool) {
-        let mut world = self.0.borrow_mut();
-        let found = &mut world.files[number(&file.handle)];
+    pub(crate) fn abandon(&mut self, file: &OpenFile) {
+        let found = &mut self.files[number(&file.handle)];
         assert!(!found.done, "{} ends once", found.path);
         found.done = true;
     }

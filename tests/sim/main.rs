@@ -10,6 +10,8 @@ mod chance;
 mod cipher;
 mod crew;
 mod files;
+mod host;
+mod jobs;
 mod network;
 mod origin;
 mod pace;
@@ -45,7 +47,7 @@ use chance::Chance;
 use crew::{Crew, Simulated};
 use origin::Rates;
 use pieces::Pieces;
-use world::{Shared, SimHost, World};
+use world::{Shared, World};
 
 /// Turns after which a run counts as hanging: virtual time makes a sane run take a few thousand.
 const TURNS_MAX: usize = 200_000;
@@ -288,7 +290,7 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     bench.world.borrow_mut().late = [metrics.hedges, metrics.hedges_won, metrics.moves];
     for transfer in bench.scheduler.abandon() {
         if let Some(file) = transfer.created_file() {
-            inrush::host::FileHost::abandon(&mut SimHost(Rc::clone(&bench.world)), file, false);
+            bench.world.borrow_mut().abandon(file);
         }
         let reason = transfer.failure().cloned().or_else(|| bench.scheduler.stop_reason());
         let result = Err(reason.expect("a run that was not stopped hands everything out"));
@@ -298,6 +300,7 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     bench.scheduler.collect(&mut outcomes);
     assert_eq!(bench.scheduler.held(), 0, "every object has an outcome");
     let mut world = bench.world.borrow_mut();
+    assert_eq!(world.jobs_left(), 0, "every file job has ended");
     assert_eq!(world.leftovers(), 0, "no file is left under a temporary name");
     let mut ended: Vec<&str> = Vec::new();
     for outcome in &outcomes {
@@ -514,6 +517,7 @@ fn a_stopped_run_leaves_only_whole_files() {
         let (world, outcomes) = check(seed, scenario);
         let within = world.borrow().injected.contains_key(files::WITHIN_A_SLOT);
         kept.fetch_add(u64::from(within), Ordering::Relaxed);
+        assert_eq!(world.borrow().unnoted(), 0, "what was written is noted for a later run");
         for outcome in outcomes {
             if let Err(error) = outcome.result {
                 assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");

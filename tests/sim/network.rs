@@ -273,10 +273,9 @@ impl World {
         }
     }
 
-    /// A call of the file system takes its time.
-    pub(super) fn take_file_call(&mut self) {
-        let call_us = self.network.as_ref().map_or(0, |network| network.terms.file_call_us);
-        self.now_us += call_us;
+    /// How long a call of the file system takes.
+    pub(super) fn file_call_us(&self) -> u64 {
+        self.network.as_ref().map_or(0, |network| network.terms.file_call_us)
     }
 
     /// What goes wrong with an answer because the server is asked for too much.

@@ -278,6 +278,39 @@ fn a_slow_disk_is_a_limit_like_another() {
     });
 }
 
+/// A destination whose calls take 50 ms: each worker makes one of them itself, and those that
+/// others make overlap. Once they are quick the workers make them again.
+#[test]
+fn slow_file_calls_keep_no_worker_waiting() {
+    seeds("slow_file_calls_keep_no_worker_waiting", 3, |seed| {
+        let network = Terms::new(256 * MILLION, 16 * MILLION, 10_000);
+        let terms = Terms { disk_rate: 1000 * MILLION, file_call_us: 50_000, ..network };
+        let bounds = Bounds { start: 64, ..BOUNDS };
+        let mut course = Course::new(seed, &terms, SMALL_BYTES, bounds);
+        let world = Rc::clone(&course.bench.world);
+        world.borrow_mut().jobs.aside_per_mille = 0;
+        course.go_on(SECOND_US / 2);
+        let files_per_second = course.go_on(2 * SECOND_US) / SMALL_BYTES;
+        println!("{files_per_second} files/s");
+        // Each worker by itself would come to 20.
+        assert!(files_per_second > 400, "{files_per_second} files/s");
+        let blocked_us = world.borrow().jobs.blocked_us;
+        assert_eq!(blocked_us, WORKERS as u64 * 50_000, "one call of each worker");
+        let set = |file_call_us| {
+            let network = &mut world.borrow_mut().network;
+            network.as_mut().expect("a network").terms.file_call_us = file_call_us;
+        };
+        set(20);
+        course.go_on(SECOND_US / 2);
+        let before = world.borrow().jobs.done;
+        course.go_on(SECOND_US / 2);
+        let after = world.borrow().jobs.done;
+        assert!(after[0] > before[0] && after[1] == before[1], "{before:?} {after:?}");
+        set(0);
+        course.end();
+    });
+}
+
 /// Whatever else goes wrong, over a network too each byte is written once.
 #[test]
 fn a_network_with_faults_and_pauses_brings_every_byte_once() {

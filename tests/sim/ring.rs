@@ -80,8 +80,8 @@ impl Flights {
 /// Whose ring it is.
 #[derive(Debug, Clone)]
 pub(super) enum Owner {
-    /// A worker that is called in turns: time passes when it waits.
-    Lone,
+    /// A worker of this number that is called in turns: time passes when it waits.
+    Lone(usize),
     /// A worker on a stage: time passes for all.
     Worker,
     /// A feeder on a stage. At its end it waits by itself: then the others go on.
@@ -273,7 +273,7 @@ impl Ring for SimRing {
     fn enter(&mut self, wait_us: u64) -> Result<(), Errno> {
         self.note(Call::Enter);
         match &self.owner {
-            Owner::Lone => self.look_at_counters(),
+            Owner::Lone(_) => self.look_at_counters(),
             Owner::Feeder { stage, is_closing } if is_closing.get() => {
                 let until_us = self.world.borrow().now_us + wait_us;
                 let stage = stage.upgrade().expect("it is played on a stage");
@@ -287,7 +287,11 @@ impl Ring for SimRing {
         if !matches!(self.owner, Owner::Feeder { .. }) {
             // On a stage the time has come already, and nothing is waited for.
             let until_us = world.now_us + wait_us;
-            let next_us = self.flights.next_us(&world).min(world.next_look_us());
+            let next_job_us = match &self.owner {
+                Owner::Lone(worker) => world.next_job_us(*worker),
+                _ => u64::MAX,
+            };
+            let next_us = self.flights.next_us(&world).min(world.next_look_us()).min(next_job_us);
             world.now_us = world.now_us.max(next_us.min(until_us));
         }
         let before_us = world.now_us;

@@ -13,9 +13,10 @@ use inrush::sys::Handle;
 use inrush::worker::Worker;
 
 use super::chance::Chance;
+use super::host::SimHost;
 use super::ring::{Flights, Owner, SimRing};
 use super::shore::FeedHost;
-use super::world::{Shared, SimHost, World};
+use super::world::{Shared, World};
 
 /// Turns of all after which a run counts as hanging.
 const TURNS_MAX: u64 = 800_000;

@@ -7,20 +7,16 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
-use inrush::error::Error;
-use inrush::host::Host;
-use inrush::s3::ByteRange;
 use inrush::sys::{Errno, Handle, Op};
-use inrush::transfer::Transfer;
 
 use super::arrivals::Transit;
 use super::chance::Chance;
 use super::files::File;
+use super::jobs::Jobs;
 use super::network::Network;
 use super::origin::{Fault, Rates, answer, object_bytes, size};
 use super::pieces::Pieces;
 use super::plumbing::{End, Plumbing};
-use super::ring::STOP_US;
 use super::secure::{Server, Sides};
 
 /// One TCP connection as both sides see it.
@@ -42,7 +38,7 @@ pub(super) struct Socket {
     /// What of the answer is on its way, where that takes time.
     pub(super) transit: Transit,
     /// Calls on it return at once, and a ring's operations fail.
-    nonblocking: bool,
+    pub(super) nonblocking: bool,
 }
 
 /// The whole simulated machine.
@@ -68,6 +64,7 @@ pub(crate) struct World {
     pub(crate) folders: Vec<String>,
     /// Empty files and folders that were made in this turn.
     pub(super) made_empty: usize,
+    pub(crate) jobs: Jobs,
     /// Ranges that were asked for twice, those where the second answer was first, and ranges that
     /// were moved.
     pub(crate) late: [u64; 3],
@@ -108,6 +105,7 @@ impl World {
             published: BTreeMap::new(),
             folders: Vec::new(),
             made_empty: 0,
+            jobs: Jobs::of(seed),
             late: [0; 3],
             injected: BTreeMap::new(),
             models: HashMap::new(),
@@ -146,71 +144,6 @@ impl World {
         let model = Rc::new(object_bytes(key, size(key)));
         self.models.insert(key.to_owned(), Rc::clone(&model));
         model
-    }
-}
-
-/// The worker's machine.
-#[derive(Debug)]
-pub(crate) struct SimHost(pub(crate) Shared);
-
-impl Host for SimHost {
-    fn now_us(&mut self) -> u64 {
-        let mut world = self.0.borrow_mut();
-        world.pause("stopped", STOP_US);
-        world.now_us += 1;
-        world.now_us
-    }
-
-    fn random(&mut self) -> u64 {
-        self.0.borrow_mut().chance.next()
-    }
-
-    fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno> {
-        let mut world = self.0.borrow_mut();
-        let rate = world.rates.network_per_mille / 4;
-        if world.chance.hits(rate) {
-            world.count("no socket");
-            return Err(Errno::new(24));
-        }
-        let now_us = world.now_us;
-        world.connects.push((*address, now_us));
-        let server = world.sides.as_ref().map(Server::new);
-        world.open(server);
-        Ok(Handle::Simulated(world.sockets.len() as u64 - 1))
-    }
-
-    fn set_low_water(&mut self, socket: &Handle, bytes: u32) {
-        let mut world = self.0.borrow_mut();
-        world.sockets[number(socket)].low_water = bytes as usize;
-    }
-
-    fn set_nonblocking(&mut self, socket: &Handle, is_on: bool) -> Result<(), Errno> {
-        self.0.borrow_mut().sockets[number(socket)].nonblocking = is_on;
-        Ok(())
-    }
-
-    fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
-        self.0.borrow_mut().write_pipe(pipe, bytes)
-    }
-
-    fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
-        let mut world = self.0.borrow_mut();
-        assert!(world.sockets[number(from)].nonblocking, "a call on it may not wait");
-        world.splice(End::Socket(number(from)), to, length)
-    }
-
-    fn write_request(
-        &mut self,
-        out: &mut [u8],
-        transfer: &Transfer,
-        range: Option<ByteRange>,
-    ) -> Result<u32, Error> {
-        let range = range
-            .map(|range| format!("{}-{}", range.offset, range.offset + range.length - 1))
-            .unwrap_or_default();
-        let text = format!("{} {range}\n", transfer.object.key);
-        out[..text.len()].copy_from_slice(text.as_bytes());
-        Ok(u32::try_from(text.len()).expect("short"))
     }
 }
 

@@ -1,0 +1,84 @@
+//! A worker's machine but for its file jobs: the clock, chance, sockets, requests.
+
+use std::net::SocketAddr;
+
+use inrush::error::Error;
+use inrush::host::Host;
+use inrush::s3::ByteRange;
+use inrush::sys::{Errno, Handle};
+use inrush::transfer::Transfer;
+
+use super::jobs::Desk;
+use super::plumbing::End;
+use super::ring::STOP_US;
+use super::secure::Server;
+use super::world::{Shared, number};
+
+/// A worker's machine.
+#[derive(Debug)]
+pub(crate) struct SimHost {
+    pub(super) world: Shared,
+    pub(super) worker: usize,
+    pub(super) desk: Desk,
+}
+
+impl Host for SimHost {
+    fn now_us(&mut self) -> u64 {
+        let mut world = self.world.borrow_mut();
+        world.pause("stopped", STOP_US);
+        world.now_us += 1;
+        world.now_us
+    }
+
+    fn random(&mut self) -> u64 {
+        self.world.borrow_mut().chance.next()
+    }
+
+    fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno> {
+        let mut world = self.world.borrow_mut();
+        let rate = world.rates.network_per_mille / 4;
+        if world.chance.hits(rate) {
+            world.count("no socket");
+            return Err(Errno::new(24));
+        }
+        let now_us = world.now_us;
+        world.connects.push((*address, now_us));
+        let server = world.sides.as_ref().map(Server::new);
+        world.open(server);
+        Ok(Handle::Simulated(world.sockets.len() as u64 - 1))
+    }
+
+    fn set_low_water(&mut self, socket: &Handle, bytes: u32) {
+        let mut world = self.world.borrow_mut();
+        world.sockets[number(socket)].low_water = bytes as usize;
+    }
+
+    fn set_nonblocking(&mut self, socket: &Handle, is_on: bool) -> Result<(), Errno> {
+        self.world.borrow_mut().sockets[number(socket)].nonblocking = is_on;
+        Ok(())
+    }
+
+    fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+        self.world.borrow_mut().write_pipe(pipe, bytes)
+    }
+
+    fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
+        let mut world = self.world.borrow_mut();
+        assert!(world.sockets[number(from)].nonblocking, "a call on it may not wait");
+        world.splice(End::Socket(number(from)), to, length)
+    }
+
+    fn write_request(
+        &mut self,
+        out: &mut [u8],
+        transfer: &Transfer,
+        range: Option<ByteRange>,
+    ) -> Result<u32, Error> {
+        let range = range
+            .map(|range| format!("{}-{}", range.offset, range.offset + range.length - 1))
+            .unwrap_or_default();
+        let text = format!("{} {range}\n", transfer.object.key);
+        out[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(u32::try_from(text.len()).expect("short"))
+    }
+}
