@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use crate::checksum::{Algorithm, Form, Mismatch, Verification};
 use crate::conn::EtagDigest;
 use crate::error::{Error, ErrorKind};
-use crate::limits::fits_whole;
+use crate::limits::{WHOLE_BYTES_MAX, fits_whole};
 use crate::mark::Identity;
 use crate::plan::ranges::{ALIGNMENT_BYTES, PartSize, RangeSet, Ranges};
 use crate::s3::{ByteRange, Endpoint, ListedChecksum, Object};
@@ -22,7 +22,8 @@ pub enum Shape {
     Folder,
     /// An object of no bytes: an empty file, for which nothing is fetched.
     Empty,
-    /// A small object: one request, one slot, one write.
+    /// A small object: one request, one slot, one write. Where it becomes a file, it is shorter
+    /// than [`WHOLE_BYTES_MAX`].
     Whole,
     /// A large object, in ranges.
     Ranges,
@@ -90,7 +91,9 @@ impl Transfer {
             Shape::Folder
         } else if size == 0 {
             Shape::Empty
-        } else if fits_whole(size, cut.slot_length_bytes) {
+        } else if fits_whole(size, cut.slot_length_bytes)
+            && (size < WHOLE_BYTES_MAX || path.is_empty())
+        {
             Shape::Whole
         } else {
             Shape::Ranges
@@ -399,13 +402,12 @@ mod tests {
 
     #[test]
     fn shapes() {
-        let room = u64::from(crate::limits::HEAD_ROOM_BYTES);
         for (key, size, shape, ranges) in [
             ("a/", 0, Shape::Folder, 1),
             ("a", 0, Shape::Empty, 1),
             ("a", 1, Shape::Whole, 1),
-            ("a", (1 << 20) - room, Shape::Whole, 1),
-            ("a", (1 << 20) - room + 1, Shape::Ranges, 1),
+            ("a", WHOLE_BYTES_MAX - 1, Shape::Whole, 1),
+            ("a", WHOLE_BYTES_MAX, Shape::Ranges, 1),
             ("a", 8 << 20, Shape::Ranges, 1),
             ("a", (8 << 20) + 1, Shape::Ranges, 2),
         ] {

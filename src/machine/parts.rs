@@ -17,7 +17,7 @@ use super::marks::digest;
 use super::{FILE_MODE, Machine, allocate, write_all};
 use crate::host::FileError;
 use crate::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
-use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_RANGES_MAX, LOCK_PAUSE};
+use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_OBJECT_BYTES_MIN, JOURNAL_RANGES_MAX, LOCK_PAUSE};
 use crate::plan::path::OWN_PREFIX;
 use crate::plan::ranges::{RangeSet, Ranges};
 use crate::sink::file::{Journal, OpenFile, allocation, journal_records_max};
@@ -264,14 +264,17 @@ impl Machine {
     }
 
     /// Begins an unfinished file with its journal, in the place of what an earlier run left. `None`
-    /// where nobody shall find it: it is in other hands, or the place is taken.
+    /// where nobody shall find it: it is in other hands, or the place is taken, or it is so small
+    /// that it is fetched again as quickly.
     pub(super) fn begin_part(
         &mut self,
         transfer: &Transfer,
         folder: &Arc<OwnedFd>,
         name: &str,
     ) -> Result<Option<OpenFile>, FileError> {
-        let Some(header) = self.header(transfer).filter(|_| self.keeping.resume) else {
+        let is_worth_it = transfer.object.size_bytes > JOURNAL_OBJECT_BYTES_MIN;
+        let keeps = self.keeping.resume && is_worth_it;
+        let Some(header) = self.header(transfer).filter(|_| keeps) else {
             return Ok(None);
         };
         let (part, journal) = (part_name(name), journal_name(name));

@@ -8,6 +8,7 @@ use super::PaceTold;
 use super::{asked_again, by_name, clock_corrected, counted, json, seconds, tried_again};
 use crate::error::ErrorKind;
 use crate::failure::RetryCounts;
+use crate::limits::WHOLE_BYTES_MAX;
 use crate::metrics::{AddressCount, WorkerMetrics};
 use crate::sink::Sink;
 use crate::size::{Binary, Count, Decimal};
@@ -373,8 +374,8 @@ impl Summary {
         match (files_direct, files_buffered) {
             (0, 0) if self.sink == "discard" => "nothing was written: --discard".to_owned(),
             (0, 0) => {
-                let slot = Binary(self.slot_length_bytes);
-                format!("O_DIRECT not used: it is for objects larger than {slot}")
+                let least = Binary(self.slot_length_bytes.min(WHOLE_BYTES_MAX));
+                format!("O_DIRECT not used: it is for objects of {least} or more")
             }
             (0, _) => format!(
                 "O_DIRECT not used: the file system refuses it; {} went through the page cache",
@@ -679,7 +680,7 @@ mod tests {
             let lines = Summary::new(&inputs).lines();
             assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:?}");
         };
-        check_none(Sink::File, "O_DIRECT not used: it is for objects larger than 1 MiB");
+        check_none(Sink::File, "O_DIRECT not used: it is for objects of 256 KiB or more");
         check_none(Sink::Null, "nothing was written: --discard");
     }
 
