@@ -169,6 +169,13 @@ fn start_engine(
     let config =
         Config::resolve(Wishes { max_connections: Some(most), ..Wishes::default() }, facts)?;
     let config = if tls.is_some() { config.secured() } else { config }.of_streams();
+    if config.connections() < channels {
+        // What waits for its reader has a connection: another channel could wait for it for ever.
+        let message =
+            format!("{channels} channels, and room for {} connections", config.connections());
+        return Err(Error::new(ErrorKind::Host, message)
+            .advise("raise the limit of open files (ulimit -n) or of memory, or serve fewer"));
+    }
     let bounds = bounds(args, part, config.connections() / channels, channels);
     let engine = Workers::start(Order {
         config,

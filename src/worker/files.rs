@@ -144,6 +144,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let error = Error::from(error).within(transfer.name());
         if ends_run {
             self.scheduler.stop(error.clone());
+            // Many jobs may find out the same: the first one says it for all.
+            return transfer.fail(self.scheduler.stop_reason().unwrap_or(error));
         }
         transfer.fail(error);
     }
