@@ -315,6 +315,10 @@ impl Controller {
             }
             return self.hold(now_us);
         }
+        if self.level < home && measured.work >= per_mille(before, PACE_CLIMB_PER_MILLE) {
+            // Fewer do not bring so much more: somebody has left.
+            return self.climb_on(now_us, Change::Changed, measured);
+        }
         let is_enough = measured.work >= per_mille(before, PACE_DOWN_PER_MILLE)
             && measured.work >= per_mille(best, PACE_NEARLY_BEST_PER_MILLE);
         if self.level < home && is_enough {

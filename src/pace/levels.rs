@@ -1,7 +1,7 @@
 //! Numbers of requests in flight that a controller chooses from, and what each was seen to bring.
 
 use super::Bounds;
-use crate::limits::{PACE_KNOWN_FOR_US, PACE_NEARLY_BEST_PER_MILLE};
+use crate::limits::{PACE_CHANGED_PER_MILLE, PACE_KNOWN_FOR_US, PACE_NEARLY_BEST_PER_MILLE};
 
 /// Levels to each side of the start: 2^20 times as many requests are more than any bound.
 const LEVELS_BESIDE_MAX: i32 = 40;
@@ -50,8 +50,11 @@ impl Levels {
     /// A window at this level brought so much work a second.
     pub(super) fn note(&mut self, level: usize, work: u64, now_us: u64) {
         let mean = match self.known(level, now_us) {
-            Some(before) => before - before / 3 + work / 3,
-            None => work,
+            Some(before) if before.abs_diff(work) <= per_mille(before, PACE_CHANGED_PER_MILLE) => {
+                before - before / 3 + work / 3
+            }
+            // What it was before the network changed is nothing to be averaged with.
+            _ => work,
         };
         self.known[level] = Some(Known { work: mean, at_us: now_us });
     }

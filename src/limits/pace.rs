@@ -1,0 +1,127 @@
+//! Limits of how many requests are in flight, and how many are sent a second.
+
+use super::SLOT_BYTES_MAX;
+
+/// The controller of a run's pace looks so often, in microseconds.
+pub const PACE_TICK_US: u64 = 5_000;
+
+/// Shortest measurement of goodput, in microseconds: usually a first byte and a piece of a body.
+pub const PACE_WINDOW_MIN_US: u64 = 50_000;
+
+/// The same where nothing is new, and noise would only be followed.
+pub const PACE_WINDOW_HOLD_MIN_US: u64 = 250_000;
+
+/// A measurement lasts so many pieces of a connection, and a first byte.
+pub const PACE_WINDOW_PIECES: u64 = 4;
+
+/// Longest such measurement, in microseconds; twice as long where nothing is new.
+pub const PACE_WINDOW_MAX_US: u64 = 400_000;
+
+/// Before a measurement what was chosen must take effect: at least so long, in microseconds.
+pub const PACE_SETTLE_MIN_US: u64 = 20_000;
+
+/// At most so long, and again as long for requests that are to end or to begin, in microseconds.
+pub const PACE_SETTLE_MAX_US: u64 = 400_000;
+
+/// Twice as many requests pay when they bring so many thousandths of what half of them brought.
+pub const PACE_CLIMB_PER_MILLE: u64 = 1080;
+
+/// A step more is kept when it brings so many thousandths.
+pub const PACE_UP_PER_MILLE: u64 = 1030;
+
+/// A step fewer is kept when it brings so many thousandths.
+pub const PACE_DOWN_PER_MILLE: u64 = 985;
+
+/// So many thousandths of the best are nearly the best: the fewest requests that bring them do.
+pub const PACE_NEARLY_BEST_PER_MILLE: u64 = 975;
+
+/// What one level was seen to bring is believed for so long, in microseconds.
+pub const PACE_KNOWN_FOR_US: u64 = 20_000_000;
+
+/// Time between two looks at a level beside, at first, in microseconds.
+pub const PACE_PAUSE_MIN_US: u64 = 200_000;
+
+/// Doubled each time that nothing was found; above, where what a neighbour leaves is to be found
+/// within 3 seconds, at most so long.
+pub const PACE_UP_PAUSE_MAX_US: u64 = 1_200_000;
+
+/// Below, where it costs what is missing there, so long at first.
+pub const PACE_DOWN_PAUSE_US: u64 = 2_000_000;
+
+/// And at most so long.
+pub const PACE_DOWN_PAUSE_MAX_US: u64 = 8_000_000;
+
+/// A window so many thousandths off what is known is strange.
+pub const PACE_CHANGED_PER_MILLE: u64 = 250;
+
+/// So many strange windows in a row mean that the network has changed.
+pub const PACE_CHANGED_WINDOWS: u32 = 3;
+
+/// A body is measured in pieces of so many bytes, as slots deliver it.
+pub const PACE_PIECE_BYTES: u64 = SLOT_BYTES_MAX as u64;
+
+/// A request counts as so many bytes of work: small objects are paced by their number.
+pub const PACE_REQUEST_BYTES: u64 = 64 << 10;
+
+/// A server that asks for less is judged by slices of at least so long, in microseconds.
+pub const RATE_SLICE_MIN_US: u64 = 50_000;
+
+/// And of at least so many requests, or this time.
+pub const RATE_SLICE_REQUESTS: u64 = 20;
+
+/// A slice with fewer refusals than [`RATE_REFUSED_MIN`], but not none, goes on to so many.
+pub const RATE_SLICE_UNCLEAR_REQUESTS: u64 = 100;
+
+/// See [`RATE_SLICE_REQUESTS`].
+pub const RATE_SLICE_MAX_US: u64 = 1_000_000;
+
+/// Fewer refusals in a slice say nothing.
+pub const RATE_REFUSED_MIN: u64 = 2;
+
+/// So many thousandths of a slice's requests may be refused without a word about the rate.
+pub const RATE_TOLERATED_PER_MILLE: u64 = 20;
+
+/// A rate grows past what was refused only while so many thousandths of it are used.
+pub const RATE_USED_PER_MILLE: u64 = 850;
+
+/// Refusals that no rate changes are taken for faults up to so many thousandths of the requests.
+pub const RATE_FAULTS_PER_MILLE: u64 = 500;
+
+/// For so long, in microseconds; then the rate is tried again.
+pub const RATE_FAULTS_US: u64 = 30_000_000;
+
+/// So many thousandths are taken for faults at least, once any are: a slice of few is noisy.
+pub const RATE_FAULTS_TOLERATED_PER_MILLE: u64 = 150;
+
+/// After so many slices in a row with refusals, below the rate that was served, they are faults.
+pub const RATE_FAULTS_SLICES: u32 = 4;
+
+/// Such slices are in a row while no more time than this goes between two of them, in microseconds,
+/// where there is no rate yet.
+pub const RATE_ROW_US: u64 = 3_000_000;
+
+/// The rate goes so many thousandths below what was served.
+pub const RATE_CUT_PER_MILLE: u64 = 50;
+
+/// And is there again after this time, in microseconds.
+pub const RATE_PLATEAU_US: u64 = 700_000;
+
+/// And not before the time of so many requests.
+pub const RATE_PLATEAU_REQUESTS: u64 = 100;
+
+/// It is there after this time at the latest, however few requests that is, in microseconds.
+pub const RATE_PLATEAU_MAX_US: u64 = 3_000_000;
+
+/// No rate goes below so many requests a second: less is for the pauses between tries, and would
+/// starve a stream.
+pub const RATE_LEAST: u64 = 32;
+
+/// Requests that were sent before the rate was lowered may still be refused for so long, in
+/// microseconds.
+pub const RATE_GRACE_US: u64 = 200_000;
+
+/// Requests of so much time may be sent at once, in microseconds.
+pub const RATE_BURST_US: u64 = 10_000;
+
+/// Choices of the controller that a report tells.
+pub const TIMELINE_MOMENTS_MAX: usize = 64;
