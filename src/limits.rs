@@ -68,7 +68,7 @@ pub const TLS_SLOT_BYTES_MIN: u32 = 128 << 10;
 pub const RECEIVE_LOW_WATER_BYTES_MAX: u32 = 512 << 10;
 
 /// The same for a body that is spliced into a pipe: whoever reads the pipe has what came sooner.
-pub const STREAM_LOW_WATER_BYTES: u32 = 128 << 10;
+pub const STREAM_LOW_WATER_BYTES: u32 = 256 << 10;
 
 /// What waits for many bytes is looked at after so long, in microseconds: few may have come, and no
 /// more may follow. A connection of 500 kB/s fills a slot in that time.

@@ -45,6 +45,8 @@ use crate::sys::{Handle, usage};
 const CONNECTIONS_START: usize = 32;
 /// Connections that all channels may come to when nothing is said: each has a pipe, too.
 const CONNECTIONS_ALL: usize = 256;
+/// Without TLS there is one worker for so many cores.
+const PLAIN_WORKERS_SHARE: usize = 2;
 /// Fewest connections of a channel.
 const CONNECTIONS_LEAST: usize = 4;
 
@@ -165,9 +167,15 @@ fn start_engine(
     let affordable = facts.descriptors.saturating_sub(DESCRIPTORS_OTHER) / DESCRIPTORS_PER_RANGE;
     let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(1);
     let most = wanted.min(affordable).min(CONNECTIONS_MAX);
-    let most = most.min(facts.processors.min(WORKERS_MAX) * CONNECTIONS_PER_WORKER_MAX);
-    let config =
-        Config::resolve(Wishes { max_connections: Some(most), ..Wishes::default() }, facts)?;
+    // Splicing takes a few per cent of a core for each GB/s: feeders, readers and the training job
+    // need the others. Decryption takes all there are.
+    let workers = facts.processors.min(WORKERS_MAX);
+    let workers = if tls.is_some() { workers } else { workers.div_ceil(PLAIN_WORKERS_SHARE) };
+    let most = most.min(workers * CONNECTIONS_PER_WORKER_MAX);
+    let config = Config::resolve(
+        Wishes { workers: Some(workers), max_connections: Some(most), ..Wishes::default() },
+        facts,
+    )?;
     let config = if tls.is_some() { config.secured() } else { config }.of_streams();
     if config.connections() < channels {
         // What waits for its reader has a connection: another channel could wait for it for ever.
