@@ -321,7 +321,8 @@ impl Workers {
 impl Drop for Workers {
     /// Ends what is under way, and waits until no worker is left.
     fn drop(&mut self) {
-        if self.threads.is_empty() {
+        // Who writes files may wait for a call that does not come back; a run joins its workers.
+        if self.threads.is_empty() || self.folder.is_some() {
             return;
         }
         self.scheduler.stop(Error::new(ErrorKind::Interrupted, "the engine was ended"));

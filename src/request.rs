@@ -21,7 +21,8 @@ pub enum Destination {
     Nothing,
     /// Into the caller's buffer, as long as the range; it comes back with the completion.
     Memory(Vec<u8>),
-    /// Into the write end of a pipe, in order. A pipe that is full is waited for; one that nobody
+    /// Into the write end of a pipe, in order. A pipe that is full is waited for, and holds a
+    /// connection meanwhile: ask for fewer such ranges than there are connections. One that nobody
     /// reads any more fails the request.
     Pipe(Handle),
 }
@@ -211,6 +212,7 @@ pub struct Errand {
     pub ticket: Arc<Ticket>,
     /// Where its bytes go.
     pub into: Destination,
+    is_complete: bool,
 }
 
 /// What a completed request is counted as.
@@ -223,10 +225,21 @@ pub(crate) struct Brought {
 }
 
 impl Errand {
+    /// A request whose bytes go there.
+    #[must_use]
+    pub fn new(ticket: Arc<Ticket>, into: Destination) -> Self {
+        Self { ticket, into, is_complete: false }
+    }
+
     /// Ends it: its client is told.
-    pub(crate) fn complete(self, result: Result<(), Error>, brought: Brought) {
-        let Self { ticket, into } = self;
-        let token = ticket.token;
+    pub(crate) fn complete(mut self, result: Result<(), Error>, brought: Brought) {
+        self.tell(result, brought);
+    }
+
+    fn tell(&mut self, result: Result<(), Error>, brought: Brought) {
+        self.is_complete = true;
+        let into = std::mem::replace(&mut self.into, Destination::Nothing);
+        let (ticket, token) = (&self.ticket, self.ticket.token);
         {
             let mut arrived = ticket.inbox.lock();
             arrived.counts.requests += brought.requests;
@@ -248,6 +261,16 @@ impl Errand {
     pub fn refuse(self, reason: Option<Error>) {
         let cancelled = || Error::new(ErrorKind::Interrupted, "the request was cancelled");
         self.complete(Err(reason.unwrap_or_else(cancelled)), Brought::default());
+    }
+}
+
+impl Drop for Errand {
+    /// Every request completes, also one whose worker is gone.
+    fn drop(&mut self) {
+        if !self.is_complete {
+            let lost = Error::new(ErrorKind::Host, "a worker has ended: this is a bug in inrush");
+            self.tell(Err(lost), Brought::default());
+        }
     }
 }
 
@@ -277,7 +300,7 @@ mod tests {
         inbox.note_answer(30);
         assert!(!is_raised(&inbox), "nothing has arrived");
         let from = AddressCount { ranges: 1, bytes: 3, ..AddressCount::new(address) };
-        let errand = Errand { ticket, into: Destination::Memory(vec![1, 2, 3]) };
+        let errand = Errand::new(ticket, Destination::Memory(vec![1, 2, 3]));
         errand.complete(Ok(()), Brought { from: Some(from), requests: 2 });
         assert!(is_raised(&inbox));
         let mut arrived = Vec::new();
@@ -311,6 +334,16 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_lost_completes_all_the_same() {
+        let inbox = inbox();
+        drop(Errand::new(Arc::new(Ticket::new(4, Arc::clone(&inbox))), Destination::Nothing));
+        let mut arrived = Vec::new();
+        inbox.collect(&mut arrived);
+        assert_eq!(arrived[0].result.as_ref().map_err(Error::kind), Err(ErrorKind::Host));
+        assert!(arrived.len() == 1 && is_raised(&inbox));
+    }
+
+    #[test]
     fn one_that_is_refused_says_why() {
         for (reason, kind) in [
             (None, ErrorKind::Interrupted),
@@ -320,7 +353,7 @@ mod tests {
             let ticket = Arc::new(Ticket::new(1, Arc::clone(&inbox)));
             ticket.cancel();
             assert!(ticket.is_cancelled());
-            Errand { ticket, into: Destination::Nothing }.refuse(reason);
+            Errand::new(ticket, Destination::Nothing).refuse(reason);
             let mut arrived = Vec::new();
             inbox.collect(&mut arrived);
             assert_eq!(arrived[0].result.as_ref().map_err(Error::kind), Err(kind));

@@ -289,6 +289,15 @@ impl Scheduler {
         state.stop.get_or_insert(reason);
         self.stopped.store(true, Ordering::Release);
         state.wake_all();
+        let reason = state.stop.clone();
+        let mut waiting = Vec::new();
+        while let Some((request, _)) = state.next_request(true) {
+            waiting.push(request);
+        }
+        drop(state);
+        for request in waiting {
+            request.errand.expect("a request").refuse(reason.clone());
+        }
     }
 
     /// True when the run was ended early. Cheap: asked every turn.
@@ -355,6 +364,7 @@ impl Scheduler {
             given += 1;
         }
         if given > 0 {
+            state.sleepers[worker].asleep = false;
             Supply::Given
         } else if state.complete && state.unfinished == 0 && waiting == 0 {
             Supply::Ended

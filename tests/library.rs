@@ -166,6 +166,10 @@ fn errors_are_values_and_what_is_wrong_is_refused() {
     assert!(
         Destination::pipe(std::fs::File::open("/dev/null").expect("it is there").into()).is_err()
     );
+    // An object of another client.
+    let other = connect(&origin).head("s3://lab/a").expect("it is there");
+    let refused = requests.submit(ask(&other, 0..9, Destination::Nothing, 1));
+    assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::Usage));
     // Another version than the one that was found.
     let other = ObjectSpec::new(BUCKET, "a", ObjectContent::Bytes(bytes_of(1000, 6).into()));
     origin.put_object(&other).expect("room for it");
@@ -223,5 +227,8 @@ fn a_listing_goes_on_while_its_objects_are_taken() {
     assert_eq!(keys, names);
     let few = client.list("s3://lab/k/").expect("an address").take(3).count();
     assert_eq!(few, 3);
+    let cut = connect(&origin).list("s3://lab/k/").expect("an address");
+    let end = cut.last().expect("something is said");
+    assert!(end.is_err(), "a client that has gone is no end of the listing");
     assert!(client.list("s3://lab/none/").expect("an address").all(|object| object.is_err()));
 }

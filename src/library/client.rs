@@ -22,6 +22,7 @@ use crate::plan::ranges::PartSize;
 use crate::s3::proxy::Proxies;
 use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::{KeyPattern, S3Uri};
+use crate::s3::{Endpoint, Object};
 use crate::transfer::{Cut, Transfer};
 
 /// Questions that wait for the control plane's thread, at most.
@@ -116,31 +117,35 @@ impl ClientOptions {
 
 /// An object as the server had it when it was asked: a request for it in another version fails.
 #[derive(Debug, Clone)]
-pub struct RemoteObject(pub(super) Arc<Transfer>);
+pub struct RemoteObject {
+    pub(super) transfer: Arc<Transfer>,
+    /// Whose keys sign for it.
+    pub(super) shared: Arc<Shared>,
+}
 
 impl RemoteObject {
     /// Its bucket.
     #[must_use]
     pub fn bucket(&self) -> &str {
-        &self.0.endpoint.bucket
+        &self.transfer.endpoint.bucket
     }
 
     /// Its key.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.0.object.key
+        &self.transfer.object.key
     }
 
     /// Its size in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.0.object.size_bytes
+        self.transfer.object.size_bytes
     }
 
     /// Its ETag; empty where the server gave none.
     #[must_use]
     pub fn etag(&self) -> &str {
-        &self.0.object.etag
+        &self.transfer.object.etag
     }
 }
 
@@ -177,7 +182,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub struct Client {
     questions: Option<mpsc::Sender<Question>>,
-    pub(super) shared: Shared,
+    pub(super) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -203,8 +208,9 @@ impl Client {
             LocalSet::new().block_on(&runtime, async {
                 match open(options).await {
                     Ok((control, shared)) => {
-                        let _ = ready.send(Ok(shared));
-                        answer(control, asked).await;
+                        let shared = Arc::new(shared);
+                        let _ = ready.send(Ok(Arc::clone(&shared)));
+                        answer(control, shared, asked).await;
                     }
                     Err(error) => drop(ready.send(Err(error))),
                 }
@@ -242,7 +248,16 @@ impl Client {
     pub fn list(&self, uri: &str) -> Result<impl Iterator<Item = Result<RemoteObject>> + use<>> {
         let (batches, mut listed) = mpsc::channel(BATCHES_MAX);
         self.ask(Question::List(S3Uri::parse(uri)?, batches))?;
-        let batches = std::iter::from_fn(move || listed.blocking_recv());
+        let mut is_over = false;
+        let batches = std::iter::from_fn(move || {
+            if is_over {
+                return None;
+            }
+            // The end is an empty batch. Without one the client has gone in the middle.
+            let batch = listed.blocking_recv().unwrap_or_else(|| Err(gone()));
+            is_over = batch.as_ref().map_or(true, Vec::is_empty);
+            Some(batch)
+        });
         Ok(batches.flat_map(|batch| match batch {
             Ok(objects) => objects.into_iter().map(Ok).collect::<Vec<_>>(),
             Err(error) => vec![Err(error)],
@@ -269,18 +284,20 @@ async fn open(options: ControlOptions) -> Result<(Rc<Control>, Shared)> {
 }
 
 /// Answers questions until nobody can ask any more.
-async fn answer(control: Rc<Control>, mut asked: mpsc::Receiver<Question>) {
+async fn answer(control: Rc<Control>, shared: Arc<Shared>, mut asked: mpsc::Receiver<Question>) {
     let upkeep = spawn_local(upkeep(Rc::clone(&control)));
     while let Some(question) = asked.recv().await {
-        let control = Rc::clone(&control);
+        let (control, shared) = (Rc::clone(&control), Arc::clone(&shared));
         spawn_local(async move {
             match question {
                 // Who does not wait any more needs no answer.
-                Question::Head(uri, answer) => drop(answer.send(head(&control, &uri).await)),
+                Question::Head(uri, answer) => {
+                    let found = head(&control, &uri).await;
+                    drop(answer.send(found.map(|found| remote(found, &shared))));
+                }
                 Question::List(uri, batches) => {
-                    if let Err(error) = list(&control, uri, &batches).await {
-                        let _ = batches.send(Err(error)).await;
-                    }
+                    let listed = list(&control, &shared, uri, &batches).await;
+                    let _ = batches.send(listed.map(|()| Vec::new())).await;
                 }
             }
         });
@@ -288,7 +305,7 @@ async fn answer(control: Rc<Control>, mut asked: mpsc::Receiver<Question>) {
     upkeep.abort();
 }
 
-async fn head(control: &Control, uri: &S3Uri) -> Result<RemoteObject> {
+async fn head(control: &Control, uri: &S3Uri) -> Result<Found> {
     let KeyPattern::Key(key) = &uri.key else {
         return Err(Error::new(ErrorKind::Usage, format!("{uri} names no single object"))
             .advise("give a bucket and a key, or list it"));
@@ -299,18 +316,19 @@ async fn head(control: &Control, uri: &S3Uri) -> Result<RemoteObject> {
         Error::new(ErrorKind::NotFound, format!("{uri} is not there"))
             .advise("check bucket and key")
     })?;
-    Ok(remote(object, endpoint))
+    Ok((object, endpoint))
 }
 
 async fn list(
     control: &Rc<Control>,
+    shared: &Arc<Shared>,
     uri: S3Uri,
     batches: &mpsc::Sender<Result<Vec<RemoteObject>>>,
 ) -> Result<()> {
     let found = control.resolve_all(&[uri]).await?;
     let mut walk = Walk::new(Rc::clone(control), found, Filter::default())?;
     while let Some(batch) = walk.next_batch().await? {
-        let batch = batch.into_iter().map(|entry| remote(entry.object, entry.endpoint));
+        let batch = batch.into_iter().map(|entry| remote((entry.object, entry.endpoint), shared));
         if batches.send(Ok(batch.collect())).await.is_err() {
             // Its reader has enough.
             return Ok(());
@@ -319,14 +337,18 @@ async fn list(
     Ok(())
 }
 
-fn remote(object: crate::s3::Object, endpoint: Arc<crate::s3::Endpoint>) -> RemoteObject {
+/// An object, and where it is served.
+type Found = (Object, Arc<Endpoint>);
+
+fn remote((object, endpoint): Found, shared: &Arc<Shared>) -> RemoteObject {
     let part = PartSize::new(PART_BYTES_DEFAULT).expect("a multiple of the slot's length");
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
-    RemoteObject(Arc::new(Transfer::new(object, endpoint, String::new(), cut)))
+    let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), cut));
+    RemoteObject { transfer, shared: Arc::clone(shared) }
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::Host, "the control plane's thread has ended: this is a bug in inrush")
+    Error::new(ErrorKind::Host, "the client has ended")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::client::{Client, RemoteObject};
+use super::client::{Client, RemoteObject, Shared};
 use crate::attempt::RetryPolicy;
 use crate::config::{Config, HostFacts, Wishes};
 use crate::engine::{Order, Workers};
@@ -70,7 +70,8 @@ pub struct Request {
 }
 
 /// Workers that bring ranges: one thread for each processor, each with its own io_uring. They live
-/// until the engine is dropped.
+/// until the engine is dropped. Its client keeps keys and addresses fresh, so it should live as
+/// long.
 ///
 /// ```no_run
 /// # fn main() -> inrush::Result<()> {
@@ -104,6 +105,7 @@ pub struct Request {
 #[derive(Debug)]
 pub struct Engine {
     workers: Workers,
+    shared: Arc<Shared>,
 }
 
 impl Engine {
@@ -129,7 +131,7 @@ impl Engine {
             retries: RetryPolicy::default(),
             begun: Instant::now(),
         })?;
-        Ok(Self { workers })
+        Ok(Self { workers, shared: Arc::clone(&client.shared) })
     }
 
     /// A way to ask for ranges and to learn how that ended. There may be many.
@@ -143,6 +145,7 @@ impl Engine {
         })?;
         Ok(Requests {
             scheduler: Arc::clone(&self.workers.scheduler),
+            shared: Arc::clone(&self.shared),
             inbox: Arc::new(Inbox::new(counter.clone(), None)),
             counter,
             tickets: Mutex::default(),
@@ -185,6 +188,7 @@ impl Engine {
 #[derive(Debug)]
 pub struct Requests {
     scheduler: Arc<Scheduler>,
+    shared: Arc<Shared>,
     inbox: Arc<Inbox>,
     counter: Handle,
     tickets: Mutex<HashMap<u64, Arc<Ticket>>>,
@@ -199,11 +203,16 @@ impl Requests {
     /// completion.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for a range beyond the object, a buffer of another length, or a token
+    /// [`ErrorKind::Usage`] for a range beyond the object, an object that another client found, a
+    /// buffer of another length, or a token
     /// that is under way; then nothing was asked for.
     pub fn submit(&self, request: Request) -> Result<()> {
         let Request { object, range, into, priority, token } = request;
         check(&object, &range)?;
+        if !Arc::ptr_eq(&object.shared, &self.shared) {
+            return Err(Error::new(ErrorKind::Usage, "the object is of another client")
+                .advise("ask the engine's own client for it"));
+        }
         let range = ByteRange { offset: range.start, length: range.end - range.start };
         if let Destination::Memory(buffer) = &into
             && buffer.len() as u64 != range.length
@@ -219,8 +228,8 @@ impl Requests {
         }
         tickets.insert(token, Arc::clone(&ticket));
         drop(tickets);
-        let errand = Some(Errand { ticket, into });
-        self.scheduler.submit(Assignment { transfer: object.0, range, errand }, priority);
+        let errand = Some(Errand::new(ticket, into));
+        self.scheduler.submit(Assignment { transfer: object.transfer, range, errand }, priority);
         Ok(())
     }
 

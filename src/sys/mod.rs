@@ -227,6 +227,13 @@ pub trait Ring {
 
     /// Operations that the kernel owns now.
     fn in_flight(&self) -> usize;
+
+    /// True when a receive that was to fill its place, and is cancelled, completes with what had
+    /// come (Linux 6.1, commit 7e6b638ed501); older kernels may say that it was cancelled, and the
+    /// bytes are lost.
+    fn keeps_what_came(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

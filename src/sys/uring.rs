@@ -361,6 +361,11 @@ impl Ring for Uring {
     fn in_flight(&self) -> usize {
         self.entries.len() - self.free.len()
     }
+
+    fn keeps_what_came(&self) -> bool {
+        // That mode came with the same release.
+        self.features.mode == SetupMode::DeferTaskrun
+    }
 }
 
 impl Drop for Uring {

@@ -47,6 +47,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             answer::explain(status, lane.piece(piece), "")
         });
         let failure = told.as_ref().map_or(failure, ServerError::failure);
+        // What a client does not want any more is nobody's fault.
+        let is_errand = self.lanes[index].state.job().into.ticket().is_some();
+        if is_errand && let Some(error) = self.is_failed(index) {
+            self.lanes[index].state.job_mut().state = JobState::Failed(AfterFailure::GiveUp(error));
+            return;
+        }
         let late_end = self.lanes[index].state.job_mut().late_end.take();
         let is_moving = late_end == Some(LateEnd::Move);
         self.count_failure(index, failure, is_moving);

@@ -62,7 +62,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             false => clock_us + lane.conn.timeout_us(),
         };
         // What waits for many bytes is not woken by few, be they the last: a close_notify, say.
-        let is_patient = matches!(op, Op::Receive { fill: true, .. }) || lane.link().is_patient();
+        // A receive that is to fill its place is looked at where its end tells what had come.
+        let is_patient = match op {
+            Op::Receive { fill: true, .. } => self.ring.keeps_what_came(),
+            _ => lane.link().is_patient(),
+        };
         let look_us = if is_patient { clock_us + RECEIVE_LOOK_US } else { u64::MAX };
         let follows_poll = lane.state.job_mut().state.operation_begins();
         let operation = Operation {
@@ -135,7 +139,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if operation.ending == Ending::Look && result == Err(Errno::CANCELED) && is_wanted {
             return self.wait_for_first_byte(index, op, operation);
         }
-        let is_ended = operation.is_ending();
+        let is_ended = operation.is_ending() && (operation.ending != Ending::Look || !is_wanted);
         // What comes after a poll had come before.
         if result.is_ok() && !is_ended && !operation.follows_poll && !job.awaits_room() {
             let elapsed_us = self.clock.now_us() - operation.submitted_us;

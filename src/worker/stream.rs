@@ -12,6 +12,7 @@ use super::job::{Into, JobState};
 use super::lane::Lane;
 use super::link::Link;
 use crate::conn::{Action, Event};
+use crate::error::{Error, ErrorKind};
 use crate::host::FileHost;
 use crate::limits::{SPLICE_BYTES_MAX, STREAM_LOW_WATER_BYTES, TLS_PIECE_BYTES};
 use crate::request::Ticket;
@@ -92,6 +93,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     return self.submit(index, Op::Poll { handle, events: POLL_OUT });
                 }
                 Moved::Begun => return,
+                Moved::Failed(Errno::PIPE) => {
+                    let error =
+                        Error::new(ErrorKind::Destination, "nobody reads the pipe any more")
+                            .advise("keep its read end open until the request has completed");
+                    self.fail_job(index, error);
+                    return self.lanes[index].conn.handle(Event::Failed(Errno::CANCELED));
+                }
                 Moved::Failed(errno) => return self.lanes[index].conn.handle(Event::Failed(errno)),
             }
             if self.lanes[index].conn.body_left() == 0 {

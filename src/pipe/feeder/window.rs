@@ -128,7 +128,7 @@ impl Window {
         let token = self.first + self.pieces.len() as u64;
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
         let into = Destination::Pipe(pipe.writer.clone());
-        let errand = Some(Errand { ticket: Arc::clone(&ticket), into });
+        let errand = Some(Errand::new(Arc::clone(&ticket), into));
         let left = range.length;
         self.pieces.push_back(Piece::Range(Range { ticket, pipe, left, came: false }));
         self.ranges += 1;
