@@ -1,5 +1,7 @@
 //! Tests of the connection: every split of an answer, every early end, and what is refused.
 
+use std::ops::Range;
+
 use super::*;
 use crate::checksum::{Algorithm, AnswerCheck};
 use crate::failure::Remedy;
@@ -113,27 +115,7 @@ impl Driver {
                     self.data.fill(0xee);
                 }
                 Action::Move { from, length } => {
-                    let (mut at, end) = (from as usize, (from + length) as usize);
-                    loop {
-                        let offset = OFFSET + self.conn.reached();
-                        let piece = match at < end {
-                            true => &self.control[at..end.min(at + step())],
-                            false => {
-                                let left = usize::try_from(self.conn.body_left()).expect("small");
-                                let end = answer.len().min(position + step().min(left));
-                                &answer[position..end]
-                            }
-                        };
-                        match at < end {
-                            true => at += piece.len(),
-                            false => position += piece.len(),
-                        }
-                        self.delivered.push((offset, piece.to_vec()));
-                        self.conn.handle(Event::Moved(piece.len() as u64));
-                        if piece.is_empty() || self.conn.body_left() == 0 {
-                            break;
-                        }
-                    }
+                    position += self.move_on(from..from + length, &answer[position..], &mut step);
                 }
                 Action::Finished => self.finished = true,
                 Action::Fail { failure, body } => {
@@ -150,6 +132,36 @@ impl Driver {
             }
         }
         position
+    }
+
+    /// Moves a body on: what came with the head, then `answer`; returns how much of that.
+    fn move_on(
+        &mut self,
+        with_head: Range<u32>,
+        answer: &[u8],
+        step: &mut impl FnMut() -> usize,
+    ) -> usize {
+        let (mut at, end) = (with_head.start as usize, with_head.end as usize);
+        let mut position = 0;
+        loop {
+            let offset = OFFSET + self.conn.reached();
+            let piece = match at < end {
+                true => &self.control[at..end.min(at + step())],
+                false => {
+                    let left = usize::try_from(self.conn.body_left()).expect("small");
+                    &answer[position..answer.len().min(position + step().min(left))]
+                }
+            };
+            match at < end {
+                true => at += piece.len(),
+                false => position += piece.len(),
+            }
+            self.delivered.push((offset, piece.to_vec()));
+            self.conn.handle(Event::Moved(piece.len() as u64));
+            if piece.is_empty() || self.conn.body_left() == 0 {
+                return position;
+            }
+        }
     }
 
     fn bytes(&self, start: u64) -> Vec<u8> {
@@ -230,9 +242,10 @@ fn every_step_size_moves_the_same_range_on() {
             driver.run(&answer[..end], || 300);
             assert_eq!(driver.failure, Some(Failure::Truncated), "{end}");
             let reached = driver.conn.reached();
-            assert_eq!(reached as usize, end + body.len() - answer.len(), "{end}");
+            let moved = usize::try_from(reached).expect("small");
+            assert_eq!(moved, end + body.len() - answer.len(), "{end}");
             driver.conn.resume();
-            let rest = &body[usize::try_from(reached).expect("small")..];
+            let rest = &body[moved..];
             driver.run(&range_answer(OFFSET + reached, rest, OFFSET + length + 9), || 300);
             assert!(driver.finished && driver.bytes(OFFSET) == body, "{end}");
         }

@@ -135,7 +135,7 @@ pub const CONNECTIONS_MAX: usize = 4096;
 /// Most connections of one worker; the ring is sized for it.
 pub const CONNECTIONS_PER_WORKER_MAX: usize = 2048;
 
-/// Most connections of a channel; its ring is sized for it.
+/// Most connections of a channel.
 pub const CONNECTIONS_PER_CHANNEL_MAX: usize = 1024;
 
 /// Descriptors of a stream's range: a socket and both ends of a pipe.
@@ -287,12 +287,6 @@ pub const STUCK_AFTER_MAX_US: u64 = 5_000_000;
 
 /// Pause between two looks for late operations, in microseconds.
 pub const HEDGE_LOOK_US: u64 = 10_000;
-
-/// The body of a line's range is measured in steps of so many bytes.
-pub const LATE_STEP_BYTES: u64 = 1 << 20;
-
-/// Longest pause between two looks for late lines of a channel, in microseconds.
-pub const LATE_LOOK_US: u64 = 100_000;
 
 /// Durations that are remembered of each kind of operation.
 pub const PACE_SAMPLES: usize = 64;

@@ -1,7 +1,11 @@
 //! The library as programs use it: a client and an engine in this process, against the in-repo
 //! origin on loopback.
 
-#![expect(clippy::disallowed_methods, reason = "a test has a clock of its own")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test has a clock and files of its own"
+)]
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

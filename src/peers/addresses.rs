@@ -1,6 +1,6 @@
 //! How the addresses of the endpoints fare: where to connect next. Pure.
 //!
-//! What is known of an address is shared by all workers or feeders of a run ([`SharedAddresses`]):
+//! What is known of an address is shared by all workers of a run ([`SharedAddresses`]):
 //! connections are spread by how many all of them have open, and what one found dead the others
 //! leave alone. Its mutex is taken at a connection's beginning, at a failure and at the end of a
 //! range, and held for one look at a short list. What came from where each one counts for itself.
@@ -130,7 +130,7 @@ impl Known {
     }
 }
 
-/// A worker's or a feeder's view: what all know, and what it counted itself.
+/// A worker's view: what all know, and what it counted itself.
 #[derive(Debug)]
 pub struct Addresses {
     shared: Arc<SharedAddresses>,

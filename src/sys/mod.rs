@@ -119,8 +119,6 @@ pub const POLL_IN: u16 = 1;
 pub const POLL_OUT: u16 = 4;
 /// The other side is gone, or the descriptor is broken.
 pub const POLL_ERROR: u16 = 8;
-/// The other side has closed.
-pub const POLL_HANG_UP: u16 = 16;
 
 /// One operation: plain data and what it acts on. It owns its slot from submission to completion.
 #[derive(Debug)]

@@ -399,28 +399,6 @@ impl Session {
         })
     }
 
-    /// Plaintext that has come and was not read, a record's at most; what of it was used is told by
-    /// [`Self::consume`].
-    ///
-    /// # Errors
-    /// See [`Self::read`].
-    pub fn peek<'b>(&mut self, buffer: &'b mut [u8]) -> Result<Option<&'b [u8]>, Fault> {
-        if self.plain.is_empty() {
-            match self.find(buffer, &mut [])? {
-                Found::Blocked if !self.ended => return Ok(None),
-                Found::Blocked | Found::End => return Ok(Some(&[])),
-                Found::Held | Found::Written(_) => {}
-            }
-        }
-        Ok(Some(&buffer[self.plain.clone()]))
-    }
-
-    /// Bytes of [`Self::peek`] that were used.
-    pub fn consume(&mut self, count: usize) {
-        self.plain.start += count;
-        assert!(self.plain.start <= self.plain.end, "no more is used than there was");
-    }
-
     /// Copies what is left of a record.
     fn take(&mut self, buffer: &[u8], into: &mut [u8]) -> usize {
         let rest = &buffer[self.plain.clone()];

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::Worker;
-use super::job::{Into, Job, JobState};
+use super::job::{Job, JobState, Route};
 use super::lane::{Lane, LaneState};
 use super::stream::Flow;
 use crate::attempt::Attempts;
@@ -59,7 +59,7 @@ impl Purpose {
     }
 }
 
-impl Into {
+impl Route {
     /// Where the bytes of such a range go, as its connection sees it.
     pub(super) fn of(purpose: &Purpose, shape: Shape) -> Self {
         let Purpose::Errand { errand, .. } = purpose else {
@@ -110,7 +110,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
         let Assignment { transfer, range, errand } = assignment;
         let purpose = Purpose::of(errand);
-        let into = Into::of(&purpose, transfer.shape);
+        let into = Route::of(&purpose, transfer.shape);
         self.unpaced += usize::from(into.is_paced_by_client());
         let object = Arc::clone(&transfer);
         let number = self.ranges.insert(object, range.offset, self.now_us, purpose);

@@ -126,7 +126,7 @@ pub(super) struct Request {
 
 /// Where the bytes of a range go.
 #[derive(Debug)]
-pub(super) enum Into {
+pub(super) enum Route {
     /// Its object's file, or nothing, as the run's sink says; a small object comes whole.
     Sink { is_whole: bool },
     /// A client's buffer, or nothing.
@@ -140,7 +140,7 @@ pub(super) enum Into {
 pub(super) struct Job {
     pub(super) state: JobState,
     transfer: Arc<Transfer>,
-    pub(super) into: Into,
+    pub(super) into: Route,
     /// What is asked for: the range, or what of it another connection had not delivered.
     pub(super) bytes: ByteRange,
     /// Number of the range among the worker's.
@@ -165,7 +165,7 @@ impl Job {
         transfer: Arc<Transfer>,
         bytes: ByteRange,
         range: usize,
-        into: Into,
+        into: Route,
         attempts: Attempts,
     ) -> Self {
         Self {
@@ -196,7 +196,7 @@ impl Job {
 
     /// The pipe that it goes into.
     pub(super) fn flow_mut(&mut self) -> &mut Flow {
-        let Into::Pipe(flow) = &mut self.into else {
+        let Route::Pipe(flow) = &mut self.into else {
             unreachable!("only what goes into a pipe is moved")
         };
         flow

@@ -1,6 +1,6 @@
 //! One connection of a worker: what it is about, its socket, its buffers.
 
-use super::job::{Into, Job};
+use super::job::{Job, Route};
 use super::link::Link;
 use super::operation::Operation;
 use super::secure::Security;
@@ -123,8 +123,8 @@ impl Lane {
             manner: job.manner(),
             etag,
             check: match job.into {
-                Into::Sink { .. } => transfer.verification.of_answer(&transfer.object.etag),
-                Into::Client(_) | Into::Pipe(_) => None,
+                Route::Sink { .. } => transfer.verification.of_answer(&transfer.object.etag),
+                Route::Client(_) | Route::Pipe(_) => None,
             },
         });
         self.state = LaneState::Busy(job);

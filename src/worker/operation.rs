@@ -216,7 +216,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// There are bytes for a request that waited without a slot, or an end of it.
     fn polled(&mut self, index: usize) {
-        match self.lanes[index].state.job_mut().state.poll_ended() {
+        let job = self.lanes[index].state.job_mut();
+        let had_no_room = job.awaits_room();
+        match job.state.poll_ended() {
+            Action::Move { .. } if had_no_room => self.room_came(index),
             Action::Move { .. } => self.move_on(index),
             action => self.act(index, action),
         }

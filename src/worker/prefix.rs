@@ -6,7 +6,7 @@
 
 use super::Worker;
 use super::files::NO_RANGE;
-use super::job::Into;
+use super::job::Route;
 use crate::error::ErrorKind;
 use crate::host::{FileHost, FileJob};
 use crate::limits::{DIRECT_ALIGNMENT_BYTES, PREFIX_PAUSE_US};
@@ -80,7 +80,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_end =
             matches!(why, ErrorKind::Interrupted | ErrorKind::Deadline | ErrorKind::Endpoint);
         let is_kept = is_end && kept > 0 && !job.state.is_parked();
-        let is_file = matches!(job.into, Into::Sink { .. });
+        let is_file = matches!(job.into, Route::Sink { .. });
         let to_file = is_file && self.sink.dispose(transfer.shape) == Disposal::WriteAt;
         if !(is_kept && to_file && transfer.keeps_prefixes()) {
             return;

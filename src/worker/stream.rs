@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Worker;
-use super::job::{Into, JobState};
+use super::job::{JobState, Route};
 use super::lane::Lane;
 use super::link::Link;
 use crate::conn::{Action, Event};
@@ -28,6 +28,17 @@ pub(super) struct Flow {
     with_head: Range<usize>,
     /// Decrypted bytes that the pipe had no room for.
     held: Held,
+    /// What it waited for last, and since when nothing has moved.
+    waited: Waited,
+}
+
+/// What a body waited for last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    Bytes,
+    Room,
+    /// The pipe has said that there is room, and nothing has moved since.
+    RoomCame,
 }
 
 /// Bytes that wait for room, in a buffer that comes from the worker and goes back to it.
@@ -39,7 +50,7 @@ struct Held {
 
 impl Flow {
     pub(super) fn new(pipe: Handle, ticket: Arc<Ticket>) -> Self {
-        Self { pipe, ticket, with_head: 0..0, held: Held::default() }
+        Self { pipe, ticket, with_head: 0..0, held: Held::default(), waited: Waited::Bytes }
     }
 
     /// The same pipe, for a connection that is asked for the rest.
@@ -89,6 +100,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 Moved::AwaitsRoom => {
                     let job = self.lanes[index].state.job_mut();
                     job.state = JobState::ForRoom;
+                    job.flow_mut().waited = Waited::Room;
                     let handle = job.flow_mut().pipe.clone();
                     return self.submit(index, Op::Poll { handle, events: POLL_OUT });
                 }
@@ -119,6 +131,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if job.into.is_paced_by_client() {
             self.unpaced_bytes += count;
         }
+        let flow = job.flow_mut();
+        if flow.waited == Waited::RoomCame {
+            flow.waited = Waited::Room;
+        }
         job.state = JobState::Active;
         job.flow_mut().ticket.moved_on();
         lane.conn.handle(Event::Moved(count));
@@ -143,7 +159,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Waits until the socket has more: at least a good part of what is still to come.
     fn await_bytes(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
-        lane.state.job_mut().state = JobState::ForBytes(Action::Move { from: 0, length: 0 });
+        let job = lane.state.job_mut();
+        job.state = JobState::ForBytes(Action::Move { from: 0, length: 0 });
+        job.flow_mut().waited = Waited::Bytes;
         let left = u32::try_from(lane.conn.body_left()).unwrap_or(u32::MAX);
         let handle = lane.link().socket.clone();
         self.set_low_water(index, left.min(STREAM_LOW_WATER_BYTES));
@@ -171,19 +189,27 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.lanes[index].is_secure() { self.move_plaintext(index) } else { self.splice(index) }
     }
 
-    /// A splice says EAGAIN when the socket is empty, and when the pipe is full. When the socket
-    /// has just said that it is readable, it is the pipe. That counts once: a poll may complete
-    /// for nothing.
+    /// A pipe has room, or nobody reads it any more.
+    pub(super) fn room_came(&mut self, index: usize) {
+        self.lanes[index].state.job_mut().flow_mut().waited = Waited::RoomCame;
+        self.move_on(index);
+    }
+
+    /// A splice says EAGAIN when the socket is empty, and when the pipe is full. When one of the
+    /// two has just said that it is ready, it is the other; that counts once, for a poll may
+    /// complete for nothing. Else it is likely what it was the last time.
     fn splice(&mut self, index: usize) -> Moved {
         let Lane { conn, state, link, .. } = &mut self.lanes[index];
         let job = state.job_mut();
         let was_readable = matches!(job.state, JobState::Readable);
-        let pipe = &job.flow_mut().pipe;
+        let Flow { pipe, waited, .. } = job.flow_mut();
+        let waited = *waited;
         let socket = &link.as_ref().expect("it is connected").socket;
         let length = conn.body_left().min(SPLICE_BYTES_MAX);
         match self.host.splice(socket, pipe, length) {
             Ok(count) => Moved::Bytes(count),
             Err(errno) if errno.is_transient() && was_readable => Moved::AwaitsRoom,
+            Err(errno) if errno.is_transient() && waited == Waited::Room => Moved::AwaitsRoom,
             Err(errno) if errno.is_transient() => Moved::AwaitsBytes,
             Err(errno) => Moved::Failed(errno),
         }
@@ -239,7 +265,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// A connection is done with a range that went into a pipe.
     pub(super) fn end_moving(&mut self, index: usize) {
         let Lane { state, link, .. } = &mut self.lanes[index];
-        let Into::Pipe(flow) = &mut state.job_mut().into else { return };
+        let Route::Pipe(flow) = &mut state.job_mut().into else { return };
         if !flow.held.buffer.is_empty() {
             self.spare.push(std::mem::take(&mut flow.held).buffer);
         }

@@ -217,9 +217,7 @@ impl World {
             assert!(server.is_none(), "the network counts bytes of answers, not of TLS");
             network.open(&mut self.chance);
         }
-        let mut socket = Socket::default();
-        socket.server = server;
-        self.sockets.push(socket);
+        self.sockets.push(Socket::new(server));
     }
 
     /// Until when the ring may sleep at most, where there is a network.

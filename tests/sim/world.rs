@@ -41,6 +41,13 @@ pub(super) struct Socket {
     pub(super) nonblocking: bool,
 }
 
+impl Socket {
+    /// One that is open; over TLS with the origin's side of it.
+    pub(super) fn new(server: Option<Server>) -> Self {
+        Self { server, ..Self::default() }
+    }
+}
+
 /// The whole simulated machine.
 #[derive(Debug)]
 pub(crate) struct World {

@@ -20,7 +20,10 @@ const UNDER_WAY_MAX: usize = 64;
 
 fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
-    let uri = words.next().unwrap_or_default();
+    let Some(uri) = words.next() else {
+        println!("usage: ranges s3://BUCKET/KEY [ENDPOINT_URL]");
+        return Ok(());
+    };
     let options = ClientOptions::new();
     let options = match words.next() {
         Some(url) => options.endpoint_url(url).region("us-east-1").anonymous(),
