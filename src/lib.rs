@@ -1,7 +1,10 @@
 //! inrush fills a training instance from S3 at line rate.
 //!
+//! Programs use [`Client`], [`Engine`] and [`Requests`]; who wants the command reads `README.md`.
+//!
 //! This page is the map: what flows where, which room does what, what the words mean, and what must
-//! stay true. Who wants to use the program reads `README.md`.
+//! stay true. The rooms are no part of what programs may rely on, and are documented with
+//! `RUSTDOCFLAGS="--cfg inrush_map" cargo doc --document-private-items`.
 //!
 //! # Bird's eye
 //!
@@ -149,42 +152,78 @@
 //!   tests of [`command`], `tests/interrupt.rs`.
 //! * Fields of the JSON report are added, never renamed: tests of [`report`].
 
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod attempt;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod catalog;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod checksum;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod cli;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod command;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod config;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod conn;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod engine;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod error;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod failure;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod host;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod http;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod journal;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod library;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod limits;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod machine;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod mark;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod metrics;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod out;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod pace;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod peers;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod pipe;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod plan;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod progress;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod report;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod request;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod s3;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod schedule;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod shown;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod sink;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod size;
 #[expect(unsafe_code, reason = "the only room that talks to the kernel and owns slot memory")]
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod sys;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod tls;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod transfer;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod waiting;
+#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod worker;
 
 pub use error::{Error, ErrorKind, Result};
