@@ -182,8 +182,10 @@ def feeding(soak: Soak) -> Iterator[Feeder]:
     """A feeder and its reader; both are gone at the end, whatever happens."""
     soak.pipes.mkdir()
     prefix = soak.pipes / CHANNEL
+    # A fixed number: what the pace chooses goes up and down, and descriptors with it.
     feeder = process.Server(
         [soak.args.inrush, "pipe", SOURCE, prefix, "--epochs", "forever", "--quiet", "--json",
+         "--connections", "32",
          "--endpoint-url", soak.endpoint, "--region", "us-east-1", *FETCHING],
         soak.temp / "feeder.log", env=soak.env)
     try:
