@@ -111,11 +111,8 @@ impl Workers {
     pub fn start(order: Order) -> Result<Self> {
         let Order { config, destination, keeping, tls, keys, retries, begun } = order;
         let region = make_region(&config)?;
-        let counters = (0..config.workers).map(|_| descriptor::event_counter());
-        let counters: Vec<Handle> = counters.collect::<Result<_, _>>().map_err(|errno| {
-            Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
-                .advise("raise the limit of open files (ulimit -n)")
-        })?;
+        let counters = (0..config.workers).map(|_| event_counter());
+        let counters = counters.collect::<Result<Vec<Handle>>>()?;
         let scheduler = Arc::new(Scheduler::new(counters.clone()));
         let pacer = Arc::new(Pacer::new(config.pace, config.workers));
         let addresses = Arc::new(SharedAddresses::default());
@@ -333,6 +330,17 @@ impl Drop for Workers {
         // Requests that nobody has begun complete, too; there are no objects without a run.
         let _ = self.scheduler.abandon();
     }
+}
+
+/// A counter that wakes a worker, a feeder or a client.
+///
+/// # Errors
+/// [`ErrorKind::Host`] when descriptors run out.
+pub fn event_counter() -> Result<Handle> {
+    descriptor::event_counter().map_err(|errno| {
+        Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
+            .advise("raise the limit of open files (ulimit -n)")
+    })
 }
 
 fn make_region(config: &Config) -> Result<Arc<Region>> {

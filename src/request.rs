@@ -259,9 +259,13 @@ impl Errand {
 
     /// Ends one that nobody has begun.
     pub fn refuse(self, reason: Option<Error>) {
-        let cancelled = || Error::new(ErrorKind::Interrupted, "the request was cancelled");
         self.complete(Err(reason.unwrap_or_else(cancelled)), Brought::default());
     }
+}
+
+/// The error of what its client does not want any more.
+pub(crate) fn cancelled() -> Error {
+    Error::new(ErrorKind::Interrupted, "the request was cancelled")
 }
 
 impl Drop for Errand {

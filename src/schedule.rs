@@ -289,15 +289,7 @@ impl Scheduler {
         state.stop.get_or_insert(reason);
         self.stopped.store(true, Ordering::Release);
         state.wake_all();
-        let reason = state.stop.clone();
-        let mut waiting = Vec::new();
-        while let Some((request, _)) = state.next_request(true) {
-            waiting.push(request);
-        }
-        drop(state);
-        for request in waiting {
-            request.errand.expect("a request").refuse(reason.clone());
-        }
+        state.refuse_requests();
     }
 
     /// True when the run was ended early. Cheap: asked every turn.
@@ -410,10 +402,7 @@ impl Scheduler {
     #[must_use]
     pub fn abandon(&self) -> Vec<Arc<Transfer>> {
         let mut state = self.lock();
-        let reason = state.stop.clone();
-        while let Some((request, _)) = state.next_request(true) {
-            request.errand.expect("a request").refuse(reason.clone());
-        }
+        state.refuse_requests();
         let mut last = Vec::new();
         while let Some(assignment) = state.next() {
             if assignment.transfer.settle() {
@@ -463,6 +452,14 @@ impl State {
                 false => None,
             })
         })
+    }
+
+    /// Completes the requests that nobody has begun.
+    fn refuse_requests(&mut self) {
+        let reason = self.stop.clone();
+        while let Some((request, _)) = self.next_request(true) {
+            request.errand.expect("a request").refuse(reason.clone());
+        }
     }
 
     /// Wakes one who sleeps, each in turn: a request needs one.

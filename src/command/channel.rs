@@ -8,6 +8,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::supply::Opening;
+use crate::engine::event_counter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metrics::FeedCount;
 use crate::pace::Bounds;
@@ -18,7 +19,6 @@ use crate::plan::ranges::PartSize;
 use crate::progress::Progress;
 use crate::s3::uri::S3Uri;
 use crate::schedule::Scheduler;
-use crate::sys::descriptor;
 use crate::sys::uring::Uring;
 
 /// Entries of a feeder's ring: its polls and their cancels.
@@ -64,10 +64,7 @@ impl Running {
     ) -> Result<Self> {
         let ChannelPlan { name, sources, opening, place, part, connections, .. } = plan;
         let ChannelPlan { epochs, holds, marks, .. } = plan;
-        let counter = descriptor::event_counter().map_err(|errno| {
-            Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
-                .advise("raise the limit of open files (ulimit -n)")
-        })?;
+        let counter = event_counter()?;
         let feed = Arc::new(Feed::new(counter.clone(), part));
         let ended = Arc::new(Notify::new());
         let (ready, readiness) = std::sync::mpsc::sync_channel(1);

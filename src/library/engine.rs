@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::client::{Client, RemoteObject, Shared};
 use crate::attempt::RetryPolicy;
 use crate::config::{Config, HostFacts, Wishes};
-use crate::engine::{Order, Workers};
+use crate::engine::{Order, Workers, event_counter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::PART_BYTES_DEFAULT;
 use crate::machine::Keeping;
@@ -139,10 +139,7 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Host`] when descriptors run out.
     pub fn requests(&self) -> Result<Requests> {
-        let counter = descriptor::event_counter().map_err(|errno| {
-            Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
-                .advise("raise the limit of open files (ulimit -n)")
-        })?;
+        let counter = event_counter()?;
         Ok(Requests {
             scheduler: Arc::clone(&self.workers.scheduler),
             shared: Arc::clone(&self.shared),
@@ -204,8 +201,7 @@ impl Requests {
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] for a range beyond the object, an object that another client found, a
-    /// buffer of another length, or a token
-    /// that is under way; then nothing was asked for.
+    /// buffer of another length, or a token that is under way; then nothing was asked for.
     pub fn submit(&self, request: Request) -> Result<()> {
         let Request { object, range, into, priority, token } = request;
         check(&object, &range)?;

@@ -93,10 +93,14 @@ impl Machine {
         if helpers.is_short() {
             helpers.spawn(self.helper());
         }
-        let has_none = helpers.threads.is_empty();
-        let task = if has_none { Some(task) } else { helpers.give(task) };
+        let left = if helpers.threads.is_empty() {
+            Some(task)
+        } else {
+            helpers.give(task);
+            None
+        };
         self.desk.helpers = Some(helpers);
-        task
+        left
     }
 
     /// Carries a job out, here and now.
@@ -202,11 +206,10 @@ impl Helpers {
         state.idle <= state.waiting.len() && self.threads.len() < self.most
     }
 
-    /// Takes a job, always.
-    fn give(&self, task: FileTask) -> Option<FileTask> {
+    /// Takes a job.
+    fn give(&self, task: FileTask) {
         self.shared.lock().waiting.push_back(task);
         self.shared.work.notify_one();
-        None
     }
 }
 

@@ -131,15 +131,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// A piece of the object stands in the data slot.
     fn deliver(&mut self, index: usize, at: u32, length: u32, offset: u64) {
+        self.count_bytes(index, u64::from(length));
         let job = self.lanes[index].state.job_mut();
         let slot = job.data.take().expect("it was just filled");
         let (range, transfer) = (job.range, job.object());
-        self.metrics.bytes += u64::from(length);
         let bytes = &slot[at as usize..(at + length) as usize];
         if job.into.ticket().is_some() {
-            if job.into.is_paced_by_client() {
-                self.unpaced_bytes += u64::from(length);
-            }
             return self.deliver_to_client(range, bytes, offset);
         }
         self.host.delivered(&transfer, offset, length);
@@ -185,7 +182,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             body_us: times.body_us,
             ..AddressCount::new(address)
         };
-        self.count_brought(job.range, Some(from));
+        self.count_brought(job.range, from);
     }
 
     /// The connection is done with its range.

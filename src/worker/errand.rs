@@ -12,10 +12,10 @@ use super::lane::{Lane, LaneState};
 use super::stream::Flow;
 use crate::attempt::Attempts;
 use crate::conn::Manner;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::host::FileHost;
 use crate::metrics::AddressCount;
-use crate::request::{Brought, Destination, Errand, Ticket};
+use crate::request::{Brought, Destination, Errand, Ticket, cancelled};
 use crate::schedule::Assignment;
 use crate::sys::Ring;
 use crate::transfer::Shape;
@@ -126,7 +126,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Why nothing more is tried for a connection's range: its object fails, or its client does not
     /// want it any more.
-    pub(super) fn is_failed(&self, index: usize) -> Option<Error> {
+    pub(super) fn failure_of(&self, index: usize) -> Option<Error> {
         let job = self.lanes[index].state.job();
         let Some(ticket) = job.into.ticket() else {
             return job.object().failure().cloned();
@@ -175,9 +175,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Notes what a request's range brought, from where.
-    pub(super) fn count_brought(&mut self, range: usize, from: Option<AddressCount>) {
+    pub(super) fn count_brought(&mut self, range: usize, from: AddressCount) {
         if let Purpose::Errand { brought, .. } = self.ranges.purpose_mut(range) {
-            brought.from = from.or(brought.from);
+            brought.from = Some(from);
+        }
+    }
+
+    /// So many bytes of a connection's range were delivered.
+    pub(super) fn count_bytes(&mut self, index: usize, count: u64) {
+        self.metrics.bytes += count;
+        if self.lanes[index].state.job().into.is_paced_by_client() {
+            self.unpaced_bytes += count;
         }
     }
 
@@ -206,9 +214,4 @@ pub(super) fn refuse(assignment: Assignment, reason: Option<Error>) {
     if let Some(errand) = assignment.errand {
         errand.refuse(reason);
     }
-}
-
-/// The error of what its client does not want any more.
-pub(super) fn cancelled() -> Error {
-    Error::new(ErrorKind::Interrupted, "the request was cancelled")
 }

@@ -49,7 +49,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let failure = told.as_ref().map_or(failure, ServerError::failure);
         // What a client does not want any more is nobody's fault.
         let is_errand = self.lanes[index].state.job().into.ticket().is_some();
-        if is_errand && let Some(error) = self.is_failed(index) {
+        if is_errand && let Some(error) = self.failure_of(index) {
             self.lanes[index].state.job_mut().state = JobState::Failed(AfterFailure::GiveUp(error));
             return;
         }
@@ -81,7 +81,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             transfer.count_retry();
             return;
         }
-        if let Some(error) = self.is_failed(index) {
+        if let Some(error) = self.failure_of(index) {
             self.lanes[index].state.job_mut().state = JobState::Failed(AfterFailure::GiveUp(error));
             return;
         }

@@ -355,19 +355,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 return false;
             }
             let Some(assignment) = self.ready.pop_front() else { return false };
-            let by_client = assignment.errand.as_ref().map(Errand::is_paced_by_client);
-            if assignment.errand.as_ref().is_some_and(|errand| errand.ticket.is_cancelled()) {
+            let errand = assignment.errand.as_ref();
+            if errand.is_some_and(|errand| errand.ticket.is_cancelled()) {
                 refuse(assignment, None);
                 continue;
             }
+            let (is_errand, by_client) =
+                (errand.is_some(), errand.is_some_and(Errand::is_paced_by_client));
             assignment.transfer.begin(self.now_us);
-            if let Some(by_client) = by_client {
-                let Some(lane) = self.lane_to_ask(by_client) else {
-                    self.ready.push_front(assignment);
-                    return false;
-                };
-                self.begin(lane, assignment);
-            } else if assignment.transfer.failure().is_some() {
+            if !is_errand && assignment.transfer.failure().is_some() {
                 self.settle(&assignment.transfer);
                 settled += 1;
             } else if assignment.range.length == 0 {
@@ -376,7 +372,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 if self.scheduler.is_stopped() {
                     return true;
                 }
-            } else if let Some(lane) = self.lane_to_ask(false) {
+            } else if let Some(lane) = self.lane_to_ask(by_client) {
                 self.begin(lane, assignment);
             } else {
                 self.ready.push_front(assignment);

@@ -91,7 +91,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Moves a body on as far as it goes without waiting.
     pub(super) fn move_on(&mut self, index: usize) {
         loop {
-            if self.is_failed(index).is_some() || self.scheduler.is_stopped() {
+            if self.failure_of(index).is_some() || self.scheduler.is_stopped() {
                 return self.lanes[index].conn.handle(Event::Failed(Errno::CANCELED));
             }
             match self.move_piece(index) {
@@ -124,19 +124,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn moved(&mut self, index: usize, count: u64) {
         if count > 0 {
             self.won(index);
-            self.metrics.bytes += count;
         }
+        self.count_bytes(index, count);
         let lane = &mut self.lanes[index];
         let job = lane.state.job_mut();
-        if job.into.is_paced_by_client() {
-            self.unpaced_bytes += count;
-        }
+        job.state = JobState::Active;
         let flow = job.flow_mut();
         if flow.waited == Waited::RoomCame {
             flow.waited = Waited::Room;
         }
-        job.state = JobState::Active;
-        job.flow_mut().ticket.moved_on();
+        flow.ticket.moved_on();
         lane.conn.handle(Event::Moved(count));
     }
 
@@ -144,7 +141,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn move_what_came(&mut self, index: usize) -> bool {
         let is_waiting =
             matches!(self.lanes[index].state.job().state, JobState::ForBytes(Action::Move { .. }));
-        if !is_waiting || self.is_failed(index).is_some() {
+        if !is_waiting || self.failure_of(index).is_some() {
             return false;
         }
         match self.move_piece(index) {
