@@ -17,10 +17,10 @@
 //! ```text
 //!          control plane                                 data plane: one per core
 //!
-//! main -> cli -> command -+-> catalog ---> plan ---> transfer ---> schedule <--- request
+//! main -> cli -> command -+-> control ---> plan ---> transfer ---> schedule <--- request
 //!                         |   LIST, HEAD,  paths,    objects          | ranges      ^   |
 //!                         |   keys         ranges                     v             |   v
-//!                         +-> config ---> engine ----------------> worker <--> conn |  pipe
+//!                         +-> config ---> threads ---------------> worker <--> conn | stream
 //!                         |                                         |   |   events, actions
 //!                         |                  clock, files: host <---+   |
 //!                         |                  ring, slots:  sys  <---+   +---> sink, pipes
@@ -31,57 +31,66 @@
 //!
 //! # The rooms, in the order of flow
 //!
-//! Of a run:
-//!
+//! * [`library`]: the public face: a client and an engine for programs.
 //! * [`cli`]: exactly what was typed; help, completions and the manual page from one table. Pure.
 //! * [`command`]: the story of each command, from arguments to exit code.
-//! * [`config`]: what a run may use of this machine, resolved once. [`limits`]: every bound of the
-//!   data plane, and the relations between them, checked at compile time.
-//! * [`catalog`]: the control plane: credentials, endpoints, LIST and HEAD; names of hosts, whose
+//! * [`control`]: the control plane: credentials, endpoints, LIST and HEAD; names of hosts, whose
 //!   addresses it keeps fresh.
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
-//!
-//! Of the bytes:
-//!
-//! * [`transfer`]: one object on its way, shared by those who fetch its ranges. Pure.
-//! * [`request`]: a range that somebody asks for by itself: where its bytes go (memory, a pipe,
-//!   nowhere), and how it ends. Pure.
-//! * [`schedule`]: which range next, and for whom.
-//! * [`engine`]: starts and pins the workers, gathers what they counted.
-//! * [`worker`]: the loop: one turn is one system call. Generic over ring and host.
-//! * [`conn`]: one connection as a state machine. Pure. [`http`]: heads of answers. Pure.
-//! * [`tls`]: TLS between a connection and the ring, over the connection's own buffer. Pure.
-//! * [`failure`]: why an attempt failed, and what follows from it. Pure.
-//! * [`attempt`]: how often and how long a failure is retried, alike in all modes. Pure.
-//! * [`pace`]: how many requests are in flight, and how many are sent a second. Pure.
-//! * [`peers`]: how connections and addresses fare beside each other: who is late, and where to
-//!   connect next, by what all workers know. Pure.
-//! * [`sink`]: what the bytes of a range become, and whether calls of the file system are slow.
-//!   Pure.
-//! * [`mark`]: what a complete file carries so that a later run knows it. [`journal`]: which ranges
-//!   of an unfinished one are there, and the beginnings of which. Pure.
-//! * [`pipe`]: Pipe mode: one stream per epoch, into named pipes or standard output. Its feeder
-//!   asks the workers for ranges, each into a pipe of its own, and hands them on in order.
-//! * [`library`]: the public face: a client and an engine for programs.
-//! * [`host`]: what a worker asks of its machine; [`machine`]: the real one, with clock and files,
-//!   and helper threads for calls that are slow.
+//! * [`engine`]: the data plane: what is asked for, the workers that fetch it, their pace, and the
+//!   streams that bytes become.
+//!   * [`engine::threads`]: starts and pins the workers, gathers what they counted.
+//!   * [`engine::request`]: a range that somebody asks for by itself: where its bytes go (memory, a
+//!     pipe, nowhere), and how it ends. Pure.
+//!   * [`engine::schedule`]: which range next, and for whom.
+//!   * [`engine::config`]: what a run may use of this machine, resolved once.
+//!   * [`engine::worker`]: the loop: one turn is one system call. Generic over ring and host.
+//!   * [`engine::pace`]: how many requests are in flight, and how many are sent a second. Pure.
+//!   * [`engine::peers`]: how connections and addresses fare beside each other: who is late, and
+//!     where to connect next, by what all workers know. Pure.
+//!   * [`engine::stream`]: Pipe mode: one stream per epoch, into named pipes or standard output.
+//!     Its feeder asks the workers for ranges, each into a pipe of its own, and hands them on in
+//!     order.
+//!   * [`engine::metrics`]: plain counters, a set per worker.
+//! * [`link`]: one connection to a server: what is sent, what comes, why it fails, and when it is
+//!   tried again.
+//!   * [`link::conn`]: one connection as a state machine. Pure.
+//!   * [`link::http`]: heads of answers. Pure.
+//!   * [`link::tls`]: TLS between a connection and the ring, over the connection's own buffer.
+//!     Pure.
+//!   * [`link::attempt`]: how often and how long a failure is retried, alike in all modes. Pure.
+//!   * [`link::failure`]: why an attempt failed, and what follows from it. Pure.
+//!   * [`link::waiting`]: for whom a run waits, once that is long enough to be told. Pure.
+//! * [`files`]: a destination: objects on their way to files, how complete files appear, and what
+//!   an earlier run left.
+//!   * [`files::transfer`]: one object on its way, shared by those who fetch its ranges. Pure.
+//!   * [`files::host`]: what a worker asks of its machine.
+//!   * [`files::machine`]: the real [`files::host`], with clock and files, and helper threads for
+//!     calls that are slow.
+//!   * [`files::mark`]: what a complete file carries so that a later run knows it.
+//!   * [`files::journal`]: which ranges of an unfinished one are there, and the beginnings of
+//!     which. Pure.
+//!   * [`files::sink`]: what the bytes of a range become, and whether calls of the file system are
+//!     slow. Pure.
 //! * [`sys`]: ring, slots, descriptors: the only `unsafe`.
-//!
-//! Of the telling:
-//!
-//! * [`metrics`]: plain counters, a set per worker. [`report`]: counters into words and JSON.
-//! * [`waiting`]: for whom a run waits, once that is long enough to be told. Pure.
-//! * [`progress`]: the bar and the lines on standard error. [`out`]: data on standard output.
-//! * [`error`]: the world's failures, with advice and exit codes. [`size`]: bytes as people write
-//!   them. [`shown`]: names of the world, fit for a terminal.
+//! * [`report`]: what users and their programs read of a run: progress, summary, document, data.
+//!   * [`report::document`]: counters into words and JSON.
+//!   * [`report::progress`]: the bar and the lines on standard error.
+//!   * [`report::out`]: data on standard output.
+//! * [`text`]: text as people write and read it.
+//!   * [`text::shown`]: names of the world, fit for a terminal.
+//!   * [`text::size`]: bytes as people write them.
+//! * [`limits`]: every bound of the data plane, and the relations between them, checked at compile
+//!   time.
+//! * [`error`]: the world's failures, with advice and exit codes.
 //!
 //! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
 //! this crate; `tests/sim` holds the workers against a model; `tests/s3s.rs` and `tools/interop.py`
 //! hold the program against servers that nobody here wrote; `tools/fuzz` says what must hold of the
-//! parsers whatever comes in; `tools/bench.py` measures it; `tools/hosts` says what
-//! would limit larger machines.
+//! parsers whatever comes in; `tools/bench.py` measures it; `tools/hosts` says what would limit
+//! larger machines.
 //!
 //! # The words
 //!
@@ -102,9 +111,10 @@
 //! * `unsafe` stands in [`sys`] alone, each block with its reason: `unsafe_code = "deny"` and
 //!   clippy in `Cargo.toml`, `tests/tidy.rs`.
 //! * Pure rooms name no clock, file, socket or thread: `clippy.toml` and `tests/tidy.rs`.
-//! * Rooms use only rooms below them, as a table says that names each exception: `tests/tidy.rs`.
+//! * Rooms use only rooms below them, as a table says that names each exception, and so do the
+//!   folders: `tests/tidy.rs`.
 //! * The pace settles within two seconds near the best number of requests, gives way and wins back;
-//!   a server that asks for less gets less, and no object fails for it: tests of [`pace`].
+//!   a server that asks for less gets less, and no object fails for it: tests of [`engine::pace`].
 //! * Every key of a listing is there once, in order, however many requests list it: tests of
 //!   [`plan::split`], `tests/list`.
 //! * The kernel owns a slot while an operation on it is in flight: [`sys::Op`] owns its
@@ -112,50 +122,47 @@
 //! * Every operation in flight is in the ring's slab; a run ends with none, and each slot back
 //!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
 //! * A listing gives every key once and in order, however many requests it is made by, whatever the
-//!   keys are: tests of [`plan::split`] and [`catalog::walk`], `tests/list`. A server whose order
+//!   keys are: tests of [`plan::split`] and [`control::walk`], `tests/list`. A server whose order
 //!   is another is listed by one request at a time, or refused.
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
 //! * No connection is late because its worker paused, or because the reader of a pipe does; no
 //!   lost wake-up makes one wait for ever: `tests/sim`.
-//! * Every request completes once, one that is cancelled too: tests of [`schedule`], `tests/sim`.
+//! * Every request completes once, one that is cancelled too: tests of [`engine::schedule`],
+//!   `tests/sim`.
 //! * Connections go where all workers together have the fewest, and none goes where one of them has
-//!   just failed, while there is a choice: tests of [`peers`], `tests/sim`.
+//!   just failed, while there is a choice: tests of [`engine::peers`], `tests/sim`.
 //! * One process serves a channel, and touches no pipe that it did not make: tests of
-//!   [`pipe::lock`], `tests/pipe/lock.rs`.
+//!   [`engine::stream::lock`], `tests/pipe/lock.rs`.
 //! * An epoch's bytes are its objects in order, as they were listed for it, none twice, none lost,
 //!   whatever reader and network do: `tests/sim` and `tests/pipe`.
 //! * The marker of an epoch appears before its end of file, and only when its reader has taken
 //!   every byte; with `--on-failure hold` a failed stream has no end: `tests/sim`, `tests/pipe`.
-//! * A name appears at the destination only when all its bytes are there: tests of [`machine`],
-//!   `tests/sim`.
+//! * A name appears at the destination only when all its bytes are there: tests of
+//!   [`files::machine`], `tests/sim`.
 //! * What an earlier run left counts only where it is surely of this object, in this version, and
-//!   of this user: tests of [`mark`], [`journal`] and [`machine`], `tests/resume`; whenever a run
-//!   is killed: `tests/kill.rs`.
+//!   of this user: tests of [`files::mark`], [`files::journal`] and [`files::machine`],
+//!   `tests/resume`; whenever a run is killed: `tests/kill.rs`.
 //! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination: tests of
-//!   [`machine`], `tests/resume`.
+//!   [`files::machine`], `tests/resume`.
 //! * No key leads out of the destination, whatever links stand there: tests of [`plan`] and
-//!   [`machine`].
+//!   [`files::machine`].
 //! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.
-//! * Everything is bounded: by name in [`limits`] and [`catalog::limits`]. Memory does not grow
+//! * Everything is bounded: by name in [`limits`] and [`control::limits`]. Memory does not grow
 //!   with the size or the number of objects: `tools/bench.py rss`. The exceptions are named and
 //!   bounded, so many bytes an object: listings that are put in order ([`plan::listing`]), the
 //!   paths that `sync --delete` remembers, the index of marks.
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
-//! * No name of the world reaches a terminal but through [`shown`]: `tests/tidy.rs`.
+//! * No name of the world reaches a terminal but through [`text::shown`]: `tests/tidy.rs`.
 //! * A worker makes calls of the file system itself only while they are quick. Where they are slow,
-//!   it waits for none, they overlap, and each object's come in order: tests of [`sink::calls`] and
-//!   [`machine`], `tests/sim`.
+//!   it waits for none, they overlap, and each object's come in order: tests of
+//!   [`files::sink::calls`] and [`files::machine`], `tests/sim`.
 //! * The control plane's thread waits for no disk: helper threads and the runtime's ring do; unit
 //!   tests of [`command`], `tests/interrupt.rs`.
-//! * Fields of the JSON report are added, never renamed: tests of [`report`].
+//! * Fields of the JSON report are added, never renamed: tests of [`report::document`].
 
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod attempt;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod catalog;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod checksum;
 #[cfg_attr(not(inrush_map), doc(hidden))]
@@ -163,69 +170,31 @@ pub mod cli;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod command;
 #[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod config;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod conn;
+pub mod control;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod engine;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod error;
 #[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod failure;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod host;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod http;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod journal;
+pub mod files;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod library;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod limits;
 #[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod machine;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod mark;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod metrics;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod out;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod pace;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod peers;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod pipe;
+pub mod link;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod plan;
 #[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod progress;
-#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod report;
 #[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod request;
-#[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod s3;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod schedule;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod shown;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod sink;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod size;
 #[expect(unsafe_code, reason = "the only room that talks to the kernel and owns slot memory")]
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod sys;
 #[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod tls;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod transfer;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod waiting;
-#[cfg_attr(not(inrush_map), doc(hidden))]
-pub mod worker;
+pub mod text;
 
+pub use engine::request::{Completion, Destination, Priority};
 pub use error::{Error, ErrorKind, Result};
 pub use library::{Client, ClientOptions, Engine, EngineOptions, RemoteObject, Request, Requests};
-pub use request::{Completion, Destination, Priority};

@@ -1,7 +1,7 @@
 //! Every limit of the data plane: its name, its unit, and the relations that must hold.
 //!
-//! The control plane's limits stand in `catalog::limits`. Nothing here is computed at run time;
-//! what depends on the machine or the command line is in [`crate::config`].
+//! The control plane's limits stand in `control::limits`. Nothing here is computed at run time;
+//! what depends on the machine or the command line is in [`crate::engine::config`].
 
 mod pace;
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use inrush::{cli, command, out};
+use inrush::{cli, command, report::out};
 
 #[expect(clippy::disallowed_methods, reason = "a run begins when the process does")]
 fn main() -> ExitCode {

@@ -13,7 +13,7 @@ const LINES_MAX: usize = 600;
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-const ROOMS: [(&str, bool, &[&str]); 37] = [
+const ROOMS: [(&str, bool, &[&str]); 42] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("shown", true, &[]),
@@ -52,7 +52,7 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
         &["error", "host", "journal", "limits", "mark", "plan", "s3", "sink", "sys", "transfer"],
     ),
     (
-        "pipe",
+        "stream",
         false,
         &[
             "error", "host", "limits", "metrics", "pace", "plan", "request", "s3", "schedule",
@@ -61,7 +61,7 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
     ),
     ("config", false, &["error", "limits", "pace", "plan", "sys", "transfer"]),
     (
-        "engine",
+        "threads",
         false,
         &[
             "attempt", "config", "error", "failure", "limits", "machine", "metrics", "pace",
@@ -72,7 +72,7 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
     ("out", false, &["error"]),
     ("progress", false, &["failure", "shown", "size", "waiting"]),
     (
-        "report",
+        "document",
         true,
         &[
             "error", "failure", "limits", "metrics", "pace", "s3", "shown", "sink", "size", "sys",
@@ -80,7 +80,7 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
         ],
     ),
     (
-        "catalog",
+        "control",
         false,
         &[
             "attempt", "checksum", "error", "failure", "http", "limits", "plan", "s3", "tls",
@@ -91,19 +91,25 @@ const ROOMS: [(&str, bool, &[&str]); 37] = [
         "command",
         false,
         &[
-            "attempt", "catalog", "checksum", "cli", "config", "engine", "error", "failure",
-            "journal", "limits", "machine", "mark", "metrics", "out", "pace", "pipe", "plan",
-            "progress", "report", "s3", "schedule", "sink", "size", "sys", "transfer", "waiting",
+            "attempt", "checksum", "cli", "config", "control", "document", "error", "failure",
+            "journal", "limits", "machine", "mark", "metrics", "out", "pace", "plan", "progress",
+            "s3", "schedule", "sink", "size", "stream", "sys", "threads", "transfer", "waiting",
         ],
     ),
     (
         "library",
         false,
         &[
-            "attempt", "catalog", "config", "engine", "error", "limits", "machine", "plan",
-            "request", "s3", "schedule", "sys", "transfer",
+            "attempt", "config", "control", "error", "limits", "machine", "plan", "request", "s3",
+            "schedule", "sys", "threads", "transfer",
         ],
     ),
+    // The maps of the groups.
+    ("link", false, &[]),
+    ("engine", false, &[]),
+    ("files", false, &[]),
+    ("report", false, &[]),
+    ("text", false, &[]),
     // The map and the program.
     ("lib", false, &[]),
 ];
@@ -163,6 +169,9 @@ const FLOORS: [(&str, &[&str]); 25] = [
     ("serve", &["config", "error", "gate", "handle", "link", "tunnel", "wire"]),
 ];
 
+/// Folders of `src/` that hold rooms, each with its own map.
+const GROUPS: [&str; 5] = ["link", "engine", "files", "report", "text"];
+
 /// What a pure room never names.
 const IMPURE: [&str; 11] = [
     "std::fs",
@@ -201,14 +210,16 @@ impl Source {
     }
 
     fn is_test(&self) -> bool {
-        self.path.ends_with("tests.rs") || self.path == "src/catalog/loopback.rs"
+        self.path.ends_with("tests.rs") || self.path == "src/control/loopback.rs"
     }
 
     /// The room of a file of `src/`; the program and tests are in none.
     fn room(&self) -> Option<&str> {
         let below = self.path.strip_prefix("src/").filter(|_| !self.is_test())?;
-        let room = below.split('/').next()?;
-        Some(room.strip_suffix(".rs").unwrap_or(room)).filter(|room| *room != "main")
+        let mut names = below.split('/').map(|name| name.strip_suffix(".rs").unwrap_or(name));
+        let first = names.next()?;
+        let second = names.next().filter(|name| GROUPS.contains(&first) && *name != "mod");
+        Some(second.unwrap_or(first)).filter(|room| *room != "main")
     }
 
     /// The same of a file of the origin; its map is in none either.
@@ -333,18 +344,22 @@ fn unsafe_stays_in_its_rooms() {
 }
 
 type Arrows = BTreeMap<String, BTreeSet<String>>;
+type RoomOf = fn(&Source) -> Option<&str>;
 
 /// The rooms that each room uses, as written in its code.
-fn arrows(folder: &str, room_of: fn(&Source) -> Option<&str>) -> Arrows {
+fn arrows(folder: &str, groups: &[&str], room_of: RoomOf) -> Arrows {
     let mut arrows = Arrows::new();
     for source in sources(&[folder], ".rs") {
         let Some(room) = room_of(&source) else { continue };
         let used = arrows.entry(room.to_owned()).or_default();
         for (number, line) in source.code() {
-            assert!(!line.contains("crate::{"), "{}:{number}: name one room", source.path);
             for rest in line.split("crate::").skip(1) {
-                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
-                let other = &rest[..end.unwrap_or(rest.len())];
+                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+                let mut names = rest[..end.unwrap_or(rest.len())].split("::");
+                let first = names.next().unwrap_or_default();
+                let is_group = groups.contains(&first);
+                let other = if is_group { names.next().unwrap_or_default() } else { first };
+                assert!(!other.is_empty(), "{}:{number}: name one room", source.path);
                 if other != room {
                     used.insert(other.to_owned());
                 }
@@ -374,12 +389,47 @@ fn differences(actual: &Arrows, table: &[(&str, &[&str])]) -> Vec<String> {
 #[test]
 fn rooms_use_only_what_they_may() {
     let table = ROOMS.map(|(room, _, may)| (room, may));
-    assert_none(differences(&arrows("src", Source::room), &table));
+    assert_none(differences(&arrows("src", &GROUPS, Source::room), &table));
+}
+
+/// The folder of `src/` that holds a room: its group, or the room itself.
+fn folder_of(source: &Source) -> Option<&str> {
+    source.room()?;
+    let first = source.path.strip_prefix("src/")?.split('/').next()?;
+    Some(first.strip_suffix(".rs").unwrap_or(first)).filter(|folder| *folder != "lib")
+}
+
+#[test]
+fn folders_use_only_folders_below_them() {
+    // No group is looked into: what is named behind `crate::` is a folder.
+    let mut left = arrows("src", &[], folder_of);
+    while !left.is_empty() {
+        let is_lowest =
+            |uses: &BTreeSet<String>| uses.iter().all(|other| !left.contains_key(other));
+        let lowest: Vec<String> =
+            left.iter().filter(|(_, uses)| is_lowest(uses)).map(|(name, _)| name.clone()).collect();
+        assert!(!lowest.is_empty(), "these folders know each other in a circle: {left:#?}");
+        lowest.iter().for_each(|name| drop(left.remove(name)));
+    }
+}
+
+#[test]
+fn a_room_is_left_by_the_full_name_of_another() {
+    let mut complaints = Vec::new();
+    for source in sources(&["src"], ".rs") {
+        let Some(room) = source.room() else { continue };
+        let names = source.path.split('/').map(|name| name.strip_suffix(".rs").unwrap_or(name));
+        let below = names.skip_while(|name| *name != room).skip(1).filter(|name| *name != "mod");
+        let way_out = "super::".repeat(below.count() + 1);
+        let out = source.code().filter(|(_, line)| line.contains(&way_out));
+        complaints.extend(out.map(|(at, _)| format!("{}:{at}: begin at crate::", source.path)));
+    }
+    assert_none(complaints);
 }
 
 #[test]
 fn files_of_the_origin_use_only_those_above_them() {
-    let actual = arrows("tools/origin/src", Source::floor);
+    let actual = arrows("tools/origin/src", &[], Source::floor);
     let mut complaints = differences(&actual, &FLOORS);
     for (place, (file, uses)) in FLOORS.iter().enumerate() {
         let above = &FLOORS[..place];
@@ -438,7 +488,7 @@ fn variants(text: &str, name: &str) -> Vec<String> {
 #[test]
 fn every_reason_for_a_retry_is_given_somewhere() {
     let all = sources(&["src"], ".rs");
-    let of_room = |source: &&Source| source.path == "src/failure.rs";
+    let of_room = |source: &&Source| source.path == "src/link/failure.rs";
     let room = all.iter().find(of_room).expect("the room of failures");
     let reasons = variants(&room.text, "RetryReason");
     assert_eq!(reasons.len(), 19, "{reasons:?}");
@@ -468,9 +518,9 @@ fn names_are_made_fit_for_a_screen_in_one_place() {
     let ways = ["escape_debug", "escape_default", "escape_unicode", "is_control"];
     let mut complaints = Vec::new();
     for source in sources(&["src"], ".rs") {
-        for (number, line) in source.code().filter(|_| source.path != "src/shown.rs") {
+        for (number, line) in source.code().filter(|_| source.path != "src/text/shown.rs") {
             if ways.iter().any(|way| line.contains(way)) {
-                complaints.push(format!("{}:{number}: use crate::shown", source.path));
+                complaints.push(format!("{}:{number}: use crate::text::shown", source.path));
             }
         }
     }

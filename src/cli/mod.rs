@@ -1,7 +1,8 @@
 //! `Args`: exactly what was typed, checked for what can be known without looking at anything.
 //!
 //! It reads no environment, file or clock, so help and usage errors cannot fail for the machine's
-//! sake. What the environment adds and what the numbers come to is [`crate::config`]'s matter.
+//! sake. What the environment adds and what the numbers come to is [`crate::engine::config`]'s
+//! matter.
 //!
 //! `help.rs` holds the words around the options, `man.rs` makes a page of both.
 
@@ -19,7 +20,7 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, V
 use clap_complete::Shell;
 
 use crate::s3::uri::S3Uri;
-use crate::shown::shown;
+use crate::text::shown::shown;
 use pipe::PipeTyped;
 use verify::VerifyTyped;
 
@@ -138,8 +139,8 @@ pub struct DemoArgs {
 /// Reads a command line; its first word is the program's name.
 ///
 /// # Errors
-/// A usage error, or the text of `--help` or `--version`: [`crate::out::leave`] prints either to
-/// the stream where it belongs and knows the exit code.
+/// A usage error, or the text of `--help` or `--version`: [`crate::report::out::leave`] prints
+/// either to the stream where it belongs and knows the exit code.
 pub fn parse<I, T>(words: I) -> Result<Args, clap::Error>
 where
     I: IntoIterator<Item = T>,

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use super::usage;
 use crate::limits;
 use crate::s3::uri::S3Uri;
-use crate::size::{self, Binary};
+use crate::text::size::{self, Binary};
 
 /// Most tries of one range that may be asked for: with the longest backoff about three hours.
 const ATTEMPTS_TYPED_MAX: u32 = 1000;

@@ -10,7 +10,7 @@ use super::{ServiceArgs, options, parse_source, usage};
 use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
-use crate::shown::shown;
+use crate::text::shown::shown;
 
 /// Most channels of one process, as many as a SageMaker training job may have.
 pub(super) const CHANNELS_MAX: usize = 20;

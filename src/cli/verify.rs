@@ -7,7 +7,7 @@ use clap::ValueHint;
 
 use super::{OutputArgs, SelectionArgs, ServiceArgs, options, sources, usage};
 use crate::s3::uri::S3Uri;
-use crate::shown::shown;
+use crate::text::shown::shown;
 
 /// What was typed after `verify`.
 #[derive(Debug, Clone)]

@@ -8,12 +8,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use super::checksums::verified;
-use crate::catalog::Control;
 use crate::cli::{OnChange, VerifyMode};
+use crate::control::Control;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::transfer::{Again, Cut, Outcome, Transfer};
 use crate::limits::RESTARTS_MAX;
 use crate::s3::Object;
-use crate::transfer::{Again, Cut, Outcome, Transfer};
 
 /// What became of an object that failed for now.
 #[derive(Debug)]

@@ -8,17 +8,17 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::supply::Opening;
-use crate::engine::event_counter;
+use crate::engine::metrics::FeedCount;
+use crate::engine::pace::Bounds;
+use crate::engine::schedule::Scheduler;
+use crate::engine::stream::feed::Feed;
+use crate::engine::stream::feeder::{Feeder, FeederParts};
+use crate::engine::stream::place::{Outfall, Place};
+use crate::engine::threads::event_counter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::metrics::FeedCount;
-use crate::pace::Bounds;
-use crate::pipe::feed::Feed;
-use crate::pipe::feeder::{Feeder, FeederParts};
-use crate::pipe::place::{Outfall, Place};
 use crate::plan::ranges::PartSize;
-use crate::progress::Progress;
+use crate::report::progress::Progress;
 use crate::s3::uri::S3Uri;
-use crate::schedule::Scheduler;
 use crate::sys::uring::Uring;
 
 /// Entries of a feeder's ring: its polls and their cancels.

@@ -8,16 +8,16 @@ use std::rc::Rc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::catalog::Control;
-use crate::catalog::checksum::Told;
-use crate::catalog::limits::CHECKSUMS_ASKED_MAX;
 use crate::checksum::{InOrder, Sum, Verification};
 use crate::cli::VerifyMode;
+use crate::control::Control;
+use crate::control::checksum::Told;
+use crate::control::limits::CHECKSUMS_ASKED_MAX;
 use crate::error::{Error, Result};
+use crate::files::machine;
+use crate::files::transfer::{Shape, Transfer};
 use crate::limits::RESUMED_READERS_MAX;
-use crate::machine;
 use crate::s3::ListedChecksum;
-use crate::transfer::{Shape, Transfer};
 
 const RESUMED: &str = "bytes of an earlier run are there, and a hash takes all bytes in order: \
                        --no-resume fetches them anew";
@@ -225,12 +225,12 @@ mod tests {
     use super::*;
     use crate::checksum::{Algorithm, Form, Stored, etag_md5};
     use crate::error::ErrorKind;
+    use crate::files::sink::file::OpenFile;
+    use crate::files::transfer::Cut;
     use crate::plan::ranges::PartSize;
     use crate::plan::ranges::RangeSet;
     use crate::s3::{Endpoint, Object};
-    use crate::sink::file::OpenFile;
     use crate::sys::Handle;
-    use crate::transfer::Cut;
 
     const NAMED_CRC: ListedChecksum = ListedChecksum::Named { composite: false, crc: true };
     const NAMED_HASH: ListedChecksum = ListedChecksum::Named { composite: false, crc: false };

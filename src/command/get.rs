@@ -17,19 +17,19 @@ use super::reporting::open;
 use super::run::{Run, Times, Told};
 use super::session::{self, Interrupts};
 use super::target::Target;
-use crate::catalog::Control;
-use crate::catalog::credentials::CredentialSource;
-use crate::catalog::walk::Walk;
 use crate::cli::{GetArgs, OutputArgs, SyncArgs, TuningArgs};
-use crate::config::{Config, HostFacts, Wishes};
-use crate::engine::{Order, Workers};
+use crate::control::Control;
+use crate::control::credentials::CredentialSource;
+use crate::control::walk::Walk;
+use crate::engine::config::{Config, HostFacts, Wishes};
+use crate::engine::threads::{Order, Workers};
 use crate::error::{Error, ErrorKind, Result};
-use crate::out::Lines;
+use crate::files::transfer::Cut;
 use crate::plan::filter::Filter;
-use crate::progress::Progress;
-use crate::report::{PaceTold, PlannedLine, RemovedLine, Summary};
-use crate::size::Decimal;
-use crate::transfer::Cut;
+use crate::report::document::{PaceTold, PlannedLine, RemovedLine, Summary};
+use crate::report::out::Lines;
+use crate::report::progress::Progress;
+use crate::text::size::Decimal;
 
 /// What an interruption behind the last object leaves undone.
 const CONCLUDING: &str = "behind the last object: what was fetched is whole, and either files that \

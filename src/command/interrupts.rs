@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
-use crate::progress::Progress;
+use crate::report::progress::Progress;
 
 /// Ctrl-C and SIGTERM.
 #[derive(Debug)]

@@ -10,13 +10,13 @@ use super::aside::{Aside, GivenUp};
 use super::checksums::Settled;
 use crate::cli::{KeepArgs, Overwrite, VerifyMode};
 use crate::error::Error;
-use crate::journal::Unfit;
+use crate::files::journal::Unfit;
+use crate::files::machine::{Keeping, Left, Machine, Standing, WhenAll};
+use crate::files::transfer::{Shape, Transfer};
 use crate::limits::UNFINISHED_OPEN_MAX;
-use crate::machine::{Keeping, Left, Machine, Standing, WhenAll};
-use crate::report::Kept;
+use crate::report::document::Kept;
 use crate::s3::sign::PublishedKeys;
-use crate::size::{Count, Decimal};
-use crate::transfer::{Shape, Transfer};
+use crate::text::size::{Count, Decimal};
 
 /// What is to be done about an object.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub(super) fn keeping(rules: &KeepArgs) -> Keeping {
     Keeping {
         resume: rules.resume(),
         sync_files: rules.syncs_files(),
-        boot: crate::machine::boot(),
+        boot: crate::files::machine::boot(),
     }
 }
 

@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 
 use super::session;
-use crate::catalog::walk::Walk;
 use crate::cli::LsArgs;
+use crate::control::walk::Walk;
 use crate::error::Result;
-use crate::out::Lines;
 use crate::plan::filter::Filter;
-use crate::progress::Progress;
-use crate::report::ListedLine;
+use crate::report::document::ListedLine;
+use crate::report::out::Lines;
+use crate::report::progress::Progress;
 
 /// Lists a source. A reader that goes away ends it, as success.
 pub(super) async fn run(args: LsArgs) -> Result<()> {

@@ -6,12 +6,12 @@
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
-use crate::catalog::resolve::{Found, Source};
 use crate::cli::SelectionArgs;
+use crate::control::resolve::{Found, Source};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::machine::{Machine, Sweep, Swept};
+use crate::files::mark::Identity;
 use crate::limits::{REMOVED_UNTOLD_MAX, SYNC_DELETE_OBJECTS_MAX};
-use crate::machine::{Machine, Sweep, Swept};
-use crate::mark::Identity;
 use crate::plan::filter::Filter;
 
 /// The paths that the source has.

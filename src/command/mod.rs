@@ -25,8 +25,8 @@ use std::time::Instant;
 
 use crate::cli::Args;
 use crate::error::{Error, ErrorKind, Result};
-use crate::out;
-use crate::progress::Progress;
+use crate::report::out;
+use crate::report::progress::Progress;
 use crate::sys::uring::Uring;
 
 /// Runs what was typed; returns the exit code. `begun` is when the process began.

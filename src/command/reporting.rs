@@ -5,7 +5,7 @@ use std::path::Path;
 use super::session::Interrupts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::REPORT_PATIENCE;
-use crate::out::ReportWriter;
+use crate::report::out::ReportWriter;
 
 /// Opens the report where one is wanted; a pipe that nobody reads is waited for until a signal or
 /// the deadline.

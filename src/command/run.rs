@@ -19,23 +19,23 @@ use super::mirror::Mirror;
 use super::reporting::{finish, keep_up};
 use super::space::Space;
 use super::target::Target;
-use crate::catalog::walk::Walk;
 use crate::cli::Durability;
-use crate::config::Config;
-use crate::engine::Workers;
+use crate::control::walk::Walk;
+use crate::engine::config::Config;
+use crate::engine::metrics::WorkerMetrics;
+use crate::engine::schedule::Scheduler;
+use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, Result};
-use crate::failure::RetryCounts;
+use crate::files::sink::Sink;
+use crate::files::transfer::{Again, Outcome, Transfer};
 use crate::limits::WAIT_TOLD_AFTER_US;
-use crate::metrics::WorkerMetrics;
-use crate::out::ReportWriter;
-use crate::progress::{Progress, ProgressState};
-use crate::report::{Earlier, ObjectLine, PaceTold, RemovedLine, Summary, SummaryInputs};
-use crate::schedule::Scheduler;
-use crate::sink::Sink;
+use crate::link::failure::RetryCounts;
+use crate::link::waiting::Board;
+use crate::report::document::{Earlier, ObjectLine, PaceTold, RemovedLine, Summary, SummaryInputs};
+use crate::report::out::ReportWriter;
+use crate::report::progress::{Progress, ProgressState};
 use crate::sys::pool::Pages;
 use crate::sys::usage;
-use crate::transfer::{Again, Outcome, Transfer};
-use crate::waiting::Board;
 
 /// How often outcomes are collected and progress is shown.
 const TICK: Duration = Duration::from_millis(20);
@@ -465,7 +465,7 @@ impl Run {
             self.progress.note(line);
         }
         if json {
-            crate::out::print(format!("{}\n", summary.to_json()).as_bytes())?;
+            crate::report::out::print(format!("{}\n", summary.to_json()).as_bytes())?;
         }
         match self.report.take() {
             Some(report) => finish(report, stopped, interrupts).await,

@@ -19,26 +19,26 @@ use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
 use super::supply::{EpochOrder, Opening, supply};
-use crate::attempt::RetryPolicy;
-use crate::catalog::Control;
-use crate::catalog::credentials::CredentialSource;
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
-use crate::config::{Config, HostFacts, Wishes, check_descriptors};
-use crate::engine::{Order, Workers};
+use crate::control::Control;
+use crate::control::credentials::CredentialSource;
+use crate::engine::config::{Config, HostFacts, Wishes, check_descriptors};
+use crate::engine::pace::Bounds;
+use crate::engine::stream::fifos::Fifos;
+use crate::engine::stream::lock::ChannelLock;
+use crate::engine::stream::place::Place;
+use crate::engine::threads::{Order, Workers};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::machine;
 use crate::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX, DESCRIPTORS_OTHER, DESCRIPTORS_PER_RANGE,
     PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, PIPE_BYTES, SLOT_BYTES_MAX, WORKERS_MAX,
 };
-use crate::machine;
-use crate::pace::Bounds;
-use crate::pipe::fifos::Fifos;
-use crate::pipe::lock::ChannelLock;
-use crate::pipe::place::Place;
+use crate::link::attempt::RetryPolicy;
 use crate::plan::epoch::Shard;
 use crate::plan::ranges::PartSize;
-use crate::progress::Progress;
-use crate::report::{StreamSummary, json};
+use crate::report::document::{StreamSummary, json};
+use crate::report::progress::Progress;
 use crate::sys::{Handle, usage};
 
 /// Connections with which a single channel begins, and all where there are more.
@@ -450,5 +450,5 @@ fn tell(
         let _ = std::io::stderr().write_all(line.as_bytes());
         return Ok(());
     }
-    crate::out::print(line.as_bytes())
+    crate::report::out::print(line.as_bytes())
 }

@@ -5,19 +5,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::catalog::Control;
-use crate::catalog::walk::{Entry, Walk};
+use crate::control::Control;
+use crate::control::walk::{Entry, Walk};
+use crate::engine::stream::feed::Feed;
 use crate::error::Result;
+use crate::files::transfer::{Cut, Transfer};
 use crate::limits::{
     LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX, SLOT_BYTES_MAX,
 };
-use crate::pipe::feed::Feed;
 use crate::plan::epoch::{Shard, permutation};
 use crate::plan::filter::Filter;
 use crate::plan::listing::Listing;
 use crate::plan::ranges::PartSize;
 use crate::s3::uri::S3Uri;
-use crate::transfer::{Cut, Transfer};
 
 /// Pause before the feed is looked at again when it is full.
 const FEED_PAUSE: Duration = Duration::from_millis(5);
@@ -180,9 +180,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::catalog::loopback::{self, Reply, Server};
+    use crate::control::loopback::{self, Reply, Server};
+    use crate::engine::stream::feed::{Next, Step};
     use crate::error::ErrorKind;
-    use crate::pipe::feed::{Next, Step};
     use crate::sys::Handle;
 
     /// How often the reader looks for the next object before it gives up.

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 use super::aside::aside;
-use crate::catalog::resolve::{Found, Source};
-use crate::catalog::walk::Entry;
 use crate::cli::Destination;
+use crate::control::resolve::{Found, Source};
+use crate::control::walk::Entry;
 use crate::error::{Error, ErrorKind, Result};
-use crate::machine;
+use crate::files::machine;
+use crate::files::sink::Sink;
+use crate::files::transfer::{Cut, Transfer};
 use crate::s3::uri::shown;
-use crate::sink::Sink;
-use crate::transfer::{Cut, Transfer};
 
 /// Where the bytes go.
 #[derive(Debug)]

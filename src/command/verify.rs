@@ -19,18 +19,18 @@ use super::interrupts;
 use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
 use super::target::Target;
-use crate::catalog::Control;
-use crate::catalog::limits::CHECKSUMS_ASKED_MAX;
-use crate::catalog::walk::{Entry, Walk};
 use crate::checksum::{InOrder, Sequence};
 use crate::cli::{Destination, VerifyArgs};
+use crate::control::Control;
+use crate::control::limits::CHECKSUMS_ASKED_MAX;
+use crate::control::walk::{Entry, Walk};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::machine::{Reader, There};
 use crate::limits::{CHECK_PIECE_BYTES, CHECK_READERS_MAX};
-use crate::machine::{Reader, There};
-use crate::out::ReportWriter;
 use crate::plan::filter::Filter;
-use crate::progress::{Progress, ProgressState};
-use crate::report::{CheckSummary, CheckedLine, Finding};
+use crate::report::document::{CheckSummary, CheckedLine, Finding};
+use crate::report::out::ReportWriter;
+use crate::report::progress::{Progress, ProgressState};
 use crate::s3::uri::shown;
 
 /// How often progress is shown.
@@ -284,7 +284,7 @@ impl Check {
         }
         self.summary.lines().into_iter().for_each(|line| self.progress.note(line));
         if json {
-            crate::out::print(format!("{}\n", self.summary.to_json()).as_bytes())?;
+            crate::report::out::print(format!("{}\n", self.summary.to_json()).as_bytes())?;
         }
         Ok(code)
     }

@@ -10,12 +10,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 use zeroize::Zeroizing;
 
-use crate::catalog::credentials::CredentialSource;
-use crate::catalog::tls::Trust;
-use crate::catalog::upkeep::upkeep;
-use crate::catalog::walk::Walk;
-use crate::catalog::{Control, ControlOptions};
+use crate::control::credentials::CredentialSource;
+use crate::control::tls::Trust;
+use crate::control::upkeep::upkeep;
+use crate::control::walk::Walk;
+use crate::control::{Control, ControlOptions};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::transfer::{Cut, Transfer};
 use crate::limits::{PART_BYTES_DEFAULT, RETRY_FOR_US, SLOT_BYTES_MAX};
 use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
@@ -23,7 +24,6 @@ use crate::s3::proxy::Proxies;
 use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::{KeyPattern, S3Uri};
 use crate::s3::{Endpoint, Object};
-use crate::transfer::{Cut, Transfer};
 
 /// Questions that wait for the control plane's thread, at most.
 const QUESTIONS_MAX: usize = 64;

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::client::{Client, RemoteObject, Shared};
-use crate::attempt::RetryPolicy;
-use crate::config::{Config, HostFacts, Wishes};
-use crate::engine::{Order, Workers, event_counter};
+use crate::engine::config::{Config, HostFacts, Wishes};
+use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
+use crate::engine::schedule::{Assignment, Scheduler};
+use crate::engine::threads::{Order, Workers, event_counter};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::machine::Keeping;
 use crate::limits::PART_BYTES_DEFAULT;
-use crate::machine::Keeping;
-use crate::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
+use crate::link::attempt::RetryPolicy;
 use crate::s3::ByteRange;
-use crate::schedule::{Assignment, Scheduler};
 use crate::sys::{Handle, descriptor};
 
 /// What an engine may use of the machine; what is `None` is found out.

@@ -11,7 +11,7 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use crate::error::{Error, ErrorKind};
-use crate::shown::shown;
+use crate::text::shown::shown;
 
 /// How many bytes of an error body are looked at.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;

@@ -1,7 +1,7 @@
 //! ListObjectsV2: a question as a query string, and the bytes of one page as objects.
 //!
 //! Pure. A page is read whole or not at all: anything missing, cut short or not understood is an
-//! error, never a shorter list. Paging itself is [`crate::catalog`]'s.
+//! error, never a shorter list. Paging itself is [`crate::control`]'s.
 
 use std::borrow::Cow;
 

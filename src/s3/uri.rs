@@ -2,7 +2,7 @@
 //! in request targets.
 //!
 //! Pure. Whether a key is an object or a folder is not known here: that takes a request
-//! ([`crate::catalog`]). An access point's ARN may stand in place of the bucket's name; `https://`
+//! ([`crate::control`]). An access point's ARN may stand in place of the bucket's name; `https://`
 //! addresses are refused, in words.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_e
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::arn::{self, ARN};
 /// A name of the world, fit for a message.
-pub use crate::shown::shortened as shown;
+pub use crate::text::shown::shortened as shown;
 
 /// Longest key S3 keeps, in bytes of UTF-8.
 pub const KEY_BYTES_MAX: usize = 1024;

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use inrush::catalog::limits::TRIES_MAX;
+use inrush::control::limits::TRIES_MAX;
 use inrush_origin::{Config, Fault, FaultPlan, Match, Operation, Origin};
 
 use crate::matrix::{Objects, assert_same};

@@ -3,15 +3,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use inrush::attempt::RetryPolicy;
+use inrush::engine::metrics::Gauge;
+use inrush::engine::pace::Pacer;
+use inrush::engine::peers::SharedAddresses;
+use inrush::engine::schedule::Scheduler;
+use inrush::engine::worker::{Parts, Worker};
+use inrush::files::sink::Sink;
 use inrush::limits::{CONTROL_SLOT_BYTES, SLOT_BYTES_MIN, TLS_SLOT_BYTES_MIN};
-use inrush::metrics::Gauge;
-use inrush::pace::Pacer;
-use inrush::peers::SharedAddresses;
-use inrush::schedule::Scheduler;
-use inrush::sink::Sink;
+use inrush::link::attempt::RetryPolicy;
 use inrush::sys::{Handle, Pool, Region};
-use inrush::worker::{Parts, Worker};
 
 use super::host::SimHost;
 use super::ring::{Flights, Owner, SimRing};

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use inrush::error::Error;
-use inrush::host::{FileError, FileJob, FileTask, Piece};
+use inrush::files::host::{FileError, FileJob, FileTask, Piece};
+use inrush::files::sink::file::{OpenFile, allocation};
+use inrush::files::transfer::Transfer;
 use inrush::limits::{DIRECT_ALIGNMENT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, SLOT_BYTES_MIN};
-use inrush::sink::file::{OpenFile, allocation};
 use inrush::sys::{Errno, Handle};
-use inrush::transfer::Transfer;
 
 use super::pieces::Pieces;
 use super::world::{World, number};

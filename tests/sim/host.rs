@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use inrush::error::Error;
-use inrush::host::Host;
+use inrush::files::host::Host;
+use inrush::files::transfer::Transfer;
 use inrush::s3::ByteRange;
 use inrush::sys::{Errno, Handle};
-use inrush::transfer::Transfer;
 
 use super::jobs::Desk;
 use super::plumbing::End;

@@ -1,9 +1,9 @@
 //! The workers' file jobs on the simulated machine: done at once as long as calls are quick, by the
 //! real rule, or aside in virtual time, and in any order.
 
-use inrush::host::{FileDone, FileHost, FileJob, FileTask};
-use inrush::sink::calls::Calls;
-use inrush::transfer::Transfer;
+use inrush::files::host::{FileDone, FileHost, FileJob, FileTask};
+use inrush::files::sink::calls::Calls;
+use inrush::files::transfer::Transfer;
 
 use super::host::SimHost;
 use super::world::{Shared, World};

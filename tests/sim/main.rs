@@ -31,17 +31,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use inrush::checksum::Verification;
+use inrush::engine::metrics::WorkerMetrics;
+use inrush::engine::pace::{Bounds, Pacer};
+use inrush::engine::peers::SharedAddresses;
+use inrush::engine::schedule::Scheduler;
 use inrush::error::{Error, ErrorKind};
+use inrush::files::sink::Sink;
+use inrush::files::transfer::{Again, Cut, Outcome, Shape, Transfer};
 use inrush::limits::SLOT_BYTES_MIN;
-use inrush::metrics::WorkerMetrics;
-use inrush::pace::{Bounds, Pacer};
-use inrush::peers::SharedAddresses;
 use inrush::plan::ranges::PartSize;
 use inrush::s3::{Endpoint, Object};
-use inrush::schedule::Scheduler;
-use inrush::sink::Sink;
 use inrush::sys::{Handle, Ring, descriptor};
-use inrush::transfer::{Again, Cut, Outcome, Shape, Transfer};
 
 use chance::Chance;
 use crew::{Crew, Simulated};

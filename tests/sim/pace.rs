@@ -6,16 +6,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use inrush::engine::metrics::WorkerMetrics;
+use inrush::engine::pace::{Bounds, Pacer};
+use inrush::engine::peers::SharedAddresses;
+use inrush::engine::schedule::Scheduler;
 use inrush::error::{Error, ErrorKind};
+use inrush::files::sink::Sink;
+use inrush::files::transfer::{Cut, Outcome, Transfer};
 use inrush::limits::SLOT_BYTES_MIN;
-use inrush::metrics::WorkerMetrics;
-use inrush::pace::{Bounds, Pacer};
-use inrush::peers::SharedAddresses;
 use inrush::plan::ranges::PartSize;
-use inrush::schedule::Scheduler;
-use inrush::sink::Sink;
 use inrush::sys::{Handle, Ring, descriptor};
-use inrush::transfer::{Cut, Outcome, Transfer};
 
 use super::chance::Chance;
 use super::network::{Network, Terms};

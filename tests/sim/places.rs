@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
+use inrush::engine::stream::feed::Feed;
 use inrush::error::{Error, ErrorKind};
-use inrush::host::WholeEpoch;
+use inrush::files::host::WholeEpoch;
+use inrush::files::transfer::Transfer;
 use inrush::limits::TURN_WAIT_MAX_US;
-use inrush::pipe::feed::Feed;
 use inrush::sys::Handle;
-use inrush::transfer::Transfer;
 
 use super::plumbing::{End, Pipe, small};
 use super::ring::LOST_CANCELS_MAX;

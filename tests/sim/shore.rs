@@ -3,7 +3,7 @@
 use std::rc::Weak;
 
 use inrush::error::Error;
-use inrush::host::{FileError, PipeHost, PrivatePipe, WholeEpoch};
+use inrush::files::host::{FileError, PipeHost, PrivatePipe, WholeEpoch};
 use inrush::sys::{Errno, Handle};
 
 use super::plumbing::End;

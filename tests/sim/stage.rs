@@ -5,12 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use inrush::engine::metrics::FeedCount;
+use inrush::engine::schedule::Scheduler;
+use inrush::engine::stream::feeder::{Feeder, FeederParts};
+use inrush::engine::worker::Worker;
 use inrush::error::Error;
-use inrush::metrics::FeedCount;
-use inrush::pipe::feeder::{Feeder, FeederParts};
-use inrush::schedule::Scheduler;
 use inrush::sys::Handle;
-use inrush::worker::Worker;
 
 use super::chance::Chance;
 use super::host::SimHost;

@@ -24,7 +24,7 @@ use std::fs;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-use inrush::journal::{HEADER_BYTES, WHOLE, record};
+use inrush::files::journal::{HEADER_BYTES, WHOLE, record};
 use inrush_origin::{ChecksumAlgorithm, ChecksumPolicy, Config, Fault, FaultPlan, Match, Origin};
 use serde_json::Value;
 use tempfile::TempDir;

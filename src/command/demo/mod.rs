@@ -23,19 +23,19 @@ use tempfile::NamedTempFile;
 use super::get;
 use super::session::Interrupts;
 use super::{on_runtime, require_io_uring};
-use crate::catalog::credentials::CredentialSource;
 use crate::cli::{
     AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, OnFailure,
     OutputArgs, PipeArgs, SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
 };
-use crate::config::{Config, HostFacts};
+use crate::control::credentials::CredentialSource;
+use crate::engine::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
-use crate::progress::Progress;
+use crate::report::progress::Progress;
 use crate::s3::sign::SigningKeys;
 use crate::s3::uri::S3Uri;
-use crate::size::Decimal;
 use crate::sys::usage;
+use crate::text::size::Decimal;
 use dataset::{BUCKET, Set};
 use place::Place;
 use table::{Outcome, Row};
@@ -146,7 +146,9 @@ impl Demo<'_> {
                 kept,
                 sets: self.rows,
             };
-            crate::out::print(format!("{}\n", crate::report::json(&outcome)).as_bytes())?;
+            crate::report::out::print(
+                format!("{}\n", crate::report::document::json(&outcome)).as_bytes(),
+            )?;
         }
         Ok(code)
     }

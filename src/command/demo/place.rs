@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::machine;
 use crate::limits::{DEMO_LARGE_BYTES_DEFAULT, DEMO_LARGE_BYTES_MIN};
-use crate::machine;
-use crate::size::Decimal;
+use crate::text::size::Decimal;
 
 /// What is left free beside the demo's files: others work on this disk too.
 const SPARE_BYTES: u64 = 256 << 20;

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::dataset::Set;
-use crate::report::{DirectIo, RingUse, Summary};
-use crate::size::{Binary, Count, Decimal};
+use crate::report::document::{DirectIo, RingUse, Summary};
 use crate::sys::uring::SetupMode;
+use crate::text::size::{Binary, Count, Decimal};
 
 /// Of fewer bytes no rate is told: it would be that of starting and naming files.
 const RATED_BYTES_MIN: u64 = 1_000_000;

@@ -9,15 +9,15 @@ use super::super::checksums::Settled;
 use super::super::kept::{Before, Verdict};
 use super::super::space::Space;
 use super::{Run, micros};
-use crate::catalog::walk::Entry;
-use crate::engine::Workers;
+use crate::control::walk::Entry;
+use crate::engine::schedule::Scheduler;
+use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::machine;
+use crate::files::transfer::{Outcome, Transfer};
 use crate::limits::OBJECTS_QUEUED_MAX;
-use crate::machine;
-use crate::report::ObjectLine;
-use crate::schedule::Scheduler;
-use crate::size::Decimal;
-use crate::transfer::{Outcome, Transfer};
+use crate::report::document::ObjectLine;
+use crate::text::size::Decimal;
 
 impl Run {
     /// Takes the first page with anything to move, so that what is wrong with it shows before any

@@ -3,7 +3,7 @@
 //! Pure: the time is an argument. There are two ways in. [`sign_request`] is the general one and
 //! takes 10 to 12 us. [`RequestWriter`] is the data plane's: it writes into the caller's memory and
 //! keeps the day's keys, and takes 2 to 3 us. A test holds the second to the first. Where keys
-//! come from is [`crate::catalog`]'s matter.
+//! come from is [`crate::control`]'s matter.
 
 mod keys;
 mod writer;

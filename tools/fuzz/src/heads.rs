@@ -1,7 +1,7 @@
 //! Heads of answers, and the one header whose numbers decide where bytes go.
 
-use inrush::http::{ContentRange, Head, parse};
 use inrush::limits::HEAD_BYTES_MAX;
+use inrush::link::http::{ContentRange, Head, parse};
 
 use crate::splits;
 

@@ -1,7 +1,7 @@
 //! What earlier runs left: journals of unfinished files, and marks of complete ones.
 
-use inrush::journal::{HEADER_BYTES, Header, RECORD_BYTES, Unfit, WHOLE, record, replay};
-use inrush::mark::{
+use inrush::files::journal::{HEADER_BYTES, Header, RECORD_BYTES, Unfit, WHOLE, record, replay};
+use inrush::files::mark::{
     Identity, MARK_BYTES, MOMENT_BYTES, Mark, Moment, index_record, replay_index, sync_record,
 };
 use inrush::plan::ranges::RangeSet;

@@ -4,13 +4,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use inrush::config::{Config, HostFacts, Wishes};
+use inrush::engine::config::{Config, HostFacts, Wishes};
+use inrush::engine::pace::{Pacer, Totals};
+use inrush::engine::schedule::{Room, Scheduler, Supply};
 use inrush::error::Result;
-use inrush::pace::{Pacer, Totals};
+use inrush::files::transfer::{Outcome, Transfer};
 use inrush::s3::{Endpoint, Object};
-use inrush::schedule::{Room, Scheduler, Supply};
 use inrush::sys::Handle;
-use inrush::transfer::{Outcome, Transfer};
 
 use crate::network::{Crew, Flight, exact};
 use crate::{Costs, Course, Findings, Host};

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use inrush::files::transfer::Transfer;
 use inrush::s3::ByteRange;
-use inrush::transfer::Transfer;
 
 /// A socket's receive buffer in bytes: as Linux lets it grow (tcp_rmem, third value).
 const RECEIVE_BUFFER: f64 = 6_291_456.0;
@@ -51,7 +51,7 @@ impl Flight {
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
     pub(crate) flights: Vec<Flight>,
-    pub(crate) ready: VecDeque<inrush::schedule::Assignment>,
+    pub(crate) ready: VecDeque<inrush::engine::schedule::Assignment>,
     pub(crate) free_slots: usize,
     /// Processor time that it has left in this step, in microseconds; what was too much is owed.
     pub(crate) left_us: f64,

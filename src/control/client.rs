@@ -1,0 +1,526 @@
+//! HTTP of the control plane: one question, one bounded answer, on connections that are used again.
+//!
+//! Retries what may pass (connections, 5xx, slow down) with backoff and full jitter, and counts
+//! it. What an answer means is not decided here. Bytes of objects never come this way.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
+use std::error::Error as _;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+
+use super::limits::{
+    ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
+    IDLE_CONNECTIONS_MAX, MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
+};
+use super::patience::{Patience, pause};
+use super::tls::{Trust, client_config};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::HEADERS_MAX;
+use crate::link::attempt::{Attempts, Cause, Next};
+use crate::link::failure::{Failure, RetryCounts, RetryReason};
+use crate::link::http::HeadError;
+use crate::link::tls::explain::explain as explain_tls;
+use crate::s3::Endpoint;
+use crate::s3::answer::explain;
+use crate::s3::proxy::Proxy;
+use crate::s3::sign::{PublishedKeys, USER_AGENT, sign_request};
+
+/// A question to a bucket's server.
+#[derive(Debug, Clone)]
+pub(crate) struct Question {
+    pub(crate) method: Method,
+    /// What comes after the endpoint's path prefix: the encoded key, or `?` and a query.
+    pub(crate) target: String,
+    /// It is about an object, not about a bucket.
+    pub(crate) of_object: bool,
+    /// A header of the question's own: its name and value.
+    pub(crate) header: Option<(&'static str, &'static str)>,
+    /// How long an answer's body may be, in bytes.
+    pub(crate) body_bytes_max: usize,
+}
+
+/// What came back, whatever its status.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// How often the question was asked.
+    pub(crate) tries: u32,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// True when the head tells of a page: all that an answer to HEAD can say of its body.
+    fn is_page(&self) -> bool {
+        self.header("content-type").is_some_and(|kind| kind.starts_with("text/html"))
+    }
+}
+
+/// Why there was no answer.
+enum Trouble {
+    /// It may go better the next time; its cause, what it counts as, and why.
+    Passing(Cause, RetryReason, String),
+    /// It will not.
+    Lasting(Error),
+}
+
+/// Connections of the control plane, and what they cost so far.
+#[derive(Debug)]
+pub(crate) struct Client {
+    trust: Trust,
+    patience: Patience,
+    tls: OnceCell<Arc<ClientConfig>>,
+    idle: RefCell<Vec<Idle>>,
+    /// Addresses that were waited for in vain, and have not answered since.
+    silent: RefCell<BTreeSet<SocketAddr>>,
+    retries: RefCell<RetryCounts>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    host: String,
+    tls: bool,
+    line: Line,
+}
+
+/// A connection that a question can be asked on.
+#[derive(Debug)]
+struct Line {
+    address: SocketAddr,
+    sender: SendRequest<Empty<Bytes>>,
+}
+
+impl Client {
+    pub(crate) fn new(trust: Trust, patience: Patience) -> Self {
+        let (idle, silent) = (RefCell::default(), RefCell::default());
+        Self { trust, patience, tls: OnceCell::new(), idle, silent, retries: RefCell::default() }
+    }
+
+    /// What its requests go by.
+    pub(crate) fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
+    /// The TLS configuration of the run.
+    pub(crate) fn tls_config(&self) -> Result<Arc<ClientConfig>> {
+        if let Some(config) = self.tls.get() {
+            return Ok(config.clone());
+        }
+        let config = client_config(&self.trust)?;
+        Ok(self.tls.get_or_init(|| config).clone())
+    }
+
+    /// How many questions were asked again, by reason.
+    pub(crate) fn retries(&self) -> RetryCounts {
+        *self.retries.borrow()
+    }
+
+    /// Counts a question that is asked again.
+    pub(crate) fn count(&self, reason: RetryReason) {
+        self.retries.borrow_mut()[reason as usize] += 1;
+    }
+
+    /// Asks until there is an answer that waiting would not change. `what` says it in words.
+    pub(crate) async fn ask(
+        &self,
+        endpoint: &Endpoint,
+        question: &Question,
+        keys: &PublishedKeys,
+        what: &str,
+    ) -> Result<Answer> {
+        let policy = self.patience.policy(TRIES_MAX);
+        let mut attempts = Attempts::default();
+        let ticket = self.patience.begin(&endpoint.host, format!("to answer {}", shouted(what)));
+        loop {
+            let outcome = self.ask_patiently(endpoint, question, keys, 0).await;
+            let (trouble, answer) = match outcome {
+                Ok(mut answer) => {
+                    answer.tries = attempts.tries();
+                    let mut told = explain(answer.status, &answer.body, "");
+                    told.is_foreign |= answer.is_page();
+                    let failure = told.failure();
+                    let is_unreachable = endpoint.is_unreachable(failure, Some(&told));
+                    let cause = Cause::new(is_unreachable, failure.is_overload());
+                    let outcome = endpoint.relay_refusal(&told).map_or(Ok(answer), Err);
+                    if !told.is_transient() {
+                        return outcome;
+                    }
+                    ((cause, failure.reason(), failure.to_string()), Some(outcome))
+                }
+                Err(Trouble::Lasting(error)) => return Err(error),
+                Err(Trouble::Passing(cause, reason, why)) => ((cause, reason, why), None),
+            };
+            let (cause, reason, why) = trouble;
+            let now_us = self.patience.now_us();
+            let Next::Again { ceiling_us } = attempts.failed(now_us, cause, policy) else {
+                return answer.unwrap_or_else(|| {
+                    let (host, tried) = (&endpoint.host, attempts.told(now_us).times());
+                    let message = format!("{host} does not answer: {why}, {tried}");
+                    let advice = endpoint.advice("check the network, --endpoint-url and --region");
+                    Err(Error::new(ErrorKind::Endpoint, message).advise(advice))
+                });
+            };
+            self.count(reason);
+            ticket.try_again(attempts.tries(), &why);
+            sleep(pause(ceiling_us)).await;
+        }
+    }
+
+    /// Asks, and once more on another address each time that no answer comes in time; the first
+    /// answer counts. `number` counts the questions, from 0.
+    fn ask_patiently<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+        question: &'a Question,
+        keys: &'a PublishedKeys,
+        number: u32,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Trouble>> + 'a>> {
+        Box::pin(async move {
+            let at = Cell::new(None);
+            let mut first = pin!(self.ask_once(endpoint, question, keys, &at));
+            if number == MORE_QUESTIONS_MAX {
+                return first.await;
+            }
+            if let Ok(outcome) = timeout(NEXT_QUESTION_AFTER * (1 << number), &mut first).await {
+                return outcome;
+            }
+            self.note_silent(at.get());
+            self.count(RetryReason::FirstByteTimeout);
+            let mut next = self.ask_patiently(endpoint, question, keys, number + 1);
+            tokio::select! {
+                outcome = &mut first => match outcome {
+                    Err(Trouble::Passing(..)) => next.await,
+                    outcome => outcome,
+                },
+                outcome = &mut next => match outcome {
+                    Err(Trouble::Passing(..)) => first.await,
+                    outcome => outcome,
+                },
+            }
+        })
+    }
+
+    fn note_silent(&self, address: Option<SocketAddr>) {
+        let mut silent = self.silent.borrow_mut();
+        if silent.len() == ADDRESSES_MAX {
+            silent.pop_first();
+        }
+        silent.extend(address);
+    }
+
+    /// Asks on one connection; `at` is its address.
+    async fn ask_once(
+        &self,
+        endpoint: &Endpoint,
+        question: &Question,
+        keys: &PublishedKeys,
+        at: &Cell<Option<SocketAddr>>,
+    ) -> Result<Answer, Trouble> {
+        // A waiting connection may have been closed meanwhile: that costs no try and no pause. Each
+        // round uses one up, so this ends.
+        while let Some(line) = self.take_idle(endpoint) {
+            at.set(Some(line.address));
+            let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
+            match self.exchange(endpoint, line, request, question.body_bytes_max).await {
+                Err(Trouble::Passing(_, RetryReason::Broken, _)) => self.count(RetryReason::Stale),
+                Err(Trouble::Passing(_, reason, _)) => self.count(reason),
+                outcome => return outcome,
+            }
+        }
+        let line = self.connect(endpoint, at).await?;
+        let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
+        self.exchange(endpoint, line, request, question.body_bytes_max).await
+    }
+
+    async fn exchange(
+        &self,
+        endpoint: &Endpoint,
+        mut line: Line,
+        request: Request<Empty<Bytes>>,
+        body_bytes_max: usize,
+    ) -> Result<Answer, Trouble> {
+        let exchange = async {
+            line.sender.ready().await.map_err(|error| passing(&error))?;
+            let response =
+                line.sender.send_request(request).await.map_err(|error| passing(&error))?;
+            let (head, body) = response.into_parts();
+            let body = read_body(body, body_bytes_max).await?;
+            Ok(Answer { status: head.status.as_u16(), headers: head.headers, body, tries: 1 })
+        };
+        let answer = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
+            let why = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+            Err(unreachable(RetryReason::FirstByteTimeout, why))
+        })?;
+        self.silent.borrow_mut().remove(&line.address);
+        self.keep_idle(endpoint, line);
+        Ok(answer)
+    }
+
+    fn take_idle(&self, endpoint: &Endpoint) -> Option<Line> {
+        let mut idle = self.idle.borrow_mut();
+        idle.retain(|idle| !idle.line.sender.is_closed());
+        let fits = |idle: &Idle| idle.host == endpoint.host && idle.tls == endpoint.tls;
+        let at = idle.iter().position(fits)?;
+        Some(idle.swap_remove(at).line)
+    }
+
+    fn keep_idle(&self, endpoint: &Endpoint, line: Line) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() == IDLE_CONNECTIONS_MAX {
+            idle.remove(0);
+        }
+        idle.push(Idle { host: endpoint.host.clone(), tls: endpoint.tls, line });
+    }
+
+    async fn connect(
+        &self,
+        endpoint: &Endpoint,
+        at: &Cell<Option<SocketAddr>>,
+    ) -> Result<Line, Trouble> {
+        let mut addresses = endpoint.addresses();
+        fastrand::shuffle(&mut addresses);
+        addresses.sort_by_key(|address| self.silent.borrow().contains(address));
+        let mut last = unreachable(RetryReason::Connect, "it has no address".to_owned());
+        let mut waits = 0;
+        for address in addresses {
+            at.set(Some(address));
+            match timeout(CONNECT_TIMEOUT, self.connect_to(endpoint, address)).await {
+                Ok(Ok(sender)) => return Ok(Line { address, sender }),
+                Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(trouble),
+                Ok(Err(trouble)) => last = trouble,
+                Err(_) => {
+                    let seconds = CONNECT_TIMEOUT.as_secs();
+                    let why = format!("{address}: no connection within {seconds} s");
+                    last = unreachable(RetryReason::ConnectTimeout, why);
+                    waits += 1;
+                    if waits == CONNECT_WAITS_MAX {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_to(
+        &self,
+        endpoint: &Endpoint,
+        address: SocketAddr,
+    ) -> Result<SendRequest<Empty<Bytes>>, Trouble> {
+        let at = |reason, error: std::io::Error| unreachable(reason, format!("{address}: {error}"));
+        let not_there = |error| at(RetryReason::Connect, error);
+        let stream = TcpStream::connect(address).await.map_err(not_there)?;
+        stream.set_nodelay(true).map_err(not_there)?;
+        if !endpoint.tls {
+            return handshake(stream).await;
+        }
+        let stream = tunnel(endpoint, stream).await?;
+        let config = self.tls_config().map_err(Trouble::Lasting)?;
+        let name = ServerName::try_from(endpoint.server_name().to_owned()).map_err(|_| {
+            let message = format!("'{}' is not a name for TLS", endpoint.server_name());
+            Trouble::Lasting(Error::new(ErrorKind::Usage, message))
+        })?;
+        let connector = TlsConnector::from(config);
+        let stream = connector.connect(name, stream).await.map_err(|error| {
+            let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            match told {
+                Some(told) => Trouble::Lasting(explain_tls(&endpoint.host, told)),
+                None => at(RetryReason::Tls, error),
+            }
+        })?;
+        handshake(stream).await
+    }
+}
+
+/// Has the proxy lead on to the server, where there is one, and hands the stream back for TLS.
+async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream, Trouble> {
+    let (Some(proxy), Some(request)) = (&endpoint.proxy, endpoint.tunnel_request()) else {
+        return Ok(stream);
+    };
+    let passing = |cause, why: &dyn std::fmt::Display| {
+        Trouble::Passing(cause, RetryReason::Proxy, format!("the proxy {proxy}: {why}"))
+    };
+    let at = |why: &dyn std::fmt::Display| passing(Cause::Unreachable, why);
+    let wrong = |why: &dyn std::fmt::Display| passing(Cause::Faulty, why);
+    stream.write_all(&request).await.map_err(|error| at(&error))?;
+    let mut answer = Vec::new();
+    loop {
+        let mut piece = [0; 1024];
+        let count = stream.read(&mut piece).await.map_err(|error| at(&error))?;
+        if count == 0 {
+            return Err(at(&"it hung up instead of answering"));
+        }
+        answer.extend_from_slice(&piece[..count]);
+        let head = match crate::link::http::parse(&answer) {
+            Ok(None) => continue,
+            Ok(Some(head)) => head,
+            Err(HeadError::TooManyHeaders) => {
+                let message = format!("the proxy {proxy}: {}", Failure::TooManyHeaders);
+                return Err(Trouble::Lasting(Error::new(ErrorKind::Endpoint, message)));
+            }
+            Err(_) => return Err(wrong(&"its answer has no valid HTTP/1 head")),
+        };
+        return match head.status {
+            200..300 if head.length as usize == answer.len() => Ok(stream),
+            // A server over TLS does not speak first.
+            ..300 => Err(wrong(&"its answer opens no tunnel")),
+            status @ (408 | 429 | 500..) => {
+                let cause = Cause::new(Failure::Proxy(status).is_unreachable(), false);
+                Err(passing(cause, &format!("it answered {status}")))
+            }
+            status => Err(Trouble::Lasting(proxy.refusal(status, &endpoint.host))),
+        };
+    }
+}
+
+async fn handshake<S>(stream: S) -> Result<SendRequest<Empty<Bytes>>, Trouble>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = http1::Builder::new();
+    builder.max_headers(HEADERS_MAX).max_buf_size(ANSWER_BUFFER_BYTES_MAX);
+    let (sender, connection) =
+        builder.handshake(TokioIo::new(stream)).await.map_err(|error| passing(&error))?;
+    // It ends when the sender is dropped; what goes wrong in it the sender is told.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// The request with its headers and, where there are keys, its signature as of now.
+fn build(
+    endpoint: &Endpoint,
+    question: &Question,
+    keys: &PublishedKeys,
+) -> Result<Request<Empty<Bytes>>> {
+    let target = match question.target.as_str() {
+        // A bucket in path style is `/bucket`, not `/bucket/`, which some servers take for a key.
+        query if query.starts_with('?') => {
+            let place = endpoint.path_prefix.trim_end_matches('/');
+            format!("{}{query}", if place.is_empty() { "/" } else { place })
+        }
+        key => format!("{}{key}", endpoint.path_prefix),
+    };
+    let relay = endpoint.relay();
+    let target = match relay {
+        Some(_) => format!("http://{}{target}", endpoint.host),
+        None => target,
+    };
+    let mut request = Request::builder()
+        .method(question.method.clone())
+        .uri(&target)
+        .header(header::HOST, &endpoint.host)
+        .header(header::USER_AGENT, USER_AGENT);
+    if let Some((name, value)) = question.header {
+        request = request.header(name, value);
+    }
+    for (name, value) in endpoint.headers.iter(question.of_object) {
+        let mut value = HeaderValue::from_str(value).expect("made of plain characters");
+        value.set_sensitive(true);
+        request = request.header(name, value);
+    }
+    let mut request = request.body(Empty::new()).map_err(|error| {
+        Error::new(ErrorKind::Usage, format!("'{target}' cannot be asked for: {error}"))
+    })?;
+    let server_time = keys.server_time(super::now());
+    if let Some(keys) = keys.get() {
+        sign_request(&mut request, endpoint, &keys, server_time)?;
+    }
+    // What is signed is for the server alone.
+    if let Some(authorization) = relay.and_then(Proxy::authorization) {
+        let mut value = HeaderValue::from_str(authorization).expect("base64");
+        value.set_sensitive(true);
+        request.headers_mut().insert(header::PROXY_AUTHORIZATION, value);
+    }
+    Ok(request)
+}
+
+async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Trouble> {
+    let told = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let mut whole = Vec::with_capacity(told.min(bytes_max));
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| match passing(&error) {
+            // It had begun to answer.
+            Trouble::Passing(_, reason, why) => Trouble::Passing(Cause::Faulty, reason, why),
+            lasting => lasting,
+        })?;
+        if let Ok(data) = frame.into_data() {
+            if whole.len() + data.len() > bytes_max {
+                let message = format!("the server's answer has more than {bytes_max} bytes");
+                return Err(Trouble::Lasting(Error::new(ErrorKind::Endpoint, message)));
+            }
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(whole.into())
+}
+
+/// hyper's error with its causes, which hold the reason.
+fn passing(error: &hyper::Error) -> Trouble {
+    if error.is_parse_too_large() {
+        let message = format!(
+            "the answer has more than {HEADERS_MAX} headers, or a head of more than {} KiB",
+            ANSWER_BUFFER_BYTES_MAX >> 10
+        );
+        let error = Error::new(ErrorKind::Endpoint, message);
+        return Trouble::Lasting(match Failure::TooManyHeaders.advice() {
+            Some(advice) => error.advise(advice),
+            None => error,
+        });
+    }
+    let mut why = error.to_string();
+    let mut cause = error.source();
+    let mut deepest = None;
+    while let Some(next) = cause {
+        why.push_str(&format!(": {next}"));
+        deepest = Some(next);
+        cause = next.source();
+    }
+    if error.is_parse() {
+        // An alert of TLS is what a server says to plain HTTP on such a port.
+        why.push_str(" (if it speaks TLS on this port, give https://)");
+    }
+    let is_end = |io: &std::io::Error| io.kind() == std::io::ErrorKind::UnexpectedEof;
+    let reason = match deepest {
+        Some(cause) if cause.is::<rustls::Error>() => RetryReason::Tls,
+        Some(cause) if cause.downcast_ref().is_some_and(is_end) => RetryReason::Truncated,
+        _ if error.is_parse() => RetryReason::BadHead,
+        _ if error.is_canceled() || error.is_closed() => RetryReason::Stale,
+        _ => RetryReason::Broken,
+    };
+    let is_fault = matches!(reason, RetryReason::Tls | RetryReason::BadHead);
+    Trouble::Passing(Cause::new(!is_fault, false), reason, why)
+}
+
+fn unreachable(reason: RetryReason, why: String) -> Trouble {
+    Trouble::Passing(Cause::Unreachable, reason, why)
+}
+
+/// `list s3://bucket/` as `LIST s3://bucket/`: a request by its name.
+fn shouted(what: &str) -> String {
+    match what.split_once(' ') {
+        Some((verb @ ("list" | "head" | "get"), rest)) => {
+            format!("{} {rest}", verb.to_ascii_uppercase())
+        }
+        _ => what.to_owned(),
+    }
+}

@@ -1,0 +1,673 @@
+//! The control plane: what there is to move. LIST, HEAD, credentials, endpoints and names.
+//!
+//! Ordinary async Rust on a current-thread runtime; nothing here is `Send`, and nothing is in the
+//! way of bytes. What the words on the wire mean is [`crate::s3`]'s matter, which path an object
+//! gets is [`crate::plan`]'s.
+
+mod answers;
+pub mod checksum;
+pub(crate) mod client;
+pub mod credentials;
+pub mod endpoint;
+mod express;
+pub mod limits;
+#[cfg(test)]
+pub(crate) mod loopback;
+mod names;
+mod pages;
+mod patience;
+pub mod resolve;
+mod resolver;
+pub mod tls;
+pub mod upkeep;
+pub mod walk;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use aws_config::BehaviorVersion;
+use http::Method;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::LIST_REQUESTS_DEFAULT;
+use crate::link::failure::{RetryCounts, RetryReason};
+use crate::link::waiting::{Board, Wait};
+use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
+use crate::s3::aws::Variant;
+use crate::s3::headers::CustomerKey;
+use crate::s3::list::{ListQuery, PAGE_BYTES_MAX, Page, parse_page};
+use crate::s3::proxy::Proxies;
+use crate::s3::sign::PublishedKeys;
+use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
+use crate::s3::{Endpoint, Object, iso_date};
+use client::{Answer, Client, Question};
+use credentials::{CredentialSource, Keeper};
+use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region};
+use limits::REGION_MOVES_MAX;
+use names::Names;
+use patience::Patience;
+use tls::Trust;
+
+/// What the command line and the environment say of the server. The profile fills in the rest.
+#[derive(Debug, Clone, Default)]
+pub struct ControlOptions {
+    /// The server's URL; AWS when neither this nor the profile has one.
+    pub endpoint_url: Option<String>,
+    /// The region; a wrong one is corrected by S3.
+    pub region: Option<String>,
+    /// The profile named on the command line; `AWS_PROFILE` is read without it.
+    pub profile: Option<String>,
+    /// Where the bucket's name stands.
+    pub addressing: AddressingStyle,
+    /// Where keys come from.
+    pub credentials: CredentialSource,
+    /// Whose certificates are believed; environment and profile may name a bundle instead of
+    /// [`Trust::System`].
+    pub trust: Trust,
+    /// AWS's endpoints with IPv6; environment and profile say when `None`.
+    pub dualstack: Option<bool>,
+    /// AWS's endpoints with validated cryptography; environment and profile say when `None`.
+    pub fips: Option<bool>,
+    /// Sessions for directory buckets; environment and profile say when `None`.
+    pub sessions: Option<bool>,
+    /// An endpoint that does not answer is retried for so long, in microseconds.
+    pub retry_for_us: u64,
+    /// How many requests list one source at once; the default of [`crate::limits`] when `None`.
+    pub list_requests: Option<usize>,
+    /// The requester pays.
+    pub requester_pays: bool,
+    /// The customer's key of SSE-C.
+    pub customer_key: Option<CustomerKey>,
+    /// What stands between us and servers.
+    pub proxies: Proxies,
+}
+
+/// The control plane: asks servers about buckets.
+#[derive(Debug)]
+pub struct Control {
+    client: Client,
+    keeper: Keeper,
+    service: Service,
+    region: String,
+    list_requests: usize,
+    /// Buckets met so far, in the region they turned out to be in.
+    endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
+    names: Names,
+}
+
+/// A question about a bucket, and how to call it in an error.
+struct Ask<'a> {
+    bucket: &'a str,
+    question: Question,
+    what: &'a str,
+}
+
+impl Control {
+    /// Reads the profile and gets credentials; asks no S3 server yet.
+    pub async fn new(options: ControlOptions) -> Result<Self> {
+        let profile = options.profile.as_deref();
+        let loader = aws_config::defaults(BehaviorVersion::latest());
+        let named = options.endpoint_url.is_some() && options.region.is_some();
+        let switches = [options.dualstack, options.fips, options.sessions];
+        let configured = match named && switches.iter().all(Option::is_some) {
+            true => Configured::default(),
+            false => Configured::load(loader, profile).await?,
+        };
+        let url = options.endpoint_url.or(configured.endpoint_url);
+        let url = url.as_deref().map(EndpointUrl::parse).transpose()?;
+        let region = options.region.or(configured.region);
+        let region = region.unwrap_or_else(|| REGION_DEFAULT.to_owned());
+        if !is_region(&region) {
+            let message = format!("'{}' is not a region", shown(&region));
+            return Err(Error::new(ErrorKind::Usage, message)
+                .advise("expected a name such as eu-west-1; check --region and AWS_REGION"));
+        }
+        let trust = match (options.trust, configured.ca_bundle) {
+            (Trust::System, Some(path)) => Trust::Bundle(path),
+            (trust, _) => trust,
+        };
+        Ok(Self {
+            client: Client::new(trust, Patience::new(options.retry_for_us, Arc::default())),
+            keeper: Keeper::new(&options.credentials, profile, &region).await?,
+            service: Service {
+                url,
+                addressing: options.addressing,
+                variant: Variant {
+                    dualstack: options.dualstack.unwrap_or(configured.dualstack),
+                    fips: options.fips.unwrap_or(configured.fips),
+                },
+                sessions: options.sessions.unwrap_or(!configured.no_sessions),
+                requester_pays: options.requester_pays,
+                customer_key: options.customer_key,
+                proxies: options.proxies,
+            },
+            region,
+            list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
+            endpoints: RefCell::default(),
+            names: Names::default(),
+        })
+    }
+
+    /// The keys in force, for the data plane; `None` inside means requests without signatures.
+    #[must_use]
+    pub fn keys(&self) -> Arc<PublishedKeys> {
+        self.keeper.published().clone()
+    }
+
+    /// The TLS configuration of the run, made when it is first asked for: the data plane's too.
+    pub fn tls_config(&self) -> Result<Arc<rustls::ClientConfig>> {
+        self.client.tls_config()
+    }
+
+    /// Replaces the keys if they end soon; tells whether there are new ones. Cheap to call often.
+    pub async fn refresh_if_needed(&self, now: SystemTime) -> Result<bool> {
+        let news = self.keeper.refresh_if_needed(now).await?;
+        Ok(self.refresh_sessions(now).await? || news)
+    }
+
+    /// Replaces keys and sessions that the data plane's servers call expired.
+    pub async fn renew_refused(&self, now: SystemTime) {
+        self.keeper.renew_refused(now).await;
+        for endpoint in self.endpoints() {
+            let Some(session) = &endpoint.session else { continue };
+            if session.are_refused() {
+                // What fails now is tried again at the next look.
+                let _ = self.open_session(&endpoint).await;
+            }
+        }
+    }
+
+    /// How many requests may list at once.
+    pub(crate) const fn list_requests(&self) -> usize {
+        self.list_requests
+    }
+
+    /// Every bucket met so far.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        self.endpoints.borrow().values().cloned().collect()
+    }
+
+    /// Replaces the keys at once, when a server says that they have expired.
+    pub async fn refresh_keys(&self, now: SystemTime) -> Result<bool> {
+        self.keeper.refresh(now).await
+    }
+
+    /// How many questions (LIST, HEAD and the like) were asked again so far, by reason.
+    #[must_use]
+    pub fn retries(&self) -> RetryCounts {
+        self.client.retries()
+    }
+
+    /// By how many seconds the time that signs is ahead of this machine's clock, where a server
+    /// corrected it: the furthest of all that sign.
+    #[must_use]
+    pub fn clock_ahead_seconds(&self) -> i64 {
+        let endpoints = self.endpoints.borrow();
+        let sessions = endpoints.values().filter_map(|endpoint| endpoint.session.as_ref());
+        let clocks =
+            sessions.chain([self.keeper.published()]).map(|keys| keys.clock_ahead_seconds());
+        clocks.max_by_key(|ahead| ahead.unsigned_abs()).unwrap_or(0)
+    }
+
+    /// What is waited for longest, here or by the data plane, once that is long enough to be told.
+    #[must_use]
+    pub fn longest_wait(&self) -> Option<Wait> {
+        self.client.patience().longest()
+    }
+
+    /// Where is noted what is waited for.
+    #[must_use]
+    pub fn board(&self) -> Arc<Board> {
+        self.client.patience().board()
+    }
+
+    /// Where the bucket is served, as far as is known; its name is resolved once.
+    pub async fn endpoint(&self, bucket: &str) -> Result<Arc<Endpoint>> {
+        let known = self.endpoints.borrow().get(bucket).cloned();
+        match known {
+            Some(endpoint) => Ok(endpoint),
+            None => self.settle(bucket, &self.region).await,
+        }
+    }
+
+    /// Looks up again the names of all endpoints whose answers have ended; what fails is tried
+    /// again later, and older addresses do meanwhile. Cheap to call often.
+    pub async fn refresh_addresses(&self) {
+        self.names.refresh(&self.endpoints(), self.client.patience().now_us()).await;
+    }
+
+    async fn settle(&self, bucket: &str, region: &str) -> Result<Arc<Endpoint>> {
+        let endpoint = Arc::new(self.service.place(bucket, region)?);
+        self.names.resolve(&endpoint, self.client.patience()).await?;
+        self.open_session(&endpoint).await?;
+        self.endpoints.borrow_mut().insert(bucket.to_owned(), endpoint.clone());
+        Ok(endpoint)
+    }
+
+    /// The object's size, tag and date; `None` where there is none of this key and version, which
+    /// is empty for the newest.
+    pub async fn head(&self, bucket: &str, key: &str, version: &str) -> Result<Option<Object>> {
+        let what = format!("head s3://{bucket}/{}", shown(key));
+        let mut target = encode_key(key).to_string();
+        if !version.is_empty() {
+            target.push_str(&format!("?versionId={}", encode_query(version)));
+        }
+        let mut question = Question {
+            method: Method::HEAD,
+            target,
+            of_object: true,
+            header: None,
+            body_bytes_max: ERROR_BODY_BYTES_MAX,
+        };
+        let ask = Ask { bucket, question: question.clone(), what: &what };
+        let answer = self.ask(ask).await?;
+        let answer = match answer.status {
+            404 => return Ok(None),
+            400 | 401 | 403 | 405 => {
+                // An answer to HEAD has no body, so the reason is asked for with the smallest GET.
+                question.method = Method::GET;
+                question.header = Some(("range", "bytes=0-0"));
+                self.ask(Ask { bucket, question, what: &what }).await?
+            }
+            _ => answer,
+        };
+        match answer.status {
+            200 | 206 | 416 => {
+                let object = object_of(key, &answer).map_err(|error| error.within(what))?;
+                Ok(Some(Object { version_id: version.to_owned(), ..object }))
+            }
+            404 if told(&answer).code != "NoSuchBucket" => Ok(None),
+            _ => Err(refusal(&answer, &what)),
+        }
+    }
+
+    /// One page of a listing.
+    pub async fn list_page(&self, bucket: &str, query: &ListQuery) -> Result<Page> {
+        let what = format!("list s3://{bucket}/{}", shown(&query.prefix));
+        let question = Question {
+            method: Method::GET,
+            target: format!("?{}", query.to_query()),
+            of_object: false,
+            header: None,
+            body_bytes_max: PAGE_BYTES_MAX,
+        };
+        let answer = self.ask(Ask { bucket, question, what: &what }).await?;
+        if answer.status != 200 {
+            return Err(refusal(&answer, &what));
+        }
+        let page = parse_page(&answer.body).map_err(|error| error.within(&what))?;
+        if page.next_token.is_some() && page.next_token == query.token {
+            let message = format!("{what}: the server gives the same continuation token again");
+            return Err(Error::new(ErrorKind::Endpoint, message));
+        }
+        Ok(page)
+    }
+
+    /// Asks, and follows the bucket to its region and the keys to their successors.
+    async fn ask(&self, ask: Ask<'_>) -> Result<Answer> {
+        let mut region_moves = 0;
+        let mut may_refresh = true;
+        let mut may_set_clock = true;
+        loop {
+            let endpoint = self.endpoint(ask.bucket).await?;
+            let keys = endpoint.session.as_ref().unwrap_or(self.keeper.published());
+            let keys_version = keys.version();
+            let answer = self.client.ask(&endpoint, &ask.question, keys, ask.what).await;
+            let answer = answer.map_err(|error| error.within(ask.what))?;
+            if (200..300).contains(&answer.status) {
+                return Ok(answer);
+            }
+            let told = told(&answer);
+            let elsewhere = is_region(&told.region) && told.region != endpoint.region;
+            if elsewhere && region_moves < REGION_MOVES_MAX {
+                region_moves += 1;
+                // What has its region in its name stays where it is.
+                if self.settle(ask.bucket, &told.region).await?.region == endpoint.region {
+                    return Ok(answer);
+                }
+            } else if told.is_expired_token() && may_refresh {
+                may_refresh = false;
+                self.client.count(RetryReason::ExpiredToken);
+                match &endpoint.session {
+                    Some(_) => self.open_session(&endpoint).await?,
+                    None => self.keeper.refresh(now()).await.map(drop)?,
+                }
+                if keys.version() == keys_version {
+                    return Ok(answer);
+                }
+            } else if let Some(server) = told.server_clock().filter(|_| may_set_clock) {
+                may_set_clock = false;
+                if !keys.set_clock(server, now()) {
+                    return Ok(answer);
+                }
+                self.client.count(RetryReason::ClockSkew);
+            } else {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+/// The time that signatures and expiry go by. This room is an edge, so it may look at the clock.
+#[expect(clippy::disallowed_methods, reason = "the control plane's only look at the clock")]
+pub(crate) fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+fn told(answer: &Answer) -> ServerError {
+    explain_answer(answer.status, &answer.headers, &answer.body)
+}
+
+/// The refusal as an error; says how often it was asked, when that was more than once.
+fn refusal(answer: &Answer, what: &str) -> Error {
+    let tries = answer.tries;
+    let times = if tries > 1 { format!(" (tried {tries} times)") } else { String::new() };
+    told(answer).into_error(&format!("{what}{times}"))
+}
+
+/// The object that the headers of a HEAD, or of a GET of its first byte, tell of.
+fn object_of(key: &str, answer: &Answer) -> Result<Object> {
+    let trouble = |why: &str| Error::new(ErrorKind::Endpoint, format!("the answer {why}"));
+    let size = match answer.status {
+        // `bytes 0-0/17`, or `bytes */0` for an empty object.
+        206 | 416 => {
+            answer.header("content-range").and_then(|range| Some(range.split_once('/')?.1))
+        }
+        _ => answer.header("content-length"),
+    };
+    let size = size.ok_or_else(|| trouble("does not say how long the object is"))?;
+    let size = Object::parse_size(size)
+        .map_err(|why| trouble(&format!("gives '{key}' a length that {why}")))?;
+    let etag = quote_etag(answer.header("etag").unwrap_or(""));
+    Ok(Object {
+        key: key.to_owned(),
+        etag: etag.ok_or_else(|| trouble("has an ETag with bad characters"))?,
+        size_bytes: size,
+        last_modified: answer.header("last-modified").map_or_else(String::new, iso_date),
+        ..Object::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::limits::NEXT_QUESTION_AFTER;
+    use super::loopback::{Reply, Server, control, run};
+    use super::*;
+
+    #[test]
+    fn head_tells_size_and_tag() {
+        let server = Server::start(|_| {
+            let reply = Reply::new(200, "").header("ETag", "\"e\"").header("Content-Length", "17");
+            reply.header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+        });
+        run(async {
+            let control = control(&server).await;
+            let object =
+                control.head("bkt", "a b/ü", "").await.expect("an answer").expect("it is there");
+            assert_eq!((object.key.as_str(), object.size_bytes), ("a b/ü", 17));
+            assert_eq!(object.etag, "\"e\"");
+            assert_eq!(object.last_modified, "2024-01-01T00:00:00.000Z", "as a listing has it");
+        });
+        let seen = server.seen();
+        assert!(seen[0].starts_with("HEAD /bkt/a%20b/%C3%BC HTTP/1.1\r\n"), "{}", seen[0]);
+        assert!(seen[0].contains("authorization: AWS4-HMAC-SHA256 Credential=KEY/"), "{}", seen[0]);
+    }
+
+    #[test]
+    fn wishes_go_with_every_request() {
+        let server = Server::start(|head| match head.starts_with("HEAD") {
+            true => Reply::new(403, ""),
+            false if head.contains("list-type") => Reply::new(200, Server::page(&[], None)),
+            false => Reply::new(206, "x").header("Content-Range", "bytes 0-0/99"),
+        });
+        run(async {
+            let mut control = control(&server).await;
+            control.service.requester_pays = true;
+            let object = control.head("bkt", "k", "a+b/c").await.expect("an answer");
+            assert_eq!(object.expect("an object").version_id, "a+b/c");
+            control.list_page("bkt", &ListQuery::new("")).await.expect("a page");
+        });
+        let seen = server.seen();
+        assert_eq!(seen.len(), 3);
+        assert!(seen[0].starts_with("HEAD /bkt/k?versionId=a%2Bb%2Fc HTTP/1.1\r\n"), "{}", seen[0]);
+        assert!(seen[1].starts_with("GET /bkt/k?versionId=a%2Bb%2Fc HTTP/1.1\r\n"), "{}", seen[1]);
+        for head in seen {
+            assert!(head.contains("\r\nx-amz-request-payer: requester\r\n"), "{head}");
+            assert!(head.contains(";x-amz-request-payer"), "{head}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_cannot_be_is_refused() {
+        let server =
+            Server::start(|_| Reply::new(200, "").header("Content-Length", "9007199254740993"));
+        run(async {
+            let control = control(&server).await;
+            let error = control.head("bkt", "key", "").await.expect_err("too long");
+            assert_eq!(error.kind(), ErrorKind::Endpoint);
+            assert!(error.to_string().contains("over 2^53 bytes"), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_refused_head_gets_its_reason() {
+        let server = Server::start(|head| {
+            let body = "<Error><Code>SignatureDoesNotMatch</Code><RequestId>R7</RequestId></Error>";
+            Reply::new(403, if head.starts_with("HEAD") { "" } else { body })
+        });
+        run(async {
+            let control = control(&server).await;
+            let error = control.head("bkt", "key", "").await.expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Access);
+            let line = error.to_string();
+            assert!(line.contains("SignatureDoesNotMatch") && line.contains("R7"), "{line}");
+            assert!(line.contains("check AWS_SECRET_ACCESS_KEY"), "{line}");
+        });
+        assert_eq!(server.seen().len(), 2);
+        assert!(server.seen()[1].contains("\r\nrange: bytes=0-0\r\n"));
+    }
+
+    #[test]
+    fn a_refused_head_whose_get_is_granted_is_an_object() {
+        let server = Server::start(|head| match head.starts_with("HEAD") {
+            true => Reply::new(403, ""),
+            false => Reply::new(206, "x").header("Content-Range", "bytes 0-0/99"),
+        });
+        run(async {
+            let control = control(&server).await;
+            let object =
+                control.head("bkt", "key", "").await.expect("an answer").expect("an object");
+            assert_eq!((object.size_bytes, object.etag.as_str()), (99, ""));
+        });
+    }
+
+    #[test]
+    fn the_bucket_is_followed_to_its_region() {
+        for (status, as_header) in [(301, true), (400, false), (307, true)] {
+            let server = Server::start(move |head| {
+                if head.contains("/eu-west-1/s3/aws4_request") {
+                    return Reply::new(200, Server::page(&[("k", 1)], None));
+                }
+                let region = "<Error><Code>Moved</Code><Region>eu-west-1</Region></Error>";
+                match as_header {
+                    true => Reply::new(status, "").header("x-amz-bucket-region", "eu-west-1"),
+                    false => Reply::new(status, region),
+                }
+            });
+            run(async {
+                let control = control(&server).await;
+                let page = control.list_page("bkt", &ListQuery::new("")).await.expect("a page");
+                assert_eq!(page.objects.len(), 1);
+                let endpoint = control.endpoint("bkt").await.expect("an endpoint");
+                assert_eq!(endpoint.region, "eu-west-1");
+            });
+            assert_eq!(server.seen().len(), 2);
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_moves_for_ever_is_an_error() {
+        let server = Server::start(|head| {
+            let next = if head.contains("/eu-1/") { "eu-2" } else { "eu-1" };
+            Reply::new(301, "").header("x-amz-bucket-region", next)
+        });
+        run(async {
+            let control = control(&server).await;
+            let error = control.list_page("bkt", &ListQuery::new("")).await.expect_err("no end");
+            assert_eq!(error.kind(), ErrorKind::Endpoint);
+        });
+        assert_eq!(server.seen().len(), 3);
+    }
+
+    #[test]
+    fn a_busy_server_is_asked_again() {
+        let busy = std::sync::atomic::AtomicU32::new(2);
+        let server = Server::start(move |_| {
+            use std::sync::atomic::Ordering::SeqCst;
+            if busy.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+                return Reply::new(503, "<Error><Code>SlowDown</Code></Error>");
+            }
+            Reply::new(200, Server::page(&[("k", 1)], None))
+        });
+        run(async {
+            let control = control(&server).await;
+            let page = control.list_page("bkt", &ListQuery::new("")).await.expect("a page");
+            assert_eq!(page.objects[0].key, "k");
+            assert_eq!(control.retries().iter().sum::<u64>(), 2);
+        });
+    }
+
+    #[test]
+    fn a_connection_closed_while_idle_is_stale_and_no_failure() {
+        let server = Server::start(|_| Reply::new(200, Server::page(&[], None)).closing());
+        run(async {
+            let control = control(&server).await;
+            for _ in 0..3 {
+                control.list_page("bkt", &ListQuery::new("")).await.expect("a page");
+            }
+            let mut retries = control.retries();
+            // Or its end was noticed before it was used again.
+            assert!(std::mem::take(&mut retries[RetryReason::Stale as usize]) <= 2);
+            assert_eq!(retries, RetryCounts::default());
+        });
+    }
+
+    #[test]
+    fn a_server_that_is_silent_is_asked_once_more() {
+        let asked = AtomicU32::new(0);
+        let server = Server::start(move |_| {
+            let key = match asked.fetch_add(1, Ordering::SeqCst) {
+                0 => {
+                    std::thread::sleep(NEXT_QUESTION_AFTER * 3);
+                    "first"
+                }
+                _ => "second",
+            };
+            Reply::new(200, Server::page(&[(key, 1)], None))
+        });
+        run(async {
+            let control = control(&server).await;
+            let page = control.list_page("bkt", &ListQuery::new("")).await.expect("a page");
+            assert_eq!(
+                (page.objects[0].key.as_str(), control.retries().iter().sum::<u64>()),
+                ("second", 1)
+            );
+        });
+    }
+
+    #[test]
+    fn refusals_name_the_bucket_and_the_reason() {
+        let body = "<Error><Code>NoSuchBucket</Code><Message>none</Message></Error>";
+        let server = Server::start(move |_| Reply::new(404, body));
+        run(async {
+            let control = control(&server).await;
+            let error = control.list_page("bkt", &ListQuery::new("a/")).await.expect_err("none");
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+            let line = error.to_string();
+            assert!(
+                line.starts_with("list s3://bkt/a/: the server said 404 NoSuchBucket"),
+                "{line}"
+            );
+        });
+    }
+
+    #[test]
+    fn the_same_token_again_is_an_error() {
+        let server = Server::start(|_| Reply::new(200, Server::page(&[("k", 1)], Some("t"))));
+        run(async {
+            let control = control(&server).await;
+            let mut query = ListQuery::new("");
+            query.token = control.list_page("bkt", &query).await.expect("a page").next_token;
+            let error = control.list_page("bkt", &query).await.expect_err("a loop");
+            assert!(error.to_string().contains("same continuation token"), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_told() {
+        run(async {
+            let options = ControlOptions {
+                endpoint_url: Some(loopback::closed_url()),
+                region: Some("us-east-1".to_owned()),
+                credentials: CredentialSource::Anonymous,
+                ..ControlOptions::default()
+            };
+            let control = Control::new(options).await.expect("a control");
+            let error = control.list_page("bkt", &ListQuery::new("")).await.expect_err("nobody");
+            assert_eq!(error.kind(), ErrorKind::Endpoint);
+            let line = error.to_string();
+            assert!(line.contains("tried 6 times") && line.contains("127.0.0.1:"), "{line}");
+        });
+    }
+
+    #[test]
+    fn keys_that_have_expired_are_replaced() {
+        let server = Server::start(|head| match head.contains("Credential=NEW/") {
+            true => Reply::new(200, Server::page(&[], None)),
+            false => Reply::new(400, "<Error><Code>ExpiredToken</Code></Error>"),
+        });
+        for (given, expected) in
+            [(&["OLD", "NEW"], None), (&["OLD", "LATE"], Some(ErrorKind::Access))]
+        {
+            run(async {
+                let mut control = control(&server).await;
+                control.keeper = credentials::giving(given).await;
+                let outcome = control.list_page("bkt", &ListQuery::new("")).await;
+                assert_eq!(outcome.err().map(|error| error.kind()), expected);
+                assert_eq!(control.keys().version(), 2);
+            });
+        }
+    }
+
+    #[test]
+    fn answers_are_bounded() {
+        let server = Server::start(|head| {
+            let long = " ".repeat(ERROR_BODY_BYTES_MAX + 1);
+            Reply::new(403, if head.starts_with("HEAD") { String::new() } else { long })
+        });
+        run(async {
+            let control = control(&server).await;
+            let error = control.head("bkt", "key", "").await.expect_err("too long");
+            assert!(error.to_string().contains("more than 65536 bytes"), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_region_that_is_none_is_refused() {
+        run(async {
+            let options = ControlOptions {
+                endpoint_url: Some("http://127.0.0.1:1".to_owned()),
+                region: Some("evil.example/".to_owned()),
+                credentials: CredentialSource::Anonymous,
+                ..ControlOptions::default()
+            };
+            let error = Control::new(options).await.expect_err("no region");
+            assert_eq!(error.kind(), ErrorKind::Usage);
+        });
+    }
+}

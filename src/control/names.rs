@@ -1,0 +1,220 @@
+//! The addresses of all hosts that a run speaks to, kept fresh.
+//!
+//! A name is looked up before its bucket is used; from then on in the background, whenever its
+//! answer has ended. A lookup that fails takes nothing away.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+
+use tokio::time::sleep;
+
+use super::answers::Answers;
+use super::limits::RESOLVE_TRIES_MAX;
+use super::patience::{Patience, pause};
+use super::resolver::{Found, Resolver, reachable};
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::attempt::{Attempts, Cause, Next};
+use crate::s3::Endpoint;
+
+/// All names that were looked up, each once however many buckets are behind it.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    resolver: Resolver,
+    known: RefCell<HashMap<String, Answers>>,
+}
+
+impl Names {
+    /// Gives the endpoint its addresses, or its proxy's in their place. While name servers do not
+    /// answer they are asked again, as long as `patience` says.
+    pub(crate) async fn resolve(&self, endpoint: &Endpoint, patience: &Patience) -> Result<()> {
+        let (name, _) = endpoint.next_hop();
+        let is_fresh = |answers: &Answers| answers.next_us() > patience.now_us();
+        if !self.known.borrow().get(name).is_some_and(is_fresh) {
+            let found = self.look_up(name, patience).await.map_err(|error| {
+                error.advise(endpoint.advice(
+                    "check --endpoint-url, --region, the network and the name servers of \
+                     /etc/resolv.conf",
+                ))
+            })?;
+            self.take_in(name, &found, patience.now_us());
+        }
+        self.give(endpoint);
+        Ok(())
+    }
+
+    /// Looks up again whatever is due of these endpoints' names; `now_us` is of the clock that
+    /// [`Names::resolve`] is given. What fails is tried again later.
+    pub(crate) async fn refresh(&self, endpoints: &[Arc<Endpoint>], now_us: u64) {
+        let mut fresh = Vec::new();
+        for endpoint in endpoints {
+            let (name, _) = endpoint.next_hop();
+            if !self.is_due(name, now_us) {
+                continue;
+            }
+            match self.resolver.look_up(name).await {
+                Ok(found) => {
+                    self.take_in(name, &found, now_us);
+                    fresh.push(name);
+                }
+                Err(_) => {
+                    self.known.borrow_mut().entry(name.to_owned()).or_default().failed(now_us);
+                }
+            }
+        }
+        for endpoint in endpoints.iter().filter(|endpoint| fresh.contains(&endpoint.next_hop().0)) {
+            self.give(endpoint);
+        }
+    }
+
+    fn is_due(&self, name: &str, now_us: u64) -> bool {
+        self.known.borrow().get(name).is_none_or(|answers| answers.next_us() <= now_us)
+    }
+
+    fn take_in(&self, name: &str, found: &Found, now_us: u64) {
+        let mut known = self.known.borrow_mut();
+        known.entry(name.to_owned()).or_default().merge(&found.addresses, found.ttl, now_us);
+    }
+
+    /// Hands on what is known, as far as this machine can reach it.
+    fn give(&self, endpoint: &Endpoint) {
+        let (name, port) = endpoint.next_hop();
+        let known = self.known.borrow();
+        let Some(answers) = known.get(name) else { return };
+        let all = answers.addresses().map(|address| SocketAddr::new(address, port)).collect();
+        let all = reachable(all);
+        *endpoint.addresses.write().unwrap_or_else(PoisonError::into_inner) = all;
+    }
+
+    async fn look_up(&self, name: &str, patience: &Patience) -> Result<Found> {
+        let policy = patience.policy(RESOLVE_TRIES_MAX);
+        let mut attempts = Attempts::default();
+        let ticket = patience.begin("name servers", format!("to resolve {name}"));
+        loop {
+            let failed = match self.resolver.look_up(name).await {
+                Ok(found) => return Ok(found),
+                Err(failed) => failed,
+            };
+            let now_us = patience.now_us();
+            let next = match failed.is_unknown {
+                true => Next::GiveUp,
+                false => attempts.failed(now_us, Cause::Unreachable, policy),
+            };
+            let Next::Again { ceiling_us } = next else {
+                let (why, tried) = (failed.why, attempts.told(now_us).times());
+                let message = format!("the name {name} cannot be resolved: {why}, {tried}");
+                return Err(Error::new(ErrorKind::Endpoint, message));
+            };
+            ticket.try_again(attempts.tries(), &failed.why);
+            sleep(pause(ceiling_us)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::super::limits::{ADDRESS_UNSEEN_MAX, LOOKUP_PAUSE_MIN};
+    use super::super::loopback::run;
+    use super::super::resolver::tests::{NAME, NameServer, Zone};
+    use super::*;
+
+    fn zone(last: impl IntoIterator<Item = u8>) -> Zone {
+        let v4 = last.into_iter().map(|last| Ipv4Addr::new(127, 0, 0, last)).collect();
+        Zone { v4, ..Zone::default() }
+    }
+
+    fn endpoint(host: &str) -> Arc<Endpoint> {
+        Arc::new(Endpoint::new("bkt", false, host, "/", "us-east-1", vec![]))
+    }
+
+    fn names(server: &NameServer) -> Names {
+        Names { resolver: server.resolver(""), known: RefCell::default() }
+    }
+
+    /// The last numbers of an endpoint's addresses, in order.
+    fn known(endpoint: &Endpoint, port: u16) -> Vec<u8> {
+        let numbers = endpoint.addresses().into_iter().map(|address| match address {
+            SocketAddr::V4(address) if address.port() == port => address.ip().octets()[3],
+            other => panic!("{other}"),
+        });
+        let mut numbers: Vec<_> = numbers.collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    #[test]
+    fn answers_that_change_are_gathered_when_they_have_ended() {
+        let server = NameServer::start(zone(1..=3));
+        let (names, patience) = (names(&server), Patience::default());
+        let [one, other] = [":9000", ":9001"].map(|port| endpoint(&format!("{NAME}{port}")));
+        let both = [one.clone(), other.clone()];
+        run(async {
+            names.resolve(&one, &patience).await.expect("addresses");
+            assert_eq!(known(&one, 9000), [1, 2, 3]);
+            names.resolve(&other, &patience).await.expect("the same addresses");
+            assert_eq!(known(&other, 9001), [1, 2, 3]);
+            assert_eq!(server.asked().len(), 2, "A and AAAA, once for both");
+
+            server.set(zone(3..=5));
+            names.refresh(&both, 0).await;
+            assert_eq!(server.asked().len(), 2, "the answer has not ended");
+            let mut now_us = due_us(&names);
+            names.refresh(&both, now_us).await;
+            assert_eq!(server.asked().len(), 4, "once for both");
+            assert_eq!(
+                (known(&one, 9000), known(&other, 9001)),
+                (vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4, 5])
+            );
+
+            // A name server in trouble takes nothing away, and is asked less often.
+            server.set(Zone { code: 2, ..Zone::default() });
+            let mut pauses_us = vec![];
+            for _ in 0..3 {
+                now_us = due_us(&names);
+                names.refresh(&both, now_us).await;
+                pauses_us.push(due_us(&names) - now_us);
+            }
+            let least_us = u64::try_from(LOOKUP_PAUSE_MIN.as_micros()).expect("short");
+            assert_eq!(pauses_us, [least_us, 2 * least_us, 4 * least_us]);
+            assert_eq!(known(&one, 9000), [1, 2, 3, 4, 5]);
+
+            server.set(zone(6..=6));
+            now_us += u64::try_from(ADDRESS_UNSEEN_MAX.as_micros()).expect("short");
+            names.refresh(&both, now_us).await;
+            assert_eq!(known(&one, 9000), [6], "nobody names the others any more");
+        });
+    }
+
+    fn due_us(names: &Names) -> u64 {
+        names.known.borrow()[NAME].next_us()
+    }
+
+    #[test]
+    fn a_name_that_is_unknown_is_told_with_all_that_was_tried() {
+        let server = NameServer::start(Zone { code: 3, ..Zone::default() });
+        let (names, patience) = (names(&server), Patience::default());
+        run(async {
+            let error = names.resolve(&endpoint(NAME), &patience).await.expect_err("no such name");
+            assert_eq!(error.kind(), ErrorKind::Endpoint);
+            let line = error.to_string();
+            let reason = "name store.lab.test cannot be resolved: name servers 127.0.0.1: no such";
+            assert!(line.contains(reason), "{line}");
+            assert!(line.contains("check --endpoint-url"), "{line}");
+        });
+        assert_eq!(server.asked().len(), 2, "asking again changes nothing");
+    }
+
+    #[test]
+    fn literal_addresses_are_taken_as_they_are() {
+        let (names, patience) = (Names::default(), Patience::default());
+        run(async {
+            let endpoint = endpoint("127.0.0.1:9000");
+            names.resolve(&endpoint, &patience).await.expect("an address");
+            names.refresh(std::slice::from_ref(&endpoint), u64::MAX).await;
+            assert_eq!(known(&endpoint, 9000), [1]);
+        });
+    }
+}

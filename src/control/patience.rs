@@ -1,0 +1,68 @@
+//! How long this room retries, by which clock, and on which board it notes what it waits for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::link::attempt::RetryPolicy;
+use crate::link::waiting::{Board, Ticket, Wait};
+
+/// What every request of the control plane goes by.
+#[derive(Debug, Clone)]
+pub(crate) struct Patience {
+    begun: Instant,
+    retry_for_us: u64,
+    board: Arc<Board>,
+}
+
+impl Default for Patience {
+    /// Bounded by tries alone, and told to nobody.
+    fn default() -> Self {
+        Self::new(0, Arc::default())
+    }
+}
+
+impl Patience {
+    pub(crate) fn new(retry_for_us: u64, board: Arc<Board>) -> Self {
+        Self { begun: Instant::now(), retry_for_us, board }
+    }
+
+    /// The time, in microseconds since this was made.
+    pub(crate) fn now_us(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The rule, with this number of tries.
+    pub(crate) fn policy(&self, attempts_max: u32) -> RetryPolicy {
+        RetryPolicy { attempts_max, retry_for_us: self.retry_for_us }
+    }
+
+    /// Notes what is waited for from now on.
+    pub(crate) fn begin(&self, whom: &str, what: String) -> Ticket {
+        let wait = Wait {
+            whom: whom.to_owned(),
+            what,
+            tries: 1,
+            elapsed_us: 0,
+            retry_for_us: self.retry_for_us,
+            why: String::new(),
+        };
+        self.board.begin(self.now_us(), wait)
+    }
+
+    /// Where it notes what it waits for.
+    pub(crate) fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
+    }
+
+    /// What is waited for longest, by anyone.
+    pub(crate) fn longest(&self) -> Option<Wait> {
+        self.board.longest(self.now_us())
+    }
+}
+
+/// The pause before the next try: a random share of the ceiling.
+pub(crate) fn pause(ceiling_us: u64) -> Duration {
+    Duration::from_micros(ceiling_us).mul_f64(fastrand::f64())
+}

@@ -1,0 +1,449 @@
+//! What a run may use of this machine: workers, connections, slots. Resolved once, then immutable.
+//!
+//! Pure but for [`HostFacts::read`]; the numbers' bounds stand in [`crate::limits`].
+
+use std::num::NonZeroUsize;
+
+use crate::engine::pace::Bounds;
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::transfer::Cut;
+use crate::limits::{
+    CONNECTIONS_DEFAULT_MAX, CONNECTIONS_LEAST, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX,
+    CONNECTIONS_PER_WORKER_START, CONNECTIONS_START_MAX, CONTROL_MEMORY_SHARE, CONTROL_SLOT_BYTES,
+    DESCRIPTORS_OTHER, MEMORY_BYTES_DEFAULT_MAX, MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER,
+    MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX,
+    SLOT_BYTES_MIN, SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN,
+    TLS_CONNECTIONS_PER_WORKER, TLS_MEMORY_SHARE, TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX,
+    fits_whole,
+};
+use crate::plan::ranges::PartSize;
+
+/// What the user asked for; `None` where nothing was said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Worker threads.
+    pub workers: Option<usize>,
+    /// Connections of the whole run, no more and no fewer.
+    pub connections: Option<usize>,
+    /// Connections of the whole run at most.
+    pub max_connections: Option<usize>,
+    /// Bytes of one range GET.
+    pub part_size_bytes: Option<u64>,
+    /// Bytes of slot memory.
+    pub memory_bytes: Option<u64>,
+}
+
+/// What this process may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostFacts {
+    /// Processors by cpuset and cgroup quota.
+    pub processors: usize,
+    /// Memory by the cgroup's limit and the machine's size, in bytes.
+    pub memory_bytes: u64,
+    /// Descriptors that it may have open.
+    pub descriptors: u64,
+}
+
+impl HostFacts {
+    /// Asks the kernel. Where it does not answer, the least is assumed.
+    #[must_use]
+    pub fn read() -> Self {
+        // available_parallelism reads the affinity mask and the cgroup's quota (v1 and v2).
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+        let limits = limits.into_iter().map(String::from).chain(own_cgroup_limits());
+        let cgroup = limits.filter_map(|path| read_number(&path)).min();
+        let total = std::fs::read_to_string("/proc/meminfo")
+            .ok()
+            .and_then(|text| parse_meminfo(&text))
+            .unwrap_or(MEMORY_BYTES_MIN * MEMORY_CGROUP_SHARE);
+        Self {
+            processors,
+            memory_bytes: cgroup.unwrap_or(total).min(total),
+            descriptors: crate::sys::usage::descriptors_max(),
+        }
+    }
+}
+
+/// Files that hold the limits of this process's own cgroup (v2) and of those above it.
+fn own_cgroup_limits() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else {
+        return Vec::new();
+    };
+    let mut files = Vec::new();
+    let mut path = path.trim_end_matches('/');
+    while !path.is_empty() {
+        files.push(format!("/sys/fs/cgroup{path}/memory.max"));
+        path = path.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    files
+}
+
+/// A number alone in a file; `None` for `max` and for what cannot be read.
+fn read_number(path: &str) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn parse_meminfo(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// The shape of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Worker threads.
+    pub workers: usize,
+    /// Between which numbers of requests in flight the pace is found; each has a connection.
+    pub pace: Bounds,
+    /// Length of a data slot in bytes.
+    pub slot_length_bytes: u32,
+    /// Data slots of the whole run.
+    pub slots: usize,
+    /// Length of a range.
+    pub part: PartSize,
+    /// Length of a connection's buffer for ciphertext; 0 without TLS.
+    pub cipher_length_bytes: u32,
+    /// Slot memory in bytes, control slots and ciphertext included.
+    pub memory_bytes: u64,
+}
+
+impl Config {
+    /// Decides by wishes and facts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] when a wish is out of bounds or does not fit the memory.
+    pub fn resolve(wishes: Wishes, facts: HostFacts) -> Result<Self> {
+        let part_size = wishes.part_size_bytes.unwrap_or(PART_BYTES_DEFAULT);
+        check("--part-size", part_size, PART_BYTES_MIN, PART_BYTES_MAX)?;
+        let part_size = part_size.next_multiple_of(u64::from(SLOT_BYTES_MAX));
+        let part = PartSize::new(part_size).expect("a multiple of the slot's length");
+        let workers = wishes.workers.unwrap_or(facts.processors.min(WORKERS_MAX));
+        check("--workers", workers as u64, 1, WORKERS_MAX as u64)?;
+        let memory = wishes.memory_bytes.unwrap_or_else(|| {
+            let asked = wishes.connections.or(wishes.max_connections).unwrap_or(0);
+            let most = MEMORY_BYTES_DEFAULT_MAX
+                .max(workers as u64 * MEMORY_BYTES_PER_WORKER)
+                .max(asked.min(CONNECTIONS_MAX) as u64 * CONNECTION_MEMORY_BYTES);
+            (facts.memory_bytes / MEMORY_CGROUP_SHARE).clamp(MEMORY_BYTES_MIN, most)
+        });
+        check("--memory", memory, MEMORY_BYTES_MIN, u64::MAX)?;
+        let pace = bounds(wishes, facts, workers, memory)?;
+        let mut config = Self {
+            workers,
+            pace,
+            slot_length_bytes: SLOT_BYTES_MAX,
+            slots: 0,
+            part,
+            cipher_length_bytes: 0,
+            memory_bytes: memory,
+        };
+        config.fit(memory);
+        Ok(config)
+    }
+
+    /// Connections of the whole run at most; every worker has its share.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.pace.most as usize
+    }
+
+    /// Buffers of one connection that are no data slots, in bytes.
+    fn connection_bytes(&self) -> u64 {
+        u64::from(CONTROL_SLOT_BYTES) + u64::from(self.cipher_length_bytes)
+    }
+
+    /// Workers, slots and their length, as this memory has room for them beside the connections:
+    /// each worker has its slots, where memory is scarce short ones.
+    fn fit(&mut self, memory: u64) {
+        let connections = self.connections();
+        let room = memory.saturating_sub(connections as u64 * self.connection_bytes());
+        let slots = usize::try_from(room / u64::from(SLOT_BYTES_MIN)).unwrap_or(usize::MAX);
+        let workers = (slots / SLOTS_PER_WORKER_MIN).max(1);
+        self.workers = self.workers.min(connections).min(workers);
+        let length = slot_length(self.workers, connections, room);
+        self.slot_length_bytes = self.slot_length_bytes.min(length);
+        self.cut_slots(room);
+    }
+
+    /// As many slots as there is room for, and as the connections can use.
+    fn cut_slots(&mut self, room: u64) {
+        let least = (self.workers * SLOTS_PER_WORKER_MIN) as u64;
+        let most = (self.connections() as u64 * u64::from(SLOTS_PER_CONNECTION)).max(least);
+        let slots = (room / u64::from(self.slot_length_bytes)).clamp(least, most);
+        self.slots = usize::try_from(slots).expect("twice the connections at most");
+        self.memory_bytes = self.memory();
+    }
+
+    /// The same run over TLS, within the same memory: ciphertext needs room besides. Where memory
+    /// is scarce there are fewer connections.
+    #[must_use]
+    pub fn secured(mut self) -> Self {
+        let budget = self.memory_bytes;
+        let share = budget / TLS_MEMORY_SHARE;
+        let usual = self.connections().min(self.workers * TLS_CONNECTIONS_PER_WORKER) as u64;
+        self.cipher_length_bytes = TLS_SLOT_BYTES;
+        while usual * self.connection_bytes() > share
+            && self.cipher_length_bytes > TLS_SLOT_BYTES_MIN
+        {
+            self.cipher_length_bytes /= 2;
+        }
+        // What is asked for may take more of the memory than what is only possible.
+        let share = if self.pace.is_adaptive() { share } else { budget * 3 / 4 };
+        let affordable = share / self.connection_bytes();
+        let most = u32::try_from(affordable).unwrap_or(u32::MAX).clamp(1, self.pace.most);
+        self.pace = Bounds {
+            least: self.pace.least.min(most),
+            start: self.pace.start.min(most),
+            ..Bounds::fixed(most)
+        };
+        self.fit(budget);
+        self
+    }
+
+    /// The same run where all bytes go into pipes: that takes no data slots.
+    #[must_use]
+    pub fn of_streams(mut self) -> Self {
+        self.slot_length_bytes = SLOT_BYTES_MIN;
+        self.slots = self.workers * SLOTS_PER_WORKER_MIN;
+        self.memory_bytes = self.memory();
+        self
+    }
+
+    /// Bytes of all slots.
+    fn memory(&self) -> u64 {
+        self.slots as u64 * u64::from(self.slot_length_bytes)
+            + self.connections() as u64 * self.connection_bytes()
+    }
+
+    /// The same run with shorter slots, where the largest object known to come fits one whole.
+    #[must_use]
+    pub fn fitted(mut self, largest_bytes: u64) -> Self {
+        let is_shorter = self.slot_length_bytes > SLOT_BYTES_SMALL;
+        if is_shorter && fits_whole(largest_bytes, SLOT_BYTES_SMALL) {
+            let room = self.slots as u64 * u64::from(self.slot_length_bytes);
+            self.slot_length_bytes = SLOT_BYTES_SMALL;
+            self.cut_slots(room);
+        }
+        self
+    }
+
+    /// How objects are cut.
+    #[must_use]
+    pub fn cut(&self) -> Cut {
+        Cut { part: self.part, slot_length_bytes: self.slot_length_bytes }
+    }
+
+    /// Connections and data slots of worker `number`: an even share, the first ones take the rest.
+    #[must_use]
+    pub fn share(&self, number: usize) -> (usize, usize) {
+        let share =
+            |total: usize| total / self.workers + usize::from(number < total % self.workers);
+        (share(self.connections()), share(self.slots))
+    }
+}
+
+/// What may be in flight, and where the search for the right number begins.
+fn bounds(wishes: Wishes, facts: HostFacts, workers: usize, memory: u64) -> Result<Bounds> {
+    let most = CONNECTIONS_MAX.min(workers * CONNECTIONS_PER_WORKER_MAX);
+    let short = |count: usize| u32::try_from(count).expect("at most CONNECTIONS_MAX");
+    if let Some(connections) = wishes.connections {
+        check("--connections", connections as u64, 1, most as u64)?;
+        check_memory(connections, memory)?;
+        check_descriptors(connections, 1, facts.descriptors)?;
+        return Ok(Bounds::fixed(short(connections)));
+    }
+    let wanted = wishes.max_connections.unwrap_or(CONNECTIONS_DEFAULT_MAX.min(most));
+    check("--max-connections", wanted as u64, 1, most as u64)?;
+    // Descriptors are for files, too.
+    let sockets = facts.descriptors.saturating_sub(DESCRIPTORS_OTHER) / 2;
+    let affordable = (memory / CONNECTION_MEMORY_BYTES).min(sockets);
+    let most = wanted.min(usize::try_from(affordable).unwrap_or(usize::MAX).max(1));
+    let start = (workers * CONNECTIONS_PER_WORKER_START).min(CONNECTIONS_START_MAX).min(most);
+    let least = workers.max(CONNECTIONS_LEAST).min(start);
+    Ok(Bounds { least: short(least), start: short(start), ..Bounds::fixed(short(most)) })
+}
+
+/// Memory that goes with each connection, in bytes: its control slot, and as much again for data as
+/// leaves that its share.
+const CONNECTION_MEMORY_BYTES: u64 = CONTROL_SLOT_BYTES as u64 * CONTROL_MEMORY_SHARE;
+
+/// That so many connections, with so many descriptors each, can be open.
+///
+/// # Errors
+/// [`ErrorKind::Host`] when the limit of open files is too low.
+pub fn check_descriptors(connections: usize, each: u64, descriptors: u64) -> Result<()> {
+    let needed = (connections as u64).saturating_mul(each).saturating_add(DESCRIPTORS_OTHER);
+    if needed <= descriptors {
+        return Ok(());
+    }
+    let message = format!(
+        "--connections {connections} needs {needed} open files of {descriptors} that this process \
+         may have"
+    );
+    Err(Error::new(ErrorKind::Host, message)
+        .advise("raise the limit (ulimit -n) or give fewer --connections"))
+}
+
+fn check_memory(connections: usize, memory: u64) -> Result<()> {
+    let needed = connections as u64 * CONNECTION_MEMORY_BYTES;
+    if needed <= memory {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Usage,
+        format!("--memory {memory} is too small for {connections} connections"),
+    )
+    .advise(format!("give at least --memory {needed}, or fewer --connections")))
+}
+
+/// The longest slot of which there are enough for every worker to keep receiving and writing:
+/// connections that wait for one leave their bytes in the socket's buffer meanwhile.
+fn slot_length(workers: usize, connections: usize, room: u64) -> u32 {
+    let busy = connections.min(workers * CONNECTIONS_PER_WORKER_START) as u64;
+    let wanted = busy * u64::from(SLOTS_PER_CONNECTION);
+    let mut length = SLOT_BYTES_MAX;
+    while length > SLOT_BYTES_MIN && u64::from(length) * wanted > room {
+        length /= 2;
+    }
+    length
+}
+
+fn check(flag: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let (what, bound) = if value < least { ("small", least) } else { ("large", most) };
+    let limit = if value < least { "at least" } else { "at most" };
+    Err(Error::new(ErrorKind::Usage, format!("{flag} {value} is too {what}"))
+        .advise(format!("give {limit} {bound}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: HostFacts =
+        HostFacts { processors: 2, memory_bytes: 24 << 30, descriptors: 1 << 20 };
+
+    fn resolve(wishes: Wishes) -> Config {
+        Config::resolve(wishes, FACTS).expect("valid")
+    }
+
+    #[test]
+    fn tls_stays_within_the_memory() {
+        for (memory, connections) in [(192 << 20, 32), (64 << 20, 32), (4 << 20, 4), (4 << 20, 51)]
+        {
+            let wishes = Wishes {
+                memory_bytes: Some(memory),
+                connections: Some(connections),
+                ..Wishes::default()
+            };
+            let facts = HostFacts { memory_bytes: 1 << 40, ..FACTS };
+            let secured = Config::resolve(wishes, facts).expect("it fits").secured();
+            assert!(secured.memory_bytes <= memory, "{secured:?}");
+            assert!(secured.slots >= secured.workers * SLOTS_PER_WORKER_MIN, "{secured:?}");
+            assert!(secured.cipher_length_bytes >= TLS_SLOT_BYTES_MIN, "{secured:?}");
+            assert!(
+                secured.connections() <= connections && secured.workers <= secured.connections()
+            );
+        }
+    }
+
+    #[test]
+    fn defaults_on_a_small_machine() {
+        let config = resolve(Wishes::default());
+        assert_eq!((config.workers, config.connections()), (2, 1024));
+        assert_eq!(config.pace, Bounds { least: 4, start: 32, ..Bounds::fixed(1024) });
+        assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 96));
+        let few = HostFacts { descriptors: 1024, ..FACTS };
+        let config = Config::resolve(Wishes::default(), few).expect("valid");
+        assert_eq!(config.pace.most, 488);
+    }
+
+    #[test]
+    fn what_is_asked_for_binds_the_pace() {
+        let fixed = resolve(Wishes { connections: Some(2000), ..Wishes::default() });
+        assert_eq!((fixed.pace, fixed.connections()), (Bounds::fixed(2000), 2000));
+        let few = HostFacts { descriptors: 64, ..FACTS };
+        let error = Config::resolve(Wishes { connections: Some(64), ..Wishes::default() }, few);
+        assert_eq!(error.expect_err("too many").kind(), ErrorKind::Host);
+        let clamped = Wishes { max_connections: Some(64), ..Wishes::default() };
+        assert_eq!(Config::resolve(clamped, few).expect("clamped").pace.most, 8);
+        let bounded = resolve(Wishes { max_connections: Some(20), ..Wishes::default() });
+        assert_eq!(bounded.pace, Bounds { least: 4, start: 20, ..Bounds::fixed(20) });
+    }
+
+    #[test]
+    fn whatever_is_asked_for_fits_the_memory_and_every_worker_has_slots() {
+        for memory in [4u64 << 20, 5 << 20, 64 << 20, 192 << 20, 1 << 30] {
+            for workers in [1, 2, 3, 72, 256] {
+                let wishes = Wishes {
+                    memory_bytes: Some(memory),
+                    workers: Some(workers),
+                    ..Wishes::default()
+                };
+                let config = resolve(wishes);
+                assert!(config.memory_bytes <= memory, "{wishes:?} {config:?}");
+                let shares: Vec<_> = (0..config.workers).map(|n| config.share(n)).collect();
+                let connections: usize = shares.iter().map(|share| share.0).sum();
+                assert_eq!(connections, config.connections());
+                assert!(shares.iter().all(|(_, slots)| *slots >= SLOTS_PER_WORKER_MIN));
+                assert!(shares.iter().all(|(connections, _)| *connections > 0));
+            }
+        }
+    }
+
+    #[test]
+    fn small_objects_get_short_slots() {
+        let config = resolve(Wishes::default());
+        let fitted = config.fitted(39_000);
+        assert_eq!((fitted.slot_length_bytes, fitted.slots), (SLOT_BYTES_SMALL, 4 * config.slots));
+        assert!(fitted.memory_bytes <= config.memory_bytes);
+        let room = u64::from(crate::limits::HEAD_ROOM_BYTES);
+        assert_eq!(config.fitted(u64::from(SLOT_BYTES_SMALL) - room + 1), config);
+        let wishes = Wishes { memory_bytes: Some(4 << 20), ..Wishes::default() };
+        assert_eq!(resolve(wishes).fitted(1).slot_length_bytes, resolve(wishes).slot_length_bytes);
+    }
+
+    #[test]
+    fn a_small_cgroup_gets_a_small_share() {
+        let facts = HostFacts { memory_bytes: 128 << 20, ..FACTS };
+        let config = Config::resolve(Wishes::default(), facts).expect("valid");
+        assert!(config.memory_bytes <= 32 << 20);
+    }
+
+    fn check_error(wishes: Wishes, expected: &str) {
+        let error = Config::resolve(wishes, FACTS).expect_err("out of bounds");
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Usage, expected));
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_told_with_the_bound() {
+        check_error(
+            Wishes { memory_bytes: Some(1000), ..Wishes::default() },
+            "--memory 1000 is too small; give at least 4194304",
+        );
+        check_error(
+            Wishes { workers: Some(0), ..Wishes::default() },
+            "--workers 0 is too small; give at least 1",
+        );
+        check_error(
+            Wishes { part_size_bytes: Some(2 << 30), ..Wishes::default() },
+            "--part-size 2147483648 is too large; give at most 1073741824",
+        );
+        check_error(
+            Wishes { connections: Some(200), memory_bytes: Some(4 << 20), ..Wishes::default() },
+            "--memory 4194304 is too small for 200 connections; give at least --memory 13107200, \
+             or fewer --connections",
+        );
+    }
+
+    #[test]
+    fn meminfo_is_read() {
+        assert_eq!(parse_meminfo("MemTotal:       2 kB\nMemFree: 1 kB\n"), Some(2048));
+        assert_eq!(parse_meminfo(""), None);
+    }
+}

@@ -1,0 +1,12 @@
+//! The data plane: what is asked for, the workers that fetch it, their pace, and the streams that
+//! bytes become.
+
+pub mod config;
+pub mod metrics;
+pub mod pace;
+pub mod peers;
+pub mod request;
+pub mod schedule;
+pub mod stream;
+pub mod threads;
+pub mod worker;

@@ -1,0 +1,382 @@
+//! How the addresses of the endpoints fare: where to connect next. Pure.
+//!
+//! What is known of an address is shared by all workers of a run ([`SharedAddresses`]):
+//! connections are spread by how many all of them have open, and what one found dead the others
+//! leave alone. Its mutex is taken at a connection's beginning, at a failure and at the end of a
+//! range, and held for one look at a short list. What came from where each one counts for itself.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::engine::metrics::AddressCount;
+use crate::limits::{ADDRESS_AVOID_BASE_US, ADDRESS_AVOID_MAX_US, ADDRESSES_KEPT_MAX};
+use crate::link::failure::Failure;
+
+/// What a run knows of all addresses that it met. The times that it is given are all by one clock,
+/// in microseconds.
+#[derive(Debug, Default)]
+pub struct SharedAddresses(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// How many connections were begun: ties are broken in turn.
+    begun: usize,
+    addresses: Vec<Health>,
+}
+
+#[derive(Debug)]
+struct Health {
+    address: SocketAddr,
+    open: Arc<AtomicUsize>,
+    /// Ranges came from it since it failed last.
+    is_good: bool,
+    /// Failures since the last range that came from here; those of one moment count once.
+    failed_in_a_row: u32,
+    avoid_until_us: u64,
+}
+
+impl Health {
+    fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection that counts as open at its address, until it is dropped.
+#[derive(Debug)]
+pub struct OpenConnection {
+    address: SocketAddr,
+    open: Arc<AtomicUsize>,
+}
+
+impl OpenConnection {
+    /// Where it leads.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl SharedAddresses {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many connections lead to this address now.
+    #[must_use]
+    pub fn open(&self, address: SocketAddr) -> usize {
+        self.lock().of(address).map_or(0, Health::open)
+    }
+
+    /// Begins a connection: to none that failed lately, and not to `other_than`, where there is a
+    /// choice; of the others to the one with the fewest open connections, in turn. One that has
+    /// failed is tried by one connection at a time until a range comes from it. `None` where there
+    /// is no address.
+    fn connect(
+        &self,
+        of: &[SocketAddr],
+        other_than: Option<SocketAddr>,
+        now_us: u64,
+    ) -> Option<OpenConnection> {
+        let mut known = self.lock();
+        let turn = known.begun;
+        let rotated = (0..of.len()).map(|index| of[(turn + index) % of.len()]);
+        let address = rotated.min_by_key(|address| {
+            let Some(health) = known.of(*address) else {
+                return (0, false, Some(*address) == other_than, 0);
+            };
+            let avoided_us = Some(health.avoid_until_us).filter(|until_us| *until_us > now_us);
+            let is_tried = health.failed_in_a_row > 0 && health.open() > 0;
+            let is_other = Some(*address) == other_than;
+            (avoided_us.unwrap_or(0), is_tried, is_other, health.open())
+        })?;
+        known.begun = turn.wrapping_add(1);
+        let open = Arc::clone(&known.find(address).open);
+        open.fetch_add(1, Ordering::Relaxed);
+        Some(OpenConnection { address, open })
+    }
+}
+
+impl Known {
+    fn of(&self, address: SocketAddr) -> Option<&Health> {
+        self.addresses.iter().find(|health| health.address == address)
+    }
+
+    fn find(&mut self, address: SocketAddr) -> &mut Health {
+        let at = self.addresses.iter().position(|health| health.address == address);
+        let at = at.unwrap_or_else(|| {
+            // Names that are resolved again and again bring new ones: the oldest goes, one without
+            // connections before the others.
+            if self.addresses.len() == ADDRESSES_KEPT_MAX {
+                let unused = self.addresses.iter().position(|health| health.open() == 0);
+                self.addresses.remove(unused.unwrap_or(0));
+            }
+            self.addresses.push(Health {
+                address,
+                open: Arc::default(),
+                is_good: false,
+                failed_in_a_row: 0,
+                avoid_until_us: 0,
+            });
+            self.addresses.len() - 1
+        });
+        &mut self.addresses[at]
+    }
+}
+
+/// A worker's view: what all know, and what it counted itself.
+#[derive(Debug)]
+pub struct Addresses {
+    shared: Arc<SharedAddresses>,
+    counts: Vec<AddressCount>,
+}
+
+impl Addresses {
+    /// A view of what all know.
+    #[must_use]
+    pub fn new(shared: Arc<SharedAddresses>) -> Self {
+        Self { shared, counts: Vec::new() }
+    }
+
+    fn count(&mut self, address: SocketAddr) -> &mut AddressCount {
+        let at = self.counts.iter().position(|count| count.address == address);
+        let at = at.unwrap_or_else(|| {
+            if self.counts.len() == ADDRESSES_KEPT_MAX {
+                self.counts.remove(0);
+            }
+            self.counts.push(AddressCount::new(address));
+            self.counts.len() - 1
+        });
+        &mut self.counts[at]
+    }
+
+    /// Begins a connection to one of these addresses: not to one that failed lately, nor to
+    /// `other_than`, where there is a choice, and then where all have the fewest open. It counts as
+    /// open until what is returned is dropped. `None` where there is no address.
+    pub fn connect(
+        &mut self,
+        of: &[SocketAddr],
+        other_than: Option<SocketAddr>,
+        now_us: u64,
+    ) -> Option<OpenConnection> {
+        let open = self.shared.connect(of, other_than, now_us)?;
+        self.count(open.address).connects += 1;
+        Some(open)
+    }
+
+    /// It failed, or was far slower than its peers: for a while all avoid it, longer each time.
+    pub fn failed(&mut self, address: SocketAddr, now_us: u64) {
+        self.count(address).failures += 1;
+        let mut known = self.shared.lock();
+        let health = known.find(address);
+        health.is_good = false;
+        // What breaks many connections at once, or those begun before it was known, is one failure.
+        if now_us >= health.avoid_until_us {
+            let doubled = ADDRESS_AVOID_BASE_US << health.failed_in_a_row.min(16);
+            health.failed_in_a_row = health.failed_in_a_row.saturating_add(1);
+            health.avoid_until_us = now_us + doubled.min(ADDRESS_AVOID_MAX_US);
+        }
+    }
+
+    /// An attempt failed there, before its time where it was ended as late. That alone says little
+    /// of an address from which ranges came.
+    pub fn blame(&mut self, address: SocketAddr, failure: Failure, was_late: bool, now_us: u64) {
+        if !was_late || failure == Failure::ConnectTimeout || !self.is_good(address) {
+            self.failed(address, now_us);
+        }
+    }
+
+    /// True when ranges came from it, and it has not failed since.
+    fn is_good(&self, address: SocketAddr) -> bool {
+        self.shared.lock().of(address).is_some_and(|health| health.is_good)
+    }
+
+    /// A range came from it.
+    pub fn brought(&mut self, address: SocketAddr, bytes: u64, times: Times) {
+        let count = self.count(address);
+        count.ranges += 1;
+        count.bytes += bytes;
+        count.first_byte_us += times.first_byte_us;
+        count.body_us += times.body_us;
+        let mut known = self.shared.lock();
+        let health = known.find(address);
+        (health.is_good, health.failed_in_a_row, health.avoid_until_us) = (true, 0, 0);
+    }
+
+    /// What was counted here.
+    #[must_use]
+    pub fn counts(&self) -> Vec<AddressCount> {
+        self.counts.clone()
+    }
+}
+
+/// How long a range took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Times {
+    /// From the request to the head of its answer, in microseconds.
+    pub first_byte_us: u64,
+    /// From there to its last byte, in microseconds.
+    pub body_us: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, last], 80))
+    }
+
+    const QUICK: Times = Times { first_byte_us: 1, body_us: 2 };
+
+    /// Two workers of one run.
+    fn two() -> [Addresses; 2] {
+        let shared = Arc::new(SharedAddresses::default());
+        [Addresses::new(Arc::clone(&shared)), Addresses::new(shared)]
+    }
+
+    /// Where a connection would lead that ends at once.
+    fn chosen(addresses: &mut Addresses, all: &[SocketAddr], now_us: u64) -> SocketAddr {
+        addresses.connect(all, None, now_us).expect("one of them").address()
+    }
+
+    #[test]
+    fn connections_are_spread_over_what_all_have_open() {
+        let mut workers = two();
+        let shared = Arc::clone(&workers[0].shared);
+        let all = [address(1), address(2), address(3)];
+        let mut open: Vec<_> = Vec::new();
+        for turn in 0..9 {
+            open.push(workers[turn % 2].connect(&all, None, 0).expect("one"));
+            let counts = all.map(|at| shared.open(at));
+            let (most, least) = (counts.iter().max(), counts.iter().min());
+            assert!(most.expect("three") - least.expect("three") <= 1, "{counts:?}");
+        }
+        assert_eq!(all.map(|at| shared.open(at)), [3; 3]);
+        // Those that end make room, whoever had them.
+        open.retain(|open| open.address() != address(2));
+        for turn in 0..3 {
+            open.push(workers[turn % 2].connect(&all, None, 0).expect("one"));
+        }
+        assert_eq!(all.map(|at| shared.open(at)), [3; 3]);
+        assert!(workers[0].connect(&[], None, 0).is_none());
+        let connects: u64 =
+            workers.iter().flat_map(Addresses::counts).map(|count| count.connects).sum();
+        assert_eq!(connects, 12, "each counts its own");
+    }
+
+    #[test]
+    fn ties_are_broken_in_turn() {
+        let [mut one, mut other] = two();
+        let all = [address(1), address(2), address(3)];
+        let turns = [0; 2].map(|_| [chosen(&mut one, &all, 0), chosen(&mut other, &all, 0)]);
+        assert_eq!(turns.concat(), [address(1), address(2), address(3), address(1)]);
+    }
+
+    #[test]
+    fn what_fails_for_one_is_avoided_by_all_for_a_while() {
+        let [mut one, mut other] = two();
+        let all = [address(1), address(2)];
+        one.failed(address(1), 0);
+        for _ in 0..4 {
+            assert_eq!(chosen(&mut one, &all, ADDRESS_AVOID_BASE_US - 1), address(2));
+            assert_eq!(chosen(&mut other, &all, ADDRESS_AVOID_BASE_US - 1), address(2));
+        }
+        let later = [0; 2].map(|_| chosen(&mut other, &all, ADDRESS_AVOID_BASE_US));
+        assert!(later.contains(&address(1)), "{later:?}");
+        // Longer each time, and not for ever.
+        let mut now_us = 0;
+        for _ in 0..40 {
+            now_us += ADDRESS_AVOID_MAX_US;
+            other.failed(address(1), now_us);
+        }
+        for _ in 0..2 {
+            assert_eq!(chosen(&mut one, &all, now_us + ADDRESS_AVOID_MAX_US - 1), address(2));
+        }
+        now_us += ADDRESS_AVOID_MAX_US;
+        let later = [0; 2].map(|_| chosen(&mut one, &all, now_us));
+        assert!(later.contains(&address(1)), "{later:?}");
+        assert!(!one.is_good(address(1)));
+        other.brought(address(1), 5, QUICK);
+        assert!(one.is_good(address(1)) && !one.is_good(address(2)));
+        let counts = [one.counts(), other.counts()].map(|counts| {
+            let of = |at| counts.iter().find(move |count| count.address == at);
+            of(address(1)).map(|count| (count.failures, count.ranges, count.bytes))
+        });
+        assert_eq!(counts, [Some((1, 0, 0)), Some((40, 1, 5))]);
+    }
+
+    #[test]
+    fn connections_that_break_together_are_one_failure() {
+        let [mut one, mut other] = two();
+        let all = [address(1), address(2)];
+        for _ in 0..20 {
+            one.failed(address(1), 0);
+            other.failed(address(1), 7);
+        }
+        let later = [0; 2].map(|_| chosen(&mut other, &all, ADDRESS_AVOID_BASE_US));
+        assert!(later.contains(&address(1)), "{later:?}");
+    }
+
+    #[test]
+    fn one_that_failed_is_tried_by_one_connection_until_it_brings_a_range() {
+        let [mut one, mut other] = two();
+        let all = [address(1), address(2)];
+        one.failed(address(1), 0);
+        let busy: Vec<_> =
+            (0..5).map(|_| one.connect(&all[1..], None, 0).expect("address 2")).collect();
+        let trial = other.connect(&all, None, ADDRESS_AVOID_BASE_US).expect("one");
+        assert_eq!(trial.address(), address(1));
+        for _ in 0..3 {
+            assert_eq!(chosen(&mut one, &all, ADDRESS_AVOID_BASE_US), address(2));
+        }
+        other.brought(address(1), 5, QUICK);
+        assert_eq!(chosen(&mut one, &all, ADDRESS_AVOID_BASE_US), address(1));
+        drop((busy, trial));
+    }
+
+    #[test]
+    fn where_all_fail_the_one_that_is_free_first_is_taken() {
+        let [mut one, mut other] = two();
+        let all = [address(1), address(2)];
+        one.failed(address(1), 5);
+        one.failed(address(2), 0);
+        for _ in 0..2 {
+            assert_eq!(chosen(&mut other, &all, 6), address(2));
+        }
+    }
+
+    #[test]
+    fn another_one_is_taken_where_there_is_a_choice() {
+        let [mut one, mut other] = two();
+        let all = [address(1), address(2)];
+        let busy: Vec<_> =
+            (0..9).map(|_| one.connect(&all[1..], None, 0).expect("address 2")).collect();
+        let to = |open: Option<OpenConnection>| open.expect("one").address();
+        assert_eq!(to(other.connect(&all, Some(address(1)), 0)), address(2));
+        assert_eq!(to(other.connect(&all[..1], Some(address(1)), 0)), address(1));
+        assert_eq!(busy.len(), 9);
+    }
+
+    #[test]
+    fn only_so_many_are_kept_and_those_in_use_stay() {
+        let mut workers = two();
+        let shared = Arc::clone(&workers[0].shared);
+        let at = |port: usize| SocketAddr::from(([127, 0, 0, 1], port.try_into().expect("a port")));
+        let held = workers[1].connect(&[at(1)], None, 0);
+        for port in 2..2 * ADDRESSES_KEPT_MAX {
+            drop(workers[0].connect(&[at(port)], None, 0));
+        }
+        assert_eq!(workers[0].counts().len(), ADDRESSES_KEPT_MAX);
+        assert_eq!(shared.lock().addresses.len(), ADDRESSES_KEPT_MAX);
+        assert_eq!(shared.open(at(1)), 1);
+        drop(held);
+        assert_eq!(shared.open(at(1)), 0);
+    }
+}

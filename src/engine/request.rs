@@ -1,0 +1,366 @@
+//! A range that is asked for by itself: who asks, where its bytes go, and how it ends.
+//!
+//! A client has an [`Inbox`]; each of its requests has a [`Ticket`]. The scheduler hands requests
+//! to workers as it hands out ranges of files; the worker that has one puts its completion into
+//! the inbox, errors as values. A request that is cancelled completes, too.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::engine::metrics::{AddressCount, ClientCounts};
+use crate::engine::pace::Pacer;
+use crate::error::{Error, ErrorKind};
+use crate::link::failure::RetryReason;
+use crate::sys::{Handle, descriptor};
+
+/// Where the bytes of a request go.
+#[derive(Debug)]
+pub enum Destination {
+    /// Nowhere: they are counted and dropped.
+    Nothing,
+    /// Into the caller's buffer, as long as the range; it comes back with the completion.
+    Memory(Vec<u8>),
+    /// Into the write end of a pipe, in order. A pipe that is full is waited for, and holds a
+    /// connection meanwhile: ask for fewer such ranges than there are connections. One that nobody
+    /// reads any more fails the request.
+    Pipe(Handle),
+}
+
+/// Which requests are handed out first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Priority {
+    /// Somebody waits for it.
+    High,
+    /// In the order in which they were asked for, before ranges of files.
+    #[default]
+    Normal,
+}
+
+impl Priority {
+    /// How many there are.
+    pub const COUNT: usize = 2;
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// The number that its client gave it.
+    pub token: u64,
+    /// Where its bytes went; a buffer comes back.
+    pub into: Destination,
+    /// All bytes are there, or why not.
+    pub result: Result<(), Error>,
+}
+
+#[derive(Debug, Default)]
+struct Arrived {
+    completions: Vec<Completion>,
+    counts: ClientCounts,
+}
+
+/// Where the completions of one client arrive, and what was counted for it.
+#[derive(Debug)]
+pub struct Inbox {
+    /// Raised when something has arrived.
+    counter: Handle,
+    arrived: Mutex<Arrived>,
+    /// How many requests a second its server takes.
+    pacer: Option<Arc<Pacer>>,
+    /// Answers that asked for fewer requests (503, 429).
+    refused: AtomicU64,
+    answers: AtomicU64,
+    first_byte_us: AtomicU64,
+}
+
+impl Inbox {
+    /// An empty one; `counter` is raised when something arrives. With a pacer its client says how
+    /// many requests are in flight, and repeated ones keep to its rate; without, the engine's pace
+    /// counts them with its own.
+    #[must_use]
+    pub fn new(counter: Handle, pacer: Option<Arc<Pacer>>) -> Self {
+        Self {
+            counter,
+            arrived: Mutex::default(),
+            pacer,
+            refused: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
+            first_byte_us: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arrived> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves the completions since the last call into `into`.
+    pub fn collect(&self, into: &mut Vec<Completion>) {
+        into.append(&mut self.lock().completions);
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> ClientCounts {
+        self.lock().counts.clone()
+    }
+
+    /// Answers that were what was asked for, the time to their first bytes in microseconds, and
+    /// answers that asked for less.
+    #[must_use]
+    pub fn answered(&self) -> (u64, u64, u64) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (load(&self.answers), load(&self.first_byte_us), load(&self.refused))
+    }
+
+    /// An answer has begun after so many microseconds.
+    pub(crate) fn note_answer(&self, first_byte_us: u64) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.first_byte_us.fetch_add(first_byte_us, Ordering::Relaxed);
+    }
+
+    /// An attempt failed and another follows.
+    pub(crate) fn note_retry(&self, reason: RetryReason, is_move: bool) {
+        if reason == RetryReason::SlowDown {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        let counts = &mut self.lock().counts;
+        counts.retries[reason as usize] += 1;
+        counts.moves += u64::from(is_move);
+    }
+
+    /// A connection is made for it.
+    pub(crate) fn note_connect(&self, address: SocketAddr) {
+        let counts = &mut self.lock().counts;
+        counts.connects += 1;
+        counts.address(address).connects += 1;
+    }
+
+    /// An address did not answer, or was far slower than the others.
+    pub(crate) fn note_blame(&self, address: SocketAddr) {
+        self.lock().counts.address(address).failures += 1;
+    }
+
+    /// True when its client says how many are in flight; else the engine's pace does.
+    #[must_use]
+    pub fn is_paced_by_client(&self) -> bool {
+        self.pacer.is_some()
+    }
+
+    /// Takes the right to send one request again.
+    ///
+    /// # Errors
+    /// The time after which to ask again, in microseconds.
+    pub(crate) fn take_request(&self, now_us: u64) -> Result<(), u64> {
+        self.pacer.as_ref().map_or(Ok(()), |pacer| pacer.take_request(now_us))
+    }
+}
+
+/// One request as its client and its worker share it.
+#[derive(Debug)]
+pub struct Ticket {
+    /// The number that its client gave it; unique among those of an inbox that have not completed.
+    pub token: u64,
+    inbox: Arc<Inbox>,
+    cancelled: AtomicBool,
+    watched: AtomicBool,
+}
+
+impl Ticket {
+    /// A request of this client.
+    #[must_use]
+    pub fn new(token: u64, inbox: Arc<Inbox>) -> Self {
+        let [cancelled, watched] = [false, false].map(AtomicBool::new);
+        Self { token, inbox, cancelled, watched }
+    }
+
+    /// Its bytes are not wanted any more. Workers notice when they are woken
+    /// ([`crate::engine::schedule::Scheduler::cancel`]).
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+    }
+
+    /// True when they are not.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Has the client's counter raised when more bytes stand in the pipe. Look into the pipe after
+    /// this, and before waiting: what came in between is not told.
+    pub fn watch(&self) {
+        self.watched.store(true, Ordering::SeqCst);
+    }
+
+    /// More bytes stand in the pipe.
+    pub(crate) fn moved_on(&self) {
+        if self.watched.load(Ordering::SeqCst) && self.watched.swap(false, Ordering::SeqCst) {
+            descriptor::raise(&self.inbox.counter);
+        }
+    }
+
+    /// Where it completes.
+    #[must_use]
+    pub fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+}
+
+/// What a worker has of a request.
+#[derive(Debug)]
+pub struct Errand {
+    /// Whose it is.
+    pub ticket: Arc<Ticket>,
+    /// Where its bytes go.
+    pub into: Destination,
+    is_complete: bool,
+}
+
+/// What a completed request is counted as.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Brought {
+    /// From where, and how quickly; `None` where nothing came.
+    pub from: Option<AddressCount>,
+    /// HTTP requests sent for it.
+    pub requests: u64,
+}
+
+impl Errand {
+    /// A request whose bytes go there.
+    #[must_use]
+    pub fn new(ticket: Arc<Ticket>, into: Destination) -> Self {
+        Self { ticket, into, is_complete: false }
+    }
+
+    /// Ends it: its client is told.
+    pub(crate) fn complete(mut self, result: Result<(), Error>, brought: Brought) {
+        self.tell(result, brought);
+    }
+
+    fn tell(&mut self, result: Result<(), Error>, brought: Brought) {
+        self.is_complete = true;
+        let into = std::mem::replace(&mut self.into, Destination::Nothing);
+        let (ticket, token) = (&self.ticket, self.ticket.token);
+        {
+            let mut arrived = ticket.inbox.lock();
+            arrived.counts.requests += brought.requests;
+            if let Some(from) = brought.from {
+                arrived.counts.address(from.address).add(&from);
+            }
+            arrived.completions.push(Completion { token, into, result });
+        }
+        descriptor::raise(&ticket.inbox.counter);
+    }
+
+    /// True when its client says how many are in flight.
+    #[must_use]
+    pub fn is_paced_by_client(&self) -> bool {
+        self.ticket.inbox.is_paced_by_client()
+    }
+
+    /// Ends one that nobody has begun.
+    pub fn refuse(self, reason: Option<Error>) {
+        self.complete(Err(reason.unwrap_or_else(cancelled)), Brought::default());
+    }
+}
+
+/// The error of what its client does not want any more.
+pub(crate) fn cancelled() -> Error {
+    Error::new(ErrorKind::Interrupted, "the request was cancelled")
+}
+
+impl Drop for Errand {
+    /// Every request completes, also one whose worker is gone.
+    fn drop(&mut self) {
+        if !self.is_complete {
+            let lost = Error::new(ErrorKind::Host, "a worker has ended: this is a bug in inrush");
+            self.tell(Err(lost), Brought::default());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inbox() -> Arc<Inbox> {
+        Arc::new(Inbox::new(descriptor::event_counter().expect("a descriptor"), None))
+    }
+
+    fn is_raised(inbox: &Inbox) -> bool {
+        let Handle::Descriptor(counter) = &inbox.counter else { unreachable!("a counter") };
+        let mut polls = [rustix::event::PollFd::new(counter, rustix::event::PollFlags::IN)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut polls, Some(&now)).expect("a poll") > 0
+    }
+
+    #[test]
+    fn what_completes_arrives_once_and_is_counted() {
+        let inbox = inbox();
+        let ticket = Arc::new(Ticket::new(7, Arc::clone(&inbox)));
+        let address: SocketAddr = "127.0.0.1:80".parse().expect("an address");
+        inbox.note_connect(address);
+        inbox.note_retry(RetryReason::SlowDown, false);
+        inbox.note_retry(RetryReason::Stall, true);
+        inbox.note_answer(30);
+        assert!(!is_raised(&inbox), "nothing has arrived");
+        let from = AddressCount { ranges: 1, bytes: 3, ..AddressCount::new(address) };
+        let errand = Errand::new(ticket, Destination::Memory(vec![1, 2, 3]));
+        errand.complete(Ok(()), Brought { from: Some(from), requests: 2 });
+        assert!(is_raised(&inbox));
+        let mut arrived = Vec::new();
+        inbox.collect(&mut arrived);
+        inbox.collect(&mut arrived);
+        let [Completion { token: 7, into: Destination::Memory(bytes), result: Ok(()) }] =
+            &arrived[..]
+        else {
+            panic!("{arrived:?}")
+        };
+        assert_eq!(bytes, &[1, 2, 3], "the buffer comes back");
+        let counts = inbox.counts();
+        assert_eq!((counts.requests, counts.connects, counts.moves), (2, 1, 1));
+        assert_eq!((counts.addresses[0].connects, counts.addresses[0].bytes), (1, 3));
+        assert_eq!(counts.retries.iter().sum::<u64>(), 2);
+        assert_eq!(inbox.answered(), (1, 30, 1));
+    }
+
+    #[test]
+    fn one_who_watches_is_told_once() {
+        let inbox = inbox();
+        let ticket = Ticket::new(1, Arc::clone(&inbox));
+        ticket.moved_on();
+        assert!(!is_raised(&inbox), "nobody watches");
+        ticket.watch();
+        ticket.moved_on();
+        assert!(is_raised(&inbox));
+        descriptor::lower(&inbox.counter);
+        ticket.moved_on();
+        assert!(!is_raised(&inbox), "it was told already");
+    }
+
+    #[test]
+    fn one_that_is_lost_completes_all_the_same() {
+        let inbox = inbox();
+        drop(Errand::new(Arc::new(Ticket::new(4, Arc::clone(&inbox))), Destination::Nothing));
+        let mut arrived = Vec::new();
+        inbox.collect(&mut arrived);
+        assert_eq!(arrived[0].result.as_ref().map_err(Error::kind), Err(ErrorKind::Host));
+        assert!(arrived.len() == 1 && is_raised(&inbox));
+    }
+
+    #[test]
+    fn one_that_is_refused_says_why() {
+        for (reason, kind) in [
+            (None, ErrorKind::Interrupted),
+            (Some(Error::new(ErrorKind::Endpoint, "gone")), ErrorKind::Endpoint),
+        ] {
+            let inbox = inbox();
+            let ticket = Arc::new(Ticket::new(1, Arc::clone(&inbox)));
+            ticket.cancel();
+            assert!(ticket.is_cancelled());
+            Errand::new(ticket, Destination::Nothing).refuse(reason);
+            let mut arrived = Vec::new();
+            inbox.collect(&mut arrived);
+            assert_eq!(arrived[0].result.as_ref().map_err(Error::kind), Err(kind));
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! Which range next: a bounded store of objects and requests between clients and workers.
+//!
+//! A listing pushes objects while there is room; workers take batches of ranges. Any worker may
+//! take any range. Large objects go first within what is known, a few at a time in turn, so that
+//! few files are half done and the tail is short; small ones follow in the order of the listing.
+//! Requests ([`Errand`]) are handed out before those, by priority and in the order in which they
+//! came: how many are in flight is for their clients to say, and for the workers' connections.
+
+use std::cmp::Ordering as Order;
+use std::collections::{BinaryHeap, VecDeque};
+use std::iter::Peekable;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::engine::request::{Errand, Priority};
+use crate::error::{Error, ErrorKind};
+use crate::files::transfer::{Outcome, Shape, Transfer};
+use crate::limits::{
+    FAILED_ATTEMPTS_IN_A_ROW_MAX, FAILING_TIME_MIN_US, OBJECTS_OPEN_MAX, OBJECTS_QUEUED_MAX,
+    RANGES_PER_HANDOUT_MAX, REQUESTS_QUEUED_MAX,
+};
+use crate::plan::ranges::Ranges;
+use crate::s3::ByteRange;
+use crate::sys::{Handle, descriptor};
+
+/// One range of one object, handed to one worker.
+#[derive(Debug)]
+pub struct Assignment {
+    /// The object.
+    pub transfer: Arc<Transfer>,
+    /// The bytes; of length 0 for folders and empty objects.
+    pub range: ByteRange,
+    /// Who asked for it by itself; `None` for a range of an object's file.
+    pub errand: Option<Errand>,
+}
+
+/// How much a worker has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Ranges of files, and requests whose clients do not pace them: as the pace allows.
+    pub ranges: usize,
+    /// Of all, other requests among them: as there are connections.
+    pub all: usize,
+}
+
+/// What a worker got when it asked for work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Supply {
+    /// Some ranges.
+    Given,
+    /// Nothing now; the worker's event counter is raised when there is.
+    Later,
+    /// The same; what the pace holds back waits, and there is no room for it.
+    Paced,
+    /// Nothing any more.
+    Ended,
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct Scheduler {
+    state: Mutex<State>,
+    stopped: AtomicBool,
+    /// How often requests were cancelled.
+    cancels: AtomicU64,
+    health: Health,
+}
+
+/// Whether the endpoint still answers: a range's retries are bounded by its tries, a run's here.
+#[derive(Debug, Default)]
+struct Health {
+    failed_in_a_row: AtomicU32,
+    /// When the first of them failed.
+    since_us: AtomicU64,
+}
+
+impl Health {
+    fn answered(&self) {
+        // Nearly always zero already: then the line stays shared between the cores.
+        if self.failed_in_a_row.load(Ordering::Relaxed) != 0 {
+            self.failed_in_a_row.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// How many attempts failed in a row and for how long.
+    fn failed(&self, now_us: u64) -> (u32, u64) {
+        let before = self.failed_in_a_row.fetch_add(1, Ordering::Relaxed);
+        if before == 0 {
+            self.since_us.store(now_us, Ordering::Relaxed);
+        }
+        let failed = before.saturating_add(1);
+        (failed, now_us.saturating_sub(self.since_us.load(Ordering::Relaxed)))
+    }
+
+    /// True when all attempts have failed for at least so long.
+    fn has_failed_for(&self, now_us: u64, time_us: u64) -> bool {
+        let elapsed_us = now_us.saturating_sub(self.since_us.load(Ordering::Relaxed));
+        self.failed_in_a_row.load(Ordering::Relaxed) > 0 && elapsed_us >= time_us
+    }
+}
+
+/// For how long all must fail before a run ends.
+fn failing_time_us(retry_for_us: u64) -> u64 {
+    retry_for_us.max(FAILING_TIME_MIN_US)
+}
+
+#[derive(Debug, Default)]
+struct State {
+    large: BinaryHeap<BySize>,
+    open: VecDeque<Open>,
+    small: VecDeque<Arc<Transfer>>,
+    /// Objects pushed whose outcome has not been collected.
+    held: usize,
+    /// Objects pushed that have not ended; one that may be fetched anew ends when that is decided.
+    unfinished: usize,
+    complete: bool,
+    outcomes: Vec<Outcome>,
+    /// Requests that nobody has begun, by priority.
+    requests: [Waiting; Priority::COUNT],
+    sleepers: Vec<Sleeper>,
+    /// Whose turn it is to be woken for a request.
+    next_sleeper: usize,
+    stop: Option<Error>,
+}
+
+/// Requests of one priority.
+#[derive(Debug, Default)]
+struct Waiting {
+    paced_by_client: VecDeque<Assignment>,
+    paced_here: VecDeque<Assignment>,
+}
+
+impl Waiting {
+    fn count(&self) -> usize {
+        self.paced_by_client.len() + self.paced_here.len()
+    }
+
+    fn push(&mut self, request: Assignment) {
+        let by_client = request.errand.as_ref().is_some_and(Errand::is_paced_by_client);
+        match by_client {
+            true => self.paced_by_client.push_back(request),
+            false => self.paced_here.push_back(request),
+        }
+    }
+
+    /// Takes those out that were cancelled.
+    fn take_cancelled(&mut self, into: &mut Vec<Errand>) {
+        for queue in [&mut self.paced_by_client, &mut self.paced_here] {
+            for request in std::mem::take(queue) {
+                let errand = request.errand.as_ref();
+                match errand.is_some_and(|errand| errand.ticket.is_cancelled()) {
+                    true => into.extend(request.errand),
+                    false => queue.push_back(request),
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    counter: Handle,
+    asleep: bool,
+}
+
+/// A large object with ranges left to hand out.
+#[derive(Debug)]
+struct Open {
+    transfer: Arc<Transfer>,
+    ranges: Peekable<Ranges>,
+}
+
+#[derive(Debug)]
+struct BySize(Arc<Transfer>);
+
+impl Ord for BySize {
+    fn cmp(&self, other: &Self) -> Order {
+        let (mine, theirs) = (&self.0.object, &other.0.object);
+        mine.size_bytes.cmp(&theirs.size_bytes).then_with(|| theirs.key.cmp(&mine.key))
+    }
+}
+
+impl PartialOrd for BySize {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for BySize {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for BySize {}
+
+impl Scheduler {
+    /// An empty store for as many workers as there are event counters.
+    #[must_use]
+    pub fn new(counters: Vec<Handle>) -> Self {
+        let sleepers = counters.into_iter().map(|counter| Sleeper { counter, asleep: false });
+        let state = State { sleepers: sleepers.collect(), ..State::default() };
+        Self {
+            state: Mutex::new(state),
+            stopped: AtomicBool::new(false),
+            cancels: AtomicU64::new(0),
+            health: Health::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A worker that panicked ends the run; what it left here is still consistent, for every
+        // change below is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many more objects it takes now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        OBJECTS_QUEUED_MAX.saturating_sub(self.lock().held)
+    }
+
+    /// Takes objects from the listing.
+    ///
+    /// # Panics
+    /// When there are more than [`Self::room`] said.
+    pub fn push(&self, transfers: impl IntoIterator<Item = Transfer>) {
+        let mut state = self.lock();
+        for transfer in transfers {
+            assert!(state.held < OBJECTS_QUEUED_MAX, "the listing keeps to the room there is");
+            state.unfinished += 1;
+            state.queue(transfer);
+        }
+        state.wake();
+    }
+
+    /// Takes a request. One that comes after the run was stopped, or for which there is no room,
+    /// completes at once.
+    ///
+    /// # Panics
+    /// When it is none.
+    pub fn submit(&self, request: Assignment, priority: Priority) {
+        let mut state = self.lock();
+        let waiting = state.requests_waiting();
+        let reason = match &state.stop {
+            Some(reason) => Some(reason.clone()),
+            None if waiting >= REQUESTS_QUEUED_MAX => {
+                let message = format!("{waiting} requests wait already");
+                Some(Error::new(ErrorKind::Usage, message).advise("wait until some completed"))
+            }
+            None => None,
+        };
+        if reason.is_some() {
+            drop(state);
+            return request.errand.expect("a request").refuse(reason);
+        }
+        assert!(request.errand.is_some() && request.range.length > 0, "a request of some bytes");
+        state.requests[priority as usize].push(request);
+        state.wake_one();
+    }
+
+    /// Has the workers look for requests that were cancelled; those that nobody has begun complete.
+    pub fn cancel(&self) {
+        self.cancels.fetch_add(1, Ordering::Release);
+        let mut state = self.lock();
+        let mut cancelled = Vec::new();
+        state.requests.iter_mut().for_each(|waiting| waiting.take_cancelled(&mut cancelled));
+        state.wake_all();
+        drop(state);
+        cancelled.into_iter().for_each(|errand| errand.refuse(None));
+    }
+
+    /// How often requests were cancelled: whoever saw another number looks. Cheap.
+    #[must_use]
+    pub fn cancels(&self) -> u64 {
+        self.cancels.load(Ordering::Acquire)
+    }
+
+    /// Says that the listing is complete.
+    pub fn complete(&self) {
+        let mut state = self.lock();
+        state.complete = true;
+        state.wake();
+    }
+
+    /// Ends the run early: workers give up what they have. The first reason stays.
+    pub fn stop(&self, reason: Error) {
+        let mut state = self.lock();
+        state.stop.get_or_insert(reason);
+        self.stopped.store(true, Ordering::Release);
+        state.wake_all();
+        state.refuse_requests();
+    }
+
+    /// True when the run was ended early. Cheap: asked every turn.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Why the run was ended early.
+    #[must_use]
+    pub fn stop_reason(&self) -> Option<Error> {
+        self.lock().stop.clone()
+    }
+
+    /// Notes that the endpoint answered rightly: bytes of an object came, or a clear refusal.
+    pub fn answered(&self) {
+        self.health.answered();
+    }
+
+    /// Notes a failed attempt that brought nothing; too many of them in a row, over at least the
+    /// time that an endpoint is retried for, end the run.
+    pub fn attempt_failed(&self, why: impl std::fmt::Display, now_us: u64, retry_for_us: u64) {
+        let (failed, elapsed_us) = self.health.failed(now_us);
+        let is_long = elapsed_us >= failing_time_us(retry_for_us);
+        if failed < FAILED_ATTEMPTS_IN_A_ROW_MAX || !is_long || self.is_stopped() {
+            return;
+        }
+        let message = format!(
+            "the endpoint has not answered rightly for {failed} attempts in a row over {} seconds; \
+             the last time: {why}",
+            elapsed_us / 1_000_000
+        );
+        self.stop(
+            Error::new(ErrorKind::Endpoint, message)
+                .advise("check the network and the endpoint, and run it again"),
+        );
+    }
+
+    /// After a range was given up because its endpoint did not answer for all the time that it is
+    /// retried: true when no attempt at any other brought anything meanwhile, so that none can fare
+    /// better.
+    #[must_use]
+    pub fn is_endpoint_gone(&self, now_us: u64, retry_for_us: u64) -> bool {
+        self.health.has_failed_for(now_us, failing_time_us(retry_for_us))
+    }
+
+    /// Hands ranges to a worker, behind what `ready` holds: as many as it has room for, but not
+    /// more than [`RANGES_PER_HANDOUT_MAX`], and of the requests not more than its part.
+    pub fn take(&self, worker: usize, room: Room, ready: &mut VecDeque<Assignment>) -> Supply {
+        let mut state = self.lock();
+        let waiting = state.requests_waiting();
+        let part = waiting.div_ceil(state.sleepers.len().max(1));
+        let (mut given, mut paced) = (0, 0);
+        while given < room.all.min(RANGES_PER_HANDOUT_MAX).min(part) {
+            let Some((request, is_paced)) = state.next_request(paced < room.ranges) else { break };
+            ready.push_back(request);
+            given += 1;
+            paced += usize::from(is_paced);
+        }
+        let ranges = (room.ranges - paced).min(room.all - given).min(RANGES_PER_HANDOUT_MAX);
+        for _ in 0..ranges {
+            let Some(assignment) = state.next() else { break };
+            ready.push_back(assignment);
+            given += 1;
+        }
+        if given > 0 {
+            state.sleepers[worker].asleep = false;
+            Supply::Given
+        } else if state.complete && state.unfinished == 0 && waiting == 0 {
+            Supply::Ended
+        } else {
+            state.sleepers[worker].asleep = true;
+            let is_paced = room.ranges == 0 && state.has_ranges();
+            if is_paced { Supply::Paced } else { Supply::Later }
+        }
+    }
+
+    /// Takes the outcome of an object from the worker that finished it.
+    pub fn finish(&self, outcome: Outcome) {
+        let mut state = self.lock();
+        let ended = outcome.result.is_ok() || outcome.transfer.again().is_none();
+        state.outcomes.push(outcome);
+        if ended {
+            state.end_one();
+        }
+    }
+
+    /// Takes an object to be fetched anew, instead of the one whose outcome said that it may be.
+    /// There is room for it: that one had its place here.
+    pub fn restart(&self, transfer: Transfer) {
+        let mut state = self.lock();
+        state.queue(transfer);
+        state.wake();
+    }
+
+    /// Says that an object which might have been fetched anew is not.
+    pub fn give_up(&self) {
+        self.lock().end_one();
+    }
+
+    /// Moves the outcomes since the last call into `outcomes` and makes room for as many objects.
+    pub fn collect(&self, outcomes: &mut Vec<Outcome>) {
+        let mut state = self.lock();
+        state.held -= state.outcomes.len();
+        outcomes.append(&mut state.outcomes);
+    }
+
+    /// After the workers have ended: completes requests that nobody has begun, settles every range
+    /// that was never handed out, and returns the objects whose last range that was.
+    #[must_use]
+    pub fn abandon(&self) -> Vec<Arc<Transfer>> {
+        let mut state = self.lock();
+        state.refuse_requests();
+        let mut last = Vec::new();
+        while let Some(assignment) = state.next() {
+            if assignment.transfer.settle() {
+                last.push(assignment.transfer);
+            }
+        }
+        last
+    }
+
+    /// Objects pushed whose outcome has not been collected.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.lock().held
+    }
+}
+
+impl State {
+    fn queue(&mut self, transfer: Transfer) {
+        self.held += 1;
+        let transfer = Arc::new(transfer);
+        if transfer.shape == Shape::Ranges {
+            self.large.push(BySize(transfer));
+        } else {
+            self.small.push_back(transfer);
+        }
+    }
+
+    /// One object less; the last one of a complete run sends all workers home.
+    fn end_one(&mut self) {
+        self.unfinished -= 1;
+        if self.complete && self.unfinished == 0 {
+            self.wake();
+        }
+    }
+
+    fn requests_waiting(&self) -> usize {
+        self.requests.iter().map(Waiting::count).sum()
+    }
+
+    /// The next request, and whether it is paced here; where no more of those may be, it is not.
+    fn next_request(&mut self, may_be_paced: bool) -> Option<(Assignment, bool)> {
+        self.requests.iter_mut().find_map(|waiting| {
+            let other = waiting.paced_by_client.pop_front().map(|request| (request, false));
+            let paced = |request| (request, true);
+            other.or_else(|| match may_be_paced {
+                true => waiting.paced_here.pop_front().map(paced),
+                false => None,
+            })
+        })
+    }
+
+    /// Completes the requests that nobody has begun.
+    fn refuse_requests(&mut self) {
+        let reason = self.stop.clone();
+        while let Some((request, _)) = self.next_request(true) {
+            request.errand.expect("a request").refuse(reason.clone());
+        }
+    }
+
+    /// Wakes one who sleeps, each in turn: a request needs one.
+    fn wake_one(&mut self) {
+        let count = self.sleepers.len();
+        for step in 0..count {
+            let index = (self.next_sleeper + step) % count;
+            if std::mem::take(&mut self.sleepers[index].asleep) {
+                descriptor::raise(&self.sleepers[index].counter);
+                self.next_sleeper = index + 1;
+                return;
+            }
+        }
+    }
+
+    /// Wakes everybody, asleep or not.
+    fn wake_all(&mut self) {
+        self.sleepers.iter_mut().for_each(|sleeper| sleeper.asleep = true);
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        for sleeper in &mut self.sleepers {
+            if std::mem::take(&mut sleeper.asleep) {
+                descriptor::raise(&sleeper.counter);
+            }
+        }
+    }
+
+    fn has_ranges(&self) -> bool {
+        let asked_for = self.requests.iter().any(|waiting| !waiting.paced_here.is_empty());
+        asked_for || !self.open.is_empty() || !self.large.is_empty() || !self.small.is_empty()
+    }
+
+    fn next(&mut self) -> Option<Assignment> {
+        while self.open.len() < OBJECTS_OPEN_MAX {
+            let Some(BySize(transfer)) = self.large.pop() else { break };
+            let ranges = transfer.ranges().peekable();
+            self.open.push_back(Open { transfer, ranges });
+        }
+        let Some(mut open) = self.open.pop_front() else {
+            let transfer = self.small.pop_front()?;
+            let range = transfer.whole_range();
+            return Some(Assignment { transfer, range, errand: None });
+        };
+        let range = open.ranges.next().expect("an open object has ranges left");
+        let transfer = Arc::clone(&open.transfer);
+        if open.ranges.peek().is_some() {
+            self.open.push_back(open);
+        }
+        Some(Assignment { transfer, range, errand: None })
+    }
+}
+
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;

@@ -1,0 +1,269 @@
+//! Tests of the scheduler.
+
+use super::*;
+use crate::engine::pace::{Bounds, Pacer};
+use crate::engine::request::{Destination, Inbox, Ticket};
+use crate::files::transfer::{Again, Cut};
+use crate::plan::ranges::PartSize;
+use crate::s3::{Endpoint, Object};
+
+fn transfers(sizes: &[u64]) -> Vec<Transfer> {
+    let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
+    let object = |(index, size_bytes): (usize, &u64)| Object {
+        key: format!("{index:06}"),
+        size_bytes: *size_bytes,
+        ..Object::default()
+    };
+    let new = |object: Object| {
+        let path = object.key.clone();
+        let part = PartSize::new(1 << 20).expect("aligned");
+        let cut = Cut { part, slot_length_bytes: 1 << 16 };
+        Transfer::new(object, Arc::clone(&endpoint), path, cut)
+    };
+    sizes.iter().enumerate().map(object).map(new).collect()
+}
+
+/// Room for so many ranges, and for as many requests.
+fn room(count: usize) -> Room {
+    Room { ranges: count, all: count }
+}
+
+fn scheduler() -> Scheduler {
+    Scheduler::new(vec![Handle::Simulated(0), Handle::Simulated(1)])
+}
+
+#[test]
+fn every_byte_of_every_object_exactly_once() {
+    let sizes: Vec<u64> = (0..200u64).map(|n| n * n * n * 7 % 9_000_001).collect();
+    let scheduler = scheduler();
+    scheduler.push(transfers(&sizes));
+    scheduler.complete();
+    let mut ready = VecDeque::new();
+    while scheduler.take(0, room(7), &mut ready) == Supply::Given {}
+    let mut seen: Vec<Vec<(u64, u64)>> = vec![Vec::new(); sizes.len()];
+    for Assignment { transfer, range, .. } in &ready {
+        let index: usize = transfer.object.key.parse().expect("a number");
+        seen[index].push((range.offset, range.length));
+    }
+    for (size, mut ranges) in sizes.into_iter().zip(seen) {
+        ranges.sort_unstable();
+        let end = ranges.iter().fold(0, |end, (offset, length)| {
+            assert_eq!(*offset, end, "no gap and no overlap");
+            end + length
+        });
+        assert_eq!(end, size);
+    }
+}
+
+#[test]
+fn large_first_a_few_at_a_time() {
+    let scheduler = scheduler();
+    scheduler.push(transfers(&[10, 2 << 20, 9 << 20, 3 << 20, 4 << 20, 5 << 20, 20]));
+    let mut ready = VecDeque::new();
+    assert_eq!(scheduler.take(0, room(4), &mut ready), Supply::Given);
+    let sizes: Vec<u64> = ready.iter().map(|a| a.transfer.object.size_bytes >> 20).collect();
+    assert_eq!(sizes, [9, 5, 4, 3], "2 MiB waits until one of the four is handed out");
+}
+
+#[test]
+fn bounded_and_ended() {
+    let scheduler = scheduler();
+    let mut ready = VecDeque::new();
+    assert_eq!(scheduler.take(1, room(5), &mut ready), Supply::Later);
+    scheduler.push(transfers(&vec![1; OBJECTS_QUEUED_MAX]));
+    assert_eq!(scheduler.room(), 0);
+    scheduler.complete();
+    while scheduler.take(0, room(64), &mut ready) == Supply::Given {}
+    assert_eq!(scheduler.take(1, room(5), &mut ready), Supply::Later);
+    assert_eq!(scheduler.room(), 0, "room comes back with the outcome, not before");
+    let transfer = ready.pop_front().expect("one").transfer;
+    scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
+    scheduler.collect(&mut Vec::new());
+    assert_eq!(scheduler.room(), 1);
+    for Assignment { transfer, .. } in ready.drain(..) {
+        scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
+    }
+    assert_eq!(scheduler.take(1, room(5), &mut ready), Supply::Ended);
+}
+
+#[test]
+fn workers_stay_until_it_is_decided_about_every_object() {
+    let scheduler = scheduler();
+    scheduler.push(transfers(&[5, 6]));
+    scheduler.complete();
+    let mut ready = VecDeque::new();
+    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Given);
+    for Assignment { transfer, .. } in ready.drain(..) {
+        let error = Error::new(ErrorKind::Objects, "changed");
+        transfer.fail_for_now(Again::Changed, error.clone());
+        scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Err(error) });
+    }
+    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Later);
+    scheduler.give_up();
+    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Later);
+    scheduler.restart(transfers(&[7]).remove(0));
+    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Given);
+    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Later);
+    let transfer = ready.pop_front().expect("the new one").transfer;
+    scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
+    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Ended);
+}
+
+#[test]
+fn an_endpoint_that_is_gone_ends_the_run_and_a_faulty_one_does_not() {
+    let faulty = scheduler();
+    for attempt in 0..100_000u64 {
+        // 7 of 8 fail.
+        match attempt % 8 {
+            0 => faulty.answered(),
+            _ => faulty.attempt_failed("busy", attempt * 1_000_000, 0),
+        }
+    }
+    assert!(!faulty.is_stopped());
+    let gone = scheduler();
+    let most = u64::from(FAILED_ATTEMPTS_IN_A_ROW_MAX);
+    for attempt in 1..most * 2 {
+        gone.attempt_failed("stalled", attempt, 0);
+    }
+    assert!(!gone.is_stopped(), "many, but all at once");
+    let retry_for_us = 6 * FAILING_TIME_MIN_US;
+    gone.attempt_failed("stalled", FAILING_TIME_MIN_US + 1, retry_for_us);
+    assert!(!gone.is_stopped(), "it may be retried for longer");
+    gone.attempt_failed("stalled", FAILING_TIME_MIN_US + 1, 0);
+    let error = gone.stop_reason().expect("stopped");
+    assert_eq!(error.kind(), ErrorKind::Endpoint);
+    assert!(error.to_string().contains("513 attempts in a row over 10 seconds"), "{error}");
+    assert!(!gone.is_endpoint_gone(retry_for_us, retry_for_us));
+    assert!(gone.is_endpoint_gone(retry_for_us + 1, retry_for_us));
+    gone.answered();
+    assert!(!gone.is_endpoint_gone(retry_for_us + 1, retry_for_us));
+}
+
+#[test]
+fn what_was_never_handed_out_is_settled_at_the_end() {
+    let scheduler = scheduler();
+    scheduler.push(transfers(&[3 << 20, 5, 0]));
+    let mut ready = VecDeque::new();
+    assert_eq!(scheduler.take(0, room(1), &mut ready), Supply::Given);
+    let keys: Vec<String> =
+        scheduler.abandon().iter().map(|transfer| transfer.object.key.clone()).collect();
+    assert_eq!(keys, ["000001", "000002"], "the first has a range in a worker's hands");
+    assert_eq!(ready[0].transfer.unsettled(), 1);
+}
+
+/// A request of one byte range of `transfer`, whose completion arrives in `inbox`.
+fn request(transfer: &Arc<Transfer>, token: u64, inbox: &Arc<Inbox>) -> Assignment {
+    let ticket = Arc::new(Ticket::new(token, Arc::clone(inbox)));
+    let errand = Some(Errand::new(ticket, Destination::Nothing));
+    Assignment {
+        transfer: Arc::clone(transfer),
+        range: ByteRange { offset: token, length: 1 },
+        errand,
+    }
+}
+
+/// Where requests complete whose client says how many are in flight.
+fn paced_by_client() -> Arc<Inbox> {
+    let pacer = Arc::new(Pacer::new(Bounds::fixed(1), 1));
+    Arc::new(Inbox::new(Handle::Simulated(2), Some(pacer)))
+}
+
+/// Tokens of the requests and offsets of the ranges that a worker is given.
+fn given(scheduler: &Scheduler, worker: usize, room: Room) -> Vec<(bool, u64)> {
+    let mut ready = VecDeque::new();
+    scheduler.take(worker, room, &mut ready);
+    ready.iter().map(|one| (one.errand.is_some(), one.range.offset)).collect()
+}
+
+#[test]
+fn requests_come_first_by_priority_and_in_order() {
+    let scheduler = scheduler();
+    let inbox = paced_by_client();
+    let transfer = Arc::new(transfers(&[100]).remove(0));
+    scheduler.push(transfers(&[3 << 20]));
+    for token in 1..=4 {
+        scheduler.submit(request(&transfer, token, &inbox), Priority::Normal);
+    }
+    scheduler.submit(request(&transfer, 9, &inbox), Priority::High);
+    // Five wait, and there are two workers: three are this one's part.
+    let all = given(&scheduler, 0, Room { ranges: 1, all: 9 });
+    assert_eq!(all, [(true, 9), (true, 1), (true, 2), (false, 0)]);
+    assert_eq!(given(&scheduler, 1, Room { ranges: 0, all: 1 }), [(true, 3)], "no more room");
+    assert_eq!(given(&scheduler, 1, Room { ranges: 9, all: 9 })[0], (true, 4));
+    scheduler.complete();
+    assert_eq!(scheduler.take(0, room(1), &mut VecDeque::new()), Supply::Later);
+}
+
+#[test]
+fn who_has_no_room_for_ranges_is_told_that_some_wait() {
+    let scheduler = scheduler();
+    let mut ready = VecDeque::new();
+    let requests_alone = Room { ranges: 0, all: 4 };
+    assert_eq!(scheduler.take(0, requests_alone, &mut ready), Supply::Later, "nothing waits");
+    scheduler.push(transfers(&[10, 9 << 20]));
+    assert_eq!(scheduler.take(0, requests_alone, &mut ready), Supply::Paced);
+    assert!(ready.is_empty());
+    assert_eq!(scheduler.take(0, room(64), &mut ready), Supply::Given);
+    assert_eq!(scheduler.take(0, requests_alone, &mut ready), Supply::Later, "all is handed out");
+}
+
+#[test]
+fn what_is_paced_here_waits_for_the_pace_and_for_nobody_else() {
+    let scheduler = scheduler();
+    let (mine, others) = (Arc::new(Inbox::new(Handle::Simulated(2), None)), paced_by_client());
+    let transfer = Arc::new(transfers(&[100]).remove(0));
+    for token in 1..=4 {
+        scheduler.submit(request(&transfer, token, &mine), Priority::High);
+    }
+    scheduler.submit(request(&transfer, 7, &others), Priority::Normal);
+    assert_eq!(given(&scheduler, 0, Room { ranges: 0, all: 9 }), [(true, 7)]);
+    let full = Room { ranges: 0, all: 9 };
+    assert_eq!(scheduler.take(0, full, &mut VecDeque::new()), Supply::Paced);
+    assert_eq!(given(&scheduler, 0, Room { ranges: 1, all: 9 }), [(true, 1)]);
+    assert_eq!(
+        given(&scheduler, 0, Room { ranges: 9, all: 9 }),
+        [(true, 2), (true, 3)],
+        "its part"
+    );
+}
+
+#[test]
+fn requests_that_nobody_begins_complete_all_the_same() {
+    let scheduler = scheduler();
+    let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
+    let transfer = Arc::new(transfers(&[100]).remove(0));
+    let ended = || {
+        let mut arrived = Vec::new();
+        inbox.collect(&mut arrived);
+        let kind = |result: Result<(), Error>| result.expect_err("it was not begun").kind();
+        arrived.into_iter().map(|one| (one.token, kind(one.result))).collect::<Vec<_>>()
+    };
+    let cancelled = request(&transfer, 1, &inbox);
+    let ticket = Arc::clone(&cancelled.errand.as_ref().expect("a request").ticket);
+    scheduler.submit(cancelled, Priority::Normal);
+    scheduler.submit(request(&transfer, 2, &inbox), Priority::Normal);
+    ticket.cancel();
+    let before = scheduler.cancels();
+    scheduler.cancel();
+    assert_ne!(scheduler.cancels(), before, "workers notice");
+    assert_eq!(ended(), [(1, ErrorKind::Interrupted)]);
+    scheduler.stop(Error::new(ErrorKind::Endpoint, "gone"));
+    assert_eq!(ended(), [(2, ErrorKind::Endpoint)]);
+    scheduler.submit(request(&transfer, 3, &inbox), Priority::Normal);
+    assert_eq!(ended(), [(3, ErrorKind::Endpoint)], "the run was stopped before");
+    assert!(scheduler.abandon().is_empty() && ended().is_empty());
+}
+
+#[test]
+fn no_more_requests_wait_than_there_is_room_for() {
+    let scheduler = scheduler();
+    let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
+    let transfer = Arc::new(transfers(&[100]).remove(0));
+    for token in 0..=REQUESTS_QUEUED_MAX as u64 {
+        scheduler.submit(request(&transfer, token, &inbox), Priority::Normal);
+    }
+    let mut arrived = Vec::new();
+    inbox.collect(&mut arrived);
+    assert_eq!(arrived.len(), 1);
+    assert_eq!(arrived[0].token, REQUESTS_QUEUED_MAX as u64);
+}

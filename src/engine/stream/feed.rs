@@ -1,0 +1,319 @@
+//! What comes next in a channel's stream: objects and the ends of epochs, in order, bounded.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, ErrorKind};
+use crate::files::transfer::Transfer;
+use crate::limits::FEED_OBJECTS_MAX;
+use crate::plan::ranges::{PartSize, Ranges};
+use crate::s3::ByteRange;
+use crate::sys::{Handle, descriptor};
+
+/// One step of the stream.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Bytes of an object.
+    Range(Arc<Transfer>, ByteRange),
+    /// The end of an epoch.
+    EpochEnd {
+        /// How many objects it had, those without bytes among them.
+        objects: u64,
+    },
+}
+
+/// What the feed has now.
+#[derive(Debug)]
+pub enum Next {
+    /// This.
+    Step(Step),
+    /// Nothing yet; the counter is raised when there is.
+    Later,
+    /// Nothing any more.
+    Ended,
+}
+
+/// A channel's stream, from the control plane to its feeder.
+#[derive(Debug)]
+pub struct Feed {
+    state: Mutex<State>,
+    stopped: AtomicBool,
+    /// Stopped by the user, whatever stopped it before.
+    interrupted: AtomicBool,
+    /// The epoch that is being read, or waits for its reader.
+    reading: AtomicU64,
+    counter: Handle,
+    part: PartSize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    objects: VecDeque<Entry>,
+    /// The object in front, cut into ranges.
+    open: Option<(Arc<Transfer>, Ranges)>,
+    /// How many objects were pushed since the last end of an epoch.
+    pushed: u64,
+    complete: bool,
+    asleep: bool,
+    /// Epochs before this one are not wanted any more.
+    wanted: u64,
+    /// The epoch of what comes next.
+    epoch: u64,
+    stop: Option<Error>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Object(Arc<Transfer>),
+    EpochEnd { objects: u64 },
+}
+
+impl Feed {
+    /// An empty feed whose reader sleeps on `counter`.
+    #[must_use]
+    pub fn new(counter: Handle, part: PartSize) -> Self {
+        Self {
+            state: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
+            reading: AtomicU64::new(0),
+            counter,
+            part,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, state: &mut State) {
+        if std::mem::take(&mut state.asleep) {
+            descriptor::raise(&self.counter);
+        }
+    }
+
+    /// How many more objects it takes now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        FEED_OBJECTS_MAX.saturating_sub(self.lock().objects.len())
+    }
+
+    /// How many ranges wait to be taken, the next epoch's included.
+    #[must_use]
+    pub fn ranges_left(&self) -> u64 {
+        let state = self.lock();
+        let waiting = state.objects.iter().map(|entry| match entry {
+            Entry::Object(transfer) => Ranges::count_of(transfer.object.size_bytes, self.part),
+            Entry::EpochEnd { .. } => 0,
+        });
+        waiting.sum::<u64>() + state.open.as_ref().map_or(0, |(_, ranges)| ranges.left())
+    }
+
+    /// Takes the next objects; those without bytes add nothing to the stream.
+    pub fn push(&self, objects: impl IntoIterator<Item = Arc<Transfer>>) {
+        let mut state = self.lock();
+        for transfer in objects {
+            state.pushed += 1;
+            if transfer.object.size_bytes > 0 {
+                state.objects.push_back(Entry::Object(transfer));
+            }
+        }
+        self.wake(&mut state);
+    }
+
+    /// Ends the epoch.
+    pub fn end_epoch(&self) {
+        let mut state = self.lock();
+        let objects = std::mem::take(&mut state.pushed);
+        state.objects.push_back(Entry::EpochEnd { objects });
+        self.wake(&mut state);
+    }
+
+    /// Says that no epoch follows.
+    pub fn complete(&self) {
+        let mut state = self.lock();
+        state.complete = true;
+        self.wake(&mut state);
+    }
+
+    /// Ends the channel early. The first reason stays.
+    pub fn stop(&self, reason: Error) {
+        let mut state = self.lock();
+        if reason.kind() == ErrorKind::Interrupted {
+            self.interrupted.store(true, Ordering::Release);
+        }
+        state.stop.get_or_insert(reason);
+        self.stopped.store(true, Ordering::Release);
+        state.asleep = true;
+        self.wake(&mut state);
+    }
+
+    /// True when the channel was ended early.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// True when the user has ended the channel, be it after a failure.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Acquire)
+    }
+
+    /// The epoch that is being read, or waits for its reader.
+    #[must_use]
+    pub fn reading(&self) -> u64 {
+        self.reading.load(Ordering::Acquire)
+    }
+
+    /// Says which epoch that is.
+    pub fn set_reading(&self, epoch: u64) {
+        self.reading.store(epoch, Ordering::Release);
+    }
+
+    /// Why it was ended early.
+    #[must_use]
+    pub fn stop_reason(&self) -> Option<Error> {
+        self.lock().stop.clone()
+    }
+
+    /// The epoch that a reader has closed early is not wanted any more: its rest is passed over.
+    pub fn skip_epoch(&self, epoch: u64) {
+        let mut state = self.lock();
+        state.wanted = state.wanted.max(epoch + 1);
+        if state.epoch <= epoch {
+            state.open = None;
+        }
+    }
+
+    /// The next step of the stream.
+    pub fn next(&self) -> Next {
+        let mut state = self.lock();
+        loop {
+            if let Some((transfer, ranges)) = &mut state.open {
+                if let Some(range) = ranges.next() {
+                    return Next::Step(Step::Range(Arc::clone(transfer), range));
+                }
+                state.open = None;
+            }
+            match state.objects.pop_front() {
+                Some(Entry::Object(transfer)) => {
+                    if state.epoch >= state.wanted {
+                        let ranges = Ranges::new(transfer.object.size_bytes, self.part);
+                        state.open = Some((transfer, ranges));
+                    }
+                }
+                Some(Entry::EpochEnd { objects }) => {
+                    state.epoch += 1;
+                    return Next::Step(Step::EpochEnd { objects });
+                }
+                None if state.complete => return Next::Ended,
+                None => {
+                    state.asleep = true;
+                    return Next::Later;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::transfer::Cut;
+    use crate::s3::{Endpoint, Object};
+
+    const PART: PartSize = PartSize::new(4096).expect("aligned");
+
+    fn feed() -> Feed {
+        Feed::new(Handle::Simulated(0), PART)
+    }
+
+    fn transfer(key: &str, size_bytes: u64) -> Arc<Transfer> {
+        let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
+        let endpoint = Endpoint::new("b", false, "h", "/", "r", vec![]);
+        let cut = Cut { part: PART, slot_length_bytes: 64 << 10 };
+        Arc::new(Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut))
+    }
+
+    /// The next step as a text: `key first+length`, "end of" objects, "later" or "ended".
+    fn next(feed: &Feed) -> String {
+        match feed.next() {
+            Next::Step(Step::Range(transfer, range)) => {
+                format!("{} {}+{}", transfer.object.key, range.offset, range.length)
+            }
+            Next::Step(Step::EpochEnd { objects }) => format!("end of {objects}"),
+            Next::Later => "later".to_owned(),
+            Next::Ended => "ended".to_owned(),
+        }
+    }
+
+    fn take<const COUNT: usize>(feed: &Feed) -> [String; COUNT] {
+        std::array::from_fn(|_| next(feed))
+    }
+
+    #[test]
+    fn ranges_come_in_order_and_empty_objects_not_at_all() {
+        let feed = feed();
+        assert_eq!(next(&feed), "later");
+        feed.push([transfer("a", 5000), transfer("none", 0), transfer("b", 1)]);
+        feed.end_epoch();
+        assert_eq!(feed.ranges_left(), 3);
+        assert_eq!(take(&feed), ["a 0+4096"]);
+        assert_eq!(feed.ranges_left(), 2);
+        assert_eq!(take(&feed), ["a 4096+904", "b 0+1", "end of 3", "later"]);
+        assert_eq!(feed.ranges_left(), 0);
+        feed.end_epoch();
+        feed.complete();
+        assert_eq!(take(&feed), ["end of 0", "ended", "ended"], "an epoch may be empty");
+    }
+
+    #[test]
+    fn a_skipped_epoch_is_passed_over_to_its_end() {
+        let feed = feed();
+        feed.push([transfer("a", 9000), transfer("b", 1)]);
+        assert_eq!(next(&feed), "a 0+4096");
+        feed.skip_epoch(0);
+        assert_eq!(next(&feed), "later", "its end is not there yet");
+        feed.push([transfer("c", 1)]);
+        feed.end_epoch();
+        feed.push([transfer("d", 1)]);
+        feed.end_epoch();
+        assert_eq!(take(&feed), ["end of 3", "d 0+1", "end of 1", "later"]);
+    }
+
+    #[test]
+    fn skipping_what_was_already_taken_leaves_the_next_epoch_whole() {
+        let feed = feed();
+        feed.push([transfer("a", 1)]);
+        feed.end_epoch();
+        feed.push([transfer("b", 9000)]);
+        assert_eq!(take(&feed), ["a 0+1", "end of 1", "b 0+4096"]);
+        feed.skip_epoch(0);
+        assert_eq!(take(&feed), ["b 4096+4096", "b 8192+808", "later"]);
+    }
+
+    #[test]
+    fn it_is_bounded_and_takes_again_what_was_made_room_for() {
+        let feed = feed();
+        assert_eq!(feed.room(), FEED_OBJECTS_MAX);
+        feed.push((0..FEED_OBJECTS_MAX).map(|_| transfer("a", 1)));
+        assert_eq!(feed.room(), 0);
+        feed.end_epoch();
+        assert_eq!(feed.room(), 0, "an end too many is no room below zero");
+        assert_eq!(take(&feed), ["a 0+1", "a 0+1"]);
+        assert_eq!(feed.room(), 1);
+    }
+
+    #[test]
+    fn the_first_reason_to_stop_stays() {
+        let feed = feed();
+        assert!(!feed.is_stopped() && feed.stop_reason().is_none());
+        feed.stop(Error::new(ErrorKind::Host, "first"));
+        assert!(feed.is_stopped() && !feed.is_interrupted());
+        feed.stop(Error::new(ErrorKind::Interrupted, "second"));
+        assert!(feed.is_interrupted(), "the user ends what has failed, too");
+        assert_eq!(feed.stop_reason().map(|error| error.kind()), Some(ErrorKind::Host));
+    }
+}

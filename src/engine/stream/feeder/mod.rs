@@ -1,0 +1,310 @@
+//! The loop that feeds one channel: many ranges at once on their way in, one stream out.
+//!
+//! Each range is a request to the workers ([`crate::engine::request`]), with a pipe of its own that
+//! they fill. The window keeps the pipes in the order of the stream: the front one is handed on,
+//! the others fill. The reader's pace is the back-pressure: a full pipe is not polled, and what
+//! waits costs nothing. Generic over ring and host, like the workers.
+
+mod outlet;
+mod window;
+
+use std::sync::Arc;
+
+use super::feed::{Feed, Next, Step};
+use crate::engine::metrics::{EpochCount, FeedCount};
+use crate::engine::pace::{Bounds, Pacer, Share, Totals};
+use crate::engine::request::Inbox;
+use crate::engine::schedule::Scheduler;
+use crate::error::{Error, ErrorKind};
+use crate::files::host::PipeHost;
+use crate::limits::{FEED_LOOK_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
+use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
+use outlet::{Outlet, offer};
+use window::Window;
+
+/// Token of the wait for the channel's counter.
+const TOKEN_WAKE: u64 = 1 << 40;
+/// Token of the poll for room at the reader's end.
+const TOKEN_ROOM: u64 = 1 << 41;
+/// Token of the poll for the reader's going.
+const TOKEN_GONE: u64 = 1 << 42;
+
+/// What a feeder is given.
+#[derive(Debug)]
+pub struct FeederParts<R, H> {
+    /// Its ring.
+    pub ring: R,
+    /// Its machine.
+    pub host: H,
+    /// What comes next.
+    pub feed: Arc<Feed>,
+    /// Raised when the feed has something again, or a range has come.
+    pub counter: Handle,
+    /// Who hands its requests to the workers.
+    pub scheduler: Arc<Scheduler>,
+    /// Between which numbers of ranges in flight the pace is found.
+    pub connections: Bounds,
+    /// How many epochs there will be; `None` for ever.
+    pub epochs: Option<u64>,
+    /// Whether a reader whose stream fails is kept waiting, and sees no end of file.
+    pub holds: bool,
+    /// Whether each epoch that its reader got whole is marked.
+    pub marks: bool,
+}
+
+/// Feeds one channel.
+#[derive(Debug)]
+pub struct Feeder<R, H> {
+    ring: R,
+    host: H,
+    feed: Arc<Feed>,
+    counter: Handle,
+    epochs: Option<u64>,
+    holds: bool,
+    marks: bool,
+    /// All of the epoch is handed on: when to look whether its reader has taken it, and the pause
+    /// after that.
+    unread: Option<(u64, u64)>,
+    pieces_max: usize,
+    share: Share,
+    /// What the pacer is told.
+    came: Totals,
+    /// The stream from its head on: what is fetched and not handed on.
+    window: Window,
+    outlet: Outlet,
+    epoch: u64,
+    /// The epoch whose outlet the ring polls for room, and for the reader's going.
+    room_polled: Option<u64>,
+    gone_polled: Option<u64>,
+    awaiting: bool,
+    /// The feed may have something; looked at again at this time whatever its counter says.
+    fed: bool,
+    feed_look_us: u64,
+    ended: bool,
+    now_us: u64,
+    current: EpochCount,
+    count: FeedCount,
+    failure: Option<Error>,
+}
+
+impl<R: Ring, H: PipeHost> Feeder<R, H> {
+    /// A feeder, ready to run; the first epoch's place is made.
+    ///
+    /// # Errors
+    /// When that place cannot be made.
+    pub fn new(parts: FeederParts<R, H>) -> Result<Self, Error> {
+        let FeederParts { ring, mut host, feed, counter, scheduler, connections, .. } = parts;
+        let (epochs, holds, marks) = (parts.epochs, parts.holds, parts.marks);
+        let pieces_max = connections.most as usize;
+        assert!(pieces_max > 0, "a channel has a connection");
+        if epochs != Some(0) {
+            offer(&mut host, marks, 0)?;
+        }
+        let pacer = Arc::new(Pacer::new(connections, 1));
+        let inbox = Arc::new(Inbox::new(counter.clone(), Some(Arc::clone(&pacer))));
+        Ok(Self {
+            ring,
+            host,
+            feed,
+            counter,
+            epochs,
+            holds,
+            marks,
+            unread: None,
+            pieces_max,
+            share: Share::new(pacer, 0),
+            came: Totals::default(),
+            window: Window::new(scheduler, inbox),
+            outlet: Outlet::Wanted { look_us: 0, pause_us: READER_WAIT_FIRST_US },
+            epoch: 0,
+            room_polled: None,
+            gone_polled: None,
+            awaiting: false,
+            fed: true,
+            feed_look_us: 0,
+            ended: false,
+            now_us: 0,
+            current: EpochCount::default(),
+            count: FeedCount::default(),
+            failure: None,
+        })
+    }
+
+    /// Runs until every epoch has been read, or the channel is stopped.
+    ///
+    /// # Errors
+    /// What made the stream impossible to go on with: then the reader saw an early end, or it has
+    /// left. The feed knows at once.
+    pub fn run(&mut self) -> Result<(), Error> {
+        let outcome = loop {
+            match self.turn() {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(errno) => {
+                    break Err(Error::new(ErrorKind::Host, format!("the ring failed: {errno}"))
+                        .advise("see the kernel's log"));
+                }
+            }
+        };
+        let outcome = self.failure.take().map_or(outcome, Err);
+        if let Err(error) = &outcome {
+            self.feed.stop(error.clone());
+        }
+        self.close_up();
+        self.count.pace = self.share.timeline();
+        self.count.of_client(self.window.counts());
+        outcome
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn count(&self) -> &FeedCount {
+        &self.count
+    }
+
+    /// Operations that the kernel owns, and requests that have not completed; 0 after
+    /// [`Self::run`].
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.ring.in_flight() + self.window.requests()
+    }
+
+    /// One turn; false when all is done.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub fn turn(&mut self) -> Result<bool, Errno> {
+        let Some(wait_us) = self.prepare() else { return Ok(false) };
+        self.wait(wait_us)?;
+        Ok(true)
+    }
+
+    /// The first half of a turn: does what can be done now. Returns how long the ring may wait, in
+    /// microseconds; `None` when all is done.
+    pub fn prepare(&mut self) -> Option<u64> {
+        self.now_us = self.host.now_us();
+        if self.feed.is_stopped() || self.failure.is_some() {
+            return None;
+        }
+        self.look_for_reader();
+        self.take_completions();
+        self.assign();
+        self.deliver();
+        if matches!(self.outlet, Outlet::Closed) || self.failure.is_some() {
+            return None;
+        }
+        self.note_pace();
+        let wait_us = self.longest_wait_us();
+        self.watch();
+        Some(wait_us)
+    }
+
+    /// The second half: waits for completions, at most so long, and takes them in.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub fn wait(&mut self, wait_us: u64) -> Result<(), Errno> {
+        let before = self.now_us;
+        self.ring.enter(wait_us)?;
+        self.count.turns += 1;
+        self.now_us = self.host.now_us();
+        self.account(self.now_us - before);
+        while let Some(completion) = self.ring.reap() {
+            self.apply(completion);
+        }
+        Ok(())
+    }
+
+    /// Tells the pacer what the reader got. A reader that is slower than the network binds nothing.
+    fn note_pace(&mut self) {
+        let is_full = matches!(self.outlet, Outlet::Open { full: true, .. });
+        self.came.busy = u32::try_from(self.window.requests()).unwrap_or(u32::MAX);
+        self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
+        (self.came.answers, self.came.first_byte_us, self.came.refused) = self.window.answered();
+        self.share.note(self.now_us, self.came);
+    }
+
+    /// How many more ranges may be in flight, or wait in their pipes for their turn.
+    fn room(&self) -> usize {
+        self.share.room(self.window.ranges())
+    }
+
+    /// Says who waited for whom while the ring slept.
+    fn account(&mut self, slept_us: u64) {
+        if let Outlet::Open { full, .. } = &self.outlet {
+            if *full || self.unread.is_some() {
+                self.current.reader_kept_us += slept_us;
+            } else {
+                self.current.reader_waited_us += slept_us;
+            }
+        }
+    }
+
+    /// A range that cannot be had ends the channel: a stream with a hole is no stream.
+    fn take_completions(&mut self) {
+        if let Err(error) = self.window.take_completions() {
+            self.failure.get_or_insert(error);
+        }
+    }
+
+    /// Asks for the next ranges of the stream.
+    fn assign(&mut self) {
+        // A wake-up that was lost costs a pause, not the stream.
+        self.fed |= self.feed_look_us <= self.now_us;
+        while self.fed && !self.ended && self.window.pieces() <= self.pieces_max {
+            if self.room() == 0 || !self.share.may_send(self.now_us) {
+                return;
+            }
+            match self.feed.next() {
+                Next::Step(Step::Range(transfer, range)) => {
+                    self.share.sent();
+                    if let Err(error) = self.window.ask(&mut self.host, transfer, range) {
+                        self.failure.get_or_insert(error);
+                        return;
+                    }
+                }
+                Next::Step(Step::EpochEnd { objects }) => self.window.end_epoch(objects),
+                Next::Later => {
+                    self.fed = false;
+                    self.feed_look_us = self.now_us + FEED_LOOK_US;
+                }
+                Next::Ended => self.ended = true,
+            }
+        }
+    }
+
+    /// How long the ring may wait, in microseconds.
+    fn longest_wait_us(&self) -> u64 {
+        let mut next_us = self.now_us + TURN_WAIT_MAX_US;
+        if let Outlet::Wanted { look_us, .. } = self.outlet {
+            next_us = next_us.min(look_us);
+        }
+        if let Some((look_us, _)) = self.unread {
+            next_us = next_us.min(look_us);
+        }
+        if self.share.is_slowed(self.now_us) {
+            next_us = next_us.min(self.share.next_us());
+        }
+        next_us.saturating_sub(self.now_us)
+    }
+
+    fn apply(&mut self, completion: Completion) {
+        let Completion { token, op, result } = completion;
+        match token {
+            TOKEN_WAKE => {
+                self.awaiting = false;
+                descriptor::lower(&self.counter);
+                self.fed = true;
+            }
+            TOKEN_ROOM => {
+                self.room_polled = None;
+                self.reader_stirred(&op, result);
+            }
+            TOKEN_GONE => {
+                self.gone_polled = None;
+                self.reader_stirred(&op, result);
+            }
+            token => unreachable!("{token} is no token of a feeder"),
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The reader's end of a feeder: waits for a reader, watches it, closes behind it.
+
+use std::sync::Arc;
+
+use super::window::Piece;
+use super::{Feeder, TOKEN_GONE, TOKEN_ROOM, TOKEN_WAKE};
+use crate::engine::metrics::EpochCount;
+use crate::error::{Error, ErrorKind};
+use crate::files::host::{PipeHost, WholeEpoch};
+use crate::limits::{
+    EPOCHS_TOLD_MAX, READER_WAIT_FIRST_US, READER_WAIT_LAST_US, TURN_WAIT_MAX_US,
+    UNREAD_PAUSE_FIRST_US, UNREAD_PAUSE_LAST_US,
+};
+use crate::sys::{Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring, descriptor};
+
+/// The reader's end of the current epoch.
+#[derive(Debug)]
+pub(super) enum Outlet {
+    /// Nobody reads yet; looked for again at this time.
+    Wanted { look_us: u64, pause_us: u64 },
+    /// Open for writing.
+    Open { handle: Handle, full: bool },
+    /// The reader has closed after all was handed on: waits until that is known to be right.
+    Left { handle: Handle },
+    /// The reader left before the end of its epoch was listed: waits for that.
+    Skipping,
+    /// All epochs are over.
+    Closed,
+}
+
+/// Makes an epoch's place; what says that an earlier run's reader got it whole is gone before.
+pub(super) fn offer(host: &mut impl PipeHost, marks: bool, epoch: u64) -> Result<(), Error> {
+    if marks {
+        host.unmark(epoch)?;
+    }
+    host.offer(epoch)
+}
+
+impl<R: Ring, H: PipeHost> Feeder<R, H> {
+    /// Opens the epoch's place when somebody reads there; then the next epoch's place appears.
+    pub(super) fn look_for_reader(&mut self) {
+        let Outlet::Wanted { look_us, pause_us } = self.outlet else { return };
+        // After a failure nothing is opened: the next place may be what could not be made.
+        if look_us > self.now_us || self.failure.is_some() {
+            return;
+        }
+        match self.host.open(self.epoch) {
+            Ok(Some(handle)) => {
+                let epoch = self.epoch;
+                self.current =
+                    EpochCount { epoch, opened_us: self.now_us, ..EpochCount::default() };
+                self.outlet = Outlet::Open { handle, full: false };
+                if self.epochs.is_none_or(|epochs| epoch + 1 < epochs)
+                    && let Err(error) = offer(&mut self.host, self.marks, epoch + 1)
+                {
+                    self.failure = Some(error);
+                }
+            }
+            Ok(None) => {
+                let pause_us = (pause_us * 2).min(READER_WAIT_LAST_US);
+                self.outlet = Outlet::Wanted { look_us: self.now_us + pause_us, pause_us };
+            }
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    /// Hands on what is at the head of the stream, until the reader's pipe is full or nothing is
+    /// there.
+    pub(super) fn deliver(&mut self) {
+        loop {
+            if let Outlet::Left { handle } = &self.outlet {
+                let handle = handle.clone();
+                if !self.end_behind_reader(&handle) {
+                    return;
+                }
+            }
+            let out = match (&self.outlet, self.window.epoch_end()) {
+                (Outlet::Open { handle, full: false }, _) => handle.clone(),
+                (Outlet::Skipping, Some(_)) => {
+                    self.window.pop();
+                    self.finish_epoch();
+                    continue;
+                }
+                _ => break,
+            };
+            match self.window.epoch_end() {
+                Some(objects) => {
+                    if self.marks && !self.is_marked(&out, objects) {
+                        return;
+                    }
+                    self.window.pop();
+                    self.finish_epoch();
+                }
+                None if self.window.pieces() == 0 => break,
+                None => {
+                    if !self.deliver_range(&out) {
+                        return;
+                    }
+                    self.window.pop();
+                    self.assign();
+                }
+            }
+        }
+        if self.ended && self.window.pieces() == 0 {
+            self.outlet = Outlet::Closed;
+        }
+    }
+
+    /// Hands on what has come of the range at the head; true when that is all of it.
+    fn deliver_range(&mut self, out: &Handle) -> bool {
+        loop {
+            let Some(Piece::Range(range)) = self.window.front() else { return false };
+            if range.left == 0 {
+                // What came with its last byte may still be judged.
+                return range.came;
+            }
+            match self.host.splice(range.reader(), out, range.left) {
+                Ok(count) if count > 0 => {
+                    range.left -= count;
+                    self.delivered(count);
+                }
+                Err(errno) if errno.is_transient() => {
+                    let unread = self.host.unread(range.reader()).unwrap_or(1);
+                    if unread > 0 {
+                        // Where more has just come there is room still, and the poll says so.
+                        if let Outlet::Open { full, .. } = &mut self.outlet {
+                            *full = true;
+                        }
+                        return false;
+                    }
+                    range.watch();
+                    if self.host.unread(range.reader()).unwrap_or(0) == 0 {
+                        return false;
+                    }
+                }
+                Err(Errno::PIPE) => {
+                    self.reader_left();
+                    return false;
+                }
+                Err(errno) => {
+                    self.failure = Some(
+                        Error::new(ErrorKind::Destination, format!("cannot write: {errno}"))
+                            .advise("see the reader's end"),
+                    );
+                    return false;
+                }
+                // Nothing moved out of a pipe that somebody writes to: the kernel contradicts
+                // itself.
+                Ok(_) => {
+                    self.failure = Some(Error::new(ErrorKind::Host, "a splice moved nothing"));
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn delivered(&mut self, count: u64) {
+        let since = self.now_us.saturating_sub(self.current.opened_us);
+        self.current.first_byte_us.get_or_insert(since);
+        self.current.bytes += count;
+        self.came.bytes += count;
+    }
+
+    /// The reader has closed: what is left of the epoch is not wanted. One that took all of it has
+    /// not left early, though it saw no end of file.
+    fn reader_left(&mut self) {
+        if let Outlet::Open { handle, .. } = &self.outlet
+            && self.window.is_epoch_handed_on()
+        {
+            self.outlet = Outlet::Left { handle: handle.clone() };
+            return;
+        }
+        self.leave_early();
+    }
+
+    /// All of the epoch was handed on, and its reader has closed: ends the epoch once that is known
+    /// to be right; true when it has ended.
+    fn end_behind_reader(&mut self, handle: &Handle) -> bool {
+        while let Some(Piece::Range(range)) = self.window.front() {
+            if !range.came {
+                return false;
+            }
+            self.window.pop();
+        }
+        let Some(objects) = self.window.epoch_end() else { return false };
+        // Nothing is taken out any more: it is looked at now.
+        self.unread = None;
+        if self.marks && !self.is_marked(handle, objects) {
+            self.leave_early();
+        } else {
+            self.window.pop();
+            self.finish_epoch();
+        }
+        self.failure.is_none()
+    }
+
+    /// What is left of the epoch is not wanted.
+    fn leave_early(&mut self) {
+        self.current.left_early = true;
+        self.feed.skip_epoch(self.epoch);
+        if self.window.drop_epoch() {
+            self.finish_epoch();
+        } else {
+            // Its end is still in the feed, and comes next, for the rest is passed over.
+            self.leave_outlet();
+            self.fed = true;
+        }
+    }
+
+    fn end_count(&mut self) {
+        self.current.elapsed_us = self.now_us.saturating_sub(self.current.opened_us);
+        if self.count.epochs.len() == EPOCHS_TOLD_MAX {
+            let oldest = self.count.epochs.remove(0);
+            self.count.earlier_epochs += 1;
+            self.count.earlier_bytes += oldest.bytes;
+        }
+        self.count.epochs.push(std::mem::take(&mut self.current));
+    }
+
+    /// True once the reader has taken the epoch's last byte, and is told so: the marker is there
+    /// before the end of file. No event says that a pipe is empty, so it is looked at.
+    pub(super) fn is_marked(&mut self, outlet: &Handle, objects: u64) -> bool {
+        let (look_us, pause_us) = self.unread.unwrap_or((self.now_us, UNREAD_PAUSE_FIRST_US));
+        if self.now_us < look_us {
+            return false;
+        }
+        let outcome = match self.host.unread(outlet) {
+            Ok(0) => {
+                let (epoch, bytes) = (self.epoch, self.current.bytes);
+                self.host.mark(WholeEpoch { epoch, objects, bytes })
+            }
+            Ok(_) => {
+                let next_us = (pause_us * 2).min(UNREAD_PAUSE_LAST_US);
+                self.unread = Some((self.now_us + pause_us, next_us));
+                return false;
+            }
+            Err(errno) => {
+                Err(Error::new(ErrorKind::Host, format!("cannot look into a pipe: {errno}"))
+                    .advise("leave --epoch-markers out"))
+            }
+        };
+        outcome.map_err(|error| self.failure = Some(error)).is_ok()
+    }
+
+    /// Unlinks the place, then closes it: nobody can open it between the two and wait for bytes.
+    fn leave_outlet(&mut self) {
+        self.unread = None;
+        self.host.withdraw(self.epoch);
+        self.end_count();
+        // The polls that still hold it are ended by the next look: see `end_stale_polls`.
+        self.outlet = Outlet::Skipping;
+    }
+
+    pub(super) fn finish_epoch(&mut self) {
+        if matches!(self.outlet, Outlet::Open { .. } | Outlet::Left { .. }) {
+            self.leave_outlet();
+        }
+        self.epoch += 1;
+        self.feed.set_reading(self.epoch);
+        self.outlet = if self.epochs == Some(self.epoch) {
+            Outlet::Closed
+        } else {
+            Outlet::Wanted { look_us: self.now_us, pause_us: READER_WAIT_FIRST_US }
+        };
+        self.look_for_reader();
+    }
+
+    /// Keeps the counter and the reader's end watched.
+    pub(super) fn watch(&mut self) {
+        if !self.awaiting {
+            let op = Op::Poll { handle: self.counter.clone(), events: POLL_IN };
+            self.awaiting = self.ring.submit(TOKEN_WAKE, op).is_ok();
+        }
+        self.end_stale_polls();
+        let epoch = self.epoch;
+        let Outlet::Open { handle, full } = &self.outlet else { return };
+        if *full && self.room_polled.is_none() {
+            let op = Op::Poll { handle: handle.clone(), events: POLL_OUT };
+            self.room_polled = self.ring.submit(TOKEN_ROOM, op).is_ok().then_some(epoch);
+        }
+        // While it is full the other poll tells of the reader's going, too.
+        if !*full && self.gone_polled.is_none() {
+            let op = Op::Poll { handle: handle.clone(), events: 0 };
+            self.gone_polled = self.ring.submit(TOKEN_GONE, op).is_ok().then_some(epoch);
+        }
+    }
+
+    /// Ends the polls of an outlet that is closed: they hold its pipe open, and its reader sees no
+    /// end of file before they are gone. A cancel may be lost, so each turn asks again.
+    fn end_stale_polls(&mut self) {
+        let open = matches!(self.outlet, Outlet::Open { .. }).then_some(self.epoch);
+        for (polled, token) in [(self.room_polled, TOKEN_ROOM), (self.gone_polled, TOKEN_GONE)] {
+            if polled.is_some() && polled != open {
+                self.ring.cancel(token);
+            }
+        }
+    }
+
+    pub(super) fn reader_stirred(&mut self, op: &Op, result: Result<u32, Errno>) {
+        let Outlet::Open { handle, full } = &mut self.outlet else { return };
+        let Op::Poll { handle: polled, .. } = op else { unreachable!("a poll") };
+        let same = match (&*handle, polled) {
+            (Handle::Descriptor(now), Handle::Descriptor(then)) => Arc::ptr_eq(now, then),
+            (Handle::Simulated(now), Handle::Simulated(then)) => now == then,
+            _ => false,
+        };
+        match result {
+            Ok(events) if same => {
+                *full = false;
+                if events & u32::from(POLL_ERROR) != 0 {
+                    self.reader_left();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes every place away and everything back from the kernel. Readers of a stream that failed
+    /// see their end, or are held.
+    pub(super) fn close_up(&mut self) {
+        let has_failed = self.feed.is_stopped() && !self.feed.is_interrupted();
+        let held = if self.holds && has_failed { self.retire_places() } else { Vec::new() };
+        if !matches!(self.outlet, Outlet::Closed) {
+            self.host.withdraw(self.epoch);
+            self.host.withdraw(self.epoch + 1);
+            if matches!(self.outlet, Outlet::Open { .. } | Outlet::Left { .. }) {
+                self.end_count();
+            }
+            self.outlet = Outlet::Closed;
+        }
+        self.settle();
+        self.hold(held);
+    }
+
+    /// Takes the places away; returns what keeps their readers from seeing an end.
+    fn retire_places(&mut self) -> Vec<Handle> {
+        let mut held = Vec::new();
+        if let Outlet::Open { handle, .. } | Outlet::Left { handle } = &self.outlet {
+            held.push(handle.clone());
+            self.host.withdraw(self.epoch);
+        } else if !matches!(self.outlet, Outlet::Closed) {
+            held.extend(self.host.retire(self.epoch));
+        }
+        held.extend(self.host.retire(self.epoch + 1));
+        held
+    }
+
+    /// Waits until readers have left, or the user ends the run.
+    fn hold(&mut self, mut held: Vec<Handle>) {
+        while !held.is_empty() && !self.feed.is_interrupted() {
+            let wait_us = TURN_WAIT_MAX_US / held.len() as u64;
+            held.retain(|outlet| !self.host.wait_left(outlet, wait_us));
+        }
+    }
+
+    /// Takes everything back from the workers and the kernel.
+    fn settle(&mut self) {
+        self.window.clear();
+        for turn in 0..SETTLE_TURNS_MAX {
+            // Why the last ones were given up is told already.
+            let _ = self.window.take_completions();
+            if self.window.requests() == 0 {
+                self.ring.cancel(TOKEN_WAKE);
+            } else if !self.awaiting {
+                let op = Op::Poll { handle: self.counter.clone(), events: POLL_IN };
+                self.awaiting = self.ring.submit(TOKEN_WAKE, op).is_ok();
+            }
+            if self.window.requests() == 0 && self.ring.in_flight() == 0 {
+                break;
+            }
+            self.ring.cancel(TOKEN_ROOM);
+            self.ring.cancel(TOKEN_GONE);
+            if self.ring.enter(if turn == 0 { 0 } else { SETTLE_WAIT_US }).is_err() {
+                break;
+            }
+            while let Some(completion) = self.ring.reap() {
+                if completion.token == TOKEN_WAKE {
+                    self.awaiting = false;
+                    descriptor::lower(&self.counter);
+                }
+            }
+        }
+    }
+}
+
+/// What was cancelled comes back at once; after so many looks it is left.
+const SETTLE_TURNS_MAX: u32 = 1000;
+/// Longest wait between two of these looks, in microseconds.
+const SETTLE_WAIT_US: u64 = 10_000;

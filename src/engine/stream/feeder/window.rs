@@ -1,0 +1,224 @@
+//! What of a stream is on its way: ranges that workers bring, each into a pipe of its own, and the
+//! ends of epochs, in the order of the stream.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::engine::metrics::ClientCounts;
+use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
+use crate::engine::schedule::{Assignment, Scheduler};
+use crate::error::{Error, ErrorKind};
+use crate::files::host::{PipeHost, PrivatePipe};
+use crate::files::transfer::Transfer;
+use crate::limits::PIPE_BYTES;
+use crate::s3::ByteRange;
+use crate::sys::Handle;
+
+/// A range of the stream.
+#[derive(Debug)]
+pub(super) struct Range {
+    ticket: Arc<Ticket>,
+    pipe: PrivatePipe,
+    /// Bytes that are not handed on yet.
+    pub(super) left: u64,
+    /// The worker has brought all of it.
+    pub(super) came: bool,
+}
+
+impl Range {
+    /// Where its bytes come out.
+    pub(super) fn reader(&self) -> &Handle {
+        &self.pipe.reader
+    }
+
+    /// Has the channel woken when more of it comes.
+    pub(super) fn watch(&self) {
+        self.ticket.watch();
+    }
+}
+
+/// One piece of the stream, in order.
+#[derive(Debug)]
+pub(super) enum Piece {
+    Range(Range),
+    EpochEnd { objects: u64 },
+}
+
+/// The pieces that are not handed on yet.
+#[derive(Debug)]
+pub(super) struct Window {
+    scheduler: Arc<Scheduler>,
+    inbox: Arc<Inbox>,
+    pieces: VecDeque<Piece>,
+    /// Number of the first piece; they are counted on. A request's is its token.
+    first: u64,
+    /// How many of the pieces are ranges.
+    ranges: usize,
+    /// Requests that have not completed, those that are not wanted any more among them.
+    requests: usize,
+    /// Pipes without bytes.
+    free: Vec<PrivatePipe>,
+    arrived: Vec<Completion>,
+    pipe_bytes_min: Option<u64>,
+}
+
+impl Window {
+    /// An empty one, whose requests go to these workers and complete in this inbox.
+    pub(super) fn new(scheduler: Arc<Scheduler>, inbox: Arc<Inbox>) -> Self {
+        Self {
+            scheduler,
+            inbox,
+            pieces: VecDeque::new(),
+            first: 0,
+            ranges: 0,
+            requests: 0,
+            free: Vec::new(),
+            arrived: Vec::new(),
+            pipe_bytes_min: None,
+        }
+    }
+
+    /// How many pieces there are.
+    pub(super) fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// How many of them are ranges.
+    pub(super) fn ranges(&self) -> usize {
+        self.ranges
+    }
+
+    /// Requests that have not completed.
+    pub(super) fn requests(&self) -> usize {
+        self.requests
+    }
+
+    /// What was counted for this channel, and the size of its smallest pipe.
+    pub(super) fn counts(&self) -> (ClientCounts, Option<u64>) {
+        (self.inbox.counts(), self.pipe_bytes_min)
+    }
+
+    /// As [`Inbox::answered`].
+    pub(super) fn answered(&self) -> (u64, u64, u64) {
+        self.inbox.answered()
+    }
+
+    /// Asks for the next range of the stream.
+    ///
+    /// # Errors
+    /// When there is no pipe for it.
+    pub(super) fn ask(
+        &mut self,
+        host: &mut impl PipeHost,
+        transfer: Arc<Transfer>,
+        range: ByteRange,
+    ) -> Result<(), Error> {
+        let pipe = match self.free.pop() {
+            Some(pipe) => pipe,
+            None => {
+                let pipe = host.private_pipe(PIPE_BYTES).map_err(|errno| {
+                    Error::new(ErrorKind::Host, format!("cannot make a pipe: {errno}"))
+                        .advise("raise the limit of open files (ulimit -n)")
+                })?;
+                let least = self.pipe_bytes_min.get_or_insert(pipe.capacity_bytes);
+                *least = pipe.capacity_bytes.min(*least);
+                pipe
+            }
+        };
+        let token = self.first + self.pieces.len() as u64;
+        let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
+        let into = Destination::Pipe(pipe.writer.clone());
+        let errand = Some(Errand::new(Arc::clone(&ticket), into));
+        let left = range.length;
+        self.pieces.push_back(Piece::Range(Range { ticket, pipe, left, came: false }));
+        self.ranges += 1;
+        self.requests += 1;
+        self.scheduler.submit(Assignment { transfer, range, errand }, Priority::Normal);
+        Ok(())
+    }
+
+    /// The epoch ends behind what was asked for.
+    pub(super) fn end_epoch(&mut self, objects: u64) {
+        self.pieces.push_back(Piece::EpochEnd { objects });
+    }
+
+    /// Takes in what has come.
+    ///
+    /// # Errors
+    /// Why one of the ranges will not come.
+    pub(super) fn take_completions(&mut self) -> Result<(), Error> {
+        self.inbox.collect(&mut self.arrived);
+        let mut failed = Ok(());
+        for Completion { token, result, .. } in self.arrived.drain(..) {
+            self.requests -= 1;
+            // What was dropped from the window completes, too, and nobody cares how.
+            let Some(index) = token.checked_sub(self.first) else { continue };
+            let index = usize::try_from(index).expect("a place in the window");
+            let Piece::Range(range) = &mut self.pieces[index] else {
+                unreachable!("the token of a range")
+            };
+            match result {
+                Ok(()) => range.came = true,
+                Err(error) => failed = failed.and(Err(error)),
+            }
+        }
+        failed
+    }
+
+    /// The head of the stream.
+    pub(super) fn front(&mut self) -> Option<&mut Piece> {
+        self.pieces.front_mut()
+    }
+
+    /// How many objects the epoch had, where its end is the head of the stream.
+    pub(super) fn epoch_end(&self) -> Option<u64> {
+        match self.pieces.front()? {
+            Piece::EpochEnd { objects } => Some(*objects),
+            Piece::Range(_) => None,
+        }
+    }
+
+    /// True when the end of the epoch follows, and all before it was handed on.
+    pub(super) fn is_epoch_handed_on(&self) -> bool {
+        let mut ranges = self
+            .pieces
+            .iter()
+            .skip_while(|piece| matches!(piece, Piece::Range(range) if range.left == 0));
+        matches!(ranges.next(), Some(Piece::EpochEnd { .. }))
+    }
+
+    /// Takes the head away, which was handed on to its end.
+    pub(super) fn pop(&mut self) {
+        self.first += 1;
+        if let Some(Piece::Range(range)) = self.pieces.pop_front() {
+            assert!(range.came && range.left == 0, "all of it was handed on");
+            self.ranges -= 1;
+            self.free.push(range.pipe);
+        }
+    }
+
+    /// Drops what is left of the epoch at the head; true when its end was among that.
+    pub(super) fn drop_epoch(&mut self) -> bool {
+        let mut over = false;
+        while !over && let Some(piece) = self.pieces.pop_front() {
+            self.first += 1;
+            match piece {
+                Piece::EpochEnd { .. } => over = true,
+                Piece::Range(range) => {
+                    self.ranges -= 1;
+                    range.ticket.cancel();
+                }
+            }
+        }
+        self.scheduler.cancel();
+        over
+    }
+
+    /// Drops everything.
+    pub(super) fn clear(&mut self) {
+        while !self.pieces.is_empty() {
+            self.drop_epoch();
+        }
+        self.free.clear();
+    }
+}

@@ -1,0 +1,235 @@
+//! The named pipes of a channel: `NAME_0`, `NAME_1`, ... in a folder.
+//!
+//! Only what this run has made is opened or removed. Names may be given to other pipes meanwhile,
+//! so device and inode are compared; and as each pipe is kept open (O_PATH, which makes no reader
+//! and no writer), no other file gets its inode number.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno as Code;
+
+use super::lock::ChannelLock;
+use crate::error::{Error, ErrorKind};
+use crate::files::host::{FileError, WholeEpoch};
+use crate::limits::EPOCH_MARKERS_MAX;
+use crate::plan::path::OWN_PREFIX;
+
+/// Permissions of named pipes and markers, before the umask.
+const MODE: Mode = Mode::from_raw_mode(0o666);
+
+/// Device and inode: what a file is, whatever its name.
+pub(super) type Identity = (u64, u64);
+
+fn identity(stat: &Stat) -> Identity {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// What an open file is; `None` where the kernel does not say.
+pub(super) fn stat_identity(file: &OwnedFd) -> Option<Identity> {
+    rustix::fs::fstat(file).ok().as_ref().map(identity)
+}
+
+/// Whether this very file has the name.
+pub(super) fn is_named(folder: &OwnedFd, name: &str, file: Option<Identity>) -> bool {
+    let found = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    file.is_some() && found.ok().as_ref().map(identity) == file
+}
+
+/// A pipe that this run made.
+#[derive(Debug)]
+struct Made {
+    epoch: u64,
+    name: String,
+    pipe: OwnedFd,
+    identity: Identity,
+}
+
+impl Made {
+    /// Opens this very pipe, whatever has its name now; `None` where that cannot be done.
+    fn open(&self, folder: &OwnedFd, access: OFlags) -> Option<OwnedFd> {
+        let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let path = format!("/proc/self/fd/{}", self.pipe.as_raw_fd());
+        let opened = rustix::fs::open(path, flags, Mode::empty()).ok();
+        let same = |file: &OwnedFd| stat_identity(file) == Some(self.identity);
+        opened.filter(same).or_else(|| {
+            // Without /proc: by its name, as long as that is its name.
+            let is_named = is_named(folder, &self.name, Some(self.identity));
+            let flags = flags | OFlags::NOFOLLOW;
+            let opened = || rustix::fs::openat(folder, &self.name, flags, Mode::empty()).ok();
+            is_named.then(opened).flatten().filter(same)
+        })
+    }
+
+    /// Removes its name, if that is still its name.
+    fn unlink(&self, folder: &OwnedFd) {
+        if is_named(folder, &self.name, Some(self.identity)) {
+            let _ = rustix::fs::unlinkat(folder, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// The named pipes of a channel.
+#[derive(Debug)]
+pub struct Fifos {
+    folder: Arc<OwnedFd>,
+    channel: String,
+    /// The pipes that were made and are not withdrawn.
+    made: Vec<Made>,
+    /// Goes when no pipe is left.
+    _lock: Option<ChannelLock>,
+}
+
+impl Fifos {
+    /// The pipes of a channel, none of which is there yet. Without a lock another process may serve
+    /// the same channel.
+    #[must_use]
+    pub fn new(folder: Arc<OwnedFd>, channel: String, lock: Option<ChannelLock>) -> Self {
+        Self { folder, channel, made: Vec::new(), _lock: lock }
+    }
+
+    /// Makes the pipe of an epoch.
+    pub(super) fn offer(&mut self, epoch: u64) -> Result<(), Error> {
+        let (folder, name) = (&*self.folder, format!("{}_{epoch}", self.channel));
+        let at = |step, errno: Code| FileError { step, path: name.clone(), errno: errno.into() };
+        match rustix::fs::mkfifoat(folder, &name, MODE) {
+            Err(Code::EXIST) => {
+                remove_left(folder, &name).map_err(|errno| at("replace pipe", errno))?;
+                rustix::fs::mkfifoat(folder, &name, MODE)
+                    .map_err(|errno| at("make pipe", errno))?;
+            }
+            outcome => outcome.map_err(|errno| at("make pipe", errno))?,
+        }
+        let (pipe, identity) = look(folder, &name).map_err(|errno| at("look at", errno))?;
+        self.made.push(Made { epoch, name, pipe, identity });
+        Ok(())
+    }
+
+    /// Opens the pipe of an epoch for writing; `None` while nobody reads it.
+    pub(super) fn open(&self, epoch: u64) -> Result<Option<OwnedFd>, Error> {
+        let folder = &*self.folder;
+        let Some(made) = self.made.iter().find(|made| made.epoch == epoch) else {
+            unreachable!("only what was offered is opened")
+        };
+        if !is_named(folder, &made.name, Some(made.identity)) {
+            return Err(replaced(&made.name));
+        }
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match rustix::fs::openat(folder, &made.name, flags, Mode::empty()) {
+            Ok(file) if stat_identity(&file) == Some(made.identity) => Ok(Some(file)),
+            Ok(_) | Err(Code::NOENT) => Err(replaced(&made.name)),
+            // Nobody has it open for reading (fifo(7)).
+            Err(Code::NXIO) => Ok(None),
+            Err(errno) => {
+                let (step, path) = ("open pipe", made.name.clone());
+                Err(FileError { step, path, errno: errno.into() }.into())
+            }
+        }
+    }
+
+    /// Removes the pipe of an epoch. A reader that waits in open(2) for a writer is let go: it
+    /// opens and sees the end.
+    pub(super) fn withdraw(&mut self, epoch: u64) {
+        if let Some(made) = self.forget(epoch) {
+            let release = made.open(&self.folder, OFlags::RDWR);
+            made.unlink(&self.folder);
+            drop(release);
+        }
+    }
+
+    /// Removes the pipe of an epoch, and keeps its readers waiting: they see no end for as long as
+    /// what is returned is open. `None` when there are none.
+    pub(super) fn retire(&mut self, epoch: u64) -> Option<OwnedFd> {
+        let made = self.forget(epoch)?;
+        let before = made.open(&self.folder, OFlags::WRONLY);
+        made.unlink(&self.folder);
+        // One that came since; from here on nobody can.
+        before.or_else(|| made.open(&self.folder, OFlags::WRONLY))
+    }
+
+    /// Makes `CHANNEL_N.ok` appear with a line of JSON in it.
+    pub(super) fn mark(&self, whole: WholeEpoch) -> Result<(), Error> {
+        let WholeEpoch { epoch, objects, bytes } = whole;
+        let (folder, name) = (&*self.folder, self.marker(epoch));
+        let text = format!("{{\"epoch\":{epoch},\"objects\":{objects},\"bytes\":{bytes}}}\n");
+        // No other process makes this one: see the lock. A run that was killed may have left it.
+        let unfinished = format!("{OWN_PREFIX}{}.ok", self.channel);
+        let at = |errno: Code| FileError { step: "make", path: name.clone(), errno: errno.into() };
+        remove(folder, &unfinished).map_err(at)?;
+        let made = write(folder, &unfinished, text.as_bytes())
+            .and_then(|()| rustix::fs::renameat(folder, &unfinished, folder, &name));
+        if let Err(errno) = made {
+            // The error that is told is the first.
+            let _ = remove(folder, &unfinished);
+            return Err(at(errno).into());
+        }
+        match epoch.checked_sub(EPOCH_MARKERS_MAX) {
+            Some(old) => self.unmark(old),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes `CHANNEL_N.ok`.
+    pub(super) fn unmark(&self, epoch: u64) -> Result<(), Error> {
+        let path = self.marker(epoch);
+        remove(&self.folder, &path)
+            .map_err(|errno| FileError { step: "remove", path, errno: errno.into() }.into())
+    }
+
+    fn marker(&self, epoch: u64) -> String {
+        format!("{}_{epoch}.ok", self.channel)
+    }
+
+    fn forget(&mut self, epoch: u64) -> Option<Made> {
+        let index = self.made.iter().position(|made| made.epoch == epoch)?;
+        Some(self.made.swap_remove(index))
+    }
+}
+
+/// Removes a file; that there is none is as good.
+fn remove(folder: &OwnedFd, name: &str) -> Result<(), Code> {
+    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+        Err(Code::NOENT) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Writes a small file that is not there yet.
+fn write(folder: &OwnedFd, name: &str, text: &[u8]) -> Result<(), Code> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, name, flags, MODE)?;
+    match rustix::io::write(&file, text)? {
+        count if count == text.len() => Ok(()),
+        _ => Err(Code::NOSPC),
+    }
+}
+
+fn replaced(name: &str) -> Error {
+    let message =
+        format!("{name} is not the named pipe that this run made: it was removed or replaced");
+    Error::new(ErrorKind::Destination, message)
+        .advise("let nothing else make or remove pipes of this channel, and start again")
+}
+
+/// A pipe as it is, without being a reader or a writer of it.
+fn look(folder: &OwnedFd, name: &str) -> Result<(OwnedFd, Identity), Code> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let pipe = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&pipe)?;
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::Fifo => Ok((pipe, identity(&found))),
+        _ => Err(Code::EXIST),
+    }
+}
+
+/// Removes a pipe that an earlier run left; anything else is somebody's. It is not used again: its
+/// reader may have a part of the old stream. Who waits in open(2) for its writer sees the end.
+fn remove_left(folder: &OwnedFd, name: &str) -> Result<(), Code> {
+    let (pipe, identity) = look(folder, name)?;
+    let left = Made { epoch: 0, name: name.to_owned(), pipe, identity };
+    let release = left.open(folder, OFlags::RDWR);
+    left.unlink(folder);
+    drop(release);
+    Ok(())
+}

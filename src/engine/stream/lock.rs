@@ -1,0 +1,226 @@
+//! One process alone serves a channel: a lock on a file beside its named pipes.
+//!
+//! Whoever holds the lock (flock(2)) on `.inrush-CHANNEL.lock` owns the pipes of that channel. The
+//! kernel frees it when its holder dies, however that happens: a file that a killed run left locks
+//! nobody out.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno as Code;
+
+use super::fifos::{is_named, stat_identity};
+use crate::error::{Error, ErrorKind};
+use crate::limits::{CHANNEL_LOCK_LOOKS_MAX, LOCK_PAUSE};
+use crate::plan::path::OWN_PREFIX;
+
+/// Permissions of a lock file, before the umask.
+const LOCK_MODE: Mode = Mode::from_raw_mode(0o666);
+/// How often a lock file may vanish between its opening and its lock before that is an error.
+const VANISHED_MAX: u32 = 100;
+
+/// The right to serve a channel, for as long as it lives.
+#[derive(Debug)]
+pub struct ChannelLock {
+    folder: Arc<OwnedFd>,
+    name: String,
+    file: OwnedFd,
+}
+
+impl ChannelLock {
+    /// Takes the lock of a channel in this folder; `None` where the file system has no locks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`] when another process serves the channel, or the lock file cannot
+    /// be used; then nothing was changed.
+    pub fn take(folder: &Arc<OwnedFd>, channel: &str) -> Result<Option<Self>, Error> {
+        Self::take_by(folder, channel, |file| {
+            rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
+        })
+    }
+
+    fn take_by(
+        folder: &Arc<OwnedFd>,
+        channel: &str,
+        lock: impl Fn(&OwnedFd) -> Result<(), Code>,
+    ) -> Result<Option<Self>, Error> {
+        let name = format!("{OWN_PREFIX}{channel}.lock");
+        let trouble = |what: &str, errno: Code| {
+            Error::new(ErrorKind::Destination, format!("cannot {what} {name}: {errno}")).advise(
+                "give a folder that can be written, or remove it if no run serves the channel",
+            )
+        };
+        let mut looks = CHANNEL_LOCK_LOOKS_MAX;
+        for _ in 0..VANISHED_MAX {
+            let file = open(folder, &name).map_err(|errno| trouble("open", errno))?;
+            match locked(&file, &lock, &mut looks) {
+                Ok(()) => {}
+                Err(Code::WOULDBLOCK) => return Err(taken(&name, &file)),
+                Err(Code::NOSYS | Code::OPNOTSUPP | Code::NOLCK) => {
+                    remove(folder, &name, &file);
+                    return Ok(None);
+                }
+                Err(errno) => return Err(trouble("lock", errno)),
+            }
+            // Its holder may have removed it before it let go: then it locks nobody out.
+            if !is_named(folder, &name, stat_identity(&file)) {
+                continue;
+            }
+            // Without the number a second run cannot name this one, and that is all.
+            let _ = rustix::fs::ftruncate(&file, 0);
+            let _ = rustix::io::pwrite(&file, format!("{}\n", std::process::id()).as_bytes(), 0);
+            return Ok(Some(Self { folder: Arc::clone(folder), name, file }));
+        }
+        Err(trouble("lock", Code::AGAIN))
+    }
+}
+
+impl Drop for ChannelLock {
+    /// Removes the file while it is still locked: who has opened it sees that it is gone.
+    fn drop(&mut self) {
+        remove(&self.folder, &self.name, &self.file);
+    }
+}
+
+fn open(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
+    // Without O_NONBLOCK a device or pipe of that name could be waited for.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(folder, name, flags | OFlags::NONBLOCK, LOCK_MODE)?;
+    let found = rustix::fs::fstat(&file)?;
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => Ok(file),
+        _ => Err(Code::EXIST),
+    }
+}
+
+/// Takes the lock; what a process that was just killed held may be free a little later.
+fn locked(
+    file: &OwnedFd,
+    lock: &impl Fn(&OwnedFd) -> Result<(), Code>,
+    looks: &mut u32,
+) -> Result<(), Code> {
+    loop {
+        match lock(file) {
+            Err(Code::INTR) => {}
+            Err(Code::WOULDBLOCK) if *looks > 0 => {
+                *looks -= 1;
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn taken(name: &str, file: &OwnedFd) -> Error {
+    let mut text = [0; 16];
+    let count = rustix::io::pread(file, &mut text, 0).unwrap_or(0);
+    let number = std::str::from_utf8(&text[..count]).ok().and_then(|text| text.trim().parse().ok());
+    let who = number.map_or_else(
+        || "another process".to_owned(),
+        |number: u32| format!("another process (pid {number})"),
+    );
+    Error::new(ErrorKind::Destination, format!("{who} serves this channel and has locked {name}"))
+        .advise("wait for it, end it, or give another folder or channel name")
+}
+
+/// Removes the lock file, if that is what has the name.
+fn remove(folder: &OwnedFd, name: &str, file: &OwnedFd) {
+    if is_named(folder, name, stat_identity(file)) {
+        // What cannot be removed is taken over by the next run.
+        let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::files::machine::open_destination;
+
+    const NAME: &str = ".inrush-train.lock";
+
+    fn take(folder: &Path) -> Result<Option<ChannelLock>, Error> {
+        ChannelLock::take(&Arc::new(open_destination(folder).unwrap()), "train")
+    }
+
+    #[test]
+    fn a_channel_has_one_holder_that_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = take(folder.path()).unwrap().unwrap();
+        let error = take(folder.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Destination);
+        let pid = format!("(pid {})", std::process::id());
+        assert!(error.to_string().contains(&pid) && error.to_string().contains(NAME), "{error}");
+        let other = Arc::new(open_destination(folder.path()).unwrap());
+        drop(ChannelLock::take(&other, "test").unwrap().unwrap());
+        drop(held);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+        assert!(take(folder.path()).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_file_that_nobody_holds_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(NAME), "a longer text than a number\n").unwrap();
+        let held = take(folder.path()).unwrap().unwrap();
+        let text = fs::read_to_string(folder.path().join(NAME)).unwrap();
+        assert_eq!(text, format!("{}\n", std::process::id()));
+        drop(held);
+    }
+
+    #[test]
+    fn a_lock_on_a_removed_file_does_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Arc::new(open_destination(folder.path()).unwrap());
+        let removals = std::cell::Cell::new(3);
+        let held = ChannelLock::take_by(&root, "train", |_| {
+            // Its holder removes it just before it is free.
+            if removals.get() > 0 {
+                removals.set(removals.get() - 1);
+                fs::remove_file(folder.path().join(NAME)).unwrap();
+            }
+            Ok(())
+        });
+        let held = held.unwrap().unwrap();
+        assert!(folder.path().join(NAME).exists(), "what is locked has the name");
+        assert_eq!(removals.get(), 0);
+        drop(held);
+    }
+
+    #[test]
+    fn somebody_elses_file_is_left_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = take(folder.path()).unwrap().unwrap();
+        fs::remove_file(folder.path().join(NAME)).unwrap();
+        fs::write(folder.path().join(NAME), "other").unwrap();
+        drop(held);
+        assert_eq!(fs::read_to_string(folder.path().join(NAME)).unwrap(), "other");
+    }
+
+    #[test]
+    fn where_there_are_no_locks_it_says_so_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Arc::new(open_destination(folder.path()).unwrap());
+        for errno in [Code::NOSYS, Code::OPNOTSUPP, Code::NOLCK] {
+            let outcome = ChannelLock::take_by(&root, "train", |_| Err(errno));
+            assert!(outcome.unwrap().is_none());
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+        assert!(ChannelLock::take_by(&root, "train", |_| Err(Code::IO)).is_err());
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("precious"), "precious").unwrap();
+        std::os::unix::fs::symlink("precious", folder.path().join(NAME)).unwrap();
+        assert!(take(folder.path()).is_err());
+        assert_eq!(fs::read_to_string(folder.path().join("precious")).unwrap(), "precious");
+        fs::remove_file(folder.path().join(NAME)).unwrap();
+        fs::create_dir(folder.path().join(NAME)).unwrap();
+        assert!(take(folder.path()).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! The real machine of Pipe mode: named pipes below a folder, or standard output.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::fifos::Fifos;
+use crate::error::Error;
+use crate::files::host::{PipeHost, PrivatePipe, WholeEpoch};
+use crate::limits::PIPE_BYTES;
+use crate::sys::{Errno, Handle, descriptor};
+
+/// Where a channel's bytes go.
+#[derive(Debug)]
+pub enum Place {
+    /// Named pipes in a folder.
+    Fifos(Fifos),
+    /// A pipe that is there already, for one epoch: standard output.
+    Output(Handle),
+}
+
+/// The machine of one channel.
+#[derive(Debug)]
+pub struct Outfall {
+    begun: Instant,
+    place: Place,
+}
+
+impl Outfall {
+    /// A machine that feeds this place, in a run that began then.
+    #[must_use]
+    pub fn new(begun: Instant, place: Place) -> Self {
+        Self { begun, place }
+    }
+}
+
+impl PipeHost for Outfall {
+    fn now_us(&mut self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
+        descriptor::splice(from, to, length)
+    }
+
+    fn private_pipe(&mut self, wish_bytes: u64) -> Result<PrivatePipe, Errno> {
+        let (writer, reader, capacity_bytes) = descriptor::pipe(wish_bytes)?;
+        Ok(PrivatePipe { writer, reader, capacity_bytes })
+    }
+
+    fn offer(&mut self, epoch: u64) -> Result<(), Error> {
+        match &mut self.place {
+            Place::Fifos(fifos) => fifos.offer(epoch),
+            Place::Output(_) => Ok(()),
+        }
+    }
+
+    fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error> {
+        let fifos = match &self.place {
+            Place::Output(handle) => return Ok(Some(handle.clone())),
+            Place::Fifos(fifos) => fifos,
+        };
+        let Some(file) = fifos.open(epoch)? else { return Ok(None) };
+        // A smaller pipe than wished for is right, only slower.
+        let _ = descriptor::grow_pipe(file.as_fd(), PIPE_BYTES);
+        Ok(Some(Handle::from(file)))
+    }
+
+    fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno> {
+        descriptor::unread(pipe)
+    }
+
+    fn mark(&mut self, whole: WholeEpoch) -> Result<(), Error> {
+        match &self.place {
+            Place::Fifos(fifos) => fifos.mark(whole),
+            Place::Output(_) => Ok(()),
+        }
+    }
+
+    fn unmark(&mut self, epoch: u64) -> Result<(), Error> {
+        match &self.place {
+            Place::Fifos(fifos) => fifos.unmark(epoch),
+            Place::Output(_) => Ok(()),
+        }
+    }
+
+    fn withdraw(&mut self, epoch: u64) {
+        if let Place::Fifos(fifos) = &mut self.place {
+            fifos.withdraw(epoch);
+        }
+    }
+
+    fn retire(&mut self, epoch: u64) -> Option<Handle> {
+        match &mut self.place {
+            Place::Fifos(fifos) => fifos.retire(epoch).map(Handle::from),
+            Place::Output(_) => None,
+        }
+    }
+
+    fn wait_left(&mut self, outlet: &Handle, wait_us: u64) -> bool {
+        let Handle::Descriptor(outlet) = outlet else { return true };
+        let mut polled = [PollFd::new(outlet, PollFlags::empty())];
+        let wait = Duration::from_micros(wait_us).try_into().ok();
+        // One that is interrupted is followed by the next.
+        let _ = rustix::event::poll(&mut polled, wait.as_ref());
+        polled[0].revents().contains(PollFlags::ERR)
+    }
+}

@@ -1,0 +1,473 @@
+//! Starts and pins the workers, and gathers what they counted.
+//!
+//! One thread per worker, each with its own ring, slots and machine; they share the scheduler.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use rustls::ClientConfig;
+use tokio::sync::Notify;
+
+use crate::engine::config::Config;
+use crate::engine::metrics::{Gauge, WorkerMetrics};
+use crate::engine::pace::Pacer;
+use crate::engine::peers::SharedAddresses;
+use crate::engine::schedule::Scheduler;
+use crate::engine::worker::{Parts, Worker};
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::machine::{Keeping, Machine};
+use crate::files::sink::Sink;
+use crate::limits::{
+    CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, FILE_HELPERS_MAX, FILE_HELPERS_PER_WORKER_MIN,
+    FOLDERS_OPEN_MAX,
+};
+use crate::link::attempt::RetryPolicy;
+use crate::link::failure::RetryReason;
+use crate::link::waiting::Wait;
+use crate::s3::sign::PublishedKeys;
+use crate::sys::pool::{Chunk, Pages};
+use crate::sys::uring::Uring;
+use crate::sys::{Handle, Pool, Region, descriptor, usage};
+
+/// What a run of the data plane needs.
+#[derive(Debug)]
+pub struct Order {
+    /// Workers, connections, slots.
+    pub config: Config,
+    /// The destination's folder; `None` drops all bytes.
+    pub destination: Option<OwnedFd>,
+    /// What a later run may rely on.
+    pub keeping: Keeping,
+    /// The configuration of TLS, where an endpoint uses it.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// Credentials, as the control plane refreshes them.
+    pub keys: Arc<PublishedKeys>,
+    /// How long a range is tried again.
+    pub retries: RetryPolicy,
+    /// When the run began.
+    pub begun: Instant,
+}
+
+/// How far the workers are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Standing {
+    /// Body bytes delivered.
+    pub bytes: u64,
+    /// Failed attempts that were followed by another.
+    pub retries: u64,
+    /// Connections that wait before their next try, and why the last of them does.
+    pub waiting: Option<(u32, RetryReason)>,
+}
+
+/// The running workers.
+#[derive(Debug)]
+pub struct Workers {
+    /// Where objects go in and outcomes come out.
+    pub scheduler: Arc<Scheduler>,
+    /// How many requests are in flight.
+    pub pacer: Arc<Pacer>,
+    gauges: Vec<Arc<Gauge>>,
+    threads: Vec<JoinHandle<WorkerMetrics>>,
+    ended: Arc<Notify>,
+    pages: Pages,
+    folder: Option<Arc<OwnedFd>>,
+    keys: Arc<PublishedKeys>,
+    keeping: Keeping,
+    begun: Instant,
+}
+
+/// What one worker thread is started with.
+struct Start {
+    number: usize,
+    core: Option<core_affinity::CoreId>,
+    connections: usize,
+    pacer: Arc<Pacer>,
+    slot_length: u32,
+    data: Chunk,
+    control: Chunk,
+    tls: Option<(Arc<ClientConfig>, Chunk)>,
+    cipher_length: u32,
+    sink: Sink,
+    retries: RetryPolicy,
+    scheduler: Arc<Scheduler>,
+    counter: Handle,
+    gauge: Arc<Gauge>,
+    addresses: Arc<SharedAddresses>,
+    machine: Machine,
+    ready: SyncSender<Result<()>>,
+    ended: Arc<Notify>,
+}
+
+impl Workers {
+    /// Starts all workers and waits until each has its ring.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Host`] when memory, descriptors or io_uring are not to be had; then no worker
+    /// is left.
+    pub fn start(order: Order) -> Result<Self> {
+        let Order { config, destination, keeping, tls, keys, retries, begun } = order;
+        let region = make_region(&config)?;
+        let counters = (0..config.workers).map(|_| event_counter());
+        let counters = counters.collect::<Result<Vec<Handle>>>()?;
+        let scheduler = Arc::new(Scheduler::new(counters.clone()));
+        let pacer = Arc::new(Pacer::new(config.pace, config.workers));
+        let addresses = Arc::new(SharedAddresses::default());
+        let folder = destination.map(Arc::new);
+        let sink = if folder.is_some() { Sink::File } else { Sink::Null };
+        let cores = cores_for(config.workers);
+        let folders = folders_kept(&config, usage::descriptors_max());
+        let ended = Arc::new(Notify::new());
+        let (ready, readiness) = sync_channel(config.workers);
+        let mut workers = Self {
+            scheduler: Arc::clone(&scheduler),
+            pacer: Arc::clone(&pacer),
+            gauges: Vec::new(),
+            threads: Vec::new(),
+            ended: Arc::clone(&ended),
+            pages: region.pages(),
+            folder: folder.clone(),
+            keys: Arc::clone(&keys),
+            keeping,
+            begun,
+        };
+        for (number, counter) in counters.into_iter().enumerate() {
+            let (connections, slots) = config.share(number);
+            let gauge = Arc::new(Gauge::default());
+            let data_length = slots * config.slot_length_bytes as usize;
+            let control_length = connections * CONTROL_SLOT_BYTES as usize;
+            let start = Start {
+                number,
+                core: cores.get(number).copied(),
+                connections,
+                pacer: Arc::clone(&pacer),
+                slot_length: config.slot_length_bytes,
+                data: region.carve(data_length).expect("the region was made for it"),
+                control: region.carve(control_length).expect("the region was made for it"),
+                tls: tls.as_ref().map(|tls| {
+                    let length = connections * config.cipher_length_bytes as usize;
+                    (Arc::clone(tls), region.carve(length).expect("the region was made for it"))
+                }),
+                cipher_length: config.cipher_length_bytes,
+                sink,
+                retries,
+                scheduler: Arc::clone(&scheduler),
+                counter: counter.clone(),
+                gauge: Arc::clone(&gauge),
+                addresses: Arc::clone(&addresses),
+                machine: Machine::new(
+                    begun,
+                    seed(number),
+                    folder.clone(),
+                    Arc::clone(&keys),
+                    keeping,
+                )
+                .with_folders_kept(folders)
+                .with_helpers(helpers_of_a_worker(config.workers), counter),
+                ready: ready.clone(),
+                ended: Arc::clone(&ended),
+            };
+            workers.spawn(start)?;
+            workers.gauges.push(gauge);
+        }
+        drop(ready);
+        workers.wait_until_ready(&readiness)?;
+        Ok(workers)
+    }
+
+    fn spawn(&mut self, start: Start) -> Result<()> {
+        let name = format!("inrush-{}", start.number);
+        let thread = std::thread::Builder::new().name(name).spawn(move || work(start));
+        match thread {
+            Ok(thread) => self.threads.push(thread),
+            Err(error) => {
+                let error = Error::new(ErrorKind::Host, format!("cannot start a worker: {error}"))
+                    .advise("raise the limit of processes (ulimit -u) or lower --workers");
+                self.scheduler.stop(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_until_ready(&mut self, readiness: &Receiver<Result<()>>) -> Result<()> {
+        for _ in 0..self.threads.len() {
+            let lost = || Error::new(ErrorKind::Host, "a worker ended before it began");
+            let answer = readiness.recv().unwrap_or_else(|_| Err(lost()));
+            if let Err(error) = answer {
+                self.scheduler.stop(error.clone());
+                for thread in self.threads.drain(..) {
+                    let _ = thread.join();
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// How far all workers are.
+    #[must_use]
+    pub fn progress(&self) -> Standing {
+        let mut all = Standing::default();
+        for gauge in &self.gauges {
+            all.bytes += gauge.bytes();
+            all.retries += gauge.retries();
+            if let Some((count, why)) = gauge.waiting() {
+                let before = all.waiting.map_or(0, |(count, _)| count);
+                all.waiting = Some((before + count, why));
+            }
+        }
+        all
+    }
+
+    /// Says what is stuck and what is left, for a process that must end without its workers.
+    pub fn last_words(&self, folder: Option<&Path>) -> impl Fn() -> String + Send + use<> {
+        let (gauges, folder) = (self.gauges.clone(), folder.map(Path::to_owned));
+        move || {
+            let (mut objects, mut writes, mut jobs) = (0, 0, 0);
+            for gauge in &gauges {
+                let work = gauge.objects_and_file_work();
+                objects += work.0;
+                writes += work.1;
+                jobs += work.2;
+            }
+            let Some(folder) = folder.as_ref().map(|folder| folder.display()) else {
+                return "a call to the system has not come back; nothing is left".to_owned();
+            };
+            let stuck = match (writes, jobs) {
+                (0, 0) => format!(
+                    "a call to the file system of {folder}, or to the reader of the output, has \
+                     not come back"
+                ),
+                (0, _) => format!(
+                    "calls to the file system of {folder} for {jobs} objects or ranges have not \
+                     come back, it does not answer"
+                ),
+                _ => format!(
+                    "{writes} writes to {folder} have not come back, its file system does not \
+                     answer"
+                ),
+            };
+            format!(
+                "{stuck}; {objects} objects are whole, of others temporary files (.inrush-*) may \
+                 be left; run it again to go on"
+            )
+        }
+    }
+
+    /// What any worker has waited for longest, where that is long enough to be told.
+    #[must_use]
+    pub fn longest_wait(&self) -> Option<Wait> {
+        let waits = self.gauges.iter().filter_map(|gauge| gauge.wait());
+        waits.max_by_key(|wait| wait.elapsed_us)
+    }
+
+    /// What kind of pages the slots are on.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    /// True when every worker has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits until a worker ends; may wake early.
+    pub async fn worker_ended(&self) {
+        self.ended.notified().await;
+    }
+
+    /// Joins the workers, and settles what was never handed out.
+    ///
+    /// # Errors
+    /// When a worker panicked: a bug, told as such.
+    pub fn join(mut self) -> Result<Vec<WorkerMetrics>> {
+        let mut metrics = Vec::new();
+        let mut bug = None;
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(counted) => metrics.push(counted),
+                Err(_) => bug = Some("a worker panicked: this is a bug in inrush"),
+            }
+        }
+        let (folder, keys) = (self.folder.take(), Arc::clone(&self.keys));
+        let machine = Machine::new(self.begun, 0, folder, keys, self.keeping);
+        let reason = self.scheduler.stop_reason();
+        for transfer in self.scheduler.abandon() {
+            let reason = reason.clone();
+            transfer.fail(reason.unwrap_or_else(|| Error::new(ErrorKind::Host, "not begun")));
+            if let Some(file) = transfer.created_file() {
+                machine.abandon(file, transfer.can_go_on());
+            }
+            let result = transfer.failure().cloned().map_or(Ok(()), Err);
+            let outcome = crate::files::transfer::Outcome { transfer, elapsed_us: 0, result };
+            self.scheduler.finish(outcome);
+        }
+        match bug {
+            Some(message) => Err(Error::new(ErrorKind::Host, message)),
+            None => Ok(metrics),
+        }
+    }
+}
+
+impl Drop for Workers {
+    /// Ends what is under way, and waits until no worker is left.
+    fn drop(&mut self) {
+        // Who writes files may wait for a call that does not come back; a run joins its workers.
+        if self.threads.is_empty() || self.folder.is_some() {
+            return;
+        }
+        self.scheduler.stop(Error::new(ErrorKind::Interrupted, "the engine was ended"));
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+        // Requests that nobody has begun complete, too; there are no objects without a run.
+        let _ = self.scheduler.abandon();
+    }
+}
+
+/// A counter that wakes a worker, a feeder or a client.
+///
+/// # Errors
+/// [`ErrorKind::Host`] when descriptors run out.
+pub fn event_counter() -> Result<Handle> {
+    descriptor::event_counter().map_err(|errno| {
+        Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
+            .advise("raise the limit of open files (ulimit -n)")
+    })
+}
+
+fn make_region(config: &Config) -> Result<Arc<Region>> {
+    let length = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
+    Region::new(length).map_err(|errno| {
+        Error::new(ErrorKind::Host, format!("cannot map {length} bytes for slots: {errno}"))
+            .advise("lower --memory")
+    })
+}
+
+/// One core for each worker when there are as many as this process may use. With fewer the kernel
+/// places them: several runs on a host would else all sit on its first cores.
+fn cores_for(workers: usize) -> Vec<core_affinity::CoreId> {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    if cores.len() == workers { cores } else { Vec::new() }
+}
+
+/// A seed that differs from run to run, for jitter and temporary names.
+pub(crate) fn seed(number: usize) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(number)
+}
+
+/// Ends the run when a worker unwinds: its ranges will never be settled.
+struct Guard {
+    scheduler: Arc<Scheduler>,
+    ended: Arc<Notify>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let bug = Error::new(ErrorKind::Host, "a worker panicked: this is a bug in inrush");
+            self.scheduler.stop(bug);
+        }
+        self.ended.notify_one();
+    }
+}
+
+/// A worker's thread, from pinning to its last count.
+fn work(start: Start) -> WorkerMetrics {
+    let Start { number, core, scheduler, ready, ended, .. } = start;
+    let _guard = Guard { scheduler: Arc::clone(&scheduler), ended };
+    if let Some(core) = core {
+        // Where pinning is forbidden the worker runs all the same.
+        let _ = core_affinity::set_for_current(core);
+    }
+    let data = Pool::new(start.data, start.slot_length);
+    let control = Pool::new(start.control, CONTROL_SLOT_BYTES);
+    let operations = (start.connections * 2 + data.count() * 2 + 2).next_power_of_two();
+    let mut ring = match Uring::new(u32::try_from(operations).expect("bounded by limits")) {
+        Ok(ring) => ring,
+        Err(error) => {
+            let _ =
+                ready.send(Err(Error::new(ErrorKind::Host, error.reason()).advise(error.advice())));
+            return WorkerMetrics::default();
+        }
+    };
+    ring.register(&data);
+    let features = ring.features();
+    let _ = ready.send(Ok(()));
+    drop(ready);
+    let mut worker = Worker::new(Parts {
+        ring,
+        host: start.machine,
+        data,
+        control,
+        tls: start.tls.map(|(tls, chunk)| (tls, Pool::new(chunk, start.cipher_length))),
+        connections: start.connections,
+        pacer: start.pacer,
+        retries: start.retries,
+        sink: start.sink,
+        scheduler: Arc::clone(&scheduler),
+        number,
+        counter: start.counter,
+        gauge: start.gauge,
+        addresses: start.addresses,
+    });
+    if let Err(errno) = worker.run() {
+        scheduler.stop(
+            Error::new(ErrorKind::Host, format!("a worker's ring failed: {errno}"))
+                .advise("see the kernel's log"),
+        );
+        return WorkerMetrics { features: Some(features), ..WorkerMetrics::default() };
+    }
+    let (mut metrics, _ring, _machine) = worker.into_parts();
+    metrics.features = Some(features);
+    metrics.cpu_seconds = usage::thread_cpu_seconds();
+    metrics
+}
+
+/// Folders that each worker may keep open: of the descriptors that are left over, half are for
+/// files.
+fn folders_kept(config: &Config, descriptors_max: u64) -> usize {
+    let needed = DESCRIPTORS_OTHER + config.connections() as u64;
+    let each = descriptors_max.saturating_sub(needed) / 2 / config.workers as u64;
+    usize::try_from(each).unwrap_or(usize::MAX).clamp(1, FOLDERS_OPEN_MAX)
+}
+
+/// Helper threads that each of so many workers may have for slow calls of the file system.
+fn helpers_of_a_worker(workers: usize) -> usize {
+    (FILE_HELPERS_MAX / workers).max(FILE_HELPERS_PER_WORKER_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::config::{HostFacts, Wishes};
+
+    #[test]
+    fn folders_leave_descriptors_to_connections_and_files() {
+        let wishes = Wishes { workers: Some(16), ..Wishes::default() };
+        let config = Config::resolve(wishes, HostFacts::read()).expect("it fits");
+        for limit in [0, 64, 1024, 4096] {
+            let kept = (folders_kept(&config, limit) * config.workers) as u64;
+            let rest = limit.saturating_sub(config.connections() as u64 + DESCRIPTORS_OTHER);
+            assert!(kept <= (rest / 2).max(config.workers as u64), "{kept} of {limit}");
+        }
+        assert_eq!(folders_kept(&config, 1 << 20), FOLDERS_OPEN_MAX);
+        assert_eq!(folders_kept(&config, u64::MAX), FOLDERS_OPEN_MAX);
+    }
+
+    #[test]
+    fn only_a_run_on_all_cores_is_pinned() {
+        let all = core_affinity::get_core_ids().unwrap_or_default().len();
+        assert_eq!(cores_for(all).len(), all);
+        assert!(cores_for(all + 1).is_empty());
+        assert!(all < 2 || cores_for(all - 1).is_empty());
+    }
+}

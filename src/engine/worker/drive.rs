@@ -1,0 +1,203 @@
+//! How the actions of a connection ([`crate::link::conn`]) are carried out, from a range's hand-out
+//! until its connection is done with it.
+
+use super::Worker;
+use super::job::{AfterFailure, JobState, Rivalry};
+use super::lane::LaneState;
+use crate::engine::metrics::AddressCount;
+use crate::files::host::{FileHost, Piece};
+use crate::files::sink::Disposal;
+use crate::files::transfer::Again;
+use crate::link::conn::{Action, Event, Target};
+use crate::link::failure::Failure;
+use crate::s3::ByteRange;
+use crate::sys::{Errno, Op, POLL_IN, Ring, Slot};
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Carries out a connection's actions until it waits for something.
+    pub(super) fn drive(&mut self, index: usize) {
+        loop {
+            while !self.is_parked(index) {
+                let Some(action) = self.lanes[index].conn.poll() else { break };
+                self.act(index, action);
+            }
+            let lane = &mut self.lanes[index];
+            // Its range may be at its end.
+            let LaneState::Busy(job) = &mut lane.state else { return };
+            match job.state.take_failure() {
+                None => return,
+                Some(AfterFailure::Resume) => lane.conn.resume(),
+                Some(AfterFailure::Backoff { until_us }) => {
+                    job.state = JobState::Backoff { until_us };
+                    return;
+                }
+                Some(AfterFailure::GiveUp(error)) => return self.give_up(index, &error),
+                Some(AfterFailure::Yield) => return self.release(index),
+            }
+        }
+    }
+
+    /// One of its actions waits, and the others behind it.
+    fn is_parked(&self, index: usize) -> bool {
+        matches!(&self.lanes[index].state, LaneState::Busy(job) if job.state.is_parked())
+    }
+
+    /// Carries out one action.
+    pub(super) fn act(&mut self, index: usize, action: Action) {
+        let is_secure = self.lanes[index].is_secure();
+        match action {
+            Action::Connect => self.connect(index),
+            Action::Secure => self.secure_begin(index),
+            Action::Write(range) => self.write_request(index, range),
+            Action::Send { at, length } if is_secure => self.secure_send(index, at, length),
+            Action::Receive { .. } if is_secure => self.secure_receive(index, action),
+            Action::Send { at, length } => {
+                let lane = &mut self.lanes[index];
+                let (socket, slot) = (lane.link().socket.clone(), lane.control.lend());
+                self.submit(index, Op::Send { socket, slot, at, length });
+            }
+            Action::Receive { target: Target::Data, .. } if self.polls_first(index) => {
+                let lane = &mut self.lanes[index];
+                lane.state.job_mut().state = JobState::ForBytes(action);
+                let handle = lane.link().socket.clone();
+                self.submit(index, Op::Poll { handle, events: POLL_IN });
+            }
+            Action::Receive { target, at, length, fill } => {
+                let Some(slot) = self.slot_for(index, target, action) else { return };
+                let lane = &self.lanes[index];
+                let socket = lane.link().socket.clone();
+                self.set_low_water(index, lane.conn.low_water(length, fill));
+                self.submit(index, Op::Receive { socket, slot, at, length, fill });
+            }
+            Action::Copy { from, to, length } => {
+                let Some(mut slot) = self.slot_for(index, Target::Data, action) else { return };
+                let lane = &mut self.lanes[index];
+                let (from, to, length) = (from as usize, to as usize, length as usize);
+                let bytes = &lane.control.bytes()[from..from + length];
+                slot[to..to + length].copy_from_slice(bytes);
+                lane.state.job_mut().data = Some(slot);
+            }
+            Action::Move { from, length } => self.begin_moving(index, from, length),
+            Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),
+            Action::Finished => self.finished(index),
+            Action::Fail { failure, body } => self.attempt_failed(index, failure, body),
+            Action::Close => self.lanes[index].link = None,
+        }
+    }
+
+    fn write_request(&mut self, index: usize, range: Option<ByteRange>) {
+        let lane = &mut self.lanes[index];
+        let job = lane.state.job_mut();
+        let transfer = job.object();
+        match self.host.write_request(lane.control.bytes_mut(), &transfer, range) {
+            Ok(length) => {
+                job.asked(self.now_us, self.host.keys_version(&transfer));
+                let range = job.range;
+                lane.conn.handle(Event::Written { length });
+                self.count_request(range);
+            }
+            Err(error) => {
+                self.fail_job(index, error.within(transfer.name()));
+                self.lanes[index].conn.handle(Event::Failed(Errno::CANCELED));
+            }
+        }
+    }
+
+    /// The slot that an action needs; without one the connection waits its turn.
+    pub(super) fn slot_for(
+        &mut self,
+        index: usize,
+        target: Target,
+        action: Action,
+    ) -> Option<Slot> {
+        let lane = &mut self.lanes[index];
+        if target == Target::Control {
+            return Some(lane.control.lend());
+        }
+        let job = lane.state.job_mut();
+        if let Some(slot) = job.data.take() {
+            return Some(slot);
+        }
+        // Those who wait come first.
+        if self.slot_queue.is_empty()
+            && let Some(slot) = self.data.take()
+        {
+            return Some(slot);
+        }
+        job.state.wait_for_slot(action, self.now_us);
+        self.slot_queue.push_back(index);
+        None
+    }
+
+    /// A piece of the object stands in the data slot.
+    fn deliver(&mut self, index: usize, at: u32, length: u32, offset: u64) {
+        self.count_bytes(index, u64::from(length));
+        let job = self.lanes[index].state.job_mut();
+        let slot = job.data.take().expect("it was just filled");
+        let (range, transfer) = (job.range, job.object());
+        let bytes = &slot[at as usize..(at + length) as usize];
+        if job.into.ticket().is_some() {
+            return self.deliver_to_client(range, bytes, offset);
+        }
+        self.host.delivered(&transfer, offset, length);
+        self.count_in(index, &transfer, bytes, offset);
+        match self.sink.dispose(transfer.shape) {
+            Disposal::Drop => drop(slot),
+            Disposal::WriteAt => self.write(range, slot, length, offset),
+            Disposal::WriteWhole => {
+                self.write_whole(range, &transfer, Piece { slot, at, length });
+            }
+        }
+    }
+
+    /// All bytes of the range have been delivered.
+    fn finished(&mut self, index: usize) {
+        self.scheduler.answered();
+        let lane = &self.lanes[index];
+        let transfer = lane.state.job().object();
+        if !transfer.agrees(lane.conn.etag()) {
+            let error = lane.explain(Failure::WrongEtag, None, self.now_us);
+            match lane.state.job().into.ticket() {
+                None => transfer.fail_for_now(Again::Changed, error),
+                Some(_) => self.fail_job(index, error),
+            }
+        }
+        self.end_moving(index);
+        self.compare(index, &transfer);
+        self.count_range(index);
+        self.fetched(index);
+    }
+
+    /// Notes where a range came from and how quickly.
+    fn count_range(&mut self, index: usize) {
+        let lane = &self.lanes[index];
+        let job = lane.state.job();
+        let (Some(link), Some(times)) = (&lane.link, job.times(self.now_us)) else { return };
+        let (address, bytes) = (link.address(), job.bytes.length);
+        self.addresses.brought(address, bytes, times);
+        let from = AddressCount {
+            ranges: 1,
+            bytes,
+            first_byte_us: times.first_byte_us,
+            body_us: times.body_us,
+            ..AddressCount::new(address)
+        };
+        self.count_brought(job.range, from);
+    }
+
+    /// The connection is done with its range.
+    pub(super) fn fetched(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        let job = lane.state.job();
+        assert!(job.rivalry == Rivalry::Alone, "a range has one end");
+        if let Some(times) = job.times(self.now_us) {
+            self.metrics.stages.body_us += times.body_us;
+        }
+        let range = job.range;
+        lane.let_go(self.now_us);
+        self.free.push(index);
+        if self.ranges.fetched(range) {
+            self.end_range(range);
+        }
+    }
+}

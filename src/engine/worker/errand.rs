@@ -1,0 +1,217 @@
+//! Ranges that were asked for by themselves ([`crate::engine::request`]): how they begin, what is
+//! counted for their clients, and how they end.
+//!
+//! Where a client says how many are in flight they are not paced here. What fails them fails no
+//! object and ends no run.
+
+use std::sync::Arc;
+
+use super::Worker;
+use super::job::{Job, JobState, Route};
+use super::lane::{Lane, LaneState};
+use super::stream::Flow;
+use crate::engine::metrics::AddressCount;
+use crate::engine::request::{Brought, Destination, Errand, Ticket, cancelled};
+use crate::engine::schedule::Assignment;
+use crate::error::Error;
+use crate::files::host::FileHost;
+use crate::files::transfer::Shape;
+use crate::link::attempt::Attempts;
+use crate::link::conn::Manner;
+use crate::sys::Ring;
+
+/// What a range is fetched for.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// Its object's file, or nothing, as the run's sink says.
+    Sink,
+    /// A client.
+    Errand {
+        errand: Errand,
+        /// Why it fails; the first reason stays.
+        failure: Option<Error>,
+        brought: Brought,
+    },
+}
+
+impl Purpose {
+    /// Of a range that was handed out.
+    pub(super) fn of(errand: Option<Errand>) -> Self {
+        match errand {
+            None => Self::Sink,
+            Some(errand) => Self::Errand { errand, failure: None, brought: Brought::default() },
+        }
+    }
+
+    /// Notes why it fails.
+    pub(super) fn fail(&mut self, error: Error) {
+        if let Self::Errand { failure, .. } = self {
+            failure.get_or_insert(error);
+        }
+    }
+
+    /// Why it fails, if it does.
+    pub(super) fn failure(&self) -> Option<&Error> {
+        match self {
+            Self::Sink => None,
+            Self::Errand { failure, .. } => failure.as_ref(),
+        }
+    }
+}
+
+impl Route {
+    /// Where the bytes of such a range go, as its connection sees it.
+    pub(super) fn of(purpose: &Purpose, shape: Shape) -> Self {
+        let Purpose::Errand { errand, .. } = purpose else {
+            return Self::Sink { is_whole: shape == Shape::Whole };
+        };
+        let ticket = Arc::clone(&errand.ticket);
+        match &errand.into {
+            Destination::Pipe(pipe) => Self::Pipe(Flow::new(pipe.clone(), ticket)),
+            Destination::Memory(_) | Destination::Nothing => Self::Client(ticket),
+        }
+    }
+
+    /// The same for a second connection that is asked for the rest of the range.
+    pub(super) fn of_rival(&self) -> Self {
+        match self {
+            Self::Sink { is_whole } => Self::Sink { is_whole: *is_whole },
+            Self::Client(ticket) => Self::Client(Arc::clone(ticket)),
+            Self::Pipe(flow) => Self::Pipe(flow.of_rival()),
+        }
+    }
+
+    /// How a body is taken.
+    pub(super) fn manner(&self) -> Manner {
+        match self {
+            Self::Sink { is_whole: true } => Manner::Whole,
+            Self::Sink { is_whole: false } | Self::Client(_) => Manner::Slots,
+            Self::Pipe(_) => Manner::Stream,
+        }
+    }
+
+    /// How many of its kind are in flight is for its client to say.
+    pub(super) fn is_paced_by_client(&self) -> bool {
+        self.ticket().is_some_and(|ticket| ticket.inbox().is_paced_by_client())
+    }
+
+    /// The client's side, where there is one.
+    pub(super) fn ticket(&self) -> Option<&Arc<Ticket>> {
+        match self {
+            Self::Sink { .. } => None,
+            Self::Client(ticket) => Some(ticket),
+            Self::Pipe(flow) => Some(&flow.ticket),
+        }
+    }
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Starts a range on a free connection.
+    pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
+        let Assignment { transfer, range, errand } = assignment;
+        let purpose = Purpose::of(errand);
+        let into = Route::of(&purpose, transfer.shape);
+        self.unpaced += usize::from(into.is_paced_by_client());
+        let object = Arc::clone(&transfer);
+        let number = self.ranges.insert(object, range.offset, self.now_us, purpose);
+        let lane = &mut self.lanes[index];
+        let same = lane.link.as_ref().is_some_and(|link| link.leads_to(&transfer.endpoint));
+        if lane.conn.is_idle() && !same {
+            lane.hang_up();
+        }
+        let etag = transfer.etag;
+        lane.begin(Job::new(transfer, range, number, into, Attempts::default()), etag);
+        self.drive(index);
+    }
+
+    /// Why nothing more is tried for a connection's range: its object fails, or its client does not
+    /// want it any more.
+    pub(super) fn failure_of(&self, index: usize) -> Option<Error> {
+        let job = self.lanes[index].state.job();
+        let Some(ticket) = job.into.ticket() else {
+            return job.object().failure().cloned();
+        };
+        let failure = self.ranges.purpose(job.range).failure().cloned();
+        failure.or_else(|| ticket.is_cancelled().then(cancelled))
+    }
+
+    /// A connection's range fails for this reason, and with it its object, where it has one.
+    pub(super) fn fail_job(&mut self, index: usize, error: Error) {
+        let job = self.lanes[index].state.job();
+        match job.into.ticket() {
+            None => job.object().fail(error),
+            Some(_) => self.ranges.purpose_mut(job.range).fail(error),
+        }
+    }
+
+    /// Gives up what clients do not want any more.
+    pub(super) fn give_up_cancelled(&mut self) {
+        let cancels = self.scheduler.cancels();
+        if self.cancels_seen == cancels {
+            return;
+        }
+        let mut is_done = true;
+        for index in 0..self.lanes.len() {
+            let Lane { state, operation, .. } = &self.lanes[index];
+            let LaneState::Busy(job) = state else { continue };
+            if !job.into.ticket().is_some_and(|ticket| ticket.is_cancelled()) {
+                continue;
+            }
+            is_done = false;
+            match operation {
+                Some(operation) if operation.is_ending() => {}
+                Some(_) => self.end_early(index),
+                None => {
+                    if matches!(job.state, JobState::ForSlot { .. }) {
+                        self.slot_queue.retain(|waiting| *waiting != index);
+                    }
+                    self.give_up(index, &cancelled());
+                }
+            }
+        }
+        if is_done {
+            self.cancels_seen = cancels;
+        }
+    }
+
+    /// Notes what a request's range brought, from where.
+    pub(super) fn count_brought(&mut self, range: usize, from: AddressCount) {
+        if let Purpose::Errand { brought, .. } = self.ranges.purpose_mut(range) {
+            brought.from = Some(from);
+        }
+    }
+
+    /// So many bytes of a connection's range were delivered.
+    pub(super) fn count_bytes(&mut self, index: usize, count: u64) {
+        self.metrics.bytes += count;
+        if self.lanes[index].state.job().into.is_paced_by_client() {
+            self.unpaced_bytes += count;
+        }
+    }
+
+    /// One more HTTP request is sent for a range.
+    pub(super) fn count_request(&mut self, range: usize) {
+        self.metrics.requests += 1;
+        if let Purpose::Errand { brought, .. } = self.ranges.purpose_mut(range) {
+            brought.requests += 1;
+        }
+    }
+
+    /// Takes a piece of a client's range: into its buffer, or away.
+    pub(super) fn deliver_to_client(&mut self, range: usize, bytes: &[u8], offset: u64) {
+        let begins = self.ranges.offset(range);
+        if let Purpose::Errand { errand: Errand { into, .. }, .. } = self.ranges.purpose_mut(range)
+            && let Destination::Memory(buffer) = into
+        {
+            let at = usize::try_from(offset - begins).expect("within the buffer");
+            buffer[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+}
+
+/// Ends a request that no connection has.
+pub(super) fn refuse(assignment: Assignment, reason: Option<Error>) {
+    if let Some(errand) = assignment.errand {
+        errand.refuse(reason);
+    }
+}

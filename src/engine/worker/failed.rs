@@ -1,0 +1,260 @@
+//! What follows a failed attempt: another try after a pause, another connection's, or the end of
+//! the range, told so that one can do something about it.
+
+use super::Worker;
+use super::job::{AfterFailure, JobState, Rivalry};
+use super::lane::Lane;
+use super::link::Link;
+use crate::engine::peers::LateEnd;
+use crate::error::{Error, ErrorKind};
+use crate::files::host::{FileHost, Objection};
+use crate::files::transfer::{Again, Transfer};
+use crate::limits::{RETRIES_BASE_MAX, RETRIES_PER_100_REQUESTS_MAX};
+use crate::link::attempt::{Cause, Next};
+use crate::link::conn::{Manner, Piece};
+use crate::link::failure::{Failure, Remedy};
+use crate::link::tls::session::explain_failure;
+use crate::s3::answer::{self, ServerError};
+use crate::sys::Ring;
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Tells the scheduler whether a failed attempt brought anything.
+    fn count_failure(&mut self, index: usize, failure: Failure, is_moving: bool) {
+        let lane = &mut self.lanes[index];
+        let reached = lane.conn.reached();
+        let brought = lane.state.job_mut().attempts.reach(reached);
+        if lane.state.job().into.ticket().is_some() {
+            // Its client's own; others may fare better.
+            return;
+        }
+        match failure.remedy() {
+            // It may have been about to come.
+            _ if is_moving => {}
+            Remedy::Backoff if !brought => {
+                let retry_for_us = self.retries.retry_for_us;
+                self.scheduler.attempt_failed(failure, self.now_us, retry_for_us);
+            }
+            Remedy::Backoff | Remedy::GiveUp => self.scheduler.answered(),
+            Remedy::Repeat => {}
+        }
+    }
+
+    /// Decides what follows a failed attempt.
+    pub(super) fn attempt_failed(&mut self, index: usize, failure: Failure, body: Option<Piece>) {
+        let lane = &self.lanes[index];
+        let told = body.map(|piece| {
+            let Failure::Status(status) = failure else { unreachable!("answers have bodies") };
+            answer::explain(status, lane.piece(piece), "")
+        });
+        let failure = told.as_ref().map_or(failure, ServerError::failure);
+        // What a client does not want any more is nobody's fault.
+        let is_errand = self.lanes[index].state.job().into.ticket().is_some();
+        if is_errand && let Some(error) = self.failure_of(index) {
+            self.lanes[index].state.job_mut().state = JobState::Failed(AfterFailure::GiveUp(error));
+            return;
+        }
+        let late_end = self.lanes[index].state.job_mut().late_end.take();
+        let is_moving = late_end == Some(LateEnd::Move);
+        self.count_failure(index, failure, is_moving);
+        let lane = &mut self.lanes[index];
+        let job = lane.state.job_mut();
+        job.last_failure = Some(failure);
+        if let Some(link) = lane.link.as_ref().filter(|_| failure.is_of_address()) {
+            job.other_than = Some(link.address());
+            self.addresses.blame(link.address(), failure, late_end.is_some(), self.now_us);
+            if let Some(ticket) = job.into.ticket() {
+                ticket.inbox().note_blame(link.address());
+            }
+        }
+        let transfer = job.object();
+        let is_unreachable = transfer.endpoint.is_unreachable(failure, told.as_ref());
+        if let Some(rival) = job.rival() {
+            // The range goes on without a pause, on the other connection.
+            job.state = JobState::Failed(AfterFailure::Yield);
+            job.rivalry = Rivalry::Alone;
+            if let Some(ticket) = job.into.ticket() {
+                ticket.inbox().note_retry(failure.reason(), false);
+            }
+            self.lanes[rival].state.job_mut().rivalry = Rivalry::Alone;
+            self.metrics.retries[failure.reason() as usize] += 1;
+            self.retries_excused += u64::from(is_unreachable || failure.is_overload());
+            transfer.count_retry();
+            return;
+        }
+        if let Some(error) = self.failure_of(index) {
+            self.lanes[index].state.job_mut().state = JobState::Failed(AfterFailure::GiveUp(error));
+            return;
+        }
+        let job = self.lanes[index].state.job_mut();
+        let objection = Objection::of(failure, told.as_ref(), job.keys_version());
+        let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
+        let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
+        let cause = Cause::new(is_unreachable, failure.is_overload());
+        let next = match failure.remedy() {
+            _ if !hopeful || self.scheduler.is_stopped() => Next::GiveUp,
+            _ if repeat => Next::Again { ceiling_us: 0 },
+            Remedy::Backoff => job.attempts.failed(self.now_us, cause, self.retries),
+            Remedy::Repeat | Remedy::GiveUp => Next::GiveUp,
+        };
+        match next {
+            Next::Again { ceiling_us } => {
+                if is_moving {
+                    job.moves += 1;
+                    self.metrics.moves += 1;
+                }
+                self.try_again(index, (failure, cause), ceiling_us, is_moving);
+            }
+            Next::GiveUp => {
+                let is_away = is_unreachable || failure.is_overload();
+                let is_gone = is_away && self.is_endpoint_gone();
+                self.fail_range(index, failure, told, !hopeful || is_gone);
+            }
+        }
+    }
+
+    fn is_endpoint_gone(&self) -> bool {
+        self.scheduler.is_endpoint_gone(self.now_us, self.retries.retry_for_us)
+    }
+
+    /// Nothing can be tried any more for a range, nor for any other where it is `hopeless`.
+    fn fail_range(
+        &mut self,
+        index: usize,
+        failure: Failure,
+        told: Option<ServerError>,
+        hopeless: bool,
+    ) {
+        let lane = &self.lanes[index];
+        let error = lane.explain(failure, told, self.now_us);
+        if lane.state.job().into.ticket().is_some() {
+            let error = self.scheduler.stop_reason().unwrap_or(error);
+            let job = self.lanes[index].state.job_mut();
+            job.state = JobState::Failed(AfterFailure::GiveUp(error));
+            return;
+        }
+        if failure.ends_run() || hopeless {
+            // No other object can fare better.
+            self.scheduler.stop(error.clone());
+        } else if failure.is_change() {
+            lane.state.job().object().fail_for_now(Again::Changed, error.clone());
+        }
+        let error = self.scheduler.stop_reason().unwrap_or(error);
+        let job = self.lanes[index].state.job_mut();
+        job.state = JobState::Failed(AfterFailure::GiveUp(error));
+    }
+
+    /// Counts a retry and says when it is: at once, or after a pause below this ceiling.
+    fn try_again(
+        &mut self,
+        index: usize,
+        (failure, cause): (Failure, Cause),
+        ceiling_us: u64,
+        is_moving: bool,
+    ) {
+        let job = self.lanes[index].state.job_mut();
+        let transfer = job.object();
+        let why = failure.reason();
+        self.metrics.retries[why as usize] += 1;
+        self.metrics.last_retry = Some(why);
+        transfer.count_retry();
+        if job.manner() == Manner::Whole {
+            job.data = None;
+        }
+        let ticket = job.into.ticket();
+        if let Some(ticket) = ticket {
+            ticket.inbox().note_retry(why, is_moving);
+        }
+        let is_errand = ticket.is_some();
+        if ceiling_us == 0 {
+            job.state = JobState::Failed(AfterFailure::Resume);
+            return;
+        }
+        let wait_us = self.host.backoff_us(ceiling_us);
+        self.metrics.stages.backoff_us += wait_us;
+        let until_us = self.now_us + wait_us;
+        job.state = JobState::Failed(AfterFailure::Backoff { until_us });
+        // A request is bounded by its own tries.
+        let is_excused = is_errand || cause != Cause::Faulty;
+        self.retries_excused += u64::from(is_excused);
+        self.spend_retry(failure);
+    }
+
+    /// Takes one from the run's budget of retries; an empty one ends the run.
+    fn spend_retry(&mut self, failure: Failure) {
+        let all: u64 = self.metrics.retries.iter().sum();
+        let spent = all - self.retries_excused;
+        let budget = RETRIES_BASE_MAX + self.metrics.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
+        if spent > budget {
+            let message = format!(
+                "{spent} of {} requests had to be tried again, the last time because: {failure}",
+                self.metrics.requests
+            );
+            self.scheduler.stop(
+                Error::new(ErrorKind::Endpoint, message)
+                    .advise("check the network and the endpoint, and run it again"),
+            );
+        }
+    }
+
+    /// Gives a connection's range up, with no operation of it in flight.
+    pub(super) fn give_up(&mut self, index: usize, error: &Error) {
+        self.fail_job(index, error.clone());
+        let job = self.lanes[index].state.job_mut();
+        let transfer = job.object();
+        if let Some(rival) = job.rival() {
+            self.lanes[rival].state.job_mut().rivalry = Rivalry::Alone;
+            return self.release(index);
+        }
+        self.keep_undelivered(index, &transfer, error.kind());
+        self.end_moving(index);
+        self.lanes[index].hang_up();
+        self.fetched(index);
+    }
+}
+
+impl Lane {
+    /// The error of an object whose range failed for good.
+    pub(super) fn explain(
+        &self,
+        failure: Failure,
+        told: Option<ServerError>,
+        now_us: u64,
+    ) -> Error {
+        let job = self.state.job();
+        let transfer = job.object();
+        let (what, tries) = (job.told_range(), job.attempts.told(now_us));
+        let context = format!("get {what} failed after {tries}");
+        if let Some(error) = transfer.endpoint.refusal_on_the_way(failure, told.as_ref()) {
+            return error.within(context);
+        }
+        match (failure, told) {
+            (_, Some(told)) => told.into_error(&context),
+            (Failure::Status(status), None) => {
+                answer::explain(status, &[], "").into_error(&context)
+            }
+            (Failure::Checksum, _) => {
+                let mismatch = self.conn.comparison().mismatch().expect("it was compared");
+                Transfer::wrong_bytes(&mismatch).within(context)
+            }
+            (Failure::NoChecksum, _) => {
+                let reason = self.conn.comparison().basis().and_then(Result::err);
+                Transfer::unverified(reason.unwrap_or("it has none")).within(context)
+            }
+            // The same as an answer of 412.
+            (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())
+                .within(context)
+                .advise("run it again to fetch the new version"),
+            (Failure::TlsBroken | Failure::TlsRefused, _) => {
+                let fault = self.link.as_ref().and_then(Link::fault);
+                explain_failure(failure, fault, &transfer.endpoint.host).within(context)
+            }
+            (failure, _) => {
+                let network = "check the network and the endpoint, or lower --connections";
+                let otherwise = failure.advice().unwrap_or(network);
+                Error::new(ErrorKind::Endpoint, failure.to_string())
+                    .within(context)
+                    .advise(transfer.endpoint.advice(otherwise))
+            }
+        }
+    }
+}

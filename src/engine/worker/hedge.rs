@@ -1,0 +1,198 @@
+//! Ranges far behind their peers are asked for a second time, on another address.
+//!
+//! While all connections are busy a late one ends its own attempt and asks elsewhere for what is
+//! missing, at most [`MOVES_MAX`] times for one range, each time after twice the wait. A free
+//! connection is made its rival instead.
+//!
+//! The late connection and its rival share one range. Whichever first has bytes of it (an answer's
+//! head, or the next piece of a body) keeps it; the other is ended before anything of the winner is
+//! delivered, so no byte has two writers. A rival begins at the first byte that was not delivered.
+//! A connection that is being ended wins only with all that its operation was to bring: a part of
+//! it had come before, and nothing since.
+//! The budget of both is [`HEDGES_PER_100_REQUESTS_MAX`] and one for each connection. What neither
+//! helps is ended like a timeout, and counts as one, after [`STUCK_FACTOR`] times the usual, and
+//! after twice as long for each try more.
+//!
+//! [`HEDGES_PER_100_REQUESTS_MAX`]: crate::limits::HEDGES_PER_100_REQUESTS_MAX
+//! [`STUCK_FACTOR`]: crate::limits::STUCK_FACTOR
+
+use super::Worker;
+use super::job::{Job, Rivalry};
+use super::lane::LaneState;
+use super::link::Link;
+use crate::engine::peers::{self, LateEnd, Phase};
+use crate::files::host::FileHost;
+use crate::limits::{HEDGE_LOOK_US, MOVES_MAX};
+use crate::link::conn::Manner;
+use crate::s3::ByteRange;
+use crate::sys::Ring;
+
+/// What is done about the connection that is latest.
+#[derive(Debug, Clone, Copy)]
+enum LateRemedy {
+    Hedge,
+    Move,
+    /// Its attempt is ended, as by its timeout.
+    End,
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Asks for late ranges a second time.
+    pub(super) fn hedge(&mut self) {
+        let clock_us = self.clock.now_us();
+        if clock_us < self.hedge_look_us {
+            return;
+        }
+        self.hedge_look_us = clock_us + HEDGE_LOOK_US;
+        let (asked_again, requests) =
+            (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
+        let left = peers::is_within_budget(asked_again, requests, self.lanes.len());
+        // While the server asks for less, no range is asked for twice at once.
+        let has_free = |by_client| self.has_room(by_client) && !self.share.is_slowed(self.now_us);
+        let has_free = [has_free(false), has_free(true)];
+        let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
+        for (index, lane) in self.lanes.iter().enumerate() {
+            busy += usize::from(!lane.is_free());
+            let Some(by_us) = self.late_by_us(index) else { continue };
+            late += 1;
+            let job = lane.state.job();
+            let by_client = job.into.is_paced_by_client();
+            let remedy = match (job.rival(), has_free[usize::from(by_client)]) {
+                _ if self.is_stuck(index) => LateRemedy::End,
+                // The second one is no better; the one that stays may be given another.
+                (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
+                (None, true) if left => LateRemedy::Hedge,
+                (None, false) if left && job.moves < MOVES_MAX => LateRemedy::Move,
+                _ => continue,
+            };
+            if latest.is_none_or(|(_, worst_us, _)| by_us > worst_us) {
+                latest = Some((index, by_us, remedy));
+            }
+        }
+        let Some((index, _, remedy)) = latest else { return };
+        let is_general = peers::is_general(late, busy, self.lanes.len());
+        if is_general && !matches!(remedy, LateRemedy::End) {
+            return;
+        }
+        self.hedge_look_us = clock_us;
+        match remedy {
+            LateRemedy::Hedge => self.start_hedge(index),
+            LateRemedy::Move => self.end_late(index, LateEnd::Move),
+            LateRemedy::End => self.end_late(index, LateEnd::Stuck),
+        }
+    }
+
+    /// How long a connection's operation has been late, in microseconds; `None` when it is not.
+    fn late_by_us(&self, index: usize) -> Option<u64> {
+        let lane = &self.lanes[index];
+        let LaneState::Busy(job) = &lane.state else { return None };
+        let operation = lane.operation.as_ref()?;
+        if operation.is_ending() || lane.conn.reads_refusal() || job.awaits_room() {
+            return None;
+        }
+        let late_after_us = self.paces.late_after_us(self.phase(index), job.moves)?;
+        self.clock.now_us().checked_sub(operation.submitted_us + late_after_us)
+    }
+
+    /// What a connection's operation is held against.
+    fn phase(&self, index: usize) -> Phase {
+        let lane = &self.lanes[index];
+        let phase = Phase::of(&lane.conn);
+        match lane.state.job().manner() {
+            Manner::Whole => self.paces.phase_of_whole(phase),
+            _ => phase,
+        }
+    }
+
+    /// So late that the attempt is over, as after its timeout.
+    fn is_stuck(&self, index: usize) -> bool {
+        let lane = &self.lanes[index];
+        let Some(operation) = &lane.operation else { return false };
+        let tries = lane.state.job().attempts.tries();
+        let after_us = self.paces.stuck_after_us(self.phase(index), tries);
+        after_us.is_some_and(|after_us| self.clock.now_us() - operation.submitted_us > after_us)
+    }
+
+    fn start_hedge(&mut self, late: usize) {
+        let lane = &self.lanes[late];
+        let job = lane.state.job();
+        let transfer = job.object();
+        let at = lane.link.as_ref().map(Link::address);
+        let (bytes, range) = (job.bytes, job.range);
+        let etag = lane.conn.etag().or(transfer.etag);
+        let delivered = match job.manner() {
+            Manner::Slots => lane.conn.reached() / self.slot_length * self.slot_length,
+            Manner::Whole => 0,
+            Manner::Stream => lane.conn.reached(),
+        };
+        let into = job.into.of_rival();
+        // What is fetched again is no progress.
+        let attempts = job.attempts.without_first(delivered);
+        let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
+        // Best is one that is open to another address already.
+        let elsewhere = self.free.iter().rposition(|free| {
+            let lane = &self.lanes[*free];
+            let is_other =
+                |link: &Link| link.leads_to(&transfer.endpoint) && Some(link.address()) != at;
+            lane.conn.is_idle() && lane.link.as_ref().is_some_and(is_other)
+        });
+        let index = match elsewhere {
+            Some(position) => self.free.remove(position),
+            None => match self.free_lane(into.is_paced_by_client()) {
+                Some(index) => index,
+                // The room has gone meanwhile.
+                None => return,
+            },
+        };
+        let lane = &mut self.lanes[index];
+        if elsewhere.is_none() {
+            lane.hang_up();
+        }
+        let mut job = Job::new(transfer, left, range, into, attempts);
+        job.other_than = at;
+        job.rivalry = Rivalry::HedgeOf(late);
+        lane.begin(job, etag);
+        self.lanes[late].state.job_mut().rivalry = Rivalry::HedgedBy(index);
+        self.metrics.hedges += 1;
+        self.drive(index);
+    }
+
+    /// A connection has bytes of a range that two were asked for: it keeps the range.
+    pub(super) fn won(&mut self, index: usize) {
+        let job = self.lanes[index].state.job_mut();
+        let loser = match std::mem::replace(&mut job.rivalry, Rivalry::Alone) {
+            Rivalry::Alone => return,
+            Rivalry::HedgedBy(loser) => loser,
+            Rivalry::HedgeOf(loser) => {
+                self.metrics.hedges_won += 1;
+                if let Some(link) = &self.lanes[loser].link {
+                    self.addresses.failed(link.address(), self.now_us);
+                }
+                loser
+            }
+        };
+        self.release(loser);
+    }
+
+    /// Takes its range from a connection that another one brings; the range is not settled by it.
+    pub(super) fn release(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        if lane.state.job().state.is_parked() {
+            self.slot_queue.retain(|waiting| *waiting != index);
+        }
+        if lane.operation.is_some() {
+            lane.state = LaneState::Lost;
+            self.end_early(index);
+        } else {
+            self.released(index);
+        }
+    }
+
+    /// The kernel has nothing of a connection that lost its range.
+    pub(super) fn released(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        lane.hang_up();
+        lane.let_go(self.now_us);
+        self.free.push(index);
+    }
+}

@@ -1,0 +1,281 @@
+//! A range while a connection has it: which bytes, what it waits for, and how its tries went.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::stream::Flow;
+use crate::engine::peers::{LateEnd, Times};
+use crate::engine::request::Ticket;
+use crate::error::Error;
+use crate::files::transfer::Transfer;
+use crate::link::attempt::Attempts;
+use crate::link::conn::{Action, Manner};
+use crate::link::failure::Failure;
+use crate::s3::ByteRange;
+use crate::sys::Slot;
+
+/// What a range waits for.
+#[derive(Debug)]
+pub(super) enum JobState {
+    /// Nothing but its connection's actions and operations.
+    Active,
+    /// The same, and a poll has found bytes: the next operation takes them.
+    Readable,
+    /// This action waits for bytes, without a data slot: the operation in flight is a poll.
+    ForBytes(Action),
+    /// This action waits for a data slot, in the worker's queue.
+    ForSlot {
+        action: Action,
+        since_us: u64,
+        /// A poll has found bytes for it.
+        is_readable: bool,
+    },
+    /// The pipe that it goes into is full: the operation in flight polls it.
+    ForRoom,
+    /// An attempt failed: this follows, once its actions are carried out.
+    Failed(AfterFailure),
+    /// The next try.
+    Backoff { until_us: u64 },
+}
+
+impl JobState {
+    /// An action waits: the connection is asked for no other.
+    pub(super) fn is_parked(&self) -> bool {
+        matches!(self, Self::ForBytes(_) | Self::ForSlot { .. } | Self::ForRoom)
+    }
+
+    /// This action waits for a data slot from now on.
+    pub(super) fn wait_for_slot(&mut self, action: Action, since_us: u64) {
+        let is_readable = matches!(self, Self::Readable);
+        *self = Self::ForSlot { action, since_us, is_readable };
+    }
+
+    /// A data slot has come: the action that it is for, and since when that has waited.
+    pub(super) fn slot_came(&mut self) -> (Action, u64) {
+        let Self::ForSlot { action, since_us, is_readable } = *self else {
+            unreachable!("who waits for a slot has an action for it")
+        };
+        *self = if is_readable { Self::Readable } else { Self::Active };
+        (action, since_us)
+    }
+
+    /// A poll has found bytes, the end of the stream, or room: the action that they are for.
+    pub(super) fn poll_ended(&mut self) -> Action {
+        let (action, next) = match *self {
+            Self::ForBytes(action) => (action, Self::Readable),
+            Self::ForRoom => (Action::Move { from: 0, length: 0 }, Self::Active),
+            _ => unreachable!("who polls has an action for what comes"),
+        };
+        *self = next;
+        action
+    }
+
+    /// An operation begins; true when it takes what a poll has found.
+    pub(super) fn operation_begins(&mut self) -> bool {
+        let follows_poll = matches!(self, Self::Readable);
+        if follows_poll {
+            *self = Self::Active;
+        }
+        follows_poll
+    }
+
+    /// What follows a failed attempt, once.
+    pub(super) fn take_failure(&mut self) -> Option<AfterFailure> {
+        if !matches!(self, Self::Failed(_)) {
+            return None;
+        }
+        match std::mem::replace(self, Self::Active) {
+            Self::Failed(after) => Some(after),
+            _ => None,
+        }
+    }
+}
+
+/// What follows a failed attempt.
+#[derive(Debug)]
+pub(super) enum AfterFailure {
+    Resume,
+    Backoff {
+        until_us: u64,
+    },
+    GiveUp(Error),
+    /// Its rival goes on alone.
+    Yield,
+}
+
+/// Whether two connections were asked for one range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rivalry {
+    /// No other was.
+    Alone,
+    /// It is late, and this one was asked for the same.
+    HedgedBy(usize),
+    /// It is the second one: this one is late.
+    HedgeOf(usize),
+}
+
+/// The last request for a range.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    asked_us: u64,
+    /// When the head of its answer had come.
+    answered_us: Option<u64>,
+    /// Version of the keys that signed it.
+    keys_version: u64,
+}
+
+/// Where the bytes of a range go.
+#[derive(Debug)]
+pub(super) enum Route {
+    /// Its object's file, or nothing, as the run's sink says; a small object comes whole.
+    Sink { is_whole: bool },
+    /// A client's buffer, or nothing.
+    Client(Arc<Ticket>),
+    /// A client's pipe.
+    Pipe(Flow),
+}
+
+/// A range that a connection has.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) state: JobState,
+    transfer: Arc<Transfer>,
+    pub(super) into: Route,
+    /// What is asked for: the range, or what of it another connection had not delivered.
+    pub(super) bytes: ByteRange,
+    /// Number of the range among the worker's.
+    pub(super) range: usize,
+    /// The slot that is filled next, when the kernel has it not.
+    pub(super) data: Option<Slot>,
+    pub(super) rivalry: Rivalry,
+    /// How often it was moved from a late connection to another.
+    pub(super) moves: u32,
+    pub(super) attempts: Attempts,
+    /// Why the last of its attempts failed.
+    pub(super) last_failure: Option<Failure>,
+    /// The attempt that fails now was ended for this reason, not after its timeout.
+    pub(super) late_end: Option<LateEnd>,
+    /// The next connect goes to another address than this, where there is one.
+    pub(super) other_than: Option<SocketAddr>,
+    request: Option<Request>,
+}
+
+impl Job {
+    pub(super) fn new(
+        transfer: Arc<Transfer>,
+        bytes: ByteRange,
+        range: usize,
+        into: Route,
+        attempts: Attempts,
+    ) -> Self {
+        Self {
+            state: JobState::Active,
+            transfer,
+            into,
+            bytes,
+            range,
+            data: None,
+            rivalry: Rivalry::Alone,
+            moves: 0,
+            attempts,
+            last_failure: None,
+            late_end: None,
+            other_than: None,
+            request: None,
+        }
+    }
+
+    pub(super) fn object(&self) -> Arc<Transfer> {
+        Arc::clone(&self.transfer)
+    }
+
+    /// How its body is taken.
+    pub(super) fn manner(&self) -> Manner {
+        self.into.manner()
+    }
+
+    /// The pipe that it goes into.
+    pub(super) fn flow_mut(&mut self) -> &mut Flow {
+        let Route::Pipe(flow) = &mut self.into else {
+            unreachable!("only what goes into a pipe is moved")
+        };
+        flow
+    }
+
+    /// It waits for whoever reads the pipe, and not for the network.
+    pub(super) fn awaits_room(&self) -> bool {
+        matches!(self.state, JobState::ForRoom)
+    }
+
+    /// The connection that was asked for the same range.
+    pub(super) fn rival(&self) -> Option<usize> {
+        match self.rivalry {
+            Rivalry::Alone => None,
+            Rivalry::HedgedBy(rival) | Rivalry::HedgeOf(rival) => Some(rival),
+        }
+    }
+
+    /// A request for it is written.
+    pub(super) fn asked(&mut self, now_us: u64, keys_version: u64) {
+        self.request = Some(Request { asked_us: now_us, answered_us: None, keys_version });
+    }
+
+    /// The head of the answer has come; returns how long it took, in microseconds.
+    pub(super) fn answered(&mut self, now_us: u64) -> u64 {
+        let request = self.request.as_mut().expect("an answer has a request");
+        request.answered_us = Some(now_us);
+        now_us - request.asked_us
+    }
+
+    /// Version of the keys that signed its last request.
+    pub(super) fn keys_version(&self) -> u64 {
+        self.request.map_or(0, |request| request.keys_version)
+    }
+
+    /// How quickly its last request was answered; `None` when it was not.
+    pub(super) fn times(&self, now_us: u64) -> Option<Times> {
+        let Request { asked_us, answered_us, .. } = self.request?;
+        let answered_us = answered_us?;
+        Some(Times {
+            first_byte_us: answered_us.saturating_sub(asked_us),
+            body_us: now_us.saturating_sub(answered_us),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::conn::Target;
+
+    const RECEIVE: Action = Action::Receive { target: Target::Data, at: 0, length: 9, fill: false };
+
+    #[test]
+    fn what_a_poll_found_is_known_until_an_operation_takes_it() {
+        let mut state = JobState::ForBytes(RECEIVE);
+        assert!(!state.operation_begins(), "this is the poll");
+        assert!(state.is_parked() && state.poll_ended() == RECEIVE && !state.is_parked());
+        state.wait_for_slot(RECEIVE, 7);
+        assert!(state.is_parked() && state.slot_came() == (RECEIVE, 7) && !state.is_parked());
+        assert!(state.operation_begins() && !state.operation_begins());
+        state.wait_for_slot(RECEIVE, 8);
+        assert_eq!(state.slot_came(), (RECEIVE, 8));
+        assert!(!state.operation_begins(), "nobody has looked whether bytes are there");
+    }
+
+    #[test]
+    fn room_in_a_pipe_says_nothing_of_its_socket() {
+        let mut state = JobState::ForRoom;
+        assert!(state.is_parked() && matches!(state.poll_ended(), Action::Move { .. }));
+        assert!(!state.is_parked() && !state.operation_begins());
+    }
+
+    #[test]
+    fn a_failure_is_followed_up_once() {
+        let mut state = JobState::Failed(AfterFailure::Resume);
+        assert!(matches!(state.take_failure(), Some(AfterFailure::Resume)));
+        assert!(state.take_failure().is_none());
+        let mut waits = JobState::ForBytes(RECEIVE);
+        assert!(waits.take_failure().is_none() && waits.is_parked(), "it goes on waiting");
+    }
+}

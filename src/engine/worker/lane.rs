@@ -1,0 +1,170 @@
+//! One connection of a worker: what it is about, its socket, its buffers.
+
+use super::job::{Job, Route};
+use super::link::Link;
+use super::operation::Operation;
+use super::secure::Security;
+use crate::link::conn::{Ask, Conn, EtagDigest, Piece, Target};
+use crate::sys::{Op, Slot};
+
+/// What a connection is about.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a range is moved within its lane, not allocated")]
+pub(super) enum LaneState {
+    /// It may be given a range.
+    Free { since_us: u64 },
+    /// It has a range.
+    Busy(Job),
+    /// Another connection brings its range; the end of its operation is waited for.
+    Lost,
+}
+
+impl LaneState {
+    /// The range of a busy connection.
+    pub(super) fn job(&self) -> &Job {
+        let Self::Busy(job) = self else { unreachable!("only a busy connection has a range") };
+        job
+    }
+
+    /// The range of a busy connection, to change it.
+    pub(super) fn job_mut(&mut self) -> &mut Job {
+        let Self::Busy(job) = self else { unreachable!("only a busy connection has a range") };
+        job
+    }
+}
+
+/// A buffer that belongs to a connection, also while the kernel has it.
+#[derive(Debug)]
+pub(super) struct OwnSlot(Option<Slot>);
+
+impl OwnSlot {
+    /// It is in an operation.
+    pub(super) fn is_lent(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Takes it for an operation.
+    pub(super) fn lend(&mut self) -> Slot {
+        self.0.take().expect("not in flight")
+    }
+
+    /// Takes it back from one.
+    pub(super) fn put_back(&mut self, slot: Slot) {
+        self.0 = Some(slot);
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.0.as_deref().expect("not in flight")
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.as_deref_mut().expect("not in flight")
+    }
+}
+
+/// One connection of a worker.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) conn: Conn,
+    pub(super) state: LaneState,
+    /// Its socket, while there is one.
+    pub(super) link: Option<Link>,
+    /// What the kernel has of it.
+    pub(super) operation: Option<Operation>,
+    /// For requests, and for heads of answers to range requests.
+    pub(super) control: OwnSlot,
+    /// For ciphertext; there is none in a run without TLS.
+    pub(super) cipher: OwnSlot,
+}
+
+impl Lane {
+    /// A connection without a socket; with a buffer for ciphertext in a run over TLS.
+    pub(super) fn new(control: Slot, cipher: Option<Slot>, slot_length: u32) -> Self {
+        Self {
+            conn: Conn::new(slot_length),
+            state: LaneState::Free { since_us: 0 },
+            link: None,
+            operation: None,
+            control: OwnSlot(Some(control)),
+            cipher: OwnSlot(cipher),
+        }
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        matches!(self.state, LaneState::Free { .. })
+    }
+
+    pub(super) fn is_secure(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| matches!(link.security, Security::On(_)))
+    }
+
+    /// Its open socket.
+    pub(super) fn link(&self) -> &Link {
+        self.link.as_ref().expect("it is connected")
+    }
+
+    /// Its open socket, to change it.
+    pub(super) fn link_mut(&mut self) -> &mut Link {
+        self.link.as_mut().expect("it is connected")
+    }
+
+    /// Drops an idle socket.
+    pub(super) fn hang_up(&mut self) {
+        self.conn.reset();
+        self.link = None;
+    }
+
+    /// Gives it a range, and asks for the bytes of this version of the object.
+    pub(super) fn begin(&mut self, job: Job, etag: Option<EtagDigest>) {
+        let transfer = job.object();
+        self.conn.ask(Ask {
+            range: job.bytes,
+            size: transfer.object.size_bytes,
+            manner: job.manner(),
+            etag,
+            check: match job.into {
+                Route::Sink { .. } => transfer.verification.of_answer(&transfer.object.etag),
+                Route::Client(_) | Route::Pipe(_) => None,
+            },
+        });
+        self.state = LaneState::Busy(job);
+    }
+
+    /// It has no range any more.
+    pub(super) fn let_go(&mut self, now_us: u64) {
+        self.state = LaneState::Free { since_us: now_us };
+    }
+
+    /// True for a receive of body bytes, straight into the data slot.
+    pub(super) fn fills_data(&self, op: &Op) -> bool {
+        matches!(op, Op::Receive { .. }) && !self.control.is_lent() && !self.is_secure()
+    }
+
+    /// Takes an operation's slot back, to where it is missing.
+    pub(super) fn take_back(&mut self, op: Op) -> Target {
+        let Some(slot) = op.into_slot() else { return Target::Control };
+        if self.is_secure() {
+            self.cipher.put_back(slot);
+            return Target::Control;
+        }
+        if self.control.is_lent() {
+            self.control.put_back(slot);
+            return Target::Control;
+        }
+        // Without a range it goes back to its pool.
+        if let LaneState::Busy(job) = &mut self.state {
+            job.data = Some(slot);
+        }
+        Target::Data
+    }
+
+    /// A piece of a buffer that the kernel has not.
+    pub(super) fn piece(&self, piece: Piece) -> &[u8] {
+        let buffer = match piece.target {
+            Target::Control => Some(self.control.bytes()),
+            Target::Data => self.state.job().data.as_deref(),
+        };
+        let (at, end) = (piece.at as usize, (piece.at + piece.length) as usize);
+        buffer.map_or(&[], |bytes| &bytes[at..end])
+    }
+}

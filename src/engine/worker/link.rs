@@ -1,0 +1,114 @@
+//! A connection's open socket: where it leads, and what lies on it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::Worker;
+use super::secure::{Secure, Security};
+use crate::engine::peers::OpenConnection;
+use crate::files::host::FileHost;
+use crate::limits::CONNECT_TIMEOUT_US;
+use crate::link::conn::Event;
+use crate::link::tls::session::{Fault, Session};
+use crate::s3::Endpoint;
+use crate::sys::{Errno, Handle, Op, Ring};
+
+/// An open socket.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) socket: Handle,
+    /// Where it leads.
+    pub(super) endpoint: Arc<Endpoint>,
+    /// Counts as open at its address, for all workers.
+    open: OpenConnection,
+    pub(super) security: Security,
+    /// What its low-water mark is now, in bytes (SO_RCVLOWAT).
+    low_water: u32,
+    /// Calls on it return at once (O_NONBLOCK), while a body is spliced out of it.
+    pub(super) is_nonblocking: bool,
+    /// When the connection must have been made, handshake included, by the worker's clock.
+    pub(super) connected_by_us: u64,
+}
+
+impl Link {
+    /// The address that it leads to.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.open.address()
+    }
+
+    /// It wakes nobody for a few bytes.
+    pub(super) fn is_patient(&self) -> bool {
+        self.low_water > 1
+    }
+
+    pub(super) fn leads_to(&self, endpoint: &Arc<Endpoint>) -> bool {
+        Arc::ptr_eq(&self.endpoint, endpoint)
+    }
+
+    /// The TLS session on a connection's socket.
+    pub(super) fn secure_mut(link: &mut Option<Self>) -> &mut Secure {
+        let Some(Self { security: Security::On(secure), .. }) = link else {
+            unreachable!("only asked for while there is a session")
+        };
+        secure
+    }
+
+    /// The same, for whoever decrypts.
+    pub(super) fn session_mut(link: &mut Option<Self>) -> &mut Session {
+        Self::secure_mut(link).session_mut()
+    }
+
+    /// Why TLS failed on it.
+    pub(super) fn fault(&self) -> Option<&Fault> {
+        match &self.security {
+            Security::Failed(fault) => Some(fault),
+            _ => None,
+        }
+    }
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Opens a socket and connects it.
+    pub(super) fn connect(&mut self, index: usize) {
+        let job = self.lanes[index].state.job_mut();
+        let endpoint = Arc::clone(&job.object().endpoint);
+        let other_than = job.other_than.take();
+        let open = {
+            let all = endpoint.addresses.read().unwrap_or_else(|poison| poison.into_inner());
+            self.addresses.connect(&all, other_than, self.now_us)
+        };
+        let Some(open) = open else {
+            return self.lanes[index].conn.handle(Event::Failed(Errno::INVALID));
+        };
+        let address = open.address();
+        match self.host.socket(&address) {
+            Ok(socket) => {
+                self.lanes[index].link = Some(Link {
+                    socket: socket.clone(),
+                    endpoint,
+                    open,
+                    security: Security::Plain,
+                    low_water: 1,
+                    is_nonblocking: false,
+                    connected_by_us: self.clock.now_us() + CONNECT_TIMEOUT_US,
+                });
+                self.metrics.connects += 1;
+                let job = self.lanes[index].state.job();
+                if let Some(ticket) = job.into.ticket() {
+                    ticket.inbox().note_connect(address);
+                }
+                self.submit(index, Op::Connect { socket, address });
+            }
+            Err(errno) => self.lanes[index].conn.handle(Event::Failed(errno)),
+        }
+    }
+
+    /// A receive is woken when so many bytes have come.
+    pub(super) fn set_low_water(&mut self, index: usize, low_water: u32) {
+        let link = self.lanes[index].link_mut();
+        if link.low_water != low_water {
+            link.low_water = low_water;
+            self.host.set_low_water(&link.socket, low_water);
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! One thread, one ring, one loop: turns the connections' actions into operations, and completions
+//! into events.
+//!
+//! A turn reads the clock, gives free connections work, ends what is late, submits and waits in one
+//! system call, takes all completions, then applies them. What is late is judged after all that had
+//! come was taken, and by a clock that stands still while the worker itself pauses
+//! ([`crate::engine::peers::NetworkClock`]). Nothing is allocated per range and no lock is taken
+//! but for the hand-out of work. Generic over ring and host: tests run the same code on a seeded
+//! simulation.
+
+mod drive;
+mod errand;
+mod failed;
+mod files;
+mod hedge;
+mod job;
+mod lane;
+mod link;
+mod operation;
+mod pace;
+mod prefix;
+mod range;
+mod secure;
+mod stream;
+mod verify;
+mod waiting;
+mod write;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+
+use crate::engine::metrics::{Gauge, WorkerMetrics};
+use crate::engine::pace::{Pacer, Share};
+use crate::engine::peers::{Addresses, NetworkClock, Paces, SharedAddresses};
+use crate::engine::request::Errand;
+use crate::engine::schedule::{Assignment, Scheduler, Supply};
+use crate::error::Error;
+use crate::files::host::FileHost;
+use crate::files::sink::Sink;
+use crate::limits::{
+    CONTROL_SLOT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, FILE_JOBS_MAX, IDLE_TIMEOUT_US,
+    RANGES_PER_HANDOUT_MAX, TURN_WAIT_MAX_US,
+};
+use crate::link::attempt::RetryPolicy;
+use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring};
+use errand::refuse;
+use job::JobState;
+use lane::{Lane, LaneState};
+use range::{Ranges, Writes};
+
+/// Token of the operation that waits for the event counter.
+const TOKEN_WAKE: u64 = 1 << 40;
+/// Tokens from here on belong to writes; below are the connections' numbers.
+const TOKEN_WRITE: u64 = 1 << 32;
+
+/// What a worker is given.
+#[derive(Debug)]
+pub struct Parts<R, H> {
+    /// Its ring.
+    pub ring: R,
+    /// Its machine.
+    pub host: H,
+    /// Data slots, for the connections that have bytes.
+    pub data: Pool,
+    /// Control slots of [`CONTROL_SLOT_BYTES`]; one per connection.
+    pub control: Pool,
+    /// Over TLS: its configuration and slots for ciphertext, one per connection.
+    pub tls: Option<(Arc<ClientConfig>, Pool)>,
+    /// How many connections at most.
+    pub connections: usize,
+    /// How many of them are used now.
+    pub pacer: Arc<Pacer>,
+    /// How long a range is tried again.
+    pub retries: RetryPolicy,
+    /// Where the bytes go.
+    pub sink: Sink,
+    /// Which range next.
+    pub scheduler: Arc<Scheduler>,
+    /// Its number among the workers.
+    pub number: usize,
+    /// Raised when there is work again.
+    pub counter: Handle,
+    /// For those who watch.
+    pub gauge: Arc<Gauge>,
+    /// What all workers know of the endpoints' addresses.
+    pub addresses: Arc<SharedAddresses>,
+}
+
+/// One worker.
+#[derive(Debug)]
+pub struct Worker<R, H> {
+    ring: R,
+    host: H,
+    data: Pool,
+    control: Pool,
+    tls: Option<(Arc<ClientConfig>, Pool)>,
+    retries: RetryPolicy,
+    /// Retries because the endpoint did not answer, or asked for less: bounded by time, and not by
+    /// the run's budget.
+    retries_excused: u64,
+    sink: Sink,
+    scheduler: Arc<Scheduler>,
+    number: usize,
+    counter: Handle,
+    gauge: Arc<Gauge>,
+    share: Share,
+    /// Ranges that connections have and whose clients say how many are in flight.
+    unpaced: usize,
+    /// What came of those.
+    unpaced_bytes: u64,
+    unpaced_answers: u64,
+    /// Up to there the scheduler's cancels were seen to.
+    cancels_seen: u64,
+    /// Buffers for plaintext on its way into pipes.
+    spare: Vec<Vec<u8>>,
+    /// Connections, made when they are needed first.
+    lanes: Vec<Lane>,
+    lanes_max: usize,
+    /// Free connections, the last used on top: it is the one most likely still open.
+    free: Vec<usize>,
+    /// Connections that wait for a data slot, in order.
+    slot_queue: VecDeque<usize>,
+    ready: VecDeque<Assignment>,
+    supply: Supply,
+    /// When it asks for work again that was told to wait for its counter: a wake-up may be lost.
+    ask_again_us: u64,
+    ranges: Ranges,
+    writes: Writes,
+    /// File jobs that have not ended.
+    file_jobs: usize,
+    file_jobs_ended: u64,
+    completions: Vec<Completion>,
+    awaiting: bool,
+    now_us: u64,
+    /// What connections are judged by.
+    clock: NetworkClock,
+    addresses: Addresses,
+    /// How long each phase of a request usually takes.
+    paces: Paces,
+    /// When late ranges are looked for next.
+    hedge_look_us: u64,
+    /// When slow ranges are looked for next.
+    prefix_look_us: u64,
+    /// When is looked next for what is waited for too long.
+    wait_look_us: u64,
+    /// Length of a data slot in bytes.
+    slot_length: u64,
+    metrics: WorkerMetrics,
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// A worker, ready to run.
+    ///
+    /// # Panics
+    /// When there is no data slot, or control slots are too short.
+    #[must_use]
+    pub fn new(parts: Parts<R, H>) -> Self {
+        let Parts { ring, host, data, control, connections, .. } = parts;
+        assert!(connections > 0 && data.count() > 0, "a connection and a data slot");
+        assert!(control.slot_length_bytes() >= CONTROL_SLOT_BYTES, "room for a head");
+        let slot_length = data.slot_length_bytes();
+        let slots = data.count();
+        Self {
+            ring,
+            host,
+            data,
+            control,
+            tls: parts.tls,
+            retries: parts.retries,
+            retries_excused: 0,
+            sink: parts.sink,
+            scheduler: parts.scheduler,
+            number: parts.number,
+            counter: parts.counter,
+            gauge: parts.gauge,
+            share: Share::new(parts.pacer, parts.number),
+            unpaced: 0,
+            unpaced_bytes: 0,
+            unpaced_answers: 0,
+            cancels_seen: 0,
+            spare: Vec::new(),
+            lanes: Vec::new(),
+            lanes_max: connections,
+            free: Vec::with_capacity(connections),
+            slot_queue: VecDeque::with_capacity(connections),
+            ready: VecDeque::with_capacity(RANGES_PER_HANDOUT_MAX + connections),
+            supply: Supply::Given,
+            ask_again_us: 0,
+            ranges: Ranges::new(connections + slots),
+            writes: Writes::new(slots),
+            file_jobs: 0,
+            file_jobs_ended: 0,
+            completions: Vec::with_capacity(connections + slots + 1),
+            awaiting: false,
+            now_us: 0,
+            clock: NetworkClock::default(),
+            addresses: Addresses::new(parts.addresses),
+            paces: Paces::default(),
+            hedge_look_us: 0,
+            prefix_look_us: 0,
+            wait_look_us: 0,
+            slot_length: u64::from(slot_length),
+            metrics: WorkerMetrics::default(),
+        }
+    }
+
+    /// Runs until there is no more work, or the run is stopped.
+    ///
+    /// # Errors
+    /// Only when the ring itself fails; then the run cannot go on.
+    pub fn run(&mut self) -> Result<(), Errno> {
+        while self.turn()? {}
+        self.quiesce()
+    }
+
+    /// What it counted, the ring and the host.
+    #[must_use]
+    pub fn into_parts(self) -> (WorkerMetrics, R, H) {
+        assert!(self.ranges.is_empty() && self.writes.is_empty(), "nothing is left in flight");
+        (self.metrics, self.ring, self.host)
+    }
+
+    /// One turn of the loop; false when the worker's work is done.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub fn turn(&mut self) -> Result<bool, Errno> {
+        let Some(wait_us) = self.prepare() else { return Ok(false) };
+        self.wait(wait_us)?;
+        Ok(true)
+    }
+
+    /// The first half of a turn: does what can be done now. Returns how long the ring may wait, in
+    /// microseconds; `None` when the worker's work is done.
+    pub fn prepare(&mut self) -> Option<u64> {
+        self.now_us = self.host.now_us();
+        let mut has_more = false;
+        if self.scheduler.is_stopped() {
+            self.give_up_all();
+        } else {
+            self.give_up_cancelled();
+            self.paces.set_busy(self.busy());
+            self.hedge();
+            has_more = self.assign();
+        }
+        if self.is_done() {
+            return None;
+        }
+        self.note_slow();
+        self.watch_counter();
+        let longest_us = self.tend();
+        // What has ended may make room for more.
+        let wait_us = if self.take_files() || has_more { 0 } else { longest_us };
+        self.gauge.show_file_work(self.writes.count(), self.file_jobs);
+        self.clock.ring_entered(self.host.now_us(), wait_us);
+        Some(wait_us)
+    }
+
+    /// The second half: waits for completions, at most so long, and takes them in.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub fn wait(&mut self, wait_us: u64) -> Result<(), Errno> {
+        self.ring.enter(wait_us)?;
+        self.metrics.turns += 1;
+        self.now_us = self.host.now_us();
+        self.clock.ring_left(self.now_us);
+        self.collect();
+        self.take_files();
+        self.serve_slot_queue();
+        self.gauge.show(&self.metrics);
+        self.show_waiting();
+        self.note_pace();
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        let supplied = self.supply == Supply::Ended || self.scheduler.is_stopped();
+        let is_idle = self.ranges.is_empty() && self.file_jobs == 0 && self.lanes_at_rest();
+        supplied && self.ready.is_empty() && is_idle
+    }
+
+    fn lanes_at_rest(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.operation.is_none() && lane.is_free())
+    }
+
+    /// Ends the wait for the counter, after the last turn.
+    fn quiesce(&mut self) -> Result<(), Errno> {
+        self.metrics.addresses = self.addresses.counts();
+        self.metrics.done_us = self.now_us;
+        self.metrics.connections = self.lanes.len() as u64;
+        self.gauge.show_wait(None);
+        while self.ring.in_flight() > 0 {
+            self.ring.cancel(TOKEN_WAKE);
+            self.ring.enter(TURN_WAIT_MAX_US)?;
+            while self.ring.reap().is_some() {}
+        }
+        self.gauge.show(&self.metrics);
+        Ok(())
+    }
+
+    /// Takes all completions, then applies them.
+    fn collect(&mut self) {
+        let mut completions = std::mem::take(&mut self.completions);
+        while let Some(completion) = self.ring.reap() {
+            completions.push(completion);
+        }
+        for completion in completions.drain(..) {
+            self.apply(completion);
+        }
+        self.completions = completions;
+    }
+
+    fn apply(&mut self, completion: Completion) {
+        let Completion { token, op, result } = completion;
+        match token {
+            TOKEN_WAKE => {
+                self.awaiting = false;
+                crate::sys::descriptor::lower(&self.counter);
+                if self.is_told_later() {
+                    self.supply = Supply::Given;
+                }
+            }
+            token if token >= TOKEN_WRITE => {
+                let index = usize::try_from(token - TOKEN_WRITE).expect("an index");
+                self.write_done(index, op, result);
+            }
+            token => {
+                let lane = usize::try_from(token).expect("an index");
+                self.lane_done(lane, op, result);
+            }
+        }
+    }
+
+    /// Keeps an operation on the event counter in flight, so that new work ends the wait.
+    fn watch_counter(&mut self) {
+        if !self.awaiting {
+            let op = Op::Poll { handle: self.counter.clone(), events: POLL_IN };
+            self.awaiting = self.ring.submit(TOKEN_WAKE, op).is_ok();
+        }
+    }
+
+    /// Gives free connections something to do; true when the next turn has more to do at once.
+    fn assign(&mut self) -> bool {
+        if self.is_told_later() && self.ask_again_us <= self.now_us {
+            self.supply = Supply::Given;
+        }
+        // Objects that take no connection. There may be thousands, and a file system may be slow.
+        let mut settled = 0;
+        while settled < EMPTY_OBJECTS_PER_TURN_MAX {
+            let is_full = self.file_jobs >= FILE_JOBS_MAX;
+            if is_full || self.ready.is_empty() && !self.take_ranges() {
+                return false;
+            }
+            let Some(assignment) = self.ready.pop_front() else { return false };
+            let errand = assignment.errand.as_ref();
+            if errand.is_some_and(|errand| errand.ticket.is_cancelled()) {
+                refuse(assignment, None);
+                continue;
+            }
+            let (is_errand, by_client) =
+                (errand.is_some(), errand.is_some_and(Errand::is_paced_by_client));
+            assignment.transfer.begin(self.now_us);
+            if !is_errand && assignment.transfer.failure().is_some() {
+                self.settle(&assignment.transfer);
+                settled += 1;
+            } else if assignment.range.length == 0 {
+                self.make_empty(&assignment.transfer);
+                settled += 1;
+                if self.scheduler.is_stopped() {
+                    return true;
+                }
+            } else if let Some(lane) = self.lane_to_ask(by_client) {
+                self.begin(lane, assignment);
+            } else {
+                self.ready.push_front(assignment);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Asks for ranges where a connection is free; false when there are none now.
+    fn take_ranges(&mut self) -> bool {
+        let room = self.room();
+        let may_get = match self.supply {
+            Supply::Given => room.all > 0,
+            Supply::Paced => room.ranges > 0,
+            Supply::Later | Supply::Ended => false,
+        };
+        if !may_get {
+            return false;
+        }
+        self.supply = self.scheduler.take(self.number, room, &mut self.ready);
+        if self.is_told_later() {
+            self.ask_again_us = self.now_us + TURN_WAIT_MAX_US;
+        }
+        self.supply == Supply::Given
+    }
+
+    /// It was told to wait for its counter.
+    fn is_told_later(&self) -> bool {
+        matches!(self.supply, Supply::Later | Supply::Paced)
+    }
+
+    /// Ends late operations, wakes sleeping connections, closes idle ones; returns how long the
+    /// ring may wait, in microseconds.
+    fn tend(&mut self) -> u64 {
+        let clock_us = self.clock.now_us();
+        let mut wait_us = TURN_WAIT_MAX_US;
+        if self.is_told_later() && self.ask_again_us > self.now_us {
+            wait_us = wait_us.min(self.ask_again_us - self.now_us);
+        }
+        if !self.ready.is_empty() && self.share.is_slowed(self.now_us) {
+            wait_us = wait_us.min(self.share.next_us() - self.now_us);
+        }
+        self.metrics.waiting = 0;
+        for index in 0..self.lanes.len() {
+            wait_us = wait_us.min(self.tend_lane(index, clock_us));
+        }
+        wait_us
+    }
+
+    /// The same for one connection.
+    fn tend_lane(&mut self, index: usize, clock_us: u64) -> u64 {
+        let lane = &mut self.lanes[index];
+        if let Some(operation) = &lane.operation {
+            if operation.deadline_us <= clock_us {
+                self.end_overdue(index);
+                return TURN_WAIT_MAX_US;
+            }
+            return operation.deadline_us - clock_us;
+        }
+        match &mut lane.state {
+            // A busy one may be idle on the wire while its last bytes wait for a slot.
+            LaneState::Free { since_us } => {
+                if lane.conn.is_idle() && *since_us + IDLE_TIMEOUT_US <= self.now_us {
+                    lane.hang_up();
+                }
+            }
+            LaneState::Busy(job) => {
+                let JobState::Backoff { until_us } = job.state else { return TURN_WAIT_MAX_US };
+                let until_us = match until_us > self.now_us {
+                    true => Err(until_us),
+                    false => self.may_resume(index),
+                };
+                if let Err(until_us) = until_us {
+                    self.metrics.waiting += 1;
+                    return until_us.saturating_sub(self.now_us);
+                }
+                let lane = &mut self.lanes[index];
+                lane.state.job_mut().state = JobState::Active;
+                lane.conn.resume();
+                self.drive(index);
+            }
+            LaneState::Lost => {}
+        }
+        TURN_WAIT_MAX_US
+    }
+
+    /// After a stop: ends every operation and gives up every range.
+    fn give_up_all(&mut self) {
+        let reason = self.scheduler.stop_reason().unwrap_or_else(|| {
+            Error::new(crate::error::ErrorKind::Interrupted, "the run was stopped")
+        });
+        while let Some(assignment) = self.ready.pop_front() {
+            if assignment.errand.is_some() {
+                refuse(assignment, Some(reason.clone()));
+                continue;
+            }
+            let Assignment { transfer, .. } = assignment;
+            transfer.fail(reason.clone());
+            self.settle(&transfer);
+        }
+        self.recall_files(&reason);
+        self.slot_queue.clear();
+        for index in 0..self.lanes.len() {
+            let lane = &mut self.lanes[index];
+            if let Some(operation) = &lane.operation {
+                if !operation.is_ending() {
+                    self.end_early(index);
+                }
+            } else if !lane.is_free() {
+                // A hedge's two connections have one range, which the last of them settles.
+                self.give_up(index, &reason);
+            }
+        }
+    }
+
+    /// Takes a data slot for connections that wait for one.
+    fn serve_slot_queue(&mut self) {
+        while !self.slot_queue.is_empty() {
+            let Some(slot) = self.data.take() else { return };
+            let Some(index) = self.slot_queue.pop_front() else { return };
+            let job = self.lanes[index].state.job_mut();
+            job.data = Some(slot);
+            let (action, since_us) = job.state.slot_came();
+            self.metrics.stages.slot_wait_us += self.now_us.saturating_sub(since_us);
+            self.act(index, action);
+            self.drive(index);
+        }
+    }
+}

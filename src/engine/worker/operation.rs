@@ -1,0 +1,258 @@
+//! What the kernel has of a connection: one operation at a time, how long it may take, and what its
+//! end means.
+
+use super::Worker;
+use super::job::JobState;
+use super::lane::{Lane, LaneState};
+use crate::engine::peers::{LateEnd, Phase};
+use crate::files::host::FileHost;
+use crate::limits::{RECEIVE_LOOK_US, TURN_WAIT_MAX_US};
+use crate::link::conn::{Action, Event, Target};
+use crate::sys::{Errno, Op, Ring};
+
+/// Whether an operation's end was asked for before it had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    No,
+    /// It waits for many bytes, and few may have come: it goes on with those, or for fewer.
+    Look,
+    /// After its timeout, after a stop, or because another connection was first.
+    Asked,
+    /// It is late beside others.
+    Late(LateEnd),
+}
+
+/// A connection's operation in flight. All times are by the worker's clock.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub(super) submitted_us: u64,
+    /// When something is to be done about it; once its end has been asked for, when that is asked
+    /// for again.
+    pub(super) deadline_us: u64,
+    /// When its time is over.
+    timeout_us: u64,
+    ending: Ending,
+    /// It takes what a poll has found: how long that takes tells nothing.
+    follows_poll: bool,
+}
+
+impl Operation {
+    /// Its end has been asked for.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending != Ending::No
+    }
+
+    fn late_end(&self) -> Option<LateEnd> {
+        match self.ending {
+            Ending::Late(why) => Some(why),
+            Ending::No | Ending::Look | Ending::Asked => None,
+        }
+    }
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    pub(super) fn submit(&mut self, index: usize, op: Op) {
+        let clock_us = self.clock.now_us();
+        let lane = &mut self.lanes[index];
+        // A handshake has several operations, and one deadline.
+        let timeout_us = match lane.conn.is_connecting() {
+            true => lane.link().connected_by_us,
+            // Whoever reads a pipe may take any time.
+            false if lane.state.job().awaits_room() => u64::MAX,
+            false => clock_us + lane.conn.timeout_us(),
+        };
+        // What waits for many bytes is not woken by few, be they the last: a close_notify, say.
+        // A receive that is to fill its place is looked at where its end tells what had come.
+        let is_patient = match op {
+            Op::Receive { fill: true, .. } => self.ring.keeps_what_came(),
+            _ => lane.link().is_patient(),
+        };
+        let look_us = if is_patient { clock_us + RECEIVE_LOOK_US } else { u64::MAX };
+        let follows_poll = lane.state.job_mut().state.operation_begins();
+        let operation = Operation {
+            submitted_us: clock_us,
+            deadline_us: timeout_us.min(look_us),
+            timeout_us,
+            ending: Ending::No,
+            follows_poll,
+        };
+        self.launch(index, op, operation);
+    }
+
+    fn launch(&mut self, index: usize, op: Op, operation: Operation) {
+        self.lanes[index].operation = Some(operation);
+        if let Err(op) = self.ring.submit(index as u64, op) {
+            // The ring has room for every connection and slot; a kernel short of memory has not.
+            self.lane_done(index, op, Err(Errno::AGAIN));
+        }
+    }
+
+    /// Asks for the end of an operation whose time is over, or which is to be looked at.
+    pub(super) fn end_overdue(&mut self, index: usize) {
+        let operation = self.lanes[index].operation.as_ref().expect("it has an operation");
+        let is_look = operation.deadline_us < operation.timeout_us;
+        self.end_operation(index, if is_look { Ending::Look } else { Ending::Asked });
+    }
+
+    /// Nothing had come: from now on the first byte ends the operation.
+    fn wait_for_first_byte(&mut self, index: usize, mut op: Op, operation: Operation) {
+        self.set_low_water(index, 1);
+        if let Op::Receive { fill, .. } = &mut op {
+            *fill = false;
+        }
+        let deadline_us = operation.timeout_us;
+        self.launch(index, op, Operation { deadline_us, ending: Ending::No, ..operation });
+    }
+
+    /// Asks for a connection's operation to be ended, and again later if it is not: the kernel may
+    /// have had no room for the request.
+    pub(super) fn end_early(&mut self, index: usize) {
+        self.end_operation(index, Ending::Asked);
+    }
+
+    /// Asks for the end of a late operation before its timeout. It may still succeed: then nothing
+    /// has been moved, and nothing has failed.
+    pub(super) fn end_late(&mut self, index: usize, why: LateEnd) {
+        self.end_operation(index, Ending::Late(why));
+    }
+
+    fn end_operation(&mut self, index: usize, why: Ending) {
+        let again_us = self.clock.now_us() + TURN_WAIT_MAX_US;
+        let operation = self.lanes[index].operation.as_mut().expect("it has an operation");
+        operation.deadline_us = again_us;
+        // The first reason stays.
+        if !operation.is_ending() {
+            operation.ending = why;
+        }
+        self.ring.cancel(index as u64);
+    }
+
+    /// A connection's operation is over.
+    pub(super) fn lane_done(&mut self, index: usize, op: Op, result: Result<u32, Errno>) {
+        let lane = &mut self.lanes[index];
+        let operation = lane.operation.take().expect("it had an operation");
+        let LaneState::Busy(job) = &mut lane.state else {
+            lane.take_back(op);
+            return self.released(index);
+        };
+        let is_wanted = !self.scheduler.is_stopped();
+        if operation.ending == Ending::Look && result == Err(Errno::CANCELED) && is_wanted {
+            return self.wait_for_first_byte(index, op, operation);
+        }
+        let is_ended = operation.is_ending() && (operation.ending != Ending::Look || !is_wanted);
+        // What comes after a poll had come before.
+        if result.is_ok() && !is_ended && !operation.follows_poll && !job.awaits_room() {
+            let elapsed_us = self.clock.now_us() - operation.submitted_us;
+            self.paces.note(Phase::of(&lane.conn), elapsed_us);
+        }
+        // What was to be filled and was ended comes back as a success with what it had: that came
+        // before it was late. What follows is as late, and a rival goes on alone.
+        let is_partial = is_ended && is_partly_filled(&op, result);
+        let has_rival = job.rival().is_some();
+        let failed = match result {
+            Ok(_) if is_partial && has_rival => Some(Event::Expired),
+            Ok(_) if !self.scheduler.is_stopped() => None,
+            // What had come is kept for a later run.
+            Ok(count) if !has_rival && lane.fills_data(&op) => Some(Event::Cut(count)),
+            Err(errno) if !(is_ended && errno == Errno::CANCELED) => Some(Event::Failed(errno)),
+            _ => Some(Event::Expired),
+        };
+        let late_end = operation.late_end();
+        match failed {
+            Some(event) => self.operation_failed(index, op, event, late_end),
+            None if matches!(op, Op::Poll { .. }) => self.polled(index),
+            None if lane.is_secure() => self.secure_done(index, op, result.unwrap_or(0)),
+            None => self.plain_done(index, op, result.unwrap_or(0)),
+        }
+        self.drive(index);
+        let still_late = late_end.filter(|_| is_partial && self.lanes[index].operation.is_some());
+        if let Some(late_end) = still_late {
+            self.end_late(index, late_end);
+        }
+    }
+
+    /// An operation failed, or was ended.
+    fn operation_failed(
+        &mut self,
+        index: usize,
+        op: Op,
+        event: Event<'_>,
+        late_end: Option<LateEnd>,
+    ) {
+        let is_ended = matches!(event, Event::Expired | Event::Cut(_));
+        if is_ended && self.move_what_came(index) {
+            match (self.lanes[index].conn.body_left(), late_end) {
+                (0, _) => return,
+                // Slow, and not silent.
+                (_, None) => return self.move_on(index),
+                (_, Some(_)) => {}
+            }
+        }
+        let lane = &mut self.lanes[index];
+        lane.take_back(op);
+        let job = lane.state.job_mut();
+        job.late_end = late_end.filter(|_| is_ended);
+        // Had it been a poll, the next attempt asks again for what it was for.
+        job.state = JobState::Active;
+        lane.conn.handle(event);
+    }
+
+    /// An operation without TLS succeeded.
+    fn plain_done(&mut self, index: usize, op: Op, count: u32) {
+        let lane = &mut self.lanes[index];
+        let is_send = matches!(op, Op::Send { .. });
+        let is_connect = matches!(op, Op::Connect { .. });
+        let target = lane.take_back(op);
+        if is_connect && lane.link().endpoint.tls {
+            self.tunnel_or_secure(index);
+        } else if is_connect {
+            lane.conn.handle(Event::Connected);
+        } else if is_send {
+            lane.conn.handle(Event::Sent(count));
+        } else {
+            self.received(index, count, target);
+        }
+    }
+
+    /// There are bytes for a request that waited without a slot, or an end of it.
+    fn polled(&mut self, index: usize) {
+        let job = self.lanes[index].state.job_mut();
+        let had_no_room = job.awaits_room();
+        match job.state.poll_ended() {
+            Action::Move { .. } if had_no_room => self.room_came(index),
+            Action::Move { .. } => self.move_on(index),
+            action => self.act(index, action),
+        }
+    }
+
+    /// Bytes stand in a buffer.
+    pub(super) fn received(&mut self, index: usize, count: u32, target: Target) {
+        let Lane { conn, state, control, .. } = &mut self.lanes[index];
+        let job = state.job_mut();
+        let awaited = conn.awaits_head();
+        let buffer = match target {
+            Target::Control => control.bytes(),
+            Target::Data => job.data.as_deref().expect("just put back"),
+        };
+        conn.handle(Event::Received(count, buffer));
+        if awaited && !conn.awaits_head() {
+            let first_byte_us = job.answered(self.now_us);
+            if conn.has_answer() {
+                self.metrics.answers += 1;
+                self.metrics.stages.first_byte_us += first_byte_us;
+                if let Some(ticket) = job.into.ticket() {
+                    self.unpaced_answers += u64::from(job.into.is_paced_by_client());
+                    ticket.inbox().note_answer(first_byte_us);
+                }
+            }
+        }
+        if job.rival().is_some() && conn.has_answer() {
+            self.won(index);
+        }
+    }
+}
+
+/// True for a receive that was to fill its place and did so in part.
+fn is_partly_filled(op: &Op, result: Result<u32, Errno>) -> bool {
+    matches!((op, result), (Op::Receive { length, fill: true, .. }, Ok(n)) if 0 < n && n < *length)
+}

@@ -1,0 +1,102 @@
+//! How many connections a worker uses, and when it may ask: its side of the pacer, and what waits
+//! for an answer without a slot.
+
+use super::Worker;
+use super::job::JobState;
+use super::lane::Lane;
+use crate::engine::pace::Totals;
+use crate::engine::schedule::{Room, Supply};
+use crate::files::host::FileHost;
+use crate::limits::SLOTS_EAGER_SHARE;
+use crate::link::failure::RetryReason;
+use crate::sys::Ring;
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Connections that have something to do.
+    pub(super) fn busy(&self) -> usize {
+        self.lanes.len() - self.free.len()
+    }
+
+    /// How many more may have, of all and of those that are paced here.
+    pub(super) fn room(&self) -> Room {
+        let busy = self.busy();
+        let all = self.lanes_max.saturating_sub(busy);
+        Room { ranges: self.share.room(busy - self.unpaced.min(busy)).min(all), all }
+    }
+
+    /// True when one more may have something to do, of those that are paced by their clients or
+    /// here.
+    pub(super) fn has_room(&self, by_client: bool) -> bool {
+        let room = self.room();
+        if by_client { room.all > 0 } else { room.ranges > 0 }
+    }
+
+    /// A connection for one more range, if there may be one.
+    pub(super) fn free_lane(&mut self, by_client: bool) -> Option<usize> {
+        if !self.has_room(by_client) {
+            return None;
+        }
+        Some(self.free.pop().unwrap_or_else(|| {
+            let cipher = self.tls.as_ref().map(|(_, pool)| pool.take().expect("a slot each"));
+            let control = self.control.take().expect("a control slot each");
+            self.lanes.push(Lane::new(control, cipher, self.data.slot_length_bytes()));
+            self.lanes.len() - 1
+        }))
+    }
+
+    /// A connection for a range that is asked for now.
+    pub(super) fn lane_to_ask(&mut self, by_client: bool) -> Option<usize> {
+        if by_client {
+            // Its client had the right to send it.
+            return self.free_lane(true);
+        }
+        if !self.has_room(false) || !self.share.may_send(self.now_us) {
+            return None;
+        }
+        let lane = self.free_lane(false)?;
+        self.share.sent();
+        Some(lane)
+    }
+
+    /// Takes the right to send a connection's request again.
+    ///
+    /// # Errors
+    /// When to ask again, in microseconds.
+    pub(super) fn may_resume(&mut self, index: usize) -> Result<(), u64> {
+        let into = &self.lanes[index].state.job().into;
+        if let Some(ticket) = into.ticket().filter(|_| into.is_paced_by_client()) {
+            let taken = ticket.inbox().take_request(self.now_us);
+            return taken.map_err(|wait_us| self.now_us + wait_us);
+        }
+        if self.share.may_send(self.now_us) {
+            self.share.sent();
+            return Ok(());
+        }
+        Err(self.share.next_us())
+    }
+
+    /// Tells the pacer what has come.
+    pub(super) fn note_pace(&mut self) {
+        let more = matches!(self.supply, Supply::Given | Supply::Paced) || !self.ready.is_empty();
+        let came = Totals {
+            bytes: self.metrics.bytes - self.unpaced_bytes,
+            answers: self.metrics.answers - self.unpaced_answers,
+            refused: self.metrics.retries[RetryReason::SlowDown as usize],
+            first_byte_us: self.metrics.stages.first_byte_us,
+            busy: u32::try_from(self.busy().saturating_sub(self.unpaced)).unwrap_or(u32::MAX),
+            is_bound: more && !self.has_room(false),
+        };
+        self.share.note(self.now_us, came);
+    }
+
+    /// Whether a small object's request waits for its answer without a data slot: where many of
+    /// them are taken, those that are left are for bytes that are there.
+    pub(super) fn polls_first(&self, index: usize) -> bool {
+        let lane = &self.lanes[index];
+        let job = lane.state.job();
+        let taken = self.data.count() - self.data.free();
+        let is_scarce = taken * SLOTS_EAGER_SHARE > self.data.count();
+        let is_readable = matches!(job.state, JobState::Readable);
+        is_scarce && !is_readable && job.data.is_none() && lane.conn.awaits_head()
+    }
+}

@@ -1,0 +1,139 @@
+//! What stands at the start of a range that is under way: noted from time to time and when its run
+//! ends, so that a later run goes on behind it.
+//!
+//! A range is delivered in order and its writes end in any order: what stands ends where the first
+//! write that has not ended begins.
+
+use super::Worker;
+use super::files::NO_RANGE;
+use super::job::Route;
+use crate::error::ErrorKind;
+use crate::files::host::{FileHost, FileJob};
+use crate::files::sink::Disposal;
+use crate::files::transfer::Transfer;
+use crate::limits::{DIRECT_ALIGNMENT_BYTES, PREFIX_PAUSE_US};
+use crate::sys::Ring;
+
+/// Which bytes of a range are written, as places in its object.
+#[derive(Debug)]
+pub(super) struct Prefix {
+    /// Where the last write that was begun ends.
+    pub(super) reached: u64,
+    /// Where the first write that failed begins.
+    failed: u64,
+    /// What was noted last ends here.
+    noted: u64,
+    noted_us: u64,
+}
+
+impl Prefix {
+    /// Nothing of a range that begins there.
+    pub(super) fn new(offset: u64, now_us: u64) -> Self {
+        Self { reached: offset, failed: u64::MAX, noted: offset, noted_us: now_us }
+    }
+
+    /// A write that begins there failed.
+    pub(super) fn fail(&mut self, offset: u64) {
+        self.failed = self.failed.min(offset);
+    }
+
+    /// Where what stands ends, once no write is in flight.
+    pub(super) fn stands(&self) -> u64 {
+        self.reached.min(self.failed)
+    }
+
+    /// Where what stands ends, if that is further than was noted; then it counts as noted. `first`
+    /// is where the first write in flight begins.
+    fn advance(&mut self, first: Option<u64>, now_us: u64) -> Option<u64> {
+        self.noted_us = now_us;
+        let end = first.unwrap_or(self.reached).min(self.stands());
+        let end = end - end % u64::from(DIRECT_ALIGNMENT_BYTES);
+        (end > self.noted).then(|| {
+            self.noted = end;
+            end
+        })
+    }
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Notes what slow ranges have reached.
+    pub(super) fn note_slow(&mut self) {
+        if self.now_us < self.prefix_look_us {
+            return;
+        }
+        self.prefix_look_us = self.now_us + PREFIX_PAUSE_US / 4;
+        for range in self.ranges.numbers() {
+            let found = self.ranges.find(range);
+            if found.is_some_and(|(_, prefix)| prefix.noted_us + PREFIX_PAUSE_US <= self.now_us) {
+                self.note_prefix(range);
+            }
+        }
+    }
+
+    /// Writes what a connection has of a slot that it was filling, where a run ends that a later
+    /// one goes on with: on a slow connection that is all that it brought in seconds.
+    pub(super) fn keep_undelivered(&mut self, index: usize, transfer: &Transfer, why: ErrorKind) {
+        let lane = &mut self.lanes[index];
+        let job = lane.state.job_mut();
+        let length = lane.conn.undelivered();
+        let kept = length - length % DIRECT_ALIGNMENT_BYTES;
+        let is_end =
+            matches!(why, ErrorKind::Interrupted | ErrorKind::Deadline | ErrorKind::Endpoint);
+        let is_kept = is_end && kept > 0 && !job.state.is_parked();
+        let is_file = matches!(job.into, Route::Sink { .. });
+        let to_file = is_file && self.sink.dispose(transfer.shape) == Disposal::WriteAt;
+        if !(is_kept && to_file && transfer.keeps_prefixes()) {
+            return;
+        }
+        let Some(slot) = job.data.take() else { return };
+        let end = job.bytes.offset + lane.conn.reached();
+        let (range, offset) = (job.range, end - u64::from(length));
+        self.write(range, slot, kept, offset);
+    }
+
+    /// Notes what stands at the start of a range that is not complete.
+    fn note_prefix(&mut self, range: usize) {
+        if let Some(note) = self.prefix_to_note(range, false) {
+            let transfer = self.ranges.transfer(range);
+            self.begin_file(NO_RANGE, &transfer, note);
+        }
+    }
+
+    /// What stands at the start of a range that is not complete, where that is more than was noted.
+    pub(super) fn prefix_to_note(&mut self, range: usize, run_ends: bool) -> Option<FileJob> {
+        let first = self.writes.first_of(range);
+        let (transfer, prefix) = self.ranges.find(range)?;
+        let file = transfer.created_file().filter(|_| transfer.keeps_prefixes())?;
+        // What has no room now may have it when the run ends.
+        if !file.journal.as_ref().is_none_or(|journal| journal.has_room(run_ends)) {
+            return None;
+        }
+        let end = prefix.advance(first, self.now_us)?;
+        let part = transfer.part.bytes();
+        let index = (end - 1) / part;
+        let (begins, ends) = (index * part, transfer.object.size_bytes.min((index + 1) * part));
+        (end < ends).then(|| FileJob::Note { index, prefix_bytes: Some(end - begins) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_ends_where_the_first_write_that_has_not_ended_begins() {
+        let mut prefix = Prefix::new(8192, 0);
+        assert_eq!(prefix.advance(None, 1), None, "nothing was written");
+        prefix.reached = 32_768;
+        assert_eq!(prefix.advance(Some(8192), 2), None, "the first write is in flight");
+        assert_eq!(prefix.advance(Some(16_384), 3), Some(16_384));
+        assert_eq!(prefix.advance(Some(16_384), 4), None, "noted already");
+        prefix.fail(20_480);
+        assert_eq!(prefix.advance(None, 5), Some(20_480), "behind it is a hole");
+        prefix.reached = 40_000;
+        assert_eq!(prefix.advance(None, 6), None);
+        let mut ragged = Prefix::new(0, 0);
+        ragged.reached = 5000;
+        assert_eq!(ragged.advance(None, 1), Some(4096), "a range begins at whole blocks");
+    }
+}

@@ -1,0 +1,239 @@
+//! Slabs of a worker: ranges that are not settled and writes in flight. Filled at start, never
+//! grown past what slots and connections allow.
+
+use std::sync::Arc;
+
+use super::errand::Purpose;
+use super::prefix::Prefix;
+use super::verify::Check;
+use crate::files::transfer::Transfer;
+use crate::sys::Slot;
+
+/// How often a write may make no progress before it is an error.
+pub(super) const WRITE_TRIES_MAX: u32 = 16;
+
+/// A range from its hand-out until its last byte is written.
+#[derive(Debug)]
+struct RangeState {
+    transfer: Arc<Transfer>,
+    /// Where it begins in the object.
+    offset: u64,
+    /// Which of its bytes are written.
+    prefix: Prefix,
+    /// Its connection has received (or given up) all of it.
+    fetched: bool,
+    /// Writes that have not ended, and file jobs that hold its bytes.
+    writes: u32,
+    /// What its bytes are held against, where they are a whole object. It is the range's and not
+    /// its connection's: another one may go on with it.
+    check: Check,
+    /// What it is fetched for.
+    purpose: Purpose,
+}
+
+/// All ranges of a worker that are not settled.
+#[derive(Debug)]
+pub(super) struct Ranges {
+    entries: Vec<Option<RangeState>>,
+    free: Vec<usize>,
+}
+
+impl Ranges {
+    /// Room for `count` ranges.
+    pub(super) fn new(count: usize) -> Self {
+        Self { entries: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
+    }
+
+    /// Takes a range in.
+    pub(super) fn insert(
+        &mut self,
+        transfer: Arc<Transfer>,
+        offset: u64,
+        now_us: u64,
+        purpose: Purpose,
+    ) -> usize {
+        // One per connection, and one per write in flight for those whose connection went on.
+        let index = self.free.pop().expect("as many as connections and slots");
+        let (check, prefix) = (Check::None, Prefix::new(offset, now_us));
+        self.entries[index] = Some(RangeState {
+            transfer,
+            offset,
+            prefix,
+            fetched: false,
+            writes: 0,
+            check,
+            purpose,
+        });
+        index
+    }
+
+    /// Those that are not settled, by number.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
+        0..self.entries.len()
+    }
+
+    /// A range, if it is not settled.
+    pub(super) fn find(&mut self, index: usize) -> Option<(&Arc<Transfer>, &mut Prefix)> {
+        self.entries[index].as_mut().map(|range| (&range.transfer, &mut range.prefix))
+    }
+
+    fn get_mut(&mut self, index: usize) -> &mut RangeState {
+        self.entries[index].as_mut().expect("a range that is not settled")
+    }
+
+    fn get(&self, index: usize) -> &RangeState {
+        self.entries[index].as_ref().expect("a range that is not settled")
+    }
+
+    /// What it is fetched for.
+    pub(super) fn purpose(&self, index: usize) -> &Purpose {
+        &self.get(index).purpose
+    }
+
+    /// The same, to change it.
+    pub(super) fn purpose_mut(&mut self, index: usize) -> &mut Purpose {
+        &mut self.get_mut(index).purpose
+    }
+
+    /// Where it begins in its object.
+    pub(super) fn offset(&self, index: usize) -> u64 {
+        self.get(index).offset
+    }
+
+    /// What its bytes are held against.
+    pub(super) fn check(&mut self, index: usize) -> &mut Check {
+        &mut self.get_mut(index).check
+    }
+
+    /// The object that it belongs to.
+    pub(super) fn transfer(&self, index: usize) -> Arc<Transfer> {
+        Arc::clone(&self.get(index).transfer)
+    }
+
+    /// A file job has all its bytes; it ends as a write does.
+    pub(super) fn job_begins(&mut self, index: usize) {
+        self.get_mut(index).writes += 1;
+    }
+
+    /// One more write is to be done, which ends there in the object.
+    pub(super) fn write_begins(&mut self, index: usize, end: u64) {
+        let range = self.get_mut(index);
+        range.writes += 1;
+        range.prefix.reached = end;
+    }
+
+    /// A write ended; true when the range is complete.
+    pub(super) fn write_ends(&mut self, index: usize) -> bool {
+        let range = self.get_mut(index);
+        range.writes -= 1;
+        range.fetched && range.writes == 0
+    }
+
+    /// Its connection is done with it; true when the range is complete.
+    pub(super) fn fetched(&mut self, index: usize) -> bool {
+        let range = self.get_mut(index);
+        range.fetched = true;
+        range.writes == 0
+    }
+
+    /// True when all bytes up to the range's end are written, whoever wrote its beginning.
+    pub(super) fn is_written(&self, index: usize) -> bool {
+        let Some(range) = &self.entries[index] else { return false };
+        let (size_bytes, part) = (range.transfer.object.size_bytes, range.transfer.part.bytes());
+        range.prefix.stands() == size_bytes.min((range.offset / part + 1) * part)
+    }
+
+    /// Takes a complete range out: its object, where it begins there, and what it was fetched for.
+    pub(super) fn remove(&mut self, index: usize) -> (Arc<Transfer>, u64, Purpose) {
+        self.free.push(index);
+        let state = self.entries[index].take().expect("a range that is not settled");
+        (state.transfer, state.offset, state.purpose)
+    }
+
+    /// True when every range is settled.
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+}
+
+/// A write in flight, or one that waits for its file.
+#[derive(Debug)]
+pub(super) struct WriteState {
+    /// Its range.
+    pub(super) range: usize,
+    /// Bytes written.
+    pub(super) done: u32,
+    /// Bytes to write.
+    pub(super) length: u32,
+    /// Offset in the file of the first one.
+    pub(super) offset: u64,
+    /// When it began.
+    pub(super) begun_us: u64,
+    /// It must stay aligned.
+    pub(super) direct: bool,
+    /// Tries in a row without progress.
+    pub(super) stuck: u32,
+    /// Its bytes, while the file is not there yet.
+    pub(super) waiting: Option<Slot>,
+}
+
+/// All writes of a worker that have not ended.
+#[derive(Debug)]
+pub(super) struct Writes {
+    entries: Vec<Option<WriteState>>,
+    free: Vec<usize>,
+}
+
+impl Writes {
+    /// Room for `count` writes: each holds a slot.
+    pub(super) fn new(count: usize) -> Self {
+        Self { entries: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
+    }
+
+    /// Takes a write in.
+    pub(super) fn insert(&mut self, state: WriteState) -> usize {
+        let index = self.free.pop().expect("a write holds a slot");
+        self.entries[index] = Some(state);
+        index
+    }
+
+    /// Writes that wait for their file: their numbers, and their ranges.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.entries.iter().enumerate().filter_map(|(index, entry)| {
+            let write = entry.as_ref().filter(|write| write.waiting.is_some())?;
+            Some((index, write.range))
+        })
+    }
+
+    /// Where the first write of a range that has not ended begins.
+    pub(super) fn first_of(&self, range: usize) -> Option<u64> {
+        let writes = self.entries.iter().flatten();
+        writes.filter(|write| write.range == range).map(|write| write.offset).min()
+    }
+
+    /// The write.
+    pub(super) fn get(&self, index: usize) -> &WriteState {
+        self.entries[index].as_ref().expect("a write in flight")
+    }
+
+    /// The write, to change it.
+    pub(super) fn get_mut(&mut self, index: usize) -> &mut WriteState {
+        self.entries[index].as_mut().expect("a write in flight")
+    }
+
+    /// Takes an ended write out.
+    pub(super) fn remove(&mut self, index: usize) -> WriteState {
+        self.free.push(index);
+        self.entries[index].take().expect("a write in flight")
+    }
+
+    /// How many have not ended.
+    pub(super) fn count(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// True when all have ended.
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+}

@@ -1,0 +1,301 @@
+//! TLS between a connection and the ring: what [`crate::link::conn`] asks for as plaintext is sent
+//! and received as ciphertext through the connection's own buffer.
+
+use std::sync::Arc;
+
+use super::Worker;
+use super::lane::Lane;
+use super::link::Link;
+use crate::files::host::FileHost;
+use crate::limits::{RECEIVE_LOW_WATER_BYTES_MAX, RECEIVE_LOW_WATER_BYTES_MIN};
+use crate::link::conn::{Action, Event, Target};
+use crate::link::tls::session::{Fault, Need, Read, Session};
+use crate::sys::{Errno, Op, Ring};
+
+/// What the connection waits for, while TLS does its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Nothing.
+    Nothing,
+    /// The session.
+    Handshake,
+    /// That its request of this length is on the wire.
+    Send(u32),
+    /// Plaintext.
+    Receive { target: Target, at: u32, length: u32 },
+    /// More of a body that goes into a pipe.
+    Move,
+}
+
+/// What lies on a connection's socket.
+#[derive(Debug)]
+pub(super) enum Security {
+    /// No TLS, or not yet.
+    Plain,
+    /// There is a session, or one is being made.
+    On(Secure),
+    /// TLS has failed, for this reason: the socket is about to be closed.
+    Failed(Fault),
+}
+
+/// A connection's session. The buffer under it is the connection's.
+#[derive(Debug)]
+pub(super) struct Secure {
+    session: Session,
+    wish: Wish,
+}
+
+impl Secure {
+    pub(super) fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// The socket is connected: a proxy must lead on first, where there is one.
+    pub(super) fn tunnel_or_secure(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        let Some(request) = lane.link().endpoint.tunnel_request() else {
+            return self.secure_begin(index);
+        };
+        lane.control.bytes_mut()[..request.len()].copy_from_slice(&request);
+        let length = u32::try_from(request.len()).expect("its parts are bounded");
+        lane.conn.handle(Event::Tunnel { length });
+    }
+
+    /// The socket leads to the server: the session comes next.
+    pub(super) fn secure_begin(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        let length = u32::try_from(lane.cipher.bytes().len()).expect("a slot's length");
+        let config = self.tls.as_ref().map(|(config, _)| Arc::clone(config));
+        let config = config.expect("a run over TLS has its configuration");
+        let link = lane.link_mut();
+        match Session::new(config, link.endpoint.server_name(), length) {
+            Ok(session) => {
+                link.security = Security::On(Secure { session, wish: Wish::Handshake });
+                self.secure_go_on(index);
+            }
+            Err(fault) => self.secure_failed(index, fault),
+        }
+    }
+
+    /// Sends a request: the control buffer's bytes, encrypted.
+    pub(super) fn secure_send(&mut self, index: usize, at: u32, length: u32) {
+        let Lane { conn, link, control, cipher, .. } = &mut self.lanes[index];
+        let secure = Link::secure_mut(link);
+        let bytes = &control.bytes()[at as usize..(at + length) as usize];
+        match secure.session.write(cipher.bytes_mut(), bytes) {
+            Ok(()) => {
+                secure.wish = Wish::Send(length);
+                self.secure_go_on(index);
+            }
+            // It was closed before the request: the connection knows what that means.
+            Err(Fault::Ended) => conn.handle(Event::Failed(Errno::RESET)),
+            Err(fault) => self.secure_failed(index, fault),
+        }
+    }
+
+    /// Receives plaintext into the connection's own buffer.
+    pub(super) fn secure_receive(&mut self, index: usize, action: Action) {
+        let Action::Receive { target, at, length, .. } = action else {
+            unreachable!("only called for a receive")
+        };
+        self.secure(index).wish = Wish::Receive { target, at, length };
+        self.secure_go_on(index);
+    }
+
+    /// Takes the slot that plaintext goes to, once there is some; false when none is free.
+    fn takes_slot(&mut self, index: usize) -> bool {
+        let Lane { link, state, .. } = &mut self.lanes[index];
+        let secure = Link::secure_mut(link);
+        let Wish::Receive { target: Target::Data, at, length } = secure.wish else { return true };
+        if !secure.session.has_input() || state.job().data.is_some() {
+            return true;
+        }
+        let wish = std::mem::replace(&mut secure.wish, Wish::Nothing);
+        let action = Action::Receive { target: Target::Data, at, length, fill: false };
+        let Some(slot) = self.slot_for(index, Target::Data, action) else { return false };
+        self.lanes[index].state.job_mut().data = Some(slot);
+        self.secure(index).wish = wish;
+        true
+    }
+
+    fn secure(&mut self, index: usize) -> &mut Secure {
+        Link::secure_mut(&mut self.lanes[index].link)
+    }
+
+    /// The ring gave the buffer back.
+    pub(super) fn secure_done(&mut self, index: usize, op: Op, count: u32) {
+        let is_send = matches!(op, Op::Send { .. });
+        self.lanes[index].take_back(op);
+        let session = &mut self.secure(index).session;
+        if is_send {
+            session.sent(count)
+        } else {
+            session.received(count)
+        }
+        self.secure_go_on(index);
+    }
+
+    /// Goes on until the connection has what it waits for, or the ring has something to do.
+    fn secure_go_on(&mut self, index: usize) {
+        if matches!(self.secure(index).wish, Wish::Move) {
+            self.secure(index).wish = Wish::Nothing;
+            return self.move_on(index);
+        }
+        if !self.takes_slot(index) {
+            return;
+        }
+        let Lane { link, state, control, cipher, .. } = &mut self.lanes[index];
+        let Secure { session, wish } = Link::secure_mut(link);
+        let (buffer, goal) = (cipher.bytes_mut(), *wish);
+        let event = match goal {
+            Wish::Nothing | Wish::Move => return,
+            Wish::Handshake => session.handshake(buffer).map(|done| done.then_some(Ready::Open)),
+            Wish::Send(length) => Ok(session.is_flushed().then_some(Ready::Sent(length))),
+            Wish::Receive { target, at, length } => {
+                let job = state.job_mut();
+                let slot = match target {
+                    Target::Control => Some(control.bytes_mut()),
+                    Target::Data => job.data.as_deref_mut(),
+                };
+                let into = slot.map(|slot| &mut slot[at as usize..(at + length) as usize]);
+                // Without a slot nothing has come yet.
+                let read = into.map_or(Ok(Read::More), |into| session.read(buffer, into));
+                if at == 0 && read == Ok(Read::More) && target == Target::Data {
+                    // Part of a record: others may use the slot until the rest of it is there.
+                    job.data = None;
+                }
+                read.map(|read| match read {
+                    Read::Bytes(count) => Some(Ready::Received(count)),
+                    Read::End => Some(Ready::Received(0)),
+                    Read::More => None,
+                })
+            }
+        };
+        match event {
+            Ok(Some(ready)) => {
+                *wish = Wish::Nothing;
+                self.secure_tell(index, goal, ready);
+            }
+            Ok(None) => match session.need(buffer) {
+                Ok(need) => self.secure_submit(index, need),
+                Err(fault) => self.secure_failed(index, fault),
+            },
+            Err(fault) => self.secure_failed(index, fault),
+        }
+    }
+
+    fn secure_tell(&mut self, index: usize, wish: Wish, ready: Ready) {
+        let lane = &mut self.lanes[index];
+        match (ready, wish) {
+            (Ready::Open, _) => lane.conn.handle(Event::Connected),
+            (Ready::Sent(length), _) => lane.conn.handle(Event::Sent(length)),
+            (Ready::Received(count), Wish::Receive { target, .. }) => {
+                let count = u32::try_from(count).expect("at most a slot");
+                self.received(index, count, target);
+            }
+            (Ready::Received(_), _) => unreachable!("only a receive is received"),
+        }
+    }
+
+    /// Waits for more ciphertext of a body that goes into a pipe.
+    pub(super) fn secure_await(&mut self, index: usize) {
+        let Lane { link, cipher, .. } = &mut self.lanes[index];
+        let Secure { session, wish } = Link::secure_mut(link);
+        *wish = Wish::Move;
+        match session.need(cipher.bytes_mut()) {
+            Ok(need) => self.secure_submit(index, need),
+            Err(fault) => self.secure_failed(index, fault),
+        }
+    }
+
+    fn secure_submit(&mut self, index: usize, need: Need) {
+        let lane = &mut self.lanes[index];
+        let (socket, slot) = (lane.link().socket.clone(), lane.cipher.lend());
+        match need {
+            Need::Send { at, length } => {
+                self.submit(index, Op::Send { socket, slot, at, length });
+            }
+            Need::Receive { at, length } => {
+                // So much will surely come: a body's ciphertext is longer than the body.
+                let held = Link::secure_mut(&mut lane.link).session.held_bytes();
+                let surely = lane.conn.body_left().saturating_sub(held as u64);
+                let Fill { length, low_water, fill } = Fill::of(length, surely);
+                self.set_low_water(index, low_water);
+                self.submit(index, Op::Receive { socket, slot, at, length, fill });
+            }
+        }
+    }
+
+    pub(super) fn secure_failed(&mut self, index: usize, fault: Fault) {
+        let lane = &mut self.lanes[index];
+        let failure = fault.failure();
+        lane.link_mut().security = Security::Failed(fault);
+        lane.conn.handle(Event::Fault(failure));
+    }
+}
+
+/// How ciphertext is received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fill {
+    /// At most so many bytes,
+    length: u32,
+    /// whenever so many are there (SO_RCVLOWAT),
+    low_water: u32,
+    /// and not before it is full.
+    fill: bool,
+}
+
+impl Fill {
+    /// The receive into this much room, when so many bytes will surely come.
+    ///
+    /// The mark asks for as much again beyond the receive: a tail shorter than the mark would never
+    /// wake it. So towards its end a body comes in halves of what is left.
+    fn of(room: u32, surely: u64) -> Self {
+        let mark = room.min(RECEIVE_LOW_WATER_BYTES_MAX);
+        if surely >= u64::from(room) + u64::from(mark) {
+            return Self { length: room, low_water: mark, fill: true };
+        }
+        match u32::try_from(surely / 2) {
+            Ok(half) if half >= RECEIVE_LOW_WATER_BYTES_MIN => {
+                let length = half.min(room);
+                Self { length, low_water: length.min(mark), fill: true }
+            }
+            _ => Self { length: room, low_water: 1, fill: surely >= u64::from(room) },
+        }
+    }
+}
+
+/// What TLS has done for the connection.
+#[derive(Debug, Clone, Copy)]
+enum Ready {
+    Open,
+    Sent(u32),
+    Received(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_will_come() {
+        let rooms = [20_000, 100_000, 500_000, 1 << 20];
+        for room in rooms {
+            for surely in (0..3_000_000u64).step_by(997) {
+                let Fill { length, low_water, fill } = Fill::of(room, surely);
+                assert!((1..=room).contains(&length) && (1..=length).contains(&low_water));
+                assert!(!fill || surely >= u64::from(length), "{surely} in {room}");
+                let waits = low_water > 1;
+                assert!(!waits || surely >= u64::from(length) + u64::from(low_water));
+            }
+            let (mut left, mut receives) = (8u64 << 20, 0);
+            while left >= u64::from(2 * RECEIVE_LOW_WATER_BYTES_MIN) {
+                left -= u64::from(Fill::of(room, left).length);
+                receives += 1;
+            }
+            assert!(receives <= (8 << 20) / room + 8, "{receives} of {room}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Bodies on their way into pipes: out of the socket without entering user memory (splice), or over
+//! TLS by a write of what was decrypted.
+//!
+//! A pipe that is full waits for its reader: that has no deadline, is not late, and says nothing
+//! of the network. All that was moved is in the pipe: an attempt that fails goes on from there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Worker;
+use super::job::{JobState, Route};
+use super::lane::Lane;
+use super::link::Link;
+use crate::engine::request::Ticket;
+use crate::error::{Error, ErrorKind};
+use crate::files::host::FileHost;
+use crate::limits::{SPLICE_BYTES_MAX, STREAM_LOW_WATER_BYTES, TLS_PIECE_BYTES};
+use crate::link::conn::{Action, Event};
+use crate::link::tls::session::Read;
+use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
+
+/// A pipe that a range goes into.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pipe: Handle,
+    pub(super) ticket: Arc<Ticket>,
+    /// Body bytes that came with the head, in the control buffer.
+    with_head: Range<usize>,
+    /// Decrypted bytes that the pipe had no room for.
+    held: Held,
+    /// What it waited for last, and since when nothing has moved.
+    waited: Waited,
+}
+
+/// What a body waited for last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    Bytes,
+    Room,
+    /// The pipe has said that there is room, and nothing has moved since.
+    RoomCame,
+}
+
+/// Bytes that wait for room, in a buffer that comes from the worker and goes back to it.
+#[derive(Debug, Default)]
+struct Held {
+    buffer: Vec<u8>,
+    left: Range<usize>,
+}
+
+impl Flow {
+    pub(super) fn new(pipe: Handle, ticket: Arc<Ticket>) -> Self {
+        Self { pipe, ticket, with_head: 0..0, held: Held::default(), waited: Waited::Bytes }
+    }
+
+    /// The same pipe, for a connection that is asked for the rest.
+    pub(super) fn of_rival(&self) -> Self {
+        Self::new(self.pipe.clone(), Arc::clone(&self.ticket))
+    }
+}
+
+/// How far one step came.
+enum Moved {
+    /// So many bytes are in the pipe; 0 is the end of the stream.
+    Bytes(u64),
+    /// The socket has nothing now.
+    AwaitsBytes,
+    /// The pipe is full.
+    AwaitsRoom,
+    /// The ring has an operation for it, or the connection knows why not.
+    Begun,
+    Failed(Errno),
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// A body begins, of which this part of the control buffer came with the head.
+    pub(super) fn begin_moving(&mut self, index: usize, from: u32, length: u32) {
+        let lane = &mut self.lanes[index];
+        let flow = lane.state.job_mut().flow_mut();
+        flow.with_head = from as usize..(from + length) as usize;
+        // What an earlier attempt had decrypted and not written comes again.
+        flow.held.left = 0..0;
+        if !lane.is_secure()
+            && let Err(errno) = self.set_nonblocking(index, true)
+        {
+            return self.lanes[index].conn.handle(Event::Failed(errno));
+        }
+        self.move_on(index);
+    }
+
+    /// Moves a body on as far as it goes without waiting.
+    pub(super) fn move_on(&mut self, index: usize) {
+        loop {
+            if self.failure_of(index).is_some() || self.scheduler.is_stopped() {
+                return self.lanes[index].conn.handle(Event::Failed(Errno::CANCELED));
+            }
+            match self.move_piece(index) {
+                Moved::Bytes(count) => self.moved(index, count),
+                Moved::AwaitsBytes => return self.await_bytes(index),
+                Moved::AwaitsRoom => {
+                    let job = self.lanes[index].state.job_mut();
+                    job.state = JobState::ForRoom;
+                    job.flow_mut().waited = Waited::Room;
+                    let handle = job.flow_mut().pipe.clone();
+                    return self.submit(index, Op::Poll { handle, events: POLL_OUT });
+                }
+                Moved::Begun => return,
+                Moved::Failed(Errno::PIPE) => {
+                    let error =
+                        Error::new(ErrorKind::Destination, "nobody reads the pipe any more")
+                            .advise("keep its read end open until the request has completed");
+                    self.fail_job(index, error);
+                    return self.lanes[index].conn.handle(Event::Failed(Errno::CANCELED));
+                }
+                Moved::Failed(errno) => return self.lanes[index].conn.handle(Event::Failed(errno)),
+            }
+            if self.lanes[index].conn.body_left() == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Bytes are in the pipe: nobody else brings them.
+    fn moved(&mut self, index: usize, count: u64) {
+        if count > 0 {
+            self.won(index);
+        }
+        self.count_bytes(index, count);
+        let lane = &mut self.lanes[index];
+        let job = lane.state.job_mut();
+        job.state = JobState::Active;
+        let flow = job.flow_mut();
+        if flow.waited == Waited::RoomCame {
+            flow.waited = Waited::Room;
+        }
+        flow.ticket.moved_on();
+        lane.conn.handle(Event::Moved(count));
+    }
+
+    /// Takes what has come for a wait that is over for another reason; true when there was some.
+    pub(super) fn move_what_came(&mut self, index: usize) -> bool {
+        let is_waiting =
+            matches!(self.lanes[index].state.job().state, JobState::ForBytes(Action::Move { .. }));
+        if !is_waiting || self.failure_of(index).is_some() {
+            return false;
+        }
+        match self.move_piece(index) {
+            Moved::Bytes(count) if count > 0 => {
+                self.moved(index, count);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Waits until the socket has more: at least a good part of what is still to come.
+    fn await_bytes(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        let job = lane.state.job_mut();
+        job.state = JobState::ForBytes(Action::Move { from: 0, length: 0 });
+        job.flow_mut().waited = Waited::Bytes;
+        let left = u32::try_from(lane.conn.body_left()).unwrap_or(u32::MAX);
+        let handle = lane.link().socket.clone();
+        self.set_low_water(index, left.min(STREAM_LOW_WATER_BYTES));
+        self.submit(index, Op::Poll { handle, events: POLL_IN });
+    }
+
+    fn move_piece(&mut self, index: usize) -> Moved {
+        let Lane { state, control, .. } = &mut self.lanes[index];
+        let flow = state.job_mut().flow_mut();
+        let (bytes, left) = match flow.held.left.is_empty() {
+            true => (control.bytes(), &mut flow.with_head),
+            false => (&flow.held.buffer[..], &mut flow.held.left),
+        };
+        if left.start < left.end {
+            let written = self.host.write_pipe(&flow.pipe, &bytes[left.clone()]);
+            let moved = outcome(written);
+            if let Moved::Bytes(count) = moved {
+                left.start += usize::try_from(count).expect("at most what was given");
+            }
+            if flow.held.left.is_empty() && !flow.held.buffer.is_empty() {
+                self.spare.push(std::mem::take(&mut flow.held).buffer);
+            }
+            return moved;
+        }
+        if self.lanes[index].is_secure() { self.move_plaintext(index) } else { self.splice(index) }
+    }
+
+    /// A pipe has room, or nobody reads it any more.
+    pub(super) fn room_came(&mut self, index: usize) {
+        self.lanes[index].state.job_mut().flow_mut().waited = Waited::RoomCame;
+        self.move_on(index);
+    }
+
+    /// A splice says EAGAIN when the socket is empty, and when the pipe is full. When one of the
+    /// two has just said that it is ready, it is the other; that counts once, for a poll may
+    /// complete for nothing. Else it is likely what it was the last time.
+    fn splice(&mut self, index: usize) -> Moved {
+        let Lane { conn, state, link, .. } = &mut self.lanes[index];
+        let job = state.job_mut();
+        let was_readable = matches!(job.state, JobState::Readable);
+        let Flow { pipe, waited, .. } = job.flow_mut();
+        let waited = *waited;
+        let socket = &link.as_ref().expect("it is connected").socket;
+        let length = conn.body_left().min(SPLICE_BYTES_MAX);
+        match self.host.splice(socket, pipe, length) {
+            Ok(count) => Moved::Bytes(count),
+            Err(errno) if errno.is_transient() && was_readable => Moved::AwaitsRoom,
+            Err(errno) if errno.is_transient() && waited == Waited::Room => Moved::AwaitsRoom,
+            Err(errno) if errno.is_transient() => Moved::AwaitsBytes,
+            Err(errno) => Moved::Failed(errno),
+        }
+    }
+
+    /// Decrypts what has come and writes it into the pipe.
+    fn move_plaintext(&mut self, index: usize) -> Moved {
+        let Lane { conn, state, link, cipher, .. } = &mut self.lanes[index];
+        let flow = state.job_mut().flow_mut();
+        let session = Link::session_mut(link);
+        let mut piece = self.spare.pop().unwrap_or_default();
+        piece.resize(TLS_PIECE_BYTES as usize, 0);
+        let left = usize::try_from(conn.body_left()).unwrap_or(usize::MAX);
+        let room = left.min(piece.len());
+        let read = session.read(cipher.bytes_mut(), &mut piece[..room]);
+        let Ok(Read::Bytes(count)) = read else {
+            self.spare.push(piece);
+            return match read {
+                Ok(Read::End) => Moved::Bytes(0),
+                Ok(_) => {
+                    self.secure_await(index);
+                    Moved::Begun
+                }
+                Err(fault) => {
+                    self.secure_failed(index, fault);
+                    Moved::Begun
+                }
+            };
+        };
+        let moved = outcome(self.host.write_pipe(&flow.pipe, &piece[..count]));
+        let written = match moved {
+            Moved::Bytes(written) => usize::try_from(written).expect("at most what was given"),
+            _ => 0,
+        };
+        if written < count {
+            flow.held = Held { buffer: piece, left: written..count };
+        } else {
+            self.spare.push(piece);
+        }
+        moved
+    }
+
+    /// Makes calls on a connection's socket return at once, or wait again.
+    pub(super) fn set_nonblocking(&mut self, index: usize, is_on: bool) -> Result<(), Errno> {
+        let link = self.lanes[index].link_mut();
+        if link.is_nonblocking != is_on {
+            self.host.set_nonblocking(&link.socket, is_on)?;
+            link.is_nonblocking = is_on;
+        }
+        Ok(())
+    }
+
+    /// A connection is done with a range that went into a pipe.
+    pub(super) fn end_moving(&mut self, index: usize) {
+        let Lane { state, link, .. } = &mut self.lanes[index];
+        let Route::Pipe(flow) = &mut state.job_mut().into else { return };
+        if !flow.held.buffer.is_empty() {
+            self.spare.push(std::mem::take(&mut flow.held).buffer);
+        }
+        if link.is_some() && self.set_nonblocking(index, false).is_err() {
+            // Its next request would go wrong.
+            self.lanes[index].hang_up();
+        }
+    }
+}
+
+/// What a write into a pipe came to.
+fn outcome(written: Result<usize, Errno>) -> Moved {
+    match written {
+        Ok(count) => Moved::Bytes(count as u64),
+        Err(errno) if errno.is_transient() => Moved::AwaitsRoom,
+        Err(errno) => Moved::Failed(errno),
+    }
+}

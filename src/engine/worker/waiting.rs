@@ -1,0 +1,70 @@
+//! For whom a worker waits, for those who tell it.
+
+use super::Worker;
+use super::job::{Job, JobState};
+use super::lane::{Lane, LaneState};
+use crate::engine::peers::Phase;
+use crate::files::host::FileHost;
+use crate::limits::{WAIT_LOOK_US, WAIT_TOLD_AFTER_US, WAIT_TOLD_BODY_AFTER_US};
+use crate::link::waiting::Wait;
+use crate::sys::Ring;
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Shows the connection that has waited for longest, if that is long enough to be told.
+    pub(super) fn show_waiting(&mut self) {
+        if self.now_us < self.wait_look_us {
+            return;
+        }
+        self.wait_look_us = self.now_us + WAIT_LOOK_US;
+        let waited = self.lanes.iter().filter_map(|lane| {
+            let LaneState::Busy(job) = &lane.state else { return None };
+            let elapsed_us = lane.waited_us(job, self.now_us, self.clock.now_us())?;
+            Some((elapsed_us, job))
+        });
+        let longest = waited.max_by_key(|(elapsed_us, _)| *elapsed_us);
+        let wait = longest.map(|(elapsed_us, job)| Wait {
+            whom: job.object().endpoint.host.clone(),
+            what: format!("to answer GET {}", job.told_range()),
+            tries: job.attempts.tries(),
+            elapsed_us,
+            retry_for_us: self.retries.retry_for_us,
+            why: job.last_failure.map_or_else(String::new, |failure| failure.to_string()),
+        });
+        self.gauge.show_wait(wait);
+    }
+}
+
+impl Lane {
+    /// How long it has waited for the network in vain, if that is long enough to be told. Failures
+    /// go by the host's time, an operation in flight by the worker's clock.
+    fn waited_us(&self, job: &Job, now_us: u64, clock_us: u64) -> Option<u64> {
+        let submitted_us = self.operation.as_ref().map(|operation| operation.submitted_us);
+        let is_waiting = submitted_us.is_some() || matches!(job.state, JobState::Backoff { .. });
+        if !is_waiting || job.awaits_room() {
+            return None;
+        }
+        let (elapsed_us, least_us) = match job.attempts.failing_since_us() {
+            Some(since_us) => (now_us.saturating_sub(since_us), WAIT_TOLD_AFTER_US),
+            None => {
+                let is_body = Phase::of(&self.conn) == Phase::Body;
+                let least_us = if is_body { WAIT_TOLD_BODY_AFTER_US } else { WAIT_TOLD_AFTER_US };
+                (clock_us.saturating_sub(submitted_us?), least_us)
+            }
+        };
+        Some(elapsed_us).filter(|elapsed_us| *elapsed_us >= least_us)
+    }
+}
+
+impl Job {
+    /// Its object, and its bytes where they are not all.
+    pub(super) fn told_range(&self) -> String {
+        let transfer = self.object();
+        match self.bytes.length < transfer.object.size_bytes {
+            true => {
+                let last = self.bytes.offset + self.bytes.length - 1;
+                format!("{} bytes {}-{last}", transfer.name(), self.bytes.offset)
+            }
+            false => transfer.name(),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Writes of data slots to the files of large objects.
+
+use std::sync::Arc;
+
+use super::files::NO_RANGE;
+use super::range::{WRITE_TRIES_MAX, WriteState};
+use super::{TOKEN_WRITE, Worker};
+use crate::files::host::{FileError, FileHost, FileJob};
+use crate::files::transfer::Transfer;
+use crate::sys::{Errno, Handle, Op, Ring, Slot};
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Writes `slot[..length]` to a large object's file, once that is there; counts it in its
+    /// range.
+    pub(super) fn write(&mut self, range: usize, slot: Slot, length: u32, offset: u64) {
+        let transfer = self.ranges.transfer(range);
+        let is_there = transfer.has_file_or_none();
+        let is_awaited = !is_there && self.waits_for(&transfer).next().is_some();
+        self.ranges.write_begins(range, offset + u64::from(length));
+        let index = self.writes.insert(WriteState {
+            range,
+            done: 0,
+            length,
+            offset,
+            begun_us: self.now_us,
+            direct: false,
+            stuck: 0,
+            waiting: Some(slot),
+        });
+        if is_there {
+            self.start_write(index, &transfer);
+        } else if !is_awaited {
+            self.begin_file(NO_RANGE, &transfer, FileJob::Create);
+        }
+    }
+
+    /// Writes that wait for an object's file.
+    fn waits_for(&self, transfer: &Arc<Transfer>) -> impl Iterator<Item = usize> {
+        let waiting = self.writes.waiting();
+        let is_its = |range| Arc::ptr_eq(&self.ranges.transfer(range), transfer);
+        waiting.filter_map(move |(index, range)| is_its(range).then_some(index))
+    }
+
+    /// A large object's file is there, or could not be made.
+    pub(super) fn file_created(&mut self, transfer: &Arc<Transfer>, is_ours: bool) {
+        if let Some(file) = transfer.created_file().filter(|_| is_ours) {
+            self.metrics.files_direct += u64::from(file.direct);
+            self.metrics.files_buffered += u64::from(!file.direct);
+        }
+        for index in self.waits_for(transfer).collect::<Vec<_>>() {
+            self.start_write(index, transfer);
+        }
+    }
+
+    /// Starts a write that had to wait for its file; ends it where there is none.
+    fn start_write(&mut self, index: usize, transfer: &Transfer) {
+        let state = self.writes.get_mut(index);
+        let mut slot = state.waiting.take().expect("it has its bytes until it begins");
+        let Some(file) = transfer.created_file() else {
+            drop(slot);
+            let state = self.writes.remove(index);
+            return self.write_ended(state.range);
+        };
+        let length = crate::files::sink::file::write_length(state.length, file.direct);
+        slot[state.length as usize..length as usize].fill(0);
+        (state.length, state.direct, state.begun_us) = (length, file.direct, self.now_us);
+        self.submit_write(index, slot, file.handle.clone());
+    }
+
+    fn submit_write(&mut self, index: usize, slot: Slot, file: Handle) {
+        let state = self.writes.get(index);
+        let op = Op::Write {
+            file,
+            slot,
+            at: state.done,
+            length: state.length - state.done,
+            offset: state.offset + u64::from(state.done),
+        };
+        if let Err(op) = self.ring.submit(TOKEN_WRITE + index as u64, op) {
+            self.write_done(index, op, Err(Errno::AGAIN));
+        }
+    }
+
+    pub(super) fn write_done(&mut self, index: usize, op: Op, result: Result<u32, Errno>) {
+        let Op::Write { file, slot, length, .. } = op else {
+            unreachable!("write tokens belong to writes")
+        };
+        let state = self.writes.get_mut(index);
+        let outcome = match result {
+            Ok(count) if count == length => Ok(true),
+            Ok(count) => {
+                let counted = crate::files::sink::file::progress(count, state.direct);
+                state.done += counted;
+                state.stuck = if counted == 0 { state.stuck + 1 } else { 0 };
+                if state.stuck < WRITE_TRIES_MAX { Ok(false) } else { Err(Errno::IO) }
+            }
+            Err(errno) if errno.is_transient() && state.stuck < WRITE_TRIES_MAX => {
+                state.stuck += 1;
+                Ok(false)
+            }
+            Err(errno) => Err(errno),
+        };
+        if outcome == Ok(false) {
+            self.metrics.short_writes += 1;
+            return self.submit_write(index, slot, file);
+        }
+        drop(slot);
+        let state = self.writes.remove(index);
+        self.metrics.stages.write_us += self.now_us.saturating_sub(state.begun_us);
+        let transfer = self.ranges.transfer(state.range);
+        if let Err(errno) = outcome {
+            if let Some((_, prefix)) = self.ranges.find(state.range) {
+                prefix.fail(state.offset);
+            }
+            let path = transfer.path.clone();
+            self.file_failed(&transfer, FileError { step: "write", path, errno });
+        }
+        self.write_ended(state.range);
+    }
+
+    /// A write of a range, or a job that had its bytes, has ended.
+    pub(super) fn write_ended(&mut self, range: usize) {
+        if self.ranges.write_ends(range) {
+            self.end_range(range);
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! What a worker asks of its machine besides the ring: the time, chance, sockets, and jobs at the
+//! destination's file system. Tests put a simulated machine in its place.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::error::{Error, ErrorKind};
+use crate::files::transfer::Transfer;
+use crate::link::failure::Failure;
+use crate::s3::ByteRange;
+use crate::s3::answer::ServerError;
+use crate::sys::{Errno, Handle, Slot, descriptor};
+
+/// The machine as a worker sees it.
+pub trait Host {
+    /// Monotonic time in microseconds since the run began.
+    fn now_us(&mut self) -> u64;
+
+    /// A random number, for jitter and names.
+    fn random(&mut self) -> u64;
+
+    /// A socket for this address.
+    ///
+    /// # Errors
+    /// What socket(2) says.
+    fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno>;
+
+    /// Wakes receives on a socket only when so many bytes have come; a hint that may be ignored.
+    fn set_low_water(&mut self, socket: &Handle, bytes: u32);
+
+    /// Makes calls on a connected socket return at once (O_NONBLOCK), or wait again. Operations of
+    /// a ring want a socket that waits.
+    ///
+    /// # Errors
+    /// What fcntl(2) says.
+    fn set_nonblocking(&mut self, socket: &Handle, is_on: bool) -> Result<(), Errno> {
+        descriptor::set_nonblocking(socket, is_on)
+    }
+
+    /// Writes into a pipe without waiting (write(2)).
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is no room now, [`Errno::PIPE`] when nobody reads.
+    fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+        descriptor::write_pipe(pipe, bytes)
+    }
+
+    /// Moves bytes out of a socket into a pipe without copying them to user memory, without waiting
+    /// (splice(2)). 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody
+    /// reads.
+    fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
+        descriptor::splice(from, to, length)
+    }
+
+    /// Writes a signed request for an object or a range of it into `out`; returns its length.
+    ///
+    /// # Errors
+    /// When it does not fit, or credentials are gone.
+    fn write_request(
+        &mut self,
+        out: &mut [u8],
+        transfer: &Transfer,
+        range: Option<ByteRange>,
+    ) -> Result<u32, Error>;
+
+    /// The version of the keys that sign for this object now. A machine whose keys never change has
+    /// one.
+    fn keys_version(&self, _transfer: &Transfer) -> u64 {
+        0
+    }
+
+    /// How long to wait after a failed attempt, in microseconds: full jitter below this ceiling,
+    /// which is not 0.
+    fn backoff_us(&mut self, ceiling_us: u64) -> u64 {
+        self.random() % ceiling_us
+    }
+
+    /// Takes in what a server has against a signature; false when signing again is in vain.
+    fn heed(&mut self, _transfer: &Transfer, _objection: Objection) -> bool {
+        true
+    }
+}
+
+/// What a server has against a signature, though the key is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objection {
+    /// The session token of this version of the keys has expired.
+    Expired {
+        /// As [`Host::keys_version`] gave it.
+        keys_version: u64,
+    },
+    /// The clocks differ; the server's time, where it said it.
+    Clock(Option<SystemTime>),
+}
+
+impl Objection {
+    /// What a failed attempt, signed with this version of the keys, says against its signature.
+    #[must_use]
+    pub fn of(failure: Failure, told: Option<&ServerError>, keys_version: u64) -> Option<Self> {
+        match failure {
+            Failure::ExpiredToken => Some(Self::Expired { keys_version }),
+            Failure::ClockSkew => Some(Self::Clock(told.and_then(ServerError::server_clock))),
+            _ => None,
+        }
+    }
+}
+
+/// The machine of a worker that writes files: jobs in, their ends out. None is waited for, so a
+/// destination whose calls take long slows its own objects only.
+pub trait FileHost: Host {
+    /// Takes a job. Where calls are quick it may be done at once; else it is done aside, beside
+    /// others, and the worker's event counter is raised when it has ended. A worker gives the jobs
+    /// of one object whose order matters one after the other.
+    fn begin(&mut self, task: FileTask);
+
+    /// Takes the end of a job; in no order.
+    fn finished(&mut self) -> Option<FileDone>;
+
+    /// Takes back the small object of a job that has not begun: a run that was stopped does not
+    /// write what waits. It has no end then.
+    fn recall(&mut self) -> Option<FileTask> {
+        None
+    }
+
+    /// Told of each piece of an object that the sink is given, before anything becomes of it: a
+    /// machine that checks its worker sees here that no byte comes twice.
+    fn delivered(&mut self, _transfer: &Transfer, _offset: u64, _length: u32) {}
+}
+
+/// Work at the destination's file system, for one object.
+#[derive(Debug)]
+pub enum FileJob {
+    /// Makes the folder of a key that ends in `/`, and those above it.
+    MakeFolder,
+    /// Writes an object's file whole and gives it its name; nothing is left behind when it fails.
+    /// Without a piece the file is empty.
+    WriteWhole(Option<Piece>),
+    /// Makes a large object's file under a temporary name beside its path, or without one, its
+    /// blocks allocated, unless another worker has. Nothing is left behind when it fails.
+    Create,
+    /// Notes for a later run how many bytes stand at the start of a range; `None`: all of them.
+    Note {
+        /// Number of the range in its object.
+        index: u64,
+        /// What of it is written.
+        prefix_bytes: Option<u64>,
+    },
+    /// Cuts a written file to its size and gives it its name. When it fails nothing is left behind,
+    /// but for what a later run can go on with once there is room again.
+    Publish,
+    /// Lets go of a file that this run will not complete; removes it unless a later run can go on
+    /// with it.
+    Abandon,
+}
+
+impl FileJob {
+    /// Whether its time says how long it takes to make a file here: a note is appended to an open
+    /// one, and is quick where nothing else is.
+    #[must_use]
+    pub fn tells_pace(&self) -> bool {
+        !matches!(self, Self::Note { .. } | Self::Abandon)
+    }
+}
+
+/// A job, and for whom it is.
+#[derive(Debug)]
+pub struct FileTask {
+    /// The worker's own; it comes back with the end.
+    pub token: u64,
+    /// The object.
+    pub transfer: Arc<Transfer>,
+    /// What is to be done.
+    pub job: FileJob,
+}
+
+/// Bytes in a slot, which a job owns until it has ended.
+#[derive(Debug)]
+pub struct Piece {
+    /// The slot.
+    pub slot: Slot,
+    /// The first byte within it.
+    pub at: u32,
+    /// How many bytes.
+    pub length: u32,
+}
+
+impl Piece {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.slot[self.at as usize..][..self.length as usize]
+    }
+}
+
+/// A job that has ended.
+#[derive(Debug)]
+pub struct FileDone {
+    /// The job, with its slot.
+    pub task: FileTask,
+    /// Whether it made something: another worker may have made the file. Or what the file system
+    /// said.
+    pub outcome: Result<bool, FileError>,
+    /// How long its calls took, in microseconds.
+    pub took_us: u64,
+}
+
+/// A pipe between a worker and a feeder: what is prefetched and not in turn yet waits there.
+#[derive(Debug)]
+pub struct PrivatePipe {
+    /// Where bytes go in.
+    pub writer: Handle,
+    /// Where they come out.
+    pub reader: Handle,
+    /// Bytes that it may hold at most; the kernel may be full earlier.
+    pub capacity_bytes: u64,
+}
+
+/// The machine of a feeder: calls that never wait, and the places where a reader looks.
+pub trait PipeHost {
+    /// Monotonic time in microseconds since the run began.
+    fn now_us(&mut self) -> u64;
+
+    /// Moves bytes from one pipe into another without copying them, without waiting (splice(2)). 0
+    /// is the end of the stream.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody
+    /// reads.
+    fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno>;
+
+    /// A pipe of our own, as large as the kernel lets it be up to `wish_bytes`.
+    ///
+    /// # Errors
+    /// EMFILE and ENFILE when descriptors run out.
+    fn private_pipe(&mut self, wish_bytes: u64) -> Result<PrivatePipe, Errno>;
+
+    /// Makes the place for this epoch, so that a reader can open it.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn offer(&mut self, epoch: u64) -> Result<(), Error>;
+
+    /// Opens an offered place for writing; `None` while nobody reads there.
+    ///
+    /// # Errors
+    /// What the file system says, and when something else is in that place now.
+    fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error>;
+
+    /// Bytes that stand in a pipe.
+    ///
+    /// # Errors
+    /// What ioctl(2) says.
+    fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno>;
+
+    /// Tells the reader's side that it got an epoch whole.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn mark(&mut self, whole: WholeEpoch) -> Result<(), Error>;
+
+    /// Takes away what says that of an epoch, be it of an earlier run.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn unmark(&mut self, epoch: u64) -> Result<(), Error>;
+
+    /// Takes the place of an epoch away, so that no later reader waits there. Who waits there now
+    /// sees the end.
+    fn withdraw(&mut self, epoch: u64);
+
+    /// The same without the end: who waits there now goes on waiting for as long as what is
+    /// returned is open. `None` when nobody does.
+    fn retire(&mut self, epoch: u64) -> Option<Handle>;
+
+    /// Waits until nobody reads there any more, at most so long; true when that is so.
+    fn wait_left(&mut self, outlet: &Handle, wait_us: u64) -> bool;
+}
+
+/// An epoch that its reader got whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WholeEpoch {
+    /// Its number, from 0.
+    pub epoch: u64,
+    /// How many objects it had.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A file system call that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileError {
+    /// What was tried: "create", "write", "rename".
+    pub step: &'static str,
+    /// On which path below the destination.
+    pub path: String,
+    /// What the kernel said.
+    pub errno: Errno,
+}
+
+const EXIST: i32 = 17;
+const NOT_DIRECTORY: i32 = 20;
+const IS_DIRECTORY: i32 = 21;
+const TOO_MANY_FILES: i32 = 24;
+const FILE_TOO_LARGE: i32 = 27;
+const READ_ONLY: i32 = 30;
+const NAME_TOO_LONG: i32 = 36;
+const LOOP: i32 = 40;
+const CROSS_DEVICE: i32 = 18;
+const QUOTA: i32 = 122;
+const ACCESS: i32 = 13;
+
+impl FileError {
+    /// True when no other object can fare better: the run ends.
+    #[must_use]
+    pub fn ends_run(&self) -> bool {
+        matches!(self.errno, Errno::NO_SPACE | Errno::IO)
+            || matches!(self.errno.number(), QUOTA | READ_ONLY)
+    }
+
+    fn advice(&self) -> &'static str {
+        match self.errno.number() {
+            22 if self.step == "write" => {
+                "its O_DIRECT alignment may be over 4,096 bytes; choose another destination"
+            }
+            28 | QUOTA => "free space at the destination and run it again",
+            READ_ONLY | ACCESS => "choose a destination that can be written",
+            NAME_TOO_LONG => "this file system cannot hold the name; exclude the key",
+            EXIST | NOT_DIRECTORY | IS_DIRECTORY => {
+                "a file and a folder want the same name; remove one or exclude the key"
+            }
+            LOOP | CROSS_DEVICE => "a symbolic link stands in the path; remove it",
+            TOO_MANY_FILES => "raise the limit of open files (ulimit -n)",
+            FILE_TOO_LARGE => "raise the limit of file size (ulimit -f)",
+            _ => "see the destination's file system",
+        }
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.step, self.path, self.errno)
+    }
+}
+
+impl From<FileError> for Error {
+    fn from(error: FileError) -> Self {
+        let advice = error.advice();
+        Self::new(ErrorKind::Destination, error.to_string()).advise(advice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_direct_write_names_its_alignment() {
+        let error = |step| FileError { step, path: "p".to_owned(), errno: Errno::INVALID };
+        assert!(error("write").advice().contains("O_DIRECT alignment"));
+        assert!(!error("name").advice().contains("O_DIRECT"));
+    }
+}

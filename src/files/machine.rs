@@ -1,0 +1,651 @@
+//! The real machine behind [`crate::files::host::FileHost`]: clock, chance, sockets, and the
+//! destination's file system.
+//!
+//! Every path is walked from the destination's folder one segment at a time without following links
+//! (openat(2), O_NOFOLLOW), so no key and no planted link leads out of it. Files come into being
+//! without a name (O_TMPFILE) where the file system can, so that a crash leaves nothing behind; the
+//! unfinished files of large objects have one (`parts`), so that a later run goes on with them.
+
+mod helpers;
+mod marks;
+mod parts;
+mod reader;
+mod sweep;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno as Code;
+
+use crate::error::{Error, ErrorKind};
+use crate::files::host::{FileError, Host, Objection};
+use crate::files::sink::file::{OpenFile, allocation};
+use crate::files::transfer::Transfer;
+use crate::limits::{FOLDERS_OPEN_MAX, LOCK_LOOKS_MAX};
+use crate::s3::ByteRange;
+use crate::s3::sign::{Get, KeptKeys, PublishedKeys, RequestWriter};
+use crate::sys::{Errno, Handle, descriptor};
+
+pub use marks::{Standing, boot};
+pub use parts::{Left, WhenAll, read_resumed};
+pub use reader::{Reader, There};
+pub use sweep::{Sweep, Swept};
+
+/// What a run does so that a later one can rely on what it left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Keeping {
+    /// Complete files are marked, and unfinished ones are kept with a journal.
+    pub resume: bool,
+    /// Each file and its folder are synced before the file counts.
+    pub sync_files: bool,
+    /// A digest of the kernel's identifier of this boot: see [`boot`].
+    pub boot: u64,
+}
+
+/// Permissions of new files, before the umask.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+/// Permissions of new folders, before the umask.
+const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
+
+/// One worker's machine.
+#[derive(Debug)]
+pub struct Machine {
+    begun: Instant,
+    chance: u64,
+    folders: Option<Folders>,
+    keeping: Keeping,
+    /// The file system keeps no attributes of ours: learnt from the first answer.
+    attributes_refused: bool,
+    memory: marks::Memory,
+    writer: RequestWriter,
+    published: Arc<PublishedKeys>,
+    keys: KeptKeys,
+    /// How often more a lock is asked for that somebody has.
+    lock_looks: u32,
+    /// A worker's file jobs.
+    desk: helpers::Desk,
+}
+
+impl Machine {
+    /// A machine whose files go below `destination`; `None` for a run that writes none.
+    #[must_use]
+    pub fn new(
+        begun: Instant,
+        seed: u64,
+        destination: Option<Arc<OwnedFd>>,
+        published: Arc<PublishedKeys>,
+        keeping: Keeping,
+    ) -> Self {
+        Self {
+            begun,
+            chance: seed,
+            folders: destination.map(|root| Folders::new(root, keeping.sync_files)),
+            keeping,
+            attributes_refused: false,
+            memory: marks::Memory::default(),
+            writer: RequestWriter::new(),
+            published,
+            keys: KeptKeys::default(),
+            lock_looks: LOCK_LOOKS_MAX,
+            desk: helpers::Desk::default(),
+        }
+    }
+
+    /// The same, keeping no more folders open than these.
+    #[must_use]
+    pub fn with_folders_kept(mut self, most: usize) -> Self {
+        if let Some(folders) = &mut self.folders {
+            folders.kept_max = most.min(FOLDERS_OPEN_MAX);
+        }
+        self
+    }
+
+    /// Whose keys sign for this object.
+    fn publisher<'a>(&'a self, transfer: &'a Transfer) -> &'a Arc<PublishedKeys> {
+        transfer.endpoint.session.as_ref().unwrap_or(&self.published)
+    }
+
+    fn folders(&mut self) -> &mut Folders {
+        self.folders.as_mut().expect("a run that writes files has a destination")
+    }
+}
+
+impl Host for Machine {
+    fn now_us(&mut self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn random(&mut self) -> u64 {
+        // SplitMix64 (Steele, Lea, Flood 2014): for jitter and names, not for secrets.
+        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.chance;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno> {
+        descriptor::tcp_socket(address)
+    }
+
+    fn set_low_water(&mut self, socket: &Handle, bytes: u32) {
+        descriptor::set_low_water(socket, bytes);
+    }
+
+    fn write_request(
+        &mut self,
+        out: &mut [u8],
+        transfer: &Transfer,
+        range: Option<ByteRange>,
+    ) -> Result<u32, Error> {
+        // Not by the method: the keys that are kept are borrowed at the same time.
+        let publisher = transfer.endpoint.session.as_ref().unwrap_or(&self.published);
+        let now = publisher.server_time(wall_clock());
+        let keys = self.keys.get(publisher);
+        let get = Get {
+            endpoint: &transfer.endpoint,
+            key: &transfer.object.key,
+            version_id: &transfer.object.version_id,
+            range,
+            if_match: &transfer.object.etag,
+            with_checksum: range.is_none() && transfer.verification.asks(),
+        };
+        let length = self.writer.write_get(out, &get, keys, now);
+        let length = length.map_err(|problem| {
+            Error::new(ErrorKind::Usage, problem.to_string()).advise("exclude the key")
+        })?;
+        Ok(u32::try_from(length).expect("a request fits a control slot"))
+    }
+
+    fn keys_version(&self, transfer: &Transfer) -> u64 {
+        self.publisher(transfer).version()
+    }
+
+    fn heed(&mut self, transfer: &Transfer, objection: Objection) -> bool {
+        let publisher = self.publisher(transfer);
+        match objection {
+            Objection::Expired { keys_version } => publisher.refuse(keys_version),
+            Objection::Clock(Some(server)) => publisher.set_clock(server, wall_clock()),
+            Objection::Clock(None) => false,
+        }
+    }
+}
+
+/// The time that signatures carry.
+#[expect(clippy::disallowed_methods, reason = "the machine's clock; a signature's date")]
+fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
+
+impl Machine {
+    fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
+        self.folders().open(path.trim_end_matches('/')).map(drop)
+    }
+
+    fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError> {
+        let random = self.random();
+        let folders = self.folders();
+        let path = transfer.path.as_str();
+        let (folder, name) = folders.parent(path)?;
+        let at = |step, errno: Code| FileError { step, path: path.to_owned(), errno: errno.into() };
+        let new = folders.create(&folder, random, OFlags::empty()).map_err(|e| at("create", e))?;
+        let written = write_all(&new.file, bytes).map_err(|e| at("write", e));
+        let marked =
+            written.and_then(|()| self.mark(&new.file, transfer).map_err(|e| at("sync", e)));
+        let named = marked.and_then(|()| {
+            let file = new.file.as_fd();
+            let named = self.folders().rename(&folder, file, &new.temporary, name, random);
+            named.map_err(|e| at("name", e))
+        });
+        named.inspect_err(|_| new.remove(&folder))?;
+        self.sync_folder(&folder).map_err(|e| at("sync", e))
+    }
+
+    fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError> {
+        let random = self.random();
+        let path = transfer.path.as_str();
+        let (folder, name) = self.folders().parent(path)?;
+        if let Some(file) = self.begin_part(transfer, &folder, name)? {
+            return Ok(file);
+        }
+        let folders = self.folders();
+        let at = |step, errno: Code| FileError { step, path: path.to_owned(), errno: errno.into() };
+        let (new, direct) = match folders.create(&folder, random, OFlags::DIRECT) {
+            Ok(new) => (new, true),
+            // The file system refuses O_DIRECT (open(2)).
+            Err(Code::INVAL) => {
+                let new = folders.create(&folder, random, OFlags::empty());
+                (new.map_err(|errno| at("create", errno))?, false)
+            }
+            Err(errno) => return Err(at("create", errno)),
+        };
+        if let Err(errno) = allocate(&new.file, allocation(transfer.object.size_bytes)) {
+            new.remove(&folder);
+            return Err(at("allocate", errno));
+        }
+        Ok(OpenFile {
+            handle: Handle::from(new.file),
+            direct,
+            folder: Handle::Descriptor(folder),
+            temporary: new.temporary,
+            name: name.to_owned(),
+            path: path.to_owned(),
+            journal: None,
+        })
+    }
+
+    fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
+        let random = self.random();
+        let size_bytes = transfer.object.size_bytes;
+        let (Handle::Descriptor(handle), Handle::Descriptor(folder)) = (&file.handle, &file.folder)
+        else {
+            unreachable!("this machine makes real files")
+        };
+        let at =
+            |step, errno: Code| FileError { step, path: file.path.clone(), errno: errno.into() };
+        let cut = match allocation(size_bytes) == size_bytes {
+            true => Ok(()),
+            false => rustix::fs::ftruncate(handle, size_bytes).map_err(|e| at("truncate", e)),
+        };
+        let marked = cut.and_then(|()| self.mark(handle, transfer).map_err(|e| at("sync", e)));
+        let named = marked.and_then(|()| {
+            self.folders()
+                .rename(folder, handle.as_fd(), &file.temporary, &file.name, random)
+                .map_err(|errno| at("name", errno))
+        });
+        if let Err(error) = named {
+            self.abandon(file, error.ends_run());
+            return Err(error);
+        }
+        if let Some(journal) = &file.journal {
+            let _ = rustix::fs::unlinkat(folder, &journal.name, AtFlags::empty());
+        }
+        self.sync_folder(folder).map_err(|e| at("sync", e))
+    }
+
+    /// Lets go of a file; removes it unless it is to be kept for a later run, which can go on with
+    /// it.
+    pub fn abandon(&self, file: &OpenFile, keep: bool) {
+        // A file without a name goes away by itself.
+        if !(keep && file.can_go_on()) {
+            parts::remove(file);
+        }
+    }
+}
+
+/// A file that has no final name yet.
+struct NewFile {
+    file: OwnedFd,
+    /// Its temporary name; empty when it has none at all.
+    temporary: String,
+}
+
+impl NewFile {
+    fn remove(&self, folder: &OwnedFd) {
+        if !self.temporary.is_empty() {
+            let _ = rustix::fs::unlinkat(folder, &self.temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// Open folders below the destination, a bounded number of them.
+#[derive(Debug, Clone)]
+struct Folders {
+    root: Arc<OwnedFd>,
+    /// Shared with a worker's helpers.
+    open: Arc<Mutex<HashMap<String, Arc<OwnedFd>>>>,
+    kept_max: usize,
+    /// Files may begin without a name here: learnt from the first answer.
+    nameless: bool,
+    /// A nameless file is named through its descriptor (AT_EMPTY_PATH), not through /proc.
+    by_descriptor: bool,
+    /// A folder that was made is synced at once.
+    sync: bool,
+}
+
+impl Folders {
+    fn new(root: Arc<OwnedFd>, sync: bool) -> Self {
+        let (open, kept_max) = (Arc::default(), FOLDERS_OPEN_MAX);
+        Self { root, open, kept_max, nameless: true, by_descriptor: true, sync }
+    }
+
+    /// The folder at `path`, if it is there.
+    fn find(&mut self, path: &str) -> Option<Arc<OwnedFd>> {
+        self.walk(path, open_folder).ok()
+    }
+
+    /// The folder at `path`, made if it is not there; the destination itself for an empty path.
+    fn open(&mut self, path: &str) -> Result<Arc<OwnedFd>, FileError> {
+        let sync = self.sync;
+        self.walk(path, |above, name| open_or_make(above, name, sync))
+    }
+
+    fn walk(
+        &mut self,
+        path: &str,
+        step: impl Fn(&OwnedFd, &str) -> Result<OwnedFd, Code> + Copy,
+    ) -> Result<Arc<OwnedFd>, FileError> {
+        if path.is_empty() {
+            return Ok(Arc::clone(&self.root));
+        }
+        if let Some(folder) = self.kept().get(path) {
+            return Ok(Arc::clone(folder));
+        }
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let above = self.walk(above, step)?;
+        let opened = match step(&above, name) {
+            // What is only kept gives way to what is needed.
+            Err(Code::MFILE | Code::NFILE) if !self.kept().is_empty() => {
+                self.kept().clear();
+                step(&above, name)
+            }
+            opened => opened,
+        };
+        let folder = opened.map_err(|errno| FileError {
+            step: "open folder",
+            path: path.to_owned(),
+            errno: errno.into(),
+        })?;
+        let folder = Arc::new(folder);
+        let mut kept = self.kept();
+        if kept.len() >= self.kept_max {
+            kept.clear();
+        }
+        kept.insert(path.to_owned(), Arc::clone(&folder));
+        drop(kept);
+        Ok(folder)
+    }
+
+    /// Folders that are kept open; no call is made while this is held.
+    fn kept(&self) -> MutexGuard<'_, HashMap<String, Arc<OwnedFd>>> {
+        // Each change is one call: whoever panics leaves it whole.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The folder that `path` lies in, and its name there.
+    fn parent<'a>(&mut self, path: &'a str) -> Result<(Arc<OwnedFd>, &'a str), FileError> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.open(above)?, name))
+    }
+
+    /// A new file without its final name.
+    fn create(&mut self, folder: &OwnedFd, random: u64, extra: OFlags) -> Result<NewFile, Code> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | extra;
+        if self.nameless {
+            match rustix::fs::openat(folder, ".", flags | OFlags::TMPFILE, FILE_MODE) {
+                Ok(file) => return Ok(NewFile { file, temporary: String::new() }),
+                // The file system, or a kernel's layer over it, has no nameless files (open(2)).
+                Err(Code::OPNOTSUPP | Code::ISDIR | Code::NOENT | Code::NOSYS) => {
+                    self.nameless = false;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        let temporary = temporary_name(random);
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file =
+            rustix::fs::openat(folder, &temporary, flags, FILE_MODE).inspect_err(|errno| {
+                // The kernel refuses O_DIRECT only after it has made the file.
+                if *errno == Code::INVAL {
+                    let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
+                }
+            })?;
+        Ok(NewFile { file, temporary })
+    }
+
+    /// Gives a file its final name, in one step for whoever looks; an older file of that name goes.
+    fn rename(
+        &mut self,
+        folder: &OwnedFd,
+        file: std::os::fd::BorrowedFd<'_>,
+        temporary: &str,
+        name: &str,
+        random: u64,
+    ) -> Result<(), Code> {
+        if !temporary.is_empty() {
+            return rustix::fs::renameat(folder, temporary, folder, name);
+        }
+        match self.link(folder, file, name) {
+            Err(Code::EXIST) => {}
+            outcome => return outcome,
+        }
+        // linkat(2) does not replace: link beside it, then rename over it. The name is drawn by
+        // chance: process numbers repeat between containers, and a killed process leaves its own.
+        let beside = temporary_name(random);
+        self.link(folder, file, &beside)?;
+        rustix::fs::renameat(folder, &beside, folder, name).inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(folder, &beside, AtFlags::empty());
+        })
+    }
+
+    fn link(
+        &mut self,
+        folder: &OwnedFd,
+        file: std::os::fd::BorrowedFd<'_>,
+        name: &str,
+    ) -> Result<(), Code> {
+        if self.by_descriptor {
+            match rustix::fs::linkat(file, "", folder, name, AtFlags::EMPTY_PATH) {
+                // Older kernels ask for CAP_DAC_READ_SEARCH and say ENOENT (linkat(2)).
+                Err(Code::NOENT | Code::PERM) => self.by_descriptor = false,
+                outcome => return outcome,
+            }
+        }
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::linkat(CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+/// A name that no object's file has while it has no name of its own.
+fn temporary_name(random: u64) -> String {
+    format!(".inrush-{random:016x}.tmp")
+}
+
+/// Opens a folder without following a link.
+fn open_folder(above: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(above, name, flags, Mode::empty())
+}
+
+/// The same, making it when it is not there.
+fn open_or_make(above: &OwnedFd, name: &str, sync: bool) -> Result<OwnedFd, Code> {
+    match open_folder(above, name) {
+        Err(Code::NOENT) => {}
+        outcome => return outcome,
+    }
+    match rustix::fs::mkdirat(above, name, FOLDER_MODE) {
+        Ok(()) if sync => sync_folder(above)?,
+        // Another worker was first.
+        Ok(()) | Err(Code::EXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    open_folder(above, name)
+}
+
+/// Syncs the names in a folder.
+fn sync_folder(folder: &OwnedFd) -> Result<(), Code> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(folder, ".", flags, Mode::empty())?;
+    rustix::fs::fsync(folder)
+}
+
+fn write_all(file: &OwnedFd, bytes: &[u8]) -> Result<(), Code> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(file, &bytes[done..], done as u64) {
+            Ok(0) => return Err(Code::IO),
+            Ok(count) => done += count,
+            Err(Code::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Allocates the blocks of a file; where the file system cannot, it only gets its length.
+fn allocate(file: &OwnedFd, length: u64) -> Result<(), Code> {
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
+            Err(Code::INTR) => {}
+            Err(Code::OPNOTSUPP | Code::NOSYS) => return rustix::fs::ftruncate(file, length),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Opens the destination's folder, making it and those above it when `make` says so.
+///
+/// # Errors
+/// When it is not a folder, or cannot be made or opened.
+pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
+    let trouble = |error: std::io::Error| {
+        Error::new(ErrorKind::Destination, format!("cannot use {}: {error}", path.display()))
+            .advise("name a folder that can be written")
+    };
+    std::fs::create_dir_all(path).map_err(trouble)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| trouble(errno.into()))
+}
+
+/// How large a file system is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Bytes that an ordinary user may still write.
+    pub free_bytes: u64,
+    /// Bytes in all, whoever has them.
+    pub total_bytes: u64,
+}
+
+/// The space below `folder`; `None` when the file system does not say (statvfs(3)).
+#[must_use]
+pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
+    let stat = rustix::fs::statvfs(folder).ok().filter(|stat| stat.f_blocks > 0)?;
+    Some(DiskSpace {
+        free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+        total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::files::transfer::Cut;
+    use crate::plan::ranges::PartSize;
+    use crate::s3::{Endpoint, Object};
+
+    #[expect(clippy::disallowed_methods, reason = "a machine of a test begins now")]
+    pub(super) fn machine(folder: &Path) -> Machine {
+        let root = Arc::new(open_destination(folder).expect("a folder"));
+        let keys = Arc::new(PublishedKeys::new(None));
+        let keeping = Keeping { resume: true, sync_files: true, boot: 1 };
+        Machine::new(Instant::now(), 1, Some(root), keys, keeping)
+    }
+
+    /// An object at this path, in ranges of 1 MiB unless it is small.
+    pub(super) fn object(path: &str, size_bytes: u64) -> Transfer {
+        let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
+        let part = PartSize::new(1 << 20).expect("aligned");
+        let cut = Cut { part, slot_length_bytes: 1 << 16 };
+        let (key, etag) = (path.to_owned(), "\"1\"".to_owned());
+        let object = Object { key, etag, size_bytes, ..Object::default() };
+        Transfer::new(object, endpoint, path.to_owned(), cut)
+    }
+
+    pub(super) fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("a folder");
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn small_files_appear_whole_and_replace_older_ones() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for nameless in [true, false] {
+            let mut machine = machine(folder.path());
+            machine.folders().nameless = nameless;
+            for bytes in [&b"one"[..], b"another", b""] {
+                machine.write_whole(&object("a/b/c", 3), bytes).expect("written");
+                assert_eq!(std::fs::read(folder.path().join("a/b/c")).expect("there"), bytes);
+                assert_eq!(names(&folder.path().join("a/b")), ["c"]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_file_has_no_name_until_it_is_published() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (nameless, resume) in [(true, false), (false, false), (true, true)] {
+            let mut machine = machine(folder.path());
+            machine.folders().nameless = nameless;
+            machine.keeping.resume = resume;
+            let file = machine.create(&object("x/large", 10_000)).expect("created");
+            assert!(!folder.path().join("x/large").exists());
+            machine.publish(&file, &object("x/large", 10_000)).expect("published");
+            let length = std::fs::metadata(folder.path().join("x/large")).expect("there").len();
+            assert_eq!(length, 10_000);
+            let second = machine.create(&object("x/other", 5000)).expect("created");
+            machine.abandon(&second, true);
+            drop(second);
+            assert_eq!(names(&folder.path().join("x")), ["large"]);
+            std::fs::remove_file(folder.path().join("x/large")).expect("removed");
+        }
+    }
+
+    #[test]
+    fn links_in_the_destination_are_not_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outside = tempfile::tempdir().expect("a folder");
+        symlink(outside.path(), folder.path().join("link")).expect("a link");
+        let victim = outside.path().join("victim");
+        std::fs::write(&victim, "as it was").expect("written");
+        symlink(&victim, folder.path().join("file")).expect("a link");
+        let mut machine = machine(folder.path());
+        let error = machine.write_whole(&object("link/x", 3), b"!").expect_err("refused");
+        assert!(Error::from(error).to_string().contains("link"), "names the path");
+        assert!(
+            machine.create(&object("link/deep/x", 9)).is_err()
+                && machine.make_folder("link/y").is_err()
+        );
+        machine.write_whole(&object("file", 3), b"new").expect("the link itself is replaced");
+        assert_eq!(std::fs::read_to_string(&victim).expect("there"), "as it was");
+        assert_eq!(names(outside.path()), ["victim"]);
+    }
+
+    #[test]
+    fn a_replacement_is_not_stopped_by_what_an_earlier_process_left() {
+        // Containers give every run the same process number, and descriptors repeat.
+        let folder = tempfile::tempdir().expect("a folder");
+        for descriptor in 0..300 {
+            let left = format!(".inrush-{:x}-{descriptor}.part", std::process::id());
+            std::fs::write(folder.path().join(left), "killed before its rename").expect("written");
+        }
+        let mut machine = machine(folder.path());
+        for bytes in [&b"one"[..], b"two"] {
+            machine.write_whole(&object("a", 3), bytes).expect("written");
+            assert_eq!(std::fs::read(folder.path().join("a")).expect("there"), bytes);
+        }
+    }
+
+    #[test]
+    fn a_file_and_a_folder_of_one_name_do_not_mix() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut machine = machine(folder.path());
+        machine.write_whole(&object("a", 3), b"file").expect("written");
+        assert!(machine.write_whole(&object("a/b", 3), b"below").is_err());
+        machine.make_folder("c/").expect("made");
+        assert!(machine.write_whole(&object("c", 3), b"file").is_err());
+        let file = machine.create(&object("c", 5000)).expect("created without a name");
+        assert!(machine.publish(&file, &object("x/large", 5000)).is_err());
+        assert_eq!(names(folder.path()), ["a", "c"]);
+    }
+}

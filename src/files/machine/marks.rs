@@ -1,0 +1,379 @@
+//! Marks of complete files: set before the name is given, read before an object is fetched again.
+//!
+//! A mark is an extended attribute: it stands in the file's inode, so it costs one system call and
+//! no block, and it comes and goes with the file. Where the file system refuses attributes, marks
+//! go into one index file at the destination.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, XattrFlags};
+use rustix::io::Errno as Code;
+
+use super::parts::is_ours;
+use super::{FILE_MODE, Machine, write_all};
+use crate::error::{Error, ErrorKind};
+use crate::files::mark::{self, Identity, MARK_BYTES, MOMENT_BYTES, Mark, Moment};
+use crate::files::transfer::Transfer;
+use crate::limits::{INDEX_BYTES_MAX, SYNCS_REMEMBERED_MAX};
+
+/// The attribute of a complete file.
+const ATTRIBUTE: &str = "user.inrush";
+/// The attribute of a destination: when everything in it had been synced.
+const ATTRIBUTE_SYNCED: &str = "user.inrush.synced";
+/// Stands in for both where the file system refuses attributes.
+const INDEX: &str = ".inrush-index";
+
+/// What stands under an object's path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing, or a folder.
+    Absent,
+    /// Not this object in this version, as far as can be told.
+    Other,
+    /// This object, whole.
+    Same,
+}
+
+/// What earlier runs left at the destination as a whole.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    synced: Vec<Moment>,
+    index: HashMap<Identity, Mark>,
+    /// The index is another user's: it is neither read nor written.
+    index_is_foreign: bool,
+}
+
+/// A digest of the kernel's identifier of this boot; where it does not say, one that was never
+/// before.
+#[must_use]
+pub fn boot() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    text.map_or_else(|_| RandomState::new().hash_one(0), |text| digest(text.trim()))
+}
+
+/// 64 bits that stand for a text.
+pub(super) fn digest(text: &str) -> u64 {
+    Identity::of(&[text]).short()
+}
+
+/// Now, by the clock that a start of the machine ends.
+fn moment(boot: u64) -> Moment {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let ms = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
+    Moment { boot, since_ms: u64::try_from(ms).unwrap_or(0) }
+}
+
+/// Space that a file may give back: what it has allocated or, where the file system compresses it,
+/// what its bytes take as those of a new one are counted. Of several names each has its share.
+fn space_bytes(stat: &Stat) -> u64 {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return 0;
+    }
+    let allocated = stat.st_blocks.unsigned_abs().saturating_mul(512);
+    let names = i64::try_from(stat.st_nlink).unwrap_or(1).max(1).unsigned_abs();
+    stat.st_size.unsigned_abs().max(allocated).div_ceil(names)
+}
+
+/// Time of a file's last change, in nanoseconds.
+fn changed_ns(stat: &Stat) -> i64 {
+    let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+}
+
+impl Machine {
+    /// Marks a complete file that gets its name next, and syncs it where each file is.
+    pub(super) fn mark(&mut self, file: &OwnedFd, transfer: &Transfer) -> Result<(), Code> {
+        let keeping = self.keeping;
+        if keeping.resume
+            && let Some(identity) = transfer.identity()
+        {
+            let mark = Mark {
+                size_bytes: transfer.object.size_bytes,
+                identity,
+                changed_ns: changed_ns(&rustix::fs::fstat(file)?),
+                moment: moment(keeping.boot),
+                durable: keeping.sync_files,
+            };
+            let set = !self.attributes_refused
+                && rustix::fs::fsetxattr(file, ATTRIBUTE, &mark.encode(), XattrFlags::empty())
+                    .inspect_err(|errno| self.attributes_refused = *errno == Code::OPNOTSUPP)
+                    .is_ok();
+            if !set {
+                // Without a mark the object is fetched again: slower, and right.
+                let _ = self.append_to_index(&mark::index_record(Some(&transfer.path), &mark));
+            }
+        }
+        if keeping.sync_files { rustix::fs::fsync(file) } else { Ok(()) }
+    }
+
+    /// Syncs a folder in which a name was given, where each file is synced.
+    pub(super) fn sync_folder(&self, folder: &OwnedFd) -> Result<(), Code> {
+        if !self.keeping.sync_files {
+            return Ok(());
+        }
+        super::sync_folder(folder)
+    }
+
+    /// Appends to the index in one write; a torn record is stepped over when it is read.
+    fn append_to_index(&mut self, record: &[u8]) -> Result<(), Code> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
+        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let root = &self.folders().root;
+        let index = rustix::fs::openat(root, INDEX, flags, FILE_MODE)?;
+        let stat = rustix::fs::fstat(&index)?;
+        if !is_ours(&stat) {
+            return Err(Code::PERM);
+        }
+        if stat.st_size.unsigned_abs() >= INDEX_BYTES_MAX {
+            return Err(Code::FBIG);
+        }
+        write_all(&index, record)?;
+        if self.keeping.sync_files { rustix::fs::fdatasync(&index) } else { Ok(()) }
+    }
+
+    /// Reads what earlier runs left at the destination as a whole; once, before [`Self::look`].
+    pub fn remember(&mut self) {
+        let named = rustix::fs::statat(&self.folders().root, INDEX, AtFlags::SYMLINK_NOFOLLOW);
+        let index_is_foreign = named.is_ok_and(|stat| !is_ours(&stat));
+        let mut memory = Memory { synced: self.synced(), index: HashMap::new(), index_is_foreign };
+        let bytes = self.read_below("", INDEX, INDEX_BYTES_MAX).unwrap_or_default();
+        mark::replay_index(&bytes, |path, mark| match path {
+            Some(path) => drop(memory.index.insert(path, mark)),
+            None => memory.synced.push(mark.moment),
+        });
+        self.memory = memory;
+    }
+
+    /// A file that [`Self::remember`] left alone because it is another user's.
+    #[must_use]
+    pub fn ignored(&self) -> Option<&'static str> {
+        self.memory.index_is_foreign.then_some(INDEX)
+    }
+
+    /// The destination, opened for its attributes.
+    pub(super) fn open_root(&mut self) -> Result<OwnedFd, Code> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.folders().root, ".", flags, Mode::empty())
+    }
+
+    fn synced(&mut self) -> Vec<Moment> {
+        let mut bytes = [0; SYNCS_REMEMBERED_MAX * MOMENT_BYTES];
+        let read = self
+            .open_root()
+            .and_then(|root| rustix::fs::fgetxattr(root, ATTRIBUTE_SYNCED, &mut bytes[..]));
+        bytes[..read.unwrap_or(0)].chunks_exact(MOMENT_BYTES).filter_map(Moment::decode).collect()
+    }
+
+    /// Syncs the destination's whole file system, and notes that all marks until now are durable.
+    ///
+    /// # Errors
+    /// When the device did not take the bytes.
+    pub fn sync_all(&mut self) -> Result<(), Error> {
+        let now = moment(self.keeping.boot);
+        let root = self.open_root();
+        root.and_then(|root| {
+            rustix::fs::syncfs(&root)?;
+            let mut synced = self.synced();
+            synced.retain(|sync| sync.boot != now.boot);
+            synced.truncate(SYNCS_REMEMBERED_MAX - 1);
+            synced.insert(0, now);
+            let bytes: Vec<u8> = synced.iter().flat_map(|sync| sync.encode()).collect();
+            if rustix::fs::fsetxattr(&root, ATTRIBUTE_SYNCED, &bytes, XattrFlags::empty()).is_err()
+            {
+                let _ = self.append_to_index(&mark::sync_record(now));
+            }
+            // The note must not be lost with the next power failure, or all is fetched again.
+            rustix::fs::fsync(&root)
+        })
+        .map_err(|errno| {
+            let message = format!("cannot sync the destination: {errno}");
+            Error::new(ErrorKind::Destination, message)
+                .advise("see the kernel's log; what was fetched may not outlive a power failure")
+        })
+    }
+
+    /// What stands under an object's path, and how much space it gives back when it is replaced: no
+    /// link is followed.
+    pub fn look(&mut self, transfer: &Transfer) -> (Standing, u64) {
+        match self.stat(transfer) {
+            Some((folder, stat)) => (self.compare(transfer, &folder, &stat), space_bytes(&stat)),
+            None => (Standing::Absent, 0),
+        }
+    }
+
+    /// How much space what stands under an object's path gives back when it is replaced.
+    pub fn replaced_bytes(&mut self, transfer: &Transfer) -> u64 {
+        self.stat(transfer).map_or(0, |(_, stat)| space_bytes(&stat))
+    }
+
+    fn stat(&mut self, transfer: &Transfer) -> Option<(Arc<OwnedFd>, Stat)> {
+        let path = transfer.path.as_str();
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let folder = self.folders().find(above)?;
+        let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some((folder, stat))
+    }
+
+    /// What of this status stands under an object's path in this folder.
+    fn compare(&mut self, transfer: &Transfer, folder: &OwnedFd, stat: &Stat) -> Standing {
+        let path = transfer.path.as_str();
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+        let size_bytes = transfer.object.size_bytes;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => return Standing::Absent,
+            FileType::RegularFile if stat.st_size.unsigned_abs() == size_bytes => {}
+            _ => return Standing::Other,
+        }
+        let Some(identity) = transfer.identity() else { return Standing::Other };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut bytes = [0; MARK_BYTES];
+        let mark = rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty())
+            .and_then(|file| rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes[..]));
+        let mark = match mark {
+            Ok(length) => Mark::decode(&bytes[..length]),
+            Err(_) => self.memory.index.get(&Identity::of(&[path])).copied(),
+        };
+        let is_same = |mark: Mark| {
+            mark.size_bytes == size_bytes
+                && mark.identity == identity
+                && mark.changed_ns == changed_ns(stat)
+                && mark.is_believed(self.keeping.boot, &self.memory.synced)
+        };
+        if mark.is_some_and(is_same) { Standing::Same } else { Standing::Other }
+    }
+
+    /// A file below the destination, whole, if it is of our making and at most so long, in bytes.
+    pub(super) fn read_below(&mut self, above: &str, name: &str, most: u64) -> Option<Vec<u8>> {
+        let folder = self.folders().find(above)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let length = stat.st_size.unsigned_abs();
+        if !is_ours(&stat) || length > most {
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pread(&file, &mut bytes[done..], done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(Code::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        bytes.truncate(done);
+        Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::super::tests::{machine, object};
+    use super::*;
+
+    #[test]
+    fn what_was_completed_is_known_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        machine(folder.path()).write_whole(&object("a/b", 3), b"abc").expect("written");
+        let mut later = machine(folder.path());
+        assert_eq!(later.look(&object("a/b", 3)).0, Standing::Same);
+        assert_eq!(later.look(&object("a/b", 4)).0, Standing::Other, "another size");
+        let mut changed = object("a/b", 3);
+        changed.object.etag = "\"2\"".to_owned();
+        assert_eq!(later.look(&changed).0, Standing::Other, "another version");
+        for absent in ["a/c", "c/d", "a/b/c", "a"] {
+            assert_eq!(later.look(&object(absent, 3)).0, Standing::Absent, "{absent}");
+        }
+        assert!(!folder.path().join("c").exists(), "looking makes nothing");
+        let file = folder.path().join("a/b");
+        let when = std::fs::metadata(&file).expect("there").modified().expect("a time");
+        std::fs::write(&file, "xyz").expect("written");
+        assert_eq!(later.look(&object("a/b", 3)).0, Standing::Other, "somebody wrote to it");
+        let open = std::fs::OpenOptions::new().write(true).open(&file).expect("opened");
+        open.set_modified(when).expect("set");
+        assert_eq!(later.look(&object("a/b", 3)).0, Standing::Same, "the time is all there is");
+    }
+
+    #[test]
+    fn after_a_power_loss_only_what_was_synced_is_believed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let look = |path: &str, boot: u64| {
+            let mut later = machine(folder.path());
+            later.keeping.boot = boot;
+            later.remember();
+            later.look(&object(path, 3)).0
+        };
+        let mut first = machine(folder.path());
+        first.write_whole(&object("synced", 3), b"abc").expect("written");
+        first.keeping.sync_files = false;
+        first.write_whole(&object("before", 3), b"abc").expect("written");
+        assert_eq!([look("synced", 1), look("before", 1)], [Standing::Same; 2]);
+        assert_eq!([look("synced", 2), look("before", 2)], [Standing::Same, Standing::Other]);
+        // The moments of marks have milliseconds.
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        first.sync_all().expect("synced");
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        first.write_whole(&object("after", 3), b"abc").expect("written");
+        assert_eq!([look("before", 2), look("after", 2)], [Standing::Same, Standing::Other]);
+        let mut second = machine(folder.path());
+        second.keeping.boot = 2;
+        second.sync_all().expect("synced");
+        assert_eq!(look("before", 3), Standing::Same, "the sync of an earlier boot still counts");
+    }
+
+    #[test]
+    fn an_index_stands_in_for_attributes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = machine(folder.path());
+        first.attributes_refused = true;
+        first.write_whole(&object("a", 3), b"abc").expect("written");
+        first.write_whole(&object("d/b", 3), b"abc").expect("written");
+        assert!(folder.path().join(INDEX).exists());
+        let mut later = machine(folder.path());
+        assert_eq!(later.look(&object("a", 3)).0, Standing::Other, "nothing was remembered");
+        later.remember();
+        let looks = ["a", "d/b", "b"].map(|path| later.look(&object(path, 3)).0);
+        assert_eq!(looks, [Standing::Same, Standing::Same, Standing::Absent]);
+        std::fs::write(folder.path().join("a"), "xyz").expect("written");
+        assert_eq!(later.look(&object("a", 3)).0, Standing::Other);
+    }
+
+    #[test]
+    fn another_users_index_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = machine(folder.path());
+        first.attributes_refused = true;
+        first.write_whole(&object("a", 3), b"abc").expect("written");
+        let index = folder.path().join(INDEX);
+        if std::os::unix::fs::chown(&index, Some(12_345), None).is_err() {
+            eprintln!("skipped: only root may give files away");
+            return;
+        }
+        let before = std::fs::read(&index).expect("there");
+        let mut later = machine(folder.path());
+        later.attributes_refused = true;
+        later.remember();
+        assert_eq!(later.ignored(), Some(INDEX));
+        assert_eq!(later.look(&object("a", 3)).0, Standing::Other, "its marks do not count");
+        later.write_whole(&object("b", 3), b"abc").expect("written");
+        assert_eq!(std::fs::read(&index).expect("there"), before, "nothing is added");
+    }
+
+    #[test]
+    fn no_link_is_looked_through() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outside = tempfile::tempdir().expect("a folder");
+        machine(outside.path()).write_whole(&object("a", 3), b"abc").expect("written");
+        symlink(outside.path(), folder.path().join("d")).expect("a link");
+        symlink(outside.path().join("a"), folder.path().join("a")).expect("a link");
+        let mut machine = machine(folder.path());
+        assert_eq!(machine.look(&object("a", 3)).0, Standing::Other);
+        assert_eq!(machine.look(&object("d/a", 3)).0, Standing::Absent);
+    }
+}

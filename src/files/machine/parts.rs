@@ -1,0 +1,760 @@
+//! Unfinished large files that a later run can find: their name is made of the final one alone, a
+//! journal beside them says which ranges are there, and a lock says whether somebody is at work.
+//!
+//! Whoever holds the lock (flock(2)) on the unfinished file owns it and its journal. A second
+//! process fetches the object on its own, into a file that nobody finds.
+//!
+//! Others may be able to write to the folder. What they put under these names is neither read nor
+//! written nor removed: only files of the effective user count.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno as Code;
+
+use super::marks::digest;
+use super::{FILE_MODE, Machine, allocate, write_all};
+use crate::files::host::FileError;
+use crate::files::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
+use crate::files::sink::file::{Journal, OpenFile, allocation, journal_records_max};
+use crate::files::transfer::{Shape, Transfer};
+use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_OBJECT_BYTES_MIN, JOURNAL_RANGES_MAX, LOCK_PAUSE};
+use crate::plan::path::OWN_PREFIX;
+use crate::plan::ranges::{RangeSet, Ranges};
+use crate::sys::Handle;
+
+/// How the names of unfinished files end.
+const PART: &str = ".part";
+/// How those of their journals do.
+const JOURNAL: &str = ".journal";
+
+fn stem_of(name: &str) -> String {
+    format!("{OWN_PREFIX}{:016x}", digest(name))
+}
+
+/// Name of the unfinished file of this final name.
+fn part_name(name: &str) -> String {
+    stem_of(name) + PART
+}
+
+/// Name of its journal.
+fn journal_name(name: &str) -> String {
+    stem_of(name) + JOURNAL
+}
+
+/// What an earlier run left of an object.
+#[derive(Debug)]
+pub enum Left {
+    /// Nothing that counts, or it is in other hands.
+    Nothing(Transfer),
+    /// Some of its ranges: the transfer fetches the others.
+    Some(Transfer),
+    /// All of its ranges; the file has its name now.
+    All(Transfer),
+    /// Bytes that cannot be relied on, in so much space.
+    Unfit(Transfer, Unfit, u64),
+}
+
+/// What is done with an unfinished file that has all its ranges: its run ended between the last one
+/// and the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenAll {
+    /// It gets its name.
+    Publish,
+    /// The transfer fetches one of them once more, and is validated at its end as any other.
+    LeaveOne,
+}
+
+/// An unfinished file in our hands.
+struct Part {
+    file: OwnedFd,
+    direct: bool,
+    stat: Stat,
+}
+
+impl Part {
+    fn space_bytes(&self) -> u64 {
+        self.stat.st_blocks.unsigned_abs().saturating_mul(512)
+    }
+}
+
+/// What stands under the name of an unfinished file.
+enum Found {
+    /// It is ours, and locked.
+    Ours(Part),
+    /// Another process is at work on it.
+    Busy,
+    /// Another user's file, or something that this program did not make.
+    Foreign,
+}
+
+/// True for a file of our making: an ordinary one of the effective user, with one name.
+pub(super) fn is_ours(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_uid == rustix::process::geteuid().as_raw()
+        && stat.st_nlink == 1
+}
+
+/// Opens and locks an unfinished file, made where there is none if `create` says so. `looks`: how
+/// often more a lock is asked for that somebody has.
+fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<Found, Code> {
+    let made = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        // Not even opened: that can wait for ever, or make a device do something.
+        Ok(stat) if !is_ours(&stat) => return Ok(Found::Foreign),
+        Ok(_) => false,
+        Err(Code::NOENT) if create => true,
+        Err(errno) => return Err(errno),
+    };
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let extra = if made { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
+    let open = |flags| rustix::fs::openat(folder, name, flags, FILE_MODE);
+    let (file, direct) = match open(flags | extra | OFlags::DIRECT) {
+        // The file system refuses O_DIRECT, and that after it has made the file (open(2)).
+        Err(Code::INVAL) => (open(flags | (extra & !OFlags::EXCL))?, false),
+        // Another process was first.
+        Err(Code::EXIST) => return Ok(Found::Busy),
+        outcome => (outcome?, true),
+    };
+    // What counts is the file that was opened: under the name may stand another one by now.
+    if !is_ours(&rustix::fs::fstat(&file)?) {
+        // A server may give what is made there to nobody.
+        if made {
+            unlink(folder, name);
+        }
+        return Ok(Found::Foreign);
+    }
+    match lock(&file, looks) {
+        Ok(()) => {}
+        Err(Code::WOULDBLOCK) => return Ok(Found::Busy),
+        Err(_) => {
+            // No locks here: nobody could tell who is at work on it.
+            if create {
+                unlink(folder, name);
+            }
+            return Ok(Found::Busy);
+        }
+    }
+    // Between opening and locking it may have got its final name or been removed.
+    let stat = rustix::fs::fstat(&file)?;
+    let named = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let same = (stat.st_ino, stat.st_dev) == (named.st_ino, named.st_dev);
+    Ok(match is_ours(&stat) && same {
+        true => Found::Ours(Part { file, direct, stat }),
+        false => Found::Foreign,
+    })
+}
+
+/// True where another user's file, or what is no file, has this name.
+fn is_foreign(folder: &OwnedFd, name: &str) -> bool {
+    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| !is_ours(&stat))
+}
+
+/// Takes the lock. The kernel tears the rings of a killed process down after its end, and what they
+/// have in flight keeps the file, and its lock, for some milliseconds more.
+fn lock(file: &OwnedFd, looks: &mut u32) -> Result<(), Code> {
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Code::WOULDBLOCK) if *looks > 0 => {
+                *looks -= 1;
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn unlink(folder: &OwnedFd, name: &str) {
+    // What is gone already is no trouble.
+    let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+}
+
+impl Machine {
+    fn header(&self, transfer: &Transfer) -> Option<Header> {
+        let ranges = Ranges::count_of(transfer.object.size_bytes, transfer.part);
+        let identity = transfer.identity().filter(|_| ranges <= JOURNAL_RANGES_MAX)?;
+        Some(Header {
+            boot: self.keeping.boot,
+            identity,
+            size_bytes: transfer.object.size_bytes,
+            part_bytes: transfer.part.bytes(),
+        })
+    }
+
+    /// Goes on with what an earlier run left of a large object, if that can be.
+    pub fn go_on(&mut self, transfer: Transfer, when_all: WhenAll) -> Left {
+        let (true, Shape::Ranges, Some(header)) =
+            (self.keeping.resume, transfer.shape, self.header(&transfer))
+        else {
+            return Left::Nothing(transfer);
+        };
+        let (above, name) = split(&transfer.path);
+        let Some(folder) = self.folders().find(above) else { return Left::Nothing(transfer) };
+        let part = match hold(&folder, &part_name(name), false, &mut self.lock_looks) {
+            Ok(Found::Ours(_)) | Err(Code::NOENT) if is_foreign(&folder, &journal_name(name)) => {
+                return Left::Unfit(transfer, Unfit::Foreign, 0);
+            }
+            Ok(Found::Ours(part)) => part,
+            Ok(Found::Foreign) => return Left::Unfit(transfer, Unfit::Foreign, 0),
+            Ok(Found::Busy) | Err(_) => return Left::Nothing(transfer),
+        };
+        let (above, name) = (above.to_owned(), name.to_owned());
+        let space_bytes = part.space_bytes();
+        let size_bytes = transfer.object.size_bytes;
+        let (file, mut done) = match self.continued(folder, part, &above, &name, &header) {
+            Ok(continued) => continued,
+            Err(unfit) => return Left::Unfit(transfer, unfit, space_bytes),
+        };
+        let has_all = done.count() == Ranges::count_of(size_bytes, transfer.part);
+        if has_all && when_all == WhenAll::LeaveOne {
+            done.remove(0);
+        }
+        if !has_all || when_all == WhenAll::LeaveOne {
+            return Left::Some(transfer.resume(file, done));
+        }
+        match self.publish(&file, &transfer) {
+            Ok(()) => Left::All(transfer),
+            Err(_) => Left::Unfit(transfer, Unfit::Damaged, 0),
+        }
+    }
+
+    fn continued(
+        &mut self,
+        folder: Arc<OwnedFd>,
+        part: Part,
+        above: &str,
+        name: &str,
+        header: &Header,
+    ) -> Result<(OpenFile, RangeSet), Unfit> {
+        // It is cut to its size before it gets its name.
+        let lengths = [allocation(header.size_bytes), header.size_bytes];
+        if !lengths.contains(&part.stat.st_size.unsigned_abs()) {
+            return Err(if part.stat.st_size == 0 { Unfit::Damaged } else { Unfit::Changed });
+        }
+        let journal = journal_name(name);
+        let ranges = header.size_bytes.div_ceil(header.part_bytes);
+        let most = (HEADER_BYTES as u64) + journal_records_max(ranges) * RECORD_BYTES as u64;
+        let bytes = self.read_below(above, &journal, most).ok_or(Unfit::Damaged)?;
+        let done = journal::replay(&bytes, header)?;
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = flags | OFlags::NONBLOCK;
+        let records = (bytes.len() - HEADER_BYTES) / RECORD_BYTES;
+        let opened = rustix::fs::openat(&folder, &journal, flags, Mode::empty());
+        let opened = opened.and_then(|file| {
+            if !is_ours(&rustix::fs::fstat(&file)?) {
+                return Err(Code::PERM);
+            }
+            // Without the torn record, so that the next one stands where it is looked for.
+            rustix::fs::ftruncate(&file, (HEADER_BYTES + records * RECORD_BYTES) as u64)?;
+            Ok(file)
+        });
+        let handle = Handle::from(opened.map_err(|_| Unfit::Damaged)?);
+        let path = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
+        let file = OpenFile {
+            handle: Handle::from(part.file),
+            direct: part.direct,
+            folder: Handle::Descriptor(folder),
+            temporary: part_name(name),
+            name: name.to_owned(),
+            path,
+            journal: Some(Journal::new(handle, journal, header.encode(), (records as u64, ranges))),
+        };
+        Ok((file, done))
+    }
+
+    /// Begins an unfinished file with its journal, in the place of what an earlier run left. `None`
+    /// where nobody shall find it: it is in other hands, or the place is taken, or it is so small
+    /// that it is fetched again as quickly.
+    pub(super) fn begin_part(
+        &mut self,
+        transfer: &Transfer,
+        folder: &Arc<OwnedFd>,
+        name: &str,
+    ) -> Result<Option<OpenFile>, FileError> {
+        let is_worth_it = transfer.object.size_bytes > JOURNAL_OBJECT_BYTES_MIN;
+        let keeps = self.keeping.resume && is_worth_it;
+        let Some(header) = self.header(transfer).filter(|_| keeps) else {
+            return Ok(None);
+        };
+        let (part, journal) = (part_name(name), journal_name(name));
+        if is_foreign(folder, &journal) {
+            return Ok(None);
+        }
+        let Ok(Found::Ours(held)) = hold(folder, &part, true, &mut 0) else { return Ok(None) };
+        // The journal goes first: it must never stand beside bytes that it does not tell of.
+        unlink(folder, &journal);
+        let length = allocation(transfer.object.size_bytes);
+        let cleared = rustix::fs::ftruncate(&held.file, 0);
+        if let Err(errno) = cleared.and_then(|()| allocate(&held.file, length)) {
+            unlink(folder, &part);
+            let path = transfer.path.clone();
+            return Err(FileError { step: "allocate", path, errno: errno.into() });
+        }
+        let ranges = header.size_bytes.div_ceil(header.part_bytes);
+        let header = header.encode();
+        let opened = begin_journal(folder, &journal, &header).inspect_err(|_| {
+            unlink(folder, &journal);
+        });
+        let opened =
+            opened.ok().map(|file| Journal::new(Handle::from(file), journal, header, (0, ranges)));
+        Ok(Some(OpenFile {
+            handle: Handle::from(held.file),
+            direct: held.direct,
+            folder: Handle::Descriptor(Arc::clone(folder)),
+            temporary: part,
+            name: name.to_owned(),
+            path: transfer.path.clone(),
+            journal: opened,
+        }))
+    }
+
+    /// Removes what an earlier run left of an object, unless somebody is at work on it. Returns how
+    /// much space that had.
+    pub fn clear(&mut self, transfer: &Transfer) -> u64 {
+        let (above, name) = split(&transfer.path);
+        if transfer.shape != Shape::Ranges {
+            return 0;
+        }
+        self.folders().find(above).map_or(0, |folder| clear(&folder, name))
+    }
+}
+
+/// Removes an unfinished file and its journal, unless somebody is at work on them, or they are
+/// another user's. Returns the bytes that are free then.
+pub(super) fn clear(folder: &OwnedFd, name: &str) -> u64 {
+    clear_stem(folder, &stem_of(name))
+}
+
+fn clear_stem(folder: &OwnedFd, stem: &str) -> u64 {
+    let (part, journal) = (format!("{stem}{PART}"), format!("{stem}{JOURNAL}"));
+    let held = hold(folder, &part, false, &mut 0);
+    if matches!(held, Ok(Found::Ours(_)) | Err(Code::NOENT)) && !is_foreign(folder, &journal) {
+        unlink(folder, &journal);
+    }
+    match held {
+        Ok(Found::Ours(held)) => {
+            unlink(folder, &part);
+            held.space_bytes()
+        }
+        _ => 0,
+    }
+}
+
+/// Removes an unfinished file or a journal of this name and its other half, unless somebody is at
+/// work on them.
+pub(super) fn clear_left(folder: &OwnedFd, name: &str) {
+    let stem = name.strip_suffix(PART).or_else(|| name.strip_suffix(JOURNAL));
+    if let Some(stem) = stem {
+        clear_stem(folder, stem);
+    }
+}
+
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+fn begin_journal(
+    folder: &OwnedFd,
+    name: &str,
+    header: &[u8; HEADER_BYTES],
+) -> Result<OwnedFd, Code> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, name, flags, FILE_MODE)?;
+    write_all(&file, header)?;
+    Ok(file)
+}
+
+/// Reads what an earlier run had written of a transfer, whole ranges and beginnings of others, each
+/// byte once: its offset in the object, and some bytes.
+///
+/// # Errors
+/// What the file system says.
+pub fn read_resumed(
+    transfer: &Transfer,
+    mut take: impl FnMut(u64, &[u8]),
+) -> Result<(), FileError> {
+    let (Some(done), Some(file)) = (transfer.resumed(), transfer.created_file()) else {
+        return Ok(());
+    };
+    let at = |errno: Code| FileError { step: "read", path: file.path.clone(), errno: errno.into() };
+    let reader = reopened(file).map_err(at)?;
+    let size_bytes = transfer.object.size_bytes;
+    let mut piece = vec![0; CHECK_PIECE_BYTES];
+    let ranges = 0..Ranges::count_of(size_bytes, transfer.part);
+    for index in ranges {
+        let range = Ranges::at(size_bytes, transfer.part, index).expect("it is one of them");
+        let there = if done.contains(index) { range.length } else { done.reached(index) };
+        let (mut offset, end) = (range.offset, range.offset + there);
+        while offset < end {
+            let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(piece.len());
+            match rustix::io::pread(&reader, &mut piece[..room], offset) {
+                Ok(0) => return Err(at(Code::IO)),
+                Ok(count) => {
+                    take(offset, &piece[..count]);
+                    offset += count as u64;
+                }
+                Err(Code::INTR) => {}
+                Err(errno) => return Err(at(errno)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An unfinished file in our hands once more, for reading.
+fn reopened(file: &OpenFile) -> Result<OwnedFd, Code> {
+    let (Handle::Descriptor(ours), Handle::Descriptor(folder)) = (&file.handle, &file.folder)
+    else {
+        unreachable!("this machine makes real files")
+    };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let reader = rustix::fs::openat(folder, &file.temporary, flags, Mode::empty())?;
+    let (one, other) = (rustix::fs::fstat(ours)?, rustix::fs::fstat(&reader)?);
+    let same = (one.st_ino, one.st_dev) == (other.st_ino, other.st_dev);
+    if same { Ok(reader) } else { Err(Code::STALE) }
+}
+
+/// Notes for a later run that so many bytes at the start of a range are written, or all.
+pub(super) fn note(file: &OpenFile, index: u64, prefix_bytes: Option<u64>) {
+    let Some(journal) = &file.journal else { return };
+    // Other notes that were on their way may have taken the room that there was.
+    if prefix_bytes.is_none() || journal.has_room(true) {
+        record(journal, index, prefix_bytes.unwrap_or(journal::WHOLE));
+    }
+}
+
+/// Appends the record of a range, in one write: so many bytes of it are there, or all.
+fn record(journal: &Journal, index: u64, prefix_bytes: u64) {
+    let (Handle::Descriptor(file), Ok(index)) = (&journal.handle, u32::try_from(index)) else {
+        return;
+    };
+    if journal.has_ended() {
+        return;
+    }
+    let record = journal::record(&journal.header, index, prefix_bytes);
+    journal.note(rustix::io::write(file, &record) == Ok(RECORD_BYTES));
+}
+
+/// Takes an unfinished file's name and journal away.
+pub(super) fn remove(file: &OpenFile) {
+    let Handle::Descriptor(folder) = &file.folder else { return };
+    // The journal goes first: it must never stand beside bytes that it does not tell of.
+    if let Some(journal) = &file.journal {
+        unlink(folder, &journal.name);
+    }
+    if !file.temporary.is_empty() {
+        unlink(folder, &file.temporary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::super::tests::{machine, names, object};
+    use super::super::{Keeping, Standing};
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const SIZE: u64 = 5 * MIB + 3;
+
+    /// Begins an object and completes these ranges of it, then ends without a word.
+    fn begin(folder: &Path, indexes: &[u64]) {
+        let mut machine = machine(folder);
+        let file = machine.create(&object("d/large", SIZE)).expect("created");
+        indexes.iter().for_each(|index| note(&file, *index, None));
+    }
+
+    fn left(folder: &Path) -> Left {
+        machine(folder).go_on(object("d/large", SIZE), WhenAll::Publish)
+    }
+
+    fn unfit(folder: &Path) -> Option<Unfit> {
+        match left(folder) {
+            Left::Unfit(_, unfit, _) => Some(unfit),
+            _ => None,
+        }
+    }
+
+    fn file(folder: &Path, ending: &str) -> std::path::PathBuf {
+        let names = names(&folder.join("d"));
+        folder.join("d").join(names.iter().find(|name| name.ends_with(ending)).expect("there"))
+    }
+
+    #[test]
+    fn an_unfinished_object_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(matches!(left(folder.path()), Left::Nothing(_)));
+        begin(folder.path(), &[4, 1]);
+        let Left::Some(transfer) = left(folder.path()) else { panic!("there are two ranges") };
+        assert_eq!((transfer.unsettled(), transfer.resumed_bytes()), (4, 2 * MIB));
+        let offsets: Vec<u64> = transfer.ranges().map(|range| range.offset / MIB).collect();
+        assert_eq!(offsets, [0, 2, 3, 5]);
+        assert!(matches!(left(folder.path()), Left::Nothing(_)), "it is in other hands");
+        let mut second = machine(folder.path());
+        let file = transfer.created_file().expect("open");
+        note(file, 0, None);
+        drop(transfer);
+        let Left::Some(transfer) = left(folder.path()) else { panic!("there are three") };
+        assert_eq!(transfer.unsettled(), 3);
+        let file = transfer.created_file().expect("open");
+        second.publish(file, &transfer).expect("published");
+        drop(transfer);
+        assert_eq!(names(&folder.path().join("d")), ["large"]);
+        assert_eq!(second.look(&object("d/large", SIZE)).0, Standing::Same);
+    }
+
+    #[test]
+    fn a_range_goes_on_behind_what_is_written_of_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = machine(folder.path());
+        let file = first.create(&object("d/large", SIZE)).expect("created");
+        note(&file, 2, Some(8192));
+        note(&file, 0, Some(4096));
+        note(&file, 0, None);
+        note(&file, 2, Some(4096));
+        first.abandon(&file, true);
+        drop(file);
+        let Left::Some(transfer) = left(folder.path()) else { panic!("something is there") };
+        assert_eq!((transfer.unsettled(), transfer.resumed_bytes()), (5, MIB + 8192));
+        let next: Vec<_> = transfer.ranges().map(|range| (range.offset, range.length)).collect();
+        assert_eq!(next[..2], [(MIB, MIB), (2 * MIB + 8192, MIB - 8192)]);
+    }
+
+    #[test]
+    fn beginnings_of_ranges_do_not_fill_a_journal() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = machine(folder.path());
+        let file = first.create(&object("d/large", SIZE)).expect("created");
+        let journal = file.journal.as_ref().expect("a journal");
+        for run_ends in [false, true] {
+            let before = journal.records();
+            while journal.has_room(run_ends) {
+                note(&file, 2, Some(8192));
+            }
+            assert!(journal.records() > before + 1000, "a run that ends has room of its own");
+        }
+        assert!(journal.records() < journal_records_max(6), "{}", journal.records());
+        (0..6).for_each(|index| note(&file, index, None));
+        first.abandon(&file, true);
+        drop(file);
+        assert!(matches!(left(folder.path()), Left::All(_)), "the whole ranges still had room");
+    }
+
+    #[test]
+    fn what_an_earlier_run_had_written_is_read_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        begin(folder.path(), &[5, 1]);
+        let Left::Some(transfer) = left(folder.path()) else { panic!("there are two ranges") };
+        note(transfer.created_file().expect("open"), 3, Some(12_288));
+        drop(transfer);
+        let path = file(folder.path(), "part");
+        let mut bytes = std::fs::read(&path).expect("there");
+        for (at, byte) in (0_u64..).zip(&mut bytes) {
+            *byte = u8::try_from(at / MIB + 1).expect("few");
+        }
+        std::fs::write(&path, &bytes).expect("written");
+        let Left::Some(transfer) = left(folder.path()) else { panic!("there are two ranges") };
+        let mut read = Vec::new();
+        read_resumed(&transfer, |at, piece| {
+            assert!(piece.iter().all(|byte| u64::from(*byte) == at / MIB + 1), "at {at}");
+            read.push((at, piece.len() as u64));
+        })
+        .expect("read");
+        assert_eq!(read, [(MIB, MIB), (3 * MIB, 12_288), (5 * MIB, 3)]);
+        read_resumed(&object("d/other", SIZE), |_, _| panic!("nothing is there")).expect("done");
+        // What has its name by now is not ours.
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, &bytes).expect("written");
+        let error = read_resumed(&transfer, |_, _| ()).expect_err("another file");
+        assert_eq!((error.step, error.path.as_str()), ("read", "d/large"));
+    }
+
+    #[test]
+    fn one_that_had_all_its_ranges_gets_its_name_or_one_range_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        begin(folder.path(), &[0, 1, 2, 3, 4, 5]);
+        let open = std::fs::OpenOptions::new().write(true).open(file(folder.path(), "part"));
+        open.expect("opened").set_len(SIZE).expect("cut, and then killed");
+        let again = || machine(folder.path()).go_on(object("d/large", SIZE), WhenAll::LeaveOne);
+        for _ in 0..2 {
+            let Left::Some(transfer) = again() else { panic!("one is left") };
+            assert_eq!((transfer.unsettled(), transfer.resumed_bytes()), (1, SIZE - MIB));
+            assert_eq!(transfer.ranges().map(|range| range.offset).collect::<Vec<_>>(), [0]);
+        }
+        assert!(matches!(left(folder.path()), Left::All(_)));
+        assert_eq!(names(&folder.path().join("d")), ["large"]);
+    }
+
+    #[test]
+    fn what_cannot_be_relied_on_begins_anew() {
+        let check = |spoil: &dyn Fn(&Path), expected: Unfit| {
+            let folder = tempfile::tempdir().expect("a folder");
+            begin(folder.path(), &[1, 2]);
+            spoil(folder.path());
+            assert_eq!(unfit(folder.path()), Some(expected));
+            // Then no journal stands beside the new beginning's bytes but its own.
+            begin(folder.path(), &[]);
+            let Left::Some(transfer) = left(folder.path()) else { panic!("a good journal") };
+            assert_eq!(transfer.unsettled(), 6);
+        };
+        check(
+            &|folder| std::fs::remove_file(file(folder, "journal")).expect("removed"),
+            Unfit::Damaged,
+        );
+        check(
+            &|folder| std::fs::write(file(folder, "journal"), [7; 500]).expect("written"),
+            Unfit::Damaged,
+        );
+        check(
+            &|folder| std::fs::write(file(folder, "part"), "short").expect("written"),
+            Unfit::Changed,
+        );
+        check(
+            &|folder| {
+                let path = file(folder, "journal");
+                let mut bytes = std::fs::read(&path).expect("there");
+                bytes[HEADER_BYTES] ^= 1;
+                std::fs::write(path, bytes).expect("written");
+            },
+            Unfit::Damaged,
+        );
+        let folder = tempfile::tempdir().expect("a folder");
+        begin(folder.path(), &[1]);
+        let mut later = machine(folder.path());
+        later.keeping = Keeping { boot: 2, ..later.keeping };
+        let left = later.go_on(object("d/large", SIZE), WhenAll::Publish);
+        assert!(matches!(left, Left::Unfit(_, Unfit::Rebooted, space) if space >= SIZE));
+        let mut changed = object("d/large", SIZE);
+        changed.object.etag = "\"2\"".to_owned();
+        assert!(matches!(
+            machine(folder.path()).go_on(changed, WhenAll::Publish),
+            Left::Unfit(_, Unfit::Changed, _)
+        ));
+    }
+
+    #[test]
+    fn a_torn_record_is_written_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        begin(folder.path(), &[1, 2]);
+        let path = file(folder.path(), "journal");
+        let bytes = std::fs::read(&path).expect("there");
+        std::fs::write(&path, &bytes[..bytes.len() - 3]).expect("written");
+        let Left::Some(transfer) = left(folder.path()) else { panic!("a range is there") };
+        assert_eq!(transfer.unsettled(), 5);
+        note(transfer.created_file().expect("open"), 5, None);
+        drop(transfer);
+        let Left::Some(transfer) = left(folder.path()) else { panic!("two ranges are there") };
+        assert_eq!(transfer.unsettled(), 4);
+    }
+
+    #[test]
+    fn a_second_process_fetches_on_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut one, mut other) = (machine(folder.path()), machine(folder.path()));
+        let object = object("d/large", SIZE);
+        let first = one.create(&object).expect("created");
+        let second = other.create(&object).expect("created");
+        assert!(first.journal.is_some() && second.journal.is_none());
+        other.clear(&object);
+        note(&first, 0, None);
+        other.publish(&second, &object).expect("published");
+        one.publish(&first, &object).expect("published");
+        assert_eq!(names(&folder.path().join("d")), ["large"]);
+    }
+
+    #[test]
+    fn planted_names_are_not_written_through() {
+        let outside = tempfile::tempdir().expect("a folder");
+        let victim = outside.path().join("victim");
+        std::fs::write(&victim, "as it was").expect("written");
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("d")).expect("made");
+        let part = folder.path().join("d").join(part_name("large"));
+        let journal = folder.path().join("d").join(journal_name("large"));
+        for soft in [true, false] {
+            for place in [&part, &journal] {
+                match soft {
+                    true => symlink(&victim, place).expect("a link"),
+                    false => std::fs::hard_link(&victim, place).expect("a link"),
+                }
+            }
+            let object = object("d/large", SIZE);
+            assert!(!matches!(left(folder.path()), Left::Some(_) | Left::All(_)));
+            let mut machine = machine(folder.path());
+            let file = machine.create(&object).expect("created");
+            note(&file, 0, None);
+            machine.publish(&file, &object).expect("published");
+            assert_eq!(std::fs::read_to_string(&victim).expect("there"), "as it was", "{soft}");
+            for place in [&part, &journal] {
+                let _ = std::fs::remove_file(place);
+            }
+        }
+    }
+
+    /// Gives a file to another user; false, said on standard error, where that is not allowed.
+    fn give_away(path: &Path) -> bool {
+        let given = std::os::unix::fs::chown(path, Some(12_345), None).is_ok();
+        if !given {
+            eprintln!("skipped: only root may give files away");
+        }
+        given
+    }
+
+    #[test]
+    fn another_users_files_are_left_alone() {
+        for endings in [&["part", "journal"][..], &["part"], &["journal"]] {
+            let folder = tempfile::tempdir().expect("a folder");
+            begin(folder.path(), &[1, 2]);
+            let foreign: Vec<_> =
+                endings.iter().map(|ending| file(folder.path(), ending)).collect();
+            if !foreign.iter().all(|path| give_away(path)) {
+                return;
+            }
+            let look = || -> Vec<_> {
+                let read = |path: &std::path::PathBuf| std::fs::read(path).expect("there");
+                foreign.iter().map(read).collect()
+            };
+            let before = look();
+            assert_eq!(unfit(folder.path()), Some(Unfit::Foreign), "{endings:?}");
+            // The run has a file of its own, which nobody finds.
+            let object = object("d/large", SIZE);
+            let mut machine = machine(folder.path());
+            let file = machine.create(&object).expect("created");
+            assert!(file.journal.is_none() && file.temporary.is_empty(), "{endings:?}");
+            note(&file, 0, None);
+            machine.publish(&file, &object).expect("published");
+            machine.clear(&object);
+            assert_eq!(machine.look(&object).0, Standing::Same);
+            assert!(look() == before, "{endings:?}: written to");
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_complete_object_is_cleared() {
+        let folder = tempfile::tempdir().expect("a folder");
+        begin(folder.path(), &[1]);
+        let object = object("d/large", SIZE);
+        machine(folder.path()).clear(&object);
+        assert_eq!(names(&folder.path().join("d")), [""; 0]);
+        begin(folder.path(), &[1]);
+        std::fs::remove_file(file(folder.path(), "part")).expect("removed");
+        machine(folder.path()).clear(&object);
+        assert_eq!(names(&folder.path().join("d")), [""; 0]);
+    }
+
+    #[test]
+    fn only_what_may_pass_leaves_something() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (recorded, keep, files) in [(0, true, 0), (1, true, 2), (1, false, 0)] {
+            let mut machine = machine(folder.path());
+            let file = machine.create(&object("d/large", SIZE)).expect("created");
+            (0..recorded).for_each(|index| note(&file, index, None));
+            machine.abandon(&file, keep);
+            assert_eq!(names(&folder.path().join("d")).len(), files, "{recorded} {keep}");
+        }
+    }
+}

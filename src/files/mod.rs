@@ -1,0 +1,9 @@
+//! A destination: objects on their way to files, how complete files appear, and what an earlier
+//! run left.
+
+pub mod host;
+pub mod journal;
+pub mod machine;
+pub mod mark;
+pub mod sink;
+pub mod transfer;

@@ -1,0 +1,484 @@
+//! One object on its way: what all workers share of it, and how its end is agreed upon.
+//!
+//! It does no I/O. Each of its ranges is settled exactly once, by success or not; whoever settles
+//! the last one finishes the object.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::checksum::{Algorithm, Form, Mismatch, Verification};
+use crate::error::{Error, ErrorKind};
+use crate::files::mark::Identity;
+use crate::files::sink::file::OpenFile;
+use crate::limits::{WHOLE_BYTES_MAX, fits_whole};
+use crate::link::conn::EtagDigest;
+use crate::plan::ranges::{ALIGNMENT_BYTES, PartSize, RangeSet, Ranges};
+use crate::s3::{ByteRange, Endpoint, ListedChecksum, Object};
+
+/// What kind of thing comes to be at the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// A key that ends in `/`: a folder.
+    Folder,
+    /// An object of no bytes: an empty file, for which nothing is fetched.
+    Empty,
+    /// A small object: one request, one slot, one write. Where it becomes a file, it is shorter
+    /// than [`WHOLE_BYTES_MAX`].
+    Whole,
+    /// A large object, in ranges.
+    Ranges,
+}
+
+/// One object of the run.
+#[derive(Debug)]
+pub struct Transfer {
+    /// The object as it was listed.
+    pub object: Object,
+    /// Where it is served.
+    pub endpoint: Arc<Endpoint>,
+    /// Its path below the destination, `/`-separated and checked; empty for the null sink.
+    pub path: String,
+    /// What it becomes.
+    pub shape: Shape,
+    /// Length of its ranges, the last one excepted.
+    pub part: PartSize,
+    /// Digest of its ETag, if it has one.
+    pub etag: Option<EtagDigest>,
+    /// What its bytes are held against.
+    pub verification: Verification,
+    /// Space that comes back when its file gets its name: that of the one which it replaces.
+    pub replaced_bytes: u64,
+    file: OnceLock<Option<OpenFile>>,
+    /// What an earlier run had written.
+    resumed: Option<Arc<RangeSet>>,
+    unsettled: AtomicU64,
+    /// ETag of the first range's answer, where none was listed.
+    seen_etag: OnceLock<EtagDigest>,
+    failure: OnceLock<Error>,
+    retries: AtomicU32,
+    begun_us: AtomicU64,
+    again: OnceLock<Again>,
+    /// How often it was fetched from its first byte before.
+    pub restarts: u32,
+    /// Why, the last time.
+    pub restarted: Option<Again>,
+}
+
+/// Why an object that failed may be had by fetching it anew, from its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// It was replaced while it was fetched.
+    Changed,
+    /// All bytes came, and they do not have the checksum that is stored with it.
+    Checksum,
+}
+
+/// How ranges are cut, the same for every object of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Length of a range; a multiple of the slot's length.
+    pub part: PartSize,
+    /// Length of a data slot in bytes.
+    pub slot_length_bytes: u32,
+}
+
+impl Transfer {
+    /// An object to be fetched to `path`.
+    #[must_use]
+    pub fn new(object: Object, endpoint: Arc<Endpoint>, path: String, cut: Cut) -> Self {
+        let size = object.size_bytes;
+        let shape = if object.key.ends_with('/') && size == 0 {
+            Shape::Folder
+        } else if size == 0 {
+            Shape::Empty
+        } else if fits_whole(size, cut.slot_length_bytes)
+            && (size < WHOLE_BYTES_MAX || path.is_empty())
+        {
+            Shape::Whole
+        } else {
+            Shape::Ranges
+        };
+        let ranges = match shape {
+            Shape::Ranges => Ranges::count_of(size, cut.part),
+            Shape::Folder | Shape::Empty | Shape::Whole => 1,
+        };
+        let etag = (!object.etag.is_empty()).then(|| EtagDigest::of(object.etag.as_bytes()));
+        Self {
+            object,
+            endpoint,
+            path,
+            shape,
+            part: cut.part,
+            etag,
+            verification: Verification::none("no checksum was asked for"),
+            replaced_bytes: 0,
+            file: OnceLock::new(),
+            resumed: None,
+            unsettled: AtomicU64::new(ranges),
+            seen_etag: OnceLock::new(),
+            failure: OnceLock::new(),
+            retries: AtomicU32::new(0),
+            begun_us: AtomicU64::new(u64::MAX),
+            again: OnceLock::new(),
+            restarts: 0,
+            restarted: None,
+        }
+    }
+
+    /// The same, its bytes held against a checksum.
+    #[must_use]
+    pub fn verified_by(self, verification: Verification) -> Self {
+        Self { verification, ..self }
+    }
+
+    /// The same in one range, for what must come in order.
+    #[must_use]
+    pub fn in_one_range(self) -> Self {
+        let bytes = self.object.size_bytes.next_multiple_of(ALIGNMENT_BYTES);
+        let part = PartSize::new(bytes).expect("it has bytes");
+        Self { part, unsettled: AtomicU64::new(1), ..self }
+    }
+
+    /// The same once more, as `object` is now.
+    #[must_use]
+    pub fn anew(&self, object: Object, cut: Cut) -> Self {
+        let endpoint = Arc::clone(&self.endpoint);
+        let fresh = Self::new(object, endpoint, self.path.clone(), cut);
+        fresh.retries.store(self.retries(), Ordering::Relaxed);
+        fresh.begun_us.store(self.begun_us.load(Ordering::Relaxed), Ordering::Relaxed);
+        let (restarts, restarted) = (self.restarts + 1, self.again());
+        Self { restarts, restarted, replaced_bytes: self.replaced_bytes, ..fresh }
+    }
+
+    /// Records why it fails, and that it may be had by fetching it anew. Where something else had
+    /// failed before, that stays.
+    pub fn fail_for_now(&self, again: Again, error: Error) {
+        if self.failure.set(error).is_ok() {
+            let _ = self.again.set(again);
+        }
+    }
+
+    /// Why fetching it anew may help, where it failed for now.
+    #[must_use]
+    pub fn again(&self) -> Option<Again> {
+        self.again.get().copied()
+    }
+
+    /// How it is named in messages: `s3://bucket/key`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("s3://{}/{}", self.endpoint.bucket, self.object.key)
+    }
+
+    /// What tells it, in this version, from everything else; `None` when the origin gave neither a
+    /// tag nor a time. Times count to the second: HEAD knows no more, and a listing of the same
+    /// object must come to the same.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        let Object { key, etag, last_modified, version_id, .. } = &self.object;
+        let version = if etag.is_empty() { to_the_second(last_modified) } else { etag };
+        (!version.is_empty())
+            .then(|| Identity::of(&[&self.endpoint.bucket, key, version, version_id]))
+    }
+
+    /// Goes on with the file of an earlier run, in which these ranges, but not all, are complete
+    /// and others begun. With nothing of either only the file is taken over: all bytes pass
+    /// through this run.
+    ///
+    /// # Panics
+    /// When none is left, or the object is not in ranges.
+    #[must_use]
+    pub fn resume(mut self, file: OpenFile, done: RangeSet) -> Self {
+        let ranges = Ranges::count_of(self.object.size_bytes, self.part);
+        assert!(self.shape == Shape::Ranges && done.count() < ranges, "there is something to do");
+        self.file = OnceLock::from(Some(file));
+        self.unsettled = AtomicU64::new(ranges - done.count());
+        self.resumed = (!done.is_empty()).then(|| Arc::new(done));
+        self
+    }
+
+    /// The ranges of a large object that are to be fetched.
+    #[must_use]
+    pub fn ranges(&self) -> Ranges {
+        Ranges::new(self.object.size_bytes, self.part).without(self.resumed.clone())
+    }
+
+    /// What an earlier run had written: these bytes do not pass through this one.
+    #[must_use]
+    pub fn resumed(&self) -> Option<&RangeSet> {
+        self.resumed.as_deref()
+    }
+
+    /// How many bytes that is.
+    #[must_use]
+    pub fn resumed_bytes(&self) -> u64 {
+        let left: u64 = self.ranges().map(|range| range.length).sum();
+        self.resumed().map_or(0, |_| self.object.size_bytes - left)
+    }
+
+    /// True when it failed, and yet a later run can go on with its file: the reason may pass.
+    #[must_use]
+    pub fn can_go_on(&self) -> bool {
+        self.again().is_none()
+            && self.failure().is_some_and(may_pass)
+            && self.created_file().is_some_and(OpenFile::can_go_on)
+    }
+
+    /// Whether a later run may go on in the middle of a range. Where no tag was listed, only a
+    /// whole answer is known to be of one version with the others; and an object whose checksum
+    /// only comes with an answer of all its bytes would not be validated any more.
+    #[must_use]
+    pub fn keeps_prefixes(&self) -> bool {
+        let by_sum = matches!(self.object.checksum, ListedChecksum::Named { crc: true, .. });
+        let one_range = Ranges::count_of(self.object.size_bytes, self.part) == 1;
+        self.shape == Shape::Ranges
+            && self.etag.is_some()
+            && self.again().is_none()
+            && self.failure().is_none_or(may_pass)
+            && self.verification.known().is_none()
+            && (!one_range || by_sum || !self.verification.asks())
+    }
+
+    /// The only range of an object that is not cut; of length 0 for folders and empty objects.
+    #[must_use]
+    pub fn whole_range(&self) -> ByteRange {
+        ByteRange { offset: 0, length: self.object.size_bytes }
+    }
+
+    /// The file that its ranges are written to, created by whoever needs it first; `None` when that
+    /// failed, with the failure recorded.
+    pub fn file(&self, create: impl FnOnce() -> Result<OpenFile, Error>) -> Option<&OpenFile> {
+        let file = self.file.get_or_init(|| match create() {
+            Ok(file) => Some(file),
+            Err(error) => {
+                self.fail(error);
+                None
+            }
+        });
+        file.as_ref()
+    }
+
+    /// True when its file was created, or could not be.
+    #[must_use]
+    pub fn has_file_or_none(&self) -> bool {
+        self.file.get().is_some()
+    }
+
+    /// The file, if it was created.
+    #[must_use]
+    pub fn created_file(&self) -> Option<&OpenFile> {
+        self.file.get().and_then(Option::as_ref)
+    }
+
+    /// Records why the object fails; the first reason stays.
+    pub fn fail(&self, error: Error) {
+        let _ = self.failure.set(error);
+    }
+
+    /// Why it failed, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
+
+    /// Takes what a comparison of all its bytes with its checksum came to. Bytes that are others
+    /// make it fail for now: fetched anew they may be right.
+    pub fn take_verdict(&self, verdict: Result<Algorithm, Mismatch>) {
+        match verdict {
+            Ok(algorithm) => self.verification.validated(algorithm),
+            Err(mismatch) => {
+                let error = Self::wrong_bytes(&mismatch).within(format!("get {}", self.name()));
+                self.fail_for_now(Again::Checksum, error);
+            }
+        }
+    }
+
+    /// Bytes that are not those whose checksum is stored, as an error.
+    #[must_use]
+    pub fn wrong_bytes(mismatch: &Mismatch) -> Error {
+        let message = format!("the bytes have another checksum: {mismatch}");
+        Error::new(ErrorKind::Objects, message).advise(match mismatch.stored.form {
+            Form::Etag => {
+                "run it again; if it stays so, the server's ETags may not be MD5s, and --verify \
+                 auto takes such objects"
+            }
+            _ => "run it again; if it stays so, the object is damaged where it is stored",
+        })
+    }
+
+    /// Takes why there is nothing to hold its bytes against; it fails where there must be.
+    pub fn take_unverified(&self, reason: &'static str) {
+        self.verification.not_validated(reason);
+        if self.verification.is_strict() {
+            self.fail(Self::unverified(reason).within(format!("get {}", self.name())));
+        }
+    }
+
+    /// Bytes that cannot be validated though they must be, as an error.
+    #[must_use]
+    pub fn unverified(reason: &str) -> Error {
+        Error::new(ErrorKind::Objects, format!("it cannot be validated: {reason}"))
+            .advise("--verify auto takes such objects and says so")
+    }
+
+    /// Holds the ETag of one range's answer against those of the others; false when they are of two
+    /// versions. Where the listing gave a tag every answer has been held against that already.
+    #[must_use]
+    pub fn agrees(&self, seen: Option<EtagDigest>) -> bool {
+        seen.is_none_or(|seen| *self.seen_etag.get_or_init(|| seen) == seen)
+    }
+
+    /// Settles one range; true for the caller that settled the last one and must finish the object.
+    #[must_use]
+    pub fn settle(&self) -> bool {
+        let before = self.unsettled.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a range is settled once");
+        before == 1
+    }
+
+    /// Ranges that are not settled yet.
+    #[must_use]
+    pub fn unsettled(&self) -> u64 {
+        self.unsettled.load(Ordering::Acquire)
+    }
+
+    /// Counts one more try of one of its ranges.
+    pub fn count_retry(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tries beyond the first, over all its ranges.
+    #[must_use]
+    pub fn retries(&self) -> u32 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// Notes that work on it has begun; the earliest time stays.
+    pub fn begin(&self, now_us: u64) {
+        self.begun_us.fetch_min(now_us, Ordering::Relaxed);
+    }
+
+    /// When work on it began; `None` when it never did.
+    #[must_use]
+    pub fn begun_us(&self) -> Option<u64> {
+        Some(self.begun_us.load(Ordering::Relaxed)).filter(|begun| *begun != u64::MAX)
+    }
+}
+
+/// Whether an object that failed so may be had by a later run.
+fn may_pass(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::Objects | ErrorKind::NotFound | ErrorKind::Usage)
+}
+
+/// How one object ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The object.
+    pub transfer: Arc<Transfer>,
+    /// From its first request to its name at the destination, in microseconds.
+    pub elapsed_us: u64,
+    /// Success, or why not.
+    pub result: Result<(), Error>,
+}
+
+/// A time in ISO 8601 without the parts of its seconds; anything else as it is.
+fn to_the_second(time: &str) -> &str {
+    let whole = time.get(..19).filter(|whole| whole.as_bytes()[10] == b'T' && time.ends_with('Z'));
+    whole.unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Handle;
+
+    fn transfer(key: &str, size_bytes: u64) -> Transfer {
+        let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
+        let endpoint = Endpoint::new("b", false, "h", "/", "r", vec![]);
+        let part = PartSize::new(8 << 20).expect("aligned");
+        let cut = Cut { part, slot_length_bytes: 1 << 20 };
+        Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut)
+    }
+
+    #[test]
+    fn shapes() {
+        for (key, size, shape, ranges) in [
+            ("a/", 0, Shape::Folder, 1),
+            ("a", 0, Shape::Empty, 1),
+            ("a", 1, Shape::Whole, 1),
+            ("a", WHOLE_BYTES_MAX - 1, Shape::Whole, 1),
+            ("a", WHOLE_BYTES_MAX, Shape::Ranges, 1),
+            ("a", 8 << 20, Shape::Ranges, 1),
+            ("a", (8 << 20) + 1, Shape::Ranges, 2),
+        ] {
+            let transfer = transfer(key, size);
+            assert_eq!((transfer.shape, transfer.unsettled()), (shape, ranges), "{key} {size}");
+        }
+    }
+
+    #[test]
+    fn versions_have_identities_of_their_own() {
+        let with = |etag: &str, last_modified: &str, version_id: &str| {
+            let mut transfer = transfer("a", 1);
+            transfer.object.etag = etag.to_owned();
+            transfer.object.last_modified = last_modified.to_owned();
+            transfer.object.version_id = version_id.to_owned();
+            transfer.identity()
+        };
+        assert_eq!(with("", "", ""), None, "nothing tells versions apart");
+        assert_eq!(with("\"1\"", "now", ""), with("\"1\"", "then", ""), "the tag decides");
+        assert_ne!(with("\"1\"", "", ""), with("\"2\"", "", ""));
+        assert_ne!(with("\"1\"", "", ""), with("\"1\"", "", "v"));
+        assert_ne!(with("", "now", ""), with("", "then", ""));
+        // A listing that counts milliseconds, or none, and a HEAD.
+        let head = with("", "2024-01-01T00:00:01.000Z", "");
+        for listed in ["2024-01-01T00:00:01.234Z", "2024-01-01T00:00:01Z"] {
+            assert_eq!(with("", listed, ""), head, "{listed}");
+        }
+        for other in ["2024-01-01T00:00:02.000Z", "2024-01-01T00:00:01+02:00"] {
+            assert_ne!(with("", other, ""), head, "{other}");
+        }
+    }
+
+    #[test]
+    fn answers_without_a_listed_tag_must_agree() {
+        let transfer = transfer("a", 20 << 20);
+        let [one, other] = [b"1", b"2"].map(|tag| Some(EtagDigest::of(tag)));
+        assert!(transfer.agrees(None) && transfer.agrees(one) && transfer.agrees(one));
+        assert!(!transfer.agrees(other));
+    }
+
+    #[test]
+    fn a_file_without_a_complete_range_is_taken_over_and_nothing_else() {
+        let file = || OpenFile {
+            handle: Handle::Simulated(1),
+            direct: false,
+            folder: Handle::Simulated(2),
+            temporary: String::new(),
+            name: "a".to_owned(),
+            path: "a".to_owned(),
+            journal: None,
+        };
+        let resumed = transfer("a", 20 << 20).resume(file(), RangeSet::none(3));
+        assert!(resumed.resumed().is_none() && resumed.created_file().is_some());
+        assert_eq!((resumed.unsettled(), resumed.resumed_bytes()), (3, 0));
+        let mut done = RangeSet::none(3);
+        done.insert(1);
+        let resumed = transfer("a", 20 << 20).resume(file(), done);
+        assert_eq!((resumed.unsettled(), resumed.resumed_bytes()), (2, 8 << 20));
+        let mut done = RangeSet::none(3);
+        done.reach(1, 4096);
+        let resumed = transfer("a", 20 << 20).resume(file(), done);
+        assert!(resumed.resumed().is_some(), "the beginning of a range counts, too");
+        assert_eq!((resumed.unsettled(), resumed.resumed_bytes()), (3, 4096));
+    }
+
+    #[test]
+    fn the_last_settler_is_told_and_the_first_failure_stays() {
+        let transfer = transfer("a", 20 << 20);
+        transfer.fail(Error::new(ErrorKind::Endpoint, "first"));
+        transfer.fail(Error::new(ErrorKind::Endpoint, "second"));
+        assert_eq!([transfer.settle(), transfer.settle(), transfer.settle()], [false, false, true]);
+        assert_eq!(transfer.failure().map(Error::message), Some("first"));
+    }
+}

@@ -1,0 +1,511 @@
+//! One connection as a state machine: what happened goes in, what to do next comes out.
+//!
+//! It performs no I/O, knows no clock and holds no bytes: it counts them. Its worker carries out
+//! the [`Action`]s on a ring and reports back with [`Event`]s, one operation at a time. A range
+//! stays with its connection through failures: after a new connect it goes on from the byte that
+//! was reached.
+
+mod comparison;
+mod queries;
+mod refusal;
+mod tunnel;
+mod words;
+
+use crate::limits::{HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES, fits_whole};
+use crate::link::failure::Failure;
+use crate::link::http::{self, Head, HeadError};
+use crate::s3::ByteRange;
+use crate::sys::Errno;
+
+pub use comparison::Comparison;
+pub use words::{Action, Ask, EtagDigest, Event, Manner, Piece, Target};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// No socket.
+    Closed,
+    Connecting,
+    /// A proxy is asked for a tunnel.
+    Tunnel {
+        sent: u32,
+        length: u32,
+    },
+    /// Bytes of its answer's head so far.
+    TunnelHead {
+        filled: u32,
+    },
+    /// A socket, and nothing asked on it.
+    Idle,
+    /// The request is being written by the worker.
+    Asking,
+    Sending {
+        sent: u32,
+        length: u32,
+    },
+    /// Bytes of the answer's head so far.
+    Head {
+        filled: u32,
+    },
+    Body {
+        /// Body bytes still to come in this answer.
+        left: u64,
+    },
+    /// A small object's body, in the slot behind its head.
+    WholeBody {
+        head: u32,
+        filled: u32,
+    },
+    /// The body of an error answer.
+    Refusal {
+        status: u16,
+        at: u32,
+        filled: u32,
+        /// Where the body ends, when the head says so.
+        end: Option<u32>,
+    },
+    /// An attempt failed; waits for `resume` or `forget`.
+    Failed {
+        /// The answer was complete, and the server keeps the connection.
+        keeps: bool,
+    },
+}
+
+/// Most actions that one event can cause: two copies and two deliveries at a slot's border, the
+/// end, and a close.
+const ACTIONS_MAX: usize = 6;
+
+/// One connection to an origin.
+#[derive(Debug)]
+pub struct Conn {
+    state: State,
+    ask: Option<Ask>,
+    /// Bytes of the ask that have been received.
+    reached: u64,
+    slot_length: u32,
+    keep_alive: bool,
+    /// ETag of the answers to this ask; the first one counts where none was listed.
+    etag: Option<EtagDigest>,
+    comparison: Comparison,
+    /// Answers that this socket has brought.
+    answers: u64,
+    actions: [Option<Action>; ACTIONS_MAX],
+    queued: usize,
+    taken: usize,
+}
+
+impl Conn {
+    /// A connection without a socket, whose data slots have `slot_length` bytes.
+    #[must_use]
+    pub fn new(slot_length: u32) -> Self {
+        Self {
+            state: State::Closed,
+            ask: None,
+            reached: 0,
+            slot_length,
+            keep_alive: false,
+            etag: None,
+            comparison: Comparison::default(),
+            answers: 0,
+            actions: [None; ACTIONS_MAX],
+            queued: 0,
+            taken: 0,
+        }
+    }
+
+    /// Gives the connection something to fetch.
+    ///
+    /// # Panics
+    /// When it has something already, or the range is empty.
+    pub fn ask(&mut self, ask: Ask) {
+        assert!(self.ask.is_none() && self.is_drained(), "one ask at a time");
+        assert!(ask.range.length > 0, "a range has bytes");
+        let fits = fits_whole(ask.size, self.slot_length);
+        assert!(fits || ask.manner != Manner::Whole, "it fits");
+        self.etag = ask.etag;
+        self.comparison = Comparison::default();
+        self.ask = Some(ask);
+        self.reached = 0;
+        self.start();
+    }
+
+    /// Goes on with the ask after a failure.
+    pub fn resume(&mut self) {
+        assert!(self.ask.is_some(), "after a failure");
+        self.state = self.after_failure();
+        self.start();
+    }
+
+    /// Gives the ask up after a failure; the connection is free for another.
+    pub fn forget(&mut self) {
+        self.ask = None;
+        self.state = self.after_failure();
+    }
+
+    fn after_failure(&self) -> State {
+        match self.state {
+            State::Failed { keeps: true } => State::Idle,
+            State::Failed { keeps: false } => State::Closed,
+            state => unreachable!("{state:?} is no failure"),
+        }
+    }
+
+    fn start(&mut self) {
+        if self.state == State::Closed {
+            self.answers = 0;
+            self.state = State::Connecting;
+            self.push(Action::Connect);
+        } else {
+            assert!(self.state == State::Idle, "a free connection is closed or idle");
+            self.request();
+        }
+    }
+
+    /// Drops everything at once: what it fetches, its actions, its socket. Only with no operation
+    /// in flight.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.slot_length);
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<Action> {
+        if self.is_drained() {
+            self.queued = 0;
+            self.taken = 0;
+            return None;
+        }
+        let action = self.actions[self.taken].take();
+        self.taken += 1;
+        action
+    }
+
+    fn push(&mut self, action: Action) {
+        self.actions[self.queued] = Some(action);
+        self.queued += 1;
+    }
+
+    fn is_whole(&self) -> bool {
+        self.current().manner == Manner::Whole
+    }
+
+    fn current(&self) -> Ask {
+        self.ask.expect("this state has an ask")
+    }
+
+    /// Tells what happened.
+    ///
+    /// # Panics
+    /// When the event does not belong to the state: an operation was reported that nobody asked.
+    pub fn handle(&mut self, event: Event<'_>) {
+        assert!(self.is_drained(), "all actions are taken before the next event");
+        self.queued = 0;
+        self.taken = 0;
+        match (self.state, event) {
+            (_, Event::Expired) => self.expired(),
+            (State::Body { left }, Event::Cut(count)) => self.cut(left, count),
+            (_, Event::Cut(_)) => self.expired(),
+            (_, Event::Fault(failure)) => self.fail(failure, None),
+            (state, Event::Failed(errno)) => self.broken(state, errno),
+            (State::Connecting, Event::Connected) => self.request(),
+            (State::Connecting, Event::Tunnel { length }) => self.tunnel(0, length),
+            (State::Tunnel { sent, length }, Event::Sent(count)) => {
+                self.tunnel(sent + count, length);
+            }
+            (State::TunnelHead { filled }, Event::Received(count, buffer)) => {
+                self.tunnel_bytes(filled, count, buffer);
+            }
+            (State::Asking, Event::Written { length }) => {
+                self.state = State::Sending { sent: 0, length };
+                self.push(Action::Send { at: 0, length });
+            }
+            (State::Sending { sent, length }, Event::Sent(count)) => {
+                self.sent(sent + count, length);
+            }
+            (State::Head { filled }, Event::Received(count, buffer)) => {
+                self.head_bytes(filled, count, buffer);
+            }
+            (State::Body { left }, Event::Received(count, _)) => self.body_bytes(left, count),
+            (State::Body { left }, Event::Moved(count)) => self.moved(left, count),
+            (State::WholeBody { head, filled }, Event::Received(count, buffer)) => {
+                self.whole_bytes(head, filled, count, buffer);
+            }
+            (State::Refusal { .. }, Event::Received(count, buffer)) => {
+                self.refusal_bytes(count, buffer);
+            }
+            (state, event) => unreachable!("{event:?} in {state:?}"),
+        }
+    }
+
+    fn cut(&mut self, left: u64, count: u32) {
+        if u64::from(count) == left {
+            return self.body_bytes(left, count);
+        }
+        self.reached += u64::from(count);
+        if count > 0 {
+            self.deliver_if_full();
+        }
+        self.expired();
+    }
+
+    fn expired(&mut self) {
+        let failure = match self.state {
+            _ if self.is_connecting() => Failure::ConnectTimeout,
+            State::Sending { .. } | State::Head { .. } => Failure::FirstByteTimeout,
+            State::Refusal { status, .. } => Failure::Status(status),
+            _ => Failure::Stall,
+        };
+        self.fail(failure, None);
+    }
+
+    fn broken(&mut self, state: State, errno: Errno) {
+        let failure = match state {
+            _ if self.is_connecting() => Failure::Connect(errno),
+            State::Sending { .. } | State::Head { filled: 0 } if self.answers > 0 => Failure::Stale,
+            State::Sending { .. } | State::Head { filled: 0 } => Failure::BrokenUnanswered(errno),
+            State::Refusal { status, .. } => Failure::Status(status),
+            _ => Failure::Broken(errno),
+        };
+        self.fail(failure, None);
+    }
+
+    fn fail(&mut self, failure: Failure, body: Option<Piece>) {
+        if self.is_whole() {
+            self.reached = 0;
+        }
+        self.state = State::Failed { keeps: false };
+        self.push(Action::Fail { failure, body });
+        self.push(Action::Close);
+    }
+
+    fn request(&mut self) {
+        let ask = self.current();
+        self.state = State::Asking;
+        let whole = ask.check.is_some() && self.reached == 0 && ask.range.length == ask.size;
+        let ranged = ask.manner != Manner::Whole && !whole;
+        self.push(Action::Write(ranged.then(|| ByteRange {
+            offset: ask.range.offset + self.reached,
+            length: ask.range.length - self.reached,
+        })));
+    }
+
+    fn sent(&mut self, sent: u32, length: u32) {
+        if sent < length {
+            self.state = State::Sending { sent, length };
+            self.push(Action::Send { at: sent, length: length - sent });
+        } else {
+            self.state = State::Head { filled: 0 };
+            self.receive_head(0);
+        }
+    }
+
+    fn head_target(&self) -> Target {
+        if self.is_whole() { Target::Data } else { Target::Control }
+    }
+
+    /// Length of the buffer that takes head (and, for a small object, body).
+    fn head_limit(&self) -> u32 {
+        let ask = self.current();
+        if self.is_whole() {
+            HEAD_ROOM_BYTES + u32::try_from(ask.size).expect("a small object fits a slot")
+        } else {
+            HEAD_BYTES_MAX
+        }
+    }
+
+    fn receive_head(&mut self, filled: u32) {
+        let room = self.head_limit() - filled;
+        let length = if self.is_whole() { room } else { room.min(HEAD_RECEIVE_BYTES) };
+        self.push(Action::Receive { target: self.head_target(), at: filled, length, fill: false });
+    }
+
+    fn head_bytes(&mut self, filled: u32, count: u32, buffer: &[u8]) {
+        if count == 0 {
+            let failure = match (filled, self.answers) {
+                (0, 0) => Failure::ClosedUnanswered,
+                (0, _) => Failure::Stale,
+                _ => Failure::Truncated,
+            };
+            return self.fail(failure, None);
+        }
+        let filled = filled + count;
+        let head = match http::parse(&buffer[..filled as usize]) {
+            Ok(Some(head)) => head,
+            Ok(None) if filled < self.head_limit() => {
+                self.state = State::Head { filled };
+                return self.receive_head(filled);
+            }
+            Err(HeadError::TooManyHeaders) => return self.fail(Failure::TooManyHeaders, None),
+            Ok(None) | Err(_) => return self.fail(Failure::BadHead, None),
+        };
+        if (100..200).contains(&head.status) {
+            // An interim answer (RFC 9110 section 15.2) has no place before a GET's; a server that
+            // sends one is refused by name.
+            return self.fail(Failure::Interim, None);
+        }
+        self.keep_alive = head.keep_alive;
+        self.answers += 1;
+        if head.status != 200 && head.status != 206 {
+            return self.refused(&head, filled, buffer);
+        }
+        match self.accept(&head) {
+            Ok(()) => self.body(&head, filled, buffer),
+            Err(failure) => self.fail(failure, None),
+        }
+    }
+
+    /// Checks that an answer is the one that was asked for.
+    fn accept(&mut self, head: &Head<'_>) -> Result<(), Failure> {
+        let ask = self.current();
+        if head.transfer_encoded {
+            return Err(Failure::Chunked);
+        }
+        let first = ask.range.offset + self.reached;
+        let expected = ask.range.length - self.reached;
+        let right = match (head.content_range, head.status) {
+            (None, 200) if expected == ask.size => true,
+            (Some(range), 206) => {
+                range.first == first
+                    && range.last == first + expected - 1
+                    && range.size.is_none_or(|size| size == ask.size)
+            }
+            (None, 200) => return Err(Failure::WholeAnswer),
+            _ => false,
+        };
+        if !right {
+            return Err(Failure::WrongRange);
+        }
+        if head.content_length != Some(expected) {
+            return Err(Failure::WrongLength);
+        }
+        if let (Some(check), true) = (ask.check, expected == ask.size) {
+            self.comparison.hear(check, head);
+        }
+        let seen = head.etag.map(EtagDigest::of);
+        match (self.etag, seen) {
+            (Some(known), Some(seen)) if known != seen => Err(Failure::WrongEtag),
+            (known, seen) => {
+                self.etag = known.or(seen);
+                Ok(())
+            }
+        }
+    }
+
+    fn body(&mut self, head: &Head<'_>, filled: u32, buffer: &[u8]) {
+        let ask = self.current();
+        let beyond = u64::from(filled - head.length);
+        let left = ask.range.length - self.reached;
+        if beyond > left {
+            return self.fail(Failure::WrongRange, None);
+        }
+        match ask.manner {
+            Manner::Slots => {}
+            Manner::Whole => return self.whole_bytes_reached(head.length, filled, buffer),
+            Manner::Stream => {
+                self.state = State::Body { left };
+                let length = filled - head.length;
+                return self.push(Action::Move { from: head.length, length });
+            }
+        }
+        let mut from = head.length;
+        while from < filled {
+            let to = self.slot_position();
+            let length = (filled - from).min(self.slot_length - to);
+            self.push(Action::Copy { from, to, length });
+            self.reached += u64::from(length);
+            from += length;
+            self.deliver_if_full();
+        }
+        self.go_on(left - beyond);
+    }
+
+    /// Where the next body byte belongs within the data slot.
+    fn slot_position(&self) -> u32 {
+        u32::try_from(self.reached % u64::from(self.slot_length)).expect("below a slot's length")
+    }
+
+    /// Hands the slot over when it is full or the ask is complete.
+    fn deliver_if_full(&mut self) {
+        let ask = self.current();
+        let position = self.slot_position();
+        let length = match (position, self.reached == ask.range.length) {
+            (0, _) => self.slot_length,
+            (position, true) => position,
+            _ => return,
+        };
+        let offset = ask.range.offset + self.reached - u64::from(length);
+        self.push(Action::Deliver { at: 0, length, offset });
+    }
+
+    fn go_on(&mut self, left: u64) {
+        if left == 0 {
+            return self.finish();
+        }
+        self.state = State::Body { left };
+        let at = self.slot_position();
+        let room = u64::from(self.slot_length - at);
+        let length = u32::try_from(left.min(room)).expect("at most a slot");
+        self.push(Action::Receive { target: Target::Data, at, length, fill: true });
+    }
+
+    fn body_bytes(&mut self, left: u64, count: u32) {
+        if count == 0 {
+            return self.fail(Failure::Truncated, None);
+        }
+        self.reached += u64::from(count);
+        self.deliver_if_full();
+        self.go_on(left - u64::from(count));
+    }
+
+    fn moved(&mut self, left: u64, count: u64) {
+        assert!(count <= left, "no more is moved than the answer has");
+        self.reached += count;
+        self.state = State::Body { left: left - count };
+        match (count, left - count) {
+            (0, _) => self.fail(Failure::Truncated, None),
+            (_, 0) => self.finish(),
+            _ => {}
+        }
+    }
+
+    fn whole_bytes(&mut self, head: u32, filled: u32, count: u32, buffer: &[u8]) {
+        if count == 0 {
+            return self.fail(Failure::Truncated, None);
+        }
+        self.whole_bytes_reached(head, filled + count, buffer);
+    }
+
+    fn whole_bytes_reached(&mut self, head: u32, filled: u32, buffer: &[u8]) {
+        let size = u32::try_from(self.current().size).expect("a small object fits a slot");
+        let end = head + size;
+        if filled < end {
+            self.state = State::WholeBody { head, filled };
+            let length = end - filled;
+            self.push(Action::Receive { target: Target::Data, at: filled, length, fill: true });
+        } else if let Err(failure) = self.comparison.compare(&buffer[head as usize..end as usize]) {
+            self.fail(failure, None);
+        } else {
+            self.reached = u64::from(size);
+            self.push(Action::Deliver { at: head, length: size, offset: 0 });
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        self.ask = None;
+        self.push(Action::Finished);
+        self.rest();
+    }
+
+    /// After a complete answer: idle when the server keeps the connection, else closed.
+    fn rest(&mut self) {
+        if self.keep_alive {
+            self.state = State::Idle;
+        } else {
+            self.state = State::Closed;
+            self.push(Action::Close);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "conn_tests.rs"]
+mod tests;

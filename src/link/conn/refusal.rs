@@ -1,0 +1,53 @@
+//! The body of an error answer, as much of it as explains the error.
+
+use super::{Action, Conn, Failure, Piece, State};
+use crate::limits::REFUSAL_BYTES_MAX;
+use crate::link::http::Head;
+
+impl Conn {
+    pub(super) fn refused(&mut self, head: &Head<'_>, filled: u32, buffer: &[u8]) {
+        let end = head
+            .content_length
+            .filter(|_| !head.transfer_encoded)
+            .map(|length| u64::from(head.length) + length)
+            .and_then(|end| u32::try_from(end).ok());
+        self.state = State::Refusal { status: head.status, at: head.length, filled, end };
+        self.refusal_reached(buffer);
+    }
+
+    pub(super) fn refusal_bytes(&mut self, count: u32, buffer: &[u8]) {
+        let State::Refusal { status, at, filled, end } = self.state else {
+            unreachable!("only called in this state")
+        };
+        let filled = filled + count;
+        // The end of the stream ends a body without a length.
+        let end = if count == 0 { Some(filled) } else { end };
+        self.state = State::Refusal { status, at, filled, end };
+        self.refusal_reached(buffer);
+    }
+
+    /// Reads on until the error body is complete or long enough to explain itself.
+    fn refusal_reached(&mut self, buffer: &[u8]) {
+        let State::Refusal { status, at, filled, end } = self.state else {
+            unreachable!("only called in this state")
+        };
+        let limit = self.head_limit().min(at + REFUSAL_BYTES_MAX);
+        let stop = end.unwrap_or(limit).min(limit);
+        let chunked_end = buffer[at as usize..filled as usize].ends_with(b"0\r\n\r\n");
+        if filled < stop && !(end.is_none() && chunked_end) {
+            let target = self.head_target();
+            let length = stop - filled;
+            return self.push(Action::Receive { target, at: filled, length, fill: false });
+        }
+        let length = filled.min(stop) - at;
+        let piece = Piece { target: self.head_target(), at, length };
+        let failure = Failure::Status(status);
+        // A server that asks for less should not have to make new connections, too.
+        let is_complete = end == Some(filled) && filled == stop;
+        if failure.is_overload() && is_complete && self.keep_alive {
+            self.state = State::Failed { keeps: true };
+            return self.push(Action::Fail { failure, body: Some(piece) });
+        }
+        self.fail(failure, Some(piece));
+    }
+}

@@ -1,0 +1,664 @@
+//! Tests of the connection: every split of an answer, every early end, and what is refused.
+
+use std::ops::Range;
+
+use super::*;
+use crate::checksum::{Algorithm, AnswerCheck};
+use crate::limits::{CONNECT_TIMEOUT_US, CONTROL_SLOT_BYTES, SLOT_BYTES_MIN};
+use crate::link::failure::Remedy;
+
+const SLOT: u32 = SLOT_BYTES_MIN;
+
+/// A driver without ring or clock: it feeds `answer` in steps chosen by `step`.
+struct Driver {
+    conn: Conn,
+    control: Vec<u8>,
+    data: Vec<u8>,
+    delivered: Vec<(u64, Vec<u8>)>,
+    failure: Option<Failure>,
+    refusal: Vec<u8>,
+    requests: Vec<Option<ByteRange>>,
+    finished: bool,
+    closed: bool,
+    /// Length of the CONNECT, where there is a proxy.
+    tunnel: Option<u32>,
+    secured: u32,
+    /// TLS has begun.
+    handshake: bool,
+}
+
+impl Driver {
+    fn new(ask: Ask) -> Self {
+        let mut conn = Conn::new(SLOT);
+        conn.ask(ask);
+        Self {
+            conn,
+            control: vec![0; CONTROL_SLOT_BYTES as usize],
+            data: vec![0; SLOT as usize],
+            delivered: Vec::new(),
+            failure: None,
+            refusal: Vec::new(),
+            requests: Vec::new(),
+            finished: false,
+            closed: false,
+            tunnel: None,
+            secured: 0,
+            handshake: false,
+        }
+    }
+
+    /// Runs until nothing is asked for any more; returns how much of the answer was taken.
+    fn run(&mut self, answer: &[u8], step: impl FnMut() -> usize) -> usize {
+        self.run_while(answer, step, |_| true)
+    }
+
+    /// The same until TLS begins, which [`Self::run`] then ends.
+    fn run_until_secure(&mut self, answer: &[u8], step: impl FnMut() -> usize) -> usize {
+        self.run_while(answer, step, |driver| driver.secured == 0)
+    }
+
+    fn run_while(
+        &mut self,
+        answer: &[u8],
+        mut step: impl FnMut() -> usize,
+        goes_on: impl Fn(&Self) -> bool,
+    ) -> usize {
+        let mut position = 0;
+        if std::mem::take(&mut self.handshake) {
+            self.conn.handle(Event::Connected);
+        }
+        while goes_on(self)
+            && let Some(action) = self.conn.poll()
+        {
+            match action {
+                Action::Connect => match self.tunnel {
+                    Some(length) => self.conn.handle(Event::Tunnel { length }),
+                    None => self.conn.handle(Event::Connected),
+                },
+                Action::Send { at, length } if self.conn.is_connecting() => {
+                    assert_eq!(Some(at + length), self.tunnel, "the whole request");
+                    let count = length.min(u32::try_from(step()).expect("small"));
+                    self.conn.handle(Event::Sent(count));
+                }
+                Action::Secure => {
+                    self.secured += 1;
+                    self.handshake = true;
+                }
+                Action::Write(range) => {
+                    self.requests.push(range);
+                    self.conn.handle(Event::Written { length: 300 });
+                }
+                Action::Send { at, length } => {
+                    assert!(at + length == 300, "the whole request");
+                    let count = length.min(u32::try_from(step()).expect("small"));
+                    self.conn.handle(Event::Sent(count));
+                }
+                Action::Receive { target, at, length, .. } => {
+                    let buffer = match target {
+                        Target::Control => &mut self.control,
+                        Target::Data => &mut self.data,
+                    };
+                    let count = step().min(length as usize).min(answer.len() - position);
+                    let at = at as usize;
+                    buffer[at..at + count].copy_from_slice(&answer[position..position + count]);
+                    position += count;
+                    let count = u32::try_from(count).expect("small");
+                    self.conn.handle(Event::Received(count, buffer));
+                }
+                Action::Copy { from, to, length } => {
+                    let (from, to, length) = (from as usize, to as usize, length as usize);
+                    self.data[to..to + length].copy_from_slice(&self.control[from..from + length]);
+                }
+                Action::Deliver { at, length, offset } => {
+                    let bytes = &self.data[at as usize..(at + length) as usize];
+                    self.delivered.push((offset, bytes.to_vec()));
+                    self.data.fill(0xee);
+                }
+                Action::Move { from, length } => {
+                    position += self.move_on(from..from + length, &answer[position..], &mut step);
+                }
+                Action::Finished => self.finished = true,
+                Action::Fail { failure, body } => {
+                    self.failure = Some(failure);
+                    if let Some(Piece { target, at, length }) = body {
+                        let buffer = match target {
+                            Target::Control => &self.control,
+                            Target::Data => &self.data,
+                        };
+                        self.refusal = buffer[at as usize..(at + length) as usize].to_vec();
+                    }
+                }
+                Action::Close => self.closed = true,
+            }
+        }
+        position
+    }
+
+    /// Moves a body on: what came with the head, then `answer`; returns how much of that.
+    fn move_on(
+        &mut self,
+        with_head: Range<u32>,
+        answer: &[u8],
+        step: &mut impl FnMut() -> usize,
+    ) -> usize {
+        let (mut at, end) = (with_head.start as usize, with_head.end as usize);
+        let mut position = 0;
+        loop {
+            let offset = OFFSET + self.conn.reached();
+            let piece = match at < end {
+                true => &self.control[at..end.min(at + step())],
+                false => {
+                    let left = usize::try_from(self.conn.body_left()).expect("small");
+                    &answer[position..answer.len().min(position + step().min(left))]
+                }
+            };
+            match at < end {
+                true => at += piece.len(),
+                false => position += piece.len(),
+            }
+            self.delivered.push((offset, piece.to_vec()));
+            self.conn.handle(Event::Moved(piece.len() as u64));
+            if piece.is_empty() || self.conn.body_left() == 0 {
+                return position;
+            }
+        }
+    }
+
+    fn bytes(&self, start: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (offset, piece) in &self.delivered {
+            assert_eq!(*offset, start + bytes.len() as u64, "in order, without a gap");
+            bytes.extend_from_slice(piece);
+        }
+        bytes
+    }
+}
+
+fn object(length: usize) -> Vec<u8> {
+    (0..length).map(|index| u8::try_from(index * 7 % 251).expect("below 251")).collect()
+}
+
+fn range_answer(offset: u64, body: &[u8], size: u64) -> Vec<u8> {
+    let last = offset + body.len() as u64 - 1;
+    let mut answer = format!(
+        "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nContent-Range: bytes \
+         {offset}-{last}/{size}\r\n\r\n",
+        body.len()
+    )
+    .into_bytes();
+    answer.extend_from_slice(body);
+    answer
+}
+
+fn whole_answer(body: &[u8]) -> Vec<u8> {
+    let mut answer =
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+    answer.extend_from_slice(body);
+    answer
+}
+
+const OFFSET: u64 = SLOT as u64 * 3;
+
+fn range_ask(length: u64) -> Ask {
+    let range = ByteRange { offset: OFFSET, length };
+    Ask { range, size: OFFSET + length + 9, manner: Manner::Slots, etag: None, check: None }
+}
+
+fn whole_ask(length: u64) -> Ask {
+    let range = ByteRange { offset: 0, length };
+    Ask { range, size: length, manner: Manner::Whole, etag: None, check: None }
+}
+
+#[test]
+fn every_step_size_gives_the_same_range() {
+    for length in [1, 500, u64::from(SLOT) - 1, u64::from(SLOT), u64::from(SLOT) + 1, 150_000] {
+        let body = object(usize::try_from(length).expect("small"));
+        let answer = range_answer(OFFSET, &body, OFFSET + length + 9);
+        for step in (1..=130).chain([1000, 4096, 65_536, 1 << 20]) {
+            let mut driver = Driver::new(range_ask(length));
+            let taken = driver.run(&answer, || step);
+            assert_eq!(taken, answer.len());
+            assert!(driver.finished && !driver.closed && driver.conn.is_idle(), "step {step}");
+            assert!(driver.bytes(OFFSET) == body, "length {length} step {step}");
+        }
+    }
+}
+
+#[test]
+fn every_step_size_moves_the_same_range_on() {
+    for length in [1, 500, 4000, 5000, 150_000] {
+        let body = object(usize::try_from(length).expect("small"));
+        let ask = Ask { manner: Manner::Stream, ..range_ask(length) };
+        let answer = range_answer(OFFSET, &body, OFFSET + length + 9);
+        for step in (1..=130).chain([1000, 4096, 65_536, 1 << 20]) {
+            let mut driver = Driver::new(ask);
+            let taken = driver.run(&answer, || step);
+            assert_eq!(taken, answer.len());
+            assert!(driver.finished && driver.conn.is_idle(), "step {step}");
+            assert!(driver.bytes(OFFSET) == body, "length {length} step {step}");
+        }
+        for end in answer.len() - body.len().min(700)..answer.len() {
+            let mut driver = Driver::new(ask);
+            driver.run(&answer[..end], || 300);
+            assert_eq!(driver.failure, Some(Failure::Truncated), "{end}");
+            let reached = driver.conn.reached();
+            let moved = usize::try_from(reached).expect("small");
+            assert_eq!(moved, end + body.len() - answer.len(), "{end}");
+            driver.conn.resume();
+            let rest = &body[moved..];
+            driver.run(&range_answer(OFFSET + reached, rest, OFFSET + length + 9), || 300);
+            assert!(driver.finished && driver.bytes(OFFSET) == body, "{end}");
+        }
+    }
+}
+
+#[test]
+fn every_step_size_gives_the_same_small_object() {
+    for length in [1, 39_000, u64::from(SLOT) - u64::from(HEAD_ROOM_BYTES)] {
+        let body = object(usize::try_from(length).expect("small"));
+        let answer = whole_answer(&body);
+        for step in (1..=130).chain([1000, 4096, 65_536]) {
+            let mut driver = Driver::new(whole_ask(length));
+            driver.run(&answer, || step);
+            assert!(driver.finished && driver.conn.is_idle(), "step {step}");
+            assert_eq!(driver.requests, [None]);
+            assert!(driver.bytes(0) == body, "length {length} step {step}");
+        }
+    }
+}
+
+#[test]
+fn an_early_end_at_every_byte_is_a_failure_and_goes_on_from_there() {
+    let body = object(300);
+    let answer = range_answer(OFFSET, &body, OFFSET + 309);
+    let head = answer.len() - body.len();
+    for end in 0..answer.len() {
+        let mut driver = Driver::new(range_ask(300));
+        driver.run(&answer[..end], || 64);
+        let unanswered = if end == 0 { Failure::ClosedUnanswered } else { Failure::Truncated };
+        assert_eq!(driver.failure, Some(unanswered), "{end}");
+        assert!(driver.closed && !driver.finished && driver.delivered.is_empty());
+        let reached = end.saturating_sub(head) as u64;
+        assert_eq!(driver.conn.reached(), reached, "{end}");
+        driver.conn.resume();
+        let rest = usize::try_from(reached).expect("small");
+        driver.run(&range_answer(OFFSET + reached, &body[rest..], OFFSET + 309), || 50);
+        let asked = ByteRange { offset: OFFSET + reached, length: 300 - reached };
+        assert_eq!(driver.requests.last(), Some(&Some(asked)));
+        assert!(driver.finished && driver.bytes(OFFSET) == body, "{end}");
+    }
+}
+
+#[test]
+fn what_had_come_when_a_receive_was_ended_counts() {
+    const LENGTH: u64 = SLOT as u64 + 1000;
+    const SIZE: u64 = OFFSET + LENGTH + 9;
+    let body = object(usize::try_from(LENGTH).expect("small"));
+    for begun in [500, u64::from(SLOT) + 500] {
+        for part in [0, 1, 3, 4] {
+            let mut driver = Driver::new(range_ask(LENGTH));
+            let answer = range_answer(OFFSET, &body, SIZE);
+            driver.run_while(&answer, || 500, |driver| driver.conn.reached() < begun);
+            let Some(Action::Receive { at, length, .. }) = driver.conn.poll() else {
+                unreachable!("the body goes on")
+            };
+            let (reached, count) = (driver.conn.reached(), length * part / 4);
+            let bytes = &body[usize::try_from(reached).expect("small")..][..count as usize];
+            driver.data[at as usize..][..count as usize].copy_from_slice(bytes);
+            driver.conn.handle(Event::Cut(count));
+            driver.run(&[], || 1);
+            let reached = reached + u64::from(count);
+            let is_whole = reached == LENGTH;
+            assert_eq!(driver.finished, is_whole, "{begun} {part}");
+            assert_eq!(driver.failure, (!is_whole).then_some(Failure::Stall), "{begun} {part}");
+            assert_eq!(driver.conn.reached(), reached, "{begun} {part}");
+            if is_whole {
+                continue;
+            }
+            let undelivered = driver.conn.undelivered() as usize;
+            assert_eq!(undelivered as u64, reached % u64::from(SLOT), "{begun} {part}");
+            let end = usize::try_from(reached).expect("small");
+            assert_eq!(driver.data[..undelivered], body[end - undelivered..end]);
+            driver.conn.resume();
+            driver.run(&range_answer(OFFSET + reached, &body[end..], SIZE), || 50);
+            assert!(driver.finished && driver.bytes(OFFSET) == body, "{begun} {part}");
+        }
+    }
+}
+
+#[test]
+fn a_small_object_starts_over() {
+    let body = object(2000);
+    let answer = whole_answer(&body);
+    for end in [0, 10, 60, 1000, answer.len() - 1] {
+        let mut driver = Driver::new(whole_ask(2000));
+        driver.run(&answer[..end], || 700);
+        let unanswered = if end == 0 { Failure::ClosedUnanswered } else { Failure::Truncated };
+        assert_eq!((driver.failure, driver.conn.reached()), (Some(unanswered), 0));
+        driver.conn.resume();
+        driver.run(&answer, || 700);
+        assert!(driver.finished && driver.bytes(0) == body);
+    }
+}
+
+#[test]
+fn a_kept_connection_that_the_server_closed_is_stale_not_broken() {
+    let body = object(10);
+    let mut driver = Driver::new(whole_ask(10));
+    driver.run(&whole_answer(&body), || 4096);
+    driver.conn.ask(whole_ask(10));
+    driver.run(b"", || 4096);
+    assert_eq!(driver.failure, Some(Failure::Stale));
+    assert_eq!(Failure::Stale.remedy(), Remedy::Repeat);
+    driver.conn.resume();
+    driver.run(b"", || 4096);
+    let failure = Some(Failure::ClosedUnanswered);
+    assert_eq!(driver.failure, failure, "a fresh one has no such excuse");
+}
+
+fn check_refusal(head: &str, expected: Failure) {
+    let mut driver = Driver::new(range_ask(8));
+    let answer = format!("{head}\r\n\r\n12345678");
+    driver.run(answer.as_bytes(), || 4096);
+    assert_eq!(driver.failure, Some(expected), "{head:?}");
+    assert!(driver.closed && driver.delivered.is_empty(), "{head:?}");
+}
+
+#[test]
+fn an_answer_that_was_not_asked_for_is_refused() {
+    let first = OFFSET;
+    let last = OFFSET + 7;
+    let size = OFFSET + 17;
+    check_refusal("HTTP/1.1 200 OK\r\nContent-Length: 8", Failure::WholeAnswer);
+    for wrong in [
+        format!(
+            "HTTP/1.1 206 P\r\nContent-Length: 9\r\nContent-Range: bytes {first}-{last}/{size}"
+        ),
+        format!("HTTP/1.1 206 P\r\nContent-Range: bytes {first}-{last}/{size}"),
+    ] {
+        check_refusal(&wrong, Failure::WrongLength);
+    }
+    for wrong in [
+        "HTTP/1.1 206 P\r\nContent-Length: 8".to_owned(),
+        format!("HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes 0-7/{size}"),
+        format!(
+            "HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes {first}-{last}/{first}9"
+        ),
+    ] {
+        check_refusal(&wrong, Failure::WrongRange);
+    }
+    let chunked = format!(
+        "HTTP/1.1 206 P\r\nTransfer-Encoding: chunked\r\nContent-Length: 8\r\nContent-Range: bytes \
+         {first}-{last}/{size}"
+    );
+    check_refusal(&chunked, Failure::Chunked);
+    check_refusal("HTTP/1.1 100 Continue", Failure::Interim);
+    check_refusal("garbage", Failure::BadHead);
+}
+
+#[test]
+fn more_bytes_than_the_answer_has_are_refused() {
+    let mut answer = range_answer(OFFSET, &object(300), OFFSET + 309);
+    answer.extend_from_slice(b"surplus");
+    let mut driver = Driver::new(range_ask(300));
+    driver.run(&answer, || 4096);
+    assert_eq!(driver.failure, Some(Failure::WrongRange));
+}
+
+#[test]
+fn an_error_body_is_kept_for_its_explanation() {
+    let xml = "<Error><Code>AccessDenied</Code></Error>";
+    let plain = format!("HTTP/1.1 403 F\r\nContent-Length: {}\r\n\r\n{xml}", xml.len());
+    let chunked = format!(
+        "HTTP/1.1 403 F\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{xml}\r\n0\r\n\r\n",
+        xml.len()
+    );
+    let closed = format!("HTTP/1.1 403 F\r\nConnection: close\r\n\r\n{xml}");
+    for answer in [&plain, &chunked, &closed] {
+        for step in [1, 7, 4096] {
+            for ask in [range_ask(100), whole_ask(100)] {
+                let mut driver = Driver::new(ask);
+                driver.run(answer.as_bytes(), || step);
+                assert_eq!(driver.failure, Some(Failure::Status(403)));
+                let body = String::from_utf8(driver.refusal).expect("text");
+                assert!(body.contains(xml), "{answer:?} step {step}: {body:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_closes_after_its_answer_costs_a_connect_only() {
+    let body = object(20);
+    let mut answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 20\r\n\r\n".to_vec();
+    answer.extend_from_slice(&body);
+    let mut driver = Driver::new(whole_ask(20));
+    driver.run(&answer, || 4096);
+    assert!(driver.finished && driver.closed && driver.conn.is_free() && !driver.conn.is_idle());
+}
+
+#[test]
+fn a_broken_operation_is_named_by_where_it_broke() {
+    let mut conn = Conn::new(SLOT);
+    conn.ask(whole_ask(5));
+    assert_eq!(conn.poll(), Some(Action::Connect));
+    conn.handle(Event::Failed(Errno::REFUSED));
+    let failure = Failure::Connect(Errno::REFUSED);
+    assert_eq!(conn.poll(), Some(Action::Fail { failure, body: None }));
+    assert_eq!(conn.poll(), Some(Action::Close));
+    assert_eq!(conn.poll(), None);
+    conn.resume();
+    assert_eq!(conn.poll(), Some(Action::Connect));
+    conn.handle(Event::Expired);
+    let failure = Failure::ConnectTimeout;
+    assert_eq!(conn.poll(), Some(Action::Fail { failure, body: None }));
+    assert_eq!(conn.poll(), Some(Action::Close));
+    conn.forget();
+    assert!(conn.is_free());
+}
+
+#[test]
+fn an_answer_with_another_etag_is_another_version() {
+    let answer = b"HTTP/1.1 200 OK\r\nETag: \"b\"\r\nContent-Length: 3\r\n\r\nabc";
+    for (listed, expected) in
+        [(&b"\"a\""[..], Some(Failure::WrongEtag)), (b"\"b\"", None), (b"W/\"b\"", None)]
+    {
+        let mut ask = whole_ask(3);
+        ask.etag = Some(EtagDigest::of(listed));
+        let mut driver = Driver::new(ask);
+        driver.run(answer, || 4096);
+        assert_eq!(driver.failure, expected);
+        assert_eq!(driver.finished, expected.is_none());
+    }
+}
+
+#[test]
+fn going_on_across_a_slot_border_within_the_head_receive() {
+    let length = u64::from(SLOT) + 100;
+    let body = object(usize::try_from(length).expect("small"));
+    let size = OFFSET + length + 9;
+    let first = range_answer(OFFSET, &body, size);
+    let cut = first.len() - 200;
+    let mut driver = Driver::new(range_ask(length));
+    driver.run(&first[..cut], || 4096);
+    assert_eq!(driver.failure, Some(Failure::Truncated));
+    driver.conn.resume();
+    let reached = usize::try_from(driver.conn.reached()).expect("small");
+    let mut rest = range_answer(OFFSET + reached as u64, &body[reached..], size);
+    let close = b"HTTP/1.1 206 P\r\nConnection: close\r\n";
+    rest.splice(..rest.iter().position(|byte| *byte == b'\n').expect("a line") + 1, *close);
+    driver.run(&rest, || 4096);
+    assert!(driver.finished && driver.closed && driver.bytes(OFFSET) == body);
+}
+
+#[test]
+fn a_receive_waits_for_many_bytes_only_while_as_many_come_beyond_it() {
+    let mark = SLOT / 2;
+    for (length, whole, receive, expected) in [
+        (u64::from(SLOT) * 2, false, SLOT, mark),
+        (u64::from(SLOT + mark), false, SLOT, mark),
+        (u64::from(SLOT + mark) - 1, false, SLOT, 1),
+        (u64::from(SLOT), false, SLOT, 1),
+        (u64::from(SLOT - HEAD_ROOM_BYTES), true, 100, 1),
+    ] {
+        let mut conn = Conn::new(SLOT);
+        conn.ask(if whole { whole_ask(length) } else { range_ask(length) });
+        assert_eq!(conn.low_water(receive, true), expected, "{length} {whole}");
+        assert_eq!(conn.low_water(receive, false), 1);
+    }
+}
+
+fn checked(ask: Ask, strict: bool) -> Ask {
+    Ask { check: Some(AnswerCheck { strict, etag: None }), ..ask }
+}
+
+fn with_checksum(answer: &[u8], body: &[u8]) -> Vec<u8> {
+    let header = format!("x-amz-checksum-crc32c: {}\r\n", Algorithm::Crc32c.digest(body));
+    let at = answer.iter().position(|byte| *byte == b'\n').expect("a status line") + 1;
+    [&answer[..at], header.as_bytes(), &answer[at..]].concat()
+}
+
+#[test]
+fn a_small_object_of_wrong_bytes_is_not_delivered() {
+    let body = object(2000);
+    let mut wrong = body.clone();
+    wrong[777] ^= 1;
+    for step in [1, 64, 700, 1 << 20] {
+        let mut driver = Driver::new(checked(whole_ask(2000), false));
+        driver.run(&with_checksum(&whole_answer(&wrong), &body), || step);
+        assert_eq!(driver.failure, Some(Failure::Checksum), "{step}");
+        assert_eq!(Failure::Checksum.remedy(), Remedy::Backoff);
+        assert!(driver.closed && !driver.finished && driver.delivered.is_empty());
+        let mismatch = driver.conn.comparison().mismatch().expect("they differ");
+        assert_eq!(mismatch.computed, Algorithm::Crc32c.digest(&wrong));
+        driver.conn.resume();
+        driver.run(&with_checksum(&whole_answer(&body), &body), || step);
+        assert!(driver.finished && driver.bytes(0) == body, "{step}");
+        let basis =
+            driver.conn.comparison().basis().expect("it was asked for").expect("there is one");
+        assert_eq!(basis.algorithm, Algorithm::Crc32c);
+    }
+}
+
+#[test]
+fn an_answer_without_a_checksum_is_refused_only_where_one_must_be() {
+    let body = object(2000);
+    for strict in [false, true] {
+        let mut driver = Driver::new(checked(whole_ask(2000), strict));
+        driver.run(&whole_answer(&body), || 700);
+        assert_eq!(driver.failure, strict.then_some(Failure::NoChecksum));
+        assert_eq!(driver.delivered.is_empty(), strict);
+        assert!(matches!(driver.conn.comparison().basis(), Some(Err(_))));
+    }
+    assert_eq!(Failure::NoChecksum.remedy(), Remedy::GiveUp);
+}
+
+#[test]
+fn a_range_that_is_the_whole_object_is_asked_for_as_such() {
+    let length = u64::from(SLOT) + 5000;
+    let body = object(usize::try_from(length).expect("small"));
+    let range = ByteRange { offset: 0, length };
+    let ask = Ask { range, size: length, manner: Manner::Slots, etag: None, check: None };
+    let mut driver = Driver::new(ask);
+    driver.run(&range_answer(0, &body, length), || 1000);
+    assert!(
+        driver.finished
+            && driver.requests == [Some(range)]
+            && driver.conn.comparison().basis().is_none()
+    );
+    let mut driver = Driver::new(checked(ask, true));
+    let answer = with_checksum(&whole_answer(&body), &body);
+    let head = answer.len() - body.len();
+    driver.run(&answer[..head + 100], || 1000);
+    assert_eq!(driver.failure, Some(Failure::Truncated));
+    // What is left is asked for as a range; the checksum of the whole stays known.
+    driver.conn.resume();
+    driver.run(&range_answer(100, &body[100..], length), || 1000);
+    let left = ByteRange { offset: 100, length: length - 100 };
+    assert_eq!(driver.requests, [None, Some(left)]);
+    assert!(driver.finished && driver.bytes(0) == body);
+    let basis = driver.conn.comparison().basis().expect("it was asked for").expect("there is one");
+    assert_eq!(basis.check(Algorithm::Crc32c.digest(&body)), Ok(()));
+}
+
+/// A driver whose connection goes through a proxy.
+fn tunnelled() -> Driver {
+    Driver { tunnel: Some(120), ..Driver::new(range_ask(300)) }
+}
+
+const OPENED: &[u8] = b"HTTP/1.1 200 Connection established\r\nContent-Length: 9\r\n\r\n";
+
+#[test]
+fn a_tunnel_opens_whatever_the_split() {
+    let body = object(300);
+    // Only once TLS has begun does the server speak.
+    for split in 1..OPENED.len() {
+        let mut driver = tunnelled();
+        let steps = &mut [120, split, OPENED.len() - split].into_iter();
+        let taken = driver.run_until_secure(OPENED, || steps.next().expect("no more steps"));
+        assert_eq!((taken, driver.secured, driver.failure), (OPENED.len(), 1, None), "{split}");
+        driver.run(&range_answer(OFFSET, &body, OFFSET + 309), || 100);
+        assert!(driver.finished && driver.bytes(OFFSET) == body, "{split}");
+    }
+    for step in 1..130 {
+        let mut driver = tunnelled();
+        driver.run_until_secure(OPENED, || step);
+        assert_eq!((driver.secured, driver.failure), (1, None), "{step}");
+        assert!(driver.conn.is_connecting(), "the handshake has the same deadline");
+    }
+}
+
+#[test]
+fn a_tunnel_that_does_not_open_is_the_connections_failure() {
+    let check = |answer: &[u8], expected: Failure| {
+        for step in [1, 7, 4096] {
+            let mut driver = tunnelled();
+            driver.run(answer, || step);
+            assert_eq!(driver.failure, Some(expected), "{}", String::from_utf8_lossy(answer));
+            assert!(driver.closed && driver.secured == 0 && driver.refusal.is_empty());
+            assert!(driver.requests.is_empty(), "nothing is asked of the server");
+        }
+    };
+    for end in 0..OPENED.len() {
+        check(&OPENED[..end], Failure::Connect(Errno::RESET));
+    }
+    let page =
+        "HTTP/1.1 407 Denied\r\nContent-Type: text/html\r\nContent-Length: 12\r\n\r\n<html></html";
+    check(page.as_bytes(), Failure::Proxy(407));
+    check(b"HTTP/1.0 403 Forbidden\r\n\r\n", Failure::Proxy(403));
+    check(b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\n\r\n", Failure::Proxy(302));
+    check(b"HTTP/1.1 502 Bad Gateway\r\n\r\n", Failure::Proxy(502));
+    check(b"HTTP/1.1 100 Continue\r\n\r\n", Failure::BadHead);
+    check(b"SSH-2.0-x\r\n", Failure::BadHead);
+    let mut endless = b"HTTP/1.1 200 OK\r\nx: ".to_vec();
+    endless.resize(HEAD_BYTES_MAX as usize + 9, b'y');
+    check(&endless, Failure::BadHead);
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(300));
+    check(many.as_bytes(), Failure::TooManyHeaders);
+}
+
+#[test]
+fn nothing_may_follow_the_proxys_answer() {
+    let mut driver = tunnelled();
+    driver.run(&[OPENED, b"x"].concat(), || 4096);
+    assert_eq!((driver.failure, driver.secured), (Some(Failure::BadHead), 0));
+}
+
+#[test]
+fn a_tunnel_is_part_of_connecting() {
+    for (event, expected) in [
+        (Event::Expired, Failure::ConnectTimeout),
+        (Event::Failed(Errno::RESET), Failure::Connect(Errno::RESET)),
+    ] {
+        let mut conn = Conn::new(SLOT);
+        conn.ask(range_ask(300));
+        assert_eq!(conn.poll(), Some(Action::Connect));
+        assert_eq!(conn.poll(), None);
+        conn.handle(Event::Tunnel { length: 50 });
+        assert_eq!(conn.poll(), Some(Action::Send { at: 0, length: 50 }));
+        assert_eq!((conn.poll(), conn.timeout_us()), (None, CONNECT_TIMEOUT_US));
+        assert!(conn.is_connecting() && !conn.awaits_head());
+        conn.handle(event);
+        assert_eq!(conn.poll(), Some(Action::Fail { failure: expected, body: None }));
+    }
+}

@@ -1,0 +1,457 @@
+//! One TLS session as a state machine over its connection's buffer.
+//!
+//! It performs no I/O. Whoever drives it sends and receives what [`Need`] says, and reports back.
+//! The buffer belongs to the driver (a slot while the kernel has it) and is given to each call; its
+//! first part holds what is to be sent, the rest what has been received. Records are decrypted
+//! from there to where the connection wants their plaintext, in one pass. The handshake, versions,
+//! certificates, keys and tickets are rustls's (RFC 8446, RFC 5246); the records behind the
+//! handshake are [`super::traffic`]'s.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::kernel::KernelConnection;
+use rustls::pki_types::ServerName;
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, PeerMisbehaved, ProtocolVersion,
+    SupportedCipherSuite,
+};
+
+use super::explain::explain;
+use super::record::Header;
+use super::traffic::{Opened, Traffic, Unsealed};
+use crate::error::{Error, ErrorKind};
+use crate::limits::{TLS_OUT_BYTES, TLS_RECORD_BYTES_MAX};
+use crate::link::failure::Failure;
+
+/// Where the received part of a buffer begins.
+const INBOUND: usize = TLS_OUT_BYTES as usize;
+
+/// What the socket must do before the session can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Send these bytes of the buffer.
+    Send {
+        /// First byte.
+        at: u32,
+        /// How many.
+        length: u32,
+    },
+    /// Receive into the buffer.
+    Receive {
+        /// First byte.
+        at: u32,
+        /// How many at most.
+        length: u32,
+    },
+}
+
+/// Why a session cannot go on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    /// TLS failed; `lasting` when another try would fail the same way.
+    Tls {
+        /// What rustls says.
+        error: rustls::Error,
+        /// A certificate or a configuration stands in the way, not a moment.
+        lasting: bool,
+    },
+    /// The stream ended before the session was there.
+    Ended,
+    /// A message is longer than the buffer, or the peer asks for more answers than it takes.
+    TooLong,
+}
+
+impl Fault {
+    /// The failure that this is to a connection.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::Tls { lasting: true, .. } => Failure::TlsRefused,
+            Self::Ended => Failure::TlsEnded,
+            Self::Tls { .. } | Self::TooLong => Failure::TlsBroken,
+        }
+    }
+}
+
+/// The error for a `failure` of TLS with `host`, in TLS's own words where it left a `fault`.
+#[must_use]
+pub fn explain_failure(failure: Failure, fault: Option<&Fault>, host: &str) -> Error {
+    match fault {
+        Some(Fault::Tls { error, .. }) => explain(host, error),
+        _ => Error::new(ErrorKind::Endpoint, failure.to_string()),
+    }
+}
+
+impl From<rustls::Error> for Fault {
+    fn from(error: rustls::Error) -> Self {
+        use rustls::Error::{
+            AlertReceived, InvalidCertificate, NoApplicationProtocol, NoCertificatesPresented,
+            PeerIncompatible, UnsupportedNameType,
+        };
+        let lasting = match &error {
+            // What a wrong bit on the way does to a good certificate.
+            InvalidCertificate(CertificateError::BadEncoding) => false,
+            InvalidCertificate(_)
+            | NoApplicationProtocol
+            | NoCertificatesPresented
+            | PeerIncompatible(_)
+            | UnsupportedNameType => true,
+            AlertReceived(alert) => matches!(
+                alert,
+                AlertDescription::AccessDenied
+                    | AlertDescription::BadCertificate
+                    | AlertDescription::CertificateRequired
+                    | AlertDescription::HandshakeFailure
+                    | AlertDescription::InappropriateFallback
+                    | AlertDescription::InsufficientSecurity
+                    | AlertDescription::NoApplicationProtocol
+                    | AlertDescription::ProtocolVersion
+                    | AlertDescription::UnknownCA
+                    | AlertDescription::UnrecognisedName
+            ),
+            _ => false,
+        };
+        Self::Tls { error, lasting }
+    }
+}
+
+/// What a read brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// So many bytes of plaintext; at least one.
+    Bytes(usize),
+    /// Nothing yet: see [`Session::need`].
+    More,
+    /// The peer has ended the stream, by close_notify or without.
+    End,
+}
+
+/// How far a session is.
+enum Stage {
+    /// No requests yet.
+    Handshake(Box<UnbufferedClientConnection>),
+    /// Both sides have their keys.
+    Open(Box<Traffic<KernelConnection<ClientConnectionData>>>),
+    /// There will be no session.
+    Failed,
+}
+
+/// How far a look at the received records of a handshake came.
+enum Step {
+    /// More records are needed.
+    Blocked,
+    /// The handshake is done.
+    Done,
+}
+
+/// How far a look at the received records came.
+enum Found {
+    /// So many bytes of plaintext went to the reader.
+    Written(usize),
+    /// There is plaintext in `plain`.
+    Held,
+    /// More records are needed.
+    Blocked,
+    /// No more plaintext will come.
+    End,
+}
+
+/// One session.
+pub struct Session {
+    stage: Stage,
+    version: Option<ProtocolVersion>,
+    /// Bytes of the buffer that are to be sent.
+    unsent: Range<usize>,
+    /// Bytes of the buffer that were received and not used yet.
+    received: Range<usize>,
+    /// How many of them are records that the handshake has seen and still needs.
+    seen: usize,
+    /// Bytes of the buffer that are plaintext for which a reader had no room: the rest of the
+    /// record before `received`.
+    plain: Range<usize>,
+    /// Length of the buffer.
+    length: usize,
+    /// The socket's stream is over.
+    ended: bool,
+}
+
+impl fmt::Debug for Session {
+    /// No plaintext: it may hold an answer's head.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("version", &self.version)
+            .field("unsent", &self.unsent)
+            .field("received", &self.received)
+            .field("plain", &self.plain)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// A session with the server of this name, over buffers of `length` bytes.
+    ///
+    /// # Errors
+    /// When the name is none that a certificate can be for.
+    ///
+    /// # Panics
+    /// When the buffer is too short for a record.
+    pub fn new(config: Arc<ClientConfig>, name: &str, length: u32) -> Result<Self, Fault> {
+        assert!(length >= TLS_OUT_BYTES + 2 * TLS_RECORD_BYTES_MAX, "room for records");
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|_| Fault::from(rustls::Error::UnsupportedNameType))?;
+        Ok(Self {
+            stage: Stage::Handshake(Box::new(UnbufferedClientConnection::new(config, name)?)),
+            version: None,
+            unsent: 0..0,
+            received: INBOUND..INBOUND,
+            seen: 0,
+            plain: INBOUND..INBOUND,
+            length: length as usize,
+            ended: false,
+        })
+    }
+
+    /// Bytes that were sent from the buffer.
+    pub fn sent(&mut self, count: u32) {
+        self.unsent.start += count as usize;
+        assert!(self.unsent.start <= self.unsent.end, "no more is sent than there was");
+        if self.unsent.is_empty() {
+            self.unsent = 0..0;
+        }
+    }
+
+    /// Bytes that were received into the buffer; 0 is the end of the stream.
+    pub fn received(&mut self, count: u32) {
+        self.ended |= count == 0;
+        self.received.end += count as usize;
+        assert!(self.received.end <= self.length, "no more is received than there was room for");
+    }
+
+    /// What the socket must do next: what is to be sent goes first.
+    ///
+    /// # Errors
+    /// [`Fault::TooLong`] when no more fits into the buffer.
+    pub fn need(&mut self, buffer: &mut [u8]) -> Result<Need, Fault> {
+        let short = |bytes: usize| u32::try_from(bytes).expect("within a buffer");
+        if !self.unsent.is_empty() {
+            return Ok(Need::Send {
+                at: short(self.unsent.start),
+                length: short(self.unsent.len()),
+            });
+        }
+        // What is not used yet.
+        let start = if self.plain.is_empty() { self.received.start } else { self.plain.start };
+        let room = self.length - self.received.end;
+        if start == self.received.end || room < TLS_RECORD_BYTES_MAX as usize {
+            // Part of a record: to the front, so that the rest of it fits behind.
+            buffer.copy_within(start..self.received.end, INBOUND);
+            let moved = |at: usize| at.max(start) - start + INBOUND;
+            self.plain = moved(self.plain.start)..moved(self.plain.end);
+            self.received = moved(self.received.start)..moved(self.received.end);
+        }
+        match self.length - self.received.end {
+            0 => Err(Fault::TooLong),
+            room => Ok(Need::Receive { at: short(self.received.end), length: short(room) }),
+        }
+    }
+
+    /// True when nothing of what was to be sent is left.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    /// Bytes that came over the socket and were not read yet, as plaintext or before that: at most
+    /// so much less than a body's rest will still come.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.received.len() + self.plain.len()
+    }
+
+    /// True when a read may bring something: bytes have come, or an end. Before that it needs no
+    /// room for plaintext.
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        let is_over = match &self.stage {
+            Stage::Open(traffic) => traffic.is_over(),
+            _ => true,
+        };
+        is_over || self.ended || self.held_bytes() > 0
+    }
+
+    /// The version that was agreed upon, once the handshake is done.
+    #[must_use]
+    pub fn version(&self) -> Option<ProtocolVersion> {
+        self.version
+    }
+
+    /// Goes on with the handshake; true when requests can be written.
+    ///
+    /// # Errors
+    /// Why there will be no session.
+    pub fn handshake(&mut self, buffer: &mut [u8]) -> Result<bool, Fault> {
+        match self.step(buffer)? {
+            Step::Done => self.open().map(|()| true),
+            Step::Blocked if self.ended => Err(Fault::Ended),
+            Step::Blocked => Ok(false),
+        }
+    }
+
+    /// Uses received records of the handshake, one after the other: those behind its last one are
+    /// not rustls's.
+    fn step(&mut self, buffer: &mut [u8]) -> Result<Step, Fault> {
+        let Stage::Handshake(connection) = &mut self.stage else { return Err(Fault::Ended) };
+        let (out, received) = buffer.split_at_mut(INBOUND);
+        let mut partial = false;
+        loop {
+            let all = within(&self.received);
+            let end = if partial { all.end } else { all.start + self.seen };
+            let UnbufferedStatus { discard, state } =
+                connection.process_tls_records(&mut received[all.start..end]);
+            self.received.start += discard;
+            self.seen = self.seen.saturating_sub(discard);
+            match state? {
+                ConnectionState::EncodeTlsData(mut data) => {
+                    self.unsent.end += encode(&mut data, &mut out[self.unsent.end..])?;
+                }
+                ConnectionState::TransmitTlsData(transmit) => transmit.done(),
+                ConnectionState::WriteTraffic(_) => return Ok(Step::Done),
+                ConnectionState::PeerClosed | ConnectionState::Closed => return Err(Fault::Ended),
+                _ if partial => return Ok(Step::Blocked),
+                _ => match Header::whole_record(&received[within(&self.received)][self.seen..]) {
+                    Some(length) => self.seen += length,
+                    // It is looked at all the same: what is no TLS may never become a record.
+                    None => partial = true,
+                },
+            }
+        }
+    }
+
+    /// Takes the keys over from the handshake.
+    fn open(&mut self) -> Result<(), Fault> {
+        let Stage::Handshake(connection) = std::mem::replace(&mut self.stage, Stage::Failed) else {
+            return Err(Fault::Ended);
+        };
+        // Part of a message under the old keys (RFC 8446 section 5.1).
+        if self.seen > 0 {
+            return Err(rustls::Error::from(PeerMisbehaved::KeyEpochWithPendingFragment).into());
+        }
+        let (secrets, schedule) = connection.dangerous_into_kernel_connection()?;
+        self.version = Some(schedule.protocol_version());
+        let (is_tls13, common) = match schedule.negotiated_cipher_suite() {
+            SupportedCipherSuite::Tls13(suite) => (true, &suite.common),
+            SupportedCipherSuite::Tls12(suite) => (false, &suite.common),
+        };
+        let traffic = Traffic::new(is_tls13, secrets, common.confidentiality_limit, schedule)?;
+        self.stage = Stage::Open(Box::new(traffic));
+        Ok(())
+    }
+
+    /// Encrypts a request into the buffer; see [`Self::need`].
+    ///
+    /// # Errors
+    /// When the session is over, or the request too long for the buffer.
+    pub fn write(&mut self, buffer: &mut [u8], bytes: &[u8]) -> Result<(), Fault> {
+        // Tickets and key updates that came after the last answer.
+        if self.plain.is_empty() && !matches!(self.find(buffer, &mut [])?, Found::Blocked) {
+            // It has closed, or speaks without being asked: nothing more is to be had here.
+            return Err(Fault::Ended);
+        }
+        let Stage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
+        let sealed = traffic.seal(bytes, &mut buffer[self.unsent.end..INBOUND]);
+        self.unsent.end += sealed.map_err(|unsealed| match unsealed {
+            Unsealed::NoRoom => Fault::TooLong,
+            Unsealed::Failed(error) => error.into(),
+        })?;
+        Ok(())
+    }
+
+    /// Reads plaintext, as much as has come and fits.
+    ///
+    /// # Errors
+    /// What TLS finds wrong with the records: then no byte of the wrong one is given out.
+    pub fn read(&mut self, buffer: &mut [u8], into: &mut [u8]) -> Result<Read, Fault> {
+        let mut count = 0;
+        let mut ended = false;
+        while count < into.len() && !ended {
+            count += self.take(buffer, &mut into[count..]);
+            if count == into.len() {
+                break;
+            }
+            match self.find(buffer, &mut into[count..]) {
+                Ok(Found::Written(length)) => count += length,
+                Ok(Found::Held) => {}
+                Ok(Found::Blocked) if !self.ended => break,
+                Ok(Found::Blocked | Found::End) => ended = true,
+                Err(fault) if count == 0 => return Err(fault),
+                // What came before it is good; the next read tells.
+                Err(_) => break,
+            }
+        }
+        Ok(match count {
+            0 if ended => Read::End,
+            0 => Read::More,
+            count => Read::Bytes(count),
+        })
+    }
+
+    /// Copies what is left of a record.
+    fn take(&mut self, buffer: &[u8], into: &mut [u8]) -> usize {
+        let rest = &buffer[self.plain.clone()];
+        let count = rest.len().min(into.len());
+        into[..count].copy_from_slice(&rest[..count]);
+        self.plain.start += count;
+        count
+    }
+
+    /// Uses received records until there is plaintext or nothing more to do; nothing is in `plain`.
+    fn find(&mut self, buffer: &mut [u8], into: &mut [u8]) -> Result<Found, Fault> {
+        let Stage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
+        loop {
+            let start = self.received.start;
+            let used = match traffic.open(&mut buffer[self.received.clone()], into)? {
+                Opened::Partial => return Ok(Found::Blocked),
+                Opened::Closed => return Ok(Found::End),
+                Opened::Other { used } => used,
+                Opened::Written { used, length: 0 } => used,
+                Opened::Written { used, length } => {
+                    self.received.start += used;
+                    return Ok(Found::Written(length));
+                }
+                Opened::Held { used, plain } => {
+                    self.received.start += used;
+                    self.plain = start + plain.start..start + plain.end;
+                    if !plain.is_empty() {
+                        return Ok(Found::Held);
+                    }
+                    continue;
+                }
+            };
+            self.received.start += used;
+        }
+    }
+}
+
+/// The same bytes, counted within the received part of the buffer.
+fn within(received: &Range<usize>) -> Range<usize> {
+    received.start - INBOUND..received.end - INBOUND
+}
+
+/// Writes what TLS itself has to say: flights of the handshake, answers to key updates.
+fn encode<Data>(
+    data: &mut rustls::unbuffered::EncodeTlsData<'_, Data>,
+    out: &mut [u8],
+) -> Result<usize, Fault> {
+    data.encode(out).map_err(|error| match error {
+        EncodeError::InsufficientSize(_) => Fault::TooLong,
+        EncodeError::AlreadyEncoded => unreachable!("each is encoded once"),
+    })
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

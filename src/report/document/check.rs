@@ -1,0 +1,327 @@
+//! What `verify` finds: a line for each object, and what all of them come to.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::object::{Status, Verified};
+use super::{asked_again, by_name, clock_corrected, gigabytes, json, seconds};
+use crate::link::failure::RetryCounts;
+use crate::s3::Object;
+use crate::text::size::{Count, Decimal};
+
+/// Why a file whose MD5 is not the ETag is not validated.
+const ETAG_NOT_MD5: &str = "no checksum is stored, and the ETag is not the MD5 of the file";
+
+/// What was found of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// Its file has the stored checksum, by this algorithm.
+    Validated(&'static str),
+    /// It has no bytes, and so has its file; or it stands for a folder, which is there.
+    Empty,
+    /// Its file has its size, and this is why no more is known.
+    NotValidated(&'static str),
+    /// There is no file, and why.
+    Missing(String),
+    /// Its file has another size or checksum: both values.
+    Mismatch(String),
+    /// Its file has its size, no checksum is stored, and the ETag is not the file's MD5, which it
+    /// need not be: both values.
+    OtherEtag(String),
+    /// What kept it from being checked.
+    Unknown(String),
+}
+
+impl Finding {
+    /// Why this is a failure; `None` when it is none.
+    #[must_use]
+    pub fn failure(&self, strict: bool) -> Option<String> {
+        match self {
+            Self::Validated(_) | Self::Empty => None,
+            Self::NotValidated(reason) => strict.then(|| format!("cannot be validated: {reason}")),
+            Self::Missing(why) => Some(format!("missing: {why}")),
+            Self::Mismatch(what) => Some(format!("mismatch: {what}")),
+            Self::OtherEtag(what) => strict.then(|| format!("mismatch: {what}")),
+            Self::Unknown(error) => Some(error.clone()),
+        }
+    }
+
+    fn verified(&self, strict: bool) -> Verified {
+        let not_md5 = |what| format!("{ETAG_NOT_MD5} ({what})");
+        let (verdict, reason) = match self {
+            Self::Validated(algorithm) => return Verified::by(algorithm),
+            Self::Empty => ("not validated", "it has no bytes".to_owned()),
+            Self::NotValidated(reason) => ("not validated", (*reason).to_owned()),
+            Self::Missing(why) => ("missing", why.clone()),
+            Self::OtherEtag(what) if !strict => ("not validated", not_md5(what)),
+            Self::Mismatch(what) | Self::OtherEtag(what) => ("mismatch", what.clone()),
+            Self::Unknown(_) => ("not validated", "it could not be checked".to_owned()),
+        };
+        Verified { verdict, algorithm: None, reason: Some(reason) }
+    }
+}
+
+/// What is told of one object; fields that `get` tells too have its names.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CheckedLine<'a> {
+    /// Its bucket.
+    pub bucket: &'a str,
+    /// Its key, as S3 keeps it.
+    pub key: &'a str,
+    /// The path of its file below the folder, `/`-separated; null when it can have none.
+    pub path: Option<&'a str>,
+    /// Its size, as listed.
+    pub bytes: u64,
+    /// Whether that is as it shall be.
+    pub status: Status,
+    /// Why it is not; null when it is.
+    pub error: Option<String>,
+    /// Whether the file was held against a checksum.
+    pub verified: Verified,
+}
+
+impl<'a> CheckedLine<'a> {
+    /// Tells of a finding.
+    #[must_use]
+    pub fn new(
+        bucket: &'a str,
+        object: &'a Object,
+        path: &'a str,
+        finding: &Finding,
+        strict: bool,
+    ) -> Self {
+        let error = finding.failure(strict);
+        Self {
+            bucket,
+            key: &object.key,
+            path: Some(path).filter(|path| !path.is_empty()),
+            bytes: object.size_bytes,
+            status: if error.is_some() { Status::Failed } else { Status::Ok },
+            error,
+            verified: finding.verified(strict),
+        }
+    }
+
+    /// The line of the report.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+}
+
+/// What all findings come to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CheckSummary {
+    /// Objects that the source has.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects whose file has the stored checksum.
+    pub validated_objects: u64,
+    /// Objects whose file has their size, and no more is known.
+    pub not_validated_objects: u64,
+    /// Objects without bytes, and so their files.
+    pub empty_objects: u64,
+    /// Objects without a file.
+    pub missing_objects: u64,
+    /// Objects whose file has another size or checksum.
+    pub mismatched_objects: u64,
+    /// Objects that could not be checked.
+    pub unknown_objects: u64,
+    /// How many of all these count as failures.
+    pub failed_objects: u64,
+    /// Why objects were not validated, and how many.
+    pub not_validated: BTreeMap<&'static str, u64>,
+    /// Bytes of files that were read.
+    pub bytes_read: u64,
+    /// From the start of the process.
+    pub seconds: f64,
+    /// 10^9 bytes of files a second.
+    pub gigabytes_per_second: f64,
+    /// Questions (LIST, HEAD and the like) that were asked again, by reason.
+    pub control_retries: BTreeMap<&'static str, u64>,
+    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
+    /// said; 0 where no correction was in use.
+    pub clock_correction_seconds: i64,
+    /// How the process ends.
+    pub exit_code: u8,
+}
+
+impl CheckSummary {
+    /// Counts a finding of an object of so many bytes.
+    pub fn count(&mut self, finding: &Finding, bytes: u64, strict: bool) {
+        self.objects += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.failed_objects += u64::from(finding.failure(strict).is_some());
+        *match finding {
+            Finding::Validated(_) => &mut self.validated_objects,
+            Finding::Empty => &mut self.empty_objects,
+            Finding::NotValidated(reason) => {
+                *self.not_validated.entry(reason).or_default() += 1;
+                &mut self.not_validated_objects
+            }
+            Finding::Missing(_) => &mut self.missing_objects,
+            Finding::OtherEtag(_) if !strict => {
+                *self.not_validated.entry(ETAG_NOT_MD5).or_default() += 1;
+                &mut self.not_validated_objects
+            }
+            Finding::Mismatch(_) | Finding::OtherEtag(_) => &mut self.mismatched_objects,
+            Finding::Unknown(_) => &mut self.unknown_objects,
+        } += 1;
+    }
+
+    /// Notes what is known at the end.
+    pub fn end(
+        &mut self,
+        bytes_read: u64,
+        elapsed_us: u64,
+        control_retries: &RetryCounts,
+        exit_code: u8,
+    ) {
+        self.control_retries = by_name(control_retries);
+        self.bytes_read = bytes_read;
+        self.seconds = seconds(elapsed_us);
+        self.gigabytes_per_second = gigabytes(bytes_read) / self.seconds.max(1e-6);
+        self.exit_code = exit_code;
+    }
+
+    /// The summary for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The summary for people.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut headline = format!(
+            "{} objects, {}: {} validated",
+            Count(self.objects),
+            Decimal(self.bytes),
+            Count(self.validated_objects)
+        );
+        let others = [
+            (self.not_validated_objects, "not validated"),
+            (self.empty_objects, "without bytes"),
+            (self.missing_objects, "missing"),
+            (self.mismatched_objects, "with other bytes"),
+            (self.unknown_objects, "could not be checked"),
+        ];
+        for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
+            headline += &format!(", {} {what}", Count(count));
+        }
+        let mut lines = vec![headline];
+        for (reason, objects) in &self.not_validated {
+            lines.push(format!("{} not validated: {reason}", Count(*objects)));
+        }
+        let (read, seconds, rate) = (self.bytes_read, self.seconds, self.gigabytes_per_second);
+        lines.push(format!("{} read in {seconds:.2} s, {rate:.2} GB/s", Decimal(read)));
+        lines.extend(asked_again(&self.control_retries));
+        lines.extend(clock_corrected(self.clock_correction_seconds));
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings() -> [Finding; 6] {
+        [
+            Finding::Validated("CRC32"),
+            Finding::Empty,
+            Finding::NotValidated("there is none"),
+            Finding::Missing("nothing is there".to_owned()),
+            Finding::Mismatch("5 is not 6".to_owned()),
+            Finding::Unknown("refused".to_owned()),
+        ]
+    }
+
+    #[test]
+    fn lines_of_objects() {
+        let object = Object { key: "a/b".to_owned(), size_bytes: 7, ..Object::default() };
+        let told = |finding: &Finding, strict| {
+            CheckedLine::new("bucket", &object, "b", finding, strict).to_json()
+        };
+        let not = r#""not validated","algorithm":null,"reason":"#;
+        let expected = [
+            concat!(
+                r#"ok","error":null,"verified":{"verdict":"validated","#,
+                r#""algorithm":"CRC32","reason":null"#
+            )
+            .to_owned(),
+            format!(r#"ok","error":null,"verified":{{"verdict":{not}"it has no bytes""#),
+            format!(r#"ok","error":null,"verified":{{"verdict":{not}"there is none""#),
+            concat!(
+                r#"failed","error":"missing: nothing is there","verified":{"#,
+                r#""verdict":"missing","algorithm":null,"reason":"nothing is there""#
+            )
+            .to_owned(),
+            concat!(
+                r#"failed","error":"mismatch: 5 is not 6","verified":{"#,
+                r#""verdict":"mismatch","algorithm":null,"reason":"5 is not 6""#
+            )
+            .to_owned(),
+            format!(
+                r#"failed","error":"refused","verified":{{"verdict":{not}"it could not be checked""#
+            ),
+        ];
+        let start = r#"{"bucket":"bucket","key":"a/b","path":"b","bytes":7,"status":""#;
+        for (finding, expected) in findings().iter().zip(expected) {
+            assert_eq!(told(finding, false), format!("{start}{expected}}}}}"));
+        }
+        assert!(told(&findings()[2], true).contains(r#""failed","error":"cannot be validated: "#));
+        assert!(told(&findings()[1], true).contains(r#""ok""#));
+        let other = Finding::OtherEtag("7 is not 8".to_owned());
+        for (strict, parts) in [
+            (false, [r#""ok","error":null"#, r#""not validated""#, "of the file (7 is not 8)\""]),
+            (true, [r#""failed","error":"mismatch: 7 is"#, r#""mismatch""#, r#":"7 is not 8""#]),
+        ] {
+            let line = told(&other, strict);
+            assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_etag_that_is_no_md5_is_a_mismatch_only_where_all_must_be_proved() {
+        let other = Finding::OtherEtag("7 is not 8".to_owned());
+        for (strict, counts) in [(false, [1, 0, 0]), (true, [0, 1, 1])] {
+            let mut summary = CheckSummary::default();
+            summary.count(&other, 10, strict);
+            let CheckSummary { not_validated_objects: not, mismatched_objects, .. } = summary;
+            assert_eq!([not, mismatched_objects, summary.failed_objects], counts);
+            assert_eq!(summary.not_validated.get(ETAG_NOT_MD5).copied(), (!strict).then_some(1));
+        }
+    }
+
+    #[test]
+    fn all_are_counted_once() {
+        for (strict, failed) in [(false, 3), (true, 4)] {
+            let mut summary = CheckSummary::default();
+            findings().iter().for_each(|finding| summary.count(finding, 10, strict));
+            summary.end(20, 2_000_000, &RetryCounts::default(), 1);
+            assert_eq!((summary.objects, summary.bytes), (6, 60));
+            assert_eq!(summary.failed_objects, failed);
+            let counts = [
+                summary.validated_objects,
+                summary.not_validated_objects,
+                summary.empty_objects,
+                summary.missing_objects,
+                summary.mismatched_objects,
+                summary.unknown_objects,
+            ];
+            assert_eq!(counts, [1; 6]);
+            assert_eq!(
+                summary.lines(),
+                [
+                    "6 objects, 60 B: 1 validated, 1 not validated, 1 without bytes, 1 missing, \
+                     1 with other bytes, 1 could not be checked",
+                    "1 not validated: there is none",
+                    "20 B read in 2.00 s, 0.00 GB/s",
+                ]
+            );
+            assert!(summary.to_json().contains(r#""not_validated":{"there is none":1}"#));
+        }
+    }
+}

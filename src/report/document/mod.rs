@@ -1,0 +1,74 @@
+//! What a run comes to: a summary of all, a line for each object. Numbers into JSON and words.
+//!
+//! Pure: plain data in, text out. Lines leave the program through [`crate::report::out`], words for
+//! people through [`crate::report::progress`]. Field names are read by scripts: they may be added,
+//! not renamed.
+
+mod check;
+mod object;
+mod pace;
+mod stream;
+mod summary;
+
+use std::collections::BTreeMap;
+
+use crate::link::failure::{RetryCounts, RetryReason};
+use crate::text::size::Count;
+
+pub use check::{CheckSummary, CheckedLine, Finding};
+pub use object::{Kept, ListedLine, ObjectLine, PlannedLine, RemovedLine, Status, Verified};
+pub use pace::{PaceLine, PaceTold};
+pub use stream::{ChannelSummary, EpochSummary, StreamSummary};
+pub use summary::{DirectIo, Earlier, RingUse, StageSeconds, Summary, SummaryInputs};
+
+/// How often something was tried again: only the reasons that there were, by name.
+fn by_name(counts: &RetryCounts) -> BTreeMap<&'static str, u64> {
+    let counts = RetryReason::ALL.into_iter().zip(counts);
+    counts.filter(|(_, count)| **count > 0).map(|(reason, count)| (reason.name(), *count)).collect()
+}
+
+/// The same in words, after what it is that was tried again; `None` when nothing was.
+fn tried_again(one: &str, many: &str, reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
+    let all: u64 = reasons.values().sum();
+    let told = reasons
+        .iter()
+        .map(|(name, count)| format!("{} {}", Count(*count), name.replace('_', " ")))
+        .collect::<Vec<_>>();
+    (all > 0).then(|| format!("{}: {}", counted(all, one, many), told.join(", ")))
+}
+
+/// Questions of the control plane that were asked again, in words.
+fn asked_again(reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
+    tried_again("question was asked again", "questions were asked again", reasons)
+}
+
+/// That a server's time signed, in words; `None` where ours did.
+fn clock_corrected(ahead_seconds: i64) -> Option<String> {
+    let side = if ahead_seconds < 0 { "behind" } else { "ahead of" };
+    let seconds = Count(ahead_seconds.unsigned_abs());
+    (ahead_seconds != 0).then(|| {
+        format!(
+            "the server's clock is {seconds} s {side} this machine's: requests were signed with \
+             its time; set this machine's clock"
+        )
+    })
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", Count(count), if count == 1 { one } else { many })
+}
+
+/// Microseconds as seconds.
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
+/// Bytes in 10^9.
+fn gigabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e9
+}
+
+/// The line of JSON that stands for plain data.
+pub(crate) fn json(data: &impl serde::Serialize) -> String {
+    serde_json::to_string(data).expect("numbers and strings under fixed names become JSON")
+}

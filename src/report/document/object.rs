@@ -1,0 +1,388 @@
+//! Lines about single objects: how it ended (`--report`), that it is there (`ls`), that it would
+//! move (`--dry-run`).
+
+use serde::Serialize;
+
+use super::{json, seconds};
+use crate::files::transfer::{Outcome, Shape, Transfer};
+use crate::s3::Object;
+use crate::text::shown::shown;
+
+/// How one object ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ObjectLine<'a> {
+    /// Its bucket.
+    pub bucket: &'a str,
+    /// Its key, as S3 keeps it.
+    pub key: &'a str,
+    /// Its path below the destination, `/`-separated; null when nothing is written.
+    pub path: Option<&'a str>,
+    /// Its size, as listed.
+    pub bytes: u64,
+    /// From its first request to its name at the destination.
+    pub seconds: f64,
+    /// Tries beyond the first, over all its ranges.
+    pub retries: u32,
+    /// How it ended.
+    pub status: Status,
+    /// Why it failed; null when it did not.
+    pub error: Option<String>,
+    /// Whether its bytes were held against a checksum.
+    pub verified: Verified,
+}
+
+/// How an object ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It is whole.
+    Ok,
+    /// It is not at the destination.
+    Failed,
+    /// It was left as an earlier run, or somebody else, had made it.
+    Kept,
+}
+
+/// Why an object was left as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// An earlier run completed it, and it has not changed since.
+    Same,
+    /// An earlier run had fetched all of it; it got its name now.
+    Finished,
+    /// There is a file, and none is to be replaced.
+    Present,
+}
+
+impl Kept {
+    fn unverified(self) -> &'static str {
+        match self {
+            Self::Same => "it was kept: size, time and ETag are those of when it was completed",
+            Self::Finished => "an earlier run had fetched all of it",
+            Self::Present => "a file was there, and --overwrite never leaves it",
+        }
+    }
+}
+
+/// Whether bytes were held against a checksum, and if not, why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    /// `validated`, or `not validated`.
+    pub verdict: &'static str,
+    /// What the checksum was computed by; null when the object was not validated.
+    pub algorithm: Option<&'static str>,
+    /// Why it was not, and what was checked instead; null when it was.
+    pub reason: Option<String>,
+}
+
+impl<'a> ObjectLine<'a> {
+    /// Tells of an outcome.
+    #[must_use]
+    pub fn new(outcome: &'a Outcome) -> Self {
+        let transfer = &*outcome.transfer;
+        let error = outcome.result.as_ref().err().map(ToString::to_string);
+        Self {
+            bucket: &transfer.endpoint.bucket,
+            key: &transfer.object.key,
+            path: Some(transfer.path.as_str()).filter(|path| !path.is_empty()),
+            bytes: transfer.object.size_bytes,
+            seconds: seconds(outcome.elapsed_us),
+            retries: transfer.retries(),
+            status: if error.is_some() { Status::Failed } else { Status::Ok },
+            verified: Verified::of(transfer, error.is_some()),
+            error,
+        }
+    }
+
+    /// Tells of an object that was left as it is.
+    #[must_use]
+    pub fn kept(transfer: &'a Transfer, kept: Kept) -> Self {
+        Self {
+            bucket: &transfer.endpoint.bucket,
+            key: &transfer.object.key,
+            path: Some(transfer.path.as_str()),
+            bytes: transfer.object.size_bytes,
+            seconds: 0.0,
+            retries: 0,
+            status: Status::Kept,
+            error: None,
+            verified: Verified::not(kept.unverified().to_owned()),
+        }
+    }
+
+    /// The line of the report.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+}
+
+impl Verified {
+    fn of(transfer: &Transfer, failed: bool) -> Self {
+        let verdict = match transfer.verification.verdict() {
+            _ if failed => Err("the object failed".to_owned()),
+            Ok(algorithm) => Ok(algorithm.name()),
+            Err(reason) => Err(unverified(transfer, reason)),
+        };
+        match verdict {
+            Ok(algorithm) => Self::by(algorithm),
+            Err(reason) => Self::not(reason),
+        }
+    }
+
+    pub(super) fn by(algorithm: &'static str) -> Self {
+        Self { verdict: "validated", algorithm: Some(algorithm), reason: None }
+    }
+
+    fn not(reason: String) -> Self {
+        Self { verdict: "not validated", algorithm: None, reason: Some(reason) }
+    }
+}
+
+/// Why an object was not validated, and what was checked all the same.
+fn unverified(transfer: &Transfer, reason: &str) -> String {
+    let checked = match (transfer.shape, transfer.etag.is_some()) {
+        (Shape::Folder | Shape::Empty, _) => return reason.to_owned(),
+        (Shape::Whole, true) => "length and ETag were checked",
+        (Shape::Whole, false) => "the length was checked, and the origin gave no ETag",
+        (Shape::Ranges, true) => "length, ETag and range of each answer were checked",
+        (Shape::Ranges, false) => {
+            "length and range of each answer were checked, and the origin gave no ETag"
+        }
+    };
+    format!("{reason}; {checked}")
+}
+
+/// An object that is there, for `ls`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ListedLine<'a> {
+    /// Its bucket.
+    pub bucket: &'a str,
+    /// Its key, as S3 keeps it.
+    pub key: &'a str,
+    /// Its size.
+    pub bytes: u64,
+    /// Its entity tag, with its quotes; empty when the origin gave none.
+    pub etag: &'a str,
+    /// When it was last written, in ISO 8601; empty when the origin gave none.
+    pub last_modified: &'a str,
+}
+
+impl<'a> ListedLine<'a> {
+    /// Tells of a listed object.
+    #[must_use]
+    pub fn new(bucket: &'a str, object: &'a Object) -> Self {
+        Self {
+            bucket,
+            key: &object.key,
+            bytes: object.size_bytes,
+            etag: &object.etag,
+            last_modified: &object.last_modified,
+        }
+    }
+
+    /// The line for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The line for people: time, size in bytes, address.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let time = if self.last_modified.is_empty() { "-" } else { self.last_modified };
+        let (bucket, key) = (self.bucket, shown(self.key));
+        format!("{:24} {:>15} s3://{bucket}/{key}", shown(time), self.bytes)
+    }
+}
+
+/// An object that would move, for `--dry-run`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlannedLine<'a> {
+    /// Its bucket.
+    pub bucket: &'a str,
+    /// Its key, as S3 keeps it.
+    pub key: &'a str,
+    /// Where it would go: the path below the destination; null when nothing is written.
+    pub path: Option<&'a str>,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl<'a> PlannedLine<'a> {
+    /// Tells what would become of an object.
+    #[must_use]
+    pub fn new(transfer: &'a Transfer) -> Self {
+        Self {
+            bucket: &transfer.endpoint.bucket,
+            key: &transfer.object.key,
+            path: Some(transfer.path.as_str()).filter(|path| !path.is_empty()),
+            bytes: transfer.object.size_bytes,
+        }
+    }
+
+    /// The line for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The line for people: size in bytes, address, path.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let line = format!("{:>15} s3://{}/{}", self.bytes, self.bucket, shown(self.key));
+        match self.path {
+            Some(path) => format!("{line} -> {}", shown(path)),
+            None => line,
+        }
+    }
+}
+
+/// A file that was removed, or would be, since the source has it no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RemovedLine<'a> {
+    /// Its path below the destination.
+    pub path: &'a str,
+    /// `removed`, or `would_be_removed`.
+    pub status: &'static str,
+}
+
+impl<'a> RemovedLine<'a> {
+    /// Tells of a file; `dry` when it is still there.
+    #[must_use]
+    pub fn new(path: &'a str, dry: bool) -> Self {
+        Self { path, status: if dry { "would_be_removed" } else { "removed" } }
+    }
+
+    /// The line for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The line for people, in the columns of [`PlannedLine`].
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!("{:>15} {}", "remove", shown(self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::checksum::{Algorithm, Verification};
+    use crate::error::{Error, ErrorKind};
+    use crate::files::transfer::Cut;
+    use crate::plan::ranges::PartSize;
+    use crate::s3::Endpoint;
+
+    fn object(key: &str, etag: &str, size_bytes: u64) -> Object {
+        let last_modified = "2026-01-02T03:04:05.000Z".to_owned();
+        let (key, etag) = (key.to_owned(), etag.to_owned());
+        Object { key, etag, size_bytes, last_modified, ..Object::default() }
+    }
+
+    fn transfer(key: &str, etag: &str, size_bytes: u64, path: &str) -> Transfer {
+        let endpoint = Endpoint::new("bucket", false, "h", "/", "r", vec![]);
+        let part = PartSize::new(8 << 20).expect("aligned");
+        let cut = Cut { part, slot_length_bytes: 1 << 20 };
+        Transfer::new(object(key, etag, size_bytes), Arc::new(endpoint), path.to_owned(), cut)
+    }
+
+    #[test]
+    fn an_object_that_is_whole() {
+        let transfer = transfer("a/\"b\"", "\"e\"", 20 << 20, "b");
+        transfer.count_retry();
+        let outcome =
+            Outcome { transfer: Arc::new(transfer), elapsed_us: 1_500_000, result: Ok(()) };
+        let expected = concat!(
+            r#"{"bucket":"bucket","key":"a/\"b\"","path":"b","bytes":20971520,"seconds":1.5,"#,
+            r#""retries":1,"status":"ok","error":null,"verified":{"verdict":"not validated","#,
+            r#""algorithm":null,"reason":"no checksum was asked for; length, ETag and range of "#,
+            r#"each answer were checked"}}"#
+        );
+        assert_eq!(ObjectLine::new(&outcome).to_json(), expected);
+    }
+
+    #[test]
+    fn an_object_that_was_validated() {
+        let transfer = transfer("a", "", 5, "a").verified_by(Verification::by_answer(false));
+        transfer.verification.validated(Algorithm::Crc64Nvme);
+        let outcome = Outcome { transfer: Arc::new(transfer), elapsed_us: 0, result: Ok(()) };
+        let line = ObjectLine::new(&outcome).to_json();
+        let verified =
+            r#""verified":{"verdict":"validated","algorithm":"CRC64NVME","reason":null}}"#;
+        assert!(line.ends_with(verified), "{line}");
+    }
+
+    #[test]
+    fn an_object_that_failed() {
+        let error = Error::new(ErrorKind::Access, "refused").advise("ask");
+        let transfer = Arc::new(transfer("a", "", 1, ""));
+        let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
+        let line = ObjectLine::new(&outcome);
+        assert_eq!((line.status, line.error.as_deref()), (Status::Failed, Some("refused; ask")));
+        assert_eq!((line.path, line.verified.reason.as_deref()), (None, Some("the object failed")));
+    }
+
+    #[test]
+    fn an_object_that_was_kept() {
+        let transfer = transfer("d/a", "\"e\"", 7, "a");
+        let expected = concat!(
+            r#"{"bucket":"bucket","key":"d/a","path":"a","bytes":7,"seconds":0.0,"retries":0,"#,
+            r#""status":"kept","error":null,"verified":{"verdict":"not validated","#,
+            r#""algorithm":null,"reason":"a file was there, and --overwrite never leaves it"}}"#
+        );
+        assert_eq!(ObjectLine::kept(&transfer, Kept::Present).to_json(), expected);
+    }
+
+    #[test]
+    fn nothing_is_said_to_be_checked_that_was_not() {
+        let check = |etag: &str, size: u64, expected: &[&str], absent: &str| {
+            let reason = unverified(&transfer("a", etag, size, "a"), "it has no bytes");
+            assert!(expected.iter().all(|word| reason.contains(word)), "{reason}");
+            assert!(!reason.contains(absent), "{reason}");
+        };
+        check("\"e\"", 20 << 20, &["length", "ETag", "range"], "no ETag");
+        check("", 20 << 20, &["length", "range", "no ETag"], "ETag and");
+        check("\"e\"", 5, &["length", "ETag"], "range");
+        check("", 5, &["length", "no ETag"], "range");
+        check("\"e\"", 0, &["no bytes"], "checked");
+    }
+
+    #[test]
+    fn listed() {
+        let object = object("a\u{1b}\u{202e}b", "\"e\"", 7);
+        let line = ListedLine::new("bucket", &object);
+        assert_eq!(
+            line.to_text(),
+            "2026-01-02T03:04:05.000Z               7 s3://bucket/a\\u{1b}\\u{202e}b"
+        );
+        assert_eq!(
+            line.to_json(),
+            concat!(
+                r#"{"bucket":"bucket","key":"a\u001b"#,
+                "\u{202e}",
+                r#"b","bytes":7,"etag":"\"e\"","#,
+                r#""last_modified":"2026-01-02T03:04:05.000Z"}"#
+            )
+        );
+    }
+
+    #[test]
+    fn planned() {
+        let to_file = transfer("a/b", "", 7, "b");
+        let line = PlannedLine::new(&to_file);
+        assert_eq!(line.to_text(), "              7 s3://bucket/a/b -> b");
+        assert_eq!(line.to_json(), r#"{"bucket":"bucket","key":"a/b","path":"b","bytes":7}"#);
+        let dropped = transfer("a/b", "", 7, "");
+        assert_eq!(PlannedLine::new(&dropped).to_text(), "              7 s3://bucket/a/b");
+        let odd = transfer("d/\u{202e}a", "", 7, "\u{202e}a");
+        let expected = "              7 s3://bucket/d/\\u{202e}a -> \\u{202e}a";
+        assert_eq!(PlannedLine::new(&odd).to_text(), expected);
+        let removed = RemovedLine::new("\u{2067}a\n", false);
+        assert_eq!(removed.to_text(), "         remove \\u{2067}a\\n");
+    }
+}

@@ -1,0 +1,59 @@
+//! How many requests a run had in flight, when and why, for its report.
+
+use serde::Serialize;
+
+use crate::engine::pace::{Change, Moment, Timeline};
+
+/// What the pace of a run was.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct PaceTold {
+    /// It was looked for; else it was given (`--connections`).
+    pub adaptive: bool,
+    /// What was chosen, in order.
+    pub timeline: Vec<PaceLine>,
+    /// Choices in the middle that are left out.
+    pub left_out: u64,
+}
+
+/// One choice.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PaceLine {
+    /// When, since the run began.
+    pub seconds: f64,
+    /// Why.
+    pub change: Change,
+    /// Requests in flight from here on, one on each connection.
+    pub requests_in_flight: u32,
+    /// Requests a second from here on, where the server asked for less; else null.
+    pub requests_per_second: Option<u64>,
+    /// Bytes a second that were seen before; 0 where that was not measured.
+    pub bytes_per_second: u64,
+}
+
+impl PaceTold {
+    /// What a timeline tells.
+    #[must_use]
+    pub fn new(adaptive: bool, timeline: &Timeline) -> Self {
+        let lines = timeline.moments().iter().map(PaceLine::new);
+        Self { adaptive, timeline: lines.collect(), left_out: timeline.left_out() }
+    }
+
+    /// The number that was given, if it was.
+    #[must_use]
+    pub fn fixed(&self) -> Option<u64> {
+        let given = self.timeline.first().filter(|_| !self.adaptive);
+        given.map(|line| u64::from(line.requests_in_flight))
+    }
+}
+
+impl PaceLine {
+    fn new(moment: &Moment) -> Self {
+        Self {
+            seconds: super::seconds(moment.at_us),
+            change: moment.change,
+            requests_in_flight: moment.requests_in_flight,
+            requests_per_second: moment.requests_per_second,
+            bytes_per_second: moment.bytes_per_second,
+        }
+    }
+}

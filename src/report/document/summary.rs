@@ -1,0 +1,699 @@
+//! The summary of a run: for `--json`, and in a few lines for people.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::PaceTold;
+use super::{asked_again, by_name, clock_corrected, counted, json, seconds, tried_again};
+use crate::engine::metrics::{AddressCount, WorkerMetrics};
+use crate::error::ErrorKind;
+use crate::files::sink::Sink;
+use crate::limits::WHOLE_BYTES_MAX;
+use crate::link::failure::RetryCounts;
+use crate::sys::pool::Pages;
+use crate::sys::uring::SetupMode;
+use crate::text::size::{Binary, Count, Decimal};
+
+/// Exit codes of runs that were ended before their objects were.
+const INTERRUPTED: u8 = ErrorKind::Interrupted.exit_code();
+const DEADLINE: u8 = ErrorKind::Deadline.exit_code();
+
+/// What a summary is made of. All times are of one monotonic clock, in microseconds.
+#[derive(Debug, Clone)]
+pub struct SummaryInputs {
+    /// What each worker counted.
+    pub workers: Vec<WorkerMetrics>,
+    /// What became of the bytes.
+    pub sink: Sink,
+    /// Objects that failed.
+    pub failed_objects: u64,
+    /// Objects that are whole and have their stored checksum.
+    pub validated_objects: u64,
+    /// Objects with bytes that are whole and were held against no checksum.
+    pub not_validated_objects: u64,
+    /// What of earlier runs counted.
+    pub earlier: Earlier,
+    /// From the start of the program to the end of its work.
+    pub elapsed_us: u64,
+    /// Of that: credentials, region and addresses.
+    pub resolve_us: u64,
+    /// Of that: from the first request for a listing to its end; it overlaps with the transfer.
+    pub list_us: u64,
+    /// Of that: from the start of the first worker to the end of the last.
+    pub transfer_us: u64,
+    /// Processor time of the whole process, in seconds.
+    pub cpu_seconds: f64,
+    /// Highest resident set of the process.
+    pub peak_rss_bytes: u64,
+    /// Pages of the slots; `None` when there are no slots.
+    pub pages: Option<Pages>,
+    /// How many requests were in flight, and why.
+    pub pace: PaceTold,
+    /// Length of a range.
+    pub part_size_bytes: u64,
+    /// Length of a data slot.
+    pub slot_length_bytes: u64,
+    /// All slots together.
+    pub memory_bytes: u64,
+    /// Questions of the control plane that were asked again.
+    pub control_retries: RetryCounts,
+    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
+    /// said; 0 where no correction was in use.
+    pub clock_correction_seconds: i64,
+    /// What the process will exit with.
+    pub exit_code: u8,
+}
+
+/// What of earlier runs counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Earlier {
+    /// Objects that were left as they are.
+    pub kept_objects: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Unfinished objects that went on.
+    pub resumed_objects: u64,
+    /// Their bytes that were there.
+    pub resumed_bytes: u64,
+    /// Unfinished objects that began anew.
+    pub anew_objects: u64,
+    /// Failed objects of which a later run can go on with some bytes.
+    pub unfinished_objects: u64,
+    /// Files that were removed, since the source has them no more.
+    pub deleted_files: u64,
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Version of the program.
+    pub version: &'static str,
+    /// What the process exits with.
+    pub exit_code: u8,
+    /// Objects that are whole.
+    pub objects: u64,
+    /// Objects that failed.
+    pub failed_objects: u64,
+    /// Objects that are whole and have their stored checksum.
+    pub validated_objects: u64,
+    /// Objects with bytes that are whole and were held against no checksum.
+    pub not_validated_objects: u64,
+    /// What of earlier runs counted.
+    #[serde(flatten)]
+    pub earlier: Earlier,
+    /// Body bytes received and delivered, those of failed objects included.
+    pub bytes: u64,
+    /// From the start of the program to the end of its work.
+    pub seconds: f64,
+    /// `bytes` over `seconds`, in 10^9; null for a run that took no time.
+    pub gigabytes_per_second: Option<f64>,
+    /// Processor time of the process for 10^12 bytes; null when there were none.
+    pub cpu_seconds_per_terabyte: Option<f64>,
+    /// Processor time of the process.
+    pub cpu_seconds: f64,
+    /// Of that: of the workers' threads.
+    pub worker_cpu_seconds: f64,
+    /// Highest resident set of the process.
+    pub peak_rss_bytes: u64,
+    /// Failed attempts that were followed by another, by reason; only those there were.
+    pub retries: BTreeMap<&'static str, u64>,
+    /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
+    pub control_retries: BTreeMap<&'static str, u64>,
+    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
+    /// said; 0 where no correction was in use.
+    pub clock_correction_seconds: i64,
+    /// When the first worker ran out of work, since the run began; null without workers.
+    pub first_worker_done_seconds: Option<f64>,
+    /// When the last one did.
+    pub last_worker_done_seconds: Option<f64>,
+    /// What the rings used of the kernel; null where none was set up.
+    pub ring: Option<RingUse>,
+    /// Pages of the slots.
+    pub pages: Option<Pages>,
+    /// Whether files were written past the page cache.
+    pub direct_io: DirectIo,
+    /// `files`, or `discard`: nothing was written.
+    pub sink: &'static str,
+    /// How many workers there were.
+    pub workers: u64,
+    /// Connections of all workers: as many as were asked for, else the most that were open at once.
+    pub connections: u64,
+    /// How many requests were in flight, and why.
+    pub pace: PaceTold,
+    /// Length of a range.
+    pub part_size_bytes: u64,
+    /// Length of a data slot.
+    pub slot_length_bytes: u64,
+    /// All slots together.
+    pub memory_bytes: u64,
+    /// Where the time went.
+    pub stages: StageSeconds,
+    /// Requests sent.
+    pub requests: u64,
+    /// Connections made.
+    pub connects: u64,
+    /// Turns of the workers' loops: one system call each.
+    pub turns: u64,
+    /// Writes that the kernel took only in part, and that were continued.
+    pub short_writes: u64,
+    /// Ranges that were asked for a second time because they were far behind their peers.
+    pub hedges: u64,
+    /// Those where the second answer came first.
+    pub hedges_won: u64,
+    /// Ranges that were moved from a late connection to another, where none was free.
+    pub moves: u64,
+    /// What came from which address.
+    pub addresses: Vec<AddressLine>,
+}
+
+/// Late ranges that went on elsewhere, in words.
+pub(super) fn moved(moves: u64) -> String {
+    let late = counted(moves, "late range was", "late ranges were");
+    format!("{late} moved to another connection")
+}
+
+/// What came from one address.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AddressLine {
+    /// The address and its port.
+    pub address: String,
+    /// Connections begun to it.
+    pub connects: u64,
+    /// Ranges that came from it.
+    pub ranges: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How often it did not answer, or was far slower than the others.
+    pub failures: u64,
+    /// Mean time from a request to the head of its answer; null where none came.
+    pub first_byte_seconds: Option<f64>,
+    /// Bytes per second of one connection while bodies came; null where none came.
+    pub bytes_per_second: Option<f64>,
+}
+
+impl AddressLine {
+    pub(super) fn new(count: &AddressCount) -> Self {
+        let body = seconds(count.body_us);
+        Self {
+            address: count.address.to_string(),
+            connects: count.connects,
+            ranges: count.ranges,
+            bytes: count.bytes,
+            failures: count.failures,
+            first_byte_seconds: (count.ranges > 0)
+                .then(|| seconds(count.first_byte_us) / count.ranges as f64),
+            bytes_per_second: (count.body_us > 0).then(|| count.bytes as f64 / body),
+        }
+    }
+}
+
+/// What the rings used of the kernel, all of them: the least that one did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RingUse {
+    /// Set-up flags in force.
+    pub mode: SetupMode,
+    /// The slots are registered with every ring.
+    pub registered_slots: bool,
+    /// The descriptor of every ring is registered.
+    pub registered_ring: bool,
+}
+
+/// How large files were written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct DirectIo {
+    /// At least one was written past the page cache.
+    pub used: bool,
+    /// How many were.
+    pub files_direct: u64,
+    /// How many were not, since their file system refused.
+    pub files_buffered: u64,
+}
+
+/// Where the time went. The first three are elapsed times, and overlap. The others are sums over
+/// connections or operations, so they may exceed the run's time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StageSeconds {
+    /// Credentials, region and addresses.
+    pub resolve: f64,
+    /// From the first request for a listing to its end.
+    pub list: f64,
+    /// From the start of the first worker to the end of the last.
+    pub transfer: f64,
+    /// Sum: from a request's start to the complete head of its answer.
+    pub first_byte: f64,
+    /// Sum: from the head to the last body byte.
+    pub body: f64,
+    /// Sum: writes through the ring.
+    pub write: f64,
+    /// Sum: connections waited for a free slot.
+    pub slot_wait: f64,
+    /// Sum: file system calls outside the ring: create, small writes, rename.
+    pub file: f64,
+    /// Sum: connections waited before a retry.
+    pub backoff: f64,
+}
+
+impl Summary {
+    /// Adds the workers up.
+    #[must_use]
+    pub fn new(inputs: &SummaryInputs) -> Self {
+        let mut all = WorkerMetrics::default();
+        inputs.workers.iter().for_each(|worker| all.add(worker));
+        let done = || inputs.workers.iter().map(|worker| worker.done_us);
+        let elapsed = seconds(inputs.elapsed_us);
+        let (gigabytes, terabytes) = (all.bytes as f64 / 1e9, all.bytes as f64 / 1e12);
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            exit_code: inputs.exit_code,
+            objects: all.objects,
+            failed_objects: inputs.failed_objects,
+            validated_objects: inputs.validated_objects,
+            not_validated_objects: inputs.not_validated_objects,
+            earlier: inputs.earlier,
+            bytes: all.bytes,
+            seconds: elapsed,
+            gigabytes_per_second: (inputs.elapsed_us > 0).then(|| gigabytes / elapsed),
+            cpu_seconds_per_terabyte: (all.bytes > 0).then(|| inputs.cpu_seconds / terabytes),
+            cpu_seconds: inputs.cpu_seconds,
+            worker_cpu_seconds: all.cpu_seconds,
+            peak_rss_bytes: inputs.peak_rss_bytes,
+            retries: by_name(&all.retries),
+            control_retries: by_name(&inputs.control_retries),
+            clock_correction_seconds: inputs.clock_correction_seconds,
+            first_worker_done_seconds: done().min().map(seconds),
+            last_worker_done_seconds: done().max().map(seconds),
+            ring: ring_use(&inputs.workers),
+            pages: inputs.pages,
+            direct_io: DirectIo {
+                used: all.files_direct > 0,
+                files_direct: all.files_direct,
+                files_buffered: all.files_buffered,
+            },
+            sink: match inputs.sink {
+                Sink::File => "files",
+                Sink::Null => "discard",
+            },
+            workers: inputs.workers.len() as u64,
+            connections: inputs.pace.fixed().unwrap_or(all.connections),
+            pace: inputs.pace.clone(),
+            part_size_bytes: inputs.part_size_bytes,
+            slot_length_bytes: inputs.slot_length_bytes,
+            memory_bytes: inputs.memory_bytes,
+            stages: stage_seconds(inputs, &all),
+            requests: all.requests,
+            connects: all.connects,
+            turns: all.turns,
+            short_writes: all.short_writes,
+            hedges: all.hedges,
+            hedges_won: all.hedges_won,
+            moves: all.moves,
+            addresses: all.addresses.iter().map(AddressLine::new).collect(),
+        }
+    }
+
+    /// The summary as one line of JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The summary in a few lines for people.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![self.headline()];
+        lines.extend(tried_again("retry", "retries", &self.retries));
+        lines.extend(asked_again(&self.control_retries));
+        lines.extend(clock_corrected(self.clock_correction_seconds));
+        if self.hedges > 0 {
+            let late = counted(self.hedges, "late range was", "late ranges were");
+            let won = Count(self.hedges_won);
+            lines.push(format!("{late} asked for twice; {won} times the second answer was first"));
+        }
+        if self.validated_objects + self.not_validated_objects > 0 {
+            let validated = counted(self.validated_objects, "object", "objects");
+            let not = match self.not_validated_objects {
+                0 => String::new(),
+                not => format!(", {} not (--report tells why)", Count(not)),
+            };
+            lines.push(format!("{validated} validated by checksum{not}"));
+        }
+        if self.moves > 0 {
+            lines.push(moved(self.moves));
+        }
+        lines.push(self.direct_io_in_words());
+        lines.extend(self.ring.and_then(RingUse::in_words));
+        if self.failed_objects > 0 {
+            let failed = counted(self.failed_objects, "object", "objects");
+            lines.push(match self.exit_code {
+                INTERRUPTED | DEADLINE => format!("{failed} were not fetched to their end"),
+                _ => format!("{failed} failed; the others are whole"),
+            });
+        }
+        lines
+    }
+
+    fn headline(&self) -> String {
+        let mut line = format!(
+            "{}, {} in {:.2} s",
+            counted(self.objects, "object", "objects"),
+            Decimal(self.bytes),
+            self.seconds
+        );
+        if let Some(rate) = self.gigabytes_per_second.filter(|_| self.bytes > 0) {
+            line += &format!(": {rate:.2} GB/s");
+        }
+        if let Some(cost) = self.cpu_seconds_per_terabyte {
+            line += &format!(", {cost:.0} CPU-seconds per TB");
+        }
+        line + &format!(", peak RSS {}", Binary(self.peak_rss_bytes))
+    }
+
+    fn direct_io_in_words(&self) -> String {
+        let DirectIo { files_direct, files_buffered, .. } = self.direct_io;
+        match (files_direct, files_buffered) {
+            (0, 0) if self.sink == "discard" => "nothing was written: --discard".to_owned(),
+            (0, 0) => {
+                let least = Binary(self.slot_length_bytes.min(WHOLE_BYTES_MAX));
+                format!("O_DIRECT not used: it is for objects of {least} or more")
+            }
+            (0, _) => format!(
+                "O_DIRECT not used: the file system refuses it; {} went through the page cache",
+                counted(files_buffered, "large file", "large files")
+            ),
+            (_, 0) => format!(
+                "O_DIRECT in use: {} past the page cache",
+                counted(files_direct, "large file", "large files")
+            ),
+            (_, _) => format!(
+                "O_DIRECT in use: {} past the page cache, {} not, since their file system \
+                 refuses it",
+                counted(files_direct, "large file", "large files"),
+                Count(files_buffered)
+            ),
+        }
+    }
+}
+
+impl RingUse {
+    /// What costs speed and could be otherwise; nothing when all is well.
+    fn in_words(self) -> Option<String> {
+        (!self.registered_slots).then(|| {
+            "slots are not registered with the ring: raise the locked-memory limit (ulimit -l) \
+             for less CPU time"
+                .to_owned()
+        })
+    }
+}
+
+fn ring_use(workers: &[WorkerMetrics]) -> Option<RingUse> {
+    let rank = |mode| match mode {
+        SetupMode::Plain => 0,
+        SetupMode::CoopTaskrun => 1,
+        SetupMode::DeferTaskrun => 2,
+    };
+    let uses = workers.iter().filter_map(|worker| worker.features).map(|features| RingUse {
+        mode: features.mode,
+        registered_slots: features.registered_slots,
+        registered_ring: features.registered_ring,
+    });
+    uses.reduce(|one, other| RingUse {
+        mode: if rank(one.mode) <= rank(other.mode) { one.mode } else { other.mode },
+        registered_slots: one.registered_slots && other.registered_slots,
+        registered_ring: one.registered_ring && other.registered_ring,
+    })
+}
+
+fn stage_seconds(inputs: &SummaryInputs, all: &WorkerMetrics) -> StageSeconds {
+    StageSeconds {
+        resolve: seconds(inputs.resolve_us),
+        list: seconds(inputs.list_us),
+        transfer: seconds(inputs.transfer_us),
+        first_byte: seconds(all.stages.first_byte_us),
+        body: seconds(all.stages.body_us),
+        write: seconds(all.stages.write_us),
+        slot_wait: seconds(all.stages.slot_wait_us),
+        file: seconds(all.stages.file_us),
+        backoff: seconds(all.stages.backoff_us),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::metrics::Stages;
+    use crate::engine::pace::{Bounds, Pacer, Timeline};
+    use crate::link::failure::RetryReason;
+    use crate::sys::uring::Features;
+
+    fn empty() -> SummaryInputs {
+        SummaryInputs {
+            workers: vec![],
+            sink: Sink::File,
+            failed_objects: 0,
+            validated_objects: 0,
+            not_validated_objects: 0,
+            earlier: Earlier::default(),
+            elapsed_us: 0,
+            resolve_us: 0,
+            list_us: 0,
+            transfer_us: 0,
+            cpu_seconds: 0.0,
+            peak_rss_bytes: 61 << 20,
+            pages: None,
+            pace: PaceTold::default(),
+            part_size_bytes: 8 << 20,
+            slot_length_bytes: 1 << 20,
+            memory_bytes: 64 << 20,
+            control_retries: RetryCounts::default(),
+            clock_correction_seconds: 0,
+            exit_code: 0,
+        }
+    }
+
+    fn worker() -> WorkerMetrics {
+        let mut retries = RetryCounts::default();
+        retries[RetryReason::SlowDown as usize] = 2;
+        retries[RetryReason::Stall as usize] = 1;
+        WorkerMetrics {
+            bytes: 2_145_000_000,
+            objects: 617,
+            requests: 700,
+            answers: 690,
+            connections: 16,
+            connects: 16,
+            turns: 9_000,
+            retries,
+            last_retry: None,
+            waiting: 0,
+            hedges: 2,
+            hedges_won: 1,
+            moves: 3,
+            addresses: vec![AddressCount {
+                connects: 16,
+                ranges: 4,
+                bytes: 8_000_000,
+                first_byte_us: 2_000_000,
+                body_us: 4_000_000,
+                ..AddressCount::new(([10, 0, 0, 1], 443).into())
+            }],
+            short_writes: 1,
+            files_direct: 10,
+            files_buffered: 0,
+            stages: Stages { first_byte_us: 1, body_us: 2, write_us: 3, ..Stages::default() },
+            done_us: 1_400_000,
+            cpu_seconds: 0.25,
+            features: Some(Features {
+                mode: SetupMode::DeferTaskrun,
+                registered_slots: true,
+                registered_ring: true,
+            }),
+        }
+    }
+
+    fn timeline() -> Timeline {
+        let pacer = Pacer::new(Bounds { least: 4, start: 32, ..Bounds::fixed(64) }, 1);
+        pacer.timeline()
+    }
+
+    fn full() -> SummaryInputs {
+        SummaryInputs {
+            workers: vec![worker(), WorkerMetrics { done_us: 1_500_000, ..worker() }],
+            elapsed_us: 1_520_000,
+            resolve_us: 10_000,
+            list_us: 200_000,
+            transfer_us: 1_500_000,
+            cpu_seconds: 0.609_18,
+            pages: Some(Pages::Transparent),
+            pace: PaceTold::new(true, &timeline()),
+            validated_objects: 1200,
+            not_validated_objects: 34,
+            control_retries: {
+                let mut counts = RetryCounts::default();
+                counts[RetryReason::Connect as usize] = 1;
+                counts
+            },
+            ..empty()
+        }
+    }
+
+    #[test]
+    fn a_run_of_nothing_divides_by_nothing() {
+        let summary = Summary::new(&empty());
+        assert_eq!(summary.gigabytes_per_second, None);
+        assert_eq!(summary.cpu_seconds_per_terabyte, None);
+        assert_eq!(summary.first_worker_done_seconds, None);
+        assert_eq!(summary.lines()[0], "0 objects, 0 B in 0.00 s, peak RSS 61 MiB");
+        assert_eq!(summary.lines().len(), 2);
+        let json: serde_json::Value = serde_json::from_str(&summary.to_json()).expect("JSON");
+        assert!(json["ring"].is_null() && json["gigabytes_per_second"].is_null());
+        assert_eq!(json["retries"], serde_json::json!({}));
+        let idle = SummaryInputs { elapsed_us: 100_000, ..empty() };
+        assert_eq!(Summary::new(&idle).gigabytes_per_second, Some(0.0));
+    }
+
+    #[test]
+    fn workers_are_added_up() {
+        let summary = Summary::new(&full());
+        assert_eq!(
+            (summary.objects, summary.bytes, summary.requests),
+            (1_234, 4_290_000_000, 1400)
+        );
+        assert_eq!(summary.first_worker_done_seconds, Some(1.4));
+        assert_eq!(summary.last_worker_done_seconds, Some(1.5));
+        assert_eq!((summary.workers, summary.connects, summary.turns), (2, 32, 18_000));
+        assert!((summary.cpu_seconds_per_terabyte.expect("bytes") - 142.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_names_of_the_fields_stay() {
+        let json: serde_json::Value =
+            serde_json::from_str(&Summary::new(&full()).to_json()).expect("JSON");
+        let names = |value: &serde_json::Value| {
+            let fields = value.as_object().expect("an object");
+            let mut names: Vec<_> = fields.keys().map(String::as_str).collect();
+            names.sort_unstable();
+            names.join(" ")
+        };
+        assert_eq!(
+            names(&json),
+            "addresses anew_objects bytes clock_correction_seconds connections connects \
+             control_retries \
+             cpu_seconds \
+             cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
+             first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
+             kept_objects last_worker_done_seconds memory_bytes moves not_validated_objects \
+             objects pace pages part_size_bytes peak_rss_bytes requests resumed_bytes \
+             resumed_objects retries ring seconds short_writes sink slot_length_bytes stages \
+             turns unfinished_objects validated_objects version worker_cpu_seconds workers"
+        );
+        assert_eq!(
+            names(&json["stages"]),
+            "backoff body file first_byte list resolve slot_wait transfer write"
+        );
+        assert_eq!(json["connections"], 32);
+        assert_eq!(
+            json["pace"],
+            serde_json::json!({"adaptive": true, "left_out": 0, "timeline": [{
+                "seconds": 0.0, "change": "start", "requests_in_flight": 32,
+                "requests_per_second": null, "bytes_per_second": 0
+            }]})
+        );
+        assert_eq!(json["retries"], serde_json::json!({"slow_down": 4, "stall": 2}));
+        assert_eq!(json["control_retries"], serde_json::json!({"connect": 1}));
+        assert_eq!(
+            json["ring"],
+            serde_json::json!({
+                "mode": "defer_taskrun", "registered_slots": true, "registered_ring": true
+            })
+        );
+        assert_eq!(
+            json["direct_io"],
+            serde_json::json!({"used": true, "files_direct": 20, "files_buffered": 0})
+        );
+        assert_eq!((&json["hedges"], &json["hedges_won"]), (&4.into(), &2.into()));
+        assert_eq!(json["moves"], 6);
+        assert_eq!(
+            json["addresses"],
+            serde_json::json!([{
+                "address": "10.0.0.1:443", "connects": 32, "ranges": 8, "bytes": 16_000_000,
+                "failures": 0, "first_byte_seconds": 0.5, "bytes_per_second": 2e6
+            }])
+        );
+        assert_eq!((&json["pages"], &json["sink"]), (&"transparent".into(), &"files".into()));
+    }
+
+    #[test]
+    fn in_words() {
+        let lines = Summary::new(&full()).lines();
+        assert_eq!(
+            lines,
+            [
+                "1,234 objects, 4.29 GB in 1.52 s: 2.82 GB/s, 142 CPU-seconds per TB, \
+                 peak RSS 61 MiB",
+                "6 retries: 4 slow down, 2 stall",
+                "1 question was asked again: 1 connect",
+                "4 late ranges were asked for twice; 2 times the second answer was first",
+                "1,200 objects validated by checksum, 34 not (--report tells why)",
+                "6 late ranges were moved to another connection",
+                "O_DIRECT in use: 20 large files past the page cache",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_could_be_better_is_said() {
+        let check = |change: fn(&mut SummaryInputs), expected: &str| {
+            let mut inputs = full();
+            change(&mut inputs);
+            let lines = Summary::new(&inputs).lines();
+            assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:?}");
+            assert!((2..=8).contains(&lines.len()), "{lines:?}");
+        };
+        check(|inputs| inputs.failed_objects = 1, "1 object failed; the others are whole");
+        let interrupted = |inputs: &mut SummaryInputs| {
+            (inputs.failed_objects, inputs.exit_code) = (2, INTERRUPTED);
+        };
+        check(interrupted, "2 objects were not fetched to their end");
+        check(
+            |inputs| inputs.workers[1].features.as_mut().expect("set").registered_slots = false,
+            "ulimit -l",
+        );
+        check(
+            |inputs| inputs.workers[1].files_buffered = 3,
+            "20 large files past the page cache, 3",
+        );
+        check(
+            |inputs| {
+                for worker in &mut inputs.workers {
+                    (worker.files_direct, worker.files_buffered) = (0, 1);
+                }
+            },
+            "O_DIRECT not used: the file system refuses it; 2 large files went",
+        );
+        let none = |inputs: &mut SummaryInputs| {
+            inputs.workers.iter_mut().for_each(|worker| worker.files_direct = 0);
+        };
+        let check_none = |sink: Sink, expected: &str| {
+            let mut inputs = SummaryInputs { sink, ..full() };
+            none(&mut inputs);
+            let lines = Summary::new(&inputs).lines();
+            assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:?}");
+        };
+        check_none(Sink::File, "O_DIRECT not used: it is for objects of 256 KiB or more");
+        check_none(Sink::Null, "nothing was written: --discard");
+    }
+
+    #[test]
+    fn rings_that_differ_are_told_by_the_least() {
+        let mut inputs = full();
+        let weak =
+            Features { mode: SetupMode::Plain, registered_slots: false, registered_ring: true };
+        inputs.workers[0].features = Some(weak);
+        let ring = Summary::new(&inputs).ring.expect("there are rings");
+        assert_eq!(
+            ring,
+            RingUse { mode: SetupMode::Plain, registered_slots: false, registered_ring: true }
+        );
+    }
+}

@@ -1,0 +1,364 @@
+//! Standard output for data, and files for reports: where lines leave the program.
+//!
+//! What people read goes to standard error: see [`crate::report::progress`]. A reader of standard
+//! output that has seen enough (`inrush ls .. | head`) ends the output, not the run's success.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, BufWriter, ErrorKind as Io, StdoutLock, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+use tokio_uring::fs::File;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Buffer of an output in bytes: some hundred lines for one system call.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Lines of a report that wait for the write under way, in bytes: about a thousand of them.
+const REPORT_WAITING_BYTES_MAX: usize = 4 * BUFFER_BYTES;
+
+/// Lines to standard output.
+#[derive(Debug)]
+pub struct Lines<W: Write = StdoutLock<'static>> {
+    writer: BufWriter<W>,
+    gone: bool,
+}
+
+impl Lines {
+    /// Standard output, for this writer alone.
+    #[must_use]
+    pub fn stdout() -> Self {
+        Self::to(io::stdout().lock())
+    }
+}
+
+impl<W: Write> Lines<W> {
+    fn to(writer: W) -> Self {
+        Self { writer: BufWriter::with_capacity(BUFFER_BYTES, writer), gone: false }
+    }
+
+    /// Writes one line; `Break` when nobody reads any more.
+    ///
+    /// # Errors
+    /// When standard output takes no bytes for another reason, a full disk for one.
+    pub fn line(&mut self, text: &str) -> Result<ControlFlow<()>> {
+        self.attempt(|writer| writeln!(writer, "{text}"))
+    }
+
+    /// Writes bytes as they are; `Break` when nobody reads any more.
+    ///
+    /// # Errors
+    /// As for [`Self::line`].
+    pub fn raw(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>> {
+        self.attempt(|writer| writer.write_all(bytes))
+    }
+
+    /// Hands over what is still held back; for streams with pauses.
+    ///
+    /// # Errors
+    /// As for [`Self::line`].
+    pub fn flush(&mut self) -> Result<ControlFlow<()>> {
+        self.attempt(BufWriter::flush)
+    }
+
+    fn attempt(
+        &mut self,
+        write: impl FnOnce(&mut BufWriter<W>) -> io::Result<()>,
+    ) -> Result<ControlFlow<()>> {
+        if self.gone {
+            return Ok(ControlFlow::Break(()));
+        }
+        match write(&mut self.writer) {
+            Ok(()) => Ok(ControlFlow::Continue(())),
+            Err(error) if error.kind() == Io::BrokenPipe => {
+                self.gone = true;
+                Ok(ControlFlow::Break(()))
+            }
+            Err(error) => {
+                let message = format!("write to standard output: {error}");
+                Err(Error::new(ErrorKind::Destination, message))
+            }
+        }
+    }
+}
+
+/// Prints all of these bytes to standard output.
+///
+/// # Errors
+/// As for [`Lines::line`]; a reader that is gone is none.
+pub fn print(bytes: &[u8]) -> Result<()> {
+    let mut lines = Lines::stdout();
+    let _ = lines.raw(bytes)?;
+    let _ = lines.flush()?;
+    Ok(())
+}
+
+/// Prints help or a usage error where it belongs; returns the exit code, 0 or 2.
+#[must_use]
+pub fn leave(refusal: &clap::Error) -> u8 {
+    // Nobody to tell: neither stream can be written.
+    let _ = refusal.print();
+    if refusal.use_stderr() { ErrorKind::Usage.exit_code() } else { 0 }
+}
+
+/// A file of lines, such as the report of every object. It is written through the runtime's ring,
+/// so a slow disk, or a pipe that nobody reads, holds nothing else up.
+#[derive(Debug)]
+pub struct ReportWriter {
+    shared: Rc<Shared>,
+    path: PathBuf,
+}
+
+/// What the writer and its task share.
+struct Shared {
+    file: File,
+    state: RefCell<Written>,
+    /// A write has ended.
+    ended: Notify,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    /// Lines that are not handed over to the file yet.
+    waiting: Vec<u8>,
+    /// Where they go in the file.
+    offset_bytes: u64,
+    /// A write is under way.
+    writing: bool,
+    /// Why the file takes no more.
+    failed: Option<io::Error>,
+}
+
+impl ReportWriter {
+    /// Creates the file, or empties it. It must run inside the tokio-uring runtime.
+    ///
+    /// # Errors
+    /// When it cannot be written: that is found out before any byte moves.
+    pub async fn create(path: &Path) -> Result<Self> {
+        match File::create(path).await {
+            Ok(file) => {
+                let (state, ended) = (RefCell::default(), Notify::new());
+                let shared = Rc::new(Shared { file, state, ended });
+                Ok(Self { shared, path: path.to_owned() })
+            }
+            Err(error) => {
+                let message = format!("create the report {}: {error}", path.display());
+                Err(Error::new(ErrorKind::Usage, message)
+                    .advise("give --report a file in a folder that can be written"))
+            }
+        }
+    }
+
+    /// Adds a line. It is written soon, or by [`Self::finish`].
+    ///
+    /// # Errors
+    /// When the file takes no more.
+    pub fn line(&mut self, line: &str) -> Result<()> {
+        let mut state = self.shared.state.borrow_mut();
+        if let Some(error) = &state.failed {
+            return Err(self.trouble(error));
+        }
+        state.waiting.extend_from_slice(line.as_bytes());
+        state.waiting.push(b'\n');
+        if state.waiting.len() >= BUFFER_BYTES && !state.writing {
+            state.writing = true;
+            drop(spawn_local(Rc::clone(&self.shared).write()));
+        }
+        Ok(())
+    }
+
+    /// True when so much waits for the file that no lines should be added until
+    /// [`Self::keep_up`] has ended.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        let state = self.shared.state.borrow();
+        state.writing && state.waiting.len() >= REPORT_WAITING_BYTES_MAX
+    }
+
+    /// Waits until it is not behind any more. The future may be dropped and made again.
+    pub async fn keep_up(&self) {
+        while self.is_behind() {
+            self.shared.ended.notified().await;
+        }
+    }
+
+    /// Hands everything over to the file.
+    ///
+    /// # Errors
+    /// When the file takes no more.
+    pub async fn finish(self) -> Result<()> {
+        while self.shared.state.borrow().writing {
+            self.shared.ended.notified().await;
+        }
+        Rc::clone(&self.shared).write().await;
+        match &self.shared.state.borrow().failed {
+            Some(error) => Err(self.trouble(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Where it is written to.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn trouble(&self, error: &io::Error) -> Error {
+        let message = format!("write the report {}: {error}", self.path.display());
+        Error::new(ErrorKind::Destination, message)
+    }
+}
+
+impl Shared {
+    /// Writes all that waits, and what comes meanwhile.
+    async fn write(self: Rc<Self>) {
+        loop {
+            let (lines, offset_bytes) = {
+                let mut state = self.state.borrow_mut();
+                if state.waiting.is_empty() || state.failed.is_some() {
+                    state.writing = false;
+                    break;
+                }
+                (std::mem::take(&mut state.waiting), state.offset_bytes)
+            };
+            let (written, mut lines) = self.file.write_all_at(lines, offset_bytes).await;
+            let mut state = self.state.borrow_mut();
+            state.offset_bytes += lines.len() as u64;
+            state.failed = written.err();
+            if state.waiting.is_empty() {
+                // Its memory is used again.
+                lines.clear();
+                state.waiting = lines;
+            }
+            drop(state);
+            self.ended.notify_waiters();
+        }
+        self.ended.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Failing(Io);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_left_is_success_and_a_full_disk_is_not() {
+        let mut lines = Lines::to(Failing(Io::BrokenPipe));
+        assert_eq!(lines.line("a"), Ok(ControlFlow::Continue(())));
+        assert_eq!(lines.flush(), Ok(ControlFlow::Break(())));
+        assert_eq!(lines.line("b"), Ok(ControlFlow::Break(())));
+        let mut lines = Lines::to(Failing(Io::StorageFull));
+        assert_eq!(lines.line("a"), Ok(ControlFlow::Continue(())));
+        let error = lines.flush().expect_err("no room");
+        assert_eq!(error.kind(), ErrorKind::Destination);
+        assert!(error.to_string().starts_with("write to standard output: "), "{error}");
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_written_is_a_usage_error() {
+        tokio_uring::start(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            for path in [folder.path().join("a/b"), folder.path().to_owned()] {
+                let error = ReportWriter::create(&path).await.expect_err("no file can be there");
+                assert_eq!(error.kind(), ErrorKind::Usage);
+                let text = error.to_string();
+                assert!(!text.contains('\n') && text.contains(path.to_str().expect("UTF-8")));
+            }
+        });
+    }
+
+    #[test]
+    fn a_report_has_its_lines() {
+        tokio_uring::start(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("r");
+            std::fs::write(&path, "old").expect("written");
+            for count in [0, 2, 50_000] {
+                let mut report = ReportWriter::create(&path).await.expect("created");
+                let mut expected = String::new();
+                for number in 0..count {
+                    report.keep_up().await;
+                    report.line(&format!("line {number}")).expect("taken");
+                    expected.push_str(&format!("line {number}\n"));
+                }
+                report.finish().await.expect("taken");
+                let found = std::fs::read_to_string(&path).expect("readable");
+                assert!(found == expected, "{} of {} bytes", found.len(), expected.len());
+            }
+        });
+    }
+
+    #[test]
+    fn a_report_that_nobody_reads_is_behind_and_goes_on() {
+        tokio_uring::start(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("pipe");
+            let mode = rustix::fs::Mode::from_raw_mode(0o600);
+            rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
+            // Both ends, so that it opens at once.
+            let both = rustix::fs::OFlags::RDWR;
+            let reader = rustix::fs::open(&path, both, mode).expect("a pipe");
+            let mut report = ReportWriter::create(&path).await.expect("created");
+            let mut lines = 0usize;
+            while !report.is_behind() {
+                assert!(lines < 1 << 20, "it is bounded");
+                report.line("0123456").expect("taken");
+                lines += 1;
+                tokio::task::yield_now().await;
+            }
+            let reading = std::thread::spawn(move || {
+                let mut bytes = vec![0; lines * 8];
+                let mut done = 0;
+                while done < bytes.len() {
+                    done += rustix::io::read(&reader, &mut bytes[done..]).expect("readable");
+                }
+                bytes
+            });
+            report.keep_up().await;
+            report.finish().await.expect("taken");
+            assert!(reading.join().expect("it ends") == b"0123456\n".repeat(lines));
+        });
+    }
+
+    #[test]
+    fn a_report_on_a_full_disk_is_told() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return;
+        }
+        tokio_uring::start(async {
+            let mut report = ReportWriter::create(full).await.expect("it opens");
+            report.line("one").expect("held back");
+            let error = report.finish().await.expect_err("no room");
+            assert_eq!(error.kind(), ErrorKind::Destination);
+            assert!(error.to_string().starts_with("write the report /dev/full: "), "{error}");
+            let mut report = ReportWriter::create(full).await.expect("it opens");
+            report.line(&"x".repeat(BUFFER_BYTES)).expect("held back");
+            report.shared.ended.notified().await;
+            report.line("two").expect_err("known by now");
+        });
+    }
+}

@@ -1,0 +1,405 @@
+//! What people see while a run goes on, on standard error: a bar, notes, errors.
+//!
+//! The bar is drawn on a terminal only. Without one, notes are plain lines; with `--quiet` there
+//! are neither. Errors are always printed. Data goes to standard output: see
+//! [`crate::report::out`].
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::link::failure::RetryReason;
+use crate::link::waiting::{Pauses, Wait};
+use crate::text::shown::shown;
+use crate::text::size::Count;
+
+/// While the total is not known there is nothing to fill, and no end to tell.
+const TEMPLATE_LISTING: &str = "{spinner} {decimal_bytes} of {decimal_total_bytes} so far, \
+    {decimal_bytes_per_sec}, {wide_msg}";
+
+/// Once it is.
+const TEMPLATE_KNOWN: &str = "[{bar:24}] {decimal_bytes} of {decimal_total_bytes}, \
+    {decimal_bytes_per_sec}, {eta} left, {wide_msg}";
+
+/// While nothing comes: for whom is waited, as far as the line goes.
+const TEMPLATE_WAITING: &str = "{spinner} {decimal_bytes} of {decimal_total_bytes}, {wide_msg}";
+
+/// The same before there are bytes to tell of.
+const TEMPLATE_WAITING_ALONE: &str = "{spinner} {wide_msg}";
+
+/// How often the sign of life before a wait moves.
+const SPIN: Duration = Duration::from_millis(250);
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProgressState {
+    /// Body bytes delivered.
+    pub bytes_done: u64,
+    /// Bytes of all objects listed so far.
+    pub bytes_known: u64,
+    /// Objects that ended, well or not.
+    pub objects_done: u64,
+    /// Objects listed so far.
+    pub objects_known: u64,
+    /// Objects beside those that are there already.
+    pub objects_kept: u64,
+    /// Whether that is all of them.
+    pub listing_complete: bool,
+    /// Failed attempts that were followed by another.
+    pub retries: u64,
+    /// Connections that wait before their next try, and why the last of them does.
+    pub waiting: Option<(u32, RetryReason)>,
+}
+
+impl ProgressState {
+    /// What the bar's own fields do not tell.
+    fn message(&self) -> String {
+        let (done, known) = (Count(self.objects_done), Count(self.objects_known));
+        let mut message = format!("{done} of {known} objects");
+        if self.objects_kept > 0 {
+            message += &format!(", {} kept", Count(self.objects_kept));
+        }
+        if self.retries > 0 {
+            let word = if self.retries == 1 { "retry" } else { "retries" };
+            message += &format!(", {} {word}", Count(self.retries));
+        }
+        if let Some((count, why)) = self.waiting {
+            message += &format!(", {count} waiting after {}", why.name().replace('_', " "));
+        }
+        if !self.listing_complete {
+            message += ", listing…";
+        }
+        message
+    }
+}
+
+/// The bar, and the lines above it.
+#[derive(Debug)]
+pub struct Progress {
+    /// Drawn on a terminal; `None` elsewhere and with `--quiet`.
+    bar: Option<ProgressBar>,
+    /// Which style the bar has.
+    style: Mutex<Style>,
+    waits: Arc<Waits>,
+    quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Listing,
+    Known,
+    Waiting,
+}
+
+/// What the bar and those who look for waits share.
+#[derive(Debug, Default)]
+struct Waits {
+    /// What is waited for now.
+    now: Mutex<Option<Wait>>,
+    /// The bar is drawn, and tells it.
+    is_drawn: AtomicBool,
+    /// The line that tells it before.
+    line: Mutex<Option<ProgressBar>>,
+}
+
+impl Waits {
+    fn now(&self) -> Option<Wait> {
+        lock(&self.now).clone()
+    }
+
+    fn clear_line(&self) {
+        if let Some(line) = lock(&self.line).take() {
+            line.finish_and_clear();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells what is waited for: on a terminal in the line of progress, elsewhere now and then in a
+/// line of its own.
+#[derive(Debug)]
+pub struct Teller {
+    waits: Arc<Waits>,
+    quiet: bool,
+    is_terminal: bool,
+    pauses: Pauses,
+}
+
+impl Teller {
+    /// Tells this, or that nothing is waited for any more. `now_us` goes by any clock.
+    pub fn look(&mut self, now_us: u64, wait: Option<Wait>) {
+        lock(&self.waits.now).clone_from(&wait);
+        if self.quiet {
+            return;
+        }
+        match wait {
+            None => self.waits.clear_line(),
+            Some(_) if self.is_terminal && self.waits.is_drawn.load(Ordering::Relaxed) => {
+                self.waits.clear_line();
+            }
+            Some(wait) if self.is_terminal => {
+                let mut line = lock(&self.waits.line);
+                let line = line.get_or_insert_with(|| {
+                    let line = ProgressBar::new_spinner().with_style(style(TEMPLATE_WAITING_ALONE));
+                    line.enable_steady_tick(SPIN);
+                    line
+                });
+                line.set_message(shown(&wait.to_string()));
+            }
+            Some(wait) => {
+                if self.pauses.is_due(now_us, &wait) {
+                    to_stderr(&shown(&wait.to_string()));
+                }
+            }
+        }
+    }
+}
+
+impl Progress {
+    /// Progress on standard error; nothing but errors when not `enabled`.
+    #[must_use]
+    pub fn new(enabled: bool) -> Self {
+        Self::on(ProgressDrawTarget::stderr(), enabled)
+    }
+
+    fn on(target: ProgressDrawTarget, enabled: bool) -> Self {
+        let bar = (enabled && !target.is_hidden()).then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), target);
+            bar.set_style(style(TEMPLATE_LISTING));
+            bar
+        });
+        let style = Mutex::new(Style::Listing);
+        Self { bar, style, waits: Arc::default(), quiet: !enabled }
+    }
+
+    /// One who tells what is waited for.
+    #[must_use]
+    pub fn teller(&self) -> Teller {
+        Teller {
+            waits: Arc::clone(&self.waits),
+            quiet: self.quiet,
+            is_terminal: self.bar.is_some(),
+            pauses: Pauses::default(),
+        }
+    }
+
+    /// Shows where the run stands; cheap enough for several times a second.
+    pub fn update(&self, state: &ProgressState) {
+        let Some(bar) = &self.bar else { return };
+        self.waits.is_drawn.store(true, Ordering::Relaxed);
+        let wait = self.waits.now();
+        let wanted = match (&wait, state.listing_complete) {
+            (Some(_), _) => (Style::Waiting, TEMPLATE_WAITING),
+            (None, true) => (Style::Known, TEMPLATE_KNOWN),
+            (None, false) => (Style::Listing, TEMPLATE_LISTING),
+        };
+        if std::mem::replace(&mut *lock(&self.style), wanted.0) != wanted.0 {
+            bar.set_style(style(wanted.1));
+        }
+        bar.set_length(state.bytes_known);
+        // A range that is fetched again counts again: never beyond the end.
+        bar.set_position(state.bytes_done.min(state.bytes_known));
+        bar.set_message(wait.map_or_else(|| state.message(), |wait| shown(&wait.to_string())));
+    }
+
+    /// Prints a line above the bar, unless quiet.
+    pub fn note(&self, line: impl Display) {
+        if !self.quiet {
+            self.print(&shown(&line.to_string()));
+        }
+    }
+
+    /// Prints an error in one line, always.
+    pub fn error(&self, error: impl Display) {
+        self.print(&format!("error: {}", shown(&error.to_string())));
+    }
+
+    /// Prints a warning in one line, always: it is about safety.
+    pub fn warn(&self, line: impl Display) {
+        self.print(&format!("warning: {}", shown(&line.to_string())));
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.waits.clear_line();
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn print(&self, line: &str) {
+        // It comes back at the next look.
+        self.waits.clear_line();
+        match &self.bar {
+            Some(bar) => bar.suspend(|| to_stderr(line)),
+            None => to_stderr(line),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Unlike `eprintln!` this does not panic when standard error is closed.
+fn to_stderr(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is right").progress_chars("=> ")
+}
+
+#[cfg(test)]
+mod tests {
+    use indicatif::TermLike;
+
+    use super::*;
+
+    /// Keeps all that is drawn.
+    #[derive(Debug, Clone, Default)]
+    struct Screen(Arc<Mutex<String>>);
+
+    impl Screen {
+        fn taken(&self) -> String {
+            std::mem::take(&mut self.0.lock().expect("no test panicked while it drew"))
+        }
+    }
+
+    impl TermLike for Screen {
+        fn width(&self) -> u16 {
+            100
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, line: &str) -> io::Result<()> {
+            self.write_str(line)
+        }
+
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.0.lock().expect("no test panicked while it drew").push_str(text);
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn screen(enabled: bool) -> (Screen, Progress) {
+        let screen = Screen::default();
+        let target = ProgressDrawTarget::term_like(Box::new(screen.clone()));
+        (screen, Progress::on(target, enabled))
+    }
+
+    const LISTING: ProgressState = ProgressState {
+        bytes_done: 1_000_000_000,
+        bytes_known: 4_000_000_000,
+        objects_done: 12,
+        objects_known: 1_234,
+        objects_kept: 0,
+        listing_complete: false,
+        retries: 0,
+        waiting: None,
+    };
+
+    #[test]
+    fn what_the_message_tells() {
+        let check = |state: ProgressState, expected: &str| assert_eq!(state.message(), expected);
+        check(LISTING, "12 of 1,234 objects, listing…");
+        let known = ProgressState { listing_complete: true, ..LISTING };
+        check(known, "12 of 1,234 objects");
+        check(ProgressState { retries: 1, ..known }, "12 of 1,234 objects, 1 retry");
+        check(ProgressState { objects_kept: 9, ..known }, "12 of 1,234 objects, 9 kept");
+        check(ProgressState { retries: 7, ..LISTING }, "12 of 1,234 objects, 7 retries, listing…");
+        let waiting = Some((3, RetryReason::SlowDown));
+        check(
+            ProgressState { retries: 9, waiting, ..known },
+            "12 of 1,234 objects, 9 retries, 3 waiting after slow down",
+        );
+    }
+
+    #[test]
+    fn an_end_is_told_when_it_is_known() {
+        let (screen, progress) = screen(true);
+        progress.update(&LISTING);
+        let drawn = screen.taken();
+        assert!(drawn.contains("1.00 GB of 4.00 GB so far, "), "{drawn}");
+        assert!(drawn.contains("listing…") && !drawn.contains("left"), "{drawn}");
+        progress.update(&ProgressState { listing_complete: true, ..LISTING });
+        let drawn = screen.taken();
+        assert!(drawn.contains("1.00 GB of 4.00 GB, ") && drawn.contains(" left, "), "{drawn}");
+        assert!(drawn.contains("[======>"), "{drawn}");
+        progress.finish();
+        screen.taken();
+        progress.update(&ProgressState { listing_complete: true, ..LISTING });
+        assert_eq!(screen.taken().trim(), "");
+    }
+
+    #[test]
+    fn a_wait_takes_the_place_of_the_rest_and_gives_it_back() {
+        let (screen, progress) = screen(true);
+        let mut teller = progress.teller();
+        progress.update(&LISTING);
+        screen.taken();
+        let wait = Wait {
+            whom: "h:9000".to_owned(),
+            what: "to answer GET s3://b/k".to_owned(),
+            tries: 3,
+            elapsed_us: 4_000_000,
+            retry_for_us: 60_000_000,
+            why: "refused".to_owned(),
+        };
+        teller.look(0, Some(wait));
+        progress.update(&LISTING);
+        let drawn = screen.taken();
+        assert!(drawn.contains("of 4.00 GB, waiting for h:9000 to answer GET s3://b/k: try 3, 4"));
+        teller.look(1, None);
+        progress.update(&LISTING);
+        let drawn = screen.taken();
+        assert!(drawn.rfind("listing…") > drawn.rfind("waiting"), "{drawn}");
+    }
+
+    #[test]
+    fn no_bar_when_quiet_or_without_a_terminal() {
+        let (screen, progress) = screen(false);
+        progress.update(&LISTING);
+        assert_eq!(screen.taken(), "");
+        assert!(Progress::on(ProgressDrawTarget::hidden(), true).bar.is_none());
+    }
+
+    #[test]
+    fn more_than_all_is_shown_as_all() {
+        let (screen, progress) = screen(true);
+        progress.update(&ProgressState { bytes_done: 5_000_000_000, ..LISTING });
+        assert!(screen.taken().contains("4.00 GB of 4.00 GB"));
+    }
+}
