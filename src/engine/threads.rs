@@ -426,8 +426,8 @@ fn work(start: Start) -> WorkerMetrics {
         );
         return WorkerMetrics { features: Some(features), ..WorkerMetrics::default() };
     }
-    let (mut metrics, _ring, _machine) = worker.into_parts();
-    metrics.features = Some(features);
+    let (mut metrics, ring, _machine) = worker.into_parts();
+    metrics.features = Some(ring.features());
     metrics.cpu_seconds = usage::thread_cpu_seconds();
     metrics
 }

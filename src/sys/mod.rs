@@ -6,6 +6,7 @@
 
 pub mod descriptor;
 pub mod pool;
+mod registered;
 pub mod uring;
 pub mod usage;
 

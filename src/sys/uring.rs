@@ -10,6 +10,7 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::net::SocketAddrAny;
 
+use super::registered::Registered;
 use super::{Completion, Errno, Handle, Op, Pool, Ring, Slot};
 
 /// Marks the completion of a cancel request, which nobody waits for.
@@ -41,7 +42,8 @@ pub enum SetupMode {
 pub struct Features {
     /// Set-up flags in force.
     pub mode: SetupMode,
-    /// The slots are registered: writes need no page pinning.
+    /// Slots are registered when they are first written from, so that writes need no page pinning;
+    /// false once the kernel has refused that.
     pub registered_slots: bool,
     /// The ring's own descriptor is registered (Linux 5.18).
     pub registered_ring: bool,
@@ -125,9 +127,8 @@ pub struct Uring {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     features: Features,
-    /// Address and length of the registered memory; keeps its pool alive.
-    registered: Option<(usize, usize)>,
-    pools: Vec<Pool>,
+    /// Keeps the pool alive whose slots are registered.
+    registered: Option<Registered>,
 }
 
 impl fmt::Debug for Uring {
@@ -149,10 +150,9 @@ impl Uring {
         let (ring, mode) = Self::set_up(entries)?;
         Self::check_operations(&ring)?;
         let slab = (0..entries).map(|_| None).collect();
-        let features = Features { mode, registered_slots: false, registered_ring: false };
+        let features = Features { mode, registered_slots: true, registered_ring: false };
         let free = (0..entries).rev().collect();
-        let mut uring =
-            Self { ring, entries: slab, free, features, registered: None, pools: Vec::new() };
+        let mut uring = Self { ring, entries: slab, free, features, registered: None };
         uring.features.registered_ring = uring.ring.submitter().register_ring_fd().is_ok();
         Ok(uring)
     }
@@ -201,36 +201,22 @@ impl Uring {
         Ok(())
     }
 
-    /// Registers a pool's memory, so that writes from its slots need no page pinning
-    /// (io_uring_register(2)). Where RLIMIT_MEMLOCK forbids it the ring goes on without.
+    /// Writes from this pool's slots need no page pinning from the second time on: what is written
+    /// from is registered. Where RLIMIT_MEMLOCK forbids it the ring goes on without.
     pub fn register(&mut self, pool: &Pool) {
-        let (base, length) = pool.span();
-        // The kernel takes at most 1 GiB a buffer; a worker's share is far below.
-        let vector = libc::iovec { iov_base: base as *mut _, iov_len: length };
-        // SAFETY: register_buffers needs memory that stays mapped while registered: the pool's
-        // region is kept alive by the clone pushed below until after `ring` is closed.
-        let outcome = unsafe { self.ring.submitter().register_buffers(&[vector]) };
-        self.pools.push(pool.clone());
-        if outcome.is_ok() {
-            self.registered = Some((base, length));
-            self.features.registered_slots = true;
-        }
+        self.registered = Some(Registered::new(pool.clone()));
     }
 
     /// What the ring uses of the kernel.
     #[must_use]
     pub fn features(&self) -> Features {
-        self.features
-    }
-
-    fn is_registered(&self, base: *mut u8) -> bool {
-        let address = base as usize;
-        self.registered.is_some_and(|(start, length)| (start..start + length).contains(&address))
+        let registered_slots = self.registered.as_ref().is_some_and(Registered::is_granted);
+        Features { registered_slots, ..self.features }
     }
 
     /// The submission for `op`; its slot and address stay in the slab until completion.
     fn describe(
-        &self,
+        &mut self,
         op: &mut Op,
         address: &mut Option<Box<SocketAddrAny>>,
     ) -> Option<squeue::Entry> {
@@ -254,10 +240,12 @@ impl Uring {
             Op::Write { file, slot, at, length, offset } => {
                 let from = piece(slot, *at, *length)?;
                 let file = descriptor(file)?;
-                if self.is_registered(from) {
-                    opcode::WriteFixed::new(file, from, *length, 0).offset(*offset).build()
-                } else {
-                    opcode::Write::new(file, from, *length).offset(*offset).build()
+                let registered = self.registered.as_mut();
+                match registered.and_then(|registered| registered.index(&self.ring, from)) {
+                    Some(index) => {
+                        opcode::WriteFixed::new(file, from, *length, index).offset(*offset).build()
+                    }
+                    None => opcode::Write::new(file, from, *length).offset(*offset).build(),
                 }
             }
             Op::Poll { handle, events } => {
@@ -388,9 +376,7 @@ impl Drop for Uring {
         for entry in self.entries.drain(..).flatten() {
             std::mem::forget(entry);
         }
-        for pool in self.pools.drain(..) {
-            std::mem::forget(pool);
-        }
+        std::mem::forget(self.registered.take().map(Registered::into_pool));
     }
 }
 
@@ -461,6 +447,34 @@ mod tests {
         file.read_exact_at(&mut read, 4096).expect("written");
         assert!(read.iter().all(|byte| *byte == 7));
         assert_eq!((ring.in_flight(), pool.free()), (0, pool.count()));
+    }
+
+    #[test]
+    fn every_slot_is_written_from_its_registered_block() {
+        const LONG: u32 = 768 << 10;
+        let region = Region::new(16 << 20).expect("memory");
+        let pool = Pool::new(region.carve(9 * LONG as usize).expect("room"), LONG);
+        let mut ring = Uring::new(64).expect("io_uring");
+        ring.register(&pool);
+        let file = tempfile::tempfile().expect("a temporary file");
+        // Twice: the second time the blocks are there.
+        for round in 0..2u8 {
+            let slots: Vec<Slot> = std::iter::from_fn(|| pool.take()).collect();
+            for (number, mut slot) in (0u8..).zip(slots) {
+                slot.fill(number + 10 * round);
+                let handle =
+                    Handle::from(std::os::fd::OwnedFd::from(file.try_clone().expect("a copy")));
+                let offset = u64::from(number) * u64::from(LONG);
+                ring.submit(1, Op::Write { file: handle, slot, at: 0, length: LONG, offset })
+                    .expect("room");
+                assert_eq!(complete(&mut ring).result, Ok(LONG));
+            }
+            let mut read = vec![0; 9 * LONG as usize];
+            file.read_exact_at(&mut read, 0).expect("written");
+            for (number, bytes) in (0u8..).zip(read.chunks(LONG as usize)) {
+                assert!(bytes.iter().all(|byte| *byte == number + 10 * round), "slot {number}");
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,117 @@
+//! Which slots are registered with a ring: a block of them when one is first written from.
+//!
+//! Registering memory pins it, and pages that nobody has touched are zeroed for it. So what is
+//! never written from (bytes that are dropped, slots that a pace does not reach) costs neither.
+
+use io_uring::IoUring;
+
+use super::Pool;
+
+/// Shortest piece of memory that is registered at once: a huge page.
+const BLOCK_BYTES_MIN: usize = 2 << 20;
+
+/// The error of a kernel that knows no such call.
+const INVALID: i32 = 22;
+
+/// The registered blocks of one pool.
+#[derive(Debug)]
+pub(super) struct Registered {
+    pool: Pool,
+    base: usize,
+    length: usize,
+    block_bytes: usize,
+    table: Table,
+}
+
+/// What the ring has of them.
+#[derive(Debug)]
+enum Table {
+    /// Nothing yet.
+    None,
+    /// These blocks (Linux 5.19).
+    Blocks(Vec<bool>),
+    /// All of the memory, as one.
+    Whole,
+    /// RLIMIT_MEMLOCK or the kernel forbade it, all or the rest: these blocks.
+    Refused(Vec<bool>),
+}
+
+impl Registered {
+    /// For writes from this pool's slots.
+    pub(super) fn new(pool: Pool) -> Self {
+        let (base, length) = pool.span();
+        let slot = pool.slot_length_bytes() as usize;
+        // Whole slots: a write is from one block.
+        let block_bytes = BLOCK_BYTES_MIN.div_ceil(slot) * slot;
+        Self { pool, base, length, block_bytes, table: Table::None }
+    }
+
+    /// False once the kernel has refused to register memory.
+    pub(super) fn is_granted(&self) -> bool {
+        !matches!(self.table, Table::Refused(_))
+    }
+
+    /// The pool, which has to stay when the kernel keeps what it was lent.
+    pub(super) fn into_pool(self) -> Pool {
+        self.pool
+    }
+
+    /// The index of the registered buffer that holds these bytes of a slot, registered now if need
+    /// be (io_uring_register(2)); `None` when they are in none.
+    pub(super) fn index(&mut self, ring: &IoUring, from: *const u8) -> Option<u16> {
+        let at = (from as usize).checked_sub(self.base).filter(|at| *at < self.length)?;
+        let block = u16::try_from(at / self.block_bytes).ok()?;
+        let place = usize::from(block);
+        if matches!(self.table, Table::None) {
+            self.table = self.begin(ring);
+        }
+        match &mut self.table {
+            Table::Whole => Some(0),
+            Table::Refused(blocks) => blocks.get(place)?.then_some(block),
+            Table::Blocks(blocks) => {
+                if !blocks[place] {
+                    let start = place * self.block_bytes;
+                    let vector = libc::iovec {
+                        iov_base: (self.base + start) as *mut _,
+                        iov_len: self.block_bytes.min(self.length - start),
+                    };
+                    let submitter = ring.submitter();
+                    // SAFETY: register_buffers_update needs memory that stays mapped while it is
+                    // registered: the pool's region is kept alive by `pool`, which its ring keeps
+                    // until after it is closed.
+                    let outcome = unsafe {
+                        submitter.register_buffers_update(u32::from(block), &[vector], None)
+                    };
+                    if outcome.is_err() {
+                        self.table = Table::Refused(std::mem::take(blocks));
+                        return None;
+                    }
+                    blocks[place] = true;
+                }
+                Some(block)
+            }
+            Table::None => unreachable!("just begun"),
+        }
+    }
+
+    fn begin(&self, ring: &IoUring) -> Table {
+        let count = self.length.div_ceil(self.block_bytes);
+        let blocks = vec![false; count];
+        let Ok(entries) = u16::try_from(count) else { return Table::Refused(blocks) };
+        match ring.submitter().register_buffers_sparse(u32::from(entries)) {
+            Ok(()) => Table::Blocks(blocks),
+            Err(error) if error.raw_os_error() == Some(INVALID) => {
+                // The kernel takes at most 1 GiB a buffer; a worker's share is far below.
+                let vector = libc::iovec { iov_base: self.base as *mut _, iov_len: self.length };
+                // SAFETY: register_buffers needs memory that stays mapped while registered: the
+                // pool's region is kept alive by `pool`, which its ring keeps until after it is
+                // closed.
+                match unsafe { ring.submitter().register_buffers(&[vector]) } {
+                    Ok(()) => Table::Whole,
+                    Err(_) => Table::Refused(blocks),
+                }
+            }
+            Err(_) => Table::Refused(blocks),
+        }
+    }
+}
