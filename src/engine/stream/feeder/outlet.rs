@@ -117,19 +117,15 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             match self.host.splice(range.reader(), out, range.left) {
                 Ok(count) if count > 0 => {
                     range.left -= count;
+                    let is_over = range.left == 0;
                     self.delivered(count);
-                }
-                Err(errno) if errno.is_transient() => {
-                    let unread = self.host.unread(range.reader()).unwrap_or(1);
-                    if unread > 0 {
-                        // Where more has just come there is room still, and the poll says so.
-                        if let Outlet::Open { full, .. } = &mut self.outlet {
-                            *full = true;
-                        }
+                    // Another call at once would wait for the pipe's lock while its reader copies.
+                    if !is_over && self.is_held_up() {
                         return false;
                     }
-                    range.watch();
-                    if self.host.unread(range.reader()).unwrap_or(0) == 0 {
+                }
+                Err(errno) if errno.is_transient() => {
+                    if self.is_held_up() {
                         return false;
                     }
                 }
@@ -152,6 +148,21 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 }
             }
         }
+    }
+
+    /// Which pipe a splice that moved less than it could waits for: the range's, which is empty, or
+    /// the reader's, which is full. False when bytes have come meanwhile.
+    fn is_held_up(&mut self) -> bool {
+        let Some(Piece::Range(range)) = self.window.front() else { return false };
+        if self.host.unread(range.reader()).unwrap_or(1) > 0 {
+            // Where more has just come there is room still, and the poll says so.
+            if let Outlet::Open { full, .. } = &mut self.outlet {
+                *full = true;
+            }
+            return true;
+        }
+        range.watch();
+        self.host.unread(range.reader()).unwrap_or(0) == 0
     }
 
     fn delivered(&mut self, count: u64) {
