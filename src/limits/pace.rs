@@ -26,6 +26,13 @@ pub const PACE_SETTLE_MAX_US: u64 = 400_000;
 /// Twice as many requests pay when they bring so many thousandths of what half of them brought.
 pub const PACE_CLIMB_PER_MILLE: u64 = 1080;
 
+/// Where twice as many requests brought less than so many thousandths of what half of them brought,
+/// a number between may bring nearly as much.
+pub const PACE_KNEE_PER_MILLE: u64 = 1400;
+
+/// This machine is the limit while so many thousandths of the requests in flight find no slot.
+pub const PACE_HELD_UP_PER_MILLE: u64 = 60;
+
 /// A step more is kept when it brings so many thousandths.
 pub const PACE_UP_PER_MILLE: u64 = 1030;
 

@@ -6,10 +6,10 @@ use super::timeline::{Change, Moment, Timeline};
 use super::{Bounds, Limits, Totals};
 use crate::limits::{
     PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLIMB_PER_MILLE, PACE_DOWN_PAUSE_MAX_US,
-    PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE, PACE_PAUSE_MIN_US,
-    PACE_REQUEST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US, PACE_UP_PAUSE_MAX_US,
-    PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US,
-    PACE_WINDOW_PIECES,
+    PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_HELD_UP_PER_MILLE, PACE_KNEE_PER_MILLE,
+    PACE_NEARLY_BEST_PER_MILLE, PACE_PAUSE_MIN_US, PACE_REQUEST_BYTES, PACE_SETTLE_MAX_US,
+    PACE_SETTLE_MIN_US, PACE_TICK_US, PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE,
+    PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
 };
 
 /// What it is about.
@@ -20,8 +20,8 @@ enum Stage {
     Climb { below: Option<usize>, again: bool },
     /// Stays, and looks beside from time to time.
     Hold,
-    /// Looks at a level beside `home`.
-    Probe { home: usize },
+    /// Looks at a level beside `home`, where this machine was the limit or was not.
+    Probe { home: usize, was_full: bool },
 }
 
 /// One measurement: it begins when what was chosen has come into effect.
@@ -34,6 +34,8 @@ struct Window {
     ticks: u64,
     /// Those of them in which there was more to ask for.
     bound_ticks: u64,
+    /// Those in which many of the requests found no slot.
+    full_ticks: u64,
     busy_ticks: u64,
 }
 
@@ -43,6 +45,8 @@ struct Measured {
     /// Bytes a second, and what requests count besides.
     work: u64,
     bytes_per_second: u64,
+    /// This machine was the limit: more requests bring nothing, whatever was measured.
+    is_full: bool,
 }
 
 /// A raised level comes into effect little by little: requests that are all sent at once are all
@@ -201,20 +205,26 @@ impl Controller {
             // Requests above a lowered limit end by themselves, and those below a raised one need
             // a moment; neither is waited for without end.
             let is_near = busy * 8 >= wanted * 7 && busy * 8 <= wanted * 9;
+            // At first they connect: what they bring is seen once as many have been answered.
+            let is_answered = totals.answers >= wanted;
             let is_late = now_us >= self.window.settled_us + PACE_SETTLE_MAX_US;
-            if totals.answers > 0 && now_us >= self.window.settled_us && (is_near || is_late) {
+            let is_steady = (is_near && is_answered) || (totals.answers > 0 && is_late);
+            if now_us >= self.window.settled_us && is_steady {
                 self.window.begun = Some((now_us, *totals));
             }
             return None;
         };
         self.window.ticks += 1;
         self.window.bound_ticks += u64::from(totals.is_bound);
+        let held_up = u64::from(totals.held_up) * 1000;
+        let is_full = totals.held_up > 0 && held_up >= busy * PACE_HELD_UP_PER_MILLE;
+        self.window.full_ticks += u64::from(is_full);
         self.window.busy_ticks += busy;
         let elapsed_us = now_us - begun_us;
         if elapsed_us < self.window_us() {
             return None;
         }
-        let Window { ticks, bound_ticks, busy_ticks, .. } = self.window;
+        let Window { ticks, bound_ticks, full_ticks, busy_ticks, .. } = self.window;
         self.window = Window { begun: Some((now_us, *totals)), ..Window::default() };
         let (bytes, answers) = (totals.bytes - at.bytes, totals.answers - at.answers);
         let pieces = (bytes / self.bounds.piece_bytes).max(answers).max(1);
@@ -223,6 +233,7 @@ impl Controller {
         (bound_ticks * 2 >= ticks).then(|| Measured {
             work: (bytes + answers * PACE_REQUEST_BYTES) * 1000 / (elapsed_us / 1000).max(1),
             bytes_per_second: bytes * 1000 / (elapsed_us / 1000).max(1),
+            is_full: full_ticks * 2 >= ticks,
         })
     }
 
@@ -230,7 +241,7 @@ impl Controller {
         match self.stage {
             Stage::Climb { below, again } => self.climbed(now_us, below, again, measured),
             Stage::Hold => self.held(now_us, measured),
-            Stage::Probe { home } => self.probed(now_us, home, measured),
+            Stage::Probe { home, was_full } => self.probed(now_us, home, was_full, measured),
         }
     }
 
@@ -239,19 +250,26 @@ impl Controller {
         let pays = below
             .and_then(|below| self.levels.known(below, now_us))
             .is_none_or(|before| measured.work >= per_mille(before, PACE_CLIMB_PER_MILLE));
-        if pays && self.level < self.levels.last() {
+        if pays && !measured.is_full && self.level < self.levels.last() {
             return self.double(now_us, Change::More, measured);
         }
-        if !pays && !again {
+        if !pays && !measured.is_full && !again {
             self.stage = Stage::Climb { below, again: true };
             return;
         }
         let best = self.levels.choose(now_us).unwrap_or(self.level);
-        // Where twice as many as at first bring no more, fewer may bring as much; where the climb
-        // paid, they brought less.
+        // Where twice as many as at first bring no more, fewer may bring as much, and so they may
+        // where the last step that paid brought far less than twice as much; elsewhere they do not.
         let is_first = below.is_some_and(|below| best <= below && self.climbed_from == below);
+        let half = self.levels.of(self.levels.requests(best) / 2);
+        let is_near_knee = self
+            .levels
+            .known(half, now_us)
+            .zip(self.levels.known(best, now_us))
+            .is_some_and(|(half, best)| best < per_mille(half, PACE_KNEE_PER_MILLE));
+        let looks_at_once = is_first || is_near_knee || measured.is_full;
         self.down_pause_us = PACE_DOWN_PAUSE_US;
-        self.look_down_us = if is_first { now_us } else { now_us + self.down_pause_us };
+        self.look_down_us = if looks_at_once { now_us } else { now_us + self.down_pause_us };
         self.hold(now_us);
         if best != self.level {
             self.go_to(now_us, best, Change::Back, measured);
@@ -263,16 +281,19 @@ impl Controller {
         let differs = known.abs_diff(measured.work) > per_mille(known, PACE_CHANGED_PER_MILLE);
         self.strange = if differs { self.strange + 1 } else { 0 };
         let rises = measured.work >= per_mille(known, PACE_CLIMB_PER_MILLE);
-        if rises && self.level < self.levels.last() {
+        let may_rise = !measured.is_full && self.level < self.levels.last();
+        if rises && may_rise {
             // Somebody may have left: this is no time to look below, nor to wait.
             return self.probe(now_us, self.level + 1, Change::More, measured);
         }
         if self.strange >= PACE_CHANGED_WINDOWS {
             self.levels.forget();
             self.levels.note(self.level, measured.work, now_us);
-            return self.climb_on(now_us, Change::Changed, measured);
-        }
-        if !differs {
+            if may_rise {
+                return self.climb_on(now_us, Change::Changed, measured);
+            }
+            self.strange = 0;
+        } else if !differs {
             self.levels.note(self.level, measured.work, now_us);
         }
         if self.strange > 0 {
@@ -280,14 +301,14 @@ impl Controller {
         }
         if now_us >= self.look_down_us && self.level > 0 {
             self.probe(now_us, self.level - 1, Change::Fewer, measured);
-        } else if now_us >= self.look_up_us && self.level < self.levels.last() {
+        } else if now_us >= self.look_up_us && may_rise {
             self.probe(now_us, self.level + 1, Change::More, measured);
         }
     }
 
     /// Looks at a level beside.
     fn probe(&mut self, now_us: u64, level: usize, change: Change, measured: Measured) {
-        self.stage = Stage::Probe { home: self.level };
+        self.stage = Stage::Probe { home: self.level, was_full: measured.is_full };
         self.go_to(now_us, level, change, measured);
     }
 
@@ -303,11 +324,14 @@ impl Controller {
         self.go_to(now_us, self.levels.of(doubled), change, measured);
     }
 
-    fn probed(&mut self, now_us: u64, home: usize, measured: Measured) {
+    fn probed(&mut self, now_us: u64, home: usize, was_full: bool, measured: Measured) {
         self.levels.note(self.level, measured.work, now_us);
         let before = self.levels.known(home, now_us).unwrap_or(0);
         let best = self.levels.best(now_us);
-        if self.level > home && measured.work >= per_mille(before, PACE_UP_PER_MILLE) {
+        if self.level > home
+            && !measured.is_full
+            && measured.work >= per_mille(before, PACE_UP_PER_MILLE)
+        {
             // There is room again: somebody left, or more was there all the time.
             self.up_pause_us = PACE_PAUSE_MIN_US;
             if self.level < self.levels.last() {
@@ -315,7 +339,8 @@ impl Controller {
             }
             return self.hold(now_us);
         }
-        if self.level < home && measured.work >= per_mille(before, PACE_CLIMB_PER_MILLE) {
+        let is_far_more = measured.work >= per_mille(before, PACE_CLIMB_PER_MILLE);
+        if self.level < home && is_far_more && !was_full {
             // Fewer do not bring so much more: somebody has left.
             return self.climb_on(now_us, Change::Changed, measured);
         }

@@ -41,6 +41,8 @@ struct Course {
     active: f64,
     bytes: f64,
     answers: f64,
+    /// What this machine takes, in bytes a second.
+    sink: f64,
     chance: u64,
 }
 
@@ -53,6 +55,7 @@ impl Course {
             active: 0.0,
             bytes: 0.0,
             answers: 0.0,
+            sink: f64::INFINITY,
             chance: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         }
     }
@@ -75,7 +78,9 @@ impl Course {
             // What is asked for comes after the latency.
             let share = (5e3 / network.latency_us.max(5e3)).min(1.0);
             self.active += (f64::from(wanted) - self.active) * share;
-            let came = network.goodput(self.active) * (1.0 + 0.06 * self.noise()) / 200.0;
+            let brings = network.goodput(self.active);
+            let takes = brings.min(self.sink);
+            let came = takes * (1.0 + 0.06 * self.noise()) / 200.0;
             self.bytes += came;
             self.answers += came / network.size;
             self.totals = Totals {
@@ -85,6 +90,7 @@ impl Course {
                 refused: 0,
                 busy: wanted,
                 is_bound,
+                held_up: u32::try_from(whole(self.active * (1.0 - takes / brings))).expect("few"),
             };
             self.controller.handle(self.now_us, self.totals);
         }
@@ -167,6 +173,28 @@ fn without_work_nothing_is_learnt() {
     course.go_on(&NETWORKS[1], 5_000, false);
     assert_eq!(course.requests(), BOUNDS.start);
     assert_eq!(course.controller.timeline().moments().len(), 1);
+}
+
+#[test]
+fn a_machine_that_takes_no_more_is_not_given_more() {
+    for seed in 1..=40 {
+        let mut course = Course::new(seed);
+        course.sink = 2e9;
+        // What the disk takes goes up and down, as disks do; the network could always do more.
+        let (mut requests, mut reached) = (0, 0.0);
+        for round in 0..40 {
+            course.sink = if round % 3 == 0 { 1.6e9 } else { 2e9 };
+            reached += course.go_on(&NETWORKS[0], 150, true) / course.sink / 40.0;
+            requests += course.requests();
+        }
+        assert!(requests / 40 <= BOUNDS.start, "{} requests, seed {seed}", requests / 40);
+        assert!(reached >= 0.95, "{reached} of what the disk takes, seed {seed}");
+        // The disk is the limit no more.
+        course.sink = f64::INFINITY;
+        let reached = course.go_on(&NETWORKS[0], 3000, true);
+        let reached = reached.max(course.go_on(&NETWORKS[0], 1000, true));
+        assert!(reached >= 0.9 * NETWORKS[0].best(), "{reached} B/s, seed {seed}");
+    }
 }
 
 #[test]

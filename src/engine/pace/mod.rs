@@ -64,6 +64,9 @@ pub struct Totals {
     pub busy: u32,
     /// There was more to ask for than might be.
     pub is_bound: bool,
+    /// Requests among them whose bytes find no slot free because writes have the slots: the disk is
+    /// slower than the network.
+    pub held_up: u32,
 }
 
 /// What may be asked for.

@@ -17,6 +17,7 @@ struct Cell {
     first_byte_us: AtomicU64,
     busy: AtomicU32,
     is_bound: AtomicBool,
+    held_up: AtomicU32,
 }
 
 /// The controller of a run.
@@ -58,6 +59,7 @@ impl Pacer {
         cell.first_byte_us.store(counts.first_byte_us, Ordering::Relaxed);
         cell.busy.store(counts.busy, Ordering::Relaxed);
         cell.is_bound.store(counts.is_bound, Ordering::Relaxed);
+        cell.held_up.store(counts.held_up, Ordering::Relaxed);
         if now_us < self.next_us.load(Ordering::Relaxed) {
             return;
         }
@@ -91,6 +93,7 @@ impl Pacer {
             first_byte_us: all.first_byte_us + cell.first_byte_us.load(Ordering::Relaxed),
             busy: all.busy + cell.busy.load(Ordering::Relaxed),
             is_bound: all.is_bound || cell.is_bound.load(Ordering::Relaxed),
+            held_up: all.held_up + cell.held_up.load(Ordering::Relaxed),
         })
     }
 

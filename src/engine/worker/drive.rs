@@ -120,11 +120,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         // Those who wait come first.
         if self.slot_queue.is_empty()
-            && let Some(slot) = self.data.take()
+            && let Some(slot) = self.take_slot()
         {
             return Some(slot);
         }
-        job.state.wait_for_slot(action, self.now_us);
+        self.lanes[index].state.job_mut().state.wait_for_slot(action, self.now_us);
         self.slot_queue.push_back(index);
         None
     }

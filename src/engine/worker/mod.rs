@@ -492,7 +492,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Takes a data slot for connections that wait for one.
     fn serve_slot_queue(&mut self) {
         while !self.slot_queue.is_empty() {
-            let Some(slot) = self.data.take() else { return };
+            let Some(slot) = self.take_slot() else { return };
             let Some(index) = self.slot_queue.pop_front() else { return };
             let job = self.lanes[index].state.job_mut();
             job.data = Some(slot);

@@ -7,9 +7,9 @@ use super::lane::Lane;
 use crate::engine::pace::Totals;
 use crate::engine::schedule::{Room, Supply};
 use crate::files::host::FileHost;
-use crate::limits::SLOTS_EAGER_SHARE;
+use crate::limits::{SLOTS_EAGER_SHARE, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN};
 use crate::link::failure::RetryReason;
-use crate::sys::Ring;
+use crate::sys::{Ring, Slot};
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Connections that have something to do.
@@ -85,8 +85,28 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             first_byte_us: self.metrics.stages.first_byte_us,
             busy: u32::try_from(self.busy().saturating_sub(self.unpaced)).unwrap_or(u32::MAX),
             is_bound: more && !self.has_room(false),
+            held_up: u32::try_from(self.held_up()).unwrap_or(u32::MAX),
         };
         self.share.note(self.now_us, came);
+    }
+
+    /// A data slot, where the connections that the pace asks for may use one more: memory that no
+    /// pace needs is not touched, however far the writes are behind.
+    pub(super) fn take_slot(&self) -> Option<Slot> {
+        let connections = self.share.room(0).max(self.busy());
+        let most = connections * SLOTS_PER_CONNECTION as usize;
+        let taken = self.data.count() - self.data.free();
+        if taken >= most.max(SLOTS_PER_WORKER_MIN) {
+            return None;
+        }
+        self.data.take()
+    }
+
+    /// Connections that wait for a slot because the writes are behind. Where it is slow connections
+    /// that have the slots, more of them bring more.
+    fn held_up(&self) -> usize {
+        let taken = self.data.count() - self.data.free();
+        if self.writes.count() * 2 >= taken { self.slot_queue.len() } else { 0 }
     }
 
     /// Whether a small object's request waits for its answer without a data slot: where many of

@@ -324,6 +324,7 @@ impl Machine {
             first_byte_us: crew.first_byte_us,
             busy: u32::try_from(busy).unwrap_or(u32::MAX),
             is_bound: busy >= self.pacer.share(worker),
+            held_up: 0,
         };
         self.pacer.note(worker, self.now_us, counts);
     }
