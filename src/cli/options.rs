@@ -293,10 +293,11 @@ fn help_connections() -> String {
 
 fn help_max_connections() -> String {
     format!(
-        "use at most so many connections, 1 to {} [default: {}, fewer where memory or open files \
-         are scarce]",
+        "use at most so many connections, 1 to {} [default: {}, or {} a worker where that is more; \
+         fewer where memory or open files are scarce]",
         limits::CONNECTIONS_MAX,
-        limits::CONNECTIONS_DEFAULT_MAX
+        limits::CONNECTIONS_DEFAULT_MAX,
+        limits::CONNECTIONS_DEFAULT_PER_WORKER
     )
 }
 

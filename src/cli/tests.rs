@@ -203,8 +203,8 @@ fn resources_out_of_bounds() {
     for number in ["0", "257", "x", "1.5", "", "99999999999999999999"] {
         check(&format!("--workers={number}"), "1 to 256");
     }
-    check("--connections 0", "1 to 4096");
-    check("--connections 4097", "1 to 4096");
+    check("--connections 0", "1 to 16384");
+    check("--connections 16385", "1 to 16384");
     check("--max-attempts 0", "1 to 1000");
     check("--max-attempts 1001", "1 to 1000");
     check("--part-size 1000K", "from 1MiB to 1GiB");
@@ -338,7 +338,9 @@ fn examples_can_be_typed() {
 #[test]
 fn defaults_are_told_as_they_are() {
     let text = long_help("get").split_whitespace().collect::<Vec<_>>().join(" ");
-    for told in ["[default: 8MiB]", "[default: 8]", "[default: auto]", "[default: 1024, fewer"] {
+    for told in
+        ["[default: 8MiB]", "[default: 8]", "[default: auto]", "[default: 1024, or 64 a worker"]
+    {
         assert!(text.contains(told), "{told}");
     }
 }

@@ -8,13 +8,13 @@ use crate::engine::pace::Bounds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::Cut;
 use crate::limits::{
-    CONNECTIONS_DEFAULT_MAX, CONNECTIONS_LEAST, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX,
-    CONNECTIONS_PER_WORKER_START, CONNECTIONS_START_MAX, CONTROL_MEMORY_SHARE, CONTROL_SLOT_BYTES,
-    DESCRIPTORS_OTHER, MEMORY_BYTES_DEFAULT_MAX, MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER,
-    MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX,
-    SLOT_BYTES_MIN, SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN,
-    TLS_CONNECTIONS_PER_WORKER, TLS_MEMORY_SHARE, TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX,
-    fits_whole,
+    CONNECTIONS_DEFAULT_MAX, CONNECTIONS_DEFAULT_PER_WORKER, CONNECTIONS_LEAST, CONNECTIONS_MAX,
+    CONNECTIONS_PER_WORKER_MAX, CONNECTIONS_PER_WORKER_START, CONNECTIONS_START_MAX,
+    CONTROL_MEMORY_SHARE, CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, MEMORY_BYTES_DEFAULT_MAX,
+    MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER, MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT,
+    PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_BYTES_SMALL,
+    SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN, TLS_CONNECTIONS_PER_WORKER, TLS_MEMORY_SHARE,
+    TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX, fits_whole,
 };
 use crate::plan::ranges::PartSize;
 
@@ -255,7 +255,8 @@ fn bounds(wishes: Wishes, facts: HostFacts, workers: usize, memory: u64) -> Resu
         check_descriptors(connections, 1, facts.descriptors)?;
         return Ok(Bounds::fixed(short(connections)));
     }
-    let wanted = wishes.max_connections.unwrap_or(CONNECTIONS_DEFAULT_MAX.min(most));
+    let usual = CONNECTIONS_DEFAULT_MAX.max(workers * CONNECTIONS_DEFAULT_PER_WORKER);
+    let wanted = wishes.max_connections.unwrap_or(usual.min(most));
     check("--max-connections", wanted as u64, 1, most as u64)?;
     // Descriptors are for files, too.
     let sockets = facts.descriptors.saturating_sub(DESCRIPTORS_OTHER) / 2;
@@ -361,6 +362,9 @@ mod tests {
         let few = HostFacts { descriptors: 1024, ..FACTS };
         let config = Config::resolve(Wishes::default(), few).expect("valid");
         assert_eq!(config.pace.most, 488);
+        let large = HostFacts { processors: 192, memory_bytes: 2 << 40, ..FACTS };
+        let config = Config::resolve(Wishes::default(), large).expect("valid");
+        assert_eq!((config.workers, config.pace.start, config.pace.most), (192, 256, 12_288));
     }
 
     #[test]

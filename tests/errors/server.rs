@@ -117,7 +117,7 @@ fn numbers_out_of_range_are_refused_with_the_range() {
         (["--memory", "lots"], "--memory"),
         (["--workers", "0"], "from 1 to 256"),
         (["--workers", "257"], "from 1 to 256"),
-        (["--connections", "0"], "from 1 to 4096"),
+        (["--connections", "0"], "from 1 to 16384"),
         (["--part-size", "1KiB"], "from 1MiB to 1GiB"),
         (["--part-size", "2GiB"], "from 1MiB to 1GiB"),
         (["--max-attempts", "0"], "from 1 to 1000"),
