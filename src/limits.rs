@@ -166,8 +166,9 @@ pub const MEMORY_CGROUP_SHARE: u64 = 4;
 /// Smallest `--memory`: a few connections with the shortest slots.
 pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
-/// Objects that wait in the scheduler, at most: the listing stops until there is room.
-pub const OBJECTS_QUEUED_MAX: usize = 4096;
+/// Objects that a scheduler holds at most, those in flight included: the listing stops until there
+/// is room. Each connection may have one of its own.
+pub const OBJECTS_QUEUED_MAX: usize = CONNECTIONS_MAX;
 
 /// Requests of all clients that no worker has begun, at most: a client bounds its own.
 pub const REQUESTS_QUEUED_MAX: usize = 65_536;
@@ -188,7 +189,7 @@ pub const JOURNAL_RANGES_MAX: u64 = 1 << 24;
 
 /// Records that a journal may have beside four for each range: a run that is killed before a
 /// complete file has its name leaves one more, a slow range notes how far it is, and a run that is
-/// interrupted one for each connection. They take 400 kB.
+/// interrupted one for each connection that has a range of the object. They take 400 kB.
 pub const JOURNAL_SPARE_RECORDS: u64 = 20_000;
 
 /// A range that is under way for so long notes which of its bytes are written, in microseconds, and

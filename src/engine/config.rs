@@ -124,8 +124,11 @@ impl Config {
         check("--workers", workers as u64, 1, WORKERS_MAX as u64)?;
         let memory = wishes.memory_bytes.unwrap_or_else(|| {
             let asked = wishes.connections.or(wishes.max_connections).unwrap_or(0);
+            let beyond = (workers * CONNECTIONS_DEFAULT_PER_WORKER)
+                .saturating_sub(CONNECTIONS_DEFAULT_MAX) as u64;
+            let each = workers as u64 * MEMORY_BYTES_PER_WORKER;
             let most = MEMORY_BYTES_DEFAULT_MAX
-                .max(workers as u64 * MEMORY_BYTES_PER_WORKER)
+                .max(each + beyond * u64::from(CONTROL_SLOT_BYTES))
                 .max(asked.min(CONNECTIONS_MAX) as u64 * CONNECTION_MEMORY_BYTES);
             (facts.memory_bytes / MEMORY_CGROUP_SHARE).clamp(MEMORY_BYTES_MIN, most)
         });
@@ -183,7 +186,9 @@ impl Config {
     pub fn secured(mut self) -> Self {
         let budget = self.memory_bytes;
         let share = budget / TLS_MEMORY_SHARE;
-        let usual = self.connections().min(self.workers * TLS_CONNECTIONS_PER_WORKER) as u64;
+        let usual = self.connections().min(self.workers * TLS_CONNECTIONS_PER_WORKER);
+        // Machines that may have more take fewer of them where each needs more memory.
+        let usual = usual.min(CONNECTIONS_DEFAULT_MAX) as u64;
         self.cipher_length_bytes = TLS_SLOT_BYTES;
         while usual * self.connection_bytes() > share
             && self.cipher_length_bytes > TLS_SLOT_BYTES_MIN
@@ -303,7 +308,8 @@ fn check_memory(connections: usize, memory: u64) -> Result<()> {
 /// The longest slot of which there are enough for every worker to keep receiving and writing:
 /// connections that wait for one leave their bytes in the socket's buffer meanwhile.
 fn slot_length(workers: usize, connections: usize, room: u64) -> u32 {
-    let busy = connections.min(workers * CONNECTIONS_PER_WORKER_START) as u64;
+    let busy = connections.min(workers * CONNECTIONS_PER_WORKER_START);
+    let busy = busy.min(CONNECTIONS_DEFAULT_MAX) as u64;
     let wanted = busy * u64::from(SLOTS_PER_CONNECTION);
     let mut length = SLOT_BYTES_MAX;
     while length > SLOT_BYTES_MIN && u64::from(length) * wanted > room {

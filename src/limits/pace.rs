@@ -33,6 +33,12 @@ pub const PACE_KNEE_PER_MILLE: u64 = 1400;
 /// This machine is the limit while so many thousandths of the requests in flight find no slot.
 pub const PACE_HELD_UP_PER_MILLE: u64 = 60;
 
+/// There a step more is kept when it brings so many thousandths: disks go up and down by less.
+pub const PACE_FULL_UP_PER_MILLE: u64 = 1150;
+
+/// And twice as many pay when they bring so many.
+pub const PACE_FULL_CLIMB_PER_MILLE: u64 = 1250;
+
 /// A step more is kept when it brings so many thousandths.
 pub const PACE_UP_PER_MILLE: u64 = 1030;
 
@@ -41,6 +47,9 @@ pub const PACE_DOWN_PER_MILLE: u64 = 985;
 
 /// So many thousandths of the best are nearly the best: the fewest requests that bring them do.
 pub const PACE_NEARLY_BEST_PER_MILLE: u64 = 975;
+
+/// Fewer requests that bring less than so many thousandths of the best are not made fewer at once.
+pub const PACE_FLAT_PER_MILLE: u64 = 992;
 
 /// What one level was seen to bring is believed for so long, in microseconds.
 pub const PACE_KNOWN_FOR_US: u64 = 20_000_000;

@@ -2,6 +2,7 @@
 //!
 //! Registering memory pins it, and pages that nobody has touched are zeroed for it. So what is
 //! never written from (bytes that are dropped, slots that a pace does not reach) costs neither.
+//! Kernels below 5.19 have no table to add to: there all of it is registered at the start.
 
 use io_uring::IoUring;
 
@@ -26,8 +27,6 @@ pub(super) struct Registered {
 /// What the ring has of them.
 #[derive(Debug)]
 enum Table {
-    /// Nothing yet.
-    None,
     /// These blocks (Linux 5.19).
     Blocks(Vec<bool>),
     /// All of the memory, as one.
@@ -37,13 +36,16 @@ enum Table {
 }
 
 impl Registered {
-    /// For writes from this pool's slots.
-    pub(super) fn new(pool: Pool) -> Self {
+    /// For writes from this pool's slots. The ring has nothing in flight: below Linux 5.13 such
+    /// calls wait until that is so (io_uring_register(2)).
+    pub(super) fn new(pool: Pool, ring: &IoUring) -> Self {
         let (base, length) = pool.span();
         let slot = pool.slot_length_bytes() as usize;
         // Whole slots: a write is from one block.
         let block_bytes = BLOCK_BYTES_MIN.div_ceil(slot) * slot;
-        Self { pool, base, length, block_bytes, table: Table::None }
+        let mut new = Self { pool, base, length, block_bytes, table: Table::Whole };
+        new.table = new.begin(ring);
+        new
     }
 
     /// False once the kernel has refused to register memory.
@@ -62,9 +64,6 @@ impl Registered {
         let at = (from as usize).checked_sub(self.base).filter(|at| *at < self.length)?;
         let block = u16::try_from(at / self.block_bytes).ok()?;
         let place = usize::from(block);
-        if matches!(self.table, Table::None) {
-            self.table = self.begin(ring);
-        }
         match &mut self.table {
             Table::Whole => Some(0),
             Table::Refused(blocks) => blocks.get(place)?.then_some(block),
@@ -90,7 +89,6 @@ impl Registered {
                 }
                 Some(block)
             }
-            Table::None => unreachable!("just begun"),
         }
     }
 
@@ -101,7 +99,7 @@ impl Registered {
         match ring.submitter().register_buffers_sparse(u32::from(entries)) {
             Ok(()) => Table::Blocks(blocks),
             Err(error) if error.raw_os_error() == Some(INVALID) => {
-                // The kernel takes at most 1 GiB a buffer; a worker's share is far below.
+                // The kernel takes at most 1 GiB a buffer: what is longer is not registered.
                 let vector = libc::iovec { iov_base: self.base as *mut _, iov_len: self.length };
                 // SAFETY: register_buffers needs memory that stays mapped while registered: the
                 // pool's region is kept alive by `pool`, which its ring keeps until after it is

@@ -45,7 +45,8 @@ pub struct Features {
     /// Slots are registered when they are first written from, so that writes need no page pinning;
     /// false once the kernel has refused that.
     pub registered_slots: bool,
-    /// The ring's own descriptor is registered (Linux 5.18).
+    /// The ring's own descriptor is registered (Linux 5.18): never, for the `io-uring` crate does
+    /// not keep the registration for later calls.
     pub registered_ring: bool,
 }
 
@@ -152,9 +153,7 @@ impl Uring {
         let slab = (0..entries).map(|_| None).collect();
         let features = Features { mode, registered_slots: true, registered_ring: false };
         let free = (0..entries).rev().collect();
-        let mut uring = Self { ring, entries: slab, free, features, registered: None };
-        uring.features.registered_ring = uring.ring.submitter().register_ring_fd().is_ok();
-        Ok(uring)
+        Ok(Self { ring, entries: slab, free, features, registered: None })
     }
 
     fn set_up(entries: u32) -> Result<(IoUring, SetupMode), SetupError> {
@@ -203,8 +202,12 @@ impl Uring {
 
     /// Writes from this pool's slots need no page pinning from the second time on: what is written
     /// from is registered. Where RLIMIT_MEMLOCK forbids it the ring goes on without.
+    ///
+    /// # Panics
+    /// When a pool is registered already, or operations are in flight.
     pub fn register(&mut self, pool: &Pool) {
-        self.registered = Some(Registered::new(pool.clone()));
+        assert!(self.registered.is_none() && self.in_flight() == 0, "once, at the start");
+        self.registered = Some(Registered::new(pool.clone(), &self.ring));
     }
 
     /// What the ring uses of the kernel.

@@ -6,7 +6,8 @@ use super::timeline::{Change, Moment, Timeline};
 use super::{Bounds, Limits, Totals};
 use crate::limits::{
     PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLIMB_PER_MILLE, PACE_DOWN_PAUSE_MAX_US,
-    PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_HELD_UP_PER_MILLE, PACE_KNEE_PER_MILLE,
+    PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FLAT_PER_MILLE, PACE_FULL_CLIMB_PER_MILLE,
+    PACE_FULL_UP_PER_MILLE, PACE_HELD_UP_PER_MILLE, PACE_KNEE_PER_MILLE,
     PACE_NEARLY_BEST_PER_MILLE, PACE_PAUSE_MIN_US, PACE_REQUEST_BYTES, PACE_SETTLE_MAX_US,
     PACE_SETTLE_MIN_US, PACE_TICK_US, PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE,
     PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
@@ -205,8 +206,13 @@ impl Controller {
             // Requests above a lowered limit end by themselves, and those below a raised one need
             // a moment; neither is waited for without end.
             let is_near = busy * 8 >= wanted * 7 && busy * 8 <= wanted * 9;
-            // At first they connect: what they bring is seen once as many have been answered.
-            let is_answered = totals.answers >= wanted;
+            // At first they connect, and a stream's later ranges come before they can be handed
+            // on: what they bring is seen once each has brought a piece, or a small object.
+            let pieces = totals.bytes / self.bounds.piece_bytes;
+            let is_first = matches!(self.stage, Stage::Climb { below: None, .. });
+            let is_answered = !is_first
+                || totals.answers >= wanted * 2
+                || (totals.answers >= wanted && pieces >= wanted);
             let is_late = now_us >= self.window.settled_us + PACE_SETTLE_MAX_US;
             let is_steady = (is_near && is_answered) || (totals.answers > 0 && is_late);
             if now_us >= self.window.settled_us && is_steady {
@@ -247,10 +253,13 @@ impl Controller {
 
     fn climbed(&mut self, now_us: u64, below: Option<usize>, again: bool, measured: Measured) {
         self.levels.note(self.level, measured.work, now_us);
+        // A disk that is the limit may still take more at once: not for noise.
+        let needed =
+            if measured.is_full { PACE_FULL_CLIMB_PER_MILLE } else { PACE_CLIMB_PER_MILLE };
         let pays = below
             .and_then(|below| self.levels.known(below, now_us))
-            .is_none_or(|before| measured.work >= per_mille(before, PACE_CLIMB_PER_MILLE));
-        if pays && !measured.is_full && self.level < self.levels.last() {
+            .map_or(!measured.is_full, |before| measured.work >= per_mille(before, needed));
+        if pays && self.level < self.levels.last() {
             return self.double(now_us, Change::More, measured);
         }
         if !pays && !measured.is_full && !again {
@@ -301,7 +310,7 @@ impl Controller {
         }
         if now_us >= self.look_down_us && self.level > 0 {
             self.probe(now_us, self.level - 1, Change::Fewer, measured);
-        } else if now_us >= self.look_up_us && may_rise {
+        } else if now_us >= self.look_up_us && self.level < self.levels.last() {
             self.probe(now_us, self.level + 1, Change::More, measured);
         }
     }
@@ -328,10 +337,8 @@ impl Controller {
         self.levels.note(self.level, measured.work, now_us);
         let before = self.levels.known(home, now_us).unwrap_or(0);
         let best = self.levels.best(now_us);
-        if self.level > home
-            && !measured.is_full
-            && measured.work >= per_mille(before, PACE_UP_PER_MILLE)
-        {
+        let needed = if measured.is_full { PACE_FULL_UP_PER_MILLE } else { PACE_UP_PER_MILLE };
+        if self.level > home && measured.work >= per_mille(before, needed) {
             // There is room again: somebody left, or more was there all the time.
             self.up_pause_us = PACE_PAUSE_MIN_US;
             if self.level < self.levels.last() {
@@ -348,7 +355,10 @@ impl Controller {
             && measured.work >= per_mille(best, PACE_NEARLY_BEST_PER_MILLE);
         if self.level < home && is_enough {
             self.down_pause_us = PACE_DOWN_PAUSE_US;
-            self.look_down_us = now_us + PACE_PAUSE_MIN_US;
+            // The next step costs no less than this one: where this one did, it is not for now.
+            let is_flat = measured.work >= per_mille(best, PACE_FLAT_PER_MILLE);
+            let pause_us = if is_flat { PACE_PAUSE_MIN_US } else { PACE_DOWN_PAUSE_US };
+            self.look_down_us = now_us + pause_us;
             return self.hold(now_us);
         }
         // A look above costs next to nothing, one below what is missing there.

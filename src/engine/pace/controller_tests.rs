@@ -43,6 +43,8 @@ struct Course {
     answers: f64,
     /// What this machine takes, in bytes a second.
     sink: f64,
+    /// And what it takes for each request, whose slots are two.
+    sink_each: f64,
     chance: u64,
 }
 
@@ -56,6 +58,7 @@ impl Course {
             bytes: 0.0,
             answers: 0.0,
             sink: f64::INFINITY,
+            sink_each: f64::INFINITY,
             chance: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         }
     }
@@ -79,7 +82,7 @@ impl Course {
             let share = (5e3 / network.latency_us.max(5e3)).min(1.0);
             self.active += (f64::from(wanted) - self.active) * share;
             let brings = network.goodput(self.active);
-            let takes = brings.min(self.sink);
+            let takes = brings.min(self.sink).min(self.sink_each * self.active);
             let came = takes * (1.0 + 0.06 * self.noise()) / 200.0;
             self.bytes += came;
             self.answers += came / network.size;
@@ -177,23 +180,37 @@ fn without_work_nothing_is_learnt() {
 
 #[test]
 fn a_machine_that_takes_no_more_is_not_given_more() {
+    let mut above = 0;
     for seed in 1..=40 {
         let mut course = Course::new(seed);
         course.sink = 2e9;
         // What the disk takes goes up and down, as disks do; the network could always do more.
-        let (mut requests, mut reached) = (0, 0.0);
+        let mut reached = 0.0;
         for round in 0..40 {
             course.sink = if round % 3 == 0 { 1.6e9 } else { 2e9 };
             reached += course.go_on(&NETWORKS[0], 150, true) / course.sink / 40.0;
-            requests += course.requests();
+            above += u32::from(course.requests() > BOUNDS.start);
         }
-        assert!(requests / 40 <= BOUNDS.start, "{} requests, seed {seed}", requests / 40);
         assert!(reached >= 0.95, "{reached} of what the disk takes, seed {seed}");
         // The disk is the limit no more.
         course.sink = f64::INFINITY;
         let reached = course.go_on(&NETWORKS[0], 3000, true);
         let reached = reached.max(course.go_on(&NETWORKS[0], 1000, true));
         assert!(reached >= 0.9 * NETWORKS[0].best(), "{reached} B/s, seed {seed}");
+    }
+    // It looks above from time to time.
+    assert!(above < 40 * 40 / 4, "{above} times of {}", 40 * 40);
+}
+
+#[test]
+fn a_disk_that_takes_more_at_once_gets_more() {
+    for seed in 1..=40 {
+        let mut course = Course::new(seed);
+        // A file system far away: each write takes long, and they go side by side.
+        course.sink_each = 2e7;
+        course.go_on(&NETWORKS[0], 8000, true);
+        let reached = course.go_on(&NETWORKS[0], 1000, true);
+        assert!(reached >= 0.85 * NETWORKS[0].best(), "{reached} B/s, seed {seed}");
     }
 }
 

@@ -102,11 +102,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.data.take()
     }
 
-    /// Connections that wait for a slot because the writes are behind. Where it is slow connections
-    /// that have the slots, more of them bring more.
+    /// Connections that wait for a slot because the file system is behind. Where it is slow
+    /// connections that have the slots, more of them bring more.
     fn held_up(&self) -> usize {
         let taken = self.data.count() - self.data.free();
-        if self.writes.count() * 2 >= taken { self.slot_queue.len() } else { 0 }
+        // Each that does not wait for one has one at most; the others are being written.
+        let receiving = self.busy().saturating_sub(self.slot_queue.len());
+        if taken >= receiving * 2 { self.slot_queue.len() } else { 0 }
     }
 
     /// Whether a small object's request waits for its answer without a data slot: where many of

@@ -215,7 +215,7 @@ pub struct RingUse {
     pub mode: SetupMode,
     /// The slots are registered with every ring.
     pub registered_slots: bool,
-    /// The descriptor of every ring is registered.
+    /// The descriptor of every ring is registered: it never is so far.
     pub registered_ring: bool,
 }
 
