@@ -43,7 +43,9 @@
 //!   streams that bytes become.
 //!   * [`engine::threads`]: starts and pins the workers, gathers what they counted.
 //!   * [`engine::request`]: a range that somebody asks for by itself: where its bytes go (memory, a
-//!     pipe, nowhere), and how it ends. Pure.
+//!     leased slot, a pipe, nowhere), and how it ends. Pure.
+//!   * [`engine::lease`]: slots that clients keep for a while: how many, and who is woken when one
+//!     comes back. Pure.
 //!   * [`engine::schedule`]: which range next, and for whom.
 //!   * [`engine::config`]: what a run may use of this machine, resolved once.
 //!   * [`engine::worker`]: the loop: one turn is one system call. Generic over ring and host.
@@ -97,6 +99,7 @@
 //! * **object**: a bucket, a key, an ETag, a size.
 //! * **range**: contiguous bytes of one object; one GET.
 //! * **slot**: one aligned piece of registered memory.
+//! * **lease**: a data slot with the bytes of a request, which its client has until it drops it.
 //! * **sink**: what a range becomes: a file, or nothing.
 //! * **file job**: what is done at the file system for one object or range besides writes through
 //!   the ring: create, write whole, note, publish. It has an end, which nobody waits for.
@@ -130,6 +133,8 @@
 //!   lost wake-up makes one wait for ever: `tests/sim`.
 //! * Every request completes once, one that is cancelled too: tests of [`engine::schedule`],
 //!   `tests/sim`.
+//! * A client that keeps its leases holds up nothing but requests for more; one that drops a lease
+//!   wakes who waits for it: tests of [`engine::lease`], `tests/sim`, `tests/library.rs`.
 //! * Connections go where all workers together have the fewest, and none goes where one of them has
 //!   just failed, while there is a choice: tests of [`engine::peers`], `tests/sim`.
 //! * One process serves a channel, and touches no pipe that it did not make: tests of
@@ -195,6 +200,7 @@ pub mod sys;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod text;
 
+pub use engine::lease::Lease;
 pub use engine::request::{Completion, Destination, Priority};
 pub use error::{Error, ErrorKind, Result};
 pub use library::{Client, ClientOptions, Engine, EngineOptions, RemoteObject, Request, Requests};

@@ -107,6 +107,10 @@ pub const SLOTS_PER_CONNECTION: u32 = 2;
 /// Fewest data slots of a worker.
 pub const SLOTS_PER_WORKER_MIN: usize = 2;
 
+/// At most one of so many of a worker's data slots is leased to clients at the same time: the
+/// others are enough for all else to go on, however long the clients keep theirs.
+pub const LEASED_SLOTS_SHARE: usize = 2;
+
 /// While more than this part of a worker's data slots is taken, a request for a small object takes
 /// one only when its answer is there; else it takes one when it is sent, which saves a poll.
 pub const SLOTS_EAGER_SHARE: usize = 4;
@@ -478,6 +482,7 @@ const _: () = assert!(SLOT_BYTES_SMALL.is_power_of_two());
 const _: () = assert!(CONTROL_SLOT_BYTES.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
 const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN);
+const _: () = assert!(LEASED_SLOTS_SHARE > 1 && SLOTS_PER_WORKER_MIN >= LEASED_SLOTS_SHARE);
 const _: () = assert!(HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
 const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
 const _: () = assert!(REPORT_PATIENCE.as_millis() * 2 < ENDING_GRACE.as_millis());

@@ -4,6 +4,7 @@
 
 use std::num::NonZeroUsize;
 
+use crate::engine::lease::leases_of;
 use crate::engine::pace::Bounds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::Cut;
@@ -247,6 +248,12 @@ impl Config {
         let share =
             |total: usize| total / self.workers + usize::from(number < total % self.workers);
         (share(self.connections()), share(self.slots))
+    }
+
+    /// Data slots of all workers that may be leased to clients at the same time.
+    #[must_use]
+    pub fn leases_max(&self) -> usize {
+        (0..self.workers).map(|number| leases_of(self.share(number).1)).sum()
     }
 }
 

@@ -2,6 +2,7 @@
 //! bytes become.
 
 pub mod config;
+pub mod lease;
 pub mod metrics;
 pub mod pace;
 pub mod peers;

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::engine::lease::Lease;
 use crate::engine::metrics::{AddressCount, ClientCounts};
 use crate::engine::pace::Pacer;
 use crate::error::{Error, ErrorKind};
@@ -21,6 +22,18 @@ pub enum Destination {
     Nothing,
     /// Into the caller's buffer, as long as the range; it comes back with the completion.
     Memory(Vec<u8>),
+    /// Into a data slot of the worker that brings the range, which is leased to the caller: nothing
+    /// is copied. Give an empty one ([`Lease::new`]); it comes back with the bytes, or empty where
+    /// the request failed.
+    ///
+    /// A range is at most one slot long ([`Engine::lease_bytes_max`]). At most half of the slots
+    /// are leased at the same time ([`Engine::leases_max`]): a request beyond that waits until a
+    /// lease is dropped, on any thread, and holds nothing up. So who keeps all of them must drop
+    /// some before it waits for more.
+    ///
+    /// [`Engine::lease_bytes_max`]: crate::Engine::lease_bytes_max
+    /// [`Engine::leases_max`]: crate::Engine::leases_max
+    Lease(Lease),
     /// Into the write end of a pipe, in order. A pipe that is full is waited for, and holds a
     /// connection meanwhile: ask for fewer such ranges than there are connections. One that nobody
     /// reads any more fails the request.
@@ -47,7 +60,7 @@ impl Priority {
 pub struct Completion {
     /// The number that its client gave it.
     pub token: u64,
-    /// Where its bytes went; a buffer comes back.
+    /// Where its bytes went; a buffer comes back, a lease with its bytes.
     pub into: Destination,
     /// All bytes are there, or why not.
     pub result: Result<(), Error>,
@@ -231,6 +244,17 @@ impl Errand {
         Self { ticket, into, is_complete: false }
     }
 
+    /// It can begin only where a worker may lease a slot.
+    #[must_use]
+    pub fn wants_lease(&self) -> bool {
+        matches!(self.into, Destination::Lease(_))
+    }
+
+    /// A worker has reserved a lease for it.
+    pub(crate) fn grant(&mut self, reserved: Lease) {
+        self.into = Destination::Lease(reserved);
+    }
+
     /// Ends it: its client is told.
     pub(crate) fn complete(mut self, result: Result<(), Error>, brought: Brought) {
         self.tell(result, brought);
@@ -238,7 +262,13 @@ impl Errand {
 
     fn tell(&mut self, result: Result<(), Error>, brought: Brought) {
         self.is_complete = true;
-        let into = std::mem::replace(&mut self.into, Destination::Nothing);
+        let mut into = std::mem::replace(&mut self.into, Destination::Nothing);
+        if result.is_err()
+            && let Destination::Lease(lease) = &mut into
+        {
+            // Its slot is for others, whether it has one or was about to.
+            *lease = Lease::new();
+        }
         let (ticket, token) = (&self.ticket, self.ticket.token);
         {
             let mut arrived = ticket.inbox.lock();
@@ -281,6 +311,8 @@ impl Drop for Errand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::lease::Leases;
+    use crate::sys::{Pool, Region};
 
     fn inbox() -> Arc<Inbox> {
         Arc::new(Inbox::new(descriptor::event_counter().expect("a descriptor"), None))
@@ -335,6 +367,30 @@ mod tests {
         descriptor::lower(&inbox.counter);
         ticket.moved_on();
         assert!(!is_raised(&inbox), "it was told already");
+    }
+
+    #[test]
+    fn a_lease_comes_back_with_its_bytes_or_empty() {
+        let leases = Arc::new(Leases::new(Handle::Simulated(0), Arc::default()));
+        let region = Region::new(64 << 10).expect("memory");
+        let pool = Pool::new(region.carve(64 << 10).expect("room"), 16 << 10);
+        leases.set_slots(pool.count());
+        for is_right in [true, false] {
+            let inbox = inbox();
+            let into = Destination::Lease(Lease::new());
+            let mut errand = Errand::new(Arc::new(Ticket::new(1, Arc::clone(&inbox))), into);
+            assert!(errand.wants_lease());
+            let mut lease = leases.reserve().expect("room");
+            lease.fill(pool.take().expect("free"), 0..5);
+            errand.grant(lease);
+            let wrong = Error::new(ErrorKind::Objects, "another version");
+            errand.complete(if is_right { Ok(()) } else { Err(wrong) }, Brought::default());
+            let mut arrived = Vec::new();
+            inbox.collect(&mut arrived);
+            let Destination::Lease(lease) = &arrived[0].into else { panic!("{arrived:?}") };
+            assert_eq!(lease.len(), if is_right { 5 } else { 0 });
+            assert_eq!(leases.held(), usize::from(is_right));
+        }
     }
 
     #[test]

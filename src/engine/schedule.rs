@@ -4,14 +4,18 @@
 //! take any range. Large objects go first within what is known, a few at a time in turn, so that
 //! few files are half done and the tail is short; small ones follow in the order of the listing.
 //! Requests ([`Errand`]) are handed out before those, by priority and in the order in which they
-//! came: how many are in flight is for their clients to say, and for the workers' connections.
+//! came: how many are in flight is for their clients to say, and for the workers' connections. One
+//! for a lease waits until a worker may give one, and lets the others pass.
+
+mod requests;
 
 use std::cmp::Ordering as Order;
 use std::collections::{BinaryHeap, VecDeque};
 use std::iter::Peekable;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::engine::lease::Leases;
 use crate::engine::request::{Errand, Priority};
 use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Outcome, Shape, Transfer};
@@ -22,6 +26,7 @@ use crate::limits::{
 use crate::plan::ranges::Ranges;
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
+use requests::Waiting;
 
 /// One range of one object, handed to one worker.
 #[derive(Debug)]
@@ -120,47 +125,16 @@ struct State {
     sleepers: Vec<Sleeper>,
     /// Whose turn it is to be woken for a request.
     next_sleeper: usize,
+    /// Requests that wait for a lease, for those who give one back.
+    leases_wanted: Arc<AtomicUsize>,
     stop: Option<Error>,
-}
-
-/// Requests of one priority.
-#[derive(Debug, Default)]
-struct Waiting {
-    paced_by_client: VecDeque<Assignment>,
-    paced_here: VecDeque<Assignment>,
-}
-
-impl Waiting {
-    fn count(&self) -> usize {
-        self.paced_by_client.len() + self.paced_here.len()
-    }
-
-    fn push(&mut self, request: Assignment) {
-        let by_client = request.errand.as_ref().is_some_and(Errand::is_paced_by_client);
-        match by_client {
-            true => self.paced_by_client.push_back(request),
-            false => self.paced_here.push_back(request),
-        }
-    }
-
-    /// Takes those out that were cancelled.
-    fn take_cancelled(&mut self, into: &mut Vec<Errand>) {
-        for queue in [&mut self.paced_by_client, &mut self.paced_here] {
-            for request in std::mem::take(queue) {
-                let errand = request.errand.as_ref();
-                match errand.is_some_and(|errand| errand.ticket.is_cancelled()) {
-                    true => into.extend(request.errand),
-                    false => queue.push_back(request),
-                }
-            }
-        }
-    }
 }
 
 #[derive(Debug)]
 struct Sleeper {
     counter: Handle,
     asleep: bool,
+    leases: Arc<Leases>,
 }
 
 /// A large object with ranges left to hand out.
@@ -198,8 +172,13 @@ impl Scheduler {
     /// An empty store for as many workers as there are event counters.
     #[must_use]
     pub fn new(counters: Vec<Handle>) -> Self {
-        let sleepers = counters.into_iter().map(|counter| Sleeper { counter, asleep: false });
-        let state = State { sleepers: sleepers.collect(), ..State::default() };
+        let leases_wanted = Arc::<AtomicUsize>::default();
+        let sleepers = counters.into_iter().map(|counter| {
+            let leases = Arc::new(Leases::new(counter.clone(), Arc::clone(&leases_wanted)));
+            Sleeper { counter, asleep: false, leases }
+        });
+        let sleepers = sleepers.collect();
+        let state = State { sleepers, leases_wanted, ..State::default() };
         Self {
             state: Mutex::new(state),
             stopped: AtomicBool::new(false),
@@ -212,6 +191,12 @@ impl Scheduler {
         // A worker that panicked ends the run; what it left here is still consistent, for every
         // change below is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a worker has leased.
+    #[must_use]
+    pub fn leases(&self, worker: usize) -> Arc<Leases> {
+        Arc::clone(&self.lock().sleepers[worker].leases)
     }
 
     /// How many more objects it takes now.
@@ -255,8 +240,10 @@ impl Scheduler {
             return request.errand.expect("a request").refuse(reason);
         }
         assert!(request.errand.is_some() && request.range.length > 0, "a request of some bytes");
+        let for_lease = request.errand.as_ref().is_some_and(Errand::wants_lease);
         state.requests[priority as usize].push(request);
-        state.wake_one();
+        state.count_leases_wanted();
+        state.wake_one(for_lease);
     }
 
     /// Has the workers look for requests that were cancelled; those that nobody has begun complete.
@@ -265,6 +252,7 @@ impl Scheduler {
         let mut state = self.lock();
         let mut cancelled = Vec::new();
         state.requests.iter_mut().for_each(|waiting| waiting.take_cancelled(&mut cancelled));
+        state.count_leases_wanted();
         state.wake_all();
         drop(state);
         cancelled.into_iter().for_each(|errand| errand.refuse(None));
@@ -342,13 +330,16 @@ impl Scheduler {
         let mut state = self.lock();
         let waiting = state.requests_waiting();
         let part = waiting.div_ceil(state.sleepers.len().max(1));
+        let leases = Arc::clone(&state.sleepers[worker].leases);
         let (mut given, mut paced) = (0, 0);
         while given < room.all.min(RANGES_PER_HANDOUT_MAX).min(part) {
-            let Some((request, is_paced)) = state.next_request(paced < room.ranges) else { break };
+            let next = state.next_request(paced < room.ranges, &leases);
+            let Some((request, is_paced)) = next else { break };
             ready.push_back(request);
             given += 1;
             paced += usize::from(is_paced);
         }
+        state.count_leases_wanted();
         let ranges = (room.ranges - paced).min(room.all - given).min(RANGES_PER_HANDOUT_MAX);
         for _ in 0..ranges {
             let Some(assignment) = state.next() else { break };
@@ -362,7 +353,7 @@ impl Scheduler {
             Supply::Ended
         } else {
             state.sleepers[worker].asleep = true;
-            let is_paced = room.ranges == 0 && state.has_ranges();
+            let is_paced = room.ranges == 0 && state.has_ranges(&leases);
             if is_paced { Supply::Paced } else { Supply::Later }
         }
     }
@@ -442,31 +433,43 @@ impl State {
         self.requests.iter().map(Waiting::count).sum()
     }
 
-    /// The next request, and whether it is paced here; where no more of those may be, it is not.
-    fn next_request(&mut self, may_be_paced: bool) -> Option<(Assignment, bool)> {
-        self.requests.iter_mut().find_map(|waiting| {
-            let other = waiting.paced_by_client.pop_front().map(|request| (request, false));
-            let paced = |request| (request, true);
-            other.or_else(|| match may_be_paced {
-                true => waiting.paced_here.pop_front().map(paced),
-                false => None,
-            })
-        })
+    /// The next request for a worker with these leases, and whether it is paced here; where no more
+    /// of those may be, it is not.
+    fn next_request(
+        &mut self,
+        may_be_paced: bool,
+        leases: &Arc<Leases>,
+    ) -> Option<(Assignment, bool)> {
+        self.requests.iter_mut().find_map(|waiting| waiting.next(may_be_paced, leases))
+    }
+
+    /// Says how many requests wait for a lease, before anybody looks whether there is one.
+    fn count_leases_wanted(&self) {
+        let wanted = self.requests.iter().map(Waiting::leases_wanted).sum();
+        // Nearly always none: then the line stays shared between the cores.
+        if self.leases_wanted.load(Ordering::SeqCst) != wanted {
+            self.leases_wanted.store(wanted, Ordering::SeqCst);
+        }
     }
 
     /// Completes the requests that nobody has begun.
     fn refuse_requests(&mut self) {
         let reason = self.stop.clone();
-        while let Some((request, _)) = self.next_request(true) {
+        while let Some(request) = self.requests.iter_mut().find_map(Waiting::pop) {
             request.errand.expect("a request").refuse(reason.clone());
         }
+        self.count_leases_wanted();
     }
 
-    /// Wakes one who sleeps, each in turn: a request needs one.
-    fn wake_one(&mut self) {
+    /// Wakes one who sleeps, each in turn: a request needs one. For a lease it is one who may give
+    /// it; where nobody may, whoever gives one back wakes its worker.
+    fn wake_one(&mut self, for_lease: bool) {
         let count = self.sleepers.len();
         for step in 0..count {
             let index = (self.next_sleeper + step) % count;
+            if for_lease && !self.sleepers[index].leases.has_room() {
+                continue;
+            }
             if std::mem::take(&mut self.sleepers[index].asleep) {
                 descriptor::raise(&self.sleepers[index].counter);
                 self.next_sleeper = index + 1;
@@ -489,8 +492,8 @@ impl State {
         }
     }
 
-    fn has_ranges(&self) -> bool {
-        let asked_for = self.requests.iter().any(|waiting| !waiting.paced_here.is_empty());
+    fn has_ranges(&self, leases: &Leases) -> bool {
+        let asked_for = self.requests.iter().any(|waiting| waiting.has_paced(leases));
         asked_for || !self.open.is_empty() || !self.large.is_empty() || !self.small.is_empty()
     }
 

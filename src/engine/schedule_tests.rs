@@ -1,6 +1,7 @@
 //! Tests of the scheduler.
 
 use super::*;
+use crate::engine::lease::Lease;
 use crate::engine::pace::{Bounds, Pacer};
 use crate::engine::request::{Destination, Inbox, Ticket};
 use crate::files::transfer::{Again, Cut};
@@ -266,4 +267,52 @@ fn no_more_requests_wait_than_there_is_room_for() {
     inbox.collect(&mut arrived);
     assert_eq!(arrived.len(), 1);
     assert_eq!(arrived[0].token, REQUESTS_QUEUED_MAX as u64);
+}
+
+#[test]
+fn what_waits_for_a_lease_goes_to_who_has_one_and_lets_the_others_pass() {
+    let counter = |_| descriptor::event_counter().expect("a descriptor");
+    let counters: Vec<Handle> = (0..2).map(counter).collect();
+    let is_raised = |worker: usize| {
+        let Handle::Descriptor(counter) = &counters[worker] else { unreachable!("a counter") };
+        let mut polls = [rustix::event::PollFd::new(counter, rustix::event::PollFlags::IN)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut polls, Some(&now)).expect("a poll") > 0
+    };
+    let scheduler = Scheduler::new(counters.clone());
+    scheduler.leases(1).set_slots(2);
+    let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
+    let transfer = Arc::new(transfers(&[100]).remove(0));
+    let for_lease = |token| {
+        let mut request = request(&transfer, token, &inbox);
+        request.errand.as_mut().expect("a request").into = Destination::Lease(Lease::new());
+        request
+    };
+    for worker in [0, 1] {
+        assert_eq!(scheduler.take(worker, room(9), &mut VecDeque::new()), Supply::Later);
+    }
+    scheduler.submit(for_lease(1), Priority::Normal);
+    assert!(!is_raised(0) && is_raised(1), "the first has no lease to give");
+    descriptor::lower(&counters[1]);
+    assert!(given(&scheduler, 0, room(9)).is_empty());
+    let mut ready = VecDeque::new();
+    assert_eq!(scheduler.take(1, room(9), &mut ready), Supply::Given);
+    assert_eq!(ready.len(), 1);
+    scheduler.submit(for_lease(2), Priority::High);
+    scheduler.submit(request(&transfer, 3, &inbox), Priority::High);
+    assert_eq!(given(&scheduler, 1, room(9)), [(true, 3)], "its lease is out");
+    let paced = Room { ranges: 0, all: 9 };
+    assert_eq!(scheduler.take(1, paced, &mut VecDeque::new()), Supply::Later, "no pace helps");
+    descriptor::lower(&counters[1]);
+    drop(ready);
+    assert!(is_raised(1), "one has come back");
+    scheduler.submit(request(&transfer, 4, &inbox), Priority::High);
+    scheduler.submit(request(&transfer, 5, &inbox), Priority::High);
+    assert_eq!(given(&scheduler, 1, room(9)), [(true, 2), (true, 4)], "as they came");
+    scheduler.submit(for_lease(6), Priority::Normal);
+    scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+    let mut arrived = Vec::new();
+    inbox.collect(&mut arrived);
+    let is_last = |one: &crate::engine::request::Completion| one.token == 6;
+    assert!(arrived.iter().any(is_last), "{arrived:?}");
 }

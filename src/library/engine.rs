@@ -1,4 +1,4 @@
-//! The engine for programs: ranges of objects into memory, pipes, or nowhere.
+//! The engine for programs: ranges of objects into memory, leased slots, pipes, or nowhere.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::client::{Client, RemoteObject, Shared};
 use crate::engine::config::{Config, HostFacts, Wishes};
+use crate::engine::lease::Lease;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
 use crate::engine::threads::{Order, Workers, event_counter};
@@ -76,7 +77,9 @@ pub struct Request {
 /// ```no_run
 /// # fn main() -> inrush::Result<()> {
 /// use std::time::Duration;
-/// use inrush::{Client, ClientOptions, Destination, Engine, EngineOptions, Priority, Request};
+/// use inrush::{
+///     Client, ClientOptions, Destination, Engine, EngineOptions, Lease, Priority, Request,
+/// };
 ///
 /// let client = Client::connect(ClientOptions::new())?;
 /// let engine = Engine::start(&client, EngineOptions::new())?;
@@ -99,6 +102,20 @@ pub struct Request {
 ///         completion.result?;
 ///     }
 /// }
+///
+/// // Without a copy: the slot that the bytes were received into, for as long as they are kept.
+/// let requests = engine.requests()?;
+/// let range = 0..engine.lease_bytes_max().min(object.size_bytes());
+/// let into = Destination::Lease(Lease::new());
+/// requests.submit(Request { object, range, into, priority: Priority::High, token: 0 })?;
+/// while requests.under_way() > 0 {
+///     for completion in requests.wait(Duration::from_secs(1)) {
+///         completion.result?;
+///         let Destination::Lease(lease) = completion.into else { unreachable!() };
+///         // Another thread may read it; dropping it gives the slot back.
+///         std::thread::spawn(move || println!("{} bytes", lease.len()));
+///     }
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -106,6 +123,8 @@ pub struct Request {
 pub struct Engine {
     workers: Workers,
     shared: Arc<Shared>,
+    slot_length_bytes: u32,
+    leases_max: usize,
 }
 
 impl Engine {
@@ -122,8 +141,9 @@ impl Engine {
             Wishes { workers, connections, max_connections, memory_bytes, part_size_bytes };
         let config = Config::resolve(wishes, HostFacts::read())?;
         let tls = client.shared.tls.clone();
+        let config = if tls.is_some() { config.secured() } else { config };
         let workers = Workers::start(Order {
-            config: if tls.is_some() { config.secured() } else { config },
+            config,
             destination: None,
             keeping: Keeping::default(),
             tls,
@@ -131,7 +151,24 @@ impl Engine {
             retries: RetryPolicy::default(),
             begun: Instant::now(),
         })?;
-        Ok(Self { workers, shared: Arc::clone(&client.shared) })
+        Ok(Self {
+            workers,
+            shared: Arc::clone(&client.shared),
+            slot_length_bytes: config.slot_length_bytes,
+            leases_max: config.leases_max(),
+        })
+    }
+
+    /// Bytes of the longest range that goes into a [`Destination::Lease`]: one data slot.
+    #[must_use]
+    pub fn lease_bytes_max(&self) -> u64 {
+        self.slot_length_bytes.into()
+    }
+
+    /// Leases that there may be at the same time; requests for more wait until some are dropped.
+    #[must_use]
+    pub fn leases_max(&self) -> usize {
+        self.leases_max
     }
 
     /// A way to ask for ranges and to learn how that ended. There may be many.
@@ -143,6 +180,7 @@ impl Engine {
         Ok(Requests {
             scheduler: Arc::clone(&self.workers.scheduler),
             shared: Arc::clone(&self.shared),
+            slot_length_bytes: self.slot_length_bytes,
             inbox: Arc::new(Inbox::new(counter.clone(), None)),
             counter,
             tickets: Mutex::default(),
@@ -186,6 +224,7 @@ impl Engine {
 pub struct Requests {
     scheduler: Arc<Scheduler>,
     shared: Arc<Shared>,
+    slot_length_bytes: u32,
     inbox: Arc<Inbox>,
     counter: Handle,
     tickets: Mutex<HashMap<u64, Arc<Ticket>>>,
@@ -201,7 +240,8 @@ impl Requests {
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] for a range beyond the object, an object that another client found, a
-    /// buffer of another length, or a token that is under way; then nothing was asked for.
+    /// buffer of another length, a range that is too long for a lease, or a token that is under
+    /// way; then nothing was asked for.
     pub fn submit(&self, request: Request) -> Result<()> {
         let Request { object, range, into, priority, token } = request;
         check(&object, &range)?;
@@ -210,12 +250,7 @@ impl Requests {
                 .advise("ask the engine's own client for it"));
         }
         let range = ByteRange { offset: range.start, length: range.end - range.start };
-        if let Destination::Memory(buffer) = &into
-            && buffer.len() as u64 != range.length
-        {
-            let message = format!("a buffer of {} bytes for {}", buffer.len(), range.length);
-            return Err(Error::new(ErrorKind::Usage, message));
-        }
+        let into = self.fit(into, range.length)?;
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
         let mut tickets = self.tickets();
         if tickets.contains_key(&token) {
@@ -227,6 +262,25 @@ impl Requests {
         let errand = Some(Errand::new(ticket, into));
         self.scheduler.submit(Assignment { transfer: object.transfer, range, errand }, priority);
         Ok(())
+    }
+
+    /// A destination that takes a range of so many bytes.
+    fn fit(&self, into: Destination, length_bytes: u64) -> Result<Destination> {
+        let most = u64::from(self.slot_length_bytes);
+        match into {
+            Destination::Memory(buffer) if buffer.len() as u64 != length_bytes => {
+                let message = format!("a buffer of {} bytes for {length_bytes}", buffer.len());
+                Err(Error::new(ErrorKind::Usage, message))
+            }
+            Destination::Lease(_) if length_bytes > most => {
+                let message = format!("{length_bytes} bytes do not fit a lease of at most {most}");
+                Err(Error::new(ErrorKind::Usage, message)
+                    .advise("ask for several shorter ranges, or for a buffer"))
+            }
+            // What an earlier request had brought would else wait for itself.
+            Destination::Lease(_) => Ok(Destination::Lease(Lease::new())),
+            into => Ok(into),
+        }
     }
 
     /// Cancels a request; it completes soon, as cancelled or with what it had come to. False when

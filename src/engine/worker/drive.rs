@@ -135,10 +135,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let job = self.lanes[index].state.job_mut();
         let slot = job.data.take().expect("it was just filled");
         let (range, transfer) = (job.range, job.object());
-        let bytes = &slot[at as usize..(at + length) as usize];
         if job.into.ticket().is_some() {
-            return self.deliver_to_client(range, bytes, offset);
+            return self.deliver_to_client(range, Piece { slot, at, length }, offset);
         }
+        let bytes = &slot[at as usize..(at + length) as usize];
         self.host.delivered(&transfer, offset, length);
         self.count_in(index, &transfer, bytes, offset);
         match self.sink.dispose(transfer.shape) {

@@ -14,7 +14,7 @@ use crate::engine::metrics::AddressCount;
 use crate::engine::request::{Brought, Destination, Errand, Ticket, cancelled};
 use crate::engine::schedule::Assignment;
 use crate::error::Error;
-use crate::files::host::FileHost;
+use crate::files::host::{FileHost, Piece};
 use crate::files::transfer::Shape;
 use crate::link::attempt::Attempts;
 use crate::link::conn::Manner;
@@ -22,6 +22,7 @@ use crate::sys::Ring;
 
 /// What a range is fetched for.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it stays with its range, and is not allocated")]
 pub(super) enum Purpose {
     /// Its object's file, or nothing, as the run's sink says.
     Sink,
@@ -68,7 +69,9 @@ impl Route {
         let ticket = Arc::clone(&errand.ticket);
         match &errand.into {
             Destination::Pipe(pipe) => Self::Pipe(Flow::new(pipe.clone(), ticket)),
-            Destination::Memory(_) | Destination::Nothing => Self::Client(ticket),
+            Destination::Memory(_) | Destination::Lease(_) | Destination::Nothing => {
+                Self::Client(ticket)
+            }
         }
     }
 
@@ -197,14 +200,21 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Takes a piece of a client's range: into its buffer, or away.
-    pub(super) fn deliver_to_client(&mut self, range: usize, bytes: &[u8], offset: u64) {
+    /// Takes a piece of a client's range: into its buffer, with its slot, or away.
+    pub(super) fn deliver_to_client(&mut self, range: usize, piece: Piece, offset: u64) {
         let begins = self.ranges.offset(range);
-        if let Purpose::Errand { errand: Errand { into, .. }, .. } = self.ranges.purpose_mut(range)
-            && let Destination::Memory(buffer) = into
-        {
-            let at = usize::try_from(offset - begins).expect("within the buffer");
-            buffer[at..at + bytes.len()].copy_from_slice(bytes);
+        let purpose = self.ranges.purpose_mut(range);
+        let Purpose::Errand { errand: Errand { into, .. }, .. } = purpose else { return };
+        let Piece { slot, at, length } = piece;
+        let bytes = at as usize..(at + length) as usize;
+        match into {
+            Destination::Memory(buffer) => {
+                let to = usize::try_from(offset - begins).expect("within the buffer");
+                buffer[to..to + bytes.len()].copy_from_slice(&slot[bytes]);
+            }
+            // A range that is at most a slot long is one piece, whichever connection brings it.
+            Destination::Lease(lease) => lease.fill(slot, bytes),
+            Destination::Nothing | Destination::Pipe(_) => {}
         }
     }
 }

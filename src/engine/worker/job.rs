@@ -129,7 +129,7 @@ pub(super) struct Request {
 pub(super) enum Route {
     /// Its object's file, or nothing, as the run's sink says; a small object comes whole.
     Sink { is_whole: bool },
-    /// A client's buffer, or nothing.
+    /// A client's buffer, a slot that is leased to it, or nothing.
     Client(Arc<Ticket>),
     /// A client's pipe.
     Pipe(Flow),

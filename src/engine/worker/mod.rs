@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 
+use crate::engine::lease::Leases;
 use crate::engine::metrics::{Gauge, WorkerMetrics};
 use crate::engine::pace::{Pacer, Share};
 use crate::engine::peers::{Addresses, NetworkClock, Paces, SharedAddresses};
@@ -106,6 +107,8 @@ pub struct Worker<R, H> {
     counter: Handle,
     gauge: Arc<Gauge>,
     share: Share,
+    /// Data slots that clients have, or will.
+    leases: Arc<Leases>,
     /// Ranges that connections have and whose clients say how many are in flight.
     unpaced: usize,
     /// What came of those.
@@ -162,6 +165,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         assert!(control.slot_length_bytes() >= CONTROL_SLOT_BYTES, "room for a head");
         let slot_length = data.slot_length_bytes();
         let slots = data.count();
+        let leases = parts.scheduler.leases(parts.number);
+        leases.set_slots(slots);
         Self {
             ring,
             host,
@@ -176,6 +181,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             counter: parts.counter,
             gauge: parts.gauge,
             share: Share::new(parts.pacer, parts.number),
+            leases,
             unpaced: 0,
             unpaced_bytes: 0,
             unpaced_answers: 0,
@@ -252,7 +258,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.watch_counter();
         let longest_us = self.tend();
         // What has ended may make room for more.
-        let wait_us = if self.take_files() || has_more { 0 } else { longest_us };
+        let goes_on = self.take_files() || has_more || self.finds_slot();
+        let wait_us = if goes_on { 0 } else { longest_us };
         self.gauge.show_file_work(self.writes.count(), self.file_jobs);
         self.clock.ring_entered(self.host.now_us(), wait_us);
         Some(wait_us)

@@ -93,22 +93,35 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// A data slot, where the connections that the pace asks for may use one more: memory that no
     /// pace needs is not touched, however far the writes are behind.
     pub(super) fn take_slot(&self) -> Option<Slot> {
+        if self.may_use_slot() { self.data.take() } else { None }
+    }
+
+    fn may_use_slot(&self) -> bool {
         let connections = self.share.room(0).max(self.busy());
         let most = connections * SLOTS_PER_CONNECTION as usize;
-        let taken = self.data.count() - self.data.free();
-        if taken >= most.max(SLOTS_PER_WORKER_MIN) {
-            return None;
-        }
-        self.data.take()
+        self.slots_in_use() < most.max(SLOTS_PER_WORKER_MIN)
+    }
+
+    /// Data slots that connections and writes have. Those that clients hold are no part of them:
+    /// they hold up nothing, and come back when it pleases the clients.
+    fn slots_in_use(&self) -> usize {
+        (self.data.count() - self.data.free()).saturating_sub(self.leases.held())
+    }
+
+    /// Before the ring waits: true when there is a data slot for a connection that waits for one.
+    /// If not, a lease that comes back from now on ends the wait.
+    pub(super) fn finds_slot(&self) -> bool {
+        let is_waiting = !self.slot_queue.is_empty();
+        self.leases.want_slot(is_waiting);
+        is_waiting && self.data.free() > 0 && self.may_use_slot()
     }
 
     /// Connections that wait for a slot because the file system is behind. Where it is slow
     /// connections that have the slots, more of them bring more.
     fn held_up(&self) -> usize {
-        let taken = self.data.count() - self.data.free();
         // Each that does not wait for one has one at most; the others are being written.
         let receiving = self.busy().saturating_sub(self.slot_queue.len());
-        if taken >= receiving * 2 { self.slot_queue.len() } else { 0 }
+        if self.slots_in_use() >= receiving * 2 { self.slot_queue.len() } else { 0 }
     }
 
     /// Whether a small object's request waits for its answer without a data slot: where many of
