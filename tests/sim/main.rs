@@ -12,6 +12,7 @@ mod crew;
 mod files;
 mod host;
 mod jobs;
+mod leases;
 mod network;
 mod origin;
 mod pace;

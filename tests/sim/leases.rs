@@ -1,0 +1,363 @@
+//! Requests into leased slots beside others into memory, and beside files, with a client that keeps
+//! what it has: each completes once with the right bytes, and who waits for a lease holds up
+//! nothing else.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use inrush::engine::lease::{Lease, leases_of};
+use inrush::engine::metrics::WorkerMetrics;
+use inrush::engine::peers::SharedAddresses;
+use inrush::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
+use inrush::engine::schedule::{Assignment, Scheduler};
+use inrush::error::{Error, ErrorKind};
+use inrush::files::sink::Sink;
+use inrush::files::transfer::{Cut, Transfer};
+use inrush::limits::{SLOT_BYTES_MIN, TURN_WAIT_MAX_US};
+use inrush::plan::ranges::PartSize;
+use inrush::s3::ByteRange;
+use inrush::sys::{Handle, Ring, descriptor};
+
+use super::chance::Chance;
+use super::crew::{Crew, Simulated};
+use super::origin::Rates;
+use super::world::{Shared, World};
+use super::{CALM, TURNS_MAX, endpoint, object, pacer, secure, seeds};
+
+/// What is run.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    rates: Rates,
+    tls: bool,
+    workers: usize,
+    requests: u64,
+    files: u64,
+    /// So many thousandths of turns bring a cancel.
+    cancel_per_mille: u64,
+    /// The run is stopped in the middle.
+    stop: bool,
+}
+
+/// A request that has not completed.
+struct Asked {
+    key: String,
+    range: ByteRange,
+    ticket: Arc<Ticket>,
+    for_lease: bool,
+}
+
+/// Who asks, and keeps what comes for as long as anything else is under way.
+struct Client {
+    chance: Chance,
+    world: Shared,
+    scheduler: Arc<Scheduler>,
+    inbox: Arc<Inbox>,
+    /// How many leases all workers may give.
+    most: usize,
+    left: u64,
+    asked: BTreeMap<u64, Asked>,
+    /// What was cancelled and had not completed.
+    cancelled: Vec<u64>,
+    leases: Vec<(Asked, Lease)>,
+    is_stopped: bool,
+    /// Files that have not ended.
+    files: u64,
+    /// Leases that came, and how often one was waited for.
+    came: u64,
+    waits: u64,
+    /// The longest time from a drop to the next lease, in microseconds.
+    longest_us: u64,
+    dropped_us: Option<u64>,
+}
+
+impl Client {
+    fn range(&mut self, size: u64, for_lease: bool) -> ByteRange {
+        let slot = u64::from(SLOT_BYTES_MIN);
+        let most = if for_lease { slot.min(size) } else { size };
+        let length = match self.chance.below(4) {
+            0 => most,
+            1 => 1 + self.chance.below(most.min(200)),
+            _ => 1 + self.chance.below(most),
+        };
+        ByteRange { offset: self.chance.below(size - length + 1), length }
+    }
+
+    fn ask(&mut self, tls: bool) {
+        self.left -= 1;
+        let token = self.left;
+        let key = format!("r{}-{}", self.chance.below(5), 1 + self.chance.below(300_000));
+        let for_lease = self.chance.hits(600);
+        let cut = Cut {
+            part: PartSize::new(u64::from(SLOT_BYTES_MIN) * 4).expect("aligned"),
+            slot_length_bytes: SLOT_BYTES_MIN,
+        };
+        let object = object(&key);
+        let range = self.range(object.size_bytes, for_lease);
+        let transfer = Arc::new(Transfer::new(object, endpoint(0, tls), key.clone(), cut));
+        let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
+        let length = usize::try_from(range.length).expect("small");
+        let into = match for_lease {
+            true => Destination::Lease(Lease::new()),
+            false => Destination::Memory(vec![0; length]),
+        };
+        let errand = Some(Errand::new(Arc::clone(&ticket), into));
+        self.asked.insert(token, Asked { key, range, ticket, for_lease });
+        let urgent = self.chance.hits(300);
+        let priority = if urgent { Priority::High } else { Priority::Normal };
+        self.scheduler.submit(Assignment { transfer, range, errand }, priority);
+    }
+
+    fn cancel(&mut self) {
+        let pick = usize::try_from(self.chance.below(self.asked.len() as u64)).expect("small");
+        let (token, asked) = self.asked.iter().nth(pick).expect("one of them");
+        asked.ticket.cancel();
+        self.cancelled.push(*token);
+        self.scheduler.cancel();
+    }
+
+    /// Nothing but what waits for a lease that the client has.
+    fn has_all_else(&self) -> bool {
+        let others = self.asked.values().filter(|asked| !asked.for_lease).count();
+        self.left == 0 && others == 0 && self.files == 0
+    }
+
+    fn take(&mut self) {
+        let mut arrived = Vec::new();
+        self.inbox.collect(&mut arrived);
+        for Completion { token, into, result } in arrived {
+            let asked = self.asked.remove(&token).expect("each completes once");
+            let may_fail = self.cancelled.contains(&token) || self.is_stopped;
+            match (into, result) {
+                (Destination::Lease(lease), Ok(())) => {
+                    self.came += 1;
+                    if let Some(since_us) = self.dropped_us.take() {
+                        let now_us = self.world.borrow().now_us;
+                        self.longest_us = self.longest_us.max(now_us - since_us);
+                    }
+                    self.check(&asked, &lease);
+                    self.leases.push((asked, lease));
+                }
+                (Destination::Memory(bytes), Ok(())) => self.check(&asked, &bytes),
+                (into, Err(error)) => {
+                    assert!(may_fail && error.kind() == ErrorKind::Interrupted, "{error}");
+                    let is_empty = matches!(&into, Destination::Lease(lease) if lease.is_empty());
+                    assert_eq!(is_empty, asked.for_lease, "{into:?}");
+                }
+                (into, Ok(())) => panic!("{into:?} was not asked for"),
+            }
+        }
+        assert!(self.leases.len() <= self.most, "no more leases than there may be");
+    }
+
+    fn check(&self, asked: &Asked, bytes: &[u8]) {
+        let model = self.world.borrow_mut().model(&asked.key);
+        let at = |place: u64| usize::try_from(place).expect("small");
+        let range = at(asked.range.offset)..at(asked.range.offset + asked.range.length);
+        assert!(bytes == &model[range], "{}: wrong bytes of {:?}", asked.key, asked.range);
+    }
+
+    /// Gives a lease back, as it was when it came.
+    fn give_back(&mut self) {
+        let pick = usize::try_from(self.chance.below(self.leases.len() as u64)).expect("small");
+        let (asked, lease) = self.leases.swap_remove(pick);
+        self.check(&asked, &lease);
+        let is_awaited = self.asked.values().any(|asked| asked.for_lease);
+        self.waits += u64::from(is_awaited);
+        self.dropped_us = is_awaited.then(|| self.world.borrow().now_us);
+        match self.chance.hits(200) {
+            true => std::thread::spawn(move || drop(lease)).join().expect("no panic"),
+            false => drop(lease),
+        }
+    }
+
+    /// What it does between two turns of workers; false when it wants nothing more.
+    fn step(&mut self, plan: Plan) -> bool {
+        self.take();
+        if self.left > 0 && self.chance.hits(300) {
+            self.ask(plan.tls);
+        }
+        if !self.asked.is_empty() && self.chance.hits(plan.cancel_per_mille) {
+            self.cancel();
+        }
+        let mut outcomes = Vec::new();
+        self.scheduler.collect(&mut outcomes);
+        for outcome in outcomes {
+            self.files -= 1;
+            assert!(outcome.result.is_ok() || self.is_stopped, "{:?}", outcome.result);
+        }
+        // One lease after the other, each when the one before has been given to somebody.
+        let is_full = self.leases.len() == self.most || self.asked.is_empty();
+        if is_full && !self.leases.is_empty() && self.has_all_else() && self.chance.hits(500) {
+            self.give_back();
+        }
+        let keeps_some = self.leases.len() > 2;
+        !self.has_all_else() || !self.asked.is_empty() || keeps_some
+    }
+}
+
+fn files(plan: Plan) -> impl Iterator<Item = Transfer> {
+    let part = PartSize::new(u64::from(SLOT_BYTES_MIN) * 2).expect("aligned");
+    let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MIN };
+    (0..plan.files).map(move |number| {
+        let key = format!("f{number}-{}", number * 40_000);
+        Transfer::new(object(&key), endpoint(0, plan.tls), key, cut)
+    })
+}
+
+/// Runs a plan to its end; returns the client, and what the workers counted.
+fn run(seed: u64, plan: Plan) -> (Client, WorkerMetrics) {
+    let mut chance = Chance(seed ^ 0x1ea5e);
+    let world = World::new(seed, plan.rates);
+    let sides = plan.tls.then(|| secure::sides(seed));
+    world.borrow_mut().sides.clone_from(&sides);
+    let counter = |_| descriptor::event_counter().expect("a descriptor");
+    let counters: Vec<Handle> = (0..plan.workers).map(counter).collect();
+    let scheduler = Arc::new(Scheduler::new(counters.clone()));
+    let crew = Crew {
+        world: Rc::clone(&world),
+        pacer: pacer(&mut chance, plan.workers),
+        addresses: Arc::new(SharedAddresses::default()),
+        scheduler: Arc::clone(&scheduler),
+        sink: Sink::File,
+    };
+    let (mut workers, mut most) = (Vec::new(), 0);
+    for (number, counter) in counters.into_iter().enumerate() {
+        let connections = 1 + usize::try_from(chance.below(5)).expect("small");
+        let slots = 2 + usize::try_from(chance.below(7)).expect("small");
+        most += leases_of(slots);
+        workers.push(crew.worker(number, counter, (connections, slots), sides.as_ref()));
+    }
+    scheduler.push(files(plan));
+    let inbox = Arc::new(Inbox::new(descriptor::event_counter().expect("a descriptor"), None));
+    let mut client = Client {
+        chance: Chance(seed ^ 0xc11e),
+        world: Rc::clone(&world),
+        scheduler: Arc::clone(&scheduler),
+        inbox,
+        most,
+        left: plan.requests,
+        asked: BTreeMap::new(),
+        cancelled: Vec::new(),
+        leases: Vec::new(),
+        is_stopped: false,
+        files: plan.files,
+        came: 0,
+        waits: 0,
+        longest_us: 0,
+        dropped_us: None,
+    };
+    let stop_at = if plan.stop { chance.below(300) } else { u64::MAX };
+    let mut running: Vec<usize> = (0..workers.len()).collect();
+    let (mut turns, mut is_complete) = (0u64, false);
+    while !running.is_empty() {
+        turns += 1;
+        assert!(turns < TURNS_MAX as u64, "the run hangs with {} asked", client.asked.len());
+        if turns == stop_at {
+            client.is_stopped = true;
+            scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+        }
+        let pick = usize::try_from(chance.below(running.len() as u64)).expect("small");
+        if !workers[running[pick]].worker.turn().expect("a simulated ring does not fail") {
+            running.swap_remove(pick);
+        }
+        if !client.is_stopped && !client.step(plan) && !is_complete {
+            is_complete = true;
+            scheduler.complete();
+        }
+    }
+    let metrics = end(&mut client, workers);
+    (client, metrics)
+}
+
+/// Looks at what is left when the workers have ended.
+fn end(client: &mut Client, workers: Vec<Simulated>) -> WorkerMetrics {
+    // Files whose ranges were never handed out, after a stop.
+    let _ = client.scheduler.abandon();
+    client.take();
+    assert!(client.asked.is_empty(), "every request has completed");
+    let mut total = WorkerMetrics::default();
+    let (mut free, mut count) = (0, 0);
+    let mut pools = Vec::new();
+    for Simulated { mut worker, data, slots, .. } in workers {
+        worker.run().expect("nothing is left to do");
+        let (metrics, ring, _host) = worker.into_parts();
+        assert_eq!(ring.in_flight(), 0, "the kernel owns nothing");
+        total.add(&metrics);
+        free += data.free();
+        count += slots;
+        pools.push(data);
+    }
+    assert_eq!(free + client.leases.len(), count, "every slot is back, or leased");
+    for (asked, lease) in std::mem::take(&mut client.leases) {
+        client.check(&asked, &lease);
+    }
+    assert!(pools.iter().all(|pool| pool.free() == pool.count()), "every slot is back");
+    total
+}
+
+const PLAN: Plan = Plan {
+    rates: CALM,
+    tls: false,
+    workers: 2,
+    requests: 30,
+    files: 8,
+    cancel_per_mille: 0,
+    stop: false,
+};
+
+#[test]
+fn who_keeps_all_leases_holds_up_nothing_else() {
+    let sums = [0; 2].map(AtomicU64::new);
+    seeds("who_keeps_all_leases_holds_up_nothing_else", 200, |seed| {
+        let (client, _) = run(seed, Plan { tls: seed % 4 == 0, ..PLAN });
+        sums[0].fetch_add(client.came, Ordering::Relaxed);
+        sums[1].fetch_add(client.waits, Ordering::Relaxed);
+    });
+    let [came, waited] = sums.map(AtomicU64::into_inner);
+    println!("{came} leases, {waited} of them waited for");
+    assert!(came > 0 && waited > 0, "{came} leases, {waited} of them waited for");
+}
+
+/// A worker that sleeps because all leases are out is woken by the one that comes back; without
+/// that it would look again only after its longest sleep.
+#[test]
+fn a_lease_that_comes_back_wakes_its_worker() {
+    let waits = AtomicU64::new(0);
+    seeds("a_lease_that_comes_back_wakes_its_worker", 100, |seed| {
+        let (client, _) = run(seed, Plan { workers: 1, files: 0, ..PLAN });
+        let longest_us = client.longest_us;
+        assert!(longest_us < TURN_WAIT_MAX_US / 2, "the next one came after {longest_us} us");
+        waits.fetch_add(client.waits, Ordering::Relaxed);
+    });
+    assert!(waits.into_inner() > 0, "nobody waited");
+}
+
+#[test]
+fn leases_have_the_right_bytes_whatever_the_network_does() {
+    let sums = [0; 4].map(AtomicU64::new);
+    seeds("leases_have_the_right_bytes_whatever_the_network_does", 300, |seed| {
+        let rates = Rates { network_per_mille: 20, hang_per_mille: 30, ..CALM };
+        let requests = if seed % 3 == 0 { 120 } else { 30 };
+        let (client, metrics) = run(seed, Plan { rates, tls: seed % 4 == 0, requests, ..PLAN });
+        let counts = [client.came, metrics.hedges, metrics.hedges_won, metrics.moves];
+        for (sum, count) in sums.iter().zip(counts) {
+            sum.fetch_add(count, Ordering::Relaxed);
+        }
+    });
+    let [came, hedges, won, moves] = sums.map(AtomicU64::into_inner);
+    let told = format!("{came} leases; {hedges} hedges, {won} won, {moves} moves");
+    println!("{told}");
+    assert!(hedges > won && won > 0 && moves > 0, "{told}");
+}
+
+#[test]
+fn leases_that_are_cancelled_or_stopped_complete_once() {
+    seeds("leases_that_are_cancelled_or_stopped_complete_once", 300, |seed| {
+        let rates = Rates { network_per_mille: 15, hang_per_mille: 15, ..CALM };
+        let rates = if seed % 2 == 0 { rates } else { CALM };
+        let (stop, cancel_per_mille) = (seed % 3 == 1, 40);
+        run(seed, Plan { rates, tls: seed % 4 == 0, stop, cancel_per_mille, ..PLAN });
+    });
+}
