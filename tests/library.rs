@@ -13,10 +13,12 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use inrush::{
-    Client, ClientOptions, Destination, Engine, EngineOptions, ErrorKind, Priority, RemoteObject,
-    Request, Requests,
+    Client, ClientOptions, Destination, Engine, EngineOptions, ErrorKind, Lease, Priority,
+    RemoteObject, Request, Requests,
 };
-use inrush_origin::{Config, Credentials, FaultPlan, ObjectContent, ObjectSpec, Origin, Profile};
+use inrush_origin::{
+    Config, Credentials, FaultPlan, ObjectContent, ObjectSpec, Origin, Profile, TlsConfig,
+};
 
 const BUCKET: &str = "lab";
 const KEYS: (&str, &str) = ("AKIDLAB", "lab/secret+key");
@@ -35,6 +37,14 @@ fn bytes_of(length: usize, salt: u64) -> Vec<u8> {
 }
 
 fn serve(objects: &BTreeMap<&str, Vec<u8>>, faults: FaultPlan) -> Origin {
+    serve_over(objects, faults, None)
+}
+
+fn serve_over(
+    objects: &BTreeMap<&str, Vec<u8>>,
+    faults: FaultPlan,
+    tls: Option<TlsConfig>,
+) -> Origin {
     let objects = objects.iter().map(|(key, bytes)| {
         ObjectSpec::new(BUCKET, *key, ObjectContent::Bytes(bytes.clone().into()))
     });
@@ -42,6 +52,7 @@ fn serve(objects: &BTreeMap<&str, Vec<u8>>, faults: FaultPlan) -> Origin {
         objects: objects.collect(),
         credentials: vec![Credentials::new(KEYS.0, KEYS.1)],
         faults,
+        tls,
         ..Config::default()
     };
     Origin::start(config).expect("an origin on loopback")
@@ -49,7 +60,15 @@ fn serve(objects: &BTreeMap<&str, Vec<u8>>, faults: FaultPlan) -> Origin {
 
 fn connect(origin: &Origin) -> Client {
     let options = ClientOptions::new().endpoint_url(origin.url()).region("us-east-1");
-    Client::connect(options.keys(KEYS.0, KEYS.1)).expect("a client")
+    let mut options = options.keys(KEYS.0, KEYS.1);
+    // It is read here; the folder may go.
+    let folder = tempfile::tempdir().expect("a folder");
+    if let Some(certificates) = origin.ca_pem() {
+        let path = folder.path().join("ca.pem");
+        std::fs::write(&path, certificates).expect("room");
+        options.ca_bundle = Some(path);
+    }
+    Client::connect(options).expect("a client")
 }
 
 fn start(client: &Client) -> Engine {
@@ -235,4 +254,148 @@ fn a_listing_goes_on_while_its_objects_are_taken() {
     let end = cut.last().expect("something is said");
     assert!(end.is_err(), "a client that has gone is no end of the listing");
     assert!(client.list("s3://lab/none/").expect("an address").all(|object| object.is_err()));
+}
+
+/// The bytes of a lease that has come, and of its range.
+struct Leased {
+    lease: Lease,
+    expected: Vec<u8>,
+}
+
+impl Leased {
+    fn assert_right(&self) {
+        assert!(*self.lease == self.expected, "{:?} of {}", self.lease, self.expected.len());
+    }
+}
+
+/// Takes leases as they come, until there are so many; all else must be right as well.
+fn take_leases(
+    requests: &Requests,
+    asked: &BTreeMap<u64, (Vec<u8>, bool)>,
+    leases: &mut Vec<Leased>,
+    is_enough: impl Fn(&[Leased], usize) -> bool,
+) {
+    let begun = Instant::now();
+    let mut others = 0;
+    while !is_enough(leases, others) {
+        assert!(begun.elapsed() < PATIENCE, "{} leases and {others} others came", leases.len());
+        for completion in requests.wait(Duration::from_millis(100)) {
+            completion.result.expect("faults are survived");
+            let (expected, for_lease) = asked[&completion.token].clone();
+            match completion.into {
+                Destination::Lease(lease) if for_lease => leases.push(Leased { lease, expected }),
+                Destination::Memory(bytes) if !for_lease => {
+                    assert!(bytes == expected);
+                    others += 1;
+                }
+                into => panic!("{into:?} was not asked for"),
+            }
+        }
+    }
+}
+
+fn leases_hold_up_nothing(tls: Option<TlsConfig>) {
+    let objects = BTreeMap::from([("a", bytes_of(9_000_001, 8))]);
+    let origin = serve_over(&objects, FaultPlan::seeded(11, Profile::Mixed), tls);
+    let client = connect(&origin);
+    let options = EngineOptions::new().workers(2).connections(6);
+    let engine = Engine::start(&client, options).expect("an engine");
+    let (most, longest) = (engine.leases_max(), engine.lease_bytes_max());
+    assert!(most >= 2 && longest >= 64 << 10, "{most} of {longest} bytes");
+    let object = client.head("s3://lab/a").expect("it is there");
+    let requests = engine.requests().expect("a descriptor");
+    let mut asked = BTreeMap::new();
+    for token in 0..4 * most as u64 {
+        let begin = token * 77_777 % (object.size_bytes() - longest);
+        let length = if token % 3 == 0 { longest } else { 1 + token * 9_973 % longest };
+        let range = begin..begin + length;
+        asked.insert(token, (part(&objects["a"], &range), true));
+        let into = Destination::Lease(Lease::new());
+        requests.submit(ask(&object, range, into, token)).expect("a good request");
+    }
+    let mut leases = Vec::new();
+    take_leases(&requests, &asked, &mut leases, |leases, _| leases.len() == most);
+    // All are kept: others come, more leases do not.
+    for token in 1000..1040 {
+        let range = token..token + 2_000_000;
+        asked.insert(token, (part(&objects["a"], &range), false));
+        let into = memory(&range);
+        requests.submit(ask(&object, range, into, token)).expect("a good request");
+    }
+    take_leases(&requests, &asked, &mut leases, |_, others| others == 40);
+    assert_eq!((leases.len(), requests.under_way()), (most, 3 * most), "no more than that");
+    // Another thread reads them and gives them back: each makes room for one more.
+    let (give, taken) = std::sync::mpsc::channel::<Leased>();
+    let reader = std::thread::spawn(move || taken.iter().map(|one| one.assert_right()).count());
+    for come in most + 1..=4 * most {
+        give.send(leases.remove(0)).expect("it reads");
+        take_leases(&requests, &asked, &mut leases, |leases, _| leases.len() == most);
+        assert_eq!(requests.under_way(), 4 * most - come);
+    }
+    drop(give);
+    assert_eq!(reader.join().expect("they are right"), 3 * most);
+    drop(engine);
+    drop(requests);
+    leases.iter().for_each(Leased::assert_right);
+}
+
+#[test]
+fn who_keeps_leases_holds_up_nothing_but_requests_for_more() {
+    leases_hold_up_nothing(None);
+}
+
+#[test]
+fn leases_over_tls_are_no_different() {
+    leases_hold_up_nothing(Some(TlsConfig::default()));
+}
+
+#[test]
+fn a_request_that_waits_for_a_lease_can_be_cancelled_and_outlived() {
+    let objects = BTreeMap::from([("a", bytes_of(3_000_000, 9))]);
+    let origin = serve(&objects, FaultPlan::none());
+    let client = connect(&origin);
+    let options = EngineOptions::new().workers(2).connections(4);
+    let engine = Engine::start(&client, options).expect("an engine");
+    let (most, longest) = (engine.leases_max(), engine.lease_bytes_max());
+    let object = client.head("s3://lab/a").expect("it is there");
+    let requests = engine.requests().expect("a descriptor");
+    let lease = || Destination::Lease(Lease::new());
+    let refused = requests.submit(ask(&object, 0..longest + 1, lease(), 0)).expect_err("too long");
+    assert_eq!(refused.kind(), ErrorKind::Usage);
+    assert!(refused.to_string().contains(&longest.to_string()), "{refused}");
+    let all_tokens = 0..most as u64 + 2;
+    let asked: BTreeMap<u64, (Vec<u8>, bool)> =
+        all_tokens.map(|token| (token, (part(&objects["a"], &(token..longest)), true))).collect();
+    let mut leases = Vec::new();
+    for token in 0..most as u64 {
+        requests.submit(ask(&object, token..longest, lease(), token)).expect("a good request");
+    }
+    take_leases(&requests, &asked, &mut leases, |leases, _| leases.len() == most);
+    let (cancelled, outlived) = (most as u64, most as u64 + 1);
+    for token in [cancelled, outlived] {
+        requests.submit(ask(&object, token..longest, lease(), token)).expect("a good request");
+    }
+    assert!(requests.wait(Duration::from_millis(50)).is_empty(), "they wait");
+    assert!(requests.cancel(cancelled));
+    let begun = Instant::now();
+    let ended = loop {
+        let ended = requests.wait(Duration::from_millis(100));
+        if !ended.is_empty() {
+            break ended;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not complete");
+    };
+    let [inrush::Completion { token, into: Destination::Lease(empty), result: Err(error) }] =
+        &ended[..]
+    else {
+        panic!("{ended:?}")
+    };
+    assert_eq!((*token, error.kind()), (cancelled, ErrorKind::Interrupted));
+    assert!(empty.is_empty() && requests.under_way() == 1);
+    drop(engine);
+    let rest = all(&requests);
+    assert_eq!((rest.len(), rest[0].token), (1, outlived));
+    assert!(rest[0].result.is_err());
+    let reader = std::thread::spawn(move || leases.iter().for_each(Leased::assert_right));
+    reader.join().expect("they outlive the engine");
 }
