@@ -65,13 +65,13 @@ impl ErrorKind {
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
-            Self::Objects => "some objects failed, the others are whole",
-            Self::Usage => "usage: the command line or an input is wrong",
-            Self::Access => "credentials or permission",
+            Self::Objects => "some objects failed, all others are complete",
+            Self::Usage => "usage error: wrong command line or input",
+            Self::Access => "credentials or permissions are missing or wrong",
             Self::NotFound => "bucket, key or prefix not found",
-            Self::Destination => "the destination cannot take the bytes",
-            Self::Endpoint => "the endpoint cannot be reached or answers wrongly",
-            Self::Host => "this machine cannot run it (io_uring, memory, descriptors)",
+            Self::Destination => "cannot write to the destination",
+            Self::Endpoint => "the endpoint is unreachable or answers incorrectly",
+            Self::Host => "this machine lacks a resource (io_uring, memory, open files)",
             Self::Deadline => "the --deadline has passed",
             Self::Interrupted => "interrupted (Ctrl-C or SIGTERM)",
         }

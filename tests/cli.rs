@@ -73,8 +73,8 @@ fn a_missing_destination_is_told_in_one_line() {
     let (_, stderr) = check(&["get", "s3://bucket/a"], 2);
     assert_eq!(
         stderr,
-        "error: the destination is missing: add a folder or a file after 's3://bucket/a', or give \
-         --discard to fetch and check without writing\n"
+        "error: the destination is missing: add a folder or a file after 's3://bucket/a', or use \
+         --discard to download and verify without writing\n"
     );
 }
 

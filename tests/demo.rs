@@ -60,8 +60,8 @@ fn every_byte_is_compared_over_tls() {
     let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(outcome["verified"], true);
     let words = String::from_utf8(output.stderr).expect("UTF-8");
-    assert!(words.contains("origin in this process on https://"), "{words}");
-    assert!(words.contains("sessions of TLSv1_3 TLS13_AES_128_GCM_SHA256"), "{words}");
+    assert!(words.contains("test server on https://"), "{words}");
+    assert!(words.contains("TLS sessions with TLSv1_3 TLS13_AES_128_GCM_SHA256"), "{words}");
     assert!(names(folder.path()).is_empty(), "{:?}", names(folder.path()));
 }
 

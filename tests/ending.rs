@@ -87,7 +87,7 @@ fn a_report_that_nobody_reads_is_left_incomplete() {
     running.signal(Signal::INT);
     running.wait().expect(INTERRUPTED);
     let said = fs::read_to_string(stderr).expect("a file");
-    assert!(said.contains("interrupted: ") && said.contains("objects are whole"), "{said}");
+    assert!(said.contains("interrupted: ") && said.contains(" complete"), "{said}");
     assert!(said.contains("the report") && said.contains("is not complete"), "{said}");
 }
 
@@ -139,7 +139,7 @@ fn a_plan_that_nobody_reads_is_ended() {
     running.signal(Signal::TERM);
     running.wait().expect(INTERRUPTED);
     let said = fs::read_to_string(stderr).expect("a file");
-    assert!(said.contains("interrupted: ") && said.contains("has not come back"), "{said}");
+    assert!(said.contains("interrupted: ") && said.contains("has not returned"), "{said}");
     let left = fs::read_dir(folder.path().join("data")).expect("a folder");
     assert_eq!(left.count(), 4000);
 }
@@ -261,8 +261,8 @@ fn a_frozen_file_system_does_not_silence_it() {
     let before = origin.stats().body_bytes;
     assert!(running.until(|| origin.stats().body_bytes > before + (6 << 20)), "it has ended");
     running.signal(Signal::INT);
-    wait_for(&stderr, "have not come back, its file system does not answer");
-    wait_for(&stderr, "run it again to go on");
+    wait_for(&stderr, "have not returned: its file system does not answer");
+    wait_for(&stderr, "run it again to resume");
     // The kernel keeps a process whose writes it has until the file system answers.
     drop(frozen);
     running.wait().expect(INTERRUPTED);

@@ -158,17 +158,17 @@ fn stop_one(signal: Signal, moment: impl Fn(&Origin, &Path) -> bool, before: &[S
         assert_whole(&destination, !before.is_empty(), &run);
         return;
     }
-    let run = run.expect(INTERRUPTED).expect_error(&["interrupted: ", " objects are whole"]);
+    let run = run.expect(INTERRUPTED).expect_error(&["interrupted: ", " complete"]);
     run.check(seconds < STOP_SECONDS, &format!("it took {seconds:.2} s to stop"));
     let whole = assert_whole(&destination, false, &run);
     let left = match unfinished(&destination) {
-        0 => "this run left nothing".to_owned(),
-        parts => format!("{parts} are unfinished"),
+        0 => "nothing of the others is left".to_owned(),
+        parts => format!("{parts} partly downloaded"),
     };
     run.check(run.stderr.contains(&left), &format!("{left} was expected"));
     let folders = usize::from(destination.join("mark").is_dir());
     run.check(whole < OBJECTS.len() - 1, "it was too fast to be interrupted");
-    let told = format!("interrupted: {} objects are whole", whole + folders);
+    let told = format!("interrupted: {} object", whole + folders);
     run.check(run.stderr.contains(&told), &format!("{told} was expected"));
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "beside it\n{run}");
     eprintln!("{signal:?} with {whole} objects whole: stopped after {seconds:.3} s");

@@ -11,13 +11,14 @@ use crate::error::ErrorKind;
 pub(super) const NAME: &str = "inrush";
 
 /// The program in one line.
-pub(super) const ABOUT: &str = "Fills a training instance from S3 at line rate.";
+pub(super) const ABOUT: &str = "Download objects from S3 to a training instance at line rate.";
 
 /// The program in a few.
-pub(super) const LONG_ABOUT: &str = "Fills a training instance from S3 at line rate.\n\n\
-    Objects are fetched in ranges over many connections, by one pinned thread per core with an \
-    io_uring of its own, and written past the page cache where the file system takes it. A name \
-    appears at the destination only when all its bytes are there.";
+pub(super) const LONG_ABOUT: &str = "Download objects from S3 to a training instance at line \
+    rate.\n\n\
+    Objects are downloaded in ranges over many connections. Each core runs one thread with its \
+    own io_uring. Large files bypass the page cache (O_DIRECT) if the file system supports it. A \
+    file appears under its name only when it is complete.";
 
 /// Both forms of `get`.
 pub(super) const GET_USAGE: &str = "inrush get [OPTIONS] SOURCE... DEST\n       \
@@ -55,36 +56,43 @@ pub(super) const COMMANDS: [About; 9] = [
             (
                 "SOURCE...",
                 &[
-                    "what to fetch: s3://BUCKET/FOLDER/ (all below it), s3://BUCKET/KEY (the",
-                    "object, else the folder of that name) or a glob such as",
-                    "'s3://BUCKET/a/*.tar', in quotes that keep it from the shell",
+                    "what to download: s3://BUCKET/FOLDER/ (everything below it), s3://BUCKET/KEY",
+                    "(the object, or else the folder of that name) or a glob such as",
+                    "'s3://BUCKET/a/*.tar', quoted so that the shell does not expand it",
                 ],
             ),
-            ("DEST", &["where to: a folder, or for one object a folder or its file"]),
+            ("DEST", &["local folder; for one object a folder or a file name"]),
         ],
-        details: "One object goes into DEST if that is a folder or ends in a slash, else to that \
-            very name. Of a folder or a glob, the path below the folder is kept below DEST. A \
-            file of the same name is replaced once the new one is complete.\n\n\
-            A run that was interrupted goes on when it is run again: files that are complete and \
-            unchanged are not fetched, and of large unfinished ones only what is missing.\n\n\
-            SIZE is digits followed by nothing (bytes), K, M or G, KiB, MiB or GiB (powers of \
-            1024), or kB, MB or GB (powers of 1000).",
+        details: "One object is written into DEST if DEST is a folder or ends in a slash, and \
+            otherwise to the file DEST. For a folder or a glob, the path below the folder is \
+            recreated below DEST. An existing file is replaced when the new one is \
+            complete.\n\n\
+            To resume an interrupted run, run the same command again: complete and unchanged \
+            files are skipped, and large unfinished files continue where they stopped.\n\n\
+            SIZE is a number of bytes, or a number with the suffix K, M, G, KiB, MiB or GiB \
+            (powers of 1024) or kB, MB or GB (powers of 1000).",
         examples: &[
-            ("all below a folder", "inrush get s3://bucket/train/ /mnt/nvme/train/"),
-            ("one object, under another name", "inrush get s3://bucket/model.bin /tmp/m.bin"),
-            ("what a glob matches", "inrush get 's3://bucket/train/*.tar' /mnt/nvme/train/"),
+            ("download a folder", "inrush get s3://bucket/train/ /mnt/nvme/train/"),
             (
-                "the shards, without the old ones",
+                "download one object under another name",
+                "inrush get s3://bucket/model.bin /tmp/m.bin",
+            ),
+            ("download what a glob matches", "inrush get 's3://bucket/train/*.tar' /mnt/train/"),
+            (
+                "download only some objects",
                 "inrush get s3://bucket/train/ data/ --include '*.tar' --exclude 'old/'",
             ),
-            ("what would move", "inrush get s3://bucket/train/ data/ --dry-run"),
-            ("how fast the network alone is", "inrush get s3://bucket/train/ --discard"),
+            ("list what would be downloaded", "inrush get s3://bucket/train/ data/ --dry-run"),
             (
-                "from a server of one's own",
+                "measure the network without writing to disk",
+                "inrush get s3://bucket/train/ --discard",
+            ),
+            (
+                "download from an S3-compatible server",
                 "inrush get s3://bucket/train/ data/ --endpoint-url http://10.0.0.7:9000",
             ),
             (
-                "for a script",
+                "run from a script",
                 "inrush get s3://bucket/train/ data/ --quiet --json --report objects.jsonl",
             ),
         ],
@@ -93,127 +101,130 @@ pub(super) const COMMANDS: [About; 9] = [
     About {
         name: "sync",
         operands: &[
-            ("SOURCE...", &["what to fetch, as for get"]),
-            ("DEST", &["the folder that becomes as the source is"]),
+            ("SOURCE...", &["what to download, as for get"]),
+            ("DEST", &["local folder to bring up to date"]),
         ],
-        details: "As get into a folder. With --delete, files and links below DEST that are not in \
-            the source are removed when all else has succeeded: not when anything failed or the \
-            listing was not read to its end. Kept are what --include and --exclude leave out, \
-            names that are not UTF-8, special files, other file systems mounted below DEST, and \
-            what links lead to. The sources must be folders then. --dry-run lists what would be \
-            removed.",
+        details: "Works like get into a folder. With --delete, files and links below DEST that are \
+            not in the source are deleted at the end of the run, but only if every object was \
+            downloaded and the listing is complete. The sources must then be folders. Never \
+            deleted are files that --include and --exclude leave out, names that are not UTF-8, \
+            special files, other file systems mounted below DEST, and the targets of links. \
+            --dry-run lists what would be deleted.",
         examples: &[
-            ("what is new or has changed", "inrush sync s3://bucket/train/ /mnt/nvme/train/"),
+            ("download new and changed objects", "inrush sync s3://bucket/train/ /mnt/nvme/train/"),
             (
-                "exactly what the source has",
+                "delete files that are not in the source as well",
                 "inrush sync s3://bucket/train/ /mnt/nvme/train/ --delete",
             ),
-            ("what that would do", "inrush sync s3://bucket/train/ data/ --delete --dry-run"),
+            ("list what that would do", "inrush sync s3://bucket/train/ data/ --delete --dry-run"),
         ],
         remote: true,
     },
     About {
         name: "verify",
         operands: &[
-            ("SOURCE...", &["what should be there, as for get"]),
-            ("DIR", &["the folder that was filled; of one object also its file"]),
+            ("SOURCE...", &["the objects that were downloaded, as for get"]),
+            ("DIR", &["the local folder; for one object also its file"]),
         ],
-        details: "Each object of the source is looked for where get would put it, and its file is \
-            read and held against the checksum that S3 stores. Nothing is fetched and nothing is \
-            written: an object costs its place in the listing and one HEAD, two more if its \
-            checksum is one of parts. Where no checksum is stored an ETag counts that is \
-            the MD5 of the file.\n\n\
-            An object is validated, missing, a mismatch (another size or checksum: both are \
-            told), or not validated because no checksum is stored and the ETag is not the MD5 of \
-            the file (which it need not be), or because the checksum cannot be computed from \
-            the file; then its file has the right size, and that is a failure with --strict \
-            alone. Files in DIR that the source does not have are ignored, and no link in DIR is \
-            followed.\n\n\
-            A file that is wrong although nobody has touched it is replaced by get with \
-            --overwrite always.",
+        details: "Reads the file of each object, computes its checksum and compares it with the \
+            checksum stored in S3. Nothing is downloaded and nothing is written. Besides the \
+            listing, each object costs one HEAD request, or three if its checksum is a checksum \
+            of parts. If S3 stores no checksum, the MD5 of the file is compared with the \
+            ETag.\n\n\
+            The result for each object is validated, missing, mismatch (a different size or \
+            checksum; both values are reported) or not validated. An object is not validated if \
+            S3 stores no checksum and the ETag is not the MD5 of the file, or if the checksum \
+            cannot be computed from the file. Its file then has the right size, and the object \
+            counts as failed only with --strict. Files in DIR that are not in the source are \
+            ignored. Links in DIR are not followed.\n\n\
+            To replace a damaged file, run get with --overwrite always.",
         examples: &[
-            ("is all there, and right", "inrush verify s3://bucket/train/ /mnt/nvme/train/"),
+            ("verify a folder", "inrush verify s3://bucket/train/ /mnt/nvme/train/"),
             (
-                "what is not, as a list",
+                "list the files that fail",
                 "inrush verify s3://bucket/train/ data/ --report /dev/stdout | grep failed",
             ),
-            ("only what can be proved", "inrush verify s3://bucket/train/ data/ --strict"),
+            (
+                "fail if a file cannot be validated",
+                "inrush verify s3://bucket/train/ data/ --strict",
+            ),
         ],
         remote: true,
     },
     About {
         name: "ls",
         operands: &[],
-        details: "Lines appear while the listing goes on: time of the last change (ISO 8601), \
-            size in bytes, address. Control characters in keys are escaped; --json has them as \
-            they are.",
+        details: "Each line holds the time of the last change (ISO 8601), the size in bytes and \
+            the address. Lines are printed as the listing arrives. Control characters in keys are \
+            escaped, except with --json.",
         examples: &[
-            ("all below a folder", "inrush ls s3://bucket/train/"),
-            (
-                "how many bytes that is",
-                "inrush ls s3://bucket/train/ --json | jq -s 'map(.bytes) | add'",
-            ),
+            ("list a folder", "inrush ls s3://bucket/train/"),
+            ("add up the sizes", "inrush ls s3://bucket/train/ --json | jq -s 'map(.bytes) | add'"),
         ],
         remote: true,
     },
     About {
         name: "pipe",
         operands: &[
-            ("SOURCE...", &["what to serve: s3://BUCKET/FOLDER/, s3://BUCKET/KEY or a glob"]),
+            ("SOURCE...", &["what to stream: s3://BUCKET/FOLDER/, s3://BUCKET/KEY or a glob"]),
             ("DIR/CHANNEL", &["the named pipes are DIR/CHANNEL_0, DIR/CHANNEL_1, ..."]),
         ],
-        details: "Each epoch is one pass over the objects in key order, or shuffled, through a \
-            named pipe of its own: CHANNEL_0, then CHANNEL_1 and so on. The next one is there as \
-            soon as this one has been opened. A reader that closes early ends its epoch. Nothing \
-            waits on the disk, and a channel that nobody opens costs nothing.\n\n\
-            Each epoch is listed by itself: an object that is replaced meanwhile counts from the \
-            next one on. The shuffle is a function of seed and epoch alone; shard I/N is every \
-            N-th object after the shuffle, from place I on.\n\n\
-            A pipe cannot say that its stream failed. With --on-failure end the reader sees an end \
-            of file where the bytes stop: a job takes a part of the epoch for the whole, unless it \
-            looks at the exit code or at the markers. With --on-failure hold it sees no end of \
-            file: it waits until it closes the pipe, or until SIGINT or SIGTERM ends the run. \
-            Either way the error is on standard error at once, and the exit code says it at the \
-            end.\n\n\
-            With --epoch-markers the file CHANNEL_N.ok appears beside the pipes before the reader \
-            of epoch N sees its end of file, and only if that reader took every byte: a job that \
-            finds no marker after an end of file has a part of the epoch. It holds a line of \
-            JSON with epoch, objects and bytes; markers of an earlier run are removed before \
-            the pipe of their epoch appears.",
+        details: "Each epoch is one pass over the objects in key order, or shuffled, through its \
+            own named pipe: CHANNEL_0, then CHANNEL_1 and so on. The next pipe is created as soon \
+            as the current one is opened. A reader that closes its pipe early ends that epoch. \
+            Nothing is stored on disk, and a channel that nobody opens uses no resources.\n\n\
+            Each epoch has its own listing: an object that is replaced during an epoch is \
+            streamed in its new version from the next epoch on. The shuffle depends only on seed \
+            and epoch. Shard I/N is every N-th object after the shuffle, starting at object \
+            I.\n\n\
+            A pipe cannot report that its stream failed. With --on-failure end the reader sees an \
+            early end of file: the job must check the exit code or the markers, or it takes part \
+            of an epoch for the whole epoch. With --on-failure hold the reader sees no end of \
+            file: it blocks until it closes the pipe, or until SIGINT or SIGTERM ends the run. \
+            In both cases the error is printed to standard error at once, and the exit code \
+            reports it at the end.\n\n\
+            With --epoch-markers the file CHANNEL_N.ok is created next to the pipes before the \
+            reader of epoch N sees end of file, and only if the reader got every byte. A job that \
+            finds no marker after end of file has only part of the epoch. The marker holds one \
+            line of JSON with epoch, objects and bytes. Markers of an earlier run are removed \
+            before the pipe of their epoch is created.",
         examples: &[
             (
-                "three epochs, shuffled",
+                "stream three shuffled epochs",
                 "inrush pipe s3://bucket/train/ /opt/ml/input/data/train \
                 --epochs 3 --shuffle-seed 7",
             ),
             (
-                "two channels",
+                "stream two channels",
                 "inrush pipe --channel train=s3://bucket/train/ \
                 --channel test=s3://bucket/test/ /opt/ml/input/data --ready-file /tmp/ready",
             ),
-            ("this host's quarter", "inrush pipe s3://bucket/train/ data/train --shard 0/4"),
+            (
+                "stream one quarter of the objects",
+                "inrush pipe s3://bucket/train/ data/train --shard 0/4",
+            ),
         ],
         remote: true,
     },
     About {
         name: "cat",
         operands: &[],
-        details: "The objects one after the other, in key order. A reader that has seen enough and \
-            closes is success.",
+        details: "Objects are written one after the other, in key order. If the reader closes \
+            standard output early, the run ends with success.",
         examples: &[
-            ("look into an archive", "inrush cat s3://bucket/train/0.tar | tar -t"),
-            ("all below a folder", "inrush cat s3://bucket/logs/ | zstd > logs.zst"),
+            ("list the contents of an archive", "inrush cat s3://bucket/train/0.tar | tar -t"),
+            ("write all objects of a folder", "inrush cat s3://bucket/logs/ | zstd > logs.zst"),
         ],
         remote: true,
     },
     About {
         name: "demo",
         operands: &[],
-        details: "Needs no server, no credentials and no network: it serves made-up objects on \
-            the loopback interface and fetches them into a folder that is removed afterwards.",
+        details: "Needs no server, no credentials and no network: it serves generated objects on \
+            the loopback interface and downloads them into a folder that is removed afterwards.",
         examples: &[
-            ("try it out", "inrush demo"),
-            ("look at the files afterwards", "inrush demo --keep"),
+            ("run the demo", "inrush demo"),
+            ("keep the downloaded files", "inrush demo --keep"),
         ],
         remote: false,
     },
@@ -222,7 +233,7 @@ pub(super) const COMMANDS: [About; 9] = [
         operands: &[],
         details: "",
         examples: &[(
-            "for bash",
+            "install completions for bash",
             "inrush completions bash > ~/.local/share/bash-completion/completions/inrush",
         )],
         remote: false,
@@ -232,8 +243,8 @@ pub(super) const COMMANDS: [About; 9] = [
         operands: &[],
         details: "",
         examples: &[
-            ("read it", "inrush man | man -l -"),
-            ("install it", "inrush man > ~/.local/share/man/man1/inrush.1"),
+            ("read the manual page", "inrush man | man -l -"),
+            ("install the manual page", "inrush man > ~/.local/share/man/man1/inrush.1"),
         ],
         remote: false,
     },
@@ -241,27 +252,26 @@ pub(super) const COMMANDS: [About; 9] = [
 
 /// Variables that count where the option is not given.
 pub(super) const VARIABLES: [(&str, &str); 15] = [
-    ("AWS_ENDPOINT_URL_S3", "see --endpoint-url; stronger than AWS_ENDPOINT_URL"),
+    ("AWS_ENDPOINT_URL_S3", "see --endpoint-url; takes precedence over AWS_ENDPOINT_URL"),
     ("AWS_ENDPOINT_URL", "see --endpoint-url"),
-    ("AWS_REGION", "see --region; stronger than AWS_DEFAULT_REGION"),
+    ("AWS_REGION", "see --region; takes precedence over AWS_DEFAULT_REGION"),
     ("AWS_DEFAULT_REGION", "see --region"),
     ("AWS_PROFILE", "see --profile"),
     ("AWS_USE_DUALSTACK_ENDPOINT", "true: see --use-dualstack-endpoint"),
     ("AWS_USE_FIPS_ENDPOINT", "true: see --use-fips-endpoint"),
-    ("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true: directory buckets without sessions"),
+    ("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true: use directory buckets without sessions"),
     ("INRUSH_SSE_C_KEY", "see --sse-c-key-file"),
-    ("HTTPS_PROXY", "proxy to https servers, http://...; HTTP_PROXY to others, ALL_PROXY to all"),
-    ("NO_PROXY", "hosts to be asked directly: a.example.com,.example.com,10.0.0.0/8,host:9000,*"),
-    ("AWS_ACCESS_KEY_ID", "key, with AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"),
+    ("HTTPS_PROXY", "http:// proxy for https endpoints; HTTP_PROXY for http, ALL_PROXY for both"),
+    ("NO_PROXY", "hosts to reach directly: a.example.com,.example.com,10.0.0.0/8,host:9000,*"),
+    ("AWS_ACCESS_KEY_ID", "access key, with AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"),
     ("AWS_CONFIG_FILE", "configuration file, instead of ~/.aws/config"),
     ("AWS_SHARED_CREDENTIALS_FILE", "credentials file, instead of ~/.aws/credentials"),
-    ("AWS_EC2_METADATA_DISABLED", "true: do not ask the instance for credentials"),
+    ("AWS_EC2_METADATA_DISABLED", "true: do not request credentials from the instance"),
 ];
 
 /// Where else keys come from.
-pub(super) const CREDENTIALS: &str = "Keys are looked for where the AWS tools look: the \
-    environment, the profile (keys, SSO, a process, a role), web identity, the container, the \
-    instance.";
+pub(super) const CREDENTIALS: &str = "Credentials are searched for like in the AWS CLI: \
+    environment, profile (keys, SSO, process, role), web identity, container, instance.";
 
 /// Exit codes and what they mean, success included.
 pub(super) fn exit_codes() -> impl Iterator<Item = (u8, &'static str)> {

@@ -84,6 +84,8 @@ pub struct GetArgs {
     pub verify: VerifyMode,
     /// The report of every object.
     pub report: Option<PathBuf>,
+    /// The summary tells what the run cost, too.
+    pub stats: bool,
     /// What of earlier runs counts.
     pub keep: KeepArgs,
     /// Which of the objects.
@@ -118,10 +120,10 @@ pub struct LsArgs {
 /// What was typed after `demo`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DemoArgs {
-    /// keep the folder with the fetched files, and print its name
+    /// keep the folder with the downloaded files, and print its name
     #[arg(long)]
     pub keep: bool,
-    /// speak HTTPS with an authority made for the run
+    /// use HTTPS with a certificate authority created for this run
     #[arg(long)]
     pub tls: bool,
     /// Bytes of the large objects together.
@@ -220,23 +222,23 @@ struct Typed {
 
 #[derive(Debug, Subcommand)]
 enum TypedCommand {
-    /// fetch objects into a folder or file, or fetch, check and drop them
+    /// download objects
     #[command(override_usage = help::GET_USAGE)]
     Get(GetTyped),
-    /// fetch what is new or has changed into a folder, and remove what is gone if told to
+    /// download new and changed objects
     #[command(override_usage = help::SYNC_USAGE)]
     Sync(SyncTyped),
-    /// hold files that are there against what the source stores, without fetching them
+    /// verify local files against the bucket
     #[command(override_usage = help::VERIFY_USAGE)]
     Verify(VerifyTyped),
     /// list objects
     Ls(LsArgs),
-    /// serve objects as one stream per epoch through named pipes
+    /// stream objects into named pipes
     #[command(override_usage = help::PIPE_USAGE)]
     Pipe(PipeTyped),
-    /// write objects as one stream to standard output
+    /// write objects to standard output
     Cat(CatArgs),
-    /// start a server of its own, fetch from it, and show what this machine can do
+    /// download from a local test server and report the speed of this machine
     Demo(DemoArgs),
     /// print a completion script to standard output
     Completions {
@@ -251,7 +253,7 @@ enum TypedCommand {
 /// `get` before its operands are told apart.
 #[derive(Debug, clap::Args)]
 struct GetTyped {
-    /// fetch and check, and write nothing; there is no DEST then
+    /// download and verify, but write nothing; takes no DEST
     #[arg(long)]
     discard: bool,
     #[command(flatten)]
@@ -261,7 +263,7 @@ struct GetTyped {
 /// `sync` before its operands are told apart.
 #[derive(Debug, clap::Args)]
 struct SyncTyped {
-    /// remove files below DEST that the source does not have, once all others are there
+    /// delete files below DEST that are not in the source, after all downloads succeeded
     #[arg(long)]
     delete: bool,
     #[command(flatten)]
@@ -275,10 +277,10 @@ struct FetchTyped {
     // The help has them apart: help::COMMANDS.
     #[arg(value_name = "SOURCE... DEST", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
-    /// list what would move and how many bytes, and move nothing
+    /// list what would be downloaded, and download nothing
     #[arg(long)]
     dry_run: bool,
-    /// which checksums bytes are held against before their file has its name
+    /// whether downloaded data is verified before the file gets its name
     #[arg(long, value_name = "MODE", value_enum, default_value_t)]
     verify: VerifyMode,
     /// write one JSON line per object to this file
@@ -291,6 +293,9 @@ struct FetchTyped {
         conflicts_with = "dry_run"
     )]
     report: Option<PathBuf>,
+    /// print CPU time, memory, connections and I/O modes after the summary
+    #[arg(long, help_heading = "Output")]
+    stats: bool,
     #[command(flatten)]
     keep: KeepArgs,
     #[command(flatten)]
@@ -344,6 +349,7 @@ impl FetchTyped {
             dry_run: self.dry_run,
             verify: self.verify,
             report: self.report,
+            stats: self.stats,
             keep: self.keep,
             selection: self.selection,
             service: self.service,
@@ -362,11 +368,11 @@ fn sources(name: &str, operands: Vec<OsString>, discard: bool) -> Result<Vec<S3U
     }
     let sources = operands.into_iter().map(|operand| match operand.to_str() {
         Some(text) if discard && !text.contains("://") => Err(usage(&format!(
-            "'{}' is one destination too many: with --discard nothing is written",
+            "unexpected destination '{}': --discard writes nothing",
             shown(text)
         ))),
         Some(text) => parse_source(text).map_err(|why| usage(&why)),
-        None => Err(usage(&format!("{} is not UTF-8, and all keys are", operand.display()))),
+        None => Err(usage(&format!("{} is not UTF-8, but keys always are", operand.display()))),
     });
     sources.collect()
 }
@@ -382,19 +388,19 @@ fn parse_destination(operand: OsString) -> Result<PathBuf, clap::Error> {
     }
     if operand.as_encoded_bytes().starts_with(b"s3://") {
         return Err(usage(&format!(
-            "the destination is missing: add a folder or a file after '{named}', or give \
-             --discard to fetch and check without writing"
+            "the destination is missing: add a folder or a file after '{named}', or use \
+             --discard to download and verify without writing"
         )));
     }
     if operand.as_encoded_bytes().windows(3).any(|three| three == b"://") {
         return Err(usage(&format!(
-            "'{named}' is not a local destination: what comes last is a folder or a file"
+            "'{named}' is not a local destination: the last argument is a folder or a file"
         )));
     }
     if operand == "-" {
         return Err(usage(
-            "'-' is not a destination: bytes are not written to standard output; \
-             write './-' for a file of that name",
+            "'-' is not a destination: use 'inrush cat' for standard output, or './-' for a file \
+             of that name",
         ));
     }
     Ok(PathBuf::from(operand))

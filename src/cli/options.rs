@@ -18,11 +18,11 @@ const ATTEMPTS_TYPED_MAX: u32 = 1000;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Selection")]
 pub struct SelectionArgs {
-    /// take only what matches; repeatable, one match is enough; without a slash the pattern is
-    /// held against file names, with one against the path below the source
+    /// download only objects that match; repeatable, one match is enough; a pattern without a slash
+    /// is compared with the file name, otherwise with the path below the source
     #[arg(long, value_name = "GLOB")]
     pub include: Vec<String>,
-    /// leave out what matches; repeatable, and stronger than --include
+    /// skip objects that match; repeatable, takes precedence over --include
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
 }
@@ -30,26 +30,26 @@ pub struct SelectionArgs {
 /// Where the bucket's name stands in a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum AddressingStyle {
-    /// path style for addresses, own endpoints and names with dots; else virtual
+    /// path style for IP addresses, custom endpoints and names with dots; otherwise virtual
     #[default]
     Auto,
     /// In the path.
-    #[value(help = "in the path: https://host/bucket/key")]
+    #[value(help = "path style: https://host/bucket/key")]
     Path,
     /// In the name of the host.
-    #[value(help = "in the host's name: https://bucket.host/key")]
+    #[value(help = "virtual-hosted style: https://bucket.host/key")]
     Virtual,
 }
 
-/// What is held against checksums.
+/// What is compared with checksums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum VerifyMode {
-    /// ask for no checksum
+    /// request no checksums and verify nothing
     Off,
-    /// hold bytes against the checksum that is stored with them, where that is cheap
+    /// verify data against the stored checksum where that is cheap
     #[default]
     Auto,
-    /// an object whose bytes cannot be held against a checksum fails; ETags that are MD5s count
+    /// fail objects that cannot be verified; an ETag that is an MD5 counts as a checksum
     Strict,
 }
 
@@ -57,7 +57,7 @@ pub enum VerifyMode {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Server")]
 pub struct ServiceArgs {
-    /// S3-compatible server, as http://HOST:PORT or https://HOST
+    /// S3-compatible server: http://HOST:PORT or https://HOST
     /// [default: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, the profile's, or AWS]
     #[arg(long, value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
     pub endpoint_url: Option<String>,
@@ -72,23 +72,23 @@ pub struct ServiceArgs {
     /// send requests without credentials, for public buckets
     #[arg(long, conflicts_with = "profile")]
     pub no_sign_request: bool,
-    /// file of PEM certificates that are believed instead of the system's
+    /// PEM file of CA certificates to trust instead of the system's
     /// [default: $AWS_CA_BUNDLE, the profile's ca_bundle, or the system's certificates]
     #[arg(long, value_name = "FILE", conflicts_with = "no_verify_ssl")]
     pub ca_bundle: Option<PathBuf>,
-    /// believe any certificate, with a warning: whoever is in between reads and changes all bytes
+    /// do not verify TLS certificates; anyone on the network path can then read and change the data
     #[arg(long)]
     pub no_verify_ssl: bool,
-    /// where the bucket's name stands in a request
+    /// where requests put the bucket's name
     #[arg(long, value_name = "STYLE", value_enum, default_value_t)]
     pub addressing_style: AddressingStyle,
-    /// endpoints of AWS that have IPv6 addresses too
+    /// use AWS endpoints that have IPv4 and IPv6 addresses
     #[arg(long)]
     pub use_dualstack_endpoint: bool,
-    /// endpoints of AWS with validated cryptography
+    /// use AWS endpoints with FIPS 140 validated cryptography
     #[arg(long)]
     pub use_fips_endpoint: bool,
-    /// pay for requests to buckets whose owner does not; WHO is requester
+    /// pay for requests to requester-pays buckets; WHO is requester
     #[arg(
         long,
         value_name = "WHO",
@@ -99,7 +99,7 @@ pub struct ServiceArgs {
         hide_possible_values = true
     )]
     pub request_payer: Option<String>,
-    /// file with the key of SSE-C: 32 bytes or their base64; for https alone
+    /// file with the SSE-C key: 32 bytes, or the same in base64; https only
     /// [default: $INRUSH_SSE_C_KEY as base64]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub sse_c_key_file: Option<PathBuf>,
@@ -114,7 +114,7 @@ pub struct ServiceArgs {
         help = help_list_requests()
     )]
     pub list_requests: Option<usize>,
-    /// version of the object; for a single source that is one object
+    /// download this version; takes a single source that is one object
     #[arg(long, value_name = "ID", help_heading = "Selection")]
     pub version_id: Option<String>,
 }
@@ -127,7 +127,7 @@ impl ServiceArgs {
     ) -> Result<(), clap::Error> {
         let Some(version) = &self.version_id else { return Ok(()) };
         let (Some(source), None) = (sources.next(), sources.next()) else {
-            return Err(usage("--version-id is the version of one object: give one source"));
+            return Err(usage("--version-id takes a single source that is one object"));
         };
         *source =
             source.clone().with_version(version).map_err(|error| usage(&error.to_string()))?;
@@ -160,8 +160,8 @@ pub struct TuningArgs {
     /// Bytes of buffers, for all workers together.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, help = help_memory())]
     pub memory: Option<u64>,
-    /// tries in a row of one range that bring no new byte before it is given up; while the endpoint
-    /// does not answer, --retry-for must have passed, too
+    /// fail a range after so many attempts in a row without new data; while the endpoint does not
+    /// answer, only after --retry-for has passed as well
     #[arg(
         long,
         value_name = "N",
@@ -188,27 +188,27 @@ impl Default for TuningArgs {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Overwrite {
     /// All of them.
-    #[value(help = "fetch every object")]
+    #[value(help = "download every object again")]
     Always,
-    /// all but those that an earlier run completed and that have not changed since, here and there
+    /// skip a file if neither the local file nor the object has changed since its download
     #[default]
     Changed,
     /// None of them.
-    #[value(help = "leave every file that is there, whatever is in it")]
+    #[value(help = "never replace an existing file, whatever its content")]
     Never,
 }
 
-/// What a power failure may take.
+/// When data is synced to disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Durability {
-    /// what the kernel had not written yet; the next run notices and fetches it again
+    /// leave it to the kernel; after a power failure the next run downloads lost data again
     #[default]
     None,
     /// Nothing, once the run has succeeded.
-    #[value(help = "nothing once the run has succeeded: the file system is synced at its end")]
+    #[value(help = "sync the file system once, at the end of the run")]
     End,
     /// No file that has its name.
-    #[value(help = "no file that has its name: each is synced before, and its folder after")]
+    #[value(help = "sync each file before it gets its name, and its folder after")]
     File,
 }
 
@@ -216,16 +216,16 @@ pub enum Durability {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Running again")]
 pub struct KeepArgs {
-    /// which files that are there are replaced
+    /// which existing files are replaced
     #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
     pub overwrite: Overwrite,
-    /// fetch everything from its start, and leave nothing that a later run could go on with
+    /// download everything from the start, and leave nothing to resume later
     #[arg(long)]
     pub no_resume: bool,
-    /// what a power failure may take
+    /// when data is synced to disk
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub durability: Durability,
-    /// try even what does not fit into the free space at the destination
+    /// start even if the free space at the destination is too small
     #[arg(long, help_heading = "Failures")]
     pub no_space_check: bool,
 }
@@ -247,10 +247,10 @@ impl KeepArgs {
 /// What to do about an object that changes while it is fetched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnChange {
-    /// the object fails, with both ETags
+    /// fail the object and report both ETags
     #[default]
     Fail,
-    /// it is fetched anew from its first byte, a few times at most
+    /// download it again from the first byte, a few times at most
     Restart,
 }
 
@@ -258,11 +258,11 @@ pub enum OnChange {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Failures")]
 pub struct FailureArgs {
-    /// end the run after this time, such as 90s or 1h30m, whatever it waits for; what is not whole
-    /// then has failed
+    /// stop the run after this time, such as 90s or 1h30m; objects that are not complete by then
+    /// have failed
     #[arg(long, value_name = "TIME", value_parser = parse_deadline)]
     pub deadline: Option<Duration>,
-    /// what to do about an object that changes while it is fetched
+    /// what to do with an object that changes during its download
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     pub on_change: OnChange,
 }
@@ -281,12 +281,12 @@ pub struct OutputArgs {
 
 fn help_workers() -> String {
     let most = limits::WORKERS_MAX;
-    format!("threads, each with a core and a ring of its own, 1 to {most} [default: one per core]")
+    format!("worker threads, each on its own core, 1 to {most} [default: one per core]")
 }
 
 fn help_connections() -> String {
     format!(
-        "use so many connections, 1 to {}, instead of as many as bring the most",
+        "use exactly so many connections, 1 to {} [default: adapt to the throughput]",
         limits::CONNECTIONS_MAX
     )
 }
@@ -294,7 +294,7 @@ fn help_connections() -> String {
 fn help_max_connections() -> String {
     format!(
         "use at most so many connections, 1 to {} [default: {}, or {} a worker where that is more; \
-         fewer where memory or open files are scarce]",
+         fewer if memory or open files are short]",
         limits::CONNECTIONS_MAX,
         limits::CONNECTIONS_DEFAULT_MAX,
         limits::CONNECTIONS_DEFAULT_PER_WORKER
@@ -303,7 +303,7 @@ fn help_max_connections() -> String {
 
 pub(super) fn help_part_size() -> String {
     format!(
-        "bytes of one request, {} to {} [default: {}]",
+        "size of one ranged request, {} to {} [default: {}]",
         typed(limits::PART_BYTES_MIN),
         typed(limits::PART_BYTES_MAX),
         typed(limits::PART_BYTES_DEFAULT)
@@ -312,7 +312,7 @@ pub(super) fn help_part_size() -> String {
 
 fn help_memory() -> String {
     format!(
-        "bytes of buffers for all workers together, {} or more [default: {}, at most 1/{} of the \
+        "memory for buffers, all workers together, {} or more [default: {}, at most 1/{} of the \
          free memory]",
         typed(limits::MEMORY_BYTES_MIN),
         typed(limits::MEMORY_BYTES_DEFAULT_MAX),
@@ -322,7 +322,7 @@ fn help_memory() -> String {
 
 pub(super) fn help_demo_size() -> String {
     format!(
-        "bytes of the large objects together, {} to {} [default: {}, less where there is no room]",
+        "total size of the large objects, {} to {} [default: {}, less if the disk is full]",
         typed(limits::DEMO_LARGE_BYTES_MIN),
         typed(limits::DEMO_LARGE_BYTES_MAX),
         typed(limits::DEMO_LARGE_BYTES_DEFAULT)
@@ -336,7 +336,7 @@ fn typed(bytes: u64) -> String {
 
 fn help_list_requests() -> String {
     format!(
-        "requests that list the sources at once, 1 to {}; 1 lists page after page [default: {}]",
+        "parallel listing requests, 1 to {}; 1 lists page by page [default: {}]",
         limits::LIST_REQUESTS_MAX,
         limits::LIST_REQUESTS_DEFAULT
     )
@@ -394,8 +394,8 @@ fn parse_memory(text: &str) -> Result<u64, String> {
 
 fn help_retry_for() -> String {
     format!(
-        "retry an endpoint that refuses or does not answer for at least this time, such as 5m; \
-         with 0s tries alone count [default: {}s]",
+        "retry an endpoint that does not answer for at least this time, such as 5m; with 0s only \
+         the number of attempts counts [default: {}s]",
         limits::RETRY_FOR_US / 1_000_000
     )
 }
@@ -409,7 +409,7 @@ fn parse_retry_for(text: &str) -> Result<Duration, String> {
 
 fn parse_deadline(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if time.is_zero() { Err("expected more than no time".to_owned()) } else { Ok(time) }
+    if time.is_zero() { Err("expected a time above zero".to_owned()) } else { Ok(time) }
 }
 
 /// The name of a file to be written.

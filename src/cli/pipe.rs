@@ -27,10 +27,10 @@ pub struct Channel {
 /// What the reader of a stream sees that fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnFailure {
-    /// an end of file, too early: to the reader the epoch looks whole
+    /// an early end of file: to the reader the epoch looks complete
     #[default]
     End,
-    /// no more bytes and no end of file, until it closes or a signal ends the run
+    /// no more data and no end of file, until it closes the pipe or a signal ends the run
     Hold,
 }
 
@@ -62,8 +62,8 @@ pub struct PipeArgs {
 /// What was typed after `cat`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct CatArgs {
-    /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several are merged by the
-    /// path below each
+    /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several sources are merged
+    /// by the path below each
     #[arg(value_name = "SOURCE", value_parser = parse_source, required = true)]
     pub sources: Vec<S3Uri>,
     /// How the stream is fetched.
@@ -77,10 +77,10 @@ pub struct CatArgs {
 /// How a stream is fetched and what is told of it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct StreamArgs {
-    /// use so many connections for each channel, instead of as many as bring the most
+    /// use exactly so many connections per channel [default: adapt to the throughput]
     #[arg(long, value_name = "N", value_parser = parse_connections)]
     pub connections: Option<usize>,
-    /// use at most so many connections for each channel [default: 256 for all channels together]
+    /// use at most so many connections per channel [default: 256 for all channels together]
     #[arg(
         long,
         value_name = "N",
@@ -96,8 +96,8 @@ pub struct StreamArgs {
         help = options::help_part_size()
     )]
     pub part_size: Option<u64>,
-    /// tries in a row of one range that bring no new byte before it is given up; while the endpoint
-    /// does not answer, --retry-for must have passed, too
+    /// fail a range after so many attempts in a row without new data; while the endpoint does not
+    /// answer, only after --retry-for has passed as well
     #[arg(
         long,
         value_name = "N",
@@ -108,9 +108,12 @@ pub struct StreamArgs {
     /// print no progress, notes or summary; errors are always printed
     #[arg(long)]
     pub quiet: bool,
-    /// print the summary as JSON: to standard output, for cat to standard error
+    /// print the summary as JSON to standard output (cat: to standard error)
     #[arg(long)]
     pub json: bool,
+    /// print CPU time, memory, connections and I/O modes after the summary
+    #[arg(long)]
+    pub stats: bool,
 }
 
 fn parse_connections(text: &str) -> Result<usize, String> {
@@ -127,25 +130,25 @@ pub(super) struct PipeTyped {
     // The help has them apart: help::COMMANDS.
     #[arg(value_name = "SOURCE... DIR/CHANNEL", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
-    /// a channel by name, with its source; repeatable, then the operand is the folder alone
+    /// a channel and its source; repeatable; the only operand is then the folder DIR
     #[arg(long, value_name = "NAME=SOURCE")]
     channel: Vec<String>,
-    /// how many epochs: a number, or 'forever'
+    /// number of epochs, or 'forever'
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_epochs)]
     epochs: Epochs,
-    /// shuffle every epoch by this seed
+    /// shuffle every epoch with this seed
     #[arg(long, value_name = "SEED")]
     shuffle_seed: Option<u64>,
-    /// serve part I of N of every epoch, counted from 0
+    /// stream part I of N of every epoch; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
-    /// write the names of the first pipes to this file when they are there; removed at the end
+    /// create this file with the names of the first pipes when they exist; removed at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ready_file: Option<PathBuf>,
-    /// what the reader of a stream sees that fails
+    /// what the reader sees when its stream fails
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     on_failure: OnFailure,
-    /// make a file CHANNEL_N.ok beside the pipes when the reader of epoch N has got all of it
+    /// create the file CHANNEL_N.ok next to the pipes when the reader of epoch N got every byte
     #[arg(long)]
     epoch_markers: bool,
     #[command(flatten)]
@@ -173,9 +176,7 @@ impl PipeTyped {
         let place = operands.pop().map(PathBuf::from);
         let place = place.filter(|place| !place.as_os_str().as_encoded_bytes().starts_with(b"s3:"));
         let Some(place) = place else {
-            return Err(usage(
-                "the place of the pipes is missing: add DIR/CHANNEL after the sources",
-            ));
+            return Err(usage("the destination is missing: add DIR/CHANNEL after the sources"));
         };
         let (folder, mut channels) = if self.channel.is_empty() {
             let name = place
@@ -183,7 +184,7 @@ impl PipeTyped {
                 .and_then(|name| name.to_str())
                 .filter(|_| !place.as_os_str().as_encoded_bytes().ends_with(b"/"));
             let Some(name) = name else {
-                return Err(usage("the place of the pipes is DIR/CHANNEL: the channel is missing"));
+                return Err(usage("the destination is DIR/CHANNEL: the channel is missing"));
             };
             let sources = operands
                 .iter()
@@ -220,16 +221,13 @@ impl PipeTyped {
 
 fn channels(typed: &[String]) -> Result<Vec<Channel>, clap::Error> {
     if typed.len() > CHANNELS_MAX {
-        return Err(usage(&format!(
-            "{} channels are given of at most {CHANNELS_MAX}",
-            typed.len()
-        )));
+        return Err(usage(&format!("too many channels: {}, at most {CHANNELS_MAX}", typed.len())));
     }
     let mut channels: Vec<Channel> = Vec::new();
     for text in typed {
         let Some((name, source)) = text.split_once('=') else {
             return Err(usage(&format!(
-                "'{text}' is no channel: expected NAME=s3://BUCKET/FOLDER/"
+                "'{text}' is not a channel: expected NAME=s3://BUCKET/FOLDER/"
             )));
         };
         let name = check_name(name)?;
@@ -250,5 +248,5 @@ fn check_name(name: &str) -> Result<String, clap::Error> {
     if plain && !name.contains(['/', '\0']) && name != "." && name != ".." {
         return Ok(name.to_owned());
     }
-    Err(usage(&format!("'{}' is no name for a channel", shown(name))))
+    Err(usage(&format!("'{}' is not a valid channel name", shown(name))))
 }

@@ -71,13 +71,13 @@ fn operands_that_do_not_fit_are_told_in_one_line() {
     check("get --discard", "the source is missing");
     check("get out", "the source is missing");
     check("get s3://bucket/a", "the destination is missing: add a folder or a file");
-    check("get s3://bucket/a", "or give --discard");
+    check("get s3://bucket/a", "or use --discard");
     check("get s3://bucket/a s3://bucket/b", "after 's3://bucket/b'");
     check("get s3://bucket/a s3a://bucket/b", "'s3a://bucket/b' is not a local destination");
     check("get s3://bucket/a -", "'-' is not a destination");
     check("get a b", "'a' is not an S3 address");
     check("get s3://Bucket/a b", "upper-case");
-    check("get s3://bucket/a out --discard", "'out' is one destination too many");
+    check("get s3://bucket/a out --discard", "unexpected destination 'out'");
     let error = parse(["inrush", "get", "s3://bucket/a", ""]).expect_err("an empty name");
     assert!(error.to_string().contains("the destination is empty"), "{error}");
 }
@@ -167,8 +167,8 @@ fn a_version_is_of_a_single_object() {
         assert_eq!(uri.version_id, "V", "{line}");
     }
     for (line, expected) in [
-        ("get s3://bkt/k s3://bkt/l d --version-id V", "give one source"),
-        ("pipe --channel c=s3://bkt/k --channel d=s3://bkt/l d --version-id V", "give one source"),
+        ("get s3://bkt/k s3://bkt/l d --version-id V", "a single source"),
+        ("pipe --channel c=s3://bkt/k --channel d=s3://bkt/l d --version-id V", "a single source"),
         ("get s3://bkt/f/ d --version-id V", "not one object"),
         ("cat s3://bkt/* --version-id V", "not one object"),
         ("ls s3://bkt --version-id V", "not one object"),
@@ -234,7 +234,7 @@ fn the_other_commands() {
     assert!(told("verify d").contains("the source is missing"));
     assert!(told("verify s3://bucket/a/").contains("'s3://bucket/a/' is not a folder"));
     assert!(
-        told("verify s3://bucket/a s3://bucket/c d --version-id 1").contains("give one source")
+        told("verify s3://bucket/a s3://bucket/c d --version-id 1").contains("a single source")
     );
     let Ok(Args::Demo(args)) = parse_line("demo --keep --workers 1") else { panic!("a demo") };
     assert!(args.keep && args.tuning.workers == Some(1));
@@ -294,6 +294,34 @@ fn an_option_means_the_same_everywhere() {
             let help = arg.get_help().map(ToString::to_string);
             let before = told.insert(arg.get_id().clone(), help.clone());
             assert!(before.is_none_or(|before| before == help), "{}", arg.get_id());
+        }
+    }
+}
+
+#[test]
+fn help_has_the_words_of_the_field() {
+    let words = [
+        "held against",
+        "hold against",
+        "anew",
+        "believe",
+        "told",
+        "asked for",
+        "goes on",
+        "go on",
+        "fetch",
+        "is gone",
+        "here and there",
+        "may take",
+        "to be had",
+        "as many as bring",
+        "brings",
+        "one's own",
+    ];
+    for name in std::iter::once("").chain(help::COMMANDS.iter().map(|about| about.name)) {
+        let text = long_help(name).split_whitespace().collect::<Vec<_>>().join(" ");
+        for word in words {
+            assert!(!text.contains(word), "{name} --help says '{word}'");
         }
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct VerifyTyped {
     // The help has them apart: help::COMMANDS.
     #[arg(value_name = "SOURCE... DIR", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
-    /// count an object that cannot be validated as a failure
+    /// fail objects that cannot be validated
     #[arg(long)]
     strict: bool,
     /// write one JSON line per object to this file
@@ -62,7 +62,7 @@ impl VerifyTyped {
         })?;
         if folder.is_empty() || folder.as_encoded_bytes().starts_with(b"s3://") {
             return Err(usage(&format!(
-                "'{}' is not a folder: what comes last is the folder that was filled",
+                "'{}' is not a folder: the last argument is the local folder",
                 shown(&folder.display().to_string())
             )));
         }

@@ -96,7 +96,7 @@ fn decide(
     let object = match found {
         Ok(Some(object)) => object,
         Ok(None) => {
-            let gone = Error::new(ErrorKind::NotFound, "the object was deleted meanwhile");
+            let gone = Error::new(ErrorKind::NotFound, "the object was deleted during the run");
             return Err(gone.within(transfer.name()));
         }
         // Why it cannot be asked for says less than why it failed.
@@ -113,14 +113,14 @@ fn decide(
     let (before, now) = (&transfer.object.etag, &object.etag);
     match transfer.again() {
         Some(Again::Changed) if before != now => {
-            let message = format!("the object changed while it was fetched: {before} is now {now}");
+            let message = format!("the object changed during the download: {before} is now {now}");
             let changed = Error::new(ErrorKind::Objects, message).within(transfer.name());
             Err(match (on_change, restarts) {
                 (OnChange::Fail, _) => {
                     changed.advise("run it again to get the new one, or give --on-change restart")
                 }
                 (OnChange::Restart, _) => changed.advise(format!(
-                    "it was begun anew {restarts} times; run it again when it is left alone"
+                    "it was restarted {restarts} times; run again when the object no longer changes"
                 )),
             })
         }
@@ -172,7 +172,7 @@ mod tests {
         assert!(told.contains("\"1\" is now \"2\"") && told.contains("--on-change"), "{told}");
         assert_eq!(decided(Again::Changed, 0, Some("\"2\""), OnChange::Restart), "anew \"2\"");
         let told = decided(Again::Changed, RESTARTS_MAX, Some("\"2\""), OnChange::Restart);
-        assert!(told.contains("begun anew 3 times"), "{told}");
+        assert!(told.contains("restarted 3 times"), "{told}");
         let told = decided(Again::Changed, 0, None, OnChange::Restart);
         assert!(told.contains("was deleted"), "{told}");
         assert_eq!(decided(Again::Changed, 0, Some("\"1\""), OnChange::Fail), "because");

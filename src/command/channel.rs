@@ -17,6 +17,7 @@ use crate::engine::stream::place::{Outfall, Place};
 use crate::engine::threads::event_counter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::ranges::PartSize;
+use crate::report::document::STDOUT_NAME;
 use crate::report::progress::Progress;
 use crate::s3::uri::S3Uri;
 use crate::sys::uring::Uring;
@@ -120,10 +121,16 @@ impl Running {
         self.feed.stop_reason().filter(|error| error.kind() != ErrorKind::Interrupted)
     }
 
+    /// True for the one that writes to standard output: people know no channel of `cat`.
+    pub(super) fn is_stdout(&self) -> bool {
+        self.name == STDOUT_NAME
+    }
+
     /// Prints a failure, once.
     pub(super) fn tell(&mut self, error: Error, progress: &Progress) {
         if self.told.as_ref() != Some(&error) {
-            progress.error(error.clone().within(format!("channel {}", self.name)));
+            let named = error.clone().within(format!("channel {}", self.name));
+            progress.error(if self.is_stdout() { &error } else { &named });
             self.told = Some(error);
         }
     }

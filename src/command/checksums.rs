@@ -20,8 +20,8 @@ use crate::limits::RESUMED_READERS_MAX;
 use crate::s3::ListedChecksum;
 
 const RESUMED: &str = "bytes of an earlier run are there, and a hash takes all bytes in order: \
-                       --no-resume fetches them anew";
-const HASH: &str = "a hash cannot be put together from ranges";
+                       --no-resume downloads them again";
+const HASH: &str = "a hash cannot be combined from ranges";
 
 /// A transfer that may begin, or one that may not and why.
 pub(super) type Settled = Result<Transfer, Box<(Transfer, Error)>>;

@@ -42,7 +42,7 @@ impl Failures {
     /// What is to be said of those that were not told.
     pub(super) fn rest(&self) -> Option<String> {
         let untold = self.untold;
-        (untold > 0).then(|| format!("{untold} more objects failed; --report lists them all"))
+        (untold > 0).then(|| format!("{untold} more objects failed; use --report FILE to list all"))
     }
 
     /// What is said at the end, in this order, where the run ended early for this cause. What kept

@@ -17,7 +17,7 @@ use super::reporting::open;
 use super::run::{Run, Times, Told};
 use super::session::{self, Interrupts};
 use super::target::Target;
-use crate::cli::{GetArgs, OutputArgs, SyncArgs, TuningArgs};
+use crate::cli::{Destination, GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::control::walk::Walk;
@@ -29,11 +29,11 @@ use crate::plan::filter::Filter;
 use crate::report::document::{PaceTold, PlannedLine, RemovedLine, Summary};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
-use crate::text::size::Decimal;
+use crate::text::size::{Decimal, counted};
 
 /// What an interruption behind the last object leaves undone.
-const CONCLUDING: &str = "behind the last object: what was fetched is whole, and either files that \
-                          the source does not have are left, or what is there was not synced";
+const CONCLUDING: &str = "after the last object: all downloads are complete, but files not in the \
+                          source may be left, or data may not be synced to disk";
 
 /// How a `get` ended.
 pub(super) struct Ended {
@@ -114,8 +114,12 @@ pub(super) async fn run(
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
     inputs.pace = PaceTold::new(run.config.pace.is_adaptive(), &pacer.timeline());
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
+    inputs.destination = match &args.destination {
+        Destination::Local(path) => Some(path.display().to_string()),
+        Destination::Discard => None,
+    };
     let summary = Summary::new(&inputs);
-    run.tell((&summary, args.output.json), stopped, &mut interrupts).await?;
+    run.tell((&summary, args.output, args.stats), stopped, &mut interrupts).await?;
     Ok(Ended { code, summary: Some(summary) })
 }
 
@@ -215,10 +219,14 @@ async fn plan_only(
             }
         }
         let swept = swept.await;
-        progress.note(format!("{} files would be removed", swept.removed));
+        progress.note(format!("{} would be deleted", counted(swept.removed, "file", "files")));
         swept.error.map_or(Ok(()), Err)?;
     }
     let _ = lines.flush()?;
-    progress.note(format!("{objects} objects, {} would move", Decimal(bytes)));
+    progress.note(format!(
+        "{}, {} would be downloaded",
+        counted(objects, "object", "objects"),
+        Decimal(bytes)
+    ));
     Ok(if problems > 0 { ErrorKind::Objects.exit_code() } else { 0 })
 }

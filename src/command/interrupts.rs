@@ -136,7 +136,7 @@ impl Forced {
         let left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
         let left = left
             .as_ref()
-            .map_or_else(|| "a call to the system has not come back".to_owned(), |tell| tell());
+            .map_or_else(|| "a system call has not returned".to_owned(), |tell| tell());
         Error::new(kind, format!("{why}: {left}"))
     }
 

@@ -16,7 +16,7 @@ use crate::files::transfer::{Shape, Transfer};
 use crate::limits::UNFINISHED_OPEN_MAX;
 use crate::report::document::Kept;
 use crate::s3::sign::PublishedKeys;
-use crate::text::size::{Count, Decimal};
+use crate::text::size::{Decimal, counted};
 
 /// What is to be done about an object.
 #[derive(Debug)]
@@ -159,22 +159,22 @@ impl Keeper {
         let mut notes = Vec::new();
         if self.kept.0 > 0 {
             let (objects, bytes) = self.kept;
-            let verb = if objects == 1 { "was" } else { "were" };
-            let objects = counted(objects);
-            notes.push(format!("{objects} {verb} there already: {}", Decimal(bytes)));
+            let objects = counted(objects, "object", "objects");
+            notes.push(format!("{objects} ({}) already present, skipped", Decimal(bytes)));
         }
         if self.resumed.0 > 0 {
             let (objects, bytes) = self.resumed;
-            let bytes = Decimal(bytes);
-            notes.push(format!("{} went on where an earlier run ended: {bytes}", counted(objects)));
+            let (objects, bytes) = (counted(objects, "object", "objects"), Decimal(bytes));
+            notes.push(format!("{objects} resumed: {bytes} downloaded by an earlier run"));
         }
         for (unfit, objects) in &self.anew {
             let why = unfit.explain();
-            notes.push(format!("{} began anew: {why}", unfinished(*objects)));
+            let unfinished = counted(*objects, "unfinished object", "unfinished objects");
+            notes.push(format!("{unfinished} restarted from the first byte: {why}"));
         }
         let machine = self.judge.state().and_then(|judge| judge.machine.as_ref());
         if let Some(name) = machine.and_then(Machine::ignored) {
-            notes.push(format!("{name} at the destination is another user's, and was not used"));
+            notes.push(format!("ignored {name} at the destination: it belongs to another user"));
         }
         notes
     }
@@ -267,13 +267,4 @@ fn standing(machine: &mut Machine, rules: KeepArgs, transfer: &Transfer) -> (Opt
         _ => None,
     };
     (kept, space_bytes)
-}
-
-fn counted(objects: u64) -> String {
-    format!("{} {}", Count(objects), if objects == 1 { "object" } else { "objects" })
-}
-
-fn unfinished(objects: u64) -> String {
-    let word = if objects == 1 { "unfinished object" } else { "unfinished objects" };
-    format!("{} {word}", Count(objects))
 }

@@ -33,7 +33,7 @@ impl Mirror {
         if let Some(source) =
             sources.iter().find(|source| !matches!(source.found, Found::Folder { .. }))
         {
-            let message = format!("{} is no folder: what is not in it cannot be told", source.uri);
+            let message = format!("{} is not a folder, which --delete needs", source.uri);
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("give s3://BUCKET/FOLDER/ with --include, or leave --delete out"));
         }
@@ -47,7 +47,7 @@ impl Mirror {
     /// When there are more than can be remembered.
     pub(super) fn note(&mut self, path: &str) -> Result<()> {
         if self.listed.len() >= SYNC_DELETE_OBJECTS_MAX {
-            let message = format!("--delete knows at most {SYNC_DELETE_OBJECTS_MAX} objects");
+            let message = format!("--delete supports at most {SYNC_DELETE_OBJECTS_MAX} objects");
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("sync folder by folder, or leave --delete out; nothing was removed"));
         }

@@ -46,5 +46,5 @@ pub(super) async fn finish(
         () = patience => {}
     }
     let kind = stopped.unwrap_or(ErrorKind::Interrupted);
-    Err(Error::new(kind, format!("the report {path} is not complete: it takes no more bytes")))
+    Err(Error::new(kind, format!("the report {path} is incomplete: it cannot be written")))
 }

@@ -3,7 +3,7 @@
 
 mod intake;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use super::mirror::Mirror;
 use super::reporting::{finish, keep_up};
 use super::space::Space;
 use super::target::Target;
-use crate::cli::Durability;
+use crate::cli::{Durability, OutputArgs};
 use crate::control::walk::Walk;
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;
@@ -36,6 +36,7 @@ use crate::report::out::ReportWriter;
 use crate::report::progress::{Progress, ProgressState};
 use crate::sys::pool::Pages;
 use crate::sys::usage;
+use crate::text::size::{Count, counted};
 
 /// How often outcomes are collected and progress is shown.
 const TICK: Duration = Duration::from_millis(20);
@@ -86,14 +87,16 @@ pub(super) struct Run {
     space: Space,
     known: ProgressState,
     objects_ok: u64,
-    /// Of those: held against a checksum, and not (though they have bytes).
+    /// Of those: validated by a checksum, and why not (though they have bytes).
     validated: u64,
-    not_validated: u64,
+    not_validated: BTreeMap<&'static str, u64>,
     failures: Failures,
     /// Of these: a later run can go on with some of their bytes.
     unfinished: u64,
     /// Objects that went on where an earlier run ended, and have ended.
     resumed_ended: u64,
+    /// The large files of such objects: past the page cache, and not.
+    resumed_files: (u64, u64),
     outcomes: Vec<Outcome>,
     /// Objects that failed for now.
     undecided: Undecided,
@@ -137,10 +140,11 @@ impl Run {
             known: ProgressState::default(),
             objects_ok: 0,
             validated: 0,
-            not_validated: 0,
+            not_validated: BTreeMap::new(),
             failures: Failures::default(),
             unfinished: 0,
             resumed_ended: 0,
+            resumed_files: (0, 0),
             outcomes: Vec::new(),
             undecided,
             deadline: None,
@@ -232,7 +236,7 @@ impl Run {
 
     fn deadline_error(&self) -> Error {
         let (ok, known) = (self.objects_ok, self.known.objects_known);
-        let message = format!("the deadline has passed: {ok} of {known} known objects are whole");
+        let message = format!("the deadline has passed: {ok} of {known} objects are complete");
         Error::new(ErrorKind::Deadline, message).advise("run it again with a longer --deadline")
     }
 
@@ -241,10 +245,10 @@ impl Run {
         match decision {
             Decision::Anew(transfer) => {
                 let why = match transfer.restarted {
-                    Some(Again::Checksum) => "its bytes did not have the stored checksum",
-                    _ => "it changed while it was fetched",
+                    Some(Again::Checksum) => "its data did not match the stored checksum",
+                    _ => "it changed during the download",
                 };
-                self.progress.note(format!("{} begins anew: {why}", transfer.name()));
+                self.progress.note(format!("{} is downloaded again: {why}", transfer.name()));
                 scheduler.restart(*transfer);
             }
             Decision::Failed(outcome) => {
@@ -305,7 +309,7 @@ impl Run {
             match outcome.transfer.verification.verdict() {
                 Ok(_) => self.validated += 1,
                 Err(_) if outcome.transfer.object.size_bytes == 0 => {}
-                Err(_) => self.not_validated += 1,
+                Err(reason) => *self.not_validated.entry(reason).or_default() += 1,
             }
             return;
         };
@@ -330,7 +334,7 @@ impl Run {
     async fn remove_extra(&mut self) -> Result<()> {
         let Some(mirror) = self.mirror.take() else { return Ok(()) };
         if self.failures.count() > 0 || !self.listed_all {
-            self.progress.note("nothing was removed: only a run that succeeds removes anything");
+            self.progress.note("no file was deleted because some objects failed");
             return Ok(());
         }
         let Some(folder) = self.target.open().await? else { return Ok(()) };
@@ -342,12 +346,12 @@ impl Run {
         }
         let swept = swept.await;
         if self.removed > 0 || swept.left > 0 {
-            let (removed, left) = (self.removed, swept.left);
+            let (files, left) = (counted(self.removed, "file", "files"), swept.left);
             self.progress.note(match left {
-                0 => format!("{removed} files that the source does not have were removed"),
+                0 => format!("deleted {files} not in the source"),
                 _ => format!(
-                    "{removed} files that the source does not have were removed; {left} special \
-                     files, odd names or other file systems were left alone"
+                    "deleted {files} not in the source; skipped {left} special files, names that \
+                     are not UTF-8 or other file systems"
                 ),
             });
         }
@@ -396,15 +400,13 @@ impl Run {
     }
 
     fn interrupted(&self) -> String {
-        let whole = self.objects_ok + self.keeper.kept.0;
+        let whole = counted(self.objects_ok + self.keeper.kept.0, "object", "objects");
         match self.unfinished() {
-            0 => format!(
-                "interrupted: {whole} objects are whole; this run left nothing of the others, \
-                 neither under their names nor in temporary files"
-            ),
+            0 => format!("interrupted: {whole} complete; nothing of the others is left"),
             unfinished => format!(
-                "interrupted: {whole} objects are whole, {unfinished} are unfinished in temporary \
-                 files; run it again to go on"
+                "interrupted: {whole} complete, {} partly downloaded in temporary files; run it \
+                 again to resume",
+                Count(unfinished)
             ),
         }
     }
@@ -433,9 +435,12 @@ impl Run {
         SummaryInputs {
             workers,
             sink,
+            destination: None,
             failed_objects: self.failures.count(),
             validated_objects: self.validated,
-            not_validated_objects: self.not_validated,
+            not_validated_objects: self.not_validated.values().sum(),
+            not_validated: self.not_validated.clone(),
+            resumed_files: self.resumed_files,
             earlier: self.earlier(),
             elapsed_us: micros(times.ended),
             resolve_us: micros(times.resolved),
@@ -457,14 +462,14 @@ impl Run {
     /// Tells what it came to, and ends the report. `stopped`: the run was ended early.
     pub(super) async fn tell(
         &mut self,
-        (summary, json): (&Summary, bool),
+        (summary, output, stats): (&Summary, OutputArgs, bool),
         stopped: Option<ErrorKind>,
         interrupts: &mut Interrupts,
     ) -> Result<()> {
-        for line in summary.lines().into_iter().chain(self.keeper.notes()) {
-            self.progress.note(line);
-        }
-        if json {
+        let mut lines = summary.lines(stats);
+        lines.splice(1..1, self.keeper.notes());
+        lines.iter().for_each(|line| self.progress.note(line));
+        if output.json {
             crate::report::out::print(format!("{}\n", summary.to_json()).as_bytes())?;
         }
         match self.report.take() {

@@ -113,8 +113,8 @@ pub(super) async fn tls(
 fn trust(args: &ServiceArgs) -> Trust {
     if args.no_verify_ssl {
         Progress::new(false).warn(
-            "certificates are not verified (--no-verify-ssl): whoever is in between can read and \
-             change all bytes",
+            "certificates are not verified (--no-verify-ssl): anyone on the network path can \
+             read and change the data",
         );
         return Trust::Anyone;
     }

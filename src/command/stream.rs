@@ -37,7 +37,7 @@ use crate::limits::{
 use crate::link::attempt::RetryPolicy;
 use crate::plan::epoch::Shard;
 use crate::plan::ranges::PartSize;
-use crate::report::document::{StreamSummary, json};
+use crate::report::document::{STDOUT_NAME, StreamSummary, json};
 use crate::report::progress::Progress;
 use crate::sys::{Handle, usage};
 
@@ -60,10 +60,7 @@ pub(super) async fn pipe(
     let mut interrupts = Interrupts::listen()?;
     let folder = args.folder.clone();
     interrupts::leaves(move || {
-        format!(
-            "a call to the system has not come back; named pipes may be left in {}",
-            folder.display()
-        )
+        format!("a system call has not returned; named pipes may be left in {}", folder.display())
     });
     let started = start_pipes(&args, credentials, begun, &progress);
     let Served { control, engine, mut channels } = interrupts.unless(started).await?;
@@ -180,7 +177,7 @@ fn start_engine(
     if config.connections() < channels {
         // What waits for its reader has a connection: another channel could wait for it for ever.
         let message =
-            format!("{channels} channels, and room for {} connections", config.connections());
+            format!("{channels} channels, but at most {} connections", config.connections());
         return Err(Error::new(ErrorKind::Host, message)
             .advise("raise the limit of open files (ulimit -n) or of memory, or serve fewer"));
     }
@@ -224,7 +221,7 @@ fn lock_channels(
             .map_err(|error| error.within(place.display()))?;
         if lock.is_none() {
             progress.note(format!(
-                "{}: the file system has no locks (flock); let no other run serve this channel",
+                "{}: the file system does not support flock; start no second run for this channel",
                 place.display()
             ));
         }
@@ -249,7 +246,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         start_engine(&args.stream, part, 1, &control, (tls, retries), begun)?;
     let epochs = NonZeroU64::new(1);
     let plan = ChannelPlan {
-        name: "-".to_owned(),
+        name: STDOUT_NAME.to_owned(),
         sources: args.sources.clone(),
         opening: None,
         place,
@@ -272,7 +269,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         progress.error(format!("cannot write to standard output: {error}"));
         code = ErrorKind::Destination.exit_code();
     }
-    if args.stream.json {
+    if args.stream.json || args.stream.stats {
         tell(&control, &channels, &args.stream, begun, code, &progress, true)?;
     }
     Ok(code)
@@ -412,7 +409,10 @@ async fn serve(
         }
     }
     if interrupted {
-        progress.error("interrupted: no named pipe is left");
+        progress.error(match channels.iter().any(Running::is_stdout) {
+            true => "interrupted: the output is incomplete",
+            false => "interrupted: all named pipes are removed",
+        });
         code = ErrorKind::Interrupted.exit_code();
     }
     code
@@ -438,7 +438,7 @@ fn tell(
         code,
     );
     summary.clock_correction_seconds = control.clock_ahead_seconds();
-    for line in summary.lines() {
+    for line in summary.lines(args.stats) {
         progress.note(line);
     }
     if !args.json {

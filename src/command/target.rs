@@ -47,7 +47,7 @@ impl Target {
             }
             // A device or a pipe would be replaced by a file of its name.
             Ok(found) if found != FileType::RegularFile => {
-                let message = format!("{} is not an ordinary file", path.display());
+                let message = format!("{} is not a regular file", path.display());
                 return Err(Error::new(ErrorKind::Destination, message)
                     .advise("name a file or a folder; to write nothing give --discard"));
             }

@@ -42,7 +42,7 @@ pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
     let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
     let mut interrupts = Interrupts::listen()?;
     interrupts::leaves(|| {
-        "a read of a file, or a write to the reader of the output, has not come back; nothing was \
+        "a read of a file, or a write to the reader of the output, has not returned; nothing was \
          changed"
             .to_owned()
     });
@@ -317,7 +317,7 @@ async fn compare(
         tokio::task::spawn_blocking(move || digest(&file, goal, size_bytes, &read)).await;
     compared.expect("reading does not panic").map_err(|errno| {
         Error::new(ErrorKind::Destination, format!("cannot read its file: {errno}"))
-            .advise("see the kernel's log: the disk may have lost it")
+            .advise("check the kernel log: the disk may have lost it")
     })
 }
 

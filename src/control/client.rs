@@ -439,7 +439,7 @@ fn build(
         request = request.header(name, value);
     }
     let mut request = request.body(Empty::new()).map_err(|error| {
-        Error::new(ErrorKind::Usage, format!("'{target}' cannot be asked for: {error}"))
+        Error::new(ErrorKind::Usage, format!("cannot request '{target}': {error}"))
     })?;
     let server_time = keys.server_time(super::now());
     if let Some(keys) = keys.get() {

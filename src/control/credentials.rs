@@ -191,7 +191,7 @@ fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
     let reason = reasons.join(": ");
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
-    Error::new(ErrorKind::Access, format!("credentials cannot be had: {reason}"))
+    Error::new(ErrorKind::Access, format!("cannot get credentials: {reason}"))
         .advise("check --profile; after a long while: aws sso login")
 }
 

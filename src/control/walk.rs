@@ -64,7 +64,7 @@ impl Walk {
     /// A walk through these sources; it must run inside a `LocalSet`, as tokio-uring has one.
     pub fn new(control: Rc<Control>, sources: Vec<Source>, filter: Filter) -> Result<Self> {
         if sources.len() > SOURCES_MAX {
-            let message = format!("{} sources are given of at most {SOURCES_MAX}", sources.len());
+            let message = format!("too many sources: {}, at most {SOURCES_MAX}", sources.len());
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("give a common folder and --include instead"));
         }
@@ -152,7 +152,7 @@ impl Walk {
         let feed = &self.feeds[source];
         if !self.guard.is_sorted() && self.feeds.len() > 1 {
             let message = format!(
-                "{}: the listing is not in order, so several sources cannot be held against each \
+                "{}: the listing is not in order, so several sources cannot be compared with each \
                  other",
                 feed.uri
             );
@@ -218,8 +218,11 @@ impl Feed {
             Found::Glob(glob) => (listed(glob, &self.endpoint), glob.folder.len()),
         };
         if !key.starts_with(prefix) {
-            let message =
-                format!("list {}: the server gives '{}', not asked for", self.uri, shown(key));
+            let message = format!(
+                "list {}: the server returned '{}', which was not requested",
+                self.uri,
+                shown(key)
+            );
             return Err(Error::new(ErrorKind::Endpoint, message));
         }
         if matches!(&self.found, Found::Glob(glob) if !glob.matches(key)) {

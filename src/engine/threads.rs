@@ -235,25 +235,25 @@ impl Workers {
                 jobs += work.2;
             }
             let Some(folder) = folder.as_ref().map(|folder| folder.display()) else {
-                return "a call to the system has not come back; nothing is left".to_owned();
+                return "a system call has not returned; nothing is left".to_owned();
             };
             let stuck = match (writes, jobs) {
                 (0, 0) => format!(
                     "a call to the file system of {folder}, or to the reader of the output, has \
-                     not come back"
+                     not returned"
                 ),
                 (0, _) => format!(
                     "calls to the file system of {folder} for {jobs} objects or ranges have not \
-                     come back, it does not answer"
+                     returned: it does not answer"
                 ),
                 _ => format!(
-                    "{writes} writes to {folder} have not come back, its file system does not \
+                    "{writes} writes to {folder} have not returned: its file system does not \
                      answer"
                 ),
             };
             format!(
-                "{stuck}; {objects} objects are whole, of others temporary files (.inrush-*) may \
-                 be left; run it again to go on"
+                "{stuck}; {objects} objects are complete, and temporary files (.inrush-*) of \
+                 others may be left; run it again to resume"
             )
         }
     }
@@ -422,7 +422,7 @@ fn work(start: Start) -> WorkerMetrics {
     if let Err(errno) = worker.run() {
         scheduler.stop(
             Error::new(ErrorKind::Host, format!("a worker's ring failed: {errno}"))
-                .advise("see the kernel's log"),
+                .advise("check the kernel log"),
         );
         return WorkerMetrics { features: Some(features), ..WorkerMetrics::default() };
     }

@@ -101,11 +101,9 @@ impl Unfit {
         match self {
             Self::Damaged => "their journal is missing or damaged",
             Self::Changed => "the object has changed",
-            Self::Cut => "--part-size was another",
-            Self::Rebooted => "the machine has started anew since, and nothing had been synced",
-            Self::Foreign => {
-                "another user's files stand under their temporary names, and were left alone"
-            }
+            Self::Cut => "--part-size was different",
+            Self::Rebooted => "the machine was rebooted before the data was synced",
+            Self::Foreign => "their temporary names are used by files of another user",
         }
     }
 }

@@ -110,7 +110,7 @@ impl Transfer {
             shape,
             part: cut.part,
             etag,
-            verification: Verification::none("no checksum was asked for"),
+            verification: Verification::none("no checksum was requested"),
             replaced_bytes: 0,
             file: OnceLock::new(),
             resumed: None,

@@ -246,8 +246,8 @@ impl Requests {
         let Request { object, range, into, priority, token } = request;
         check(&object, &range)?;
         if !Arc::ptr_eq(&object.shared, &self.shared) {
-            return Err(Error::new(ErrorKind::Usage, "the object is of another client")
-                .advise("ask the engine's own client for it"));
+            return Err(Error::new(ErrorKind::Usage, "the object belongs to another client")
+                .advise("request it from the engine's own client"));
         }
         let range = ByteRange { offset: range.start, length: range.end - range.start };
         let into = self.fit(into, range.length)?;
@@ -340,7 +340,7 @@ fn check(object: &RemoteObject, range: &Range<u64>) -> Result<()> {
     }
     let size = object.size_bytes();
     let message = format!("bytes {}..{} of an object of {size}", range.start, range.end);
-    Err(Error::new(ErrorKind::Usage, message).advise("ask for bytes that it has"))
+    Err(Error::new(ErrorKind::Usage, message).advise("request bytes within the object"))
 }
 
 fn length_of(bytes: u64) -> Result<usize> {

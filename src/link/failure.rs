@@ -347,7 +347,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(errno) => write!(f, "connect failed: {errno}"),
-            Self::ConnectTimeout => f.write_str("the connection was not made in time"),
+            Self::ConnectTimeout => f.write_str("connect timed out"),
             Self::Broken(errno) => write!(f, "the connection broke: {errno}"),
             Self::BrokenUnanswered(errno) => {
                 write!(f, "the connection broke before an answer came: {errno}")
@@ -356,12 +356,12 @@ impl fmt::Display for Failure {
                 f.write_str("the server closed the connection without an answer")
             }
             Self::Stale => f.write_str("the server had closed the kept connection"),
-            Self::FirstByteTimeout => f.write_str("no first byte in time"),
-            Self::Stall => f.write_str("the body stopped coming"),
+            Self::FirstByteTimeout => f.write_str("timed out before the first byte"),
+            Self::Stall => f.write_str("timed out while reading the body"),
             Self::Truncated => f.write_str("the answer ended before its body did"),
             Self::BadHead => f.write_str("the answer has no valid HTTP/1 head"),
             Self::TooManyHeaders => write!(f, "the answer has more than {HEADERS_MAX} headers"),
-            Self::WrongRange => f.write_str("the answer is not the range that was asked for"),
+            Self::WrongRange => f.write_str("the response is not the requested range"),
             Self::WrongLength => f.write_str("the answer's length is not that of the range"),
             Self::WholeAnswer => {
                 f.write_str("the server answered a range request with 200: it serves no ranges")
@@ -380,8 +380,8 @@ impl fmt::Display for Failure {
             Self::TlsEnded => {
                 f.write_str("the server ended the connection within the TLS handshake")
             }
-            Self::TlsBroken => f.write_str("TLS broke off"),
-            Self::TlsRefused => f.write_str("TLS is not to be had with this server"),
+            Self::TlsBroken => f.write_str("the TLS connection broke"),
+            Self::TlsRefused => f.write_str("cannot use TLS with this server"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What users and their programs read of a run: progress, summary, document, data.
 
 pub mod document;
+mod line;
 pub mod out;
 pub mod progress;

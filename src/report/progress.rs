@@ -10,26 +10,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use clap::builder::Styles;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::link::failure::RetryReason;
 use crate::link::waiting::{Pauses, Wait};
+use crate::report::line::{Speed, line, waiting};
 use crate::text::shown::shown;
-use crate::text::size::Count;
 
-/// While the total is not known there is nothing to fill, and no end to tell.
-const TEMPLATE_LISTING: &str = "{spinner} {decimal_bytes} of {decimal_total_bytes} so far, \
-    {decimal_bytes_per_sec}, {wide_msg}";
+/// The line comes as it shall be; where it is wider than the terminal all the same, as wide
+/// characters are, it is cut.
+const TEMPLATE: &str = "{wide_msg}";
 
-/// Once it is.
-const TEMPLATE_KNOWN: &str = "[{bar:24}] {decimal_bytes} of {decimal_total_bytes}, \
-    {decimal_bytes_per_sec}, {eta} left, {wide_msg}";
+/// The same with a sign of life, before there are bytes to tell of.
+const TEMPLATE_WAITING: &str = "{spinner} {wide_msg}";
 
-/// While nothing comes: for whom is waited, as far as the line goes.
-const TEMPLATE_WAITING: &str = "{spinner} {decimal_bytes} of {decimal_total_bytes}, {wide_msg}";
+/// Columns of the spinner and the space behind it.
+const SPINNER_COLUMNS: usize = 2;
 
-/// The same before there are bytes to tell of.
-const TEMPLATE_WAITING_ALONE: &str = "{spinner} {wide_msg}";
+/// Columns where the terminal does not say how many it has.
+const COLUMNS_DEFAULT: usize = 80;
 
 /// How often the sign of life before a wait moves.
 const SPIN: Duration = Duration::from_millis(250);
@@ -55,44 +55,16 @@ pub struct ProgressState {
     pub waiting: Option<(u32, RetryReason)>,
 }
 
-impl ProgressState {
-    /// What the bar's own fields do not tell.
-    fn message(&self) -> String {
-        let (done, known) = (Count(self.objects_done), Count(self.objects_known));
-        let mut message = format!("{done} of {known} objects");
-        if self.objects_kept > 0 {
-            message += &format!(", {} kept", Count(self.objects_kept));
-        }
-        if self.retries > 0 {
-            let word = if self.retries == 1 { "retry" } else { "retries" };
-            message += &format!(", {} {word}", Count(self.retries));
-        }
-        if let Some((count, why)) = self.waiting {
-            message += &format!(", {count} waiting after {}", why.name().replace('_', " "));
-        }
-        if !self.listing_complete {
-            message += ", listing…";
-        }
-        message
-    }
-}
-
 /// The bar, and the lines above it.
 #[derive(Debug)]
 pub struct Progress {
     /// Drawn on a terminal; `None` elsewhere and with `--quiet`.
     bar: Option<ProgressBar>,
-    /// Which style the bar has.
-    style: Mutex<Style>,
+    speed: Mutex<Speed>,
+    /// How many columns the terminal has now: it may change its size.
+    columns: fn() -> usize,
     waits: Arc<Waits>,
     quiet: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
-    Listing,
-    Known,
-    Waiting,
 }
 
 /// What the bar and those who look for waits share.
@@ -147,11 +119,12 @@ impl Teller {
             Some(wait) if self.is_terminal => {
                 let mut line = lock(&self.waits.line);
                 let line = line.get_or_insert_with(|| {
-                    let line = ProgressBar::new_spinner().with_style(style(TEMPLATE_WAITING_ALONE));
+                    let line = ProgressBar::new_spinner().with_style(style(TEMPLATE_WAITING));
                     line.enable_steady_tick(SPIN);
                     line
                 });
-                line.set_message(shown(&wait.to_string()));
+                let room = columns().saturating_sub(SPINNER_COLUMNS + 1);
+                line.set_message(waiting(&wait, room).unwrap_or_default());
             }
             Some(wait) => {
                 if self.pauses.is_due(now_us, &wait) {
@@ -166,17 +139,16 @@ impl Progress {
     /// Progress on standard error; nothing but errors when not `enabled`.
     #[must_use]
     pub fn new(enabled: bool) -> Self {
-        Self::on(ProgressDrawTarget::stderr(), enabled)
+        Self::on(ProgressDrawTarget::stderr(), enabled, columns)
     }
 
-    fn on(target: ProgressDrawTarget, enabled: bool) -> Self {
+    fn on(target: ProgressDrawTarget, enabled: bool, columns: fn() -> usize) -> Self {
         let bar = (enabled && !target.is_hidden()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), target);
-            bar.set_style(style(TEMPLATE_LISTING));
+            bar.set_style(style(TEMPLATE));
             bar
         });
-        let style = Mutex::new(Style::Listing);
-        Self { bar, style, waits: Arc::default(), quiet: !enabled }
+        Self { bar, speed: Mutex::default(), columns, waits: Arc::default(), quiet: !enabled }
     }
 
     /// One who tells what is waited for.
@@ -194,19 +166,11 @@ impl Progress {
     pub fn update(&self, state: &ProgressState) {
         let Some(bar) = &self.bar else { return };
         self.waits.is_drawn.store(true, Ordering::Relaxed);
+        let mut speed = lock(&self.speed);
+        speed.add(bar.elapsed().as_secs_f64(), state.bytes_done);
         let wait = self.waits.now();
-        let wanted = match (&wait, state.listing_complete) {
-            (Some(_), _) => (Style::Waiting, TEMPLATE_WAITING),
-            (None, true) => (Style::Known, TEMPLATE_KNOWN),
-            (None, false) => (Style::Listing, TEMPLATE_LISTING),
-        };
-        if std::mem::replace(&mut *lock(&self.style), wanted.0) != wanted.0 {
-            bar.set_style(style(wanted.1));
-        }
-        bar.set_length(state.bytes_known);
-        // A range that is fetched again counts again: never beyond the end.
-        bar.set_position(state.bytes_done.min(state.bytes_known));
-        bar.set_message(wait.map_or_else(|| state.message(), |wait| shown(&wait.to_string())));
+        bar.set_message(line(state, &speed, wait.as_ref(), (self.columns)()));
+        bar.tick();
     }
 
     /// Prints a line above the bar, unless quiet.
@@ -218,12 +182,12 @@ impl Progress {
 
     /// Prints an error in one line, always.
     pub fn error(&self, error: impl Display) {
-        self.print(&format!("error: {}", shown(&error.to_string())));
+        self.print(&labelled("error", error));
     }
 
     /// Prints a warning in one line, always: it is about safety.
     pub fn warn(&self, line: impl Display) {
-        self.print(&format!("warning: {}", shown(&line.to_string())));
+        self.print(&labelled("warning", line));
     }
 
     /// Takes the bar away.
@@ -250,13 +214,27 @@ impl Drop for Progress {
     }
 }
 
-/// Unlike `eprintln!` this does not panic when standard error is closed.
+/// A message behind its label, which has the colour of clap's own errors or of a warning.
+fn labelled(label: &str, message: impl Display) -> String {
+    let styles = Styles::styled();
+    let style = if label == "error" { styles.get_error() } else { styles.get_invalid() };
+    format!("{style}{label}:{style:#} {}", shown(&message.to_string()))
+}
+
+/// Unlike `eprintln!` this does not panic when standard error is closed. Colours go to a terminal
+/// alone, and not with `NO_COLOR`.
 fn to_stderr(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(anstream::stderr().lock(), "{line}");
+}
+
+/// Columns of the terminal that standard error is.
+fn columns() -> usize {
+    let size = terminal_size::terminal_size_of(io::stderr());
+    size.map_or(COLUMNS_DEFAULT, |(width, _)| usize::from(width.0))
 }
 
 fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).expect("the template is right").progress_chars("=> ")
+    ProgressStyle::with_template(template).expect("the template is right")
 }
 
 #[cfg(test)]
@@ -317,7 +295,7 @@ mod tests {
     fn screen(enabled: bool) -> (Screen, Progress) {
         let screen = Screen::default();
         let target = ProgressDrawTarget::term_like(Box::new(screen.clone()));
-        (screen, Progress::on(target, enabled))
+        (screen, Progress::on(target, enabled, || 100))
     }
 
     const LISTING: ProgressState = ProgressState {
@@ -332,31 +310,15 @@ mod tests {
     };
 
     #[test]
-    fn what_the_message_tells() {
-        let check = |state: ProgressState, expected: &str| assert_eq!(state.message(), expected);
-        check(LISTING, "12 of 1,234 objects, listing…");
-        let known = ProgressState { listing_complete: true, ..LISTING };
-        check(known, "12 of 1,234 objects");
-        check(ProgressState { retries: 1, ..known }, "12 of 1,234 objects, 1 retry");
-        check(ProgressState { objects_kept: 9, ..known }, "12 of 1,234 objects, 9 kept");
-        check(ProgressState { retries: 7, ..LISTING }, "12 of 1,234 objects, 7 retries, listing…");
-        let waiting = Some((3, RetryReason::SlowDown));
-        check(
-            ProgressState { retries: 9, waiting, ..known },
-            "12 of 1,234 objects, 9 retries, 3 waiting after slow down",
-        );
-    }
-
-    #[test]
     fn an_end_is_told_when_it_is_known() {
         let (screen, progress) = screen(true);
         progress.update(&LISTING);
         let drawn = screen.taken();
-        assert!(drawn.contains("1.00 GB of 4.00 GB so far, "), "{drawn}");
-        assert!(drawn.contains("listing…") && !drawn.contains("left"), "{drawn}");
+        assert!(drawn.contains("1 GB of 4 GB, "), "{drawn}");
+        assert!(drawn.contains("listing, ") && !drawn.contains("left"), "{drawn}");
         progress.update(&ProgressState { listing_complete: true, ..LISTING });
         let drawn = screen.taken();
-        assert!(drawn.contains("1.00 GB of 4.00 GB, ") && drawn.contains(" left, "), "{drawn}");
+        assert!(!drawn.contains("listing"), "{drawn}");
         assert!(drawn.contains("[======>"), "{drawn}");
         progress.finish();
         screen.taken();
@@ -381,11 +343,11 @@ mod tests {
         teller.look(0, Some(wait));
         progress.update(&LISTING);
         let drawn = screen.taken();
-        assert!(drawn.contains("of 4.00 GB, waiting for h:9000 to answer GET s3://b/k: try 3, 4"));
+        assert!(drawn.contains("of 4 GB, waiting for h:9000 to answer GET s3://b/k: try 3, 4"));
         teller.look(1, None);
         progress.update(&LISTING);
         let drawn = screen.taken();
-        assert!(drawn.rfind("listing…") > drawn.rfind("waiting"), "{drawn}");
+        assert!(drawn.rfind("listing") > drawn.rfind("waiting"), "{drawn}");
     }
 
     #[test]
@@ -393,13 +355,16 @@ mod tests {
         let (screen, progress) = screen(false);
         progress.update(&LISTING);
         assert_eq!(screen.taken(), "");
-        assert!(Progress::on(ProgressDrawTarget::hidden(), true).bar.is_none());
+        assert!(Progress::on(ProgressDrawTarget::hidden(), true, || 100).bar.is_none());
     }
 
     #[test]
-    fn more_than_all_is_shown_as_all() {
-        let (screen, progress) = screen(true);
-        progress.update(&ProgressState { bytes_done: 5_000_000_000, ..LISTING });
-        assert!(screen.taken().contains("4.00 GB of 4.00 GB"));
+    fn labels_have_the_colour_of_claps_own() {
+        let told = labelled("error", "no\u{1b} such bucket");
+        assert!(told.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m no"), "{told:?}");
+        assert_eq!(told.matches('\u{1b}').count(), 3, "none of the message: {told:?}");
+        let mut plain = anstream::StripStream::new(Vec::new());
+        writeln!(plain, "{}", labelled("warning", "w")).expect("memory");
+        assert_eq!(plain.into_inner(), b"warning: w\n");
     }
 }

@@ -70,7 +70,7 @@ impl Proxy {
             Some((scheme, _)) => {
                 let known = SCHEMES_KNOWN.iter().find(|known| scheme.eq_ignore_ascii_case(known));
                 let what = known.map_or("another scheme".to_owned(), |known| format!("{known}://"));
-                return Err(refuse(&format!("proxies are spoken to over http://, not {what}")));
+                return Err(refuse(&format!("a proxy must use http://, not {what}")));
             }
             None => format!("http://{text}").into(),
         };

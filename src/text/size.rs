@@ -93,6 +93,41 @@ impl fmt::Display for Count {
     }
 }
 
+/// How many of something: `1 object`, `1,234 objects`.
+#[must_use]
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", Count(count), if count == 1 { one } else { many })
+}
+
+/// A time in seconds to the digits that matter: `12 ms`, `0.62 s`, `8.5 s`, `2 min 5 s`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seconds(pub f64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.0.max(0.0);
+        let whole = value.round() as u64;
+        match value {
+            0.0 => f.write_str("0 s"),
+            ..0.0995 => write!(f, "{:.0} ms", (value * 1e3).max(1.0)),
+            ..0.995 => write!(f, "{value:.2} s"),
+            ..59.5 => match value < 9.95 {
+                true => write!(f, "{value:.1} s"),
+                false => write!(f, "{whole} s"),
+            },
+            _ if whole < 3600 => write!(f, "{} min {} s", whole / 60, whole % 60),
+            _ => write!(f, "{} h {} min", whole / 3600, whole % 3600 / 60),
+        }
+    }
+}
+
+/// Bytes over a time, in a unit that fits: `16.2 MB/s`; `None` for no bytes or no time.
+#[must_use]
+pub fn rate(bytes: u64, seconds: f64) -> Option<String> {
+    let is_some = bytes > 0 && seconds > 0.0;
+    is_some.then(|| format!("{}/s", Decimal((bytes as f64 / seconds).round() as u64)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,7 +180,32 @@ mod tests {
     }
 
     #[test]
+    fn times_and_rates_have_the_digits_that_matter() {
+        let told = |seconds| Seconds(seconds).to_string();
+        let times = [0.0, 0.000_01, 0.0123, 0.099_6, 0.62, 0.996, 8.54, 9.96, 59.6, 125.0, 3725.0];
+        let expected = [
+            "0 s",
+            "1 ms",
+            "12 ms",
+            "0.10 s",
+            "0.62 s",
+            "1.0 s",
+            "8.5 s",
+            "10 s",
+            "1 min 0 s",
+            "2 min 5 s",
+            "1 h 2 min",
+        ];
+        assert_eq!(times.map(told), expected);
+        assert_eq!(rate(136_000_000, 8.5).as_deref(), Some("16 MB/s"));
+        assert_eq!(rate(20, 2.0).as_deref(), Some("10 B/s"));
+        assert_eq!((rate(0, 1.0), rate(1, 0.0)), (None, None));
+    }
+
+    #[test]
     fn counts() {
+        let told = [0, 1, 1_234].map(|count| counted(count, "object", "objects"));
+        assert_eq!(told, ["0 objects", "1 object", "1,234 objects"]);
         let told = [0, 999, 1_000, 1_234_567].map(|count| Count(count).to_string());
         assert_eq!(told, ["0", "999", "1,000", "1,234,567"]);
     }

@@ -85,7 +85,7 @@ fn what_is_no_ordinary_file_is_not_replaced() {
     std::os::unix::fs::symlink("/dev/null", &link).expect("a link");
     for path in [&pipe, &link] {
         let run = get(&origin, ["s3://lab/a"]).with([path]).run();
-        run.expect(DESTINATION).expect_error(&["not an ordinary file", "--discard"]);
+        run.expect(DESTINATION).expect_error(&["not a regular file", "--discard"]);
     }
     use std::os::unix::fs::FileTypeExt as _;
     assert!(fs::symlink_metadata(&pipe).expect("it is there").file_type().is_fifo());

@@ -163,7 +163,7 @@ fn an_object_that_is_replaced_while_it_is_read_is_refused() {
     let nowhere = Nowhere::new();
     let after = Objects::from([("p/changes".to_owned(), bytes_of("another", 3 * MIB))]);
     let run = replaced("fail", &after, &nowhere).expect(OBJECTS);
-    let words = ["s3://lab/p/changes", "changed while it was fetched: \"", "\" is now \"", "again"];
+    let words = ["s3://lab/p/changes", "changed during the download: \"", "\" is now \"", "again"];
     run.expect_error(&words);
     nowhere.assert_holds(&Objects::new());
 }

@@ -56,7 +56,8 @@ fn what_can_never_fit_beside_what_stays_is_refused() {
     let refused = |new: &Objects| {
         let origin = serve(new);
         let run = get(&origin, ["s3://lab/"]).with([&destination]).run();
-        run.expect(DESTINATION).expect_error(&[" free, and needs at least ", "--no-space-check"]);
+        run.expect(DESTINATION)
+            .expect_error(&[" free, but the download needs at least ", "--no-space-check"]);
         assert_eq!(origin.stop().gets, 0);
         assert_eq!(fs::read(destination.join("a")).expect("a file"), all["a"]);
     };

@@ -164,9 +164,16 @@ fn notes_are_for_people_and_quiet_has_none() {
     let loud = Program::new(["get", "s3://lab/p/"]).with([place.path()]).asking(&origin);
     let run = loud.with_keys(ACCESS_KEY, SECRET).run().expect(0);
     run.check(run.stdout.is_empty(), "data is only told when asked for");
-    run.check(run.stderr.starts_with("4 objects, 2.10 MB in "), "a summary was expected");
-    run.check(run.stderr.contains("O_DIRECT"), "direct I/O was expected");
+    let start = format!("4 objects, 2.10 MB -> {} in ", place.path().display());
+    run.check(run.stderr.starts_with(&start), "a summary was expected");
+    run.check(run.stderr.contains(", all verified\n"), "the origin stores checksums");
+    run.check(run.stderr.lines().count() == 1, "nothing else happened");
     run.check(!run.stderr.contains('\u{1b}'), "no colours, no bar without a terminal");
+    let again = Program::new(["get", "s3://lab/p/", "--stats"]).with([place.path()]);
+    let run = again.asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(0);
+    run.check(run.stderr.contains("\n4 objects (2.10 MB) already present, skipped\n"), "kept");
+    run.check(run.stderr.contains("\nCPU time ") && run.stderr.contains("peak memory"), "stats");
+    run.check(!run.stderr.contains("O_DIRECT"), "nothing was written");
     let run = get(&origin, ["s3://lab/p/"]).with([place.path()]).run().expect(0);
     run.check(run.stdout.is_empty() && run.stderr.is_empty(), "quiet success says nothing");
 }

@@ -161,5 +161,8 @@ fn an_unprivileged_user_has_small_pipes() {
     let run = stage.end(running, 0);
     let least = run.json()["channels"][0]["pipe_bytes_min"].as_u64().expect("private pipes");
     run.check(least < 1 << 20, "the pipes should have been small");
-    run.check(run.stderr.contains("the kernel refuses more"), "and the summary should say so");
+    run.check(
+        run.stderr.contains("raise fs.pipe-user-pages-soft"),
+        "and the summary should say so",
+    );
 }

@@ -136,8 +136,8 @@ fn sources_that_cannot_tell_what_is_gone_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("stale"), "stale").expect("written");
     for (source, words) in [
-        ("s3://lab/d/a", "is no folder"),
-        ("s3://lab/d/*", "is no folder"),
+        ("s3://lab/d/a", "is not a folder"),
+        ("s3://lab/d/*", "is not a folder"),
         ("s3://lab/nothing/", "nothing"),
     ] {
         let program = Program::new(["sync", source, "--delete"]).with([folder.path()]);

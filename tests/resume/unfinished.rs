@@ -71,7 +71,7 @@ fn an_interrupted_object_goes_on() {
 fn what_changed_or_was_cut_otherwise_begins_anew() {
     for (other, words, reason) in [
         (true, &[][..], "the object has changed"),
-        (false, &["--part-size", "2MiB"], "--part-size was another"),
+        (false, &["--part-size", "2MiB"], "--part-size was different"),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         interrupt(&start(slow(&large(), 20)), folder.path(), 10, Signal::KILL);
@@ -84,7 +84,7 @@ fn what_changed_or_was_cut_otherwise_begins_anew() {
         let run = crate::program::Program::new(options).with(words).with([folder.path()]);
         let run = run.asking(&origin).with_keys(crate::served::ACCESS_KEY, crate::served::SECRET);
         let run = if other { run.with(["--part-size", "1MiB"]) } else { run };
-        run.run().expect(0).expect_words(&["began anew: ", reason]);
+        run.run().expect(0).expect_words(&["restarted from the first byte: ", reason]);
         assert_complete(folder.path(), &after);
     }
 }
@@ -146,7 +146,7 @@ fn another_users_unfinished_files_are_left_alone() {
     let run = crate::program::Program::new(options).with([folder.path()]).asking(&origin);
     let run = run.with_keys(crate::served::ACCESS_KEY, crate::served::SECRET).run().expect(0);
     assert_eq!(number(&run, "resumed_objects"), 0, "{run}");
-    run.expect_words(&["another user's files stand under their temporary names"]);
+    run.expect_words(&["their temporary names are used by files of another user"]);
     for path in foreign.iter().filter(|path| path.to_string_lossy().contains(".inrush")) {
         let found = fs::metadata(path).expect("it is still there");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&found), 12_345, "{}", path.display());
@@ -165,7 +165,7 @@ fn without_resume_nothing_is_left_and_nothing_counts() {
     let mut running = fetch(&origin, folder.path()).with(["--no-resume"]).start();
     assert!(running.until(|| origin.stats().body_bytes > 20 << 20), "it was too fast");
     running.signal(Signal::INT);
-    running.wait().expect(130).expect_words(&["this run left nothing"]);
+    running.wait().expect(130).expect_words(&["nothing of the others is left"]);
     assert!(temporaries(folder.path()).is_empty());
 }
 

@@ -168,7 +168,7 @@ fn every_algorithm_and_form_notices_a_wrong_byte() {
     }
     assert_eq!(run.json()["mismatched_objects"], 27, "{run}");
     let last = run.stderr.lines().last();
-    assert_eq!(last, Some("error: 7 more objects failed; --report lists them all"), "{run}");
+    assert_eq!(last, Some("error: 7 more objects failed; use --report FILE to list all"), "{run}");
 }
 
 #[test]
@@ -198,11 +198,11 @@ fn links_are_not_followed() {
     let aside = filled.folder.path().join("aside");
     fs::rename(filled.data().join("a"), &aside).expect("moved");
     symlink(&aside, filled.data().join("a")).expect("a link");
-    filled.expect_wrong("a/x", "missing", "'a' is no folder, and no link is followed");
+    filled.expect_wrong("a/x", "missing", "'a' is not a folder (links are not followed)");
     fs::remove_file(filled.data().join("a")).expect("removed");
     fs::create_dir(filled.data().join("a")).expect("made");
     symlink(aside.join("x"), filled.data().join("a/x")).expect("a link");
-    filled.expect_wrong("a/x", "missing", "a symbolic link is there");
+    filled.expect_wrong("a/x", "missing", "it is a symbolic link");
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<u8> {
     let sets = dataset::sets(place.large_bytes, slot, part);
     let origin = start_origin(&sets, args.tls)?;
     progress.note(format!(
-        "origin in this process on {}, signatures verified; files go to {}{}",
+        "test server on {}, signatures verified; files go to {}{}",
         origin.url(),
         place.folder.display(),
         match args.size.is_none() && place.large_bytes < crate::limits::DEMO_LARGE_BYTES_DEFAULT {
@@ -117,7 +117,7 @@ impl Demo<'_> {
             code = code.max(step);
         }
         for stranger in verify::strangers(folder.path(), &names) {
-            self.progress.error(format!("{stranger}: nobody asked for this beside the sets"));
+            self.progress.error(format!("{stranger}: unexpected file"));
             code = code.max(ErrorKind::Objects.exit_code());
         }
         if let Some(set) = first.filter(|_| code == 0) {
@@ -130,11 +130,11 @@ impl Demo<'_> {
         let seconds = begun.elapsed().as_secs_f64();
         self.progress.note(table::footnote(peak_rss_bytes));
         for (suite, sessions) in &self.origin.stats().tls_suites {
-            self.progress.note(format!("{sessions} sessions of {suite}"));
+            self.progress.note(format!("{sessions} TLS sessions with {suite}"));
         }
         let kept = self.args.keep.then(|| folder.keep());
         if let Some(kept) = &kept {
-            self.progress.note(format!("the files are in {}", kept.display()));
+            self.progress.note(format!("files kept in {}", kept.display()));
         }
         if self.args.output.json {
             let outcome = Outcome {
@@ -232,6 +232,7 @@ impl Demo<'_> {
                 max_attempts: self.args.tuning.max_attempts,
                 quiet: true,
                 json: false,
+                stats: false,
             },
             service: get.service,
         }
@@ -247,6 +248,7 @@ impl Demo<'_> {
             destination: Destination::Local(destination.to_path_buf()),
             dry_run: false,
             report: None,
+            stats: false,
             keep: KeepArgs::default(),
             selection: SelectionArgs::default(),
             service: ServiceArgs {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::dataset::Set;
 use crate::report::document::{DirectIo, RingUse, Summary};
 use crate::sys::uring::SetupMode;
-use crate::text::size::{Binary, Count, Decimal};
+use crate::text::size::{Binary, Count, Decimal, Seconds, rate};
 
 /// Of fewer bytes no rate is told: it would be that of starting and naming files.
 const RATED_BYTES_MIN: u64 = 1_000_000;
@@ -32,11 +32,12 @@ pub(super) struct Row {
 
 /// The row of a stream through named pipes, under [`HEADING`].
 pub(super) fn stream_row(set: &str, epochs: u64, bytes: u64, seconds: f64) -> String {
-    let speed = bytes as f64 / 1e9 / seconds;
     format!(
-        "pipe mode: '{set}' twice over, {epochs} epochs of named pipes: {} in {seconds:.2} s, \
-         {speed:.2} GB/s with its reader comparing every byte",
-        Decimal(bytes)
+        "pipe mode: {epochs} epochs of '{set}' through named pipes: {} in {} ({}), every byte \
+         compared",
+        Decimal(bytes),
+        Seconds(seconds),
+        rate(bytes, seconds).unwrap_or_default()
     )
 }
 
@@ -100,8 +101,8 @@ pub(super) const HEADING: &str = "what       objects     bytes     time    GB/s 
 /// What the columns do not say of themselves.
 pub(super) fn footnote(peak_rss_bytes: u64) -> String {
     format!(
-        "peak memory {}, origin included; CPU-s/TB is of inrush's workers alone; verified: every \
-         byte compared, no file too many",
+        "peak memory {} including the test server; CPU-s/TB counts the workers only; verified: \
+         every byte compared, no unexpected files",
         Binary(peak_rss_bytes)
     )
 }
@@ -122,7 +123,7 @@ fn ring(ring: Option<RingUse>) -> String {
         SetupMode::CoopTaskrun => "coop_taskrun",
         SetupMode::Plain => "plain",
     };
-    let slots = if ring.registered_slots { "" } else { ", slots not registered" };
+    let slots = if ring.registered_slots { "" } else { ", buffers not registered" };
     format!("{mode}{slots}")
 }
 

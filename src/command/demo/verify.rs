@@ -127,7 +127,7 @@ fn find_others(
         if entry.file_type()?.is_dir() {
             find_others(&path, expected, findings)?;
         } else if !expected.contains(&path) {
-            findings.problem(&path, "nobody asked for this file");
+            findings.problem(&path, "unexpected file");
         }
     }
     Ok(())
@@ -192,6 +192,6 @@ mod tests {
         check(|root| write(root.join("a/large")), &["it has 1 bytes instead of 1048583"]);
         check(|root| std::fs::remove_file(root.join("0")).expect("gone"), &["/0: "]);
         check(|root| std::fs::remove_dir(root.join("f")).expect("gone"), &["/f: "]);
-        check(|root| write(root.join("a/.inrush-1.part")), &["nobody asked for this file"]);
+        check(|root| write(root.join("a/.inrush-1.part")), &["unexpected file"]);
     }
 }

@@ -103,6 +103,10 @@ impl Run {
     fn take_object(&mut self, mut transfer: Transfer, before: &Before) {
         transfer.replaced_bytes = before.replaced_bytes;
         self.keeper.count_before(before);
+        if let Some(file) = transfer.created_file().filter(|_| before.resumed) {
+            self.resumed_files.0 += u64::from(file.direct);
+            self.resumed_files.1 += u64::from(!file.direct);
+        }
         let size_bytes = transfer.object.size_bytes;
         self.space.add(size_bytes, before.replaced_bytes);
         self.space.reclaim(before.reclaimed_bytes);
@@ -121,13 +125,13 @@ impl Run {
             return Ok(());
         };
         let message = format!(
-            "{} has {} free, and needs at least {} for what is to be written",
+            "{} has {} free, but the download needs at least {}",
             self.target.folder().unwrap_or(Path::new(".")).display(),
             Decimal(free),
             Decimal(self.space.needed_bytes())
         );
         Err(Error::new(ErrorKind::Destination, message)
-            .advise("free space, choose another destination, or try with --no-space-check"))
+            .advise("free space, choose another destination, or use --no-space-check"))
     }
 
     /// Takes a transfer that may begin, or the failure of one that may not.

@@ -107,7 +107,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 Moved::Begun => return,
                 Moved::Failed(Errno::PIPE) => {
                     let error =
-                        Error::new(ErrorKind::Destination, "nobody reads the pipe any more")
+                        Error::new(ErrorKind::Destination, "the reader has closed the pipe")
                             .advise("keep its read end open until the request has completed");
                     self.fail_job(index, error);
                     return self.lanes[index].conn.handle(Event::Failed(Errno::CANCELED));

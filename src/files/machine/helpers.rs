@@ -117,7 +117,7 @@ impl Machine {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.outcome_of(&task)));
         let outcome = outcome.unwrap_or_else(|_| {
             let path = task.transfer.path.clone();
-            Err(FileError { step: "see the bug that is told above:", path, errno: Errno::IO })
+            Err(FileError { step: "see the bug reported above:", path, errno: Errno::IO })
         });
         FileDone { task, outcome, took_us: self.now_us() - before_us }
     }

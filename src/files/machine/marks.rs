@@ -191,7 +191,7 @@ impl Machine {
         .map_err(|errno| {
             let message = format!("cannot sync the destination: {errno}");
             Error::new(ErrorKind::Destination, message)
-                .advise("see the kernel's log; what was fetched may not outlive a power failure")
+                .advise("check the kernel log; a power failure may destroy downloaded data")
         })
     }
 

@@ -37,7 +37,7 @@ impl Reader {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(folder, flags, Mode::empty()).map_err(|errno| {
             let message = format!("cannot look into {}: {errno}", folder.display());
-            Error::new(ErrorKind::Destination, message).advise("name the folder that was filled")
+            Error::new(ErrorKind::Destination, message).advise("give the local folder")
         })?;
         Ok(Self { folders: Folders::new(Arc::new(root), false) })
     }
@@ -52,7 +52,7 @@ impl Reader {
             Ok(folder) => folder,
             Err(error) if error.errno == Code::NOENT.into() => return Ok(absent()),
             Err(error) if error.errno == Code::NOTDIR.into() => {
-                let why = format!("'{}' is no folder, and no link is followed", error.path);
+                let why = format!("'{}' is not a folder (links are not followed)", error.path);
                 return Ok(There::Nothing(why));
             }
             Err(error) => return Err(trouble(&error.path, error.errno)),
@@ -71,10 +71,10 @@ impl Reader {
             FileType::RegularFile => {}
             FileType::Directory => return Ok(There::Folder),
             FileType::Symlink => {
-                let why = "a symbolic link is there, and none is followed";
+                let why = "it is a symbolic link, which is not followed";
                 return Ok(There::Nothing(why.to_owned()));
             }
-            _ => return Ok(There::Nothing("what is there is no ordinary file".to_owned())),
+            _ => return Ok(There::Nothing("it is not a regular file".to_owned())),
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty())?;
@@ -118,11 +118,11 @@ mod tests {
         assert_eq!(told("a"), "a folder");
         assert_eq!(told("b"), "nothing is there");
         assert_eq!(told("b/c/d"), "nothing is there");
-        assert_eq!(told("link/file"), "'link' is no folder, and no link is followed");
-        assert_eq!(told("a/file/x"), "'a/file' is no folder, and no link is followed");
-        assert_eq!(told("a/to"), "a symbolic link is there, and none is followed");
+        assert_eq!(told("link/file"), "'link' is not a folder (links are not followed)");
+        assert_eq!(told("a/file/x"), "'a/file' is not a folder (links are not followed)");
+        assert_eq!(told("a/to"), "it is a symbolic link, which is not followed");
         let socket = std::os::unix::net::UnixListener::bind(folder.path().join("s"));
-        assert_eq!(told("s"), "what is there is no ordinary file", "{socket:?}");
+        assert_eq!(told("s"), "it is not a regular file", "{socket:?}");
         assert_eq!(names(folder.path()), ["a", "link", "s"]);
     }
 

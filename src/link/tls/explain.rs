@@ -11,10 +11,10 @@ use crate::s3::uri::shown;
 const NAMES_TOLD_MAX: usize = 5;
 
 const ADVICE_TRUST: &str =
-    "name its authority with --ca-bundle FILE; --no-verify-ssl believes anyone";
-const ADVICE_NAME: &str = "check --endpoint-url; --no-verify-ssl believes anyone";
+    "name its authority with --ca-bundle FILE; --no-verify-ssl disables the check";
+const ADVICE_NAME: &str = "check --endpoint-url; --no-verify-ssl disables the check";
 const ADVICE_CLOCK: &str =
-    "check this machine's clock, or have the certificate renewed; --no-verify-ssl believes anyone";
+    "check this machine's clock or renew the certificate; --no-verify-ssl disables the check";
 
 /// The error for a session with `host` that did not come to be, or broke.
 #[must_use]
@@ -48,8 +48,7 @@ fn reason(error: &rustls::Error) -> (String, &'static str) {
 fn certificate_reason(certificate: &Certificate) -> (String, &'static str) {
     match certificate {
         Certificate::UnknownIssuer => (
-            "its certificate is signed by an authority that is not believed, or by itself"
-                .to_owned(),
+            "its certificate is self-signed, or its authority is not trusted".to_owned(),
             ADVICE_TRUST,
         ),
         Certificate::ExpiredContext { not_after, .. } => {

@@ -8,7 +8,7 @@ use super::object::{Status, Verified};
 use super::{asked_again, by_name, clock_corrected, gigabytes, json, seconds};
 use crate::link::failure::RetryCounts;
 use crate::s3::Object;
-use crate::text::size::{Count, Decimal};
+use crate::text::size::{Count, Decimal, Seconds, counted, rate};
 
 /// Why a file whose MD5 is not the ETag is not validated.
 const ETAG_NOT_MD5: &str = "no checksum is stored, and the ETag is not the MD5 of the file";
@@ -196,16 +196,16 @@ impl CheckSummary {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut headline = format!(
-            "{} objects, {}: {} validated",
-            Count(self.objects),
+            "{}, {}: {} validated",
+            counted(self.objects, "object", "objects"),
             Decimal(self.bytes),
             Count(self.validated_objects)
         );
         let others = [
             (self.not_validated_objects, "not validated"),
-            (self.empty_objects, "without bytes"),
+            (self.empty_objects, "empty"),
             (self.missing_objects, "missing"),
-            (self.mismatched_objects, "with other bytes"),
+            (self.mismatched_objects, "mismatched"),
             (self.unknown_objects, "could not be checked"),
         ];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
@@ -215,8 +215,9 @@ impl CheckSummary {
         for (reason, objects) in &self.not_validated {
             lines.push(format!("{} not validated: {reason}", Count(*objects)));
         }
-        let (read, seconds, rate) = (self.bytes_read, self.seconds, self.gigabytes_per_second);
-        lines.push(format!("{} read in {seconds:.2} s, {rate:.2} GB/s", Decimal(read)));
+        let speed = rate(self.bytes_read, self.seconds).map(|rate| format!(" ({rate})"));
+        let (read, took) = (Decimal(self.bytes_read), Seconds(self.seconds));
+        lines.push(format!("{read} read in {took}{}", speed.unwrap_or_default()));
         lines.extend(asked_again(&self.control_retries));
         lines.extend(clock_corrected(self.clock_correction_seconds));
         lines
@@ -315,10 +316,10 @@ mod tests {
             assert_eq!(
                 summary.lines(),
                 [
-                    "6 objects, 60 B: 1 validated, 1 not validated, 1 without bytes, 1 missing, \
-                     1 with other bytes, 1 could not be checked",
+                    "6 objects, 60 B: 1 validated, 1 not validated, 1 empty, 1 missing, \
+                     1 mismatched, 1 could not be checked",
                     "1 not validated: there is none",
-                    "20 B read in 2.00 s, 0.00 GB/s",
+                    "20 B read in 2.0 s (10 B/s)",
                 ]
             );
             assert!(summary.to_json().contains(r#""not_validated":{"there is none":1}"#));

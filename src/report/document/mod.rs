@@ -13,12 +13,12 @@ mod summary;
 use std::collections::BTreeMap;
 
 use crate::link::failure::{RetryCounts, RetryReason};
-use crate::text::size::Count;
+use crate::text::size::{Count, counted};
 
 pub use check::{CheckSummary, CheckedLine, Finding};
 pub use object::{Kept, ListedLine, ObjectLine, PlannedLine, RemovedLine, Status, Verified};
 pub use pace::{PaceLine, PaceTold};
-pub use stream::{ChannelSummary, EpochSummary, StreamSummary};
+pub use stream::{ChannelSummary, EpochSummary, STDOUT_NAME, StreamSummary};
 pub use summary::{DirectIo, Earlier, RingUse, StageSeconds, Summary, SummaryInputs};
 
 /// How often something was tried again: only the reasons that there were, by name.
@@ -39,7 +39,11 @@ fn tried_again(one: &str, many: &str, reasons: &BTreeMap<&'static str, u64>) -> 
 
 /// Questions of the control plane that were asked again, in words.
 fn asked_again(reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
-    tried_again("question was asked again", "questions were asked again", reasons)
+    tried_again(
+        "listing or metadata request was retried",
+        "listing or metadata requests were retried",
+        reasons,
+    )
 }
 
 /// That a server's time signed, in words; `None` where ours did.
@@ -49,13 +53,9 @@ fn clock_corrected(ahead_seconds: i64) -> Option<String> {
     (ahead_seconds != 0).then(|| {
         format!(
             "the server's clock is {seconds} s {side} this machine's: requests were signed with \
-             its time; set this machine's clock"
+             the server's time; set this machine's clock"
         )
     })
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", Count(count), if count == 1 { one } else { many })
 }
 
 /// Microseconds as seconds.

@@ -300,7 +300,7 @@ mod tests {
         let expected = concat!(
             r#"{"bucket":"bucket","key":"a/\"b\"","path":"b","bytes":20971520,"seconds":1.5,"#,
             r#""retries":1,"status":"ok","error":null,"verified":{"verdict":"not validated","#,
-            r#""algorithm":null,"reason":"no checksum was asked for; length, ETag and range of "#,
+            r#""algorithm":null,"reason":"no checksum was requested; length, ETag and range of "#,
             r#"each answer were checked"}}"#
         );
         assert_eq!(ObjectLine::new(&outcome).to_json(), expected);

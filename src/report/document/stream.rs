@@ -10,7 +10,13 @@ use super::{PaceTold, asked_again, by_name, clock_corrected, tried_again};
 use crate::engine::metrics::{EpochCount, FeedCount};
 use crate::limits::PIPE_BYTES;
 use crate::link::failure::RetryCounts;
-use crate::text::size::{Binary, Decimal};
+use crate::text::size::{Binary, Decimal, Seconds, counted, rate};
+
+/// The name of the channel that writes to standard output.
+pub const STDOUT_NAME: &str = "-";
+
+/// Of an epoch's time so much at least is waiting before it is said who waited.
+const LIMIT_SHARE: f64 = 0.1;
 
 /// What a run of `pipe` or `cat` came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -117,47 +123,58 @@ impl StreamSummary {
         }
     }
 
-    /// For people.
+    /// For people: a line for each epoch; with `stats` what the run cost, too.
     #[must_use]
-    pub fn lines(&self) -> Vec<String> {
+    pub fn lines(&self, stats: bool) -> Vec<String> {
         let mut lines = Vec::new();
         for channel in &self.channels {
-            for epoch in &channel.epochs {
-                lines.push(format!(
-                    "{}_{}: {} in {:.2} s: {:.2} GB/s, first byte after {:.0} ms; the reader \
-                     waited {:.2} s for bytes, the bytes {:.2} s for the reader{}",
-                    channel.name,
-                    epoch.epoch,
-                    Decimal(epoch.bytes),
-                    epoch.seconds,
-                    epoch.gigabytes_per_second.unwrap_or(0.0),
-                    epoch.first_byte_seconds.unwrap_or(0.0) * 1e3,
-                    epoch.reader_waited_seconds,
-                    epoch.waited_for_reader_seconds,
-                    if epoch.left_early { "; it left early" } else { "" },
-                ));
-            }
-            let retries = tried_again("retry", "retries", &channel.retries);
-            lines.extend(retries.map(|told| format!("{}: {told}", channel.name)));
-            if channel.moves > 0 {
-                lines.push(format!("{}: {}", channel.name, moved(channel.moves)));
-            }
-            if let Some(bytes) = channel.pipe_bytes_min.filter(|bytes| *bytes < PIPE_BYTES) {
-                lines.push(format!(
-                    "{}: pipes of {} only: the kernel refuses more (pipe-user-pages-soft, \
-                     pipe-max-size)",
-                    channel.name,
-                    Binary(bytes)
-                ));
-            }
+            lines.extend(channel.lines(stats));
         }
         lines.extend(asked_again(&self.control_retries));
         lines.extend(clock_corrected(self.clock_correction_seconds));
+        if stats {
+            let cost = self.cpu_seconds_per_terabyte;
+            let cost = cost.map(|cost| format!(" ({cost:.0} s per TB)")).unwrap_or_default();
+            let (cpu, memory) = (Seconds(self.cpu_seconds), Binary(self.peak_rss_bytes));
+            lines.push(format!("CPU time {cpu}{cost}, peak memory {memory}"));
+        }
         lines
     }
 }
 
 impl ChannelSummary {
+    fn lines(&self, stats: bool) -> Vec<String> {
+        let is_stdout = self.name == STDOUT_NAME;
+        let named = |line: String| match is_stdout {
+            true => line,
+            false => format!("{}: {line}", self.name),
+        };
+        let mut lines = Vec::new();
+        for epoch in &self.epochs {
+            lines.push(match is_stdout {
+                true => epoch.in_words(),
+                false => format!("{}_{}: {}", self.name, epoch.epoch, epoch.in_words()),
+            });
+        }
+        lines.extend(tried_again("retry", "retries", &self.retries).map(named));
+        if let Some(bytes) = self.pipe_bytes_min.filter(|bytes| *bytes < PIPE_BYTES) {
+            lines.push(named(format!(
+                "pipe buffers of {} only: raise fs.pipe-user-pages-soft or fs.pipe-max-size",
+                Binary(bytes)
+            )));
+        }
+        if !stats {
+            return lines;
+        }
+        let requests = counted(self.requests, "request", "requests");
+        let connects = counted(self.connects, "connection", "connections");
+        lines.push(named(format!("{requests} over {connects}")));
+        if self.moves > 0 {
+            lines.push(named(moved(self.moves)));
+        }
+        lines
+    }
+
     fn new(name: &str, count: &FeedCount) -> Self {
         Self {
             name: name.to_owned(),
@@ -189,5 +206,76 @@ impl EpochSummary {
             waited_for_reader_seconds: super::seconds(count.reader_kept_us),
             left_early: count.left_early,
         }
+    }
+
+    /// What it came to, and who was waited for.
+    fn in_words(&self) -> String {
+        let mut line = format!("{} in {}", Decimal(self.bytes), Seconds(self.seconds));
+        if let Some(rate) = rate(self.bytes, self.seconds) {
+            line += &format!(" ({rate})");
+        }
+        if let Some(seconds) = self.first_byte_seconds {
+            line += &format!(", first byte after {}", Seconds(seconds));
+        }
+        let (network, reader) = (self.reader_waited_seconds, self.waited_for_reader_seconds);
+        if network.max(reader) >= self.seconds * LIMIT_SHARE && network.max(reader) > 0.0 {
+            line += &match network >= reader {
+                true => format!("; waited {} for the network", Seconds(network)),
+                false => {
+                    format!("; inrush was idle for {}: the reader is the limit", Seconds(reader))
+                }
+            };
+        }
+        line + if self.left_early { "; the reader closed early" } else { "" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(name: &str, epoch: EpochCount) -> StreamSummary {
+        let count = FeedCount { epochs: vec![epoch], ..FeedCount::default() };
+        let all = [(name, &count)].into_iter();
+        let retries = RetryCounts::default();
+        StreamSummary::new(all, Duration::from_secs(9), 0.5, 61 << 20, &retries, 0)
+    }
+
+    fn epoch() -> EpochCount {
+        EpochCount {
+            epoch: 3,
+            bytes: 136_000_000,
+            elapsed_us: 8_500_000,
+            first_byte_us: Some(12_000),
+            ..EpochCount::default()
+        }
+    }
+
+    #[test]
+    fn who_is_the_limit_is_said() {
+        let told = |epoch| summary("train", epoch).lines(false).concat();
+        let start = "train_3: 136 MB in 8.5 s (16 MB/s), first byte after 12 ms";
+        assert_eq!(told(epoch()), start);
+        let kept = EpochCount { reader_kept_us: 5_100_000, reader_waited_us: 9, ..epoch() };
+        let limit = "; inrush was idle for 5.1 s: the reader is the limit";
+        assert_eq!(told(kept.clone()), format!("{start}{limit}"));
+        let waited = EpochCount { reader_waited_us: 6_000_000, left_early: true, ..kept };
+        let limit = "; waited 6.0 s for the network; the reader closed early";
+        assert_eq!(told(waited), format!("{start}{limit}"));
+        let none = EpochCount { elapsed_us: 10, ..EpochCount::default() };
+        assert_eq!(told(none), "train_0: 0 B in 1 ms");
+    }
+
+    #[test]
+    fn standard_output_has_no_channel() {
+        let lines = summary(STDOUT_NAME, epoch()).lines(true);
+        assert_eq!(
+            lines,
+            [
+                "136 MB in 8.5 s (16 MB/s), first byte after 12 ms",
+                "0 requests over 0 connections",
+                "CPU time 0.50 s (3676 s per TB), peak memory 61 MiB",
+            ]
+        );
     }
 }

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::PaceTold;
-use super::{asked_again, by_name, clock_corrected, counted, json, seconds, tried_again};
+use super::{asked_again, by_name, clock_corrected, json, seconds, tried_again};
 use crate::engine::metrics::{AddressCount, WorkerMetrics};
 use crate::error::ErrorKind;
 use crate::files::sink::Sink;
-use crate::limits::WHOLE_BYTES_MAX;
 use crate::link::failure::RetryCounts;
 use crate::sys::pool::Pages;
 use crate::sys::uring::SetupMode;
-use crate::text::size::{Binary, Count, Decimal};
+use crate::text::size::{Binary, Count, Decimal, Seconds, counted, rate};
 
 /// Exit codes of runs that were ended before their objects were.
 const INTERRUPTED: u8 = ErrorKind::Interrupted.exit_code();
@@ -26,12 +25,18 @@ pub struct SummaryInputs {
     pub workers: Vec<WorkerMetrics>,
     /// What became of the bytes.
     pub sink: Sink,
+    /// Where the files went, as it was typed; `None` where nothing was written.
+    pub destination: Option<String>,
     /// Objects that failed.
     pub failed_objects: u64,
     /// Objects that are whole and have their stored checksum.
     pub validated_objects: u64,
     /// Objects with bytes that are whole and were held against no checksum.
     pub not_validated_objects: u64,
+    /// Why they were not, and how many.
+    pub not_validated: BTreeMap<&'static str, u64>,
+    /// Large files that went on where an earlier run ended: past the page cache, and not.
+    pub resumed_files: (u64, u64),
     /// What of earlier runs counted.
     pub earlier: Earlier,
     /// From the start of the program to the end of its work.
@@ -99,6 +104,11 @@ pub struct Summary {
     pub validated_objects: u64,
     /// Objects with bytes that are whole and were held against no checksum.
     pub not_validated_objects: u64,
+    /// Why they were not, and how many.
+    pub not_validated: BTreeMap<&'static str, u64>,
+    /// Where the files went, for people.
+    #[serde(skip)]
+    pub destination: Option<String>,
     /// What of earlier runs counted.
     #[serde(flatten)]
     pub earlier: Earlier,
@@ -169,8 +179,8 @@ pub struct Summary {
 
 /// Late ranges that went on elsewhere, in words.
 pub(super) fn moved(moves: u64) -> String {
-    let late = counted(moves, "late range was", "late ranges were");
-    format!("{late} moved to another connection")
+    let slow = counted(moves, "slow request", "slow requests");
+    format!("{slow} moved to another connection")
 }
 
 /// What came from one address.
@@ -260,6 +270,8 @@ impl Summary {
     pub fn new(inputs: &SummaryInputs) -> Self {
         let mut all = WorkerMetrics::default();
         inputs.workers.iter().for_each(|worker| all.add(worker));
+        let files_direct = all.files_direct + inputs.resumed_files.0;
+        let files_buffered = all.files_buffered + inputs.resumed_files.1;
         let done = || inputs.workers.iter().map(|worker| worker.done_us);
         let elapsed = seconds(inputs.elapsed_us);
         let (gigabytes, terabytes) = (all.bytes as f64 / 1e9, all.bytes as f64 / 1e12);
@@ -270,6 +282,8 @@ impl Summary {
             failed_objects: inputs.failed_objects,
             validated_objects: inputs.validated_objects,
             not_validated_objects: inputs.not_validated_objects,
+            not_validated: inputs.not_validated.clone(),
+            destination: inputs.destination.clone(),
             earlier: inputs.earlier,
             bytes: all.bytes,
             seconds: elapsed,
@@ -285,11 +299,7 @@ impl Summary {
             last_worker_done_seconds: done().max().map(seconds),
             ring: ring_use(&inputs.workers),
             pages: inputs.pages,
-            direct_io: DirectIo {
-                used: all.files_direct > 0,
-                files_direct: all.files_direct,
-                files_buffered: all.files_buffered,
-            },
+            direct_io: DirectIo { used: files_direct > 0, files_direct, files_buffered },
             sink: match inputs.sink {
                 Sink::File => "files",
                 Sink::Null => "discard",
@@ -318,91 +328,111 @@ impl Summary {
         json(self)
     }
 
-    /// The summary in a few lines for people.
+    /// The summary in a few lines for people; with `stats` what it cost, too.
     #[must_use]
-    pub fn lines(&self) -> Vec<String> {
+    pub fn lines(&self, stats: bool) -> Vec<String> {
         let mut lines = vec![self.headline()];
+        for (reason, objects) in &self.not_validated {
+            let objects = counted(*objects, "object", "objects");
+            lines.push(format!("{objects} not verified: {reason}"));
+        }
         lines.extend(tried_again("retry", "retries", &self.retries));
         lines.extend(asked_again(&self.control_retries));
         lines.extend(clock_corrected(self.clock_correction_seconds));
-        if self.hedges > 0 {
-            let late = counted(self.hedges, "late range was", "late ranges were");
-            let won = Count(self.hedges_won);
-            lines.push(format!("{late} asked for twice; {won} times the second answer was first"));
-        }
-        if self.validated_objects + self.not_validated_objects > 0 {
-            let validated = counted(self.validated_objects, "object", "objects");
-            let not = match self.not_validated_objects {
-                0 => String::new(),
-                not => format!(", {} not (--report tells why)", Count(not)),
-            };
-            lines.push(format!("{validated} validated by checksum{not}"));
-        }
-        if self.moves > 0 {
-            lines.push(moved(self.moves));
-        }
-        lines.push(self.direct_io_in_words());
-        lines.extend(self.ring.and_then(RingUse::in_words));
         if self.failed_objects > 0 {
             let failed = counted(self.failed_objects, "object", "objects");
             lines.push(match self.exit_code {
-                INTERRUPTED | DEADLINE => format!("{failed} were not fetched to their end"),
-                _ => format!("{failed} failed; the others are whole"),
+                INTERRUPTED | DEADLINE => format!("{failed} not downloaded completely"),
+                _ => format!("{failed} failed; all others are complete"),
             });
+        }
+        if stats {
+            lines.extend(self.stats());
         }
         lines
     }
 
     fn headline(&self) -> String {
-        let mut line = format!(
-            "{}, {} in {:.2} s",
-            counted(self.objects, "object", "objects"),
-            Decimal(self.bytes),
-            self.seconds
-        );
-        if let Some(rate) = self.gigabytes_per_second.filter(|_| self.bytes > 0) {
-            line += &format!(": {rate:.2} GB/s");
+        let objects = counted(self.objects, "object", "objects");
+        let mut line = format!("{objects}, {}", Decimal(self.bytes));
+        line += &match &self.destination {
+            Some(destination) => format!(" -> {destination}"),
+            None => " read and discarded".to_owned(),
+        };
+        line += &format!(" in {}", Seconds(self.seconds));
+        if let Some(rate) = rate(self.bytes, self.seconds) {
+            line += &format!(" ({rate})");
         }
-        if let Some(cost) = self.cpu_seconds_per_terabyte {
-            line += &format!(", {cost:.0} CPU-seconds per TB");
+        line + &match (self.validated_objects, self.not_validated_objects) {
+            (0, 0) => String::new(),
+            (0, _) => ", not verified".to_owned(),
+            (_, 0) => ", all verified".to_owned(),
+            (validated, _) => format!(", {} verified", Count(validated)),
         }
-        line + &format!(", peak RSS {}", Binary(self.peak_rss_bytes))
     }
 
-    fn direct_io_in_words(&self) -> String {
+    /// What the run took of the machine and the network.
+    fn stats(&self) -> Vec<String> {
+        let per_terabyte = self.cpu_seconds_per_terabyte;
+        let per_terabyte = per_terabyte.map(|cost| format!(" ({cost:.0} s per TB)"));
+        let mut lines = vec![
+            format!(
+                "CPU time {}{}, peak memory {}",
+                Seconds(self.cpu_seconds),
+                per_terabyte.unwrap_or_default(),
+                Binary(self.peak_rss_bytes)
+            ),
+            format!(
+                "{}, {}, {}",
+                counted(self.workers, "worker", "workers"),
+                counted(self.connections, "connection", "connections"),
+                counted(self.requests, "request", "requests")
+            ),
+        ];
+        if self.hedges > 0 {
+            let slow = counted(self.hedges, "slow request", "slow requests");
+            let won = counted(self.hedges_won, "time", "times");
+            lines.push(format!("{slow} sent twice; the second response came first {won}"));
+        }
+        if self.moves > 0 {
+            lines.push(moved(self.moves));
+        }
+        lines.extend(self.direct_io_in_words());
+        lines.extend(self.ring.map(RingUse::in_words));
+        lines
+    }
+
+    /// How large files were written; nothing where there were none.
+    fn direct_io_in_words(&self) -> Option<String> {
         let DirectIo { files_direct, files_buffered, .. } = self.direct_io;
+        let direct = counted(files_direct, "large file", "large files");
+        let buffered = counted(files_buffered, "large file", "large files");
         match (files_direct, files_buffered) {
-            (0, 0) if self.sink == "discard" => "nothing was written: --discard".to_owned(),
-            (0, 0) => {
-                let least = Binary(self.slot_length_bytes.min(WHOLE_BYTES_MAX));
-                format!("O_DIRECT not used: it is for objects of {least} or more")
-            }
-            (0, _) => format!(
-                "O_DIRECT not used: the file system refuses it; {} went through the page cache",
-                counted(files_buffered, "large file", "large files")
-            ),
-            (_, 0) => format!(
-                "O_DIRECT in use: {} past the page cache",
-                counted(files_direct, "large file", "large files")
-            ),
-            (_, _) => format!(
-                "O_DIRECT in use: {} past the page cache, {} not, since their file system \
-                 refuses it",
-                counted(files_direct, "large file", "large files"),
+            (0, 0) => None,
+            (_, 0) => Some(format!("O_DIRECT: {direct}")),
+            (0, _) => Some(format!("O_DIRECT: not supported by the file system ({buffered})")),
+            (_, _) => Some(format!(
+                "O_DIRECT: {direct}; {} not, as the file system does not support it",
                 Count(files_buffered)
-            ),
+            )),
         }
     }
 }
 
 impl RingUse {
-    /// What costs speed and could be otherwise; nothing when all is well.
-    fn in_words(self) -> Option<String> {
-        (!self.registered_slots).then(|| {
-            "slots are not registered with the ring: raise the locked-memory limit (ulimit -l) \
-             for less CPU time"
-                .to_owned()
-        })
+    fn in_words(self) -> String {
+        let mode = match self.mode {
+            SetupMode::DeferTaskrun => "DEFER_TASKRUN",
+            SetupMode::CoopTaskrun => "COOP_TASKRUN",
+            SetupMode::Plain => "no flags",
+        };
+        match self.registered_slots {
+            true => format!("io_uring: {mode}, registered buffers"),
+            false => format!(
+                "io_uring: {mode}, buffers not registered: raise the locked-memory limit \
+                 (ulimit -l) to save CPU time"
+            ),
+        }
     }
 }
 
@@ -450,9 +480,12 @@ mod tests {
         SummaryInputs {
             workers: vec![],
             sink: Sink::File,
+            destination: Some("t1/".to_owned()),
             failed_objects: 0,
             validated_objects: 0,
             not_validated_objects: 0,
+            not_validated: BTreeMap::new(),
+            resumed_files: (0, 0),
             earlier: Earlier::default(),
             elapsed_us: 0,
             resolve_us: 0,
@@ -528,6 +561,7 @@ mod tests {
             pace: PaceTold::new(true, &timeline()),
             validated_objects: 1200,
             not_validated_objects: 34,
+            not_validated: BTreeMap::from([("no checksum is stored", 34)]),
             control_retries: {
                 let mut counts = RetryCounts::default();
                 counts[RetryReason::Connect as usize] = 1;
@@ -543,8 +577,8 @@ mod tests {
         assert_eq!(summary.gigabytes_per_second, None);
         assert_eq!(summary.cpu_seconds_per_terabyte, None);
         assert_eq!(summary.first_worker_done_seconds, None);
-        assert_eq!(summary.lines()[0], "0 objects, 0 B in 0.00 s, peak RSS 61 MiB");
-        assert_eq!(summary.lines().len(), 2);
+        assert_eq!(summary.lines(false), ["0 objects, 0 B -> t1/ in 0 s"]);
+        assert_eq!(summary.lines(true)[1], "CPU time 0 s, peak memory 61 MiB");
         let json: serde_json::Value = serde_json::from_str(&summary.to_json()).expect("JSON");
         assert!(json["ring"].is_null() && json["gigabytes_per_second"].is_null());
         assert_eq!(json["retries"], serde_json::json!({}));
@@ -582,7 +616,8 @@ mod tests {
              cpu_seconds \
              cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
              first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
-             kept_objects last_worker_done_seconds memory_bytes moves not_validated_objects \
+             kept_objects last_worker_done_seconds memory_bytes moves not_validated \
+             not_validated_objects \
              objects pace pages part_size_bytes peak_rss_bytes requests resumed_bytes \
              resumed_objects retries ring seconds short_writes sink slot_length_bytes stages \
              turns unfinished_objects validated_objects version worker_cpu_seconds workers"
@@ -625,20 +660,57 @@ mod tests {
 
     #[test]
     fn in_words() {
-        let lines = Summary::new(&full()).lines();
         assert_eq!(
-            lines,
+            Summary::new(&full()).lines(false),
             [
-                "1,234 objects, 4.29 GB in 1.52 s: 2.82 GB/s, 142 CPU-seconds per TB, \
-                 peak RSS 61 MiB",
+                "1,234 objects, 4.29 GB -> t1/ in 1.5 s (2.82 GB/s), 1,200 verified",
+                "34 objects not verified: no checksum is stored",
                 "6 retries: 4 slow down, 2 stall",
-                "1 question was asked again: 1 connect",
-                "4 late ranges were asked for twice; 2 times the second answer was first",
-                "1,200 objects validated by checksum, 34 not (--report tells why)",
-                "6 late ranges were moved to another connection",
-                "O_DIRECT in use: 20 large files past the page cache",
+                "1 listing or metadata request was retried: 1 connect",
             ]
         );
+        assert_eq!(
+            Summary::new(&full()).lines(true)[4..],
+            [
+                "CPU time 0.61 s (142 s per TB), peak memory 61 MiB",
+                "2 workers, 32 connections, 1,400 requests",
+                "4 slow requests sent twice; the second response came first 2 times",
+                "6 slow requests moved to another connection",
+                "O_DIRECT: 20 large files",
+                "io_uring: DEFER_TASKRUN, registered buffers",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_run_without_incident_is_one_line() {
+        let quiet = WorkerMetrics {
+            bytes: 136_000_000,
+            objects: 44,
+            retries: RetryCounts::default(),
+            ..worker()
+        };
+        let one = SummaryInputs {
+            workers: vec![quiet.clone()],
+            elapsed_us: 8_500_000,
+            not_validated_objects: 0,
+            not_validated: BTreeMap::new(),
+            control_retries: RetryCounts::default(),
+            ..full()
+        };
+        let lines = |inputs: &SummaryInputs| Summary::new(inputs).lines(false);
+        let all = ["44 objects, 136 MB -> t1/ in 8.5 s (16 MB/s), all verified"];
+        assert_eq!(lines(&one), all);
+        let workers = vec![WorkerMetrics { objects: 1, bytes: 900, ..quiet }];
+        let small = SummaryInputs {
+            workers,
+            destination: None,
+            validated_objects: 0,
+            not_validated_objects: 1,
+            ..one
+        };
+        let told = "1 object, 900 B read and discarded in 8.5 s (106 B/s), not verified";
+        assert_eq!(lines(&small), [told]);
     }
 
     #[test]
@@ -646,42 +718,34 @@ mod tests {
         let check = |change: fn(&mut SummaryInputs), expected: &str| {
             let mut inputs = full();
             change(&mut inputs);
-            let lines = Summary::new(&inputs).lines();
+            let lines = Summary::new(&inputs).lines(true);
             assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:?}");
-            assert!((2..=8).contains(&lines.len()), "{lines:?}");
         };
-        check(|inputs| inputs.failed_objects = 1, "1 object failed; the others are whole");
+        check(|inputs| inputs.failed_objects = 1, "1 object failed; all others are complete");
         let interrupted = |inputs: &mut SummaryInputs| {
             (inputs.failed_objects, inputs.exit_code) = (2, INTERRUPTED);
         };
-        check(interrupted, "2 objects were not fetched to their end");
+        check(interrupted, "2 objects not downloaded completely");
         check(
             |inputs| inputs.workers[1].features.as_mut().expect("set").registered_slots = false,
             "ulimit -l",
         );
-        check(
-            |inputs| inputs.workers[1].files_buffered = 3,
-            "20 large files past the page cache, 3",
-        );
+        check(|inputs| inputs.workers[1].files_buffered = 3, "O_DIRECT: 20 large files; 3 not, as");
         check(
             |inputs| {
                 for worker in &mut inputs.workers {
                     (worker.files_direct, worker.files_buffered) = (0, 1);
                 }
             },
-            "O_DIRECT not used: the file system refuses it; 2 large files went",
+            "O_DIRECT: not supported by the file system (2 large files)",
         );
-        let none = |inputs: &mut SummaryInputs| {
-            inputs.workers.iter_mut().for_each(|worker| worker.files_direct = 0);
-        };
-        let check_none = |sink: Sink, expected: &str| {
-            let mut inputs = SummaryInputs { sink, ..full() };
-            none(&mut inputs);
-            let lines = Summary::new(&inputs).lines();
-            assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:?}");
-        };
-        check_none(Sink::File, "O_DIRECT not used: it is for objects of 256 KiB or more");
-        check_none(Sink::Null, "nothing was written: --discard");
+        let mut none = SummaryInputs { resumed_files: (1, 0), ..full() };
+        none.workers.iter_mut().for_each(|worker| worker.files_direct = 0);
+        let lines = Summary::new(&none).lines(true);
+        assert!(lines.contains(&"O_DIRECT: 1 large file".to_owned()), "{lines:?}");
+        none.resumed_files = (0, 0);
+        let lines = Summary::new(&none).lines(true);
+        assert!(!lines.iter().any(|line| line.contains("O_DIRECT")), "{lines:?}");
     }
 
     #[test]

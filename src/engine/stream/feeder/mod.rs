@@ -142,7 +142,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 Ok(false) => break Ok(()),
                 Err(errno) => {
                     break Err(Error::new(ErrorKind::Host, format!("the ring failed: {errno}"))
-                        .advise("see the kernel's log"));
+                        .advise("check the kernel log"));
                 }
             }
         };

@@ -1,0 +1,267 @@
+//! The line of progress: what fits into a terminal's width, the most important first. Pure.
+
+use crate::link::waiting::Wait;
+use crate::report::progress::ProgressState;
+use crate::text::shown::shown;
+use crate::text::size::{Count, Decimal, Seconds, counted};
+
+/// Columns of the bar between its brackets.
+const BAR_COLUMNS: usize = 24;
+
+/// The speed that is shown follows changes within this time, in seconds.
+const SHOWN_SECONDS: f64 = 5.0;
+
+/// The speed that the time left is computed from follows changes within this time, in seconds: long
+/// against a stall, so that one does not multiply the estimate.
+const ETA_SECONDS: f64 = 60.0;
+
+/// A mean speed that forgets: what is older than the time of `over_seconds` counts little.
+#[derive(Debug, Clone, Copy)]
+struct Mean {
+    over_seconds: f64,
+    weighted: f64,
+    weight: f64,
+}
+
+impl Mean {
+    const fn over(over_seconds: f64) -> Self {
+        Self { over_seconds, weighted: 0.0, weight: 0.0 }
+    }
+
+    fn add(&mut self, bytes: f64, seconds: f64) {
+        let kept = (-seconds / self.over_seconds).exp();
+        self.weighted = self.weighted.mul_add(kept, bytes / seconds * (1.0 - kept));
+        self.weight = self.weight.mul_add(kept, 1.0 - kept);
+    }
+
+    /// Bytes per second; 0 before anything was added.
+    fn bytes_per_second(&self) -> f64 {
+        if self.weight > 0.0 { self.weighted / self.weight } else { 0.0 }
+    }
+}
+
+/// How fast bytes come, now and on the whole.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Speed {
+    last: Option<(f64, u64)>,
+    shown: Mean,
+    steady: Mean,
+}
+
+impl Default for Speed {
+    fn default() -> Self {
+        Self { last: None, shown: Mean::over(SHOWN_SECONDS), steady: Mean::over(ETA_SECONDS) }
+    }
+}
+
+impl Speed {
+    /// So many bytes were done at this time, in seconds by any clock.
+    pub(super) fn add(&mut self, at_seconds: f64, bytes_done: u64) {
+        let (then, before) = *self.last.get_or_insert((at_seconds, bytes_done));
+        let seconds = at_seconds - then;
+        if seconds <= 0.0 {
+            return;
+        }
+        // Less than before: a range that failed its checksum is not done any more.
+        let bytes = bytes_done.saturating_sub(before) as f64;
+        self.shown.add(bytes, seconds);
+        self.steady.add(bytes, seconds);
+        self.last = Some((at_seconds, bytes_done));
+    }
+
+    /// Time for so many more bytes; `None` while none have come.
+    fn left(&self, bytes: u64) -> Option<String> {
+        let speed = self.steady.bytes_per_second();
+        let seconds = (speed > 0.0).then(|| (bytes as f64 / speed).ceil())?;
+        Some(match seconds < 60.0 {
+            true => format!("{seconds} s left"),
+            false => format!("{} left", Seconds(seconds)),
+        })
+    }
+}
+
+/// What the line has, in the order of the line: how early it is left out, and its words.
+type Fields = Vec<(u8, String)>;
+
+/// The line for a terminal of so many columns; it leaves the last of them free.
+pub(super) fn line(
+    state: &ProgressState,
+    speed: &Speed,
+    wait: Option<&Wait>,
+    columns: usize,
+) -> String {
+    let room = columns.saturating_sub(1);
+    let (done, known) = (state.bytes_done.min(state.bytes_known), state.bytes_known);
+    let bytes = format!("{} of {}", Decimal(done), Decimal(known));
+    if let Some(wait) = wait {
+        let left = room.saturating_sub(bytes.chars().count() + 2);
+        return match waiting(wait, left) {
+            Some(words) => format!("{bytes}, {words}"),
+            None => waiting(wait, room).unwrap_or_default(),
+        };
+    }
+    let mut fields: Fields = vec![(0, bytes)];
+    let rate = speed.shown.bytes_per_second().round() as u64;
+    fields.push((1, format!("{}/s", Decimal(rate))));
+    if state.listing_complete {
+        fields.extend(speed.left(known - done).map(|left| (2, left)));
+    } else {
+        fields.push((2, "listing".to_owned()));
+    }
+    if let Some((count, why)) = state.waiting {
+        fields.push((3, format!("{count} waiting after {}", why.name().replace('_', " "))));
+    }
+    if state.retries > 0 {
+        fields.push((4, counted(state.retries, "retry", "retries")));
+    }
+    let objects = (Count(state.objects_done), Count(state.objects_known));
+    fields.push((5, format!("{} of {} objects", objects.0, objects.1)));
+    if state.objects_kept > 0 {
+        fields.push((6, format!("{} skipped", Count(state.objects_kept))));
+    }
+    fit(fields, state, room)
+}
+
+/// Leaves out what matters least until the rest fits, and puts the bar before it where there is
+/// room.
+fn fit(mut fields: Fields, state: &ProgressState, room: usize) -> String {
+    loop {
+        let words: Vec<&str> = fields.iter().map(|(_, words)| words.as_str()).collect();
+        let line = words.join(", ");
+        let length = line.chars().count();
+        if state.listing_complete && length + BAR_COLUMNS + 3 <= room {
+            return format!("[{}] {line}", bar(state));
+        }
+        let least = fields.iter().map(|(rank, _)| *rank).max().filter(|rank| *rank > 0);
+        let Some(least) = least.filter(|_| length > room) else { return line };
+        fields.retain(|(rank, _)| *rank != least);
+    }
+}
+
+fn bar(state: &ProgressState) -> String {
+    let known = state.bytes_known.max(1) as f64;
+    let share = (state.bytes_done as f64 / known).min(1.0);
+    let full = (share * BAR_COLUMNS as f64) as usize;
+    let head = if full < BAR_COLUMNS { ">" } else { "" };
+    format!("{:BAR_COLUMNS$}", format!("{}{head}", "=".repeat(full)))
+}
+
+/// What is waited for, in so many columns: all, or less of it; `None` where nothing fits.
+pub(super) fn waiting(wait: &Wait, room: usize) -> Option<String> {
+    let elapsed = wait.elapsed_us / 1_000_000;
+    let (whom, tries) = (&wait.whom, wait.tries);
+    let forms = [
+        wait.to_string(),
+        format!("waiting for {whom} {}: try {tries}, {elapsed} s", wait.what),
+        format!("waiting for {whom}: try {tries}, {elapsed} s, {}", wait.why),
+        format!("waiting for {whom}: try {tries}, {elapsed} s"),
+        format!("waiting for {whom}"),
+        format!("waiting: try {tries}, {elapsed} s"),
+    ];
+    let fits = |form: &String| form.chars().count() <= room && !form.ends_with(", ");
+    forms.iter().map(|form| shown(form)).find(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::failure::RetryReason;
+
+    const KNOWN: ProgressState = ProgressState {
+        bytes_done: 1_000_000_000,
+        bytes_known: 4_000_000_000,
+        objects_done: 12,
+        objects_known: 1_234,
+        objects_kept: 9,
+        listing_complete: true,
+        retries: 7,
+        waiting: Some((3, RetryReason::SlowDown)),
+    };
+
+    fn speed() -> Speed {
+        let mut speed = Speed::default();
+        for second in 0..10u32 {
+            speed.add(f64::from(second), u64::from(second) * 100_000_000);
+        }
+        speed
+    }
+
+    #[test]
+    fn what_matters_least_is_left_out_first() {
+        let told = |columns| line(&KNOWN, &speed(), None, columns);
+        let all = "1 GB of 4 GB, 100 MB/s, 30 s left, 3 waiting after slow down, 7 retries, \
+                   12 of 1,234 objects, 9 skipped";
+        assert_eq!(told(200), format!("[======>                 ] {all}"));
+        assert_eq!(told(120), all);
+        assert_eq!(told(100), all.trim_end_matches(", 9 skipped"));
+        assert_eq!(told(80), all.split(", 12 of").next().expect("a part"));
+        assert_eq!(told(40), "1 GB of 4 GB, 100 MB/s, 30 s left");
+        let calm = ProgressState { retries: 1, waiting: None, objects_kept: 0, ..KNOWN };
+        let known = "1 GB of 4 GB, 100 MB/s, 30 s left, 1 retry, 12 of 1,234 objects";
+        assert_eq!(line(&calm, &speed(), None, 80), known);
+        let listing = ProgressState { listing_complete: false, retries: 0, ..calm };
+        let known = "1 GB of 4 GB, 100 MB/s, listing, 12 of 1,234 objects";
+        assert_eq!(line(&listing, &speed(), None, 200), known);
+    }
+
+    #[test]
+    fn every_width_is_kept_and_no_word_is_cut() {
+        let wait = Wait {
+            whom: "s3.eu-west-1.amazonaws.com:443".to_owned(),
+            what: "to answer GET s3://bucket/a/long/key".to_owned(),
+            tries: 3,
+            elapsed_us: 4_000_000,
+            retry_for_us: 60_000_000,
+            why: "connect failed: refused".to_owned(),
+        };
+        for columns in 40..=200 {
+            let told = line(&KNOWN, &speed(), None, columns);
+            assert!(told.chars().count() < columns, "{columns}: {told}");
+            let ends = ["left", "down", "retries", "objects", "skipped"];
+            assert!(ends.iter().any(|end| told.ends_with(end)), "{columns}: {told}");
+            let told = line(&KNOWN, &speed(), Some(&wait), columns);
+            assert!(told.chars().count() < columns, "{columns}: {told}");
+            let ends = ["try 3, 4 s", ":443", " s, connect failed: refused"];
+            assert!(ends.iter().any(|end| told.ends_with(end)), "{columns}: {told}");
+        }
+        let told = line(&KNOWN, &speed(), Some(&wait), 200);
+        assert_eq!(told, format!("1 GB of 4 GB, {wait}"));
+        assert_eq!(line(&KNOWN, &speed(), Some(&wait), 40), "1 GB of 4 GB, waiting: try 3, 4 s");
+        let first = Wait { why: String::new(), ..wait };
+        let told = line(&KNOWN, &speed(), Some(&first), 70);
+        assert_eq!(told, "1 GB of 4 GB, waiting for s3.eu-west-1.amazonaws.com:443: try 3, 4 s");
+    }
+
+    #[test]
+    fn two_stalls_do_not_multiply_the_time_left() {
+        let (mut speed, mut done) = (Speed::default(), 0u64);
+        let mut longest = 0.0f64;
+        for tenth in 0..1500u32 {
+            let second = f64::from(tenth) / 10.0;
+            let stalls = (60.0..80.0).contains(&second) || (90.0..110.0).contains(&second);
+            done += if stalls { 0 } else { 10_000_000 };
+            speed.add(second, done);
+            if second >= 1.0 {
+                longest = longest.max(1e8 / speed.steady.bytes_per_second());
+            }
+        }
+        assert!(longest > 1.1, "a stall counts: {longest}");
+        assert!(longest < 2.5, "the estimate was {longest} times what it should be");
+        // What is shown as speed follows at once.
+        assert!((speed.shown.bytes_per_second() / 1e8 - 1.0).abs() < 0.01);
+        assert_eq!(Speed::default().left(1), None);
+        assert_eq!(speed.left(0).as_deref(), Some("0 s left"));
+        let left = speed.left(12_500_000_000).expect("bytes came");
+        assert!(left.contains(" min ") && left.ends_with(" s left"), "{left}");
+    }
+
+    #[test]
+    fn more_than_all_is_shown_as_all() {
+        let more = ProgressState { bytes_done: 5_000_000_000, ..KNOWN };
+        let told = line(&more, &Speed::default(), None, 200);
+        assert!(
+            told.starts_with("[========================] 4 GB of 4 GB, 0 B/s, 3 wait"),
+            "{told}"
+        );
+    }
+}
