@@ -28,6 +28,22 @@ fn check(words: &[&str], code: i32) -> (String, String) {
     (stdout, stderr)
 }
 
+#[test]
+fn errors_have_the_colours_of_usage_errors() {
+    let start = |words: &[&str], variable: &str| {
+        let output = inrush(words).env(variable, "1").output().expect("the program starts");
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        stderr.split_once(':').expect("a label").0.to_owned()
+    };
+    // Neither asks anyone: the one is refused by the table of options, the other by the program.
+    let usage = ["get", "s3://bucket/a"];
+    let error = ["get", "s3://bucket/a", "b", "--region", "no region"];
+    for words in [&usage[..], &error] {
+        assert_eq!(start(words, "CLICOLOR_FORCE"), "\u{1b}[1m\u{1b}[31merror", "{words:?}");
+        assert_eq!(start(words, "NO_COLOR"), "error", "{words:?}");
+    }
+}
+
 const COMMANDS: [&str; 6] = ["get", "verify", "ls", "demo", "completions", "man"];
 
 #[test]

@@ -72,7 +72,8 @@ const ROOMS: [(&str, bool, &[&str]); 44] = [
     ),
     ("cli", true, &["error", "limits", "plan", "s3", "shown", "size"]),
     ("out", false, &["error"]),
-    ("progress", false, &["failure", "shown", "size", "waiting"]),
+    ("line", true, &["failure", "shown", "size", "waiting"]),
+    ("progress", false, &["line", "shown", "waiting"]),
     (
         "document",
         true,

@@ -72,7 +72,7 @@ pub struct ServiceArgs {
     /// send requests without credentials, for public buckets
     #[arg(long, conflicts_with = "profile")]
     pub no_sign_request: bool,
-    /// PEM file of CA certificates to trust instead of the system's
+    /// file of CA certificates (PEM) to trust instead of the system's
     /// [default: $AWS_CA_BUNDLE, the profile's ca_bundle, or the system's certificates]
     #[arg(long, value_name = "FILE", conflicts_with = "no_verify_ssl")]
     pub ca_bundle: Option<PathBuf>,

@@ -17,7 +17,7 @@ use super::reporting::open;
 use super::run::{Run, Times, Told};
 use super::session::{self, Interrupts};
 use super::target::Target;
-use crate::cli::{Destination, GetArgs, OutputArgs, SyncArgs, TuningArgs};
+use crate::cli::{GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::control::walk::Walk;
@@ -114,10 +114,6 @@ pub(super) async fn run(
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
     inputs.pace = PaceTold::new(run.config.pace.is_adaptive(), &pacer.timeline());
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
-    inputs.destination = match &args.destination {
-        Destination::Local(path) => Some(path.display().to_string()),
-        Destination::Discard => None,
-    };
     let summary = Summary::new(&inputs);
     run.tell((&summary, args.output, args.stats), stopped, &mut interrupts).await?;
     Ok(Ended { code, summary: Some(summary) })

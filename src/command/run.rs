@@ -435,7 +435,7 @@ impl Run {
         SummaryInputs {
             workers,
             sink,
-            destination: None,
+            destination: self.target.told(),
             failed_objects: self.failures.count(),
             validated_objects: self.validated,
             not_validated_objects: self.not_validated.values().sum(),

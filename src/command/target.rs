@@ -27,6 +27,15 @@ pub(super) enum Target {
 }
 
 impl Target {
+    /// As people know it; `None` where nothing is written.
+    pub(super) fn told(&self) -> Option<String> {
+        match self {
+            Self::Folder(path) => Some(path.display().to_string()),
+            Self::File { folder, name } => Some(folder.join(name).display().to_string()),
+            Self::Discard => None,
+        }
+    }
+
     /// One object goes into DEST if that is a folder or ends in `/`, else to that name; everything
     /// else needs a folder, and so does `sync`.
     pub(super) async fn choose(

@@ -132,10 +132,10 @@ fn stored(answer: &Answer) -> Result<Stored, &'static str> {
     }
     match best {
         Some((algorithm, value)) => {
-            Stored::parse(algorithm, value, kind).ok_or("the origin's checksum cannot be read")
+            Stored::parse(algorithm, value, kind).ok_or("the stored checksum cannot be read")
         }
-        None if unknown => Err("the checksum's algorithm is not known here"),
-        None => Err("the origin has no checksum of it"),
+        None if unknown => Err("the checksum algorithm is not supported"),
+        None => Err("the server stores no checksum for it"),
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
             assert!(why.contains(word), "{why}");
         };
         check(&object(), "x-other", "x", "no checksum");
-        check(&object(), "x-amz-checksum-xxhash3", "x", "not known");
+        check(&object(), "x-amz-checksum-xxhash3", "x", "not supported");
         check(&object(), "x-amz-checksum-crc32", "x", "cannot be read");
         let changed = Object { etag: "\"f\"".to_owned(), ..object() };
         check(&changed, "x-amz-checksum-crc32", CRC, "has changed");

@@ -63,6 +63,8 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
     /// How often the question was asked.
     pub(crate) tries: u32,
+    /// It was asked without a signature.
+    pub(crate) is_unsigned: bool,
 }
 
 impl Answer {
@@ -156,6 +158,7 @@ impl Client {
             let (trouble, answer) = match outcome {
                 Ok(mut answer) => {
                     answer.tries = attempts.tries();
+                    answer.is_unsigned = keys.get().is_none();
                     let mut told = explain(answer.status, &answer.body, "");
                     told.is_foreign |= answer.is_page();
                     let failure = told.failure();
@@ -265,7 +268,8 @@ impl Client {
                 line.sender.send_request(request).await.map_err(|error| passing(&error))?;
             let (head, body) = response.into_parts();
             let body = read_body(body, body_bytes_max).await?;
-            Ok(Answer { status: head.status.as_u16(), headers: head.headers, body, tries: 1 })
+            let (status, headers) = (head.status.as_u16(), head.headers);
+            Ok(Answer { status, headers, body, tries: 1, is_unsigned: false })
         };
         let answer = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
             let why = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());

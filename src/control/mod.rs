@@ -358,7 +358,8 @@ pub(crate) fn now() -> SystemTime {
 }
 
 fn told(answer: &Answer) -> ServerError {
-    explain_answer(answer.status, &answer.headers, &answer.body)
+    let told = explain_answer(answer.status, &answer.headers, &answer.body);
+    ServerError { is_unsigned: answer.is_unsigned, ..told }
 }
 
 /// The refusal as an error; says how often it was asked, when that was more than once.

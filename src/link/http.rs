@@ -151,9 +151,9 @@ impl<'a> Head<'a> {
     pub fn stored(&self) -> Result<Stored, &'static str> {
         match self.checksum {
             Some((algorithm, value)) => Stored::parse(algorithm, value, self.checksum_type)
-                .ok_or("the origin's checksum cannot be read"),
-            None if self.checksum_unknown => Err("the checksum's algorithm is not known here"),
-            None => Err("the origin has no checksum of it"),
+                .ok_or("the stored checksum cannot be read"),
+            None if self.checksum_unknown => Err("the checksum algorithm is not supported"),
+            None => Err("the server stores no checksum for it"),
         }
     }
 }
@@ -269,7 +269,7 @@ mod tests {
         check(&format!("{crc}{nvme}"), Ok(Algorithm::Crc64Nvme), false);
         check(&format!("{nvme}{crc}"), Ok(Algorithm::Crc64Nvme), false);
         check(&format!("{crc}x-amz-checksum-type: COMPOSITE\r\n"), Err("cannot be read"), false);
-        check("x-amz-checksum-xxh3: AA==\r\n", Err("not known"), false);
+        check("x-amz-checksum-xxh3: AA==\r\n", Err("not supported"), false);
         check("x-amz-server-side-encryption: AES256\r\n", Err("no checksum"), false);
         check("x-amz-server-side-encryption: aws:kms\r\n", Err("no checksum"), true);
         let customer = "x-amz-server-side-encryption-customer-algorithm: AES256\r\n";

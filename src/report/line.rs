@@ -1,9 +1,9 @@
 //! The line of progress: what fits into a terminal's width, the most important first. Pure.
 
+use crate::link::failure::RetryReason;
 use crate::link::waiting::Wait;
-use crate::report::progress::ProgressState;
 use crate::text::shown::shown;
-use crate::text::size::{Count, Decimal, Seconds, counted};
+use crate::text::size::{Count, Decimal, PerSecond, Seconds, counted};
 
 /// Columns of the bar between its brackets.
 const BAR_COLUMNS: usize = 24;
@@ -14,6 +14,27 @@ const SHOWN_SECONDS: f64 = 5.0;
 /// The speed that the time left is computed from follows changes within this time, in seconds: long
 /// against a stall, so that one does not multiply the estimate.
 const ETA_SECONDS: f64 = 60.0;
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProgressState {
+    /// Body bytes delivered.
+    pub bytes_done: u64,
+    /// Bytes of all objects listed so far.
+    pub bytes_known: u64,
+    /// Objects that ended, well or not.
+    pub objects_done: u64,
+    /// Objects listed so far.
+    pub objects_known: u64,
+    /// Objects beside those that are there already.
+    pub objects_kept: u64,
+    /// Whether that is all of them.
+    pub listing_complete: bool,
+    /// Failed attempts that were followed by another.
+    pub retries: u64,
+    /// Connections that wait before their next try, and why the last of them does.
+    pub waiting: Option<(u32, RetryReason)>,
+}
 
 /// A mean speed that forgets: what is older than the time of `over_seconds` counts little.
 #[derive(Debug, Clone, Copy)]
@@ -101,8 +122,7 @@ pub(super) fn line(
         };
     }
     let mut fields: Fields = vec![(0, bytes)];
-    let rate = speed.shown.bytes_per_second().round() as u64;
-    fields.push((1, format!("{}/s", Decimal(rate))));
+    fields.push((1, PerSecond(speed.shown.bytes_per_second()).to_string()));
     if state.listing_complete {
         fields.extend(speed.left(known - done).map(|left| (2, left)));
     } else {
@@ -139,9 +159,11 @@ fn fit(mut fields: Fields, state: &ProgressState, room: usize) -> String {
 }
 
 fn bar(state: &ProgressState) -> String {
-    let known = state.bytes_known.max(1) as f64;
-    let share = (state.bytes_done as f64 / known).min(1.0);
-    let full = (share * BAR_COLUMNS as f64) as usize;
+    let columns = |step: &usize| {
+        let done = u128::from(state.bytes_done) * BAR_COLUMNS as u128;
+        done >= u128::from(state.bytes_known) * (*step as u128)
+    };
+    let full = (1..=BAR_COLUMNS).take_while(columns).count();
     let head = if full < BAR_COLUMNS { ">" } else { "" };
     format!("{:BAR_COLUMNS$}", format!("{}{head}", "=".repeat(full)))
 }
@@ -165,7 +187,6 @@ pub(super) fn waiting(wait: &Wait, room: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::failure::RetryReason;
 
     const KNOWN: ProgressState = ProgressState {
         bytes_done: 1_000_000_000,

@@ -13,10 +13,11 @@ use std::time::Duration;
 use clap::builder::Styles;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::link::failure::RetryReason;
 use crate::link::waiting::{Pauses, Wait};
 use crate::report::line::{Speed, line, waiting};
 use crate::text::shown::shown;
+
+pub use crate::report::line::ProgressState;
 
 /// The line comes as it shall be; where it is wider than the terminal all the same, as wide
 /// characters are, it is cut.
@@ -33,27 +34,6 @@ const COLUMNS_DEFAULT: usize = 80;
 
 /// How often the sign of life before a wait moves.
 const SPIN: Duration = Duration::from_millis(250);
-
-/// Where a run stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ProgressState {
-    /// Body bytes delivered.
-    pub bytes_done: u64,
-    /// Bytes of all objects listed so far.
-    pub bytes_known: u64,
-    /// Objects that ended, well or not.
-    pub objects_done: u64,
-    /// Objects listed so far.
-    pub objects_known: u64,
-    /// Objects beside those that are there already.
-    pub objects_kept: u64,
-    /// Whether that is all of them.
-    pub listing_complete: bool,
-    /// Failed attempts that were followed by another.
-    pub retries: u64,
-    /// Connections that wait before their next try, and why the last of them does.
-    pub waiting: Option<(u32, RetryReason)>,
-}
 
 /// The bar, and the lines above it.
 #[derive(Debug)]

@@ -35,6 +35,8 @@ pub struct ServerError {
     pub server_time: String,
     /// The body is not S3's: a page of something in between, as it seems.
     pub is_foreign: bool,
+    /// The request had no signature, as the user wanted it.
+    pub is_unsigned: bool,
 }
 
 /// Reads an error body; `request_id` is the header's, the body's is the second choice.
@@ -207,9 +209,12 @@ impl ServerError {
             ("InvalidRange", _) | (_, 416) => {
                 "the object is shorter than it was listed: run again to get the new one"
             }
+            (_, 401 | 403) if self.is_unsigned => {
+                "only public data can be read without a signature"
+            }
             (_, 401 | 403) => {
-                "the credentials need s3:GetObject and s3:ListBucket here; public data wants \
-                 --no-sign-request"
+                "the credentials need s3:GetObject and s3:ListBucket here; for public data \
+                 use --no-sign-request"
             }
             (_, 301 | 307) => "check --region and --endpoint-url",
             (_, 429 | 503) => "the server asks to slow down: lower --connections or try later",

@@ -106,7 +106,7 @@ pub struct Seconds(pub f64);
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.0.max(0.0);
-        let whole = value.round() as u64;
+        let whole = rounded(value);
         match value {
             0.0 => f.write_str("0 s"),
             ..0.0995 => write!(f, "{:.0} ms", (value * 1e3).max(1.0)),
@@ -125,7 +125,26 @@ impl fmt::Display for Seconds {
 #[must_use]
 pub fn rate(bytes: u64, seconds: f64) -> Option<String> {
     let is_some = bytes > 0 && seconds > 0.0;
-    is_some.then(|| format!("{}/s", Decimal((bytes as f64 / seconds).round() as u64)))
+    is_some.then(|| PerSecond(bytes as f64 / seconds).to_string())
+}
+
+/// Bytes per second: `16.2 MB/s`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PerSecond(pub f64);
+
+impl fmt::Display for PerSecond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/s", Decimal(rounded(self.0)))
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "what is out of range becomes the nearest that is not"
+)]
+fn rounded(value: f64) -> u64 {
+    value.round() as u64
 }
 
 #[cfg(test)]

@@ -109,7 +109,8 @@ fn no_signature() {
     let place = Place::new();
     let program = plain(&place).asking(&private).with_keys(ACCESS_KEY, SECRET);
     let run = program.with(["--no-sign-request"]).run();
-    run.expect(3).expect_error(&["AccessDenied", "--no-sign-request"]);
+    let run = run.expect(3).expect_error(&["AccessDenied", "only public data"]);
+    run.check(!run.stderr.contains("--no-sign-request"), "it was given");
     assert!(!place.path().exists());
 }
 

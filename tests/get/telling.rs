@@ -166,8 +166,9 @@ fn notes_are_for_people_and_quiet_has_none() {
     run.check(run.stdout.is_empty(), "data is only told when asked for");
     let start = format!("4 objects, 2.10 MB -> {} in ", place.path().display());
     run.check(run.stderr.starts_with(&start), "a summary was expected");
-    run.check(run.stderr.contains(", all verified\n"), "the origin stores checksums");
-    run.check(run.stderr.lines().count() == 1, "nothing else happened");
+    run.check(run.stderr.contains("B/s), not verified\n"), "the origin stores no checksums");
+    run.check(run.stderr.contains("\n2 objects not verified: the server stores no"), "a reason");
+    run.check(run.stderr.lines().count() == 2, "nothing else happened");
     run.check(!run.stderr.contains('\u{1b}'), "no colours, no bar without a terminal");
     let again = Program::new(["get", "s3://lab/p/", "--stats"]).with([place.path()]);
     let run = again.asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(0);

@@ -224,7 +224,7 @@ fn what_cannot_be_validated_fails_where_it_must() {
         object
     });
     let unproved = [
-        ("kms", "not validated (the origin has no checksum of it)"),
+        ("kms", "not validated (the server stores no checksum for it)"),
         ("parts", "not validated (the parts that its checksum is of are not of one length)"),
     ];
     for (strict, code) in [(&[][..], 0), (&["--strict"][..], 1)] {
