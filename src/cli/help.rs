@@ -269,6 +269,23 @@ pub(super) const VARIABLES: [(&str, &str); 15] = [
     ("AWS_EC2_METADATA_DISABLED", "true: do not request credentials from the instance"),
 ];
 
+/// What stands for what in sources and filters.
+pub(super) const GLOBS: [(&str, &str); 6] = [
+    ("*", "any characters of one name: it stops at '/'"),
+    ("**", "as a whole name: any folders, or none, as in 'train/**/*.tar'"),
+    ("?", "one character, not '/'"),
+    ("[a-z]", "one character of a set; [!a-z] is one that is not of it"),
+    ("{a,b}", "either, in --include and --exclude; in a source braces mean themselves"),
+    ("\\*", "the character itself; with --raw a whole source means itself"),
+];
+
+/// How filters are read.
+pub(super) const FILTERS: &str = "--include and --exclude are taken in the order typed, and the \
+    last one that matches an object decides. Everything is taken at first; when the first of them \
+    is an --include, nothing is. A pattern without '/' is held against every name of the path \
+    below the source, one with '/' against that path from its start. What matches a folder counts \
+    for all below it.";
+
 /// Where else keys come from.
 pub(super) const CREDENTIALS: &str = "Credentials are searched for like in the AWS CLI: \
     environment, profile (keys, SSO, process, role), web identity, container, instance.";
@@ -307,6 +324,9 @@ pub(super) fn after(about: &About) -> String {
         text += &format!("  # {what}\n  {typed}\n");
     }
     if about.remote {
+        text += "\nGLOBS:\n";
+        text += &columns(GLOBS.into_iter());
+        text += &format!("\n{FILTERS}\n");
         text += "\nEnvironment:\n";
         text += &columns(VARIABLES.into_iter());
         text += &format!("\n{CREDENTIALS}\n");

@@ -28,6 +28,9 @@ pub fn man() -> Vec<u8> {
         let child = command.find_subcommand(about.name).expect("the words are about commands");
         page.command(about, child);
     }
+    page.heading("GLOBS");
+    page.table(help::GLOBS.map(|(glob, what)| (glob.to_owned(), what)));
+    page.paragraph(help::FILTERS);
     page.heading("ENVIRONMENT");
     page.table(help::VARIABLES.map(|(name, what)| (name.to_owned(), what)));
     page.paragraph(help::CREDENTIALS);

@@ -7,9 +7,11 @@
 //! `help.rs` holds the words around the options, `man.rs` makes a page of both.
 
 mod help;
+mod ls;
 mod man;
 mod options;
 mod pipe;
+mod selection;
 mod verify;
 
 use std::ffi::OsString;
@@ -21,15 +23,18 @@ use clap_complete::Shell;
 
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
-use pipe::PipeTyped;
+use ls::LsTyped;
+use pipe::{CatTyped, PipeTyped};
 use verify::VerifyTyped;
 
+pub use ls::LsArgs;
 pub use man::man;
 pub use options::{
     AddressingStyle, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
-    SelectionArgs, ServiceArgs, TuningArgs, VerifyMode,
+    ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
+pub use selection::SelectionArgs;
 pub use verify::VerifyArgs;
 
 /// What was typed.
@@ -101,22 +106,6 @@ pub struct GetArgs {
 }
 
 /// What was typed after `ls`.
-#[derive(Debug, Clone, clap::Args)]
-pub struct LsArgs {
-    /// what to list: s3://BUCKET/FOLDER/, s3://BUCKET/KEY or a glob such as s3://BUCKET/a/*.tar
-    #[arg(value_name = "SOURCE", value_parser = parse_source)]
-    pub source: S3Uri,
-    /// print one JSON line per object
-    #[arg(long)]
-    pub json: bool,
-    /// print no notes; errors are always printed
-    #[arg(long)]
-    pub quiet: bool,
-    /// Which server, and as whom.
-    #[command(flatten)]
-    pub service: ServiceArgs,
-}
-
 /// What was typed after `demo`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DemoArgs {
@@ -153,15 +142,9 @@ where
         TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
         TypedCommand::Sync(typed) => typed.settle().map(Box::new).map(Args::Get),
         TypedCommand::Verify(typed) => typed.settle().map(Box::new).map(Args::Verify),
-        TypedCommand::Ls(mut args) => {
-            args.service.with_version(std::iter::once(&mut args.source))?;
-            Ok(Args::Ls(Box::new(args)))
-        }
+        TypedCommand::Ls(typed) => typed.settle().map(Box::new).map(Args::Ls),
         TypedCommand::Pipe(typed) => typed.settle().map(Box::new).map(Args::Pipe),
-        TypedCommand::Cat(mut args) => {
-            args.service.with_version(args.sources.iter_mut())?;
-            Ok(Args::Cat(Box::new(args)))
-        }
+        TypedCommand::Cat(typed) => typed.settle().map(Box::new).map(Args::Cat),
         TypedCommand::Demo(args) => Ok(Args::Demo(Box::new(args))),
         TypedCommand::Completions { shell } => Ok(Args::Completions(shell)),
         TypedCommand::Man => Ok(Args::Man),
@@ -232,12 +215,12 @@ enum TypedCommand {
     #[command(override_usage = help::VERIFY_USAGE)]
     Verify(VerifyTyped),
     /// list objects
-    Ls(LsArgs),
+    Ls(LsTyped),
     /// stream objects into named pipes
     #[command(override_usage = help::PIPE_USAGE)]
     Pipe(PipeTyped),
     /// write objects to standard output
-    Cat(CatArgs),
+    Cat(CatTyped),
     /// download from a local test server and report the speed of this machine
     Demo(DemoArgs),
     /// print a completion script to standard output
@@ -340,7 +323,7 @@ impl FetchTyped {
             })?;
             Destination::Local(parse_destination(last)?)
         };
-        let mut sources = sources(name, operands, discard)?;
+        let mut sources = sources(name, operands, discard, self.selection.raw)?;
         self.service.with_version(sources.iter_mut())?;
         Ok(GetArgs {
             sync,
@@ -361,7 +344,12 @@ impl FetchTyped {
 }
 
 /// The operands that are sources, of the command of this name.
-fn sources(name: &str, operands: Vec<OsString>, discard: bool) -> Result<Vec<S3Uri>, clap::Error> {
+fn sources(
+    name: &str,
+    operands: Vec<OsString>,
+    discard: bool,
+    raw: bool,
+) -> Result<Vec<S3Uri>, clap::Error> {
     if operands.is_empty() {
         let message = format!("the source is missing: give s3://BUCKET/KEY after '{name}'");
         return Err(usage(&message));
@@ -371,14 +359,16 @@ fn sources(name: &str, operands: Vec<OsString>, discard: bool) -> Result<Vec<S3U
             "unexpected destination '{}': --discard writes nothing",
             shown(text)
         ))),
-        Some(text) => parse_source(text).map_err(|why| usage(&why)),
+        Some(text) => parse_source(text, raw),
         None => Err(usage(&format!("{} is not UTF-8, but keys always are", operand.display()))),
     });
     sources.collect()
 }
 
-fn parse_source(text: &str) -> Result<S3Uri, String> {
-    S3Uri::parse(text).map_err(|error| error.to_string())
+/// An address as typed; `raw` where no character of it is a wildcard.
+fn parse_source(text: &str, raw: bool) -> Result<S3Uri, clap::Error> {
+    let parsed = if raw { S3Uri::parse_raw(text) } else { S3Uri::parse(text) };
+    parsed.map_err(|error| usage(&error.to_string()))
 }
 
 fn parse_destination(operand: OsString) -> Result<PathBuf, clap::Error> {

@@ -14,19 +14,6 @@ use crate::text::size::{self, Binary};
 /// Most tries of one range that may be asked for: with the longest backoff about three hours.
 const ATTEMPTS_TYPED_MAX: u32 = 1000;
 
-/// Which objects of the sources.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(next_help_heading = "Selection")]
-pub struct SelectionArgs {
-    /// download only objects that match; repeatable, one match is enough; a pattern without a slash
-    /// is compared with the file name, otherwise with the path below the source
-    #[arg(long, value_name = "GLOB")]
-    pub include: Vec<String>,
-    /// skip objects that match; repeatable, takes precedence over --include
-    #[arg(long, value_name = "GLOB")]
-    pub exclude: Vec<String>,
-}
-
 /// Where the bucket's name stands in a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum AddressingStyle {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ValueEnum, ValueHint};
 
-use super::{ServiceArgs, options, parse_source, usage};
+use super::{SelectionArgs, ServiceArgs, options, parse_source, sources, usage};
 use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
@@ -53,6 +53,8 @@ pub struct PipeArgs {
     pub on_failure: OnFailure,
     /// Whether each epoch that its reader got whole is marked.
     pub epoch_markers: bool,
+    /// Which of the objects.
+    pub selection: SelectionArgs,
     /// How the stream is fetched.
     pub stream: StreamArgs,
     /// Which server, and as whom.
@@ -60,18 +62,44 @@ pub struct PipeArgs {
 }
 
 /// What was typed after `cat`.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone)]
 pub struct CatArgs {
-    /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several sources are merged
-    /// by the path below each
-    #[arg(value_name = "SOURCE", value_parser = parse_source, required = true)]
+    /// What to write; never empty.
     pub sources: Vec<S3Uri>,
+    /// Which of the objects.
+    pub selection: SelectionArgs,
     /// How the stream is fetched.
-    #[command(flatten)]
     pub stream: StreamArgs,
     /// Which server, and as whom.
-    #[command(flatten)]
     pub service: ServiceArgs,
+}
+
+/// `cat` before its sources are read.
+#[derive(Debug, clap::Args)]
+pub(super) struct CatTyped {
+    /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several are merged by the
+    /// path below each
+    #[arg(value_name = "SOURCE", required = true)]
+    sources: Vec<OsString>,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
+    stream: StreamArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+impl CatTyped {
+    pub(super) fn settle(self) -> Result<CatArgs, clap::Error> {
+        let mut sources = sources("cat", self.sources, false, self.selection.raw)?;
+        self.service.with_version(sources.iter_mut())?;
+        Ok(CatArgs {
+            sources,
+            selection: self.selection,
+            stream: self.stream,
+            service: self.service,
+        })
+    }
 }
 
 /// How a stream is fetched and what is told of it.
@@ -152,6 +180,8 @@ pub(super) struct PipeTyped {
     #[arg(long)]
     epoch_markers: bool,
     #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
     stream: StreamArgs,
     #[command(flatten)]
     service: ServiceArgs,
@@ -173,6 +203,7 @@ fn parse_epochs(text: &str) -> Result<Epochs, String> {
 impl PipeTyped {
     pub(super) fn settle(self) -> Result<PipeArgs, clap::Error> {
         let mut operands = self.operands;
+        let raw = self.selection.raw;
         let place = operands.pop().map(PathBuf::from);
         let place = place.filter(|place| !place.as_os_str().as_encoded_bytes().starts_with(b"s3:"));
         let Some(place) = place else {
@@ -186,21 +217,16 @@ impl PipeTyped {
             let Some(name) = name else {
                 return Err(usage("the destination is DIR/CHANNEL: the channel is missing"));
             };
-            let sources = operands
-                .iter()
-                .map(|operand| parse_source(&operand.to_string_lossy()).map_err(|why| usage(&why)));
-            let sources = sources.collect::<Result<Vec<_>, _>>()?;
-            if sources.is_empty() {
-                return Err(usage("the source is missing: give s3://BUCKET/FOLDER/ after 'pipe'"));
-            }
+            let name = check_name(name)?;
+            let sources = sources("pipe", operands, false, raw)?;
             let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty());
             let folder = parent.map_or_else(|| PathBuf::from("."), PathBuf::from);
-            (folder, vec![Channel { name: check_name(name)?, sources }])
+            (folder, vec![Channel { name, sources }])
         } else {
             if !operands.is_empty() {
                 return Err(usage("with --channel the only operand is the folder of the pipes"));
             }
-            (place, channels(&self.channel)?)
+            (place, channels(&self.channel, raw)?)
         };
         let sources = channels.iter_mut().flat_map(|channel| channel.sources.iter_mut());
         self.service.with_version(sources)?;
@@ -213,13 +239,14 @@ impl PipeTyped {
             ready_file: self.ready_file,
             on_failure: self.on_failure,
             epoch_markers: self.epoch_markers,
+            selection: self.selection,
             stream: self.stream,
             service: self.service,
         })
     }
 }
 
-fn channels(typed: &[String]) -> Result<Vec<Channel>, clap::Error> {
+fn channels(typed: &[String], raw: bool) -> Result<Vec<Channel>, clap::Error> {
     if typed.len() > CHANNELS_MAX {
         return Err(usage(&format!("too many channels: {}, at most {CHANNELS_MAX}", typed.len())));
     }
@@ -234,7 +261,7 @@ fn channels(typed: &[String]) -> Result<Vec<Channel>, clap::Error> {
         if channels.iter().any(|channel| channel.name == name) {
             return Err(usage(&format!("the channel '{name}' is given twice")));
         }
-        let source = parse_source(source).map_err(|why| usage(&why))?;
+        let source = parse_source(source, raw)?;
         channels.push(Channel { name, sources: vec![source] });
     }
     Ok(channels)

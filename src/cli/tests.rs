@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::error::ErrorKind as Kind;
 use crate::limits;
+use crate::plan::filter::Rule;
 
 fn parse_line(line: &str) -> Result<Args, clap::Error> {
     parse(std::iter::once("inrush").chain(line.split_whitespace()))
@@ -97,9 +98,15 @@ fn destinations_need_not_be_utf_8_and_sources_must() {
 
 #[test]
 fn selection() {
-    let args = get("--include *.tar --exclude old/ --include *.idx").selection;
-    assert_eq!(args.include, ["*.tar", "*.idx"]);
-    assert_eq!(args.exclude, ["old/"]);
+    let include = |pattern: &str| Rule::Include(pattern.to_owned());
+    let exclude = |pattern: &str| Rule::Exclude(pattern.to_owned());
+    let args = get("--include *.tar --exclude old/ --include=*.idx --exclude x").selection;
+    assert_eq!(args.rules, [include("*.tar"), exclude("old/"), include("*.idx"), exclude("x")]);
+    assert_eq!(get("--exclude * --include a").selection.rules, [exclude("*"), include("a")]);
+    let Ok(Args::Verify(args)) = parse_line("verify --exclude b s3://bkt/a d --include a") else {
+        panic!("a check")
+    };
+    assert_eq!(args.selection.rules, [exclude("b"), include("a")]);
 }
 
 #[test]
@@ -159,7 +166,7 @@ fn a_version_is_of_a_single_object() {
     ] {
         let uri = match parsed(line).expect("one object") {
             Args::Get(args) => args.sources[0].clone(),
-            Args::Ls(args) => args.source.clone(),
+            Args::Ls(args) => args.sources[0].clone(),
             Args::Cat(args) => args.sources[0].clone(),
             Args::Pipe(args) => args.channels[0].sources[0].clone(),
             _ => panic!("{line}"),
@@ -220,7 +227,7 @@ fn the_other_commands() {
         panic!("a listing")
     };
     assert!(args.json && !args.quiet && args.service.region.is_some());
-    assert_eq!(args.source.to_string(), "s3://bucket/a");
+    assert_eq!(args.sources[0].to_string(), "s3://bucket/a");
     assert!(told("ls").contains("<SOURCE>"));
     assert!(told("ls a").contains("'a' is not an S3 address"));
     let Ok(Args::Verify(args)) =
@@ -351,6 +358,9 @@ fn every_help_has_examples_and_all_exit_codes() {
         for (variable, _) in help::VARIABLES {
             assert!(text.contains(variable), "{} {variable}", about.name);
         }
+        for (glob, meaning) in help::GLOBS {
+            assert!(text.contains(&format!("  {glob:5}  {meaning}\n")), "{} {glob}", about.name);
+        }
     }
 }
 
@@ -392,6 +402,10 @@ fn the_page_has_every_option_and_exit_code() {
     }
     for (variable, _) in help::VARIABLES {
         assert!(plain.contains(variable), "{variable}");
+    }
+    assert!(plain.contains(".SH GLOBS") && plain.contains("decides"), "{plain}");
+    for (_, meaning) in help::GLOBS {
+        assert!(plain.contains(&meaning.replace('\'', "\\*(Aq")), "{meaning}");
     }
 }
 

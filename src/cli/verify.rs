@@ -66,7 +66,7 @@ impl VerifyTyped {
                 shown(&folder.display().to_string())
             )));
         }
-        let mut sources = sources("verify", self.operands, false)?;
+        let mut sources = sources("verify", self.operands, false, self.selection.raw)?;
         self.service.with_version(sources.iter_mut())?;
         Ok(VerifyArgs {
             sources,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::supply::Opening;
+use super::supply::{Opening, Wanted};
 use crate::engine::metrics::FeedCount;
 use crate::engine::pace::Bounds;
 use crate::engine::schedule::Scheduler;
@@ -19,7 +19,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::ranges::PartSize;
 use crate::report::document::STDOUT_NAME;
 use crate::report::progress::Progress;
-use crate::s3::uri::S3Uri;
 use crate::sys::uring::Uring;
 
 /// Entries of a feeder's ring: its polls and their cancels.
@@ -28,7 +27,7 @@ const RING_ENTRIES: u32 = 16;
 /// What a channel is to be.
 pub(super) struct ChannelPlan {
     pub(super) name: String,
-    pub(super) sources: Vec<S3Uri>,
+    pub(super) wanted: Wanted,
     /// The first epoch's listing, where it was begun before the channel is.
     pub(super) opening: Option<Opening>,
     pub(super) place: Place,
@@ -44,7 +43,7 @@ pub(super) struct ChannelPlan {
 /// A channel that is being served.
 pub(super) struct Running {
     pub(super) name: String,
-    pub(super) sources: Vec<S3Uri>,
+    pub(super) wanted: Wanted,
     pub(super) opening: Option<Opening>,
     pub(super) part: PartSize,
     pub(super) feed: Arc<Feed>,
@@ -63,7 +62,7 @@ impl Running {
         scheduler: &Arc<Scheduler>,
         begun: Instant,
     ) -> Result<Self> {
-        let ChannelPlan { name, sources, opening, place, part, connections, .. } = plan;
+        let ChannelPlan { name, wanted, opening, place, part, connections, .. } = plan;
         let ChannelPlan { epochs, holds, marks, .. } = plan;
         let counter = event_counter()?;
         let feed = Arc::new(Feed::new(counter.clone(), part));
@@ -109,7 +108,7 @@ impl Running {
         let lost = || Err(Error::new(ErrorKind::Host, "a channel ended before it began"));
         readiness.recv().unwrap_or_else(|_| lost())?;
         let (thread, count, told) = (Some(thread), FeedCount::default(), None);
-        Ok(Self { name, sources, opening, part, feed, ended, thread, count, told })
+        Ok(Self { name, wanted, opening, part, feed, ended, thread, count, told })
     }
 
     pub(super) fn has_ended(&self) -> bool {

@@ -52,7 +52,7 @@ pub(super) async fn run(
     let progress = Progress::new(!args.output.quiet);
     session::raise_descriptor_limit();
     let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
-    let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
+    let filter = Filter::new(&args.selection.rules)?;
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let report = open(args.report.as_deref(), &mut interrupts).await?;
@@ -142,9 +142,7 @@ async fn find(
     let target = Target::choose(&args.destination, &sources, args.sync.is_some()).await?;
     let present = target.present().await;
     let mirror = match args.sync {
-        Some(SyncArgs { delete: true }) => {
-            Some(Mirror::new(&sources, &args.selection, filter.clone())?)
-        }
+        Some(SyncArgs { delete: true }) => Some(Mirror::new(&sources, filter.clone())?),
         _ => None,
     };
     let walk = Walk::new(control.clone(), sources, filter)?;

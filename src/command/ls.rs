@@ -14,10 +14,11 @@ use crate::report::progress::Progress;
 /// Lists a source. A reader that goes away ends it, as success.
 pub(super) async fn run(args: LsArgs) -> Result<()> {
     let progress = Progress::new(!args.quiet);
+    let filter = Filter::new(&args.selection.rules)?;
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, &progress).await?;
-    let source = control.resolve(&args.source).await?;
-    let mut walk = Walk::new(control, vec![source], Filter::default())?;
+    let sources = control.resolve_all(&args.sources).await?;
+    let mut walk = Walk::new(control, sources, filter)?;
     let mut lines = Lines::stdout();
     while let Some(batch) = walk.next_batch().await? {
         for entry in batch {

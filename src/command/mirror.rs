@@ -6,7 +6,6 @@
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
-use crate::cli::SelectionArgs;
 use crate::control::resolve::{Found, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::machine::{Machine, Sweep, Swept};
@@ -17,19 +16,14 @@ use crate::plan::filter::Filter;
 /// The paths that the source has.
 #[derive(Debug)]
 pub(super) struct Mirror {
+    /// Of what it leaves out nothing is known.
     filter: Filter,
-    /// Objects are left out by a filter, about which nothing is known.
-    filtered: bool,
     listed: Vec<u64>,
 }
 
 impl Mirror {
     /// None yet. Only of whole folders it is known what they do not have.
-    pub(super) fn new(
-        sources: &[Source],
-        selection: &SelectionArgs,
-        filter: Filter,
-    ) -> Result<Self> {
+    pub(super) fn new(sources: &[Source], filter: Filter) -> Result<Self> {
         if let Some(source) =
             sources.iter().find(|source| !matches!(source.found, Found::Folder { .. }))
         {
@@ -37,8 +31,7 @@ impl Mirror {
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("give s3://BUCKET/FOLDER/ with --include, or leave --delete out"));
         }
-        let filtered = !(selection.include.is_empty() && selection.exclude.is_empty());
-        Ok(Self { filter, filtered, listed: Vec::new() })
+        Ok(Self { filter, listed: Vec::new() })
     }
 
     /// The source has this path.
@@ -81,6 +74,6 @@ impl Mirror {
         self.listed.sort_unstable();
         let listed = |path: &str| self.listed.binary_search(&Identity::of(&[path]).short()).is_ok();
         let is_extra = |path: &str| !listed(path) && self.filter.takes(path);
-        machine.sweep(Sweep { dry, unfinished: !self.filtered }, &is_extra, &mut tell)
+        machine.sweep(Sweep { dry, unfinished: self.filter.is_empty() }, &is_extra, &mut tell)
     }
 }

@@ -18,7 +18,7 @@ use super::channel::{ChannelPlan, Running};
 use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
-use super::supply::{EpochOrder, Opening, supply};
+use super::supply::{EpochOrder, Opening, Wanted, supply};
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
@@ -36,6 +36,7 @@ use crate::limits::{
 };
 use crate::link::attempt::RetryPolicy;
 use crate::plan::epoch::Shard;
+use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
 use crate::report::document::{STDOUT_NAME, StreamSummary, json};
 use crate::report::progress::Progress;
@@ -94,6 +95,7 @@ async fn start_pipes(
     progress: &Progress,
 ) -> Result<Served> {
     let part = part_size(&args.stream)?;
+    let filter = Filter::new(&args.selection.rules)?;
     let control = session::control(&args.service, credentials, progress).await?;
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
     let tls = session::tls(&control, sources).await?;
@@ -104,18 +106,20 @@ async fn start_pipes(
     // that nobody waits for.
     let mut openings = Vec::with_capacity(args.channels.len());
     for Channel { name, sources } in &args.channels {
-        let opening = Opening::of(&control, sources).await;
-        openings.push(opening.map_err(|error| error.within(format!("channel {name}")))?);
+        let wanted = Wanted { sources: sources.clone(), filter: filter.clone() };
+        let opening = Opening::of(&control, &wanted).await;
+        let opening = opening.map_err(|error| error.within(format!("channel {name}")))?;
+        openings.push((wanted, opening));
     }
     let locks = lock_channels(args, &folder, progress)?;
     let (engine, connections) =
         start_engine(&args.stream, part, args.channels.len(), &control, (tls, retries), begun)?;
     let mut channels = Vec::new();
     let begun_channels = args.channels.iter().zip(openings).zip(locks);
-    for ((Channel { name, sources }, opening), lock) in begun_channels {
+    for ((Channel { name, .. }, (wanted, opening)), lock) in begun_channels {
         let plan = ChannelPlan {
             name: name.clone(),
-            sources: sources.clone(),
+            wanted,
             opening: Some(opening),
             place: Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock)),
             part,
@@ -235,6 +239,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let progress = Progress::new(!args.stream.quiet);
     let mut interrupts = Interrupts::listen()?;
     let part = part_size(&args.stream)?;
+    let filter = Filter::new(&args.selection.rules)?;
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, &progress);
     let control = interrupts.unless(control).await?;
@@ -247,7 +252,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let epochs = NonZeroU64::new(1);
     let plan = ChannelPlan {
         name: STDOUT_NAME.to_owned(),
-        sources: args.sources.clone(),
+        wanted: Wanted { sources: args.sources.clone(), filter },
         opening: None,
         place,
         part,
@@ -360,10 +365,10 @@ async fn serve(
     let mut supplies = Vec::new();
     for channel in channels.iter_mut() {
         let (control, feed) = (Rc::clone(control), Arc::clone(&channel.feed));
-        let (sources, part) = (channel.sources.clone(), channel.part);
+        let (wanted, part) = (channel.wanted.clone(), channel.part);
         let opening = channel.opening.take();
         supplies.push(spawn_local(async move {
-            if let Err(error) = supply(&control, &sources, part, &feed, order, opening).await {
+            if let Err(error) = supply(&control, &wanted, part, &feed, order, opening).await {
                 feed.stop(error);
             }
         }));

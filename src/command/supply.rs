@@ -32,11 +32,19 @@ pub(super) struct EpochOrder {
     pub(super) shard: Shard,
 }
 
+/// Which objects a channel serves.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    /// Never empty.
+    pub(super) sources: Vec<S3Uri>,
+    pub(super) filter: Filter,
+}
+
 /// Fills a channel's feed, epoch by epoch, at most one ahead of the reader. Each epoch has a
 /// listing of its own; `opening` is the first one's, where it was begun before.
 pub(super) async fn supply(
     control: &Rc<Control>,
-    sources: &[S3Uri],
+    wanted: &Wanted,
     part: PartSize,
     feed: &Feed,
     order: EpochOrder,
@@ -44,7 +52,7 @@ pub(super) async fn supply(
 ) -> Result<()> {
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
     // A directory bucket lists in no order: key order, shuffle and shards want it all, sorted.
-    let unordered = match sources {
+    let unordered = match wanted.sources.as_slice() {
         [source] => control.endpoint(&source.bucket).await?.is_directory(),
         _ => false,
     };
@@ -54,7 +62,7 @@ pub(super) async fn supply(
         let handed_on = async {
             let opened = match opening.take() {
                 Some(opening) => opening,
-                None => Opening::of(control, sources).await?,
+                None => Opening::of(control, wanted).await?,
             };
             if order.shuffle_seed.is_some() || unordered {
                 opened.collect(&mut listing).await?;
@@ -128,9 +136,9 @@ pub(super) struct Opening {
 impl Opening {
     /// Asks for the sources and their first objects: a name that is not there, and keys or
     /// permissions that do not do, are its errors.
-    pub(super) async fn of(control: &Rc<Control>, sources: &[S3Uri]) -> Result<Self> {
-        let found = control.resolve_all(sources).await?;
-        let mut walk = Walk::new(Rc::clone(control), found, Filter::default())?;
+    pub(super) async fn of(control: &Rc<Control>, wanted: &Wanted) -> Result<Self> {
+        let found = control.resolve_all(&wanted.sources).await?;
+        let mut walk = Walk::new(Rc::clone(control), found, wanted.filter.clone())?;
         let first = walk.next_batch().await?;
         Ok(Self { walk, first })
     }
@@ -201,8 +209,8 @@ mod tests {
         let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
         loopback::run(async {
             let (control, part, feed) = set_up(server).await;
-            let sources = [source];
-            let supplied = supply(&control, &sources, part, &feed, order, None);
+            let wanted = Wanted { sources: vec![source], filter: Filter::default() };
+            let supplied = supply(&control, &wanted, part, &feed, order, None);
             let (supplied, epochs) = tokio::join!(supplied, read(&feed));
             supplied.expect("it is listed");
             epochs
@@ -283,9 +291,9 @@ mod tests {
         let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
         loopback::run(async {
             let (control, part, feed) = set_up(server).await;
-            let sources = [source];
+            let wanted = Wanted { sources: vec![source], filter: Filter::default() };
             let supplied = async {
-                let error = supply(&control, &sources, part, &feed, order, None).await;
+                let error = supply(&control, &wanted, part, &feed, order, None).await;
                 feed.stop(error.expect_err("a listing is refused"));
             };
             let read = async {

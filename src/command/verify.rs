@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Checks what is there; returns the exit code.
 pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
     let progress = Progress::new(!args.output.quiet);
-    let filter = Filter::new(&args.selection.include, &args.selection.exclude)?;
+    let filter = Filter::new(&args.selection.rules)?;
     let mut interrupts = Interrupts::listen()?;
     interrupts::leaves(|| {
         "a read of a file, or a write to the reader of the output, has not returned; nothing was \

@@ -16,7 +16,7 @@ use crate::plan::filter::Filter;
 use crate::plan::merge::{Merge, PathGuard};
 use crate::plan::path::{PathProblem, RelativePath};
 use crate::s3::list::Page;
-use crate::s3::uri::shown;
+use crate::s3::uri::{S3Uri, shown};
 use crate::s3::{Endpoint, Object};
 
 /// One object of the run.
@@ -38,6 +38,9 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Walk {
     filter: Filter,
+    /// Objects of the sources so far, and how many of them the filter left out.
+    seen: u64,
+    left_out: u64,
     feeds: Vec<Feed>,
     /// Feeds whose next object is not in `merge` yet.
     hungry: Vec<usize>,
@@ -50,7 +53,8 @@ pub struct Walk {
 /// The objects of one source.
 #[derive(Debug)]
 struct Feed {
-    uri: String,
+    control: Rc<Control>,
+    uri: S3Uri,
     endpoint: Arc<Endpoint>,
     found: Found,
     current: std::vec::IntoIter<Object>,
@@ -84,6 +88,8 @@ impl Walk {
         let feeds: Vec<Feed> = sources.into_iter().map(feed).collect();
         Ok(Self {
             filter,
+            seen: 0,
+            left_out: 0,
             hungry: (0..feeds.len()).collect(),
             feeds,
             merge: Merge::default(),
@@ -108,7 +114,7 @@ impl Walk {
                 continue;
             }
             if self.batch.is_empty() {
-                return Ok(None);
+                return self.filtered().map(|()| None);
             }
             return Ok(Some(std::mem::take(&mut self.batch)));
         }
@@ -129,13 +135,30 @@ impl Walk {
                 continue;
             };
             let Some(relative) = feed.relative(&object)? else { continue };
-            let name = relative.strip_suffix('/').unwrap_or(&relative);
-            if self.filter.takes(name) {
+            self.seen += 1;
+            if self.filter.takes(&relative) {
                 self.hungry.pop();
                 self.merge.push(source, relative, object);
+            } else {
+                self.left_out += 1;
             }
         }
         Ok(true)
+    }
+
+    /// Fails at the end of a walk of which the filter left nothing: that is hardly ever meant.
+    fn filtered(&self) -> Result<()> {
+        if self.left_out == 0 || self.left_out < self.seen {
+            return Ok(());
+        }
+        let what = match self.feeds.as_slice() {
+            [feed] => feed.uri.to_string(),
+            _ => "the sources".to_owned(),
+        };
+        let message =
+            format!("{what}: --include and --exclude leave nothing of {} objects", self.seen);
+        Err(Error::new(ErrorKind::NotFound, message)
+            .advise("the last filter typed that matches decides; see GLOBS in the help"))
     }
 
     fn entry(&mut self, source: usize, relative: &str, object: Object) -> Result<Entry> {
@@ -178,7 +201,8 @@ impl Feed {
         let page = page.unwrap_or_default();
         let pages = Pages::new(Rc::clone(control), &endpoint, prefix, page, listings);
         Self {
-            uri: source.uri.to_string(),
+            control: Rc::clone(control),
+            uri: source.uri,
             endpoint,
             found,
             current: Vec::new().into_iter(),
@@ -199,13 +223,25 @@ impl Feed {
             self.current = objects.into_iter();
             return Ok(true);
         }
-        self.pages = None;
         if matches!(self.found, Found::Glob(_)) && !self.any {
-            let message = format!("{}: nothing matches", self.uri);
-            return Err(Error::new(ErrorKind::NotFound, message)
-                .advise("'*' stays within one folder, '**' crosses them"));
+            return Err(self.nothing_matches().await);
         }
+        self.pages = None;
         Ok(false)
+    }
+
+    /// What to say of a glob that matches nothing: it may be the very key of an object.
+    async fn nothing_matches(&self) -> Error {
+        let error = Error::new(ErrorKind::NotFound, format!("{}: nothing matches", self.uri));
+        let (key, escaped) = self.uri.without_wildcards();
+        // This is help: if it fails, the error stands without it.
+        match self.control.head(&self.uri.bucket, key, "").await {
+            Ok(Some(_)) => error.advise(format!(
+                "there is an object of this very key: write '{}', or give --raw",
+                shown(&escaped)
+            )),
+            _ => error.advise("'*' stays within one folder, '**' crosses them"),
+        }
     }
 
     /// The object's path below the destination, a folder's with its slash; `None` if the object is
@@ -239,7 +275,7 @@ impl Feed {
 mod tests {
     use super::super::loopback::{Reply, Server, control, run};
     use super::*;
-    use crate::s3::uri::S3Uri;
+    use crate::plan::filter::Rule;
 
     /// Sees every page of a bucket: two keys each, with tokens that say where to go on.
     fn bucket(keys: &'static [(&'static str, u64)]) -> Server {
@@ -379,7 +415,7 @@ mod tests {
             ("d/b.tar", 1),
         ]);
         let check = |uri: &str, include: &[&str], exclude: &[&str], expected: &[&str]| {
-            let filter = Filter::new(include, exclude).expect("good patterns");
+            let filter = filter(include, exclude);
             assert_eq!(walked(&server, &[uri], filter).expect("a walk"), expected, "{uri}");
         };
         check("s3://bkt/d/a-*.tar", &[], &[], &["0 a-1.tar", "0 a-3.tar"]);
@@ -387,10 +423,29 @@ mod tests {
         check("s3://bkt/*/a-?.idx", &[], &[], &["0 d/a-2.idx"]);
         check("s3://bkt/d/**/x.tar", &[], &[], &["0 a-4/x.tar"]);
         check("s3://bkt/d/", &["*.tar"], &["a-4/"], &["0 a-1.tar", "0 a-3.tar", "0 b.tar"]);
-        check("s3://bkt/d/", &["nothing"], &[], &[]);
         let error = walked(&server, &["s3://bkt/d/*.zip"], Filter::default()).expect_err("none");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.to_string().starts_with("s3://bkt/d/*.zip: nothing matches"), "{error}");
+        let error = walked(&server, &["s3://bkt/d/"], filter(&["nothing"], &[])).expect_err("none");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(
+            error.to_string().starts_with(
+                "s3://bkt/d/: --include and --exclude leave nothing of 5 objects; the last"
+            ),
+            "{error}"
+        );
+        let uris = ["s3://bkt/d/a-4/", "s3://bkt/d/b*.tar"];
+        let error = walked(&server, &uris, filter(&[], &["*"]));
+        assert!(error.is_err_and(|error| error.to_string().starts_with("the sources: --include")));
+        // One of two sources may have nothing of it.
+        assert_eq!(walked(&server, &uris, filter(&["b.*"], &[])).expect("a walk"), ["1 b.tar"]);
+    }
+
+    /// Includes, then excludes.
+    fn filter(include: &[&str], exclude: &[&str]) -> Filter {
+        let includes = include.iter().map(|pattern| Rule::Include((*pattern).to_owned()));
+        let excludes = exclude.iter().map(|pattern| Rule::Exclude((*pattern).to_owned()));
+        Filter::new(&includes.chain(excludes).collect::<Vec<_>>()).expect("good patterns")
     }
 
     /// A directory bucket: it takes no prefix but a folder's, and lists in no order.

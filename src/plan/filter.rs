@@ -1,10 +1,13 @@
 //! `--include` and `--exclude`: which relative paths move.
 //!
-//! Pure. A path moves if it matches any include, or there is none, and matches no exclude. The
-//! order in which patterns are given has no meaning. A pattern without a slash is held against the
-//! last name of the path, at any depth; one with a slash against the whole path, where a slash at
-//! its start has no meaning of its own. `*` and `?` stay within one name, `**` crosses them. A
-//! pattern that ends in a slash means everything below that folder.
+//! Pure. The rule is that of the AWS CLI: filters are taken in the order typed, and the last one
+//! that matches decides. Everything moves at first; where the first filter is an `--include`,
+//! nothing does.
+//!
+//! A pattern without a slash is held against every name of the path, at any depth; one with a slash
+//! against the path from its start, where a slash at its own start has no meaning. `*` and `?` stay
+//! within one name, `**` crosses them. What matches a folder counts for all that is below it, so
+//! `img/` and `img/*` are the folder `img` at the top, and `img` is any of that name.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
@@ -14,66 +17,96 @@ use crate::s3::uri::shown;
 /// How many patterns one run may have.
 pub const PATTERNS_MAX: usize = 10_000;
 
+/// One filter as it was typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rule {
+    /// `--include`: what matches moves.
+    Include(String),
+    /// `--exclude`: what matches does not.
+    Exclude(String),
+}
+
+impl Rule {
+    fn parts(&self) -> (&'static str, &str) {
+        match self {
+            Self::Include(pattern) => ("--include", pattern),
+            Self::Exclude(pattern) => ("--exclude", pattern),
+        }
+    }
+}
+
 /// Includes and excludes, compiled.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    include: Option<GlobSet>,
-    exclude: Option<GlobSet>,
+    set: GlobSet,
+    /// For each glob of the set, in the order typed, whether what it matches moves.
+    takes: Vec<bool>,
 }
 
 impl Filter {
-    /// Compiles the patterns as they were typed.
-    pub fn new<S: AsRef<str>>(include: &[S], exclude: &[S]) -> Result<Self> {
-        Ok(Self {
-            include: compile("--include", include)?,
-            exclude: compile("--exclude", exclude)?,
-        })
+    /// Compiles the filters, in the order in which they were typed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] when one is not a pattern, or there are over [`PATTERNS_MAX`].
+    pub fn new(rules: &[Rule]) -> Result<Self> {
+        if rules.len() > PATTERNS_MAX {
+            let message = format!(
+                "--include and --exclude are given {} times of at most {PATTERNS_MAX}",
+                rules.len()
+            );
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+        let mut set = GlobSetBuilder::new();
+        let mut takes = Vec::new();
+        for rule in rules {
+            let (flag, pattern) = rule.parts();
+            let anchored =
+                anchored(pattern).ok_or_else(|| refusal(flag, pattern, &"it is empty"))?;
+            // A folder's path ends in a slash, and so the second is of itself and all below it.
+            for text in [format!("{anchored}/**"), anchored] {
+                let glob = GlobBuilder::new(&text)
+                    .literal_separator(true)
+                    .backslash_escape(true)
+                    .build()
+                    .map_err(|error| refusal(flag, pattern, error.kind()))?;
+                set.add(glob);
+                takes.push(matches!(rule, Rule::Include(_)));
+            }
+        }
+        let set = set.build().map_err(|error| refusal("a filter", "all together", error.kind()))?;
+        Ok(Self { set, takes })
     }
 
-    /// Whether the object of this path moves; a folder's path comes without its last slash.
+    /// Whether there is no filter at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.takes.is_empty()
+    }
+
+    /// Whether the object of this path moves; a folder's path ends in a slash.
     #[must_use]
     pub fn takes(&self, relative: &str) -> bool {
-        self.include.as_ref().is_none_or(|set| set.is_match(relative))
-            && !self.exclude.as_ref().is_some_and(|set| set.is_match(relative))
+        let Some(first) = self.takes.first() else { return true };
+        let last = self.set.matches(relative).into_iter().max();
+        last.map_or(!first, |index| self.takes[index])
     }
 }
 
-fn compile<S: AsRef<str>>(flag: &str, patterns: &[S]) -> Result<Option<GlobSet>> {
-    if patterns.is_empty() {
-        return Ok(None);
-    }
-    if patterns.len() > PATTERNS_MAX {
-        let message = format!("{flag} is given {} times of at most {PATTERNS_MAX}", patterns.len());
-        return Err(Error::new(ErrorKind::Usage, message));
-    }
-    let refuse = |pattern: &str, why: &dyn std::fmt::Display| {
-        Error::new(ErrorKind::Usage, format!("{flag} '{}' is not a pattern: {why}", shown(pattern)))
-            .advise("expected a glob such as '*.tar' or 'train/**/part-[0-9]*'")
-    };
-    let mut set = GlobSetBuilder::new();
-    for pattern in patterns {
-        let pattern = pattern.as_ref();
-        if pattern.is_empty() {
-            return Err(refuse(pattern, &"it is empty"));
-        }
-        let glob = GlobBuilder::new(&anchored(pattern))
-            .literal_separator(true)
-            .backslash_escape(true)
-            .build()
-            .map_err(|error| refuse(pattern, error.kind()))?;
-        set.add(glob);
-    }
-    let set = set.build().map_err(|error| refuse("all together", error.kind()))?;
-    Ok(Some(set))
+fn refusal(flag: &str, pattern: &str, why: &dyn std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Usage, format!("{flag} '{}' is not a pattern: {why}", shown(pattern)))
+        .advise("expected a glob such as '*.tar' or 'train/**/part-[0-9]*'")
 }
 
-/// The pattern as it is held against whole paths.
-fn anchored(pattern: &str) -> String {
-    let below = if pattern.ends_with('/') { "**" } else { "" };
-    if pattern.contains('/') {
-        format!("{}{below}", pattern.trim_start_matches('/'))
-    } else {
-        format!("**/{pattern}")
+/// The pattern as it is held against whole paths, without a slash at its end; `None` when it is
+/// empty.
+fn anchored(pattern: &str) -> Option<String> {
+    let path = pattern.trim_start_matches('/').trim_end_matches('/');
+    match pattern {
+        "" => None,
+        // The top, with all below it.
+        _ if path.is_empty() => Some("**".to_owned()),
+        _ if pattern.contains('/') => Some(path.to_owned()),
+        _ => Some(format!("**/{pattern}")),
     }
 }
 
@@ -81,39 +114,87 @@ fn anchored(pattern: &str) -> String {
 mod tests {
     use super::*;
 
+    /// `+` before an include, `-` before an exclude.
+    fn filter(typed: &str) -> Filter {
+        let rule = |word: &str| match word.split_at(1) {
+            ("+", pattern) => Rule::Include(pattern.to_owned()),
+            (_, pattern) => Rule::Exclude(pattern.to_owned()),
+        };
+        let rules: Vec<Rule> = typed.split_whitespace().map(rule).collect();
+        Filter::new(&rules).expect("good patterns")
+    }
+
+    fn check(typed: &str, path: &str, expected: bool) {
+        assert_eq!(filter(typed).takes(path), expected, "{typed} {path}");
+    }
+
     #[test]
     fn who_moves() {
-        let check = |include: &[&str], exclude: &[&str], path: &str, expected: bool| {
-            let filter = Filter::new(include, exclude).expect("good patterns");
-            assert_eq!(filter.takes(path), expected, "{include:?} {exclude:?} {path}");
-        };
-        check(&[], &[], "a/b", true);
-        check(&["*.tar"], &[], "x.tar", true);
-        check(&["*.tar"], &[], "a/b/x.tar", true);
-        check(&["*.tar"], &[], "a/x.tar.gz", false);
-        check(&["a/*.tar"], &[], "a/x.tar", true);
-        check(&["/a/*.tar"], &[], "a/x.tar", true);
-        check(&["a/*.tar"], &[], "a/b/x.tar", false);
-        check(&["a/*.tar"], &[], "b/a/x.tar", false);
-        check(&["a/**/*.tar"], &[], "a/b/c/x.tar", true);
-        check(&["a/"], &[], "a/b/c", true);
-        check(&["a/"], &[], "b/a/c", false);
-        check(&["*.tar", "*.idx"], &[], "a.idx", true);
-        check(&["*.tar"], &["b*"], "b.tar", false);
-        check(&[], &["b*"], "a/b.tar", false);
-        check(&[], &["b*"], "a/c", true);
-        check(&[], &["*"], "a/c", false);
-        check(&[], &["{a,b}.txt"], "b.txt", false);
+        check("", "a/b", true);
+        check("+*.tar", "x.tar", true);
+        check("+*.tar", "a/b/x.tar", true);
+        check("+*.tar", "a/x.tar.gz", false);
+        check("+a/*.tar", "a/x.tar", true);
+        check("+/a/*.tar", "a/x.tar", true);
+        check("+a/*.tar", "a/b/x.tar", false);
+        check("+a/*.tar", "b/a/x.tar", false);
+        check("+a/**/*.tar", "a/b/c/x.tar", true);
+        check("+a/", "a/b/c", true);
+        check("+a/", "b/a/c", false);
+        check("+*.tar +*.idx", "a.idx", true);
+        check("-b*", "a/b.tar", false);
+        check("-b*", "a/c", true);
+        check("-*", "a/c", false);
+        check("-/", "a/c", false);
+        check("-**", "a/c", false);
+        check("-{a,b}.txt", "b.txt", false);
+        check(r"-\[1\].txt", "[1].txt", false);
+        check("-[!0-9].txt", "x/1.txt", true);
+    }
+
+    #[test]
+    fn the_last_that_matches_decides() {
+        check("-* +*.tar", "a/x.tar", true);
+        check("-* +*.tar", "a/x.idx", false);
+        check("+*.tar -*", "a/x.tar", false);
+        check("+*.tar -b*", "b.tar", false);
+        check("-b* +*.tar", "b.tar", true);
+        // The first says what becomes of all that none matches.
+        check("-b* +*.tar", "c.txt", true);
+        check("+*.tar -b*", "c.txt", false);
+        check("-* +a/ -*.tmp", "a/x", true);
+        check("-* +a/ -*.tmp", "a/x.tmp", false);
+        check("-img +img/keep.txt", "img/keep.txt", true);
+    }
+
+    #[test]
+    fn a_folder_counts_for_all_below_it() {
+        for typed in ["-img", "-img/", "-/img", "-img/*", "-img/**"] {
+            for (path, left) in
+                [("img/", false), ("img/a", false), ("img/a/b", false), ("imgs/a", true)]
+            {
+                check(typed, path, left);
+            }
+            // Only a pattern without a slash is of every depth.
+            check(typed, "x/img/a", typed != "-img");
+        }
+        check("+*.d", "x/y.d/z", true);
+        check("-img/", "x/img/", true);
     }
 
     #[test]
     fn bad_patterns_are_refused() {
         let check = |pattern: &str, expected: &str| {
-            let error = Filter::new(&[pattern], &[]).expect_err("a bad pattern");
+            let rules = [Rule::Include(pattern.to_owned())];
+            let error = Filter::new(&rules).expect_err("a bad pattern");
             assert_eq!(error.kind(), ErrorKind::Usage);
             assert!(error.to_string().contains(expected), "{error}");
         };
         check("", "--include '' is not a pattern: it is empty");
         check("a[", "--include 'a[' is not a pattern");
+        check("a\\", "is not a pattern");
+        let many = vec![Rule::Exclude("a".to_owned()); PATTERNS_MAX + 1];
+        let error = Filter::new(&many).expect_err("too many");
+        assert!(error.to_string().contains("10001 times of at most 10000"), "{error}");
     }
 }

@@ -112,6 +112,21 @@ impl S3Uri {
     /// `*` and `?` stay within one segment, `**` crosses them, `[a-z]` is one of a set. A backslash
     /// takes the meaning from the character after it; braces have none.
     pub fn parse(text: &str) -> Result<Self> {
+        Self::parse_with(text, key_pattern)
+    }
+
+    /// The same, where every character of the key is meant as it is written.
+    ///
+    /// # Errors
+    /// As those of [`S3Uri::parse`].
+    pub fn parse_raw(text: &str) -> Result<Self> {
+        Self::parse_with(text, |key| literal(key.to_owned()))
+    }
+
+    fn parse_with(
+        text: &str,
+        key_pattern: impl FnOnce(&str) -> Result<KeyPattern, String>,
+    ) -> Result<Self> {
         let refuse = |why: &str| Err(malformed(text, why));
         if text.trim() != text {
             return refuse("it starts or ends with white space");
@@ -134,6 +149,23 @@ impl S3Uri {
         let key = key_pattern(key).map_err(|why| malformed(text, &why))?;
         let (bucket, text) = (bucket.to_owned(), text.to_owned());
         Ok(Self { bucket, key, version_id: String::new(), text })
+    }
+
+    /// The key that is written here when no character of it is a wildcard, and how to write it so
+    /// that none is.
+    #[must_use]
+    pub fn without_wildcards(&self) -> (&str, String) {
+        let rest = &self.text[SCHEME.len() + self.bucket.len()..];
+        let key = rest.strip_prefix('/').unwrap_or(rest);
+        let before = &self.text[..self.text.len() - key.len()];
+        let mut written = before.to_owned();
+        for c in key.chars() {
+            if matches!(c, '*' | '?' | '[' | ']' | '\\') {
+                written.push('\\');
+            }
+            written.push(c);
+        }
+        (key, written)
     }
 
     /// The same object in this version.
@@ -214,19 +246,8 @@ fn bucket_problem(bucket: &str) -> Option<&'static str> {
 
 fn key_pattern(key: &str) -> Result<KeyPattern, String> {
     let scanned = Scanned::scan(key);
-    if scanned.literal.len() > KEY_BYTES_MAX {
-        return Err(format!(
-            "the key has {} bytes, and S3's longest has {KEY_BYTES_MAX}",
-            scanned.literal.len()
-        ));
-    }
-    let Some(wild_at) = scanned.wild_at else {
-        return Ok(match scanned.literal {
-            key if key.is_empty() => KeyPattern::Bucket,
-            key if key.ends_with('/') => KeyPattern::Folder(key),
-            key => KeyPattern::Key(key),
-        });
-    };
+    let Some(wild_at) = scanned.wild_at else { return literal(scanned.literal) };
+    check_length(&scanned.literal)?;
     let list_prefix = scanned.literal[..wild_at].to_owned();
     let folder = list_prefix[..list_prefix.rfind('/').map_or(0, |at| at + 1)].to_owned();
     let matcher = GlobBuilder::new(&scanned.glob)
@@ -236,6 +257,23 @@ fn key_pattern(key: &str) -> Result<KeyPattern, String> {
         .map_err(|error| format!("the glob cannot be read: {}", error.kind()))?
         .compile_matcher();
     Ok(KeyPattern::Glob(KeyGlob { folder, list_prefix, matcher }))
+}
+
+/// What a key stands for that has no wildcard.
+fn literal(key: String) -> Result<KeyPattern, String> {
+    check_length(&key)?;
+    Ok(match key {
+        key if key.is_empty() => KeyPattern::Bucket,
+        key if key.ends_with('/') => KeyPattern::Folder(key),
+        key => KeyPattern::Key(key),
+    })
+}
+
+fn check_length(key: &str) -> Result<(), String> {
+    if key.len() <= KEY_BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!("the key has {} bytes, and S3's longest has {KEY_BYTES_MAX}", key.len()))
 }
 
 /// A key as typed, read once: the characters it stands for, and the same for globset.
@@ -322,6 +360,32 @@ mod tests {
         let arn = "arn:aws:s3:us-west-2:123456789012:accesspoint:test";
         check(&format!("s3://{arn}/a/"), &format!("{arn} folder a/"));
         check("s3://my-point-abcdefgh-s3alias/k", "my-point-abcdefgh-s3alias key k");
+    }
+
+    #[test]
+    fn every_character_may_be_meant_as_it_is_written() {
+        for text in [
+            r"s3://bucket//[x]*?.\t{a}",
+            r"s3://arn:aws:s3:us-west-2:123456789012:accesspoint/test/a[1]",
+        ] {
+            let uri = S3Uri::parse_raw(text).expect("an address");
+            let KeyPattern::Key(key) = &uri.key else { panic!("{text}: {:?}", uri.key) };
+            let (written, escaped) = uri.without_wildcards();
+            assert_eq!(written, key);
+            let again = S3Uri::parse(&escaped).expect("an address");
+            assert!(matches!(&again.key, KeyPattern::Key(same) if same == key), "{escaped}");
+        }
+        for (text, expected) in
+            [("s3://bucket", ""), ("s3://bucket/", ""), ("s3://bucket/*/", "*/")]
+        {
+            let uri = S3Uri::parse_raw(text).expect("an address");
+            let prefix = match uri.key {
+                KeyPattern::Bucket => String::new(),
+                KeyPattern::Folder(prefix) => prefix,
+                other => panic!("{text}: {other:?}"),
+            };
+            assert_eq!(prefix, expected);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `get` and `ls` of the real program against the in-repo origin: byte for byte, what it tells, and
+//! `get`, `ls` and `verify` of the real program against the in-repo origin: byte for byte, what it tells, and
 //! how it finds its server and keys.
 
 #![expect(
@@ -22,6 +22,7 @@ mod served;
 mod without;
 
 mod files;
+mod filters;
 mod service;
 mod shown;
 mod telling;

@@ -234,6 +234,7 @@ impl Demo<'_> {
                 json: false,
                 stats: false,
             },
+            selection: SelectionArgs::default(),
             service: get.service,
         }
     }

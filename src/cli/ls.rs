@@ -1,0 +1,53 @@
+//! `ls`: what was typed.
+
+use std::ffi::OsString;
+
+use super::{SelectionArgs, ServiceArgs, sources};
+use crate::s3::uri::S3Uri;
+
+/// What was typed after `ls`.
+#[derive(Debug, Clone)]
+pub struct LsArgs {
+    /// What to list; never empty.
+    pub sources: Vec<S3Uri>,
+    /// Lines of JSON.
+    pub json: bool,
+    /// Nothing but lines and errors.
+    pub quiet: bool,
+    /// Which of the objects.
+    pub selection: SelectionArgs,
+    /// Which server, and as whom.
+    pub service: ServiceArgs,
+}
+
+/// `ls` before its sources are read.
+#[derive(Debug, clap::Args)]
+pub(super) struct LsTyped {
+    /// what to list: s3://BUCKET/FOLDER/, s3://BUCKET/KEY or a glob such as s3://BUCKET/a/*.tar
+    #[arg(value_name = "SOURCE", required = true)]
+    sources: Vec<OsString>,
+    /// print one JSON line per object
+    #[arg(long)]
+    json: bool,
+    /// print no notes; errors are always printed
+    #[arg(long)]
+    quiet: bool,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+impl LsTyped {
+    pub(super) fn settle(self) -> Result<LsArgs, clap::Error> {
+        let mut sources = sources("ls", self.sources, false, self.selection.raw)?;
+        self.service.with_version(sources.iter_mut())?;
+        Ok(LsArgs {
+            sources,
+            json: self.json,
+            quiet: self.quiet,
+            selection: self.selection,
+            service: self.service,
+        })
+    }
+}
