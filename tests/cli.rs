@@ -59,6 +59,7 @@ fn help_is_data() {
         let (stdout, _) = check(&[command, "--help"], 0);
         assert!(stdout.contains("Exit codes:") && stdout.contains("  130  interrupted"));
     }
+    assert_eq!(check(&["help", "get"], 0), check(&["get", "--help"], 0));
     let (stdout, _) = check(&["--version"], 0);
     assert_eq!(stdout, format!("inrush {}\n", env!("CARGO_PKG_VERSION")));
 }
@@ -77,6 +78,9 @@ fn usage_errors_exit_with_2_and_say_what_to_do() {
         assert!(stderr.starts_with("error: ") && stderr.contains(expected), "{words:?}: {stderr}");
     };
     told(&["fetch"], "unrecognized subcommand");
+    told(&["cp", "s3://bucket/a", "b"], "inrush get s3://BUCKET/KEY DEST");
+    told(&["get", "s3://bucket/a", "-"], "inrush cat");
+    told(&["get", "a", "s3://bucket/a"], "does not upload");
     told(&["get", "--wrokers", "3", "s3://bucket/a", "b"], "--workers");
     told(&["get", "s3://bucket/a", "b", "--memory", "1"], "4MiB or more");
     told(&["ls"], "<SOURCE>");

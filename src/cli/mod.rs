@@ -137,6 +137,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
+    let words = familiar(words.into_iter().map(Into::into).collect())?;
     let matches = command().try_get_matches_from(words)?;
     match Typed::from_arg_matches(&matches)?.command {
         TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
@@ -149,6 +150,29 @@ where
         TypedCommand::Completions { shell } => Ok(Args::Completions(shell)),
         TypedCommand::Man => Ok(Args::Man),
     }
+}
+
+/// Commands of other programs that people type for `get`.
+const OTHERS: [&str; 5] = ["copy", "cp", "download", "move", "mv"];
+
+/// The words as this program has them: `help get` is `get --help`. Commands that other programs
+/// have for `get` are refused with its name.
+fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some("help") => {
+            words.remove(1);
+            words.push("--help".into());
+        }
+        Some(other) if OTHERS.contains(&other) => {
+            let message = format!(
+                "unrecognized subcommand '{other}': fetch with 'inrush get s3://BUCKET/KEY DEST'; \
+                 nothing is uploaded, and nothing changes at the source\n"
+            );
+            return Err(clap::Error::raw(ErrorKind::InvalidSubcommand, message));
+        }
+        _ => {}
+    }
+    Ok(words)
 }
 
 /// The completion script of a shell.
@@ -263,6 +287,9 @@ struct FetchTyped {
     /// list what would be downloaded, and download nothing
     #[arg(long)]
     dry_run: bool,
+    /// download everything below a folder; this is the default
+    #[arg(long, hide = true)]
+    recursive: bool,
     /// whether downloaded data is verified before the file gets its name
     #[arg(long, value_name = "MODE", value_enum, default_value_t)]
     verify: VerifyMode,
@@ -312,6 +339,8 @@ impl FetchTyped {
         discard: bool,
         sync: Option<SyncArgs>,
     ) -> Result<GetArgs, clap::Error> {
+        // All below a folder is fetched in any case.
+        let _ = self.recursive;
         let mut operands = self.operands;
         let destination = if discard {
             Destination::Discard
@@ -321,6 +350,7 @@ impl FetchTyped {
                     "source and destination are missing: inrush {name} s3://BUCKET/KEY DEST"
                 ))
             })?;
+            check_direction(&operands, &last)?;
             Destination::Local(parse_destination(last)?)
         };
         let mut sources = sources(name, operands, discard, self.selection.raw)?;
@@ -371,6 +401,19 @@ fn parse_source(text: &str, raw: bool) -> Result<S3Uri, clap::Error> {
     parsed.map_err(|error| usage(&error.to_string()))
 }
 
+/// Refuses what would be an upload.
+fn check_direction(sources: &[OsString], last: &OsString) -> Result<(), clap::Error> {
+    let is_remote = |operand: &OsString| operand.as_encoded_bytes().starts_with(b"s3://");
+    match sources {
+        [local, ..] if is_remote(last) && !sources.iter().any(is_remote) => Err(usage(&format!(
+            "inrush does not upload, and '{}' is not an S3 address: give \
+             s3://BUCKET/KEY first, then the folder or file that it goes to",
+            shown(&local.display().to_string())
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn parse_destination(operand: OsString) -> Result<PathBuf, clap::Error> {
     let named = shown(&operand.display().to_string());
     if operand.is_empty() {
@@ -389,8 +432,8 @@ fn parse_destination(operand: OsString) -> Result<PathBuf, clap::Error> {
     }
     if operand == "-" {
         return Err(usage(
-            "'-' is not a destination: use 'inrush cat' for standard output, or './-' for a file \
-             of that name",
+            "'-' is not a destination: 'inrush cat SOURCE' writes to standard output; \
+             write './-' for a file of that name",
         ));
     }
     Ok(PathBuf::from(operand))

@@ -75,7 +75,12 @@ fn operands_that_do_not_fit_are_told_in_one_line() {
     check("get s3://bucket/a", "or use --discard");
     check("get s3://bucket/a s3://bucket/b", "after 's3://bucket/b'");
     check("get s3://bucket/a s3a://bucket/b", "'s3a://bucket/b' is not a local destination");
-    check("get s3://bucket/a -", "'-' is not a destination");
+    check("get s3://bucket/a -", "'-' is not a destination: 'inrush cat SOURCE' writes");
+    check("get a.tar s3://bucket/a", "inrush does not upload, and 'a.tar' is not an S3 address");
+    check("sync ./ s3://bucket/", "inrush does not upload");
+    for other in ["cp", "copy", "download", "mv", "move"] {
+        check(&format!("{other} s3://bucket/a b"), "fetch with 'inrush get s3://BUCKET/KEY DEST'");
+    }
     check("get a b", "'a' is not an S3 address");
     check("get s3://Bucket/a b", "upper-case");
     check("get s3://bucket/a out --discard", "unexpected destination 'out'");
@@ -341,6 +346,25 @@ fn long_help(command_name: &str) -> String {
 }
 
 #[test]
+fn help_is_also_a_command() {
+    for name in help::COMMANDS.iter().map(|about| about.name) {
+        match parse_line(&format!("help {name}")) {
+            Err(text) if !text.use_stderr() => assert_eq!(text.to_string(), long_help(name)),
+            other => panic!("{other:?}"),
+        }
+    }
+    let all = parse_line("help").expect_err("a text");
+    assert!(!all.use_stderr() && all.to_string() == long_help(""), "{all}");
+    assert!(told("help fetch").contains("unrecognized subcommand 'fetch'"));
+}
+
+#[test]
+fn the_default_may_be_typed() {
+    assert_eq!(get("--recursive").sources.len(), 1);
+    assert!(!long_help("get").contains("--recursive"));
+}
+
+#[test]
 fn every_help_has_examples_and_all_exit_codes() {
     for name in std::iter::once("").chain(help::COMMANDS.iter().map(|about| about.name)) {
         let text = long_help(name);
@@ -393,7 +417,8 @@ fn the_page_has_every_option_and_exit_code() {
     for child in command.get_subcommands() {
         let heading = format!(".SH \"INRUSH {}\"", child.get_name().to_uppercase());
         assert!(page.contains(&heading), "{heading}");
-        for long in child.get_arguments().filter_map(Arg::get_long) {
+        let shown = child.get_arguments().filter(|arg| !arg.is_hide_set());
+        for long in shown.filter_map(Arg::get_long) {
             assert!(plain.contains(&format!("--{long}")), "{} --{long}", child.get_name());
         }
     }
