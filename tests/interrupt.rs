@@ -293,7 +293,7 @@ fn a_listing_is_ended_by_the_signal_itself() {
     let when = Match { operation: Some(ListObjects), ..Match::default() };
     let origin = start(silent(when));
     for signal in [Signal::INT, Signal::TERM] {
-        let program = Program::new(["ls", "s3://lab/"]).asking(&origin);
+        let program = Program::new(["ls", "--recursive", "s3://lab/"]).asking(&origin);
         let before = origin.stats().faults_total();
         let mut running = program.with_keys(ACCESS_KEY, SECRET).start();
         assert!(running.until(|| origin.stats().faults_total() > before), "it waits for nothing");

@@ -154,12 +154,22 @@ pub(super) const COMMANDS: [About; 9] = [
     About {
         name: "ls",
         operands: &[],
-        details: "Each line holds the time of the last change (ISO 8601), the size in bytes and \
-            the address. Lines are printed as the listing arrives. Control characters in keys are \
-            escaped, except with --json.",
+        details: "Of a folder or bucket one level is listed, with PRE before the folders in it; with \
+            --recursive every object below it. A glob lists every object that matches. Several \
+            sources are listed one after the other.\n\n\
+            Each line holds the time of the last change (ISO 8601), the size in bytes and the \
+            address. Lines are printed as the listing arrives. Control characters in keys are \
+            escaped, except with --json, where 'kind' is object, folder or summary.",
         examples: &[
-            ("list a folder", "inrush ls s3://bucket/train/"),
-            ("add up the sizes", "inrush ls s3://bucket/train/ --json | jq -s 'map(.bytes) | add'"),
+            ("list one level of a folder", "inrush ls s3://bucket/train/"),
+            (
+                "list all objects and their total size",
+                "inrush ls s3://bucket/train/ --recursive --summarize --human-readable",
+            ),
+            (
+                "add up the sizes",
+                "inrush ls s3://bucket/train/ --recursive --json | jq -s 'map(.bytes) | add'",
+            ),
         ],
         remote: true,
     },

@@ -10,6 +10,12 @@ use crate::s3::uri::S3Uri;
 pub struct LsArgs {
     /// What to list; never empty.
     pub sources: Vec<S3Uri>,
+    /// All below folders, not their own level alone.
+    pub recursive: bool,
+    /// The total at the end.
+    pub summarize: bool,
+    /// Sizes in powers of 1024.
+    pub human_readable: bool,
     /// Lines of JSON.
     pub json: bool,
     /// Nothing but lines and errors.
@@ -26,7 +32,16 @@ pub(super) struct LsTyped {
     /// what to list: s3://BUCKET/FOLDER/, s3://BUCKET/KEY or a glob such as s3://BUCKET/a/*.tar
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<OsString>,
-    /// print one JSON line per object
+    /// list all below a folder, not its own level alone
+    #[arg(long)]
+    recursive: bool,
+    /// print how many objects and bytes were listed at the end
+    #[arg(long)]
+    summarize: bool,
+    /// print sizes as KiB, MiB, GiB
+    #[arg(long, short = 'H')]
+    human_readable: bool,
+    /// print one JSON line per object and folder
     #[arg(long)]
     json: bool,
     /// print no notes; errors are always printed
@@ -44,6 +59,9 @@ impl LsTyped {
         self.service.with_version(sources.iter_mut())?;
         Ok(LsArgs {
             sources,
+            recursive: self.recursive,
+            summarize: self.summarize,
+            human_readable: self.human_readable,
             json: self.json,
             quiet: self.quiet,
             selection: self.selection,

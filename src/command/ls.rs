@@ -1,36 +1,170 @@
-//! `inrush ls`: a listing on standard output, page by page.
+//! `inrush ls`: a listing on standard output, page by page: one level of a folder, or all below it.
 
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
 use super::session;
 use crate::cli::LsArgs;
-use crate::control::walk::Walk;
-use crate::error::Result;
+use crate::control::Control;
+use crate::control::resolve::{Found, Source};
+use crate::control::walk::{Walk, leaves_nothing};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
-use crate::report::document::ListedLine;
+use crate::report::document::{ListedFolder, ListedLine, ListedTotal, Sizes};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
+use crate::s3::list::{ListQuery, Page};
+use crate::s3::uri::shown;
+use crate::s3::{Endpoint, Object};
 
-/// Lists a source. A reader that goes away ends it, as success.
+/// Lists the sources one after the other. A reader that goes away ends it, as success.
 pub(super) async fn run(args: LsArgs) -> Result<()> {
     let progress = Progress::new(!args.quiet);
     let filter = Filter::new(&args.selection.rules)?;
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, &progress).await?;
-    let sources = control.resolve_all(&args.sources).await?;
-    let mut walk = Walk::new(control, sources, filter)?;
-    let mut lines = Lines::stdout();
-    while let Some(batch) = walk.next_batch().await? {
-        for entry in batch {
-            let line = ListedLine::new(&entry.endpoint.bucket, &entry.object);
-            let line = if args.json { line.to_json() } else { line.to_text() };
-            if lines.line(&line)? == ControlFlow::Break(()) {
-                return Ok(());
+    let sizes = if args.human_readable { Sizes::Human } else { Sizes::Bytes };
+    let mut listing = Listing {
+        json: args.json,
+        sizes,
+        filter,
+        lines: Lines::stdout(),
+        total: ListedTotal::default(),
+    };
+    for uri in &args.sources {
+        let source = control.resolve(uri).await?;
+        let listed = match &source.found {
+            Found::Folder { prefix } if !args.recursive => {
+                listing.level(&control, &source, prefix).await?
             }
-        }
-        if lines.flush()? == ControlFlow::Break(()) {
+            _ => listing.all(&control, source).await?,
+        };
+        if listed == ControlFlow::Break(()) {
             return Ok(());
         }
     }
-    lines.flush().map(|_| ())
+    if args.summarize {
+        let _ = listing.summarize()?;
+    }
+    listing.lines.flush().map(|_| ())
+}
+
+/// What is printed, and how.
+struct Listing {
+    json: bool,
+    sizes: Sizes,
+    filter: Filter,
+    lines: Lines,
+    total: ListedTotal,
+}
+
+impl Listing {
+    /// All objects of a source; `Break` when nobody reads any more.
+    async fn all(&mut self, control: &Rc<Control>, source: Source) -> Result<ControlFlow<()>> {
+        let mut walk = Walk::new(Rc::clone(control), vec![source], self.filter.clone())?;
+        while let Some(batch) = walk.next_batch().await? {
+            for entry in batch {
+                if self.object(&entry.endpoint, &entry.object)? == ControlFlow::Break(()) {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            if self.lines.flush()? == ControlFlow::Break(()) {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The folders and objects of one level, each page in the order of their names.
+    async fn level(
+        &mut self,
+        control: &Control,
+        source: &Source,
+        prefix: &str,
+    ) -> Result<ControlFlow<()>> {
+        let mut query = ListQuery { by_folder: true, ..ListQuery::new(prefix) };
+        let (mut seen, mut taken) = (0u64, 0u64);
+        loop {
+            let page = control.list_page(&source.endpoint.bucket, &query).await?;
+            let next = page.next_token.clone();
+            for named in in_order(page) {
+                let name = named.name();
+                let Some(relative) = name.strip_prefix(prefix) else {
+                    let message = format!(
+                        "list {}: the server gives '{}', not asked for",
+                        source.uri,
+                        shown(name)
+                    );
+                    return Err(Error::new(ErrorKind::Endpoint, message));
+                };
+                // The mark of the folder itself.
+                if relative.is_empty() && matches!(&named, Named::Object(o) if o.size_bytes == 0) {
+                    continue;
+                }
+                seen += 1;
+                if !self.filter.takes(relative) {
+                    continue;
+                }
+                taken += 1;
+                let printed = match &named {
+                    Named::Folder(key) => self.folder(&source.endpoint, key)?,
+                    Named::Object(object) => self.object(&source.endpoint, object)?,
+                };
+                if printed == ControlFlow::Break(()) {
+                    return Ok(printed);
+                }
+            }
+            if self.lines.flush()? == ControlFlow::Break(()) {
+                return Ok(ControlFlow::Break(()));
+            }
+            let Some(token) = next else { break };
+            query.token = Some(token);
+        }
+        if seen > 0 && taken == 0 {
+            return Err(leaves_nothing(&source.uri.to_string(), seen));
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn object(&mut self, endpoint: &Endpoint, object: &Object) -> Result<ControlFlow<()>> {
+        self.total.add(object);
+        let line = ListedLine::new(&endpoint.bucket, object);
+        let line = if self.json { line.to_json() } else { line.to_text(self.sizes) };
+        self.lines.line(&line)
+    }
+
+    fn folder(&mut self, endpoint: &Endpoint, key: &str) -> Result<ControlFlow<()>> {
+        let line = ListedFolder::new(&endpoint.bucket, key);
+        let line = if self.json { line.to_json() } else { line.to_text() };
+        self.lines.line(&line)
+    }
+
+    fn summarize(&mut self) -> Result<ControlFlow<()>> {
+        let total = &self.total;
+        let line = if self.json { total.to_json() } else { total.to_text(self.sizes) };
+        self.lines.line(&line)
+    }
+}
+
+/// What stands on one level.
+enum Named {
+    Folder(String),
+    Object(Object),
+}
+
+impl Named {
+    fn name(&self) -> &str {
+        match self {
+            Self::Folder(name) => name,
+            Self::Object(object) => &object.key,
+        }
+    }
+}
+
+/// A page lists objects and folders apart; here in one order.
+fn in_order(page: Page) -> Vec<Named> {
+    let objects = page.objects.into_iter().map(Named::Object);
+    let mut all: Vec<Named> = objects.chain(page.folders.into_iter().map(Named::Folder)).collect();
+    all.sort_by(|one, other| one.name().cmp(other.name()));
+    all
 }

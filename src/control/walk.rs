@@ -50,6 +50,14 @@ pub struct Walk {
     batch: Vec<Entry>,
 }
 
+/// The error of a listing of so many objects, or names, that filters leave nothing of.
+#[must_use]
+pub fn leaves_nothing(what: &str, seen: u64) -> Error {
+    let message = format!("{what}: --include and --exclude leave nothing of {seen} objects");
+    Error::new(ErrorKind::NotFound, message)
+        .advise("the last filter typed that matches decides; see GLOBS in the help")
+}
+
 /// The objects of one source.
 #[derive(Debug)]
 struct Feed {
@@ -155,10 +163,7 @@ impl Walk {
             [feed] => feed.uri.to_string(),
             _ => "the sources".to_owned(),
         };
-        let message =
-            format!("{what}: --include and --exclude leave nothing of {} objects", self.seen);
-        Err(Error::new(ErrorKind::NotFound, message)
-            .advise("the last filter typed that matches decides; see GLOBS in the help"))
+        Err(leaves_nothing(&what, self.seen))
     }
 
     fn entry(&mut self, source: usize, relative: &str, object: Object) -> Result<Entry> {

@@ -15,7 +15,9 @@ fn without_io_uring_the_setting_is_named() {
         let words = ["io_uring is not available", reason, "seccomp", "io_uring_setup"];
         let run = get(&origin, ["s3://lab/"]).with([nowhere.path()]).by_way_of(&before).run();
         run.expect(HOST).expect_error(&words);
-        let run = Program::new(["ls", "s3://lab/"]).asking(&origin).with_keys(ACCESS_KEY, SECRET);
+        let run = Program::new(["ls", "--recursive", "s3://lab/"])
+            .asking(&origin)
+            .with_keys(ACCESS_KEY, SECRET);
         run.by_way_of(&before).run().expect(HOST).expect_error(&words);
         // What needs no ring works.
         Program::new(["--help"]).by_way_of(&before).run().expect(0);

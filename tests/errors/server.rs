@@ -72,7 +72,10 @@ fn what_is_not_there_is_told_with_what_is_near() {
     let told = |source: &str, words: &[&str]| {
         let run = get(&origin, words_of(source, &destination)).run();
         run.expect(NOT_FOUND).expect_error(words);
-        let run = Program::new(["ls", source]).asking(&origin).with_keys(ACCESS_KEY, SECRET).run();
+        let run = Program::new(["ls", "--recursive", source])
+            .asking(&origin)
+            .with_keys(ACCESS_KEY, SECRET)
+            .run();
         run.expect(NOT_FOUND).expect_error(words);
     };
     told("s3://nobody-has-this/", &["NoSuchBucket", "check the bucket's name"]);

@@ -34,7 +34,7 @@ fn assert_taken(origin: &Origin, filters: &[&str], expected: &[&str]) {
     let names: Vec<(&str, &str)> =
         names.iter().map(|(name, key)| (name.as_str(), key.as_str())).collect();
     place.assert_holds(&pick(&some(), &names));
-    let run = program(origin, &["ls", "s3://lab/d/"]).with(filters).run().expect(0);
+    let run = program(origin, &["ls", "--recursive", "s3://lab/d/"]).with(filters).run().expect(0);
     let listed: Vec<&str> =
         run.stdout.lines().filter_map(|line| line.split("s3://lab/d/").nth(1)).collect();
     run.check(listed == expected, "ls takes the same");
@@ -74,7 +74,7 @@ fn filters_that_leave_nothing_are_an_error() {
         &["sync", "s3://lab/d/", path, "--delete"],
         &["sync", "s3://lab/d/", path, "--delete", "--dry-run"],
         &["verify", "s3://lab/d/", path],
-        &["ls", "s3://lab/d/"],
+        &["ls", "--recursive", "s3://lab/d/"],
         &["cat", "s3://lab/d/"],
         &["cat", "s3://lab/d/a.txt"],
         &["pipe", "s3://lab/d/", &format!("{path}/channel")],
@@ -93,7 +93,10 @@ fn names_with_wildcards_are_taken_literally_where_that_is_said() {
     let all = objects(&[("d/[x].txt", 5), ("d/a*/b?", 6), ("d/ab/bc", 7)]);
     let origin = serve(&all);
     let fails = |source: &str, words: &[&str]| {
-        program(&origin, &["ls", source]).run().expect(NOT_FOUND).expect_error(words);
+        program(&origin, &["ls", "--recursive", source])
+            .run()
+            .expect(NOT_FOUND)
+            .expect_error(words);
     };
     let hint = r"this very key: write 's3://lab/d/\[x\].txt', or give --raw";
     fails("s3://lab/d/[x].txt", &["nothing matches", hint]);

@@ -23,7 +23,11 @@ fn check(run: &Run, text: &str) {
 fn odd_keys_are_shown_escaped_everywhere() {
     let all = objects(&[(KEY, 100)]);
     let origin = serve(&all);
-    let ls = || Program::new(["ls", "s3://lab/d/"]).asking(&origin).with_keys(ACCESS_KEY, SECRET);
+    let ls = || {
+        Program::new(["ls", "--recursive", "s3://lab/d/"])
+            .asking(&origin)
+            .with_keys(ACCESS_KEY, SECRET)
+    };
     let run = ls().run().expect(0);
     check(&run, &run.stdout);
     let run = ls().with(["--json"]).run().expect(0);

@@ -13,6 +13,8 @@ mod program;
 #[expect(dead_code, reason = "nothing is fetched here")]
 mod served;
 
+mod levels;
+
 use std::time::Duration;
 
 use inrush_origin::{
@@ -65,7 +67,7 @@ fn config(keys: &[String]) -> Config {
 /// The keys that `ls` prints, in its order.
 fn listed(origin: &Origin, source: &str, words: &[&str]) -> Vec<String> {
     let source = format!("s3://{BUCKET}/{source}");
-    let program = Program::new(["ls", "--json", &source]).with(words).asking(origin);
+    let program = Program::new(["ls", "--recursive", "--json", &source]).with(words).asking(origin);
     let run = program.with_keys(ACCESS_KEY, SECRET).run().expect(0);
     let key = |line: &str| {
         let line: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
@@ -114,7 +116,8 @@ fn short_listings_cost_no_request_more() {
         assert_eq!(after.lists, before.lists + pages, "{prefix}");
         assert_eq!(after.connections, before.connections + 1, "{prefix}");
     }
-    let nothing = Program::new(["ls", &format!("s3://{BUCKET}/none/")]).asking(&origin);
+    let nothing =
+        Program::new(["ls", "--recursive", &format!("s3://{BUCKET}/none/")]).asking(&origin);
     nothing.with_keys(ACCESS_KEY, SECRET).run().expect_error(&["nothing in this folder"]);
 }
 

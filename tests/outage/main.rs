@@ -53,7 +53,7 @@ fn a_listing_waits_for_a_server_that_is_not_up_yet() {
     let origin = serve(&objects());
     for source in ["s3://lab/", "s3://lab/a"] {
         let gate = Gate::start(&origin, 0, Down::Closes(FAILED));
-        let run = asking(&gate.url(), &["ls", source]).run().expect(0);
+        let run = asking(&gate.url(), &["ls", "--recursive", source]).run().expect(0);
         run.check(run.stdout.contains("s3://lab/a"), "it is listed");
         assert!(gate.closed() >= FAILED, "{}", gate.closed());
     }
@@ -151,8 +151,8 @@ fn who_never_answers_a_list_or_a_head_is_named() {
     let host = mute.local_addr().expect("an address").to_string();
     let url = format!("http://{host}");
     let line = |what| format!("waiting for {host} to answer {what}: try 1, ");
-    tells(asking(&url, &["ls", "s3://lab/x/"]), &line("LIST s3://lab/x/"));
-    tells(asking(&url, &["ls", "s3://lab/x"]), &line("HEAD s3://lab/x"));
+    tells(asking(&url, &["ls", "--recursive", "s3://lab/x/"]), &line("LIST s3://lab/x/"));
+    tells(asking(&url, &["ls", "--recursive", "s3://lab/x"]), &line("HEAD s3://lab/x"));
     tells(asking(&url, &["get", "--discard", "s3://lab/x/"]), &line("LIST s3://lab/x/"));
     let folder = tempfile::tempdir().expect("a folder");
     let channel = folder.path().join("train").display().to_string();

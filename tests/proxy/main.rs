@@ -111,7 +111,7 @@ fn stream(all: &Objects) -> Vec<u8> {
 /// Lists, gets, streams and pipes all of it.
 #[track_caller]
 fn fetch_all(stage: &Stage, all: &Objects) {
-    let run = stage.proxied(&["ls", "--json", "s3://lab/"]).run().expect(0);
+    let run = stage.proxied(&["ls", "--recursive", "--json", "s3://lab/"]).run().expect(0);
     run.check(run.stdout.lines().count() >= all.len(), "every object is listed");
     let destination = stage.path("destination");
     let words = ["get", "--quiet", "--part-size", "1MiB", "s3://lab/"];
@@ -189,7 +189,7 @@ fn whose_refusal_it_was() {
             let commands: [&[&str]; 3] = [
                 &["get", "s3://lab/", destination.to_str().expect("UTF-8")],
                 &["cat", "s3://lab/a"],
-                &["ls", "s3://lab/"],
+                &["ls", "--recursive", "s3://lab/"],
             ];
             for words in commands {
                 let user = if status == 407 { "me:hunter3" } else { USER };
@@ -229,7 +229,8 @@ fn a_user_is_asked_for() {
     let stage = Stage::new(&one(), true, |_| None);
     let proxy = stage.proxy.address;
     let wanted = format!("ALL_PROXY=http://USER:PASSWORD@{proxy}");
-    let program = stage.program(&["ls", "s3://lab/"]).set("ALL_PROXY", proxy.to_string());
+    let program =
+        stage.program(&["ls", "--recursive", "s3://lab/"]).set("ALL_PROXY", proxy.to_string());
     program.run().expect(ENDPOINT).expect_error(&["answered 407", &wanted]);
 }
 
@@ -240,7 +241,8 @@ fn nobody_there() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
         let closed = listener.local_addr().expect("its address");
         drop(listener);
-        let program = stage.program(&["ls", "--quiet", "--retry-for", "0s", "s3://lab/"]);
+        let program =
+            stage.program(&["ls", "--recursive", "--quiet", "--retry-for", "0s", "s3://lab/"]);
         let run = program.set(stage.variable(), format!("{USER}@{closed}")).run();
         no_secret(&run);
         let place = format!("the proxy {closed} of {}", stage.variable());
@@ -257,7 +259,7 @@ fn what_is_no_http_proxy_is_refused() {
         (format!("https://{USER}@{place}"), "not https://"),
         (format!("http://{USER}@127.0.0.1:port"), "invalid port"),
     ] {
-        for words in [&["ls", "s3://lab/"][..], &["cat", "s3://lab/a"]] {
+        for words in [&["ls", "--recursive", "s3://lab/"][..], &["cat", "s3://lab/a"]] {
             let run = stage.program(words).set("https_proxy", &value).run().expect(USAGE);
             no_secret(&run);
             run.expect_error(&["https_proxy", why, "http://proxy.example.com:3128"]);
@@ -272,7 +274,7 @@ fn who_is_asked_directly() {
     let proxy = Proxy::start(origin.address(), "", |_| None);
     let port = origin.address().port();
     let list = |no: &str| {
-        let program = Program::new(["ls", "s3://lab/"]).asking(&origin);
+        let program = Program::new(["ls", "--recursive", "s3://lab/"]).asking(&origin);
         let program = program.with_keys(ACCESS_KEY, SECRET).set("NO_PROXY", no);
         program.set("HTTP_PROXY", format!("http://{}", proxy.address)).run().expect(0);
         proxy.seen().len()

@@ -114,7 +114,7 @@ fn only_a_run_that_succeeds_removes() {
         let faults = FaultPlan::none().with_rule(when, fault);
         let origin = start(Config { faults, ..computed(&many) });
         for _ in 0..failures {
-            let list = Program::new(["ls", "s3://lab/d/"]).asking(&origin);
+            let list = Program::new(["ls", "--recursive", "s3://lab/d/"]).asking(&origin);
             let run = list.with_keys(ACCESS_KEY, SECRET).run();
             run.check(!run.status.success(), "the first page fails");
         }

@@ -21,9 +21,11 @@ fn with_certificate(certificate: CertificateKind) -> Stage {
 /// Each command is refused with these words, and no destination is made.
 #[track_caller]
 fn refused(stage: &Stage, trusting: bool, words: &[&str]) {
-    for command in
-        [&["get", "--quiet", "s3://lab/"][..], &["cat", "s3://lab/"], &["ls", "s3://lab/"]]
-    {
+    for command in [
+        &["get", "--quiet", "s3://lab/"][..],
+        &["cat", "s3://lab/"],
+        &["ls", "--recursive", "s3://lab/"],
+    ] {
         let program = if trusting { stage.trusting(command) } else { stage.program(command) };
         let destination = (command[0] == "get").then(|| stage.destination());
         let run = program.with(destination).run().expect(ENDPOINT).expect_error(words);
@@ -71,7 +73,7 @@ fn who_believes_anyone_is_warned() {
     let channel = stage.folder.path().join("train");
     let channel = channel.to_str().expect("UTF-8");
     let others: [&[&str]; 4] = [
-        &["ls", "s3://lab/"],
+        &["ls", "--recursive", "s3://lab/"],
         &["cat", "--quiet", "s3://lab/a"],
         &["get", "--quiet", "--json", "--dry-run", "s3://lab/", "--discard"],
         // It is over before anyone reads: its objects are not there.
@@ -95,7 +97,7 @@ fn roots_are_found_where_the_user_put_them() {
         std::fs::write(&file, text).expect("room");
         file
     };
-    let list = || stage.program(&["ls", "s3://lab/"]);
+    let list = || stage.program(&["ls", "--recursive", "s3://lab/"]);
     // The system's store is a file, too.
     list().set("SSL_CERT_FILE", &good).run().expect(0);
     list().set("SSL_CERT_FILE", &wrong).run().expect(ENDPOINT);
@@ -123,16 +125,25 @@ fn roots_are_found_where_the_user_put_them() {
 fn a_bundle_that_is_none() {
     let stage = with_certificate(CertificateKind::Good);
     for bundle in ["/dev/null", "not/there.pem"] {
-        let words = ["ls", "--ca-bundle", bundle, "s3://lab/"];
+        let words = ["ls", "--recursive", "--ca-bundle", bundle, "s3://lab/"];
         stage.program(&words).run().expect(USAGE).expect_error(&[bundle, "PEM"]);
     }
     let bundle = stage.bundle();
-    stage.program(&["ls", "s3://lab/"]).set("AWS_CA_BUNDLE", bundle).run().expect(0);
+    stage.program(&["ls", "--recursive", "s3://lab/"]).set("AWS_CA_BUNDLE", bundle).run().expect(0);
 }
 
 /// `inrush ls` of a URL.
 fn list(url: &str) -> Program {
-    let words = ["ls", "--quiet", "s3://lab/", "--region", "us-east-1", "--endpoint-url", url];
+    let words = [
+        "ls",
+        "--recursive",
+        "--quiet",
+        "s3://lab/",
+        "--region",
+        "us-east-1",
+        "--endpoint-url",
+        url,
+    ];
     Program::new(words).with_keys(ACCESS_KEY, SECRET)
 }
 

@@ -22,7 +22,7 @@ fn nothing_printed_holds_a_secret() {
         &["get", "s3://lab/", destination, "--report", report],
         &["get", "s3://lab/a", destination, "--json"],
         &["get", "s3://lab/", "--discard", "--dry-run"],
-        &["ls", "s3://lab/", "--json"],
+        &["ls", "--recursive", "s3://lab/", "--json"],
         &["cat", "s3://lab/a"],
         &["pipe", "s3://lab/a", channel, "--epochs", "1"],
     ];

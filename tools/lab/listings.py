@@ -53,8 +53,8 @@ def run(program: Path, options: Sequence[str], env: Mapping[str, str], seconds: 
              "--first-byte-latency", str(PAGE_MS)]
     with (tempfile.TemporaryDirectory(prefix="inrush-bench-") as folder,
           origin.serving(origin.default_program(), words, Path(folder)) as url):
-        command = [program, "ls", "s3://bench/p/", "--endpoint-url", url, "--region", "us-east-1",
-                   "--no-sign-request", "--quiet", *options]
+        command = [program, "ls", "--recursive", "s3://bench/p/", "--endpoint-url", url,
+                   "--region", "us-east-1", "--no-sign-request", "--quiet", *options]
         contenders = {"inrush": _contender(command, env, seconds),
                       "single": _contender([*command, *SINGLE], env, seconds)}
         samples = measure.rounds(contenders, warm_up, runs)

@@ -16,7 +16,10 @@ use crate::link::failure::{RetryCounts, RetryReason};
 use crate::text::size::{Count, counted};
 
 pub use check::{CheckSummary, CheckedLine, Finding};
-pub use object::{Kept, ListedLine, ObjectLine, PlannedLine, RemovedLine, Status, Verified};
+pub use object::{
+    Kept, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, RemovedLine, Sizes,
+    Status, Verified,
+};
 pub use pace::{PaceLine, PaceTold};
 pub use stream::{ChannelSummary, EpochSummary, STDOUT_NAME, StreamSummary};
 pub use summary::{DirectIo, Earlier, RingUse, StageSeconds, Summary, SummaryInputs};

@@ -7,6 +7,7 @@ use super::{json, seconds};
 use crate::files::transfer::{Outcome, Shape, Transfer};
 use crate::s3::Object;
 use crate::text::shown::shown;
+use crate::text::size::Binary;
 
 /// How one object ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -156,6 +157,8 @@ fn unverified(transfer: &Transfer, reason: &str) -> String {
 /// An object that is there, for `ls`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListedLine<'a> {
+    /// What it is: `object`.
+    pub kind: &'static str,
     /// Its bucket.
     pub bucket: &'a str,
     /// Its key, as S3 keeps it.
@@ -173,6 +176,7 @@ impl<'a> ListedLine<'a> {
     #[must_use]
     pub fn new(bucket: &'a str, object: &'a Object) -> Self {
         Self {
+            kind: "object",
             bucket,
             key: &object.key,
             bytes: object.size_bytes,
@@ -187,12 +191,98 @@ impl<'a> ListedLine<'a> {
         json(self)
     }
 
-    /// The line for people: time, size in bytes, address.
+    /// The line for people: time, size, address.
     #[must_use]
-    pub fn to_text(&self) -> String {
+    pub fn to_text(&self, sizes: Sizes) -> String {
         let time = if self.last_modified.is_empty() { "-" } else { self.last_modified };
         let (bucket, key) = (self.bucket, shown(self.key));
-        format!("{:24} {:>15} s3://{bucket}/{key}", shown(time), self.bytes)
+        format!("{:24} {:>15} s3://{bucket}/{key}", shown(time), sizes.text(self.bytes))
+    }
+}
+
+/// How `ls` writes sizes for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sizes {
+    /// The number of bytes.
+    Bytes,
+    /// In powers of 1024, with their unit.
+    Human,
+}
+
+impl Sizes {
+    fn text(self, bytes: u64) -> String {
+        match self {
+            Self::Bytes => bytes.to_string(),
+            Self::Human => Binary(bytes).to_string(),
+        }
+    }
+}
+
+/// A folder on the level that `ls` lists: what starts all keys up to a slash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ListedFolder<'a> {
+    /// What it is: `folder`.
+    pub kind: &'static str,
+    /// Its bucket.
+    pub bucket: &'a str,
+    /// What its keys start with; it ends in a slash.
+    pub key: &'a str,
+}
+
+impl<'a> ListedFolder<'a> {
+    /// Tells of a folder.
+    #[must_use]
+    pub const fn new(bucket: &'a str, key: &'a str) -> Self {
+        Self { kind: "folder", bucket, key }
+    }
+
+    /// The line for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The line for people: `PRE` stands where an object has its size.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!("{:24} {:>15} s3://{}/{}", "", "PRE", self.bucket, shown(self.key))
+    }
+}
+
+/// What `ls` listed, for `--summarize`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ListedTotal {
+    /// What it is: `summary`.
+    pub kind: &'static str,
+    /// Objects.
+    pub objects: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+impl Default for ListedTotal {
+    fn default() -> Self {
+        Self { kind: "summary", objects: 0, bytes: 0 }
+    }
+}
+
+impl ListedTotal {
+    /// Counts an object.
+    pub fn add(&mut self, object: &Object) {
+        self.objects += 1;
+        self.bytes = self.bytes.saturating_add(object.size_bytes);
+    }
+
+    /// The line for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The lines for people, as `aws s3 ls --summarize` has them.
+    #[must_use]
+    pub fn to_text(&self, sizes: Sizes) -> String {
+        format!("\nTotal Objects: {}\n   Total Size: {}", self.objects, sizes.text(self.bytes))
     }
 }
 
@@ -357,18 +447,34 @@ mod tests {
         let object = object("a\u{1b}\u{202e}b", "\"e\"", 7);
         let line = ListedLine::new("bucket", &object);
         assert_eq!(
-            line.to_text(),
+            line.to_text(Sizes::Bytes),
             "2026-01-02T03:04:05.000Z               7 s3://bucket/a\\u{1b}\\u{202e}b"
         );
         assert_eq!(
             line.to_json(),
             concat!(
-                r#"{"bucket":"bucket","key":"a\u001b"#,
+                r#"{"kind":"object","bucket":"bucket","key":"a\u001b"#,
                 "\u{202e}",
                 r#"b","bytes":7,"etag":"\"e\"","#,
                 r#""last_modified":"2026-01-02T03:04:05.000Z"}"#
             )
         );
+    }
+
+    #[test]
+    fn folders_and_totals_are_listed_too() {
+        let folder = ListedFolder::new("bucket", "a/\u{1b}/");
+        let expected = format!("{:36} PRE s3://bucket/a/\\u{{1b}}/", "");
+        assert_eq!(folder.to_text(), expected);
+        assert_eq!(folder.to_json(), r#"{"kind":"folder","bucket":"bucket","key":"a/\u001b/"}"#);
+        let mut total = ListedTotal::default();
+        for size in [1 << 20, 1 << 19] {
+            total.add(&object("a", "", size));
+        }
+        assert_eq!(total.to_json(), r#"{"kind":"summary","objects":2,"bytes":1572864}"#);
+        let text = total.to_text(Sizes::Bytes);
+        assert_eq!(text, "\nTotal Objects: 2\n   Total Size: 1572864");
+        assert!(total.to_text(Sizes::Human).ends_with(": 1.50 MiB"), "{text}");
     }
 
     #[test]
