@@ -297,7 +297,7 @@ pub(super) fn help_part_size() -> String {
     )
 }
 
-fn help_memory() -> String {
+pub(super) fn help_memory() -> String {
     format!(
         "memory for buffers, all workers together, {} or more [default: {}, at most 1/{} of the \
          free memory]",
@@ -371,7 +371,7 @@ pub(super) fn parse_demo_size(text: &str) -> Result<u64, String> {
     Err(format!("expected a size from {} to {}", typed(least), typed(most)))
 }
 
-fn parse_memory(text: &str) -> Result<u64, String> {
+pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
     let bytes = size::parse(text)?;
     if bytes >= limits::MEMORY_BYTES_MIN {
         return Ok(bytes);
@@ -394,7 +394,7 @@ fn parse_retry_for(text: &str) -> Result<Duration, String> {
     if fits { Ok(time) } else { Err(format!("expected at most {}h", most.as_secs() / 3600)) }
 }
 
-fn parse_deadline(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_deadline(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if time.is_zero() { Err("expected a time above zero".to_owned()) } else { Ok(time) }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ValueEnum, ValueHint};
 
@@ -133,6 +134,23 @@ pub struct StreamArgs {
         default_value_t = limits::ATTEMPTS_MAX
     )]
     pub max_attempts: u32,
+    /// Bytes of buffers, for all workers together.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = options::parse_memory,
+        help = options::help_memory()
+    )]
+    pub memory: Option<u64>,
+    /// end the run after this time, such as 90s or 1h30m, whatever it waits for; what is not whole
+    /// then has failed
+    #[arg(
+        long,
+        help_heading = "Failures",
+        value_name = "TIME",
+        value_parser = options::parse_deadline
+    )]
+    pub deadline: Option<Duration>,
     /// print no progress, notes or summary; errors are always printed
     #[arg(long)]
     pub quiet: bool,

@@ -66,6 +66,11 @@ impl Interrupts {
         Ok(Self { signals, deadline })
     }
 
+    /// When the run is to end.
+    pub(super) const fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// Waits for a signal; may be dropped and asked again.
     pub(super) async fn next(&mut self) {
         self.signals.next().await;

@@ -58,7 +58,8 @@ pub(super) async fn pipe(
     begun: Instant,
 ) -> Result<u8> {
     let progress = Progress::new(!args.stream.quiet);
-    let mut interrupts = Interrupts::listen()?;
+    let deadline = args.stream.deadline.map(|deadline| begun + deadline);
+    let mut interrupts = Interrupts::listen_until(deadline)?;
     let folder = args.folder.clone();
     interrupts::leaves(move || {
         format!("a system call has not returned; named pipes may be left in {}", folder.display())
@@ -174,7 +175,12 @@ fn start_engine(
     let workers = if tls.is_some() { workers } else { workers.div_ceil(PLAIN_WORKERS_SHARE) };
     let most = most.min(workers * CONNECTIONS_PER_WORKER_MAX);
     let config = Config::resolve(
-        Wishes { workers: Some(workers), max_connections: Some(most), ..Wishes::default() },
+        Wishes {
+            workers: Some(workers),
+            max_connections: Some(most),
+            memory_bytes: args.memory,
+            ..Wishes::default()
+        },
         facts,
     )?;
     let config = if tls.is_some() { config.secured() } else { config }.of_streams();
@@ -237,7 +243,8 @@ fn lock_channels(
 /// Writes to standard output; returns the exit code.
 pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let progress = Progress::new(!args.stream.quiet);
-    let mut interrupts = Interrupts::listen()?;
+    let deadline = args.stream.deadline.map(|deadline| begun + deadline);
+    let mut interrupts = Interrupts::listen_until(deadline)?;
     let part = part_size(&args.stream)?;
     let filter = Filter::new(&args.selection.rules)?;
     let credentials = session::credentials(&args.service);
@@ -374,7 +381,7 @@ async fn serve(
         }));
     }
     let upkeep = spawn_local(session::upkeep(Rc::clone(control)));
-    let mut interrupted = false;
+    let (deadline, mut interrupted, mut late) = (interrupts.deadline(), false, false);
     while let Some(channel) = channels.iter().find(|channel| !channel.has_ended()) {
         if engine.has_ended() {
             // Nobody brings what is asked for.
@@ -389,6 +396,10 @@ async fn serve(
                 // What has failed already is held, at most: its own exit code counts.
                 let mut running = channels.iter().filter(|channel| !channel.has_ended());
                 interrupted |= running.any(|channel| !channel.feed.is_stopped());
+                stop_all(channels);
+            }
+            () = interrupts::until(deadline), if !late => {
+                late = true;
                 stop_all(channels);
             }
             () = ended.notified() => {}
@@ -412,6 +423,10 @@ async fn serve(
             code = error.kind().exit_code();
             channel.tell(error, progress);
         }
+    }
+    if late && !interrupted {
+        progress.error("the deadline has passed: no named pipe is left");
+        code = ErrorKind::Deadline.exit_code();
     }
     if interrupted {
         progress.error(match channels.iter().any(Running::is_stdout) {

@@ -8,7 +8,9 @@ use rustix::process::Signal;
 
 use crate::reader::{Reader, soon};
 use crate::served::serve;
-use crate::{DESTINATION, INTERRUPTED, MIB, Stage, assert_read, epochs_of, objects, pipe, stream};
+use crate::{
+    DEADLINE, DESTINATION, INTERRUPTED, MIB, Stage, assert_read, epochs_of, objects, pipe, stream,
+};
 
 #[test]
 fn the_first_pipe_is_there_before_the_ready_line() {
@@ -203,4 +205,33 @@ fn a_folder_that_is_not_there() {
     run.signal(Signal::TERM);
     run.wait().expect(INTERRUPTED);
     assert!(!path.exists());
+}
+
+#[test]
+fn the_deadline_ends_a_stream_that_nobody_reads() {
+    let all = objects(&[("a", MIB)]);
+    let origin = serve(&all);
+    for words in [&[][..], &["--on-failure", "hold", "--epochs", "forever"]] {
+        let stage = Stage::new();
+        let program = pipe(&origin, ["s3://lab/", "--deadline", "3s", "--memory", "64MiB"]);
+        let running = program.with([stage.channel("train")]).with(words).start();
+        let run = stage.end(running, DEADLINE);
+        run.expect_words(&["error: the deadline has passed"]);
+        assert!(stage.pipes().is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn filters_choose_what_a_stream_has() {
+    let all = objects(&[("d/a.tar", 5), ("d/b.txt", 6), ("d/old/c.tar", 7), ("d/z.tar", 8)]);
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let program = pipe(&origin, ["s3://lab/d/", "--epochs", "2"]);
+    let program = program.with([stage.channel("train")]);
+    let running = stage.start(program.with(["--include", "*.tar", "--exclude", "old"]));
+    let wanted = [&all["d/a.tar"][..], &all["d/z.tar"]].concat();
+    let told = Reader::start(&stage.channel("train"), &["all"; 2]).finish();
+    assert_eq!(told.len(), 2);
+    told.iter().for_each(|told| assert_read(told, &wanted));
+    stage.end(running, 0);
 }

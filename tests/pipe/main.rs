@@ -49,6 +49,7 @@ const ACCESS: i32 = 3;
 const NOT_FOUND: i32 = 4;
 const DESTINATION: i32 = 5;
 const ENDPOINT: i32 = 6;
+const DEADLINE: i32 = 8;
 const INTERRUPTED: i32 = 130;
 /// A stop takes well under a second. A busy machine gets more, but less than any wait for an answer
 /// (30 s).

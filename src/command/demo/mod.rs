@@ -230,6 +230,8 @@ impl Demo<'_> {
                 max_connections: None,
                 part_size: self.args.tuning.part_size,
                 max_attempts: self.args.tuning.max_attempts,
+                memory: self.args.tuning.memory,
+                deadline: None,
                 quiet: true,
                 json: false,
                 stats: false,
