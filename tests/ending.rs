@@ -88,7 +88,7 @@ fn a_report_that_nobody_reads_is_left_incomplete() {
     running.wait().expect(INTERRUPTED);
     let said = fs::read_to_string(stderr).expect("a file");
     assert!(said.contains("interrupted: ") && said.contains(" complete"), "{said}");
-    assert!(said.contains("the report") && said.contains("is not complete"), "{said}");
+    assert!(said.contains("the report") && said.contains("is incomplete"), "{said}");
 }
 
 /// A plan whose lines nobody reads: the thread that writes them cannot listen.

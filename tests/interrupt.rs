@@ -283,7 +283,7 @@ fn a_report_that_nobody_reads_holds_nothing_up() {
         } else {
             // It is more than the pipe holds.
             running.signal(Signal::INT);
-            running.wait().expect(INTERRUPTED).expect_words(&["is not complete"]);
+            running.wait().expect(INTERRUPTED).expect_words(&["is incomplete"]);
         }
     }
 }

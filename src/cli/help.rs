@@ -154,9 +154,9 @@ pub(super) const COMMANDS: [About; 9] = [
     About {
         name: "ls",
         operands: &[],
-        details: "Of a folder or bucket one level is listed, with PRE before the folders in it; with \
-            --recursive every object below it. A glob lists every object that matches. Several \
-            sources are listed one after the other.\n\n\
+        details: "Of a folder or bucket one level is listed, with PRE before the folders in it; \
+            with --recursive every object below it. A glob lists every object that matches. \
+            Several sources are listed one after the other.\n\n\
             Each line holds the time of the last change (ISO 8601), the size in bytes and the \
             address. Lines are printed as the listing arrives. Control characters in keys are \
             escaped, except with --json, where 'kind' is object, folder or summary.",
@@ -292,7 +292,7 @@ pub(super) const GLOBS: [(&str, &str); 6] = [
 /// How filters are read.
 pub(super) const FILTERS: &str = "--include and --exclude are taken in the order typed, and the \
     last one that matches an object decides. Everything is taken at first; when the first of them \
-    is an --include, nothing is. A pattern without '/' is held against every name of the path \
+    is an --include, nothing is. A pattern without '/' is compared with every name of the path \
     below the source, one with '/' against that path from its start. What matches a folder counts \
     for all below it.";
 

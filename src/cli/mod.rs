@@ -137,8 +137,13 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
-    let words = familiar(words.into_iter().map(Into::into).collect())?;
-    let matches = command().try_get_matches_from(words)?;
+    // Refusals that the table of options does not know get its colours, too.
+    parse_words(words.into_iter().map(Into::into).collect())
+        .map_err(|refusal| refusal.with_cmd(&Typed::command()))
+}
+
+fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
+    let matches = command().try_get_matches_from(familiar(words)?)?;
     match Typed::from_arg_matches(&matches)?.command {
         TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
         TypedCommand::Sync(typed) => typed.settle().map(Box::new).map(Args::Get),

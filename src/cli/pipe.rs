@@ -142,8 +142,8 @@ pub struct StreamArgs {
         help = options::help_memory()
     )]
     pub memory: Option<u64>,
-    /// end the run after this time, such as 90s or 1h30m, whatever it waits for; what is not whole
-    /// then has failed
+    /// stop the run after this time, such as 90s or 1h30m; objects that are not complete by then
+    /// have failed
     #[arg(
         long,
         help_heading = "Failures",

@@ -334,7 +334,7 @@ impl Run {
     async fn remove_extra(&mut self) -> Result<()> {
         let Some(mirror) = self.mirror.take() else { return Ok(()) };
         if self.failures.count() > 0 || !self.listed_all {
-            self.progress.note("no file was deleted because some objects failed");
+            self.progress.note("no file was deleted because the run did not succeed");
             return Ok(());
         }
         let Some(folder) = self.target.open().await? else { return Ok(()) };

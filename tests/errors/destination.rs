@@ -134,7 +134,7 @@ fn what_cannot_fit_is_refused_before_the_first_byte() {
     let destination = mount.path().join("destination");
     for source in ["s3://lab/folder/", "s3://lab/folder/b"] {
         let run = get(&origin, [source]).with([&destination]).run();
-        run.expect(DESTINATION).expect_error(&["free", "to be written; free space"]);
+        run.expect(DESTINATION).expect_error(&["free", "but the download needs at least"]);
     }
     assert!(names(mount.path()).is_empty());
     assert_eq!(origin.stop().gets, 0);
@@ -184,7 +184,7 @@ fn a_total_that_grows_beyond_the_disk_ends_the_run() {
     configuration.faults = FaultPlan::none().with_rule(late, Fault::StallBeforeHead { duration });
     let origin = start(configuration);
     let run = get(&origin, ["s3://lab/"]).with([mount.path()]).run();
-    run.expect(DESTINATION).expect_error(&["free", "to be written; free space"]);
+    run.expect(DESTINATION).expect_error(&["free", "but the download needs at least"]);
     assert!(!mount.path().join("z").join("000000").exists());
 }
 

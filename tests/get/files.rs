@@ -90,7 +90,8 @@ fn includes_and_excludes() {
         &["s3://lab/train/", "--include", "*.bin", "--exclude", "deep/er/", "--exclude", "b*"],
         &[("a.bin", "train/a.bin"), ("deep/c.bin", "train/deep/c.bin")],
     );
-    check(&["s3://lab/train/", "--exclude", "**"], &[]);
+    // The last one that matches decides, and everything is taken at first.
+    check(&["s3://lab/train/", "--exclude", "*", "--include", "b.*"], &[("b.bin", "train/b.bin")]);
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn an_interruption_keeps_what_is_written_of_each_range() {
         let mut running = fetch(&origin, folder.path()).start();
         assert!(running.until(|| origin.stats().body_bytes >= 9 << 20), "it was too fast");
         running.signal(signal);
-        let run = running.wait().expect(130).expect_words(&["unfinished", "run it again"]);
+        let run = running.wait().expect(130).expect_words(&["partly downloaded", "run it again"]);
         assert_goes_on(folder.path(), &run);
     }
 }

@@ -124,7 +124,7 @@ fn only_a_run_that_succeeds_removes() {
         let options = ["--delete", "--max-attempts", "2"];
         let run = sync(&origin, folder.path()).with(options).run();
         run.check(!run.status.success(), "it failed");
-        run.check(run.stderr.contains("nothing was removed"), "it says so");
+        run.check(run.stderr.contains("no file was deleted"), "it says so");
         assert_eq!(removed(&run), 0, "{run}");
         assert!(folder.path().join("stale").exists() && folder.path().join("1400").exists());
     }

@@ -48,7 +48,7 @@ fn an_interrupted_object_goes_on() {
             let run = interrupt(&origin, folder.path(), megabytes, signal);
             match signal {
                 Signal::KILL => drop(run.expect_killed(signal)),
-                _ => drop(run.expect(130).expect_words(&["unfinished", "run it again"])),
+                _ => drop(run.expect(130).expect_words(&["partly downloaded", "run it again"])),
             }
             assert!(!folder.path().join("deep/a").exists(), "after {interrupted}");
             let names = temporaries(folder.path());
