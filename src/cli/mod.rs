@@ -170,8 +170,8 @@ fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
         }
         Some(other) if OTHERS.contains(&other) => {
             let message = format!(
-                "unrecognized subcommand '{other}': fetch with 'inrush get s3://BUCKET/KEY DEST'; \
-                 nothing is uploaded, and nothing changes at the source\n"
+                "unrecognized subcommand '{other}': download with 'inrush get s3://BUCKET/KEY \
+                 DEST'; inrush does not upload and never changes the bucket\n"
             );
             return Err(clap::Error::raw(ErrorKind::InvalidSubcommand, message));
         }

@@ -79,7 +79,10 @@ fn operands_that_do_not_fit_are_told_in_one_line() {
     check("get a.tar s3://bucket/a", "inrush does not upload, and 'a.tar' is not an S3 address");
     check("sync ./ s3://bucket/", "inrush does not upload");
     for other in ["cp", "copy", "download", "mv", "move"] {
-        check(&format!("{other} s3://bucket/a b"), "fetch with 'inrush get s3://BUCKET/KEY DEST'");
+        check(
+            &format!("{other} s3://bucket/a b"),
+            "download with 'inrush get s3://BUCKET/KEY DEST'",
+        );
     }
     check("get a b", "'a' is not an S3 address");
     check("get s3://Bucket/a b", "upper-case");

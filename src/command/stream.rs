@@ -424,12 +424,16 @@ async fn serve(
             channel.tell(error, progress);
         }
     }
+    let is_stdout = channels.iter().any(Running::is_stdout);
     if late && !interrupted {
-        progress.error("the deadline has passed: no named pipe is left");
+        progress.error(match is_stdout {
+            true => "the deadline has passed: the output is incomplete",
+            false => "the deadline has passed: all named pipes are removed",
+        });
         code = ErrorKind::Deadline.exit_code();
     }
     if interrupted {
-        progress.error(match channels.iter().any(Running::is_stdout) {
+        progress.error(match is_stdout {
             true => "interrupted: the output is incomplete",
             false => "interrupted: all named pipes are removed",
         });
