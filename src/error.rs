@@ -97,6 +97,13 @@ impl Error {
         Self { kind, message: message.into(), advice: None }
     }
 
+    /// This machine starts no thread more.
+    #[must_use]
+    pub fn no_thread(why: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Host, format!("cannot start a thread: {why}"))
+            .advise("raise the limit of processes (ulimit -u)")
+    }
+
     /// Adds what the user can do about it.
     #[must_use]
     pub fn advise(mut self, advice: impl Into<String>) -> Self {

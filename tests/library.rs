@@ -99,6 +99,18 @@ fn all(requests: &Requests) -> Vec<inrush::Completion> {
     all
 }
 
+/// What completes next; one at least.
+fn next_completions(requests: &Requests) -> Vec<inrush::Completion> {
+    let begun = Instant::now();
+    loop {
+        let ended = requests.wait(Duration::from_millis(100));
+        if !ended.is_empty() {
+            return ended;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not complete");
+    }
+}
+
 #[test]
 fn ranges_come_into_memory_whatever_the_server_does() {
     let objects = BTreeMap::from([("a", bytes_of(3_000_001, 1)), ("b", bytes_of(70_000, 2))]);
@@ -219,14 +231,7 @@ fn what_is_cancelled_completes_and_so_does_all_when_the_engine_ends() {
     let again = Destination::Nothing;
     assert!(requests.submit(ask(&object, 0..9, again, 3)).is_err(), "the token is under way");
     assert!(requests.cancel(3) && !requests.cancel(99));
-    let begun = Instant::now();
-    let ended = loop {
-        let ended = requests.wait(Duration::from_millis(100));
-        if !ended.is_empty() {
-            break ended;
-        }
-        assert!(begun.elapsed() < PATIENCE, "it does not complete");
-    };
+    let ended = next_completions(&requests);
     assert_eq!(ended.len(), 1);
     let told = ended[0].result.as_ref().map_err(inrush::Error::kind);
     assert_eq!((ended[0].token, told), (3, Err(ErrorKind::Interrupted)));
@@ -377,14 +382,7 @@ fn a_request_that_waits_for_a_lease_can_be_cancelled_and_outlived() {
     }
     assert!(requests.wait(Duration::from_millis(50)).is_empty(), "they wait");
     assert!(requests.cancel(cancelled));
-    let begun = Instant::now();
-    let ended = loop {
-        let ended = requests.wait(Duration::from_millis(100));
-        if !ended.is_empty() {
-            break ended;
-        }
-        assert!(begun.elapsed() < PATIENCE, "it does not complete");
-    };
+    let ended = next_completions(&requests);
     let [inrush::Completion { token, into: Destination::Lease(empty), result: Err(error) }] =
         &ended[..]
     else {

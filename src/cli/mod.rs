@@ -85,7 +85,7 @@ pub struct GetArgs {
     pub destination: Destination,
     /// List what would move, and move nothing.
     pub dry_run: bool,
-    /// What is held against checksums.
+    /// How strictly downloads are verified.
     pub verify: VerifyMode,
     /// The report of every object.
     pub report: Option<PathBuf>,

@@ -107,7 +107,7 @@ pub struct ServiceArgs {
 }
 
 impl ServiceArgs {
-    /// The sources in the version that is asked for, which must then be one object.
+    /// The sources in the version that is requested, which must then be one object.
     pub(super) fn with_version<'a>(
         &self,
         mut sources: impl Iterator<Item = &'a mut S3Uri>,

@@ -101,10 +101,7 @@ impl Running {
             outcome
         };
         let thread = std::thread::Builder::new().name(format!("inrush-{name}")).spawn(work);
-        let thread = thread.map_err(|error| {
-            Error::new(ErrorKind::Host, format!("cannot start a thread: {error}"))
-                .advise("raise the limit of processes (ulimit -u)")
-        })?;
+        let thread = thread.map_err(Error::no_thread)?;
         let lost = || Err(Error::new(ErrorKind::Host, "a channel ended before it began"));
         readiness.recv().unwrap_or_else(|_| lost())?;
         let (thread, count, told) = (Some(thread), FeedCount::default(), None);

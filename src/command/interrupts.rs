@@ -168,13 +168,9 @@ fn guard(deadline: Option<Instant>) -> Result<()> {
     if STARTED.set(()).is_err() {
         return Ok(());
     }
-    let trouble = |error: std::io::Error| {
-        Error::new(ErrorKind::Host, format!("cannot start a thread: {error}"))
-            .advise("raise the limit of processes (ulimit -u)")
-    };
     let (ready, readiness) = sync_channel(1);
     let thread = std::thread::Builder::new().name("inrush-signals".to_owned());
-    thread.spawn(move || watch(deadline, &ready)).map_err(trouble)?;
+    thread.spawn(move || watch(deadline, &ready)).map_err(Error::no_thread)?;
     let lost = || Err(Error::new(ErrorKind::Host, "the thread that listens for signals ended"));
     readiness.recv().unwrap_or_else(|_| lost())
 }

@@ -217,10 +217,7 @@ impl Client {
             });
         };
         let thread = std::thread::Builder::new().name("inrush-control".to_owned()).spawn(work);
-        let thread = thread.map_err(|error| {
-            Error::new(ErrorKind::Host, format!("cannot start a thread: {error}"))
-                .advise("raise the limit of processes (ulimit -u)")
-        })?;
+        let thread = thread.map_err(Error::no_thread)?;
         let shared = readiness.recv().unwrap_or_else(|_| Err(gone()))?;
         Ok(Self { questions: Some(questions), shared, thread: Some(thread) })
     }

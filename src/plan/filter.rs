@@ -4,10 +4,10 @@
 //! that matches decides. Everything moves at first; where the first filter is an `--include`,
 //! nothing does.
 //!
-//! A pattern without a slash is held against every name of the path, at any depth; one with a slash
-//! against the path from its start, where a slash at its own start has no meaning. `*` and `?` stay
-//! within one name, `**` crosses them. What matches a folder counts for all that is below it, so
-//! `img/` and `img/*` are the folder `img` at the top, and `img` is any of that name.
+//! A pattern without a slash is compared with every name of the path, at any depth; one with a
+//! slash with the path from its start, where a slash at its own start has no meaning. `*` and `?`
+//! stay within one name, `**` crosses them. What matches a folder counts for all that is below it,
+//! so `img/` and `img/*` are the folder `img` at the top, and `img` is any of that name.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
@@ -97,7 +97,7 @@ fn refusal(flag: &str, pattern: &str, why: &dyn std::fmt::Display) -> Error {
         .advise("expected a glob such as '*.tar' or 'train/**/part-[0-9]*'")
 }
 
-/// The pattern as it is held against whole paths, without a slash at its end; `None` when it is
+/// The pattern as it is compared with whole paths, without a slash at its end; `None` when it is
 /// empty.
 fn anchored(pattern: &str) -> Option<String> {
     let path = pattern.trim_start_matches('/').trim_end_matches('/');
