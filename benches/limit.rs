@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use inrush::files::machine::open_destination;
+use inrush::files::system_host::open_destination;
 use inrush::link::http;
 use inrush::sys::uring::Uring;
 use inrush::sys::{Completion, Handle, Op, Pool, Region, Ring, Slot, descriptor, usage};

@@ -69,8 +69,8 @@
 //!   an earlier run left.
 //!   * [`files::transfer`]: one object on its way, shared by those who fetch its ranges. Pure.
 //!   * [`files::host`]: what a worker asks of its machine.
-//!   * [`files::machine`]: the real [`files::host`], with clock and files, and helper threads for
-//!     calls that are slow.
+//!   * [`files::system_host`]: the real [`files::host`], with clock and files, and helper threads
+//!     for calls that are slow.
 //!   * [`files::mark`]: what a complete file carries so that a later run knows it.
 //!   * [`files::journal`]: which ranges of an unfinished one are there, and the beginnings of
 //!     which. Pure.
@@ -112,10 +112,10 @@
 //! # What must stay true, and what holds it
 //!
 //! * `unsafe` stands in [`sys`] alone, each block with its reason: `unsafe_code = "deny"` and
-//!   clippy in `Cargo.toml`, `tests/tidy.rs`.
-//! * Pure rooms name no clock, file, socket or thread: `clippy.toml` and `tests/tidy.rs`.
+//!   clippy in `Cargo.toml`, `tests/tidy`.
+//! * Pure rooms name no clock, file, socket or thread: `clippy.toml` and `tests/tidy`.
 //! * Rooms use only rooms below them, as a table says that names each exception, and so do the
-//!   folders: `tests/tidy.rs`.
+//!   folders: `tests/tidy`.
 //! * The pace settles within two seconds near the best number of requests, gives way and wins back;
 //!   a server that asks for less gets less, and no object fails for it: tests of [`engine::pace`].
 //! * Every key of a listing is there once, in order, however many requests list it: tests of
@@ -144,15 +144,15 @@
 //! * The marker of an epoch appears before its end of file, and only when its reader has taken
 //!   every byte; with `--on-failure hold` a failed stream has no end: `tests/sim`, `tests/pipe`.
 //! * A name appears at the destination only when all its bytes are there: tests of
-//!   [`files::machine`], `tests/sim`.
+//!   [`files::system_host`], `tests/sim`.
 //! * What an earlier run left counts only where it is surely of this object, in this version, and
-//!   of this user: tests of [`files::mark`], [`files::journal`] and [`files::machine`],
+//!   of this user: tests of [`files::mark`], [`files::journal`] and [`files::system_host`],
 //!   `tests/resume`; whenever a run is killed: `tests/kill.rs`.
 //! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination: tests of
-//!   [`files::machine`], `tests/resume`.
+//!   [`files::system_host`], `tests/resume`.
 //! * No key leads out of the destination, whatever links stand there: tests of [`plan`] and
-//!   [`files::machine`].
+//!   [`files::system_host`].
 //! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.
 //! * Everything is bounded: by name in [`limits`] and [`control::limits`]. Memory does not grow
 //!   with the size or the number of objects: `tools/bench.py rss`. The exceptions are named and
@@ -160,10 +160,10 @@
 //!   paths that `sync --delete` remembers, the index of marks.
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
-//! * No name of the world reaches a terminal but through [`text::shown`]: `tests/tidy.rs`.
+//! * No name of the world reaches a terminal but through [`text::shown`]: `tests/tidy`.
 //! * A worker makes calls of the file system itself only while they are quick. Where they are slow,
 //!   it waits for none, they overlap, and each object's come in order: tests of
-//!   [`files::sink::calls`] and [`files::machine`], `tests/sim`.
+//!   [`files::sink::calls`] and [`files::system_host`], `tests/sim`.
 //! * The control plane's thread waits for no disk: helper threads and the runtime's ring do; unit
 //!   tests of [`command`], `tests/interrupt.rs`.
 //! * Fields of the JSON report are added, never renamed: tests of [`report::document`].

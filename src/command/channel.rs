@@ -11,9 +11,9 @@ use super::supply::{Opening, Wanted};
 use crate::engine::metrics::FeedCount;
 use crate::engine::pace::Bounds;
 use crate::engine::schedule::Scheduler;
-use crate::engine::stream::feed::Feed;
+use crate::engine::stream::feed::StreamFeed;
 use crate::engine::stream::feeder::{Feeder, FeederParts};
-use crate::engine::stream::place::{Outfall, Place};
+use crate::engine::stream::place::{Place, SystemPipeHost};
 use crate::engine::threads::event_counter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::ranges::PartSize;
@@ -46,7 +46,7 @@ pub(super) struct Running {
     pub(super) wanted: Wanted,
     pub(super) opening: Option<Opening>,
     pub(super) part: PartSize,
-    pub(super) feed: Arc<Feed>,
+    pub(super) feed: Arc<StreamFeed>,
     pub(super) ended: Arc<Notify>,
     thread: Option<JoinHandle<(FeedCount, Result<()>)>>,
     pub(super) count: FeedCount,
@@ -65,7 +65,7 @@ impl Running {
         let ChannelPlan { name, wanted, opening, place, part, connections, .. } = plan;
         let ChannelPlan { epochs, holds, marks, .. } = plan;
         let counter = event_counter()?;
-        let feed = Arc::new(Feed::new(counter.clone(), part));
+        let feed = Arc::new(StreamFeed::new(counter.clone(), part));
         let ended = Arc::new(Notify::new());
         let (ready, readiness) = std::sync::mpsc::sync_channel(1);
         let (their_feed, their_end) = (Arc::clone(&feed), Arc::clone(&ended));
@@ -76,7 +76,7 @@ impl Running {
                 .and_then(|ring| {
                     Feeder::new(FeederParts {
                         ring,
-                        host: Outfall::new(begun, place),
+                        host: SystemPipeHost::new(begun, place),
                         feed: their_feed,
                         counter,
                         scheduler,

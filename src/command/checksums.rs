@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use crate::checksum::{InOrder, Sum, Verification};
 use crate::cli::VerifyMode;
 use crate::control::Control;
-use crate::control::checksum::Told;
+use crate::control::checksum::StoredChecksums;
 use crate::control::limits::CHECKSUMS_ASKED_MAX;
 use crate::error::{Error, Result};
-use crate::files::machine;
+use crate::files::system_host;
 use crate::files::transfer::{Shape, Transfer};
 use crate::limits::RESUMED_READERS_MAX;
 use crate::s3::ListedChecksum;
@@ -119,7 +119,7 @@ async fn with_earlier(transfer: Transfer, readers: &Semaphore) -> Settled {
     let _turn = readers.acquire().await.expect("it is never closed");
     let reading = tokio::task::spawn_blocking(move || {
         let sum = transfer.verification.sum().expect("it was there before");
-        let read = machine::read_resumed(&transfer, |at, bytes| sum.add(at, bytes));
+        let read = system_host::read_resumed(&transfer, |at, bytes| sum.add(at, bytes));
         (transfer, read)
     });
     let (transfer, read) = reading.await.expect("reading does not panic");
@@ -137,44 +137,44 @@ async fn with_earlier(transfer: Transfer, readers: &Semaphore) -> Settled {
 fn at_once(transfer: Transfer, verify: VerifyMode) -> Result<Settled, Box<Transfer>> {
     let strict = verify == VerifyMode::Strict;
     Ok(match plan(&transfer, verify) {
-        Plan::Nothing(reason) if strict && transfer.object.size_bytes > 0 => {
+        VerifyStep::Nothing(reason) if strict && transfer.object.size_bytes > 0 => {
             refused(transfer, reason)
         }
-        Plan::Nothing(reason) => Ok(transfer.verified_by(Verification::none(reason))),
-        Plan::Answer => Ok(transfer.verified_by(Verification::by_answer(strict))),
-        Plan::Ask => return Err(Box::new(transfer)),
+        VerifyStep::Nothing(reason) => Ok(transfer.verified_by(Verification::none(reason))),
+        VerifyStep::Answer => Ok(transfer.verified_by(Verification::by_answer(strict))),
+        VerifyStep::Ask => return Err(Box::new(transfer)),
     })
 }
 
 /// What is to be done for one object.
 #[derive(Debug, PartialEq, Eq)]
-enum Plan {
+enum VerifyStep {
     Nothing(&'static str),
     Answer,
     Ask,
 }
 
-fn plan(transfer: &Transfer, verify: VerifyMode) -> Plan {
+fn plan(transfer: &Transfer, verify: VerifyMode) -> VerifyStep {
     // Of a resumed one the last range is not all of it.
     let one_range = transfer.resumed().is_none() && transfer.unsettled() == 1;
     let single = transfer.shape == Shape::Whole || one_range;
     match (transfer.shape, verify, transfer.object.checksum) {
-        (Shape::Folder | Shape::Empty, ..) => Plan::Nothing("it has no bytes"),
-        (_, VerifyMode::Off, _) => Plan::Nothing("--verify off"),
-        (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => Plan::Ask,
+        (Shape::Folder | Shape::Empty, ..) => VerifyStep::Nothing("it has no bytes"),
+        (_, VerifyMode::Off, _) => VerifyStep::Nothing("--verify off"),
+        (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => VerifyStep::Ask,
         // Its answer would not tell of parts.
         (Shape::Ranges, VerifyMode::Strict, ListedChecksum::Named { composite: true, .. })
-        | (Shape::Ranges, VerifyMode::Strict, ListedChecksum::NotListed) => Plan::Ask,
-        _ if single => Plan::Answer,
-        (_, VerifyMode::Strict, _) => Plan::Ask,
-        (_, _, ListedChecksum::Unnamed) => Plan::Nothing("the listing names no checksum"),
-        (_, _, ListedChecksum::Named { crc: false, .. }) => Plan::Nothing(HASH),
-        (_, _, ListedChecksum::Named { .. } | ListedChecksum::NotListed) => Plan::Ask,
+        | (Shape::Ranges, VerifyMode::Strict, ListedChecksum::NotListed) => VerifyStep::Ask,
+        _ if single => VerifyStep::Answer,
+        (_, VerifyMode::Strict, _) => VerifyStep::Ask,
+        (_, _, ListedChecksum::Unnamed) => VerifyStep::Nothing("the listing names no checksum"),
+        (_, _, ListedChecksum::Named { crc: false, .. }) => VerifyStep::Nothing(HASH),
+        (_, _, ListedChecksum::Named { .. } | ListedChecksum::NotListed) => VerifyStep::Ask,
     }
 }
 
 /// Makes of what the origin said what the bytes are held against.
-fn settle(transfer: Transfer, told: Result<Told>, verify: VerifyMode) -> Settled {
+fn settle(transfer: Transfer, told: Result<StoredChecksums>, verify: VerifyMode) -> Settled {
     let size = transfer.object.size_bytes;
     let strict = verify == VerifyMode::Strict;
     let told = match told {
@@ -247,11 +247,11 @@ mod tests {
     #[test]
     fn who_is_asked() {
         let nothing = |word: &'static str| Err(word);
-        let check = |size, listed, verify, expected: Result<Plan, &str>| match (
+        let check = |size, listed, verify, expected: Result<VerifyStep, &str>| match (
             plan(&transfer(size, listed), verify),
             expected,
         ) {
-            (Plan::Nothing(reason), Err(word)) => assert!(reason.contains(word), "{reason}"),
+            (VerifyStep::Nothing(reason), Err(word)) => assert!(reason.contains(word), "{reason}"),
             (found, expected) => assert_eq!(Ok(found), expected, "{size} {listed:?} {verify:?}"),
         };
         let (small, medium, large) = (5, 3 << 20, 20 << 20);
@@ -260,18 +260,18 @@ mod tests {
         }
         for verify in [VerifyMode::Auto, VerifyMode::Strict] {
             check(0, NAMED_CRC, verify, nothing("no bytes"));
-            check(small, PARTS_CRC, verify, Ok(Plan::Answer));
-            check(medium, NAMED_HASH, verify, Ok(Plan::Answer));
-            check(medium, PARTS_CRC, verify, Ok(Plan::Ask));
-            check(large, NAMED_CRC, verify, Ok(Plan::Ask));
-            check(large, ListedChecksum::NotListed, verify, Ok(Plan::Ask));
+            check(small, PARTS_CRC, verify, Ok(VerifyStep::Answer));
+            check(medium, NAMED_HASH, verify, Ok(VerifyStep::Answer));
+            check(medium, PARTS_CRC, verify, Ok(VerifyStep::Ask));
+            check(large, NAMED_CRC, verify, Ok(VerifyStep::Ask));
+            check(large, ListedChecksum::NotListed, verify, Ok(VerifyStep::Ask));
         }
-        check(medium, PARTS_HASH, VerifyMode::Auto, Ok(Plan::Answer));
-        check(medium, PARTS_HASH, VerifyMode::Strict, Ok(Plan::Ask));
+        check(medium, PARTS_HASH, VerifyMode::Auto, Ok(VerifyStep::Answer));
+        check(medium, PARTS_HASH, VerifyMode::Strict, Ok(VerifyStep::Ask));
         check(large, NAMED_HASH, VerifyMode::Auto, nothing("hash"));
-        check(large, NAMED_HASH, VerifyMode::Strict, Ok(Plan::Ask));
+        check(large, NAMED_HASH, VerifyMode::Strict, Ok(VerifyStep::Ask));
         check(large, ListedChecksum::Unnamed, VerifyMode::Auto, nothing("names no checksum"));
-        check(large, ListedChecksum::Unnamed, VerifyMode::Strict, Ok(Plan::Ask));
+        check(large, ListedChecksum::Unnamed, VerifyMode::Strict, Ok(VerifyStep::Ask));
     }
 
     /// All ranges but the last are there.
@@ -295,12 +295,13 @@ mod tests {
     fn of_what_goes_on_the_whole_is_asked_for() {
         assert_eq!(resumed(NAMED_CRC).unsettled(), 1);
         for verify in [VerifyMode::Auto, VerifyMode::Strict] {
-            assert_eq!(plan(&resumed(NAMED_CRC), verify), Plan::Ask);
-            assert_eq!(plan(&resumed(ListedChecksum::NotListed), verify), Plan::Ask);
+            assert_eq!(plan(&resumed(NAMED_CRC), verify), VerifyStep::Ask);
+            assert_eq!(plan(&resumed(ListedChecksum::NotListed), verify), VerifyStep::Ask);
         }
-        assert_eq!(plan(&resumed(NAMED_HASH), VerifyMode::Auto), Plan::Nothing(HASH));
+        assert_eq!(plan(&resumed(NAMED_HASH), VerifyMode::Auto), VerifyStep::Nothing(HASH));
         let settled = |algorithm, verify| {
-            let told = Told { stored: Ok(stored(algorithm, 0)), part_bytes: 0, etag: None };
+            let told =
+                StoredChecksums { stored: Ok(stored(algorithm, 0)), part_bytes: 0, etag: None };
             settle(resumed(NAMED_CRC), Ok(told), verify)
         };
         for verify in [VerifyMode::Auto, VerifyMode::Strict] {
@@ -320,7 +321,7 @@ mod tests {
 
     #[test]
     fn what_follows_from_the_answer() {
-        let check = |told: Result<Told>, verify, expected: &str| {
+        let check = |told: Result<StoredChecksums>, verify, expected: &str| {
             let found = match settle(transfer(20 << 20, NAMED_CRC), told, verify) {
                 Err(failed) => format!("failed: {}", failed.1),
                 Ok(transfer) => match (&transfer.verification, transfer.unsettled()) {
@@ -332,7 +333,7 @@ mod tests {
             };
             assert!(found.contains(expected), "{found}, not {expected}");
         };
-        let told = |stored, part_bytes, etag| Ok(Told { stored, part_bytes, etag });
+        let told = |stored, part_bytes, etag| Ok(StoredChecksums { stored, part_bytes, etag });
         for verify in [VerifyMode::Auto, VerifyMode::Strict] {
             check(told(Ok(stored(Algorithm::Crc32c, 0)), 0, None), verify, "summed");
             check(told(Ok(stored(Algorithm::Crc32c, 4)), 5 << 20, None), verify, "summed");

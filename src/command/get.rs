@@ -11,18 +11,18 @@ use rustls::ClientConfig;
 use super::again::Undecided;
 use super::checksums::Checksums;
 use super::interrupts;
-use super::kept::{self, Keeper, Verdict};
+use super::kept::{self, ExistingFiles, Verdict};
 use super::mirror::Mirror;
 use super::reporting::open;
-use super::run::{Run, Times, Told};
+use super::run::{Milestones, Run, RunOutputs};
 use super::session::{self, Interrupts};
 use super::target::Target;
 use crate::cli::{GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::control::walk::Walk;
-use crate::engine::config::{Config, HostFacts, Wishes};
-use crate::engine::threads::{Order, Workers};
+use crate::engine::config::{Config, HostFacts, ResourceOptions};
+use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::Cut;
 use crate::plan::filter::Filter;
@@ -51,16 +51,16 @@ pub(super) async fn run(
 ) -> Result<Ended> {
     let progress = Progress::new(!args.output.quiet);
     session::raise_descriptor_limit();
-    let config = Config::resolve(wishes(&args.tuning), HostFacts::read())?;
+    let config = Config::resolve(options(&args.tuning), HostFacts::read())?;
     let filter = Filter::new(&args.selection.rules)?;
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let report = open(args.report.as_deref(), &mut interrupts).await?;
     let found = interrupts.unless(find(&args, credentials, filter, &progress)).await?;
-    let Plan { control, tls, target, present, walk, mirror } = found;
+    let Intake { control, tls, target, present, walk, mirror } = found;
     let config = if tls.is_some() { config.secured() } else { config };
     let rules = (args.keep, args.verify);
-    let mut keeper = Keeper::new(present, rules, args.dry_run, begun, control.keys());
+    let mut keeper = ExistingFiles::new(present, rules, args.dry_run, begun, control.keys());
     if args.dry_run {
         let planned = plan_only(walk, &target, &mut keeper, mirror, config.cut(), args.output);
         let code = interrupts.unless(planned).await?;
@@ -69,13 +69,13 @@ pub(super) async fn run(
     let resolved = begun.elapsed();
     let undecided = Undecided::new(control.clone(), args.failures.on_change, args.verify);
     let questions = (Checksums::new(control.clone(), args.verify), undecided);
-    let told = Told { progress, report, board: control.board() };
+    let told = RunOutputs { progress, report, board: control.board() };
     let mut run = Run::new(walk, target, keeper, questions, config, told, begun);
     run.checks_space = !args.keep.no_space_check;
     run.deadline = args.failures.deadline;
     run.mirror = mirror;
     interrupts.unless(run.read_ahead()).await?;
-    let order = Order {
+    let order = RunSetup {
         config: run.config,
         destination: interrupts.unless(run.target.open()).await?,
         keeping: kept::keeping(&args.keep),
@@ -110,7 +110,7 @@ pub(super) async fn run(
     let ended = begun.elapsed();
     let code = run.exit_code(stop, workers.as_ref().err().or(concluded.as_ref().err()));
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
-    let times = Times { resolved, started, ended };
+    let times = Milestones { resolved, started, ended };
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
     inputs.pace = PaceTold::new(run.config.pace.is_adaptive(), &pacer.timeline());
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
@@ -120,7 +120,7 @@ pub(super) async fn run(
 }
 
 /// What is to move, where from and where to.
-struct Plan {
+struct Intake {
     control: Rc<Control>,
     tls: Option<Arc<ClientConfig>>,
     target: Target,
@@ -136,7 +136,7 @@ async fn find(
     credentials: CredentialSource,
     filter: Filter,
     progress: &Progress,
-) -> Result<Plan> {
+) -> Result<Intake> {
     let control = session::control(&args.service, credentials, progress).await?;
     let sources = control.resolve_all(&args.sources).await?;
     let target = Target::choose(&args.destination, &sources, args.sync.is_some()).await?;
@@ -147,12 +147,12 @@ async fn find(
     };
     let walk = Walk::new(control.clone(), sources, filter)?;
     let tls = session::tls(&control, &args.sources).await?;
-    Ok(Plan { control, tls, target, present, walk, mirror })
+    Ok(Intake { control, tls, target, present, walk, mirror })
 }
 
 /// What the options ask for.
-pub(super) fn wishes(tuning: &TuningArgs) -> Wishes {
-    Wishes {
+pub(super) fn options(tuning: &TuningArgs) -> ResourceOptions {
+    ResourceOptions {
         workers: tuning.workers,
         connections: tuning.connections,
         max_connections: tuning.max_connections,
@@ -165,7 +165,7 @@ pub(super) fn wishes(tuning: &TuningArgs) -> Wishes {
 async fn plan_only(
     mut walk: Walk,
     target: &Target,
-    keeper: &mut Keeper,
+    keeper: &mut ExistingFiles,
     mut mirror: Option<Mirror>,
     cut: Cut,
     output: OutputArgs,

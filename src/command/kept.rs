@@ -11,10 +11,10 @@ use super::checksums::Settled;
 use crate::cli::{KeepArgs, Overwrite, VerifyMode};
 use crate::error::Error;
 use crate::files::journal::Unfit;
-use crate::files::machine::{Keeping, Left, Machine, Standing, WhenAll};
+use crate::files::system_host::{FileState, Left, Persistence, SystemHost, WhenAll};
 use crate::files::transfer::{Shape, Transfer};
 use crate::limits::UNFINISHED_OPEN_MAX;
-use crate::report::document::Kept;
+use crate::report::document::KeptReason;
 use crate::s3::sign::PublishedKeys;
 use crate::text::size::{Decimal, counted};
 
@@ -24,7 +24,7 @@ pub(super) enum Verdict {
     /// Fetch it, or what is missing of it.
     Fetch(Transfer, Before),
     /// Leave the file as it is; so many bytes of unfinished files or older versions are free now.
-    Keep(Transfer, Kept, u64),
+    Keep(Transfer, KeptReason, u64),
     /// It can have no file.
     Fail(Box<(Transfer, Error)>),
 }
@@ -47,7 +47,7 @@ pub(super) struct Before {
 /// Looks objects up at the destination before they are fetched, a page at a time on a helper
 /// thread, and counts what it found.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct ExistingFiles {
     judge: Aside<Judge, Vec<Verdict>>,
     /// Whether files that are there may be replaced.
     pub(super) may_replace: bool,
@@ -63,11 +63,11 @@ pub(super) struct Keeper {
 }
 
 /// What a run with these rules leaves for a later one.
-pub(super) fn keeping(rules: &KeepArgs) -> Keeping {
-    Keeping {
+pub(super) fn keeping(rules: &KeepArgs) -> Persistence {
+    Persistence {
         resume: rules.resume(),
         sync_files: rules.syncs_files(),
-        boot: crate::files::machine::boot(),
+        boot: crate::files::system_host::boot(),
     }
 }
 
@@ -77,11 +77,11 @@ fn machine(
     rules: &KeepArgs,
     begun: Instant,
     keys: &Arc<PublishedKeys>,
-) -> Machine {
-    Machine::new(begun, 0, Some(Arc::new(folder)), Arc::clone(keys), keeping(rules))
+) -> SystemHost {
+    SystemHost::new(begun, 0, Some(Arc::new(folder)), Arc::clone(keys), keeping(rules))
 }
 
-impl Keeper {
+impl ExistingFiles {
     /// Looks at this folder; `None` where it is not there, or nothing is written. With `dry`
     /// nothing is touched.
     pub(super) fn new(
@@ -103,7 +103,7 @@ impl Keeper {
     }
 
     /// A machine of the control plane's own, for calls that the workers do not make.
-    pub(super) fn machine_at(&self, folder: OwnedFd) -> Machine {
+    pub(super) fn machine_at(&self, folder: OwnedFd) -> SystemHost {
         machine(folder, &self.rules, self.begun, &self.keys)
     }
 
@@ -173,7 +173,7 @@ impl Keeper {
             notes.push(format!("{unfinished} restarted from the first byte: {why}"));
         }
         let machine = self.judge.state().and_then(|judge| judge.machine.as_ref());
-        if let Some(name) = machine.and_then(Machine::ignored) {
+        if let Some(name) = machine.and_then(SystemHost::ignored) {
             notes.push(format!("ignored {name} at the destination: it belongs to another user"));
         }
         notes
@@ -184,7 +184,7 @@ impl Keeper {
 #[derive(Debug)]
 struct Judge {
     /// `None` where nothing can be there.
-    machine: Option<Machine>,
+    machine: Option<SystemHost>,
     /// What earlier runs left at the destination as a whole was read.
     remembers: bool,
     dry: bool,
@@ -236,7 +236,9 @@ impl Judge {
         }
         match machine.go_on(transfer, self.when_all) {
             Left::Nothing(transfer) => Verdict::Fetch(transfer, before),
-            Left::All(transfer) => Verdict::Keep(transfer, Kept::Finished, before.replaced_bytes),
+            Left::All(transfer) => {
+                Verdict::Keep(transfer, KeptReason::Finished, before.replaced_bytes)
+            }
             Left::Some(transfer) => {
                 self.resumed += 1;
                 let done_bytes = transfer.resumed_bytes();
@@ -254,16 +256,20 @@ impl Judge {
 }
 
 /// Why the file that stands there is left as it is, `None` when it is not; and its space.
-fn standing(machine: &mut Machine, rules: KeepArgs, transfer: &Transfer) -> (Option<Kept>, u64) {
+fn standing(
+    machine: &mut SystemHost,
+    rules: KeepArgs,
+    transfer: &Transfer,
+) -> (Option<KeptReason>, u64) {
     let (standing, space_bytes) = match (rules.overwrite, rules.resume()) {
         (Overwrite::Never, _) | (Overwrite::Changed, true) => machine.look(transfer),
         (Overwrite::Always, _) | (Overwrite::Changed, false) => {
-            (Standing::Absent, machine.replaced_bytes(transfer))
+            (FileState::Absent, machine.replaced_bytes(transfer))
         }
     };
     let kept = match (standing, rules.overwrite) {
-        (Standing::Same, _) => Some(Kept::Same),
-        (Standing::Other, Overwrite::Never) => Some(Kept::Present),
+        (FileState::Same, _) => Some(KeptReason::Same),
+        (FileState::Other, Overwrite::Never) => Some(KeptReason::Present),
         _ => None,
     };
     (kept, space_bytes)

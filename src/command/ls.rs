@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::session;
 use crate::cli::LsArgs;
 use crate::control::Control;
-use crate::control::resolve::{Found, Source};
+use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::{Walk, leaves_nothing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
@@ -34,7 +34,7 @@ pub(super) async fn run(args: LsArgs) -> Result<()> {
     for uri in &args.sources {
         let source = control.resolve(uri).await?;
         let listed = match &source.found {
-            Found::Folder { prefix } if !args.recursive => {
+            SourceKind::Folder { prefix } if !args.recursive => {
                 listing.level(&control, &source, prefix).await?
             }
             _ => listing.all(&control, source).await?,

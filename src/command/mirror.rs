@@ -6,10 +6,10 @@
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
-use crate::control::resolve::{Found, Source};
+use crate::control::resolve::{Source, SourceKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::machine::{Machine, Sweep, Swept};
 use crate::files::mark::Identity;
+use crate::files::system_host::{Sweep, Swept, SystemHost};
 use crate::limits::{REMOVED_UNTOLD_MAX, SYNC_DELETE_OBJECTS_MAX};
 use crate::plan::filter::Filter;
 
@@ -25,7 +25,7 @@ impl Mirror {
     /// None yet. Only of whole folders it is known what they do not have.
     pub(super) fn new(sources: &[Source], filter: Filter) -> Result<Self> {
         if let Some(source) =
-            sources.iter().find(|source| !matches!(source.found, Found::Folder { .. }))
+            sources.iter().find(|source| !matches!(source.found, SourceKind::Folder { .. }))
         {
             let message = format!("{} is not a folder, which --delete needs", source.uri);
             return Err(Error::new(ErrorKind::Usage, message)
@@ -52,7 +52,7 @@ impl Mirror {
     /// ends the sweep.
     pub(super) fn sweep_aside(
         self,
-        mut machine: Machine,
+        mut machine: SystemHost,
         dry: bool,
     ) -> (Receiver<String>, impl Future<Output = Swept>) {
         let (tell, told) = channel(REMOVED_UNTOLD_MAX);
@@ -67,7 +67,7 @@ impl Mirror {
     /// Removes all others; `tell` hears of each and may end it with false.
     fn sweep(
         mut self,
-        machine: &mut Machine,
+        machine: &mut SystemHost,
         dry: bool,
         mut tell: impl FnMut(&str) -> bool,
     ) -> Swept {

@@ -14,7 +14,7 @@ use super::aside::aside;
 use super::checksums::Checksums;
 use super::failures::Failures;
 use super::interrupts::{Interrupts, until};
-use super::kept::Keeper;
+use super::kept::ExistingFiles;
 use super::mirror::Mirror;
 use super::reporting::{finish, keep_up};
 use super::space::Space;
@@ -45,14 +45,14 @@ const TICK: Duration = Duration::from_millis(20);
 const TICKS_PER_DRAW: u64 = 5;
 
 /// Moments of a run since the process began.
-pub(super) struct Times {
+pub(super) struct Milestones {
     pub(super) resolved: Duration,
     pub(super) started: Duration,
     pub(super) ended: Duration,
 }
 
 /// Where a run tells what happens.
-pub(super) struct Told {
+pub(super) struct RunOutputs {
     pub(super) progress: Progress,
     /// One line per object.
     pub(super) report: Option<ReportWriter>,
@@ -65,7 +65,7 @@ pub(super) struct Run {
     walk: Walk,
     checksums: Checksums,
     pub(super) target: Target,
-    keeper: Keeper,
+    keeper: ExistingFiles,
     pub(super) config: Config,
     progress: Progress,
     board: Arc<Board>,
@@ -112,10 +112,10 @@ impl Run {
     pub(super) fn new(
         walk: Walk,
         target: Target,
-        keeper: Keeper,
+        keeper: ExistingFiles,
         (checksums, undecided): (Checksums, Undecided),
         config: Config,
-        told: Told,
+        told: RunOutputs,
         begun: Instant,
     ) -> Self {
         Self {
@@ -428,7 +428,7 @@ impl Run {
         workers: Vec<WorkerMetrics>,
         sink: Sink,
         pages: Pages,
-        times: &Times,
+        times: &Milestones,
         control_retries: RetryCounts,
         exit_code: u8,
     ) -> SummaryInputs {

@@ -5,7 +5,7 @@
 //! computed here must be free in every order: what is refused surely cannot fit. Of the others only
 //! so many are handed to the workers at once as there is room for.
 
-use crate::files::machine::DiskSpace;
+use crate::files::system_host::DiskSpace;
 
 /// What an object's journal takes, as a rule: a block.
 const JOURNAL_BYTES: u64 = BLOCK_BYTES;

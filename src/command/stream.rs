@@ -22,14 +22,14 @@ use super::supply::{EpochOrder, Opening, Wanted, supply};
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
-use crate::engine::config::{Config, HostFacts, Wishes, check_descriptors};
+use crate::engine::config::{Config, HostFacts, ResourceOptions, check_descriptors};
 use crate::engine::pace::Bounds;
 use crate::engine::stream::fifos::Fifos;
 use crate::engine::stream::lock::ChannelLock;
 use crate::engine::stream::place::Place;
-use crate::engine::threads::{Order, Workers};
+use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::machine;
+use crate::files::system_host;
 use crate::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX, DESCRIPTORS_OTHER, DESCRIPTORS_PER_RANGE,
     PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, PIPE_BYTES, SLOT_BYTES_MAX, WORKERS_MAX,
@@ -100,7 +100,7 @@ async fn start_pipes(
     let control = session::control(&args.service, credentials, progress).await?;
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
     let tls = session::tls(&control, sources).await?;
-    let folder = Arc::new(machine::open_destination(&args.folder)?);
+    let folder = Arc::new(system_host::open_destination(&args.folder)?);
     session::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
     // All listings begin before the first pipe is there: a source that cannot be read is an error
@@ -175,11 +175,11 @@ fn start_engine(
     let workers = if tls.is_some() { workers } else { workers.div_ceil(PLAIN_WORKERS_SHARE) };
     let most = most.min(workers * CONNECTIONS_PER_WORKER_MAX);
     let config = Config::resolve(
-        Wishes {
+        ResourceOptions {
             workers: Some(workers),
             max_connections: Some(most),
             memory_bytes: args.memory,
-            ..Wishes::default()
+            ..ResourceOptions::default()
         },
         facts,
     )?;
@@ -192,10 +192,10 @@ fn start_engine(
             .advise("raise the limit of open files (ulimit -n) or of memory, or serve fewer"));
     }
     let bounds = bounds(args, part, config.connections() / channels, channels);
-    let engine = Workers::start(Order {
+    let engine = Workers::start(RunSetup {
         config,
         destination: None,
-        keeping: machine::Keeping::default(),
+        keeping: system_host::Persistence::default(),
         tls,
         keys: control.keys(),
         retries,

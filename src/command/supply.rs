@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::control::Control;
 use crate::control::walk::{Entry, Walk};
-use crate::engine::stream::feed::Feed;
+use crate::engine::stream::feed::StreamFeed;
 use crate::error::Result;
 use crate::files::transfer::{Cut, Transfer};
 use crate::limits::{
@@ -46,7 +46,7 @@ pub(super) async fn supply(
     control: &Rc<Control>,
     wanted: &Wanted,
     part: PartSize,
-    feed: &Feed,
+    feed: &StreamFeed,
     order: EpochOrder,
     mut opening: Option<Opening>,
 ) -> Result<()> {
@@ -101,7 +101,13 @@ pub(super) async fn supply(
 }
 
 /// Hands on the epoch's part of a whole listing, shuffled or as it stands.
-async fn hand_on_in_order(listing: &Listing, epoch: u64, cut: Cut, feed: &Feed, order: EpochOrder) {
+async fn hand_on_in_order(
+    listing: &Listing,
+    epoch: u64,
+    cut: Cut,
+    feed: &StreamFeed,
+    order: EpochOrder,
+) {
     let count = listing.count();
     let permuted = order.shuffle_seed.map(|seed| permutation(seed, epoch, count));
     let at = |place: u32| permuted.as_ref().map_or(place, |permuted| permuted[place as usize]);
@@ -117,7 +123,7 @@ async fn hand_on_in_order(listing: &Listing, epoch: u64, cut: Cut, feed: &Feed, 
 }
 
 /// Waits for room in the feed.
-async fn room(feed: &Feed) -> usize {
+async fn room(feed: &StreamFeed) -> usize {
     loop {
         match feed.room() {
             0 => tokio::time::sleep(FEED_PAUSE).await,
@@ -145,7 +151,7 @@ impl Opening {
 
     /// Hands on the epoch's part of what is listed, in the order of the listing, page by page; how
     /// many objects were listed.
-    async fn hand_on(self, cut: Cut, feed: &Feed, shard: Shard) -> Result<u64> {
+    async fn hand_on(self, cut: Cut, feed: &StreamFeed, shard: Shard) -> Result<u64> {
         let Self { mut walk, first } = self;
         let mut place = 0u64;
         let mut next = first;
@@ -189,7 +195,7 @@ mod tests {
 
     use super::*;
     use crate::control::loopback::{self, Reply, Server};
-    use crate::engine::stream::feed::{Next, Step};
+    use crate::engine::stream::feed::{NextStep, StreamStep};
     use crate::error::ErrorKind;
     use crate::sys::Handle;
 
@@ -197,10 +203,10 @@ mod tests {
     const LOOKS_MAX: u32 = 20_000;
 
     /// What a channel of this server is fed by.
-    async fn set_up(server: &Server) -> (Rc<Control>, PartSize, Feed) {
+    async fn set_up(server: &Server) -> (Rc<Control>, PartSize, StreamFeed) {
         let control = Rc::new(loopback::control(server).await);
         let part = PartSize::new(1 << 20).expect("aligned");
-        (control, part, Feed::new(Handle::Simulated(0), part))
+        (control, part, StreamFeed::new(Handle::Simulated(0), part))
     }
 
     /// The epochs that a channel of this bucket is fed, each the keys in their order.
@@ -217,17 +223,19 @@ mod tests {
         })
     }
 
-    async fn read(feed: &Feed) -> Vec<Vec<String>> {
+    async fn read(feed: &StreamFeed) -> Vec<Vec<String>> {
         let (mut epochs, mut keys) = (Vec::new(), Vec::new());
         for _ in 0..LOOKS_MAX {
             match feed.next() {
-                Next::Step(Step::Range(transfer, _)) => keys.push(transfer.object.key.clone()),
-                Next::Step(Step::EpochEnd { .. }) => {
+                NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
+                    keys.push(transfer.object.key.clone())
+                }
+                NextStep::StreamStep(StreamStep::EpochEnd { .. }) => {
                     epochs.push(std::mem::take(&mut keys));
                     feed.set_reading(epochs.len() as u64);
                 }
-                Next::Later => tokio::time::sleep(Duration::from_millis(1)).await,
-                Next::Ended => return epochs,
+                NextStep::Later => tokio::time::sleep(Duration::from_millis(1)).await,
+                NextStep::Ended => return epochs,
             }
         }
         panic!("no end after {epochs:?} and {keys:?}");
@@ -306,13 +314,15 @@ mod tests {
                         return taken;
                     }
                     match feed.next() {
-                        Next::Step(Step::Range(transfer, _)) => taken += &transfer.object.key,
-                        Next::Step(Step::EpochEnd { .. }) => {
+                        NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
+                            taken += &transfer.object.key
+                        }
+                        NextStep::StreamStep(StreamStep::EpochEnd { .. }) => {
                             taken.push('.');
                             feed.set_reading(1);
                         }
-                        Next::Later => tokio::time::sleep(Duration::from_millis(1)).await,
-                        Next::Ended => panic!("it ends after {taken}"),
+                        NextStep::Later => tokio::time::sleep(Duration::from_millis(1)).await,
+                        NextStep::Ended => panic!("it ends after {taken}"),
                     }
                 }
                 panic!("it never fails after {taken}");

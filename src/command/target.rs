@@ -7,11 +7,11 @@ use rustix::fs::FileType;
 
 use super::aside::aside;
 use crate::cli::Destination;
-use crate::control::resolve::{Found, Source};
+use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::Entry;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::machine;
 use crate::files::sink::Sink;
+use crate::files::system_host;
 use crate::files::transfer::{Cut, Transfer};
 use crate::s3::uri::shown;
 
@@ -44,7 +44,7 @@ impl Target {
         sync: bool,
     ) -> Result<Self> {
         let Destination::Local(path) = destination else { return Ok(Self::Discard) };
-        let one = matches!(sources, [Source { found: Found::Object(_), .. }]);
+        let one = matches!(sources, [Source { found: SourceKind::Object(_), .. }]);
         let as_folder = sync || path.as_os_str().as_encoded_bytes().ends_with(b"/");
         let found = tokio_uring::fs::statx(path).await;
         match found.map(|found| FileType::from_raw_mode(found.stx_mode.into())) {
@@ -84,14 +84,16 @@ impl Target {
     /// The folder, made if it is not there.
     pub(super) async fn open(&self) -> Result<Option<OwnedFd>> {
         let Some(folder) = self.folder().map(Path::to_owned) else { return Ok(None) };
-        aside(move || machine::open_destination(&folder)).await.map(Some)
+        aside(move || system_host::open_destination(&folder)).await.map(Some)
     }
 
     /// The folder, if it is there already.
     pub(super) async fn present(&self) -> Option<OwnedFd> {
         let folder = self.folder()?.to_owned();
-        aside(move || folder.is_dir().then(|| machine::open_destination(&folder).ok()).flatten())
-            .await
+        aside(move || {
+            folder.is_dir().then(|| system_host::open_destination(&folder).ok()).flatten()
+        })
+        .await
     }
 
     pub(super) fn sink(&self) -> Sink {

@@ -25,7 +25,7 @@ use crate::control::Control;
 use crate::control::limits::CHECKSUMS_ASKED_MAX;
 use crate::control::walk::{Entry, Walk};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::machine::{Reader, There};
+use crate::files::system_host::{Reader, There};
 use crate::limits::{CHECK_PIECE_BYTES, CHECK_READERS_MAX};
 use crate::plan::filter::Filter;
 use crate::report::document::{CheckSummary, CheckedLine, Finding};
@@ -73,14 +73,14 @@ pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
 }
 
 /// What is to be checked, and where.
-struct Found {
+struct Intake {
     control: Rc<Control>,
     target: Target,
     folder: Reader,
     walk: Walk,
 }
 
-async fn find(args: &VerifyArgs, filter: Filter, progress: &Progress) -> Result<Found> {
+async fn find(args: &VerifyArgs, filter: Filter, progress: &Progress) -> Result<Intake> {
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, progress).await?;
     let sources = control.resolve_all(&args.sources).await?;
@@ -88,7 +88,7 @@ async fn find(args: &VerifyArgs, filter: Filter, progress: &Progress) -> Result<
     let folder = target.folder().expect("a local destination has a folder").to_owned();
     let folder = aside(move || Reader::open(&folder)).await?;
     let walk = Walk::new(control.clone(), sources, filter)?;
-    Ok(Found { control, target, folder, walk })
+    Ok(Intake { control, target, folder, walk })
 }
 
 /// An object, the path of its file, and what stands there; without a path why it can have none.

@@ -15,7 +15,7 @@ use super::client::Answer;
 
 /// An object's checksum, with what is needed to compute it from pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct StoredChecksums {
     /// The checksum, or why there is none.
     pub stored: Result<Stored, &'static str>,
     /// Length of each part but the last; 0 when they differ or it is not known.
@@ -29,14 +29,14 @@ const MODE: Option<(&str, &str)> = Some(("x-amz-checksum-mode", "ENABLED"));
 impl Control {
     /// What the origin says of an object's checksum. One that has changed since it was listed has
     /// none: its GETs will tell.
-    pub async fn checksum(&self, bucket: &str, object: &Object) -> Result<Told> {
+    pub async fn checksum(&self, bucket: &str, object: &Object) -> Result<StoredChecksums> {
         let what = format!("head s3://{bucket}/{}", shown(&object.key));
         let answer = self.ask_head(bucket, object, "", &what).await?;
         let told = object_of(&object.key, &answer).map_err(|error| error.within(&what))?;
         let changed = !object.etag.is_empty() && told.etag != object.etag;
         if changed || told.size_bytes != object.size_bytes {
             let stored = Err("it has changed since it was listed");
-            return Ok(Told { stored, part_bytes: 0, etag: None });
+            return Ok(StoredChecksums { stored, part_bytes: 0, etag: None });
         }
         let opaque = answer.header("x-amz-server-side-encryption-customer-algorithm").is_some()
             || answer
@@ -50,7 +50,7 @@ impl Control {
             _ => 0,
         };
         let etag = etag_md5(&told.etag).filter(|_| !opaque);
-        Ok(Told { stored, part_bytes, etag })
+        Ok(StoredChecksums { stored, part_bytes, etag })
     }
 
     /// The length that all parts have but the last; 0 when they have not. The first part's length
@@ -149,7 +149,7 @@ mod tests {
     fn asked(
         object: &Object,
         answer: impl Fn(&str, Reply) -> Reply + Send + Sync + 'static,
-    ) -> (Result<Told>, Vec<String>) {
+    ) -> (Result<StoredChecksums>, Vec<String>) {
         let server = Server::start(move |head| {
             let size = match head {
                 head if head.contains("partNumber=1 ") => "8",

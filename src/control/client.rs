@@ -32,7 +32,7 @@ use super::patience::{Patience, pause};
 use super::tls::{Trust, client_config};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::HEADERS_MAX;
-use crate::link::attempt::{Attempts, Cause, Next};
+use crate::link::attempt::{Attempts, Cause, NextTry};
 use crate::link::failure::{Failure, RetryCounts, RetryReason};
 use crate::link::http::HeadError;
 use crate::link::tls::explain::explain as explain_tls;
@@ -102,12 +102,12 @@ pub(crate) struct Client {
 struct Idle {
     host: String,
     tls: bool,
-    line: Line,
+    connection: HttpConnection,
 }
 
 /// A connection that a question can be asked on.
 #[derive(Debug)]
-struct Line {
+struct HttpConnection {
     address: SocketAddr,
     sender: SendRequest<Empty<Bytes>>,
 }
@@ -175,7 +175,7 @@ impl Client {
             };
             let (cause, reason, why) = trouble;
             let now_us = self.patience.now_us();
-            let Next::Again { ceiling_us } = attempts.failed(now_us, cause, policy) else {
+            let NextTry::Again { ceiling_us } = attempts.failed(now_us, cause, policy) else {
                 return answer.unwrap_or_else(|| {
                     let (host, tried) = (&endpoint.host, attempts.told(now_us).times());
                     let message = format!("{host} does not answer: {why}, {tried}");
@@ -241,31 +241,31 @@ impl Client {
     ) -> Result<Answer, Trouble> {
         // A waiting connection may have been closed meanwhile: that costs no try and no pause. Each
         // round uses one up, so this ends.
-        while let Some(line) = self.take_idle(endpoint) {
-            at.set(Some(line.address));
+        while let Some(connection) = self.take_idle(endpoint) {
+            at.set(Some(connection.address));
             let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
-            match self.exchange(endpoint, line, request, question.body_bytes_max).await {
+            match self.exchange(endpoint, connection, request, question.body_bytes_max).await {
                 Err(Trouble::Passing(_, RetryReason::Broken, _)) => self.count(RetryReason::Stale),
                 Err(Trouble::Passing(_, reason, _)) => self.count(reason),
                 outcome => return outcome,
             }
         }
-        let line = self.connect(endpoint, at).await?;
+        let connection = self.connect(endpoint, at).await?;
         let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
-        self.exchange(endpoint, line, request, question.body_bytes_max).await
+        self.exchange(endpoint, connection, request, question.body_bytes_max).await
     }
 
     async fn exchange(
         &self,
         endpoint: &Endpoint,
-        mut line: Line,
+        mut connection: HttpConnection,
         request: Request<Empty<Bytes>>,
         body_bytes_max: usize,
     ) -> Result<Answer, Trouble> {
         let exchange = async {
-            line.sender.ready().await.map_err(|error| passing(&error))?;
+            connection.sender.ready().await.map_err(|error| passing(&error))?;
             let response =
-                line.sender.send_request(request).await.map_err(|error| passing(&error))?;
+                connection.sender.send_request(request).await.map_err(|error| passing(&error))?;
             let (head, body) = response.into_parts();
             let body = read_body(body, body_bytes_max).await?;
             let (status, headers) = (head.status.as_u16(), head.headers);
@@ -275,32 +275,32 @@ impl Client {
             let why = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
             Err(unreachable(RetryReason::FirstByteTimeout, why))
         })?;
-        self.silent.borrow_mut().remove(&line.address);
-        self.keep_idle(endpoint, line);
+        self.silent.borrow_mut().remove(&connection.address);
+        self.keep_idle(endpoint, connection);
         Ok(answer)
     }
 
-    fn take_idle(&self, endpoint: &Endpoint) -> Option<Line> {
+    fn take_idle(&self, endpoint: &Endpoint) -> Option<HttpConnection> {
         let mut idle = self.idle.borrow_mut();
-        idle.retain(|idle| !idle.line.sender.is_closed());
+        idle.retain(|idle| !idle.connection.sender.is_closed());
         let fits = |idle: &Idle| idle.host == endpoint.host && idle.tls == endpoint.tls;
         let at = idle.iter().position(fits)?;
-        Some(idle.swap_remove(at).line)
+        Some(idle.swap_remove(at).connection)
     }
 
-    fn keep_idle(&self, endpoint: &Endpoint, line: Line) {
+    fn keep_idle(&self, endpoint: &Endpoint, connection: HttpConnection) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() == IDLE_CONNECTIONS_MAX {
             idle.remove(0);
         }
-        idle.push(Idle { host: endpoint.host.clone(), tls: endpoint.tls, line });
+        idle.push(Idle { host: endpoint.host.clone(), tls: endpoint.tls, connection });
     }
 
     async fn connect(
         &self,
         endpoint: &Endpoint,
         at: &Cell<Option<SocketAddr>>,
-    ) -> Result<Line, Trouble> {
+    ) -> Result<HttpConnection, Trouble> {
         let mut addresses = endpoint.addresses();
         fastrand::shuffle(&mut addresses);
         addresses.sort_by_key(|address| self.silent.borrow().contains(address));
@@ -309,7 +309,7 @@ impl Client {
         for address in addresses {
             at.set(Some(address));
             match timeout(CONNECT_TIMEOUT, self.connect_to(endpoint, address)).await {
-                Ok(Ok(sender)) => return Ok(Line { address, sender }),
+                Ok(Ok(sender)) => return Ok(HttpConnection { address, sender }),
                 Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(trouble),
                 Ok(Err(trouble)) => last = trouble,
                 Err(_) => {

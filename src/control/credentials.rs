@@ -39,7 +39,7 @@ pub enum CredentialSource {
 
 /// Holds the keys in force, and gets newer ones.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct KeyRefresher {
     provider: Option<SharedCredentialsProvider>,
     /// The profile that was named, for messages.
     profile: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) struct Keeper {
     not_before: Cell<SystemTime>,
 }
 
-impl Keeper {
+impl KeyRefresher {
     pub(crate) async fn new(
         source: &CredentialSource,
         profile: Option<&str>,
@@ -197,9 +197,9 @@ fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
 
 /// A keeper whose source gives these access keys, one after the other, then none.
 #[cfg(test)]
-pub(crate) async fn giving(access_keys: &'static [&'static str; 2]) -> Keeper {
+pub(crate) async fn giving(access_keys: &'static [&'static str; 2]) -> KeyRefresher {
     let provider = SharedCredentialsProvider::new(tests::Listed::new(access_keys));
-    Keeper::with_provider(provider, None).await.expect("the first keys")
+    KeyRefresher::with_provider(provider, None).await.expect("the first keys")
 }
 
 #[cfg(test)]
@@ -248,7 +248,7 @@ mod tests {
     fn keys_are_replaced_before_they_end() {
         run(async {
             let provider = SharedCredentialsProvider::new(Listed::new(&["KEY0", "KEY1"]));
-            let keeper = Keeper::with_provider(provider, None).await.expect("keys");
+            let keeper = KeyRefresher::with_provider(provider, None).await.expect("keys");
             let version = keeper.published().version();
             assert_eq!(keeper.refresh_if_needed(at(0)).await, Ok(false));
             assert_eq!(keeper.refresh_if_needed(at(3299)).await, Ok(false));
@@ -269,7 +269,7 @@ mod tests {
         run(async {
             let keys = SigningKeys::new("A", "S", None, Some(at(1))).expect("keys");
             for source in [CredentialSource::Anonymous, CredentialSource::Fixed(keys)] {
-                let keeper = Keeper::new(&source, None, "us-east-1").await.expect("a keeper");
+                let keeper = KeyRefresher::new(&source, None, "us-east-1").await.expect("a keeper");
                 assert_eq!(keeper.refresh_if_needed(at(9)).await, Ok(false));
                 assert_eq!(keeper.published().version(), 1);
                 let anonymous = matches!(source, CredentialSource::Anonymous);

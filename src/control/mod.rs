@@ -43,7 +43,7 @@ use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 use crate::s3::{Endpoint, Object, iso_date};
 use client::{Answer, Client, Question};
-use credentials::{CredentialSource, Keeper};
+use credentials::{CredentialSource, KeyRefresher};
 use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region};
 use limits::REGION_MOVES_MAX;
 use names::Names;
@@ -88,7 +88,7 @@ pub struct ControlOptions {
 #[derive(Debug)]
 pub struct Control {
     client: Client,
-    keeper: Keeper,
+    keeper: KeyRefresher,
     service: Service,
     region: String,
     list_requests: usize,
@@ -130,7 +130,7 @@ impl Control {
         };
         Ok(Self {
             client: Client::new(trust, Patience::new(options.retry_for_us, Arc::default())),
-            keeper: Keeper::new(&options.credentials, profile, &region).await?,
+            keeper: KeyRefresher::new(&options.credentials, profile, &region).await?,
             service: Service {
                 url,
                 addressing: options.addressing,

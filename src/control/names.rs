@@ -13,9 +13,9 @@ use tokio::time::sleep;
 use super::answers::Answers;
 use super::limits::RESOLVE_TRIES_MAX;
 use super::patience::{Patience, pause};
-use super::resolver::{Found, Resolver, reachable};
+use super::resolver::{Resolved, Resolver, reachable};
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::attempt::{Attempts, Cause, Next};
+use crate::link::attempt::{Attempts, Cause, NextTry};
 use crate::s3::Endpoint;
 
 /// All names that were looked up, each once however many buckets are behind it.
@@ -72,7 +72,7 @@ impl Names {
         self.known.borrow().get(name).is_none_or(|answers| answers.next_us() <= now_us)
     }
 
-    fn take_in(&self, name: &str, found: &Found, now_us: u64) {
+    fn take_in(&self, name: &str, found: &Resolved, now_us: u64) {
         let mut known = self.known.borrow_mut();
         known.entry(name.to_owned()).or_default().merge(&found.addresses, found.ttl, now_us);
     }
@@ -87,7 +87,7 @@ impl Names {
         *endpoint.addresses.write().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
-    async fn look_up(&self, name: &str, patience: &Patience) -> Result<Found> {
+    async fn look_up(&self, name: &str, patience: &Patience) -> Result<Resolved> {
         let policy = patience.policy(RESOLVE_TRIES_MAX);
         let mut attempts = Attempts::default();
         let ticket = patience.begin("name servers", format!("to resolve {name}"));
@@ -98,10 +98,10 @@ impl Names {
             };
             let now_us = patience.now_us();
             let next = match failed.is_unknown {
-                true => Next::GiveUp,
+                true => NextTry::GiveUp,
                 false => attempts.failed(now_us, Cause::Unreachable, policy),
             };
-            let Next::Again { ceiling_us } = next else {
+            let NextTry::Again { ceiling_us } = next else {
                 let (why, tried) = (failed.why, attempts.told(now_us).times());
                 let message = format!("the name {name} cannot be resolved: {why}, {tried}");
                 return Err(Error::new(ErrorKind::Endpoint, message));

@@ -20,7 +20,7 @@ pub struct Source {
     /// Where its bucket is served.
     pub endpoint: Arc<Endpoint>,
     /// What it is.
-    pub found: Found,
+    pub found: SourceKind,
     /// The first page of its listing, which finding it took; the walk does not ask again.
     pub(crate) first_page: Option<Page>,
 }
@@ -29,13 +29,13 @@ impl Source {
     /// Whether it is one object, which is not listed.
     #[must_use]
     pub const fn is_object(&self) -> bool {
-        matches!(self.found, Found::Object(_))
+        matches!(self.found, SourceKind::Object(_))
     }
 }
 
 /// What an address stands for.
 #[derive(Debug)]
-pub enum Found {
+pub enum SourceKind {
     /// One object.
     Object(Object),
     /// All objects whose key starts so; empty, or with a slash at its end.
@@ -66,10 +66,10 @@ impl Control {
             KeyPattern::Folder(prefix) => self.folder(uri, prefix).await?,
             KeyPattern::Glob(glob) => {
                 let page = self.list_page(bucket, &ListQuery::new(listed(glob, &endpoint))).await?;
-                (Found::Glob(glob.clone()), Some(page))
+                (SourceKind::Glob(glob.clone()), Some(page))
             }
             KeyPattern::Key(key) => match self.head(bucket, key, &uri.version_id).await? {
-                Some(object) => (Found::Object(object), None),
+                Some(object) => (SourceKind::Object(object), None),
                 None if !uri.version_id.is_empty() => {
                     let message = format!("{uri}: there is no version {}", shown(&uri.version_id));
                     return Err(Error::new(ErrorKind::NotFound, message)
@@ -83,13 +83,13 @@ impl Control {
         Ok(Source { uri: uri.clone(), endpoint, found, first_page })
     }
 
-    async fn folder(&self, uri: &S3Uri, prefix: &str) -> Result<(Found, Option<Page>)> {
+    async fn folder(&self, uri: &S3Uri, prefix: &str) -> Result<(SourceKind, Option<Page>)> {
         let page = self.list_page(&uri.bucket, &ListQuery::new(prefix)).await?;
         // A page may be empty and still have a successor.
         if page.objects.is_empty() && page.next_token.is_none() {
             return Err(self.nothing_there(uri, prefix).await);
         }
-        Ok((Found::Folder { prefix: prefix.to_owned() }, Some(page)))
+        Ok((SourceKind::Folder { prefix: prefix.to_owned() }, Some(page)))
     }
 
     async fn nothing_there(&self, uri: &S3Uri, prefix: &str) -> Error {
@@ -203,9 +203,11 @@ mod tests {
         let check = |text: &str, expected: &str| {
             let source = resolved(&server, text).expect("it is there");
             let found = match source.found {
-                Found::Object(object) => format!("object {} {}", object.key, object.size_bytes),
-                Found::Folder { prefix } => format!("folder {prefix}"),
-                Found::Glob(glob) => format!("glob {}", glob.list_prefix),
+                SourceKind::Object(object) => {
+                    format!("object {} {}", object.key, object.size_bytes)
+                }
+                SourceKind::Folder { prefix } => format!("folder {prefix}"),
+                SourceKind::Glob(glob) => format!("glob {}", glob.list_prefix),
             };
             assert_eq!(found, expected, "{text}");
             assert_eq!(source.endpoint.bucket, "bkt");

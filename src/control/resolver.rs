@@ -37,7 +37,7 @@ pub(super) enum Resolver {
 
 /// What a name stands for; never empty.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct Resolved {
     pub(super) addresses: Vec<IpAddr>,
     /// How long that is so, where it is known.
     pub(super) ttl: Option<Duration>,
@@ -56,9 +56,9 @@ type Files = (Hosts, Result<(ResolverConfig, ResolverOpts), NetError>);
 
 impl Resolver {
     /// All addresses of the name, whichever machine can reach them.
-    pub(super) async fn look_up(&self, name: &str) -> Result<Found, NotFound> {
+    pub(super) async fn look_up(&self, name: &str) -> Result<Resolved, NotFound> {
         if let Ok(address) = name.parse() {
-            return Ok(Found { addresses: vec![address], ttl: Some(Duration::MAX) });
+            return Ok(Resolved { addresses: vec![address], ttl: Some(Duration::MAX) });
         }
         match self {
             Self::System => look_up_by_system(name).await,
@@ -71,13 +71,13 @@ impl Resolver {
     }
 }
 
-async fn look_up_by_system(name: &str) -> Result<Found, NotFound> {
+async fn look_up_by_system(name: &str) -> Result<Resolved, NotFound> {
     if is_local(name) {
         // RFC 6761 section 6.3: not a matter of DNS.
         let addresses = ask_system("localhost").await.unwrap_or_else(|_| {
             vec![IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)]
         });
-        return Ok(Found { addresses, ttl: None });
+        return Ok(Resolved { addresses, ttl: None });
     }
     let files: Result<Files, _> =
         spawn_blocking(|| (Hosts::from_system().unwrap_or_default(), read_system_conf())).await;
@@ -85,7 +85,7 @@ async fn look_up_by_system(name: &str) -> Result<Found, NotFound> {
         Ok((hosts, servers)) => {
             let addresses = in_hosts(&hosts, name);
             if !addresses.is_empty() {
-                return Ok(Found { addresses, ttl: None });
+                return Ok(Resolved { addresses, ttl: None });
             }
             match servers {
                 Ok((config, options)) => match ask_servers(name, config, options).await {
@@ -98,7 +98,7 @@ async fn look_up_by_system(name: &str) -> Result<Found, NotFound> {
         Err(error) => format!("/etc/resolv.conf: {error}"),
     };
     let why = match ask_system(name).await {
-        Ok(addresses) => return Ok(Found { addresses, ttl: None }),
+        Ok(addresses) => return Ok(Resolved { addresses, ttl: None }),
         Err(why) => why,
     };
     let is_unknown = is_unknown_name(&why);
@@ -128,7 +128,7 @@ async fn ask_servers(
     name: &str,
     config: ResolverConfig,
     mut options: ResolverOpts,
-) -> Result<Found, (String, bool)> {
+) -> Result<Resolved, (String, bool)> {
     let mut servers: Vec<_> =
         config.name_servers().iter().map(|server| server.ip.to_string()).collect();
     servers.dedup();
@@ -175,7 +175,7 @@ async fn ask_servers(
     }
     match addresses.is_empty() {
         true => Err((at_servers(&why), is_unknown)),
-        false => Ok(Found { addresses, ttl: Some(Duration::from_secs(seconds.into())) }),
+        false => Ok(Resolved { addresses, ttl: Some(Duration::from_secs(seconds.into())) }),
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Control;
 use super::limits::{BATCH_ENTRIES_MAX, SOURCES_MAX};
 use super::pages::Pages;
-use super::resolve::{Found, Source, listed};
+use super::resolve::{Source, SourceKind, listed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
 use crate::plan::merge::{Merge, PathGuard};
@@ -41,7 +41,7 @@ pub struct Walk {
     /// Objects of the sources so far, and how many of them the filter left out.
     seen: u64,
     left_out: u64,
-    feeds: Vec<Feed>,
+    feeds: Vec<SourceListing>,
     /// Feeds whose next object is not in `merge` yet.
     hungry: Vec<usize>,
     merge: Merge<Object>,
@@ -60,11 +60,11 @@ pub fn leaves_nothing(what: &str, seen: u64) -> Error {
 
 /// The objects of one source.
 #[derive(Debug)]
-struct Feed {
+struct SourceListing {
     control: Rc<Control>,
     uri: S3Uri,
     endpoint: Arc<Endpoint>,
-    found: Found,
+    found: SourceKind,
     current: std::vec::IntoIter<Object>,
     /// `None` after the last page.
     pages: Option<Pages>,
@@ -92,8 +92,8 @@ impl Walk {
             return Err(Error::new(ErrorKind::Usage, message).advise("give one source at a time"));
         }
         let listings = sources.iter().filter(|source| !source.is_object()).count();
-        let feed = |source| Feed::new(&control, source, listings);
-        let feeds: Vec<Feed> = sources.into_iter().map(feed).collect();
+        let feed = |source| SourceListing::new(&control, source, listings);
+        let feeds: Vec<SourceListing> = sources.into_iter().map(feed).collect();
         Ok(Self {
             filter,
             seen: 0,
@@ -192,15 +192,15 @@ impl Walk {
     }
 }
 
-impl Feed {
+impl SourceListing {
     fn new(control: &Rc<Control>, source: Source, listings: usize) -> Self {
         let (found, endpoint) = (source.found, source.endpoint);
         let (prefix, page) = match &found {
-            Found::Object(object) => {
+            SourceKind::Object(object) => {
                 ("", Some(Page { objects: vec![object.clone()], ..Page::default() }))
             }
-            Found::Folder { prefix } => (prefix.as_str(), source.first_page),
-            Found::Glob(glob) => (listed(glob, &endpoint), source.first_page),
+            SourceKind::Folder { prefix } => (prefix.as_str(), source.first_page),
+            SourceKind::Glob(glob) => (listed(glob, &endpoint), source.first_page),
         };
         // Without a first page there is nothing, which `resolve` does not let through.
         let page = page.unwrap_or_default();
@@ -228,7 +228,7 @@ impl Feed {
             self.current = objects.into_iter();
             return Ok(true);
         }
-        if matches!(self.found, Found::Glob(_)) && !self.any {
+        if matches!(self.found, SourceKind::Glob(_)) && !self.any {
             return Err(self.nothing_matches().await);
         }
         self.pages = None;
@@ -254,9 +254,9 @@ impl Feed {
     fn relative(&mut self, object: &Object) -> Result<Option<String>> {
         let key = object.key.as_str();
         let (prefix, start) = match &self.found {
-            Found::Object(_) => ("", key.rfind('/').map_or(0, |at| at + 1)),
-            Found::Folder { prefix } => (prefix.as_str(), prefix.len()),
-            Found::Glob(glob) => (listed(glob, &self.endpoint), glob.folder.len()),
+            SourceKind::Object(_) => ("", key.rfind('/').map_or(0, |at| at + 1)),
+            SourceKind::Folder { prefix } => (prefix.as_str(), prefix.len()),
+            SourceKind::Glob(glob) => (listed(glob, &self.endpoint), glob.folder.len()),
         };
         if !key.starts_with(prefix) {
             let message = format!(
@@ -266,7 +266,7 @@ impl Feed {
             );
             return Err(Error::new(ErrorKind::Endpoint, message));
         }
-        if matches!(&self.found, Found::Glob(glob) if !glob.matches(key)) {
+        if matches!(&self.found, SourceKind::Glob(glob) if !glob.matches(key)) {
             return Ok(None);
         }
         self.any = true;

@@ -21,7 +21,7 @@ use crate::plan::ranges::PartSize;
 
 /// What the user asked for; `None` where nothing was said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct ResourceOptions {
     /// Worker threads.
     pub workers: Option<usize>,
     /// Connections of the whole run, no more and no fewer.
@@ -112,19 +112,19 @@ pub struct Config {
 }
 
 impl Config {
-    /// Decides by wishes and facts.
+    /// Decides by options and facts.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] when a wish is out of bounds or does not fit the memory.
-    pub fn resolve(wishes: Wishes, facts: HostFacts) -> Result<Self> {
-        let part_size = wishes.part_size_bytes.unwrap_or(PART_BYTES_DEFAULT);
+    pub fn resolve(options: ResourceOptions, facts: HostFacts) -> Result<Self> {
+        let part_size = options.part_size_bytes.unwrap_or(PART_BYTES_DEFAULT);
         check("--part-size", part_size, PART_BYTES_MIN, PART_BYTES_MAX)?;
         let part_size = part_size.next_multiple_of(u64::from(SLOT_BYTES_MAX));
         let part = PartSize::new(part_size).expect("a multiple of the slot's length");
-        let workers = wishes.workers.unwrap_or(facts.processors.min(WORKERS_MAX));
+        let workers = options.workers.unwrap_or(facts.processors.min(WORKERS_MAX));
         check("--workers", workers as u64, 1, WORKERS_MAX as u64)?;
-        let memory = wishes.memory_bytes.unwrap_or_else(|| {
-            let asked = wishes.connections.or(wishes.max_connections).unwrap_or(0);
+        let memory = options.memory_bytes.unwrap_or_else(|| {
+            let asked = options.connections.or(options.max_connections).unwrap_or(0);
             let beyond = (workers * CONNECTIONS_DEFAULT_PER_WORKER)
                 .saturating_sub(CONNECTIONS_DEFAULT_MAX) as u64;
             let each = workers as u64 * MEMORY_BYTES_PER_WORKER;
@@ -134,7 +134,7 @@ impl Config {
             (facts.memory_bytes / MEMORY_CGROUP_SHARE).clamp(MEMORY_BYTES_MIN, most)
         });
         check("--memory", memory, MEMORY_BYTES_MIN, u64::MAX)?;
-        let pace = bounds(wishes, facts, workers, memory)?;
+        let pace = bounds(options, facts, workers, memory)?;
         let mut config = Self {
             workers,
             pace,
@@ -258,17 +258,22 @@ impl Config {
 }
 
 /// What may be in flight, and where the search for the right number begins.
-fn bounds(wishes: Wishes, facts: HostFacts, workers: usize, memory: u64) -> Result<Bounds> {
+fn bounds(
+    options: ResourceOptions,
+    facts: HostFacts,
+    workers: usize,
+    memory: u64,
+) -> Result<Bounds> {
     let most = CONNECTIONS_MAX.min(workers * CONNECTIONS_PER_WORKER_MAX);
     let short = |count: usize| u32::try_from(count).expect("at most CONNECTIONS_MAX");
-    if let Some(connections) = wishes.connections {
+    if let Some(connections) = options.connections {
         check("--connections", connections as u64, 1, most as u64)?;
         check_memory(connections, memory)?;
         check_descriptors(connections, 1, facts.descriptors)?;
         return Ok(Bounds::fixed(short(connections)));
     }
     let usual = CONNECTIONS_DEFAULT_MAX.max(workers * CONNECTIONS_DEFAULT_PER_WORKER);
-    let wanted = wishes.max_connections.unwrap_or(usual.min(most));
+    let wanted = options.max_connections.unwrap_or(usual.min(most));
     check("--max-connections", wanted as u64, 1, most as u64)?;
     // Descriptors are for files, too.
     let sockets = facts.descriptors.saturating_sub(DESCRIPTORS_OTHER) / 2;
@@ -342,21 +347,21 @@ mod tests {
     const FACTS: HostFacts =
         HostFacts { processors: 2, memory_bytes: 24 << 30, descriptors: 1 << 20 };
 
-    fn resolve(wishes: Wishes) -> Config {
-        Config::resolve(wishes, FACTS).expect("valid")
+    fn resolve(options: ResourceOptions) -> Config {
+        Config::resolve(options, FACTS).expect("valid")
     }
 
     #[test]
     fn tls_stays_within_the_memory() {
         for (memory, connections) in [(192 << 20, 32), (64 << 20, 32), (4 << 20, 4), (4 << 20, 51)]
         {
-            let wishes = Wishes {
+            let options = ResourceOptions {
                 memory_bytes: Some(memory),
                 connections: Some(connections),
-                ..Wishes::default()
+                ..ResourceOptions::default()
             };
             let facts = HostFacts { memory_bytes: 1 << 40, ..FACTS };
-            let secured = Config::resolve(wishes, facts).expect("it fits").secured();
+            let secured = Config::resolve(options, facts).expect("it fits").secured();
             assert!(secured.memory_bytes <= memory, "{secured:?}");
             assert!(secured.slots >= secured.workers * SLOTS_PER_WORKER_MIN, "{secured:?}");
             assert!(secured.cipher_length_bytes >= TLS_SLOT_BYTES_MIN, "{secured:?}");
@@ -368,28 +373,33 @@ mod tests {
 
     #[test]
     fn defaults_on_a_small_machine() {
-        let config = resolve(Wishes::default());
+        let config = resolve(ResourceOptions::default());
         assert_eq!((config.workers, config.connections()), (2, 1024));
         assert_eq!(config.pace, Bounds { least: 4, start: 32, ..Bounds::fixed(1024) });
         assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 96));
         let few = HostFacts { descriptors: 1024, ..FACTS };
-        let config = Config::resolve(Wishes::default(), few).expect("valid");
+        let config = Config::resolve(ResourceOptions::default(), few).expect("valid");
         assert_eq!(config.pace.most, 488);
         let large = HostFacts { processors: 192, memory_bytes: 2 << 40, ..FACTS };
-        let config = Config::resolve(Wishes::default(), large).expect("valid");
+        let config = Config::resolve(ResourceOptions::default(), large).expect("valid");
         assert_eq!((config.workers, config.pace.start, config.pace.most), (192, 256, 12_288));
     }
 
     #[test]
     fn what_is_asked_for_binds_the_pace() {
-        let fixed = resolve(Wishes { connections: Some(2000), ..Wishes::default() });
+        let fixed =
+            resolve(ResourceOptions { connections: Some(2000), ..ResourceOptions::default() });
         assert_eq!((fixed.pace, fixed.connections()), (Bounds::fixed(2000), 2000));
         let few = HostFacts { descriptors: 64, ..FACTS };
-        let error = Config::resolve(Wishes { connections: Some(64), ..Wishes::default() }, few);
+        let error = Config::resolve(
+            ResourceOptions { connections: Some(64), ..ResourceOptions::default() },
+            few,
+        );
         assert_eq!(error.expect_err("too many").kind(), ErrorKind::Host);
-        let clamped = Wishes { max_connections: Some(64), ..Wishes::default() };
+        let clamped = ResourceOptions { max_connections: Some(64), ..ResourceOptions::default() };
         assert_eq!(Config::resolve(clamped, few).expect("clamped").pace.most, 8);
-        let bounded = resolve(Wishes { max_connections: Some(20), ..Wishes::default() });
+        let bounded =
+            resolve(ResourceOptions { max_connections: Some(20), ..ResourceOptions::default() });
         assert_eq!(bounded.pace, Bounds { least: 4, start: 20, ..Bounds::fixed(20) });
     }
 
@@ -397,13 +407,13 @@ mod tests {
     fn whatever_is_asked_for_fits_the_memory_and_every_worker_has_slots() {
         for memory in [4u64 << 20, 5 << 20, 64 << 20, 192 << 20, 1 << 30] {
             for workers in [1, 2, 3, 72, 256] {
-                let wishes = Wishes {
+                let options = ResourceOptions {
                     memory_bytes: Some(memory),
                     workers: Some(workers),
-                    ..Wishes::default()
+                    ..ResourceOptions::default()
                 };
-                let config = resolve(wishes);
-                assert!(config.memory_bytes <= memory, "{wishes:?} {config:?}");
+                let config = resolve(options);
+                assert!(config.memory_bytes <= memory, "{options:?} {config:?}");
                 let shares: Vec<_> = (0..config.workers).map(|n| config.share(n)).collect();
                 let connections: usize = shares.iter().map(|share| share.0).sum();
                 assert_eq!(connections, config.connections());
@@ -415,44 +425,51 @@ mod tests {
 
     #[test]
     fn small_objects_get_short_slots() {
-        let config = resolve(Wishes::default());
+        let config = resolve(ResourceOptions::default());
         let fitted = config.fitted(39_000);
         assert_eq!((fitted.slot_length_bytes, fitted.slots), (SLOT_BYTES_SMALL, 4 * config.slots));
         assert!(fitted.memory_bytes <= config.memory_bytes);
         let room = u64::from(crate::limits::HEAD_ROOM_BYTES);
         assert_eq!(config.fitted(u64::from(SLOT_BYTES_SMALL) - room + 1), config);
-        let wishes = Wishes { memory_bytes: Some(4 << 20), ..Wishes::default() };
-        assert_eq!(resolve(wishes).fitted(1).slot_length_bytes, resolve(wishes).slot_length_bytes);
+        let options = ResourceOptions { memory_bytes: Some(4 << 20), ..ResourceOptions::default() };
+        assert_eq!(
+            resolve(options).fitted(1).slot_length_bytes,
+            resolve(options).slot_length_bytes
+        );
     }
 
     #[test]
     fn a_small_cgroup_gets_a_small_share() {
         let facts = HostFacts { memory_bytes: 128 << 20, ..FACTS };
-        let config = Config::resolve(Wishes::default(), facts).expect("valid");
+        let config = Config::resolve(ResourceOptions::default(), facts).expect("valid");
         assert!(config.memory_bytes <= 32 << 20);
     }
 
-    fn check_error(wishes: Wishes, expected: &str) {
-        let error = Config::resolve(wishes, FACTS).expect_err("out of bounds");
+    fn check_error(options: ResourceOptions, expected: &str) {
+        let error = Config::resolve(options, FACTS).expect_err("out of bounds");
         assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Usage, expected));
     }
 
     #[test]
     fn what_is_out_of_bounds_is_told_with_the_bound() {
         check_error(
-            Wishes { memory_bytes: Some(1000), ..Wishes::default() },
+            ResourceOptions { memory_bytes: Some(1000), ..ResourceOptions::default() },
             "--memory 1000 is too small; give at least 4194304",
         );
         check_error(
-            Wishes { workers: Some(0), ..Wishes::default() },
+            ResourceOptions { workers: Some(0), ..ResourceOptions::default() },
             "--workers 0 is too small; give at least 1",
         );
         check_error(
-            Wishes { part_size_bytes: Some(2 << 30), ..Wishes::default() },
+            ResourceOptions { part_size_bytes: Some(2 << 30), ..ResourceOptions::default() },
             "--part-size 2147483648 is too large; give at most 1073741824",
         );
         check_error(
-            Wishes { connections: Some(200), memory_bytes: Some(4 << 20), ..Wishes::default() },
+            ResourceOptions {
+                connections: Some(200),
+                memory_bytes: Some(4 << 20),
+                ..ResourceOptions::default()
+            },
             "--memory 4194304 is too small for 200 connections; give at least --memory 13107200, \
              or fewer --connections",
         );

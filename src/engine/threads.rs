@@ -19,8 +19,8 @@ use crate::engine::peers::SharedAddresses;
 use crate::engine::schedule::Scheduler;
 use crate::engine::worker::{Parts, Worker};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::machine::{Keeping, Machine};
 use crate::files::sink::Sink;
+use crate::files::system_host::{Persistence, SystemHost};
 use crate::limits::{
     CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, FILE_HELPERS_MAX, FILE_HELPERS_PER_WORKER_MIN,
     FOLDERS_OPEN_MAX,
@@ -35,13 +35,13 @@ use crate::sys::{Handle, Pool, Region, descriptor, usage};
 
 /// What a run of the data plane needs.
 #[derive(Debug)]
-pub struct Order {
+pub struct RunSetup {
     /// Workers, connections, slots.
     pub config: Config,
     /// The destination's folder; `None` drops all bytes.
     pub destination: Option<OwnedFd>,
     /// What a later run may rely on.
-    pub keeping: Keeping,
+    pub keeping: Persistence,
     /// The configuration of TLS, where an endpoint uses it.
     pub tls: Option<Arc<ClientConfig>>,
     /// Credentials, as the control plane refreshes them.
@@ -54,7 +54,7 @@ pub struct Order {
 
 /// How far the workers are.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Standing {
+pub struct RunProgress {
     /// Body bytes delivered.
     pub bytes: u64,
     /// Failed attempts that were followed by another.
@@ -76,7 +76,7 @@ pub struct Workers {
     pages: Pages,
     folder: Option<Arc<OwnedFd>>,
     keys: Arc<PublishedKeys>,
-    keeping: Keeping,
+    keeping: Persistence,
     begun: Instant,
 }
 
@@ -97,7 +97,7 @@ struct Start {
     counter: Handle,
     gauge: Arc<Gauge>,
     addresses: Arc<SharedAddresses>,
-    machine: Machine,
+    machine: SystemHost,
     ready: SyncSender<Result<()>>,
     ended: Arc<Notify>,
 }
@@ -108,8 +108,8 @@ impl Workers {
     /// # Errors
     /// [`ErrorKind::Host`] when memory, descriptors or io_uring are not to be had; then no worker
     /// is left.
-    pub fn start(order: Order) -> Result<Self> {
-        let Order { config, destination, keeping, tls, keys, retries, begun } = order;
+    pub fn start(order: RunSetup) -> Result<Self> {
+        let RunSetup { config, destination, keeping, tls, keys, retries, begun } = order;
         let region = make_region(&config)?;
         let counters = (0..config.workers).map(|_| event_counter());
         let counters = counters.collect::<Result<Vec<Handle>>>()?;
@@ -158,7 +158,7 @@ impl Workers {
                 counter: counter.clone(),
                 gauge: Arc::clone(&gauge),
                 addresses: Arc::clone(&addresses),
-                machine: Machine::new(
+                machine: SystemHost::new(
                     begun,
                     seed(number),
                     folder.clone(),
@@ -210,8 +210,8 @@ impl Workers {
 
     /// How far all workers are.
     #[must_use]
-    pub fn progress(&self) -> Standing {
-        let mut all = Standing::default();
+    pub fn progress(&self) -> RunProgress {
+        let mut all = RunProgress::default();
         for gauge in &self.gauges {
             all.bytes += gauge.bytes();
             all.retries += gauge.retries();
@@ -296,7 +296,7 @@ impl Workers {
             }
         }
         let (folder, keys) = (self.folder.take(), Arc::clone(&self.keys));
-        let machine = Machine::new(self.begun, 0, folder, keys, self.keeping);
+        let machine = SystemHost::new(self.begun, 0, folder, keys, self.keeping);
         let reason = self.scheduler.stop_reason();
         for transfer in self.scheduler.abandon() {
             let reason = reason.clone();
@@ -448,12 +448,12 @@ fn helpers_of_a_worker(workers: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::config::{HostFacts, Wishes};
+    use crate::engine::config::{HostFacts, ResourceOptions};
 
     #[test]
     fn folders_leave_descriptors_to_connections_and_files() {
-        let wishes = Wishes { workers: Some(16), ..Wishes::default() };
-        let config = Config::resolve(wishes, HostFacts::read()).expect("it fits");
+        let options = ResourceOptions { workers: Some(16), ..ResourceOptions::default() };
+        let config = Config::resolve(options, HostFacts::read()).expect("it fits");
         for limit in [0, 64, 1024, 4096] {
             let kept = (folders_kept(&config, limit) * config.workers) as u64;
             let rest = limit.saturating_sub(config.connections() as u64 + DESCRIPTORS_OTHER);

@@ -81,7 +81,7 @@ pub trait Host {
     }
 
     /// Takes in what a server has against a signature; false when signing again is in vain.
-    fn heed(&mut self, _transfer: &Transfer, _objection: Objection) -> bool {
+    fn on_objection(&mut self, _transfer: &Transfer, _objection: Objection) -> bool {
         true
     }
 }
@@ -139,7 +139,7 @@ pub enum FileJob {
     MakeFolder,
     /// Writes an object's file whole and gives it its name; nothing is left behind when it fails.
     /// Without a piece the file is empty.
-    WriteWhole(Option<Piece>),
+    WriteWhole(Option<SlotBytes>),
     /// Makes a large object's file under a temporary name beside its path, or without one, its
     /// blocks allocated, unless another worker has. Nothing is left behind when it fails.
     Create,
@@ -180,7 +180,7 @@ pub struct FileTask {
 
 /// Bytes in a slot, which a job owns until it has ended.
 #[derive(Debug)]
-pub struct Piece {
+pub struct SlotBytes {
     /// The slot.
     pub slot: Slot,
     /// The first byte within it.
@@ -189,7 +189,7 @@ pub struct Piece {
     pub length: u32,
 }
 
-impl Piece {
+impl SlotBytes {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {

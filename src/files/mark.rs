@@ -1,7 +1,7 @@
 //! What a complete file carries so that a later run knows it: of which object it is, and how it
 //! stood when it got its name.
 //!
-//! Pure: bytes and decisions. The files are [`crate::files::machine`]'s.
+//! Pure: bytes and decisions. The files are [`crate::files::system_host`]'s.
 
 use sha2::{Digest, Sha256};
 

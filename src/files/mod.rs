@@ -3,7 +3,7 @@
 
 pub mod host;
 pub mod journal;
-pub mod machine;
 pub mod mark;
 pub mod sink;
+pub mod system_host;
 pub mod transfer;

@@ -302,7 +302,7 @@ async fn answer(control: Rc<Control>, shared: Arc<Shared>, mut asked: mpsc::Rece
     upkeep.abort();
 }
 
-async fn head(control: &Control, uri: &S3Uri) -> Result<Found> {
+async fn head(control: &Control, uri: &S3Uri) -> Result<FoundObject> {
     let KeyPattern::Key(key) = &uri.key else {
         return Err(Error::new(ErrorKind::Usage, format!("{uri} names no single object"))
             .advise("give a bucket and a key, or list it"));
@@ -335,9 +335,9 @@ async fn list(
 }
 
 /// An object, and where it is served.
-type Found = (Object, Arc<Endpoint>);
+type FoundObject = (Object, Arc<Endpoint>);
 
-fn remote((object, endpoint): Found, shared: &Arc<Shared>) -> RemoteObject {
+fn remote((object, endpoint): FoundObject, shared: &Arc<Shared>) -> RemoteObject {
     let part = PartSize::new(PART_BYTES_DEFAULT).expect("a multiple of the slot's length");
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
     let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), cut));

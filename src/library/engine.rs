@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::client::{Client, RemoteObject, Shared};
-use crate::engine::config::{Config, HostFacts, Wishes};
+use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::engine::lease::Lease;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
-use crate::engine::threads::{Order, Workers, event_counter};
+use crate::engine::threads::{RunSetup, Workers, event_counter};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::machine::Keeping;
+use crate::files::system_host::Persistence;
 use crate::limits::PART_BYTES_DEFAULT;
 use crate::link::attempt::RetryPolicy;
 use crate::s3::ByteRange;
@@ -137,15 +137,20 @@ impl Engine {
     pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
         let EngineOptions { workers, connections, max_connections, memory_bytes } = options;
         let part_size_bytes = None;
-        let wishes =
-            Wishes { workers, connections, max_connections, memory_bytes, part_size_bytes };
-        let config = Config::resolve(wishes, HostFacts::read())?;
+        let options = ResourceOptions {
+            workers,
+            connections,
+            max_connections,
+            memory_bytes,
+            part_size_bytes,
+        };
+        let config = Config::resolve(options, HostFacts::read())?;
         let tls = client.shared.tls.clone();
         let config = if tls.is_some() { config.secured() } else { config };
-        let workers = Workers::start(Order {
+        let workers = Workers::start(RunSetup {
             config,
             destination: None,
-            keeping: Keeping::default(),
+            keeping: Persistence::default(),
             tls,
             keys: Arc::clone(&client.shared.keys),
             retries: RetryPolicy::default(),

@@ -52,7 +52,7 @@ impl Cause {
 
 /// What follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextTry {
     /// Another try, after a pause drawn from 0 up to this ceiling in microseconds (full jitter).
     Again {
         /// The ceiling.
@@ -115,7 +115,7 @@ impl Attempts {
     }
 
     /// Decides what follows a failure that can pass.
-    pub fn failed(&mut self, now_us: u64, cause: Cause, policy: RetryPolicy) -> Next {
+    pub fn failed(&mut self, now_us: u64, cause: Cause, policy: RetryPolicy) -> NextTry {
         self.failing_since_us.get_or_insert(now_us);
         let (is_over, backoff_max_us) = match cause {
             Cause::Unreachable | Cause::Overloaded => {
@@ -130,7 +130,7 @@ impl Attempts {
             }
         };
         if is_over {
-            return Next::GiveUp;
+            return NextTry::GiveUp;
         }
         // After an outage the pauses begin small again.
         let before = match cause {
@@ -139,25 +139,25 @@ impl Attempts {
         };
         let ceiling_us = (BACKOFF_BASE_US << (before - 1).min(16)).min(backoff_max_us);
         self.tries = self.tries.saturating_add(1);
-        Next::Again { ceiling_us }
+        NextTry::Again { ceiling_us }
     }
 
     /// How often it was tried and for how long, for an error.
     #[must_use]
-    pub fn told(&self, now_us: u64) -> Told {
+    pub fn told(&self, now_us: u64) -> Tried {
         let elapsed_us = self.unreachable_since_us.map_or(0, |since| now_us.saturating_sub(since));
-        Told { tries: self.tries, seconds: elapsed_us / 1_000_000 }
+        Tried { tries: self.tries, seconds: elapsed_us / 1_000_000 }
     }
 }
 
 /// How often something was tried, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct Tried {
     tries: u32,
     seconds: u64,
 }
 
-impl Told {
+impl Tried {
     /// The same as "tried 6 times in 60 s".
     #[must_use]
     pub fn times(self) -> String {
@@ -170,7 +170,7 @@ impl Told {
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for Tried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = if self.tries == 1 { "try" } else { "tries" };
         write!(f, "{} {word}", self.tries)?;
@@ -186,7 +186,7 @@ mod tests {
     const POLICY: RetryPolicy = RetryPolicy { attempts_max: 3, retry_for_us: 60 * SECOND_US };
 
     fn gives_up(attempts: &mut Attempts, now_us: u64, cause: Cause) -> bool {
-        attempts.failed(now_us, cause, POLICY) == Next::GiveUp
+        attempts.failed(now_us, cause, POLICY) == NextTry::GiveUp
     }
 
     #[test]
@@ -251,8 +251,8 @@ mod tests {
             let policy = RetryPolicy { attempts_max: 100, ..POLICY };
             let mut attempts = Attempts::default();
             let mut next = || match attempts.failed(0, cause, policy) {
-                Next::Again { ceiling_us } => ceiling_us,
-                Next::GiveUp => unreachable!("there are tries left"),
+                NextTry::Again { ceiling_us } => ceiling_us,
+                NextTry::GiveUp => unreachable!("there are tries left"),
             };
             (0..20).map(|_| next()).collect::<Vec<_>>()
         };

@@ -18,7 +18,7 @@ use crate::s3::ByteRange;
 use crate::sys::Errno;
 
 pub use comparison::Comparison;
-pub use words::{Action, Ask, EtagDigest, Event, Manner, Piece, Target};
+pub use words::{Action, Ask, BufferRange, EtagDigest, Event, Manner, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -267,7 +267,7 @@ impl Conn {
         self.fail(failure, None);
     }
 
-    fn fail(&mut self, failure: Failure, body: Option<Piece>) {
+    fn fail(&mut self, failure: Failure, body: Option<BufferRange>) {
         if self.is_whole() {
             self.reached = 0;
         }

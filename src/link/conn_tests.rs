@@ -120,7 +120,7 @@ impl Driver {
                 Action::Finished => self.finished = true,
                 Action::Fail { failure, body } => {
                     self.failure = Some(failure);
-                    if let Some(Piece { target, at, length }) = body {
+                    if let Some(BufferRange { target, at, length }) = body {
                         let buffer = match target {
                             Target::Control => &self.control,
                             Target::Data => &self.data,

@@ -99,7 +99,7 @@ struct Segment {
     /// Up to which key all is known; `start` while nothing is.
     reached: String,
     pages: VecDeque<Vec<Object>>,
-    next: Next,
+    next: Continuation,
     /// The request that will tell more of it.
     asked: Option<u64>,
     /// Of its last page, or of the segment it was split off from.
@@ -128,7 +128,7 @@ struct Asked {
 
 /// How a segment goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Next {
+enum Continuation {
     Start,
     Token(String),
     After,
@@ -136,12 +136,12 @@ enum Next {
 }
 
 impl Segment {
-    fn new(start: String, next: Next) -> Self {
+    fn new(start: String, next: Continuation) -> Self {
         Self {
             reached: start.clone(),
             start,
             pages: VecDeque::new(),
-            is_plain: next == Next::Start,
+            is_plain: next == Continuation::Start,
             next,
             asked: None,
             density: None,
@@ -160,7 +160,7 @@ impl Split {
         let mut split = Self {
             limits,
             alphabet: Alphabet::new(prefix),
-            segments: VecDeque::from([Segment::new(String::new(), Next::Start)]),
+            segments: VecDeque::from([Segment::new(String::new(), Continuation::Start)]),
             asked: BTreeMap::from([(0, Asked { after: String::new(), is_plain: true })]),
             next_number: 1,
             window: 1,
@@ -269,10 +269,10 @@ impl Split {
             return None;
         }
         let from = match &segment.next {
-            Next::Start => ListFrom::Start,
-            Next::Token(token) => ListFrom::Token(token.clone()),
-            Next::After => ListFrom::After(segment.reached.clone()),
-            Next::End => return None,
+            Continuation::Start => ListFrom::Start,
+            Continuation::Token(token) => ListFrom::Token(token.clone()),
+            Continuation::After => ListFrom::After(segment.reached.clone()),
+            Continuation::End => return None,
         };
         let number = self.next_number;
         self.next_number += 1;
@@ -305,7 +305,7 @@ impl Split {
         });
         let (at, start) = found?;
         let (density, wide) = (self.segments[at].density.clone(), self.segments[at].wide.clone());
-        let segment = Segment { density, wide, ..Segment::new(start, Next::After) };
+        let segment = Segment { density, wide, ..Segment::new(start, Continuation::After) };
         self.segments.insert(at + 1, segment);
         self.measure(at);
         self.measure(at + 1);
@@ -362,7 +362,7 @@ impl Split {
 
     fn is_complete(&self, at: usize) -> bool {
         let segment = &self.segments[at];
-        segment.next == Next::End
+        segment.next == Continuation::End
             || self.segments.get(at + 1).is_some_and(|next| segment.reached >= next.start)
     }
 
@@ -430,7 +430,7 @@ impl Split {
         for (at, segment) in self.segments.iter().enumerate().skip(at) {
             match &segment.first_key {
                 Some(first) => return key == Some(first.as_str()),
-                None if segment.next == Next::End => return key.is_none(),
+                None if segment.next == Continuation::End => return key.is_none(),
                 // There is nothing in it, up to the next.
                 None if self.is_complete(at) => {}
                 None => return true,
@@ -479,9 +479,9 @@ impl Split {
             Some(end) => {
                 objects.truncate(objects.partition_point(|object| object.key <= end));
                 segment.is_plain = false;
-                (end, Next::After)
+                (end, Continuation::After)
             }
-            None => (told_to, page.next_token.map_or(Next::End, Next::Token)),
+            None => (told_to, page.next_token.map_or(Continuation::End, Continuation::Token)),
         };
         if !objects.is_empty() {
             segment.pages.push_back(objects);
@@ -511,7 +511,7 @@ impl Split {
         self.segments[0].asked = None;
         if !self.segments[0].is_plain {
             self.mode = if self.taken.is_empty() { Mode::Single } else { Mode::Again };
-            self.segments[0] = Segment::new(String::new(), Next::Start);
+            self.segments[0] = Segment::new(String::new(), Continuation::Start);
         }
         self.buffered = self.segments[0].pages.len();
     }
@@ -537,7 +537,7 @@ impl Split {
             }
             objects.drain(..known);
         }
-        segment.next = page.next_token.map_or(Next::End, Next::Token);
+        segment.next = page.next_token.map_or(Continuation::End, Continuation::Token);
         if !objects.is_empty() {
             segment.pages.push_back(objects);
             self.buffered += 1;

@@ -48,7 +48,7 @@ impl Store {
 
 /// How a listing went.
 #[derive(Debug)]
-struct Told {
+struct Listed {
     keys: Vec<String>,
     /// The first page's included.
     requests: u64,
@@ -58,7 +58,7 @@ struct Told {
 }
 
 /// Lists it all; answers come in an order that the seed says, or a round at a time without one.
-fn list(store: &mut Store, limits: SplitLimits, seed: Option<u64>) -> Result<Told> {
+fn list(store: &mut Store, limits: SplitLimits, seed: Option<u64>) -> Result<Listed> {
     let mut chance = fastrand::Rng::with_seed(seed.unwrap_or(0));
     let prefix = if store.keys.iter().all(|key| key.starts_with("p/")) { "p/" } else { "" };
     let first = store.page(&ListFrom::Start);
@@ -102,7 +102,7 @@ fn list(store: &mut Store, limits: SplitLimits, seed: Option<u64>) -> Result<Tol
         }
         assert!(store.requests < 100_000, "it ends");
     }
-    Ok(Told { keys: told, requests: store.requests, rounds, is_single: split.is_single() })
+    Ok(Listed { keys: told, requests: store.requests, rounds, is_single: split.is_single() })
 }
 
 /// Keys of some sort, about so many.

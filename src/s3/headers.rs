@@ -1,4 +1,4 @@
-//! Headers that the user's wishes add to requests: who pays, and the key of SSE-C.
+//! Headers that the user's options add to requests: who pays, and the key of SSE-C.
 //!
 //! Pure. They are made once for an endpoint and are part of what is signed.
 
@@ -75,7 +75,7 @@ impl fmt::Debug for ExtraHeaders {
 }
 
 impl ExtraHeaders {
-    /// The headers of these wishes.
+    /// The headers of these options.
     #[must_use]
     pub fn new(requester_pays: bool, customer_key: Option<&CustomerKey>) -> Self {
         let mut extras = Vec::new();

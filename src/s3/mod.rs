@@ -101,7 +101,7 @@ pub struct Endpoint {
     pub addresses: RwLock<Vec<SocketAddr>>,
     /// The service that signatures name.
     pub service: &'static str,
-    /// What the user's wishes add to requests.
+    /// What the user's options add to requests.
     pub headers: ExtraHeaders,
     /// The keys of a directory bucket's session, which sign here instead of the run's.
     pub session: Option<Arc<PublishedKeys>>,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use inrush::error::Error;
-use inrush::files::host::{FileError, FileJob, FileTask, Piece};
+use inrush::files::host::{FileError, FileJob, FileTask, SlotBytes};
 use inrush::files::sink::file::{OpenFile, allocation};
 use inrush::files::transfer::Transfer;
 use inrush::limits::{DIRECT_ALIGNMENT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, SLOT_BYTES_MIN};
@@ -135,7 +135,7 @@ impl World {
         match &task.job {
             FileJob::MakeFolder => self.make_folder(&transfer.path)?,
             FileJob::WriteWhole(piece) => {
-                self.write_whole(transfer, piece.as_ref().map_or(&[], Piece::bytes))?;
+                self.write_whole(transfer, piece.as_ref().map_or(&[], SlotBytes::bytes))?;
             }
             FileJob::Create => return self.create_once(transfer),
             FileJob::Note { index, prefix_bytes: None } => self.range_done(file(), *index),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
-use inrush::engine::stream::feed::Feed;
+use inrush::engine::stream::feed::StreamFeed;
 use inrush::error::{Error, ErrorKind};
 use inrush::files::host::WholeEpoch;
 use inrush::files::transfer::Transfer;
@@ -113,7 +113,7 @@ impl Place {
 /// A feeder's side of the world: its stream, and the places where readers look.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    pub(crate) feed: Arc<Feed>,
+    pub(crate) feed: Arc<StreamFeed>,
     pub(crate) places: BTreeMap<u64, Place>,
     /// The reader of each epoch; beyond the last nobody comes.
     pub(crate) manners: Vec<Manner>,

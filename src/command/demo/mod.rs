@@ -50,7 +50,7 @@ const REGION: &str = "us-east-1";
 pub(super) fn run(args: &DemoArgs) -> Result<u8> {
     require_io_uring()?;
     let progress = Progress::new(!args.output.quiet);
-    let config = Config::resolve(get::wishes(&args.tuning), HostFacts::read())?;
+    let config = Config::resolve(get::options(&args.tuning), HostFacts::read())?;
     let (slot, part) = (u64::from(config.slot_length_bytes), config.part.bytes());
     let others = dataset::sets(0, slot, part).iter().map(Set::bytes).sum();
     let place = Place::choose(args.size, others)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::machine;
+use crate::files::system_host;
 use crate::limits::{DEMO_LARGE_BYTES_DEFAULT, DEMO_LARGE_BYTES_MIN};
 use crate::text::size::Decimal;
 
@@ -54,7 +54,7 @@ impl Place {
 
 fn look(folder: PathBuf) -> Option<Candidate> {
     let writable = rustix::fs::access(&folder, rustix::fs::Access::WRITE_OK).is_ok();
-    let free_bytes = machine::disk_space(&folder).filter(|_| writable)?.free_bytes;
+    let free_bytes = system_host::disk_space(&folder).filter(|_| writable)?.free_bytes;
     Some(Candidate { free_bytes, in_memory: is_in_memory(&folder), folder })
 }
 

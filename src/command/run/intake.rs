@@ -13,7 +13,7 @@ use crate::control::walk::Entry;
 use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::machine;
+use crate::files::system_host;
 use crate::files::transfer::{Outcome, Transfer};
 use crate::limits::OBJECTS_QUEUED_MAX;
 use crate::report::document::ObjectLine;
@@ -55,7 +55,7 @@ impl Run {
         let disk = aside(move || {
             let existing = folder.ancestors().find(|path| path.exists());
             let existing = existing.filter(|path| !path.as_os_str().is_empty());
-            machine::disk_space(existing.unwrap_or(Path::new(".")))
+            system_host::disk_space(existing.unwrap_or(Path::new(".")))
         });
         self.space = Space::new(disk.await, self.keeper.may_replace);
     }

@@ -198,7 +198,7 @@ impl Addresses {
     }
 
     /// A range came from it.
-    pub fn brought(&mut self, address: SocketAddr, bytes: u64, times: Times) {
+    pub fn brought(&mut self, address: SocketAddr, bytes: u64, times: RangeTimes) {
         let count = self.count(address);
         count.ranges += 1;
         count.bytes += bytes;
@@ -218,7 +218,7 @@ impl Addresses {
 
 /// How long a range took.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Times {
+pub struct RangeTimes {
     /// From the request to the head of its answer, in microseconds.
     pub first_byte_us: u64,
     /// From there to its last byte, in microseconds.
@@ -233,7 +233,7 @@ mod tests {
         SocketAddr::from(([127, 0, 0, last], 80))
     }
 
-    const QUICK: Times = Times { first_byte_us: 1, body_us: 2 };
+    const QUICK: RangeTimes = RangeTimes { first_byte_us: 1, body_us: 2 };
 
     /// Two workers of one run.
     fn two() -> [Addresses; 2] {

@@ -13,7 +13,7 @@ use crate::sys::{Handle, descriptor};
 
 /// One step of the stream.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum StreamStep {
     /// Bytes of an object.
     Range(Arc<Transfer>, ByteRange),
     /// The end of an epoch.
@@ -25,9 +25,9 @@ pub enum Step {
 
 /// What the feed has now.
 #[derive(Debug)]
-pub enum Next {
+pub enum NextStep {
     /// This.
-    Step(Step),
+    StreamStep(StreamStep),
     /// Nothing yet; the counter is raised when there is.
     Later,
     /// Nothing any more.
@@ -36,7 +36,7 @@ pub enum Next {
 
 /// A channel's stream, from the control plane to its feeder.
 #[derive(Debug)]
-pub struct Feed {
+pub struct StreamFeed {
     state: Mutex<State>,
     stopped: AtomicBool,
     /// Stopped by the user, whatever stopped it before.
@@ -69,7 +69,7 @@ enum Entry {
     EpochEnd { objects: u64 },
 }
 
-impl Feed {
+impl StreamFeed {
     /// An empty feed whose reader sleeps on `counter`.
     #[must_use]
     pub fn new(counter: Handle, part: PartSize) -> Self {
@@ -188,12 +188,12 @@ impl Feed {
     }
 
     /// The next step of the stream.
-    pub fn next(&self) -> Next {
+    pub fn next(&self) -> NextStep {
         let mut state = self.lock();
         loop {
             if let Some((transfer, ranges)) = &mut state.open {
                 if let Some(range) = ranges.next() {
-                    return Next::Step(Step::Range(Arc::clone(transfer), range));
+                    return NextStep::StreamStep(StreamStep::Range(Arc::clone(transfer), range));
                 }
                 state.open = None;
             }
@@ -206,12 +206,12 @@ impl Feed {
                 }
                 Some(Entry::EpochEnd { objects }) => {
                     state.epoch += 1;
-                    return Next::Step(Step::EpochEnd { objects });
+                    return NextStep::StreamStep(StreamStep::EpochEnd { objects });
                 }
-                None if state.complete => return Next::Ended,
+                None if state.complete => return NextStep::Ended,
                 None => {
                     state.asleep = true;
-                    return Next::Later;
+                    return NextStep::Later;
                 }
             }
         }
@@ -226,8 +226,8 @@ mod tests {
 
     const PART: PartSize = PartSize::new(4096).expect("aligned");
 
-    fn feed() -> Feed {
-        Feed::new(Handle::Simulated(0), PART)
+    fn feed() -> StreamFeed {
+        StreamFeed::new(Handle::Simulated(0), PART)
     }
 
     fn transfer(key: &str, size_bytes: u64) -> Arc<Transfer> {
@@ -238,18 +238,18 @@ mod tests {
     }
 
     /// The next step as a text: `key first+length`, "end of" objects, "later" or "ended".
-    fn next(feed: &Feed) -> String {
+    fn next(feed: &StreamFeed) -> String {
         match feed.next() {
-            Next::Step(Step::Range(transfer, range)) => {
+            NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
                 format!("{} {}+{}", transfer.object.key, range.offset, range.length)
             }
-            Next::Step(Step::EpochEnd { objects }) => format!("end of {objects}"),
-            Next::Later => "later".to_owned(),
-            Next::Ended => "ended".to_owned(),
+            NextStep::StreamStep(StreamStep::EpochEnd { objects }) => format!("end of {objects}"),
+            NextStep::Later => "later".to_owned(),
+            NextStep::Ended => "ended".to_owned(),
         }
     }
 
-    fn take<const COUNT: usize>(feed: &Feed) -> [String; COUNT] {
+    fn take<const COUNT: usize>(feed: &StreamFeed) -> [String; COUNT] {
         std::array::from_fn(|_| next(feed))
     }
 

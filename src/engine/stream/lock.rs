@@ -138,7 +138,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::files::machine::open_destination;
+    use crate::files::system_host::open_destination;
 
     const NAME: &str = ".inrush-train.lock";
 

@@ -22,12 +22,12 @@ pub enum Place {
 
 /// The machine of one channel.
 #[derive(Debug)]
-pub struct Outfall {
+pub struct SystemPipeHost {
     begun: Instant,
     place: Place,
 }
 
-impl Outfall {
+impl SystemPipeHost {
     /// A machine that feeds this place, in a run that began then.
     #[must_use]
     pub fn new(begun: Instant, place: Place) -> Self {
@@ -35,7 +35,7 @@ impl Outfall {
     }
 }
 
-impl PipeHost for Outfall {
+impl PipeHost for SystemPipeHost {
     fn now_us(&mut self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }

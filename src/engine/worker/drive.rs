@@ -2,10 +2,10 @@
 //! until its connection is done with it.
 
 use super::Worker;
+use super::connection::ConnectionState;
 use super::job::{AfterFailure, JobState, Rivalry};
-use super::lane::LaneState;
 use crate::engine::metrics::AddressCount;
-use crate::files::host::{FileHost, Piece};
+use crate::files::host::{FileHost, SlotBytes};
 use crate::files::sink::Disposal;
 use crate::files::transfer::Again;
 use crate::link::conn::{Action, Event, Target};
@@ -18,15 +18,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn drive(&mut self, index: usize) {
         loop {
             while !self.is_parked(index) {
-                let Some(action) = self.lanes[index].conn.poll() else { break };
+                let Some(action) = self.connections[index].conn.poll() else { break };
                 self.act(index, action);
             }
-            let lane = &mut self.lanes[index];
+            let connection = &mut self.connections[index];
             // Its range may be at its end.
-            let LaneState::Busy(job) = &mut lane.state else { return };
+            let ConnectionState::Busy(job) = &mut connection.state else { return };
             match job.state.take_failure() {
                 None => return,
-                Some(AfterFailure::Resume) => lane.conn.resume(),
+                Some(AfterFailure::Resume) => connection.conn.resume(),
                 Some(AfterFailure::Backoff { until_us }) => {
                     job.state = JobState::Backoff { until_us };
                     return;
@@ -39,12 +39,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// One of its actions waits, and the others behind it.
     fn is_parked(&self, index: usize) -> bool {
-        matches!(&self.lanes[index].state, LaneState::Busy(job) if job.state.is_parked())
+        let state = &self.connections[index].state;
+        matches!(state, ConnectionState::Busy(job) if job.state.is_parked())
     }
 
     /// Carries out one action.
     pub(super) fn act(&mut self, index: usize, action: Action) {
-        let is_secure = self.lanes[index].is_secure();
+        let is_secure = self.connections[index].is_secure();
         match action {
             Action::Connect => self.connect(index),
             Action::Secure => self.secure_begin(index),
@@ -52,53 +53,53 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Action::Send { at, length } if is_secure => self.secure_send(index, at, length),
             Action::Receive { .. } if is_secure => self.secure_receive(index, action),
             Action::Send { at, length } => {
-                let lane = &mut self.lanes[index];
-                let (socket, slot) = (lane.link().socket.clone(), lane.control.lend());
+                let connection = &mut self.connections[index];
+                let (socket, slot) = (connection.link().socket.clone(), connection.control.lend());
                 self.submit(index, Op::Send { socket, slot, at, length });
             }
             Action::Receive { target: Target::Data, .. } if self.polls_first(index) => {
-                let lane = &mut self.lanes[index];
-                lane.state.job_mut().state = JobState::ForBytes(action);
-                let handle = lane.link().socket.clone();
+                let connection = &mut self.connections[index];
+                connection.state.job_mut().state = JobState::ForBytes(action);
+                let handle = connection.link().socket.clone();
                 self.submit(index, Op::Poll { handle, events: POLL_IN });
             }
             Action::Receive { target, at, length, fill } => {
                 let Some(slot) = self.slot_for(index, target, action) else { return };
-                let lane = &self.lanes[index];
-                let socket = lane.link().socket.clone();
-                self.set_low_water(index, lane.conn.low_water(length, fill));
+                let connection = &self.connections[index];
+                let socket = connection.link().socket.clone();
+                self.set_low_water(index, connection.conn.low_water(length, fill));
                 self.submit(index, Op::Receive { socket, slot, at, length, fill });
             }
             Action::Copy { from, to, length } => {
                 let Some(mut slot) = self.slot_for(index, Target::Data, action) else { return };
-                let lane = &mut self.lanes[index];
+                let connection = &mut self.connections[index];
                 let (from, to, length) = (from as usize, to as usize, length as usize);
-                let bytes = &lane.control.bytes()[from..from + length];
+                let bytes = &connection.control.bytes()[from..from + length];
                 slot[to..to + length].copy_from_slice(bytes);
-                lane.state.job_mut().data = Some(slot);
+                connection.state.job_mut().data = Some(slot);
             }
             Action::Move { from, length } => self.begin_moving(index, from, length),
             Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),
             Action::Finished => self.finished(index),
             Action::Fail { failure, body } => self.attempt_failed(index, failure, body),
-            Action::Close => self.lanes[index].link = None,
+            Action::Close => self.connections[index].link = None,
         }
     }
 
     fn write_request(&mut self, index: usize, range: Option<ByteRange>) {
-        let lane = &mut self.lanes[index];
-        let job = lane.state.job_mut();
+        let connection = &mut self.connections[index];
+        let job = connection.state.job_mut();
         let transfer = job.object();
-        match self.host.write_request(lane.control.bytes_mut(), &transfer, range) {
+        match self.host.write_request(connection.control.bytes_mut(), &transfer, range) {
             Ok(length) => {
                 job.asked(self.now_us, self.host.keys_version(&transfer));
                 let range = job.range;
-                lane.conn.handle(Event::Written { length });
+                connection.conn.handle(Event::Written { length });
                 self.count_request(range);
             }
             Err(error) => {
                 self.fail_job(index, error.within(transfer.name()));
-                self.lanes[index].conn.handle(Event::Failed(Errno::CANCELED));
+                self.connections[index].conn.handle(Event::Failed(Errno::CANCELED));
             }
         }
     }
@@ -110,11 +111,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         target: Target,
         action: Action,
     ) -> Option<Slot> {
-        let lane = &mut self.lanes[index];
+        let connection = &mut self.connections[index];
         if target == Target::Control {
-            return Some(lane.control.lend());
+            return Some(connection.control.lend());
         }
-        let job = lane.state.job_mut();
+        let job = connection.state.job_mut();
         if let Some(slot) = job.data.take() {
             return Some(slot);
         }
@@ -124,7 +125,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         {
             return Some(slot);
         }
-        self.lanes[index].state.job_mut().state.wait_for_slot(action, self.now_us);
+        self.connections[index].state.job_mut().state.wait_for_slot(action, self.now_us);
         self.slot_queue.push_back(index);
         None
     }
@@ -132,11 +133,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// A piece of the object stands in the data slot.
     fn deliver(&mut self, index: usize, at: u32, length: u32, offset: u64) {
         self.count_bytes(index, u64::from(length));
-        let job = self.lanes[index].state.job_mut();
+        let job = self.connections[index].state.job_mut();
         let slot = job.data.take().expect("it was just filled");
         let (range, transfer) = (job.range, job.object());
         if job.into.ticket().is_some() {
-            return self.deliver_to_client(range, Piece { slot, at, length }, offset);
+            return self.deliver_to_client(range, SlotBytes { slot, at, length }, offset);
         }
         let bytes = &slot[at as usize..(at + length) as usize];
         self.host.delivered(&transfer, offset, length);
@@ -145,7 +146,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Disposal::Drop => drop(slot),
             Disposal::WriteAt => self.write(range, slot, length, offset),
             Disposal::WriteWhole => {
-                self.write_whole(range, &transfer, Piece { slot, at, length });
+                self.write_whole(range, &transfer, SlotBytes { slot, at, length });
             }
         }
     }
@@ -153,11 +154,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// All bytes of the range have been delivered.
     fn finished(&mut self, index: usize) {
         self.scheduler.answered();
-        let lane = &self.lanes[index];
-        let transfer = lane.state.job().object();
-        if !transfer.agrees(lane.conn.etag()) {
-            let error = lane.explain(Failure::WrongEtag, None, self.now_us);
-            match lane.state.job().into.ticket() {
+        let connection = &self.connections[index];
+        let transfer = connection.state.job().object();
+        if !transfer.agrees(connection.conn.etag()) {
+            let error = connection.explain(Failure::WrongEtag, None, self.now_us);
+            match connection.state.job().into.ticket() {
                 None => transfer.fail_for_now(Again::Changed, error),
                 Some(_) => self.fail_job(index, error),
             }
@@ -170,9 +171,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Notes where a range came from and how quickly.
     fn count_range(&mut self, index: usize) {
-        let lane = &self.lanes[index];
-        let job = lane.state.job();
-        let (Some(link), Some(times)) = (&lane.link, job.times(self.now_us)) else { return };
+        let connection = &self.connections[index];
+        let job = connection.state.job();
+        let (Some(link), Some(times)) = (&connection.link, job.times(self.now_us)) else { return };
         let (address, bytes) = (link.address(), job.bytes.length);
         self.addresses.brought(address, bytes, times);
         let from = AddressCount {
@@ -187,14 +188,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// The connection is done with its range.
     pub(super) fn fetched(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        let job = lane.state.job();
+        let connection = &mut self.connections[index];
+        let job = connection.state.job();
         assert!(job.rivalry == Rivalry::Alone, "a range has one end");
         if let Some(times) = job.times(self.now_us) {
             self.metrics.stages.body_us += times.body_us;
         }
         let range = job.range;
-        lane.let_go(self.now_us);
+        connection.let_go(self.now_us);
         self.free.push(index);
         if self.ranges.fetched(range) {
             self.end_range(range);

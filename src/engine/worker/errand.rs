@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use super::Worker;
+use super::connection::{Connection, ConnectionState};
 use super::job::{Job, JobState, Route};
-use super::lane::{Lane, LaneState};
 use super::stream::Flow;
 use crate::engine::metrics::AddressCount;
 use crate::engine::request::{Brought, Destination, Errand, Ticket, cancelled};
 use crate::engine::schedule::Assignment;
 use crate::error::Error;
-use crate::files::host::{FileHost, Piece};
+use crate::files::host::{FileHost, SlotBytes};
 use crate::files::transfer::Shape;
 use crate::link::attempt::Attempts;
 use crate::link::conn::Manner;
@@ -117,20 +117,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.unpaced += usize::from(into.is_paced_by_client());
         let object = Arc::clone(&transfer);
         let number = self.ranges.insert(object, range.offset, self.now_us, purpose);
-        let lane = &mut self.lanes[index];
-        let same = lane.link.as_ref().is_some_and(|link| link.leads_to(&transfer.endpoint));
-        if lane.conn.is_idle() && !same {
-            lane.hang_up();
+        let connection = &mut self.connections[index];
+        let same = connection.link.as_ref().is_some_and(|link| link.leads_to(&transfer.endpoint));
+        if connection.conn.is_idle() && !same {
+            connection.hang_up();
         }
         let etag = transfer.etag;
-        lane.begin(Job::new(transfer, range, number, into, Attempts::default()), etag);
+        connection.begin(Job::new(transfer, range, number, into, Attempts::default()), etag);
         self.drive(index);
     }
 
     /// Why nothing more is tried for a connection's range: its object fails, or its client does not
     /// want it any more.
     pub(super) fn failure_of(&self, index: usize) -> Option<Error> {
-        let job = self.lanes[index].state.job();
+        let job = self.connections[index].state.job();
         let Some(ticket) = job.into.ticket() else {
             return job.object().failure().cloned();
         };
@@ -140,7 +140,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// A connection's range fails for this reason, and with it its object, where it has one.
     pub(super) fn fail_job(&mut self, index: usize, error: Error) {
-        let job = self.lanes[index].state.job();
+        let job = self.connections[index].state.job();
         match job.into.ticket() {
             None => job.object().fail(error),
             Some(_) => self.ranges.purpose_mut(job.range).fail(error),
@@ -154,9 +154,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         let mut is_done = true;
-        for index in 0..self.lanes.len() {
-            let Lane { state, operation, .. } = &self.lanes[index];
-            let LaneState::Busy(job) = state else { continue };
+        for index in 0..self.connections.len() {
+            let Connection { state, operation, .. } = &self.connections[index];
+            let ConnectionState::Busy(job) = state else { continue };
             if !job.into.ticket().is_some_and(|ticket| ticket.is_cancelled()) {
                 continue;
             }
@@ -187,7 +187,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// So many bytes of a connection's range were delivered.
     pub(super) fn count_bytes(&mut self, index: usize, count: u64) {
         self.metrics.bytes += count;
-        if self.lanes[index].state.job().into.is_paced_by_client() {
+        if self.connections[index].state.job().into.is_paced_by_client() {
             self.unpaced_bytes += count;
         }
     }
@@ -201,11 +201,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Takes a piece of a client's range: into its buffer, with its slot, or away.
-    pub(super) fn deliver_to_client(&mut self, range: usize, piece: Piece, offset: u64) {
+    pub(super) fn deliver_to_client(&mut self, range: usize, piece: SlotBytes, offset: u64) {
         let begins = self.ranges.offset(range);
         let purpose = self.ranges.purpose_mut(range);
         let Purpose::Errand { errand: Errand { into, .. }, .. } = purpose else { return };
-        let Piece { slot, at, length } = piece;
+        let SlotBytes { slot, at, length } = piece;
         let bytes = at as usize..(at + length) as usize;
         match into {
             Destination::Memory(buffer) => {

@@ -2,16 +2,16 @@
 //! the range, told so that one can do something about it.
 
 use super::Worker;
+use super::connection::Connection;
 use super::job::{AfterFailure, JobState, Rivalry};
-use super::lane::Lane;
 use super::link::Link;
 use crate::engine::peers::LateEnd;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::{FileHost, Objection};
 use crate::files::transfer::{Again, Transfer};
 use crate::limits::{RETRIES_BASE_MAX, RETRIES_PER_100_REQUESTS_MAX};
-use crate::link::attempt::{Cause, Next};
-use crate::link::conn::{Manner, Piece};
+use crate::link::attempt::{Cause, NextTry};
+use crate::link::conn::{BufferRange, Manner};
 use crate::link::failure::{Failure, Remedy};
 use crate::link::tls::session::explain_failure;
 use crate::s3::answer::{self, ServerError};
@@ -20,10 +20,10 @@ use crate::sys::Ring;
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Tells the scheduler whether a failed attempt brought anything.
     fn count_failure(&mut self, index: usize, failure: Failure, is_moving: bool) {
-        let lane = &mut self.lanes[index];
-        let reached = lane.conn.reached();
-        let brought = lane.state.job_mut().attempts.reach(reached);
-        if lane.state.job().into.ticket().is_some() {
+        let connection = &mut self.connections[index];
+        let reached = connection.conn.reached();
+        let brought = connection.state.job_mut().attempts.reach(reached);
+        if connection.state.job().into.ticket().is_some() {
             // Its client's own; others may fare better.
             return;
         }
@@ -40,26 +40,32 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Decides what follows a failed attempt.
-    pub(super) fn attempt_failed(&mut self, index: usize, failure: Failure, body: Option<Piece>) {
-        let lane = &self.lanes[index];
+    pub(super) fn attempt_failed(
+        &mut self,
+        index: usize,
+        failure: Failure,
+        body: Option<BufferRange>,
+    ) {
+        let connection = &self.connections[index];
         let told = body.map(|piece| {
             let Failure::Status(status) = failure else { unreachable!("answers have bodies") };
-            answer::explain(status, lane.piece(piece), "")
+            answer::explain(status, connection.piece(piece), "")
         });
         let failure = told.as_ref().map_or(failure, ServerError::failure);
         // What a client does not want any more is nobody's fault.
-        let is_errand = self.lanes[index].state.job().into.ticket().is_some();
+        let is_errand = self.connections[index].state.job().into.ticket().is_some();
         if is_errand && let Some(error) = self.failure_of(index) {
-            self.lanes[index].state.job_mut().state = JobState::Failed(AfterFailure::GiveUp(error));
+            self.connections[index].state.job_mut().state =
+                JobState::Failed(AfterFailure::GiveUp(error));
             return;
         }
-        let late_end = self.lanes[index].state.job_mut().late_end.take();
+        let late_end = self.connections[index].state.job_mut().late_end.take();
         let is_moving = late_end == Some(LateEnd::Move);
         self.count_failure(index, failure, is_moving);
-        let lane = &mut self.lanes[index];
-        let job = lane.state.job_mut();
+        let connection = &mut self.connections[index];
+        let job = connection.state.job_mut();
         job.last_failure = Some(failure);
-        if let Some(link) = lane.link.as_ref().filter(|_| failure.is_of_address()) {
+        if let Some(link) = connection.link.as_ref().filter(|_| failure.is_of_address()) {
             job.other_than = Some(link.address());
             self.addresses.blame(link.address(), failure, late_end.is_some(), self.now_us);
             if let Some(ticket) = job.into.ticket() {
@@ -75,36 +81,38 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             if let Some(ticket) = job.into.ticket() {
                 ticket.inbox().note_retry(failure.reason(), false);
             }
-            self.lanes[rival].state.job_mut().rivalry = Rivalry::Alone;
+            self.connections[rival].state.job_mut().rivalry = Rivalry::Alone;
             self.metrics.retries[failure.reason() as usize] += 1;
             self.retries_excused += u64::from(is_unreachable || failure.is_overload());
             transfer.count_retry();
             return;
         }
         if let Some(error) = self.failure_of(index) {
-            self.lanes[index].state.job_mut().state = JobState::Failed(AfterFailure::GiveUp(error));
+            self.connections[index].state.job_mut().state =
+                JobState::Failed(AfterFailure::GiveUp(error));
             return;
         }
-        let job = self.lanes[index].state.job_mut();
+        let job = self.connections[index].state.job_mut();
         let objection = Objection::of(failure, told.as_ref(), job.keys_version());
-        let hopeful = objection.is_none_or(|objection| self.host.heed(&transfer, objection));
+        let hopeful =
+            objection.is_none_or(|objection| self.host.on_objection(&transfer, objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
         let cause = Cause::new(is_unreachable, failure.is_overload());
         let next = match failure.remedy() {
-            _ if !hopeful || self.scheduler.is_stopped() => Next::GiveUp,
-            _ if repeat => Next::Again { ceiling_us: 0 },
+            _ if !hopeful || self.scheduler.is_stopped() => NextTry::GiveUp,
+            _ if repeat => NextTry::Again { ceiling_us: 0 },
             Remedy::Backoff => job.attempts.failed(self.now_us, cause, self.retries),
-            Remedy::Repeat | Remedy::GiveUp => Next::GiveUp,
+            Remedy::Repeat | Remedy::GiveUp => NextTry::GiveUp,
         };
         match next {
-            Next::Again { ceiling_us } => {
+            NextTry::Again { ceiling_us } => {
                 if is_moving {
                     job.moves += 1;
                     self.metrics.moves += 1;
                 }
                 self.try_again(index, (failure, cause), ceiling_us, is_moving);
             }
-            Next::GiveUp => {
+            NextTry::GiveUp => {
                 let is_away = is_unreachable || failure.is_overload();
                 let is_gone = is_away && self.is_endpoint_gone();
                 self.fail_range(index, failure, told, !hopeful || is_gone);
@@ -124,11 +132,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         told: Option<ServerError>,
         hopeless: bool,
     ) {
-        let lane = &self.lanes[index];
-        let error = lane.explain(failure, told, self.now_us);
-        if lane.state.job().into.ticket().is_some() {
+        let connection = &self.connections[index];
+        let error = connection.explain(failure, told, self.now_us);
+        if connection.state.job().into.ticket().is_some() {
             let error = self.scheduler.stop_reason().unwrap_or(error);
-            let job = self.lanes[index].state.job_mut();
+            let job = self.connections[index].state.job_mut();
             job.state = JobState::Failed(AfterFailure::GiveUp(error));
             return;
         }
@@ -136,10 +144,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             // No other object can fare better.
             self.scheduler.stop(error.clone());
         } else if failure.is_change() {
-            lane.state.job().object().fail_for_now(Again::Changed, error.clone());
+            connection.state.job().object().fail_for_now(Again::Changed, error.clone());
         }
         let error = self.scheduler.stop_reason().unwrap_or(error);
-        let job = self.lanes[index].state.job_mut();
+        let job = self.connections[index].state.job_mut();
         job.state = JobState::Failed(AfterFailure::GiveUp(error));
     }
 
@@ -151,7 +159,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         ceiling_us: u64,
         is_moving: bool,
     ) {
-        let job = self.lanes[index].state.job_mut();
+        let job = self.connections[index].state.job_mut();
         let transfer = job.object();
         let why = failure.reason();
         self.metrics.retries[why as usize] += 1;
@@ -199,20 +207,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Gives a connection's range up, with no operation of it in flight.
     pub(super) fn give_up(&mut self, index: usize, error: &Error) {
         self.fail_job(index, error.clone());
-        let job = self.lanes[index].state.job_mut();
+        let job = self.connections[index].state.job_mut();
         let transfer = job.object();
         if let Some(rival) = job.rival() {
-            self.lanes[rival].state.job_mut().rivalry = Rivalry::Alone;
+            self.connections[rival].state.job_mut().rivalry = Rivalry::Alone;
             return self.release(index);
         }
         self.keep_undelivered(index, &transfer, error.kind());
         self.end_moving(index);
-        self.lanes[index].hang_up();
+        self.connections[index].hang_up();
         self.fetched(index);
     }
 }
 
-impl Lane {
+impl Connection {
     /// The error of an object whose range failed for good.
     pub(super) fn explain(
         &self,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Worker;
 use super::errand::Purpose;
 use crate::error::Error;
-use crate::files::host::{FileDone, FileError, FileHost, FileJob, FileTask, Piece};
+use crate::files::host::{FileDone, FileError, FileHost, FileJob, FileTask, SlotBytes};
 use crate::files::sink::Sink;
 use crate::files::transfer::{Outcome, Shape, Transfer};
 use crate::sys::Ring;
@@ -38,7 +38,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Writes a small object's file; its range ends no sooner.
-    pub(super) fn write_whole(&mut self, range: usize, transfer: &Arc<Transfer>, piece: Piece) {
+    pub(super) fn write_whole(&mut self, range: usize, transfer: &Arc<Transfer>, piece: SlotBytes) {
         self.ranges.job_begins(range);
         self.begin_file(range as u64, transfer, FileJob::WriteWhole(Some(piece)));
     }

@@ -17,8 +17,8 @@
 //! [`STUCK_FACTOR`]: crate::limits::STUCK_FACTOR
 
 use super::Worker;
+use super::connection::ConnectionState;
 use super::job::{Job, Rivalry};
-use super::lane::LaneState;
 use super::link::Link;
 use crate::engine::peers::{self, LateEnd, Phase};
 use crate::files::host::FileHost;
@@ -46,16 +46,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.hedge_look_us = clock_us + HEDGE_LOOK_US;
         let (asked_again, requests) =
             (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
-        let left = peers::is_within_budget(asked_again, requests, self.lanes.len());
+        let left = peers::is_within_budget(asked_again, requests, self.connections.len());
         // While the server asks for less, no range is asked for twice at once.
         let has_free = |by_client| self.has_room(by_client) && !self.share.is_slowed(self.now_us);
         let has_free = [has_free(false), has_free(true)];
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
-        for (index, lane) in self.lanes.iter().enumerate() {
-            busy += usize::from(!lane.is_free());
+        for (index, connection) in self.connections.iter().enumerate() {
+            busy += usize::from(!connection.is_free());
             let Some(by_us) = self.late_by_us(index) else { continue };
             late += 1;
-            let job = lane.state.job();
+            let job = connection.state.job();
             let by_client = job.into.is_paced_by_client();
             let remedy = match (job.rival(), has_free[usize::from(by_client)]) {
                 _ if self.is_stuck(index) => LateRemedy::End,
@@ -70,7 +70,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
         }
         let Some((index, _, remedy)) = latest else { return };
-        let is_general = peers::is_general(late, busy, self.lanes.len());
+        let is_general = peers::is_general(late, busy, self.connections.len());
         if is_general && !matches!(remedy, LateRemedy::End) {
             return;
         }
@@ -84,10 +84,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// How long a connection's operation has been late, in microseconds; `None` when it is not.
     fn late_by_us(&self, index: usize) -> Option<u64> {
-        let lane = &self.lanes[index];
-        let LaneState::Busy(job) = &lane.state else { return None };
-        let operation = lane.operation.as_ref()?;
-        if operation.is_ending() || lane.conn.reads_refusal() || job.awaits_room() {
+        let connection = &self.connections[index];
+        let ConnectionState::Busy(job) = &connection.state else { return None };
+        let operation = connection.operation.as_ref()?;
+        if operation.is_ending() || connection.conn.reads_refusal() || job.awaits_room() {
             return None;
         }
         let late_after_us = self.paces.late_after_us(self.phase(index), job.moves)?;
@@ -96,9 +96,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// What a connection's operation is held against.
     fn phase(&self, index: usize) -> Phase {
-        let lane = &self.lanes[index];
-        let phase = Phase::of(&lane.conn);
-        match lane.state.job().manner() {
+        let connection = &self.connections[index];
+        let phase = Phase::of(&connection.conn);
+        match connection.state.job().manner() {
             Manner::Whole => self.paces.phase_of_whole(phase),
             _ => phase,
         }
@@ -106,24 +106,24 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// So late that the attempt is over, as after its timeout.
     fn is_stuck(&self, index: usize) -> bool {
-        let lane = &self.lanes[index];
-        let Some(operation) = &lane.operation else { return false };
-        let tries = lane.state.job().attempts.tries();
+        let connection = &self.connections[index];
+        let Some(operation) = &connection.operation else { return false };
+        let tries = connection.state.job().attempts.tries();
         let after_us = self.paces.stuck_after_us(self.phase(index), tries);
         after_us.is_some_and(|after_us| self.clock.now_us() - operation.submitted_us > after_us)
     }
 
     fn start_hedge(&mut self, late: usize) {
-        let lane = &self.lanes[late];
-        let job = lane.state.job();
+        let connection = &self.connections[late];
+        let job = connection.state.job();
         let transfer = job.object();
-        let at = lane.link.as_ref().map(Link::address);
+        let at = connection.link.as_ref().map(Link::address);
         let (bytes, range) = (job.bytes, job.range);
-        let etag = lane.conn.etag().or(transfer.etag);
+        let etag = connection.conn.etag().or(transfer.etag);
         let delivered = match job.manner() {
-            Manner::Slots => lane.conn.reached() / self.slot_length * self.slot_length,
+            Manner::Slots => connection.conn.reached() / self.slot_length * self.slot_length,
             Manner::Whole => 0,
-            Manner::Stream => lane.conn.reached(),
+            Manner::Stream => connection.conn.reached(),
         };
         let into = job.into.of_rival();
         // What is fetched again is no progress.
@@ -131,41 +131,41 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
         // Best is one that is open to another address already.
         let elsewhere = self.free.iter().rposition(|free| {
-            let lane = &self.lanes[*free];
+            let connection = &self.connections[*free];
             let is_other =
                 |link: &Link| link.leads_to(&transfer.endpoint) && Some(link.address()) != at;
-            lane.conn.is_idle() && lane.link.as_ref().is_some_and(is_other)
+            connection.conn.is_idle() && connection.link.as_ref().is_some_and(is_other)
         });
         let index = match elsewhere {
             Some(position) => self.free.remove(position),
-            None => match self.free_lane(into.is_paced_by_client()) {
+            None => match self.free_connection(into.is_paced_by_client()) {
                 Some(index) => index,
                 // The room has gone meanwhile.
                 None => return,
             },
         };
-        let lane = &mut self.lanes[index];
+        let connection = &mut self.connections[index];
         if elsewhere.is_none() {
-            lane.hang_up();
+            connection.hang_up();
         }
         let mut job = Job::new(transfer, left, range, into, attempts);
         job.other_than = at;
         job.rivalry = Rivalry::HedgeOf(late);
-        lane.begin(job, etag);
-        self.lanes[late].state.job_mut().rivalry = Rivalry::HedgedBy(index);
+        connection.begin(job, etag);
+        self.connections[late].state.job_mut().rivalry = Rivalry::HedgedBy(index);
         self.metrics.hedges += 1;
         self.drive(index);
     }
 
     /// A connection has bytes of a range that two were asked for: it keeps the range.
     pub(super) fn won(&mut self, index: usize) {
-        let job = self.lanes[index].state.job_mut();
+        let job = self.connections[index].state.job_mut();
         let loser = match std::mem::replace(&mut job.rivalry, Rivalry::Alone) {
             Rivalry::Alone => return,
             Rivalry::HedgedBy(loser) => loser,
             Rivalry::HedgeOf(loser) => {
                 self.metrics.hedges_won += 1;
-                if let Some(link) = &self.lanes[loser].link {
+                if let Some(link) = &self.connections[loser].link {
                     self.addresses.failed(link.address(), self.now_us);
                 }
                 loser
@@ -176,12 +176,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Takes its range from a connection that another one brings; the range is not settled by it.
     pub(super) fn release(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        if lane.state.job().state.is_parked() {
+        let connection = &mut self.connections[index];
+        if connection.state.job().state.is_parked() {
             self.slot_queue.retain(|waiting| *waiting != index);
         }
-        if lane.operation.is_some() {
-            lane.state = LaneState::Lost;
+        if connection.operation.is_some() {
+            connection.state = ConnectionState::Lost;
             self.end_early(index);
         } else {
             self.released(index);
@@ -190,9 +190,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// The kernel has nothing of a connection that lost its range.
     pub(super) fn released(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        lane.hang_up();
-        lane.let_go(self.now_us);
+        let connection = &mut self.connections[index];
+        connection.hang_up();
+        connection.let_go(self.now_us);
         self.free.push(index);
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::stream::Flow;
-use crate::engine::peers::{LateEnd, Times};
+use crate::engine::peers::{LateEnd, RangeTimes};
 use crate::engine::request::Ticket;
 use crate::error::Error;
 use crate::files::transfer::Transfer;
@@ -233,10 +233,10 @@ impl Job {
     }
 
     /// How quickly its last request was answered; `None` when it was not.
-    pub(super) fn times(&self, now_us: u64) -> Option<Times> {
+    pub(super) fn times(&self, now_us: u64) -> Option<RangeTimes> {
         let Request { asked_us, answered_us, .. } = self.request?;
         let answered_us = answered_us?;
-        Some(Times {
+        Some(RangeTimes {
             first_byte_us: answered_us.saturating_sub(asked_us),
             body_us: now_us.saturating_sub(answered_us),
         })

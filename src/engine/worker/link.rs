@@ -70,7 +70,7 @@ impl Link {
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Opens a socket and connects it.
     pub(super) fn connect(&mut self, index: usize) {
-        let job = self.lanes[index].state.job_mut();
+        let job = self.connections[index].state.job_mut();
         let endpoint = Arc::clone(&job.object().endpoint);
         let other_than = job.other_than.take();
         let open = {
@@ -78,12 +78,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.addresses.connect(&all, other_than, self.now_us)
         };
         let Some(open) = open else {
-            return self.lanes[index].conn.handle(Event::Failed(Errno::INVALID));
+            return self.connections[index].conn.handle(Event::Failed(Errno::INVALID));
         };
         let address = open.address();
         match self.host.socket(&address) {
             Ok(socket) => {
-                self.lanes[index].link = Some(Link {
+                self.connections[index].link = Some(Link {
                     socket: socket.clone(),
                     endpoint,
                     open,
@@ -93,19 +93,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     connected_by_us: self.clock.now_us() + CONNECT_TIMEOUT_US,
                 });
                 self.metrics.connects += 1;
-                let job = self.lanes[index].state.job();
+                let job = self.connections[index].state.job();
                 if let Some(ticket) = job.into.ticket() {
                     ticket.inbox().note_connect(address);
                 }
                 self.submit(index, Op::Connect { socket, address });
             }
-            Err(errno) => self.lanes[index].conn.handle(Event::Failed(errno)),
+            Err(errno) => self.connections[index].conn.handle(Event::Failed(errno)),
         }
     }
 
     /// A receive is woken when so many bytes have come.
     pub(super) fn set_low_water(&mut self, index: usize, low_water: u32) {
-        let link = self.lanes[index].link_mut();
+        let link = self.connections[index].link_mut();
         if link.low_water != low_water {
             link.low_water = low_water;
             self.host.set_low_water(&link.socket, low_water);

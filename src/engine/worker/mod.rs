@@ -8,13 +8,13 @@
 //! but for the hand-out of work. Generic over ring and host: tests run the same code on a seeded
 //! simulation.
 
+mod connection;
 mod drive;
 mod errand;
 mod failed;
 mod files;
 mod hedge;
 mod job;
-mod lane;
 mod link;
 mod operation;
 mod pace;
@@ -46,9 +46,9 @@ use crate::limits::{
 };
 use crate::link::attempt::RetryPolicy;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring};
+use connection::{Connection, ConnectionState};
 use errand::refuse;
 use job::JobState;
-use lane::{Lane, LaneState};
 use range::{Ranges, Writes};
 
 /// Token of the operation that waits for the event counter.
@@ -119,8 +119,8 @@ pub struct Worker<R, H> {
     /// Buffers for plaintext on its way into pipes.
     spare: Vec<Vec<u8>>,
     /// Connections, made when they are needed first.
-    lanes: Vec<Lane>,
-    lanes_max: usize,
+    connections: Vec<Connection>,
+    connections_max: usize,
     /// Free connections, the last used on top: it is the one most likely still open.
     free: Vec<usize>,
     /// Connections that wait for a data slot, in order.
@@ -187,8 +187,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             unpaced_answers: 0,
             cancels_seen: 0,
             spare: Vec::new(),
-            lanes: Vec::new(),
-            lanes_max: connections,
+            connections: Vec::new(),
+            connections_max: connections,
             free: Vec::with_capacity(connections),
             slot_queue: VecDeque::with_capacity(connections),
             ready: VecDeque::with_capacity(RANGES_PER_HANDOUT_MAX + connections),
@@ -290,14 +290,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn lanes_at_rest(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.operation.is_none() && lane.is_free())
+        self.connections
+            .iter()
+            .all(|connection| connection.operation.is_none() && connection.is_free())
     }
 
     /// Ends the wait for the counter, after the last turn.
     fn quiesce(&mut self) -> Result<(), Errno> {
         self.metrics.addresses = self.addresses.counts();
         self.metrics.done_us = self.now_us;
-        self.metrics.connections = self.lanes.len() as u64;
+        self.metrics.connections = self.connections.len() as u64;
         self.gauge.show_wait(None);
         while self.ring.in_flight() > 0 {
             self.ring.cancel(TOKEN_WAKE);
@@ -335,8 +337,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.write_done(index, op, result);
             }
             token => {
-                let lane = usize::try_from(token).expect("an index");
-                self.lane_done(lane, op, result);
+                let connection = usize::try_from(token).expect("an index");
+                self.connection_done(connection, op, result);
             }
         }
     }
@@ -379,8 +381,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 if self.scheduler.is_stopped() {
                     return true;
                 }
-            } else if let Some(lane) = self.lane_to_ask(by_client) {
-                self.begin(lane, assignment);
+            } else if let Some(connection) = self.connection_to_ask(by_client) {
+                self.begin(connection, assignment);
             } else {
                 self.ready.push_front(assignment);
                 return false;
@@ -424,30 +426,30 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             wait_us = wait_us.min(self.share.next_us() - self.now_us);
         }
         self.metrics.waiting = 0;
-        for index in 0..self.lanes.len() {
-            wait_us = wait_us.min(self.tend_lane(index, clock_us));
+        for index in 0..self.connections.len() {
+            wait_us = wait_us.min(self.tend_connection(index, clock_us));
         }
         wait_us
     }
 
     /// The same for one connection.
-    fn tend_lane(&mut self, index: usize, clock_us: u64) -> u64 {
-        let lane = &mut self.lanes[index];
-        if let Some(operation) = &lane.operation {
+    fn tend_connection(&mut self, index: usize, clock_us: u64) -> u64 {
+        let connection = &mut self.connections[index];
+        if let Some(operation) = &connection.operation {
             if operation.deadline_us <= clock_us {
                 self.end_overdue(index);
                 return TURN_WAIT_MAX_US;
             }
             return operation.deadline_us - clock_us;
         }
-        match &mut lane.state {
+        match &mut connection.state {
             // A busy one may be idle on the wire while its last bytes wait for a slot.
-            LaneState::Free { since_us } => {
-                if lane.conn.is_idle() && *since_us + IDLE_TIMEOUT_US <= self.now_us {
-                    lane.hang_up();
+            ConnectionState::Free { since_us } => {
+                if connection.conn.is_idle() && *since_us + IDLE_TIMEOUT_US <= self.now_us {
+                    connection.hang_up();
                 }
             }
-            LaneState::Busy(job) => {
+            ConnectionState::Busy(job) => {
                 let JobState::Backoff { until_us } = job.state else { return TURN_WAIT_MAX_US };
                 let until_us = match until_us > self.now_us {
                     true => Err(until_us),
@@ -457,12 +459,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     self.metrics.waiting += 1;
                     return until_us.saturating_sub(self.now_us);
                 }
-                let lane = &mut self.lanes[index];
-                lane.state.job_mut().state = JobState::Active;
-                lane.conn.resume();
+                let connection = &mut self.connections[index];
+                connection.state.job_mut().state = JobState::Active;
+                connection.conn.resume();
                 self.drive(index);
             }
-            LaneState::Lost => {}
+            ConnectionState::Lost => {}
         }
         TURN_WAIT_MAX_US
     }
@@ -483,13 +485,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         self.recall_files(&reason);
         self.slot_queue.clear();
-        for index in 0..self.lanes.len() {
-            let lane = &mut self.lanes[index];
-            if let Some(operation) = &lane.operation {
+        for index in 0..self.connections.len() {
+            let connection = &mut self.connections[index];
+            if let Some(operation) = &connection.operation {
                 if !operation.is_ending() {
                     self.end_early(index);
                 }
-            } else if !lane.is_free() {
+            } else if !connection.is_free() {
                 // A hedge's two connections have one range, which the last of them settles.
                 self.give_up(index, &reason);
             }
@@ -501,7 +503,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         while !self.slot_queue.is_empty() {
             let Some(slot) = self.take_slot() else { return };
             let Some(index) = self.slot_queue.pop_front() else { return };
-            let job = self.lanes[index].state.job_mut();
+            let job = self.connections[index].state.job_mut();
             job.data = Some(slot);
             let (action, since_us) = job.state.slot_came();
             self.metrics.stages.slot_wait_us += self.now_us.saturating_sub(since_us);

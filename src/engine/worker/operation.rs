@@ -2,8 +2,8 @@
 //! end means.
 
 use super::Worker;
+use super::connection::{Connection, ConnectionState};
 use super::job::JobState;
-use super::lane::{Lane, LaneState};
 use crate::engine::peers::{LateEnd, Phase};
 use crate::files::host::FileHost;
 use crate::limits::{RECEIVE_LOOK_US, TURN_WAIT_MAX_US};
@@ -53,22 +53,22 @@ impl Operation {
 impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn submit(&mut self, index: usize, op: Op) {
         let clock_us = self.clock.now_us();
-        let lane = &mut self.lanes[index];
+        let connection = &mut self.connections[index];
         // A handshake has several operations, and one deadline.
-        let timeout_us = match lane.conn.is_connecting() {
-            true => lane.link().connected_by_us,
+        let timeout_us = match connection.conn.is_connecting() {
+            true => connection.link().connected_by_us,
             // Whoever reads a pipe may take any time.
-            false if lane.state.job().awaits_room() => u64::MAX,
-            false => clock_us + lane.conn.timeout_us(),
+            false if connection.state.job().awaits_room() => u64::MAX,
+            false => clock_us + connection.conn.timeout_us(),
         };
         // What waits for many bytes is not woken by few, be they the last: a close_notify, say.
         // A receive that is to fill its place is looked at where its end tells what had come.
         let is_patient = match op {
             Op::Receive { fill: true, .. } => self.ring.keeps_what_came(),
-            _ => lane.link().is_patient(),
+            _ => connection.link().is_patient(),
         };
         let look_us = if is_patient { clock_us + RECEIVE_LOOK_US } else { u64::MAX };
-        let follows_poll = lane.state.job_mut().state.operation_begins();
+        let follows_poll = connection.state.job_mut().state.operation_begins();
         let operation = Operation {
             submitted_us: clock_us,
             deadline_us: timeout_us.min(look_us),
@@ -80,16 +80,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn launch(&mut self, index: usize, op: Op, operation: Operation) {
-        self.lanes[index].operation = Some(operation);
+        self.connections[index].operation = Some(operation);
         if let Err(op) = self.ring.submit(index as u64, op) {
             // The ring has room for every connection and slot; a kernel short of memory has not.
-            self.lane_done(index, op, Err(Errno::AGAIN));
+            self.connection_done(index, op, Err(Errno::AGAIN));
         }
     }
 
     /// Asks for the end of an operation whose time is over, or which is to be looked at.
     pub(super) fn end_overdue(&mut self, index: usize) {
-        let operation = self.lanes[index].operation.as_ref().expect("it has an operation");
+        let operation = self.connections[index].operation.as_ref().expect("it has an operation");
         let is_look = operation.deadline_us < operation.timeout_us;
         self.end_operation(index, if is_look { Ending::Look } else { Ending::Asked });
     }
@@ -118,7 +118,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     fn end_operation(&mut self, index: usize, why: Ending) {
         let again_us = self.clock.now_us() + TURN_WAIT_MAX_US;
-        let operation = self.lanes[index].operation.as_mut().expect("it has an operation");
+        let operation = self.connections[index].operation.as_mut().expect("it has an operation");
         operation.deadline_us = again_us;
         // The first reason stays.
         if !operation.is_ending() {
@@ -128,11 +128,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// A connection's operation is over.
-    pub(super) fn lane_done(&mut self, index: usize, op: Op, result: Result<u32, Errno>) {
-        let lane = &mut self.lanes[index];
-        let operation = lane.operation.take().expect("it had an operation");
-        let LaneState::Busy(job) = &mut lane.state else {
-            lane.take_back(op);
+    pub(super) fn connection_done(&mut self, index: usize, op: Op, result: Result<u32, Errno>) {
+        let connection = &mut self.connections[index];
+        let operation = connection.operation.take().expect("it had an operation");
+        let ConnectionState::Busy(job) = &mut connection.state else {
+            connection.take_back(op);
             return self.released(index);
         };
         let is_wanted = !self.scheduler.is_stopped();
@@ -143,7 +143,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // What comes after a poll had come before.
         if result.is_ok() && !is_ended && !operation.follows_poll && !job.awaits_room() {
             let elapsed_us = self.clock.now_us() - operation.submitted_us;
-            self.paces.note(Phase::of(&lane.conn), elapsed_us);
+            self.paces.note(Phase::of(&connection.conn), elapsed_us);
         }
         // What was to be filled and was ended comes back as a success with what it had: that came
         // before it was late. What follows is as late, and a rival goes on alone.
@@ -153,7 +153,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Ok(_) if is_partial && has_rival => Some(Event::Expired),
             Ok(_) if !self.scheduler.is_stopped() => None,
             // What had come is kept for a later run.
-            Ok(count) if !has_rival && lane.fills_data(&op) => Some(Event::Cut(count)),
+            Ok(count) if !has_rival && connection.fills_data(&op) => Some(Event::Cut(count)),
             Err(errno) if !(is_ended && errno == Errno::CANCELED) => Some(Event::Failed(errno)),
             _ => Some(Event::Expired),
         };
@@ -161,11 +161,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match failed {
             Some(event) => self.operation_failed(index, op, event, late_end),
             None if matches!(op, Op::Poll { .. }) => self.polled(index),
-            None if lane.is_secure() => self.secure_done(index, op, result.unwrap_or(0)),
+            None if connection.is_secure() => self.secure_done(index, op, result.unwrap_or(0)),
             None => self.plain_done(index, op, result.unwrap_or(0)),
         }
         self.drive(index);
-        let still_late = late_end.filter(|_| is_partial && self.lanes[index].operation.is_some());
+        let still_late =
+            late_end.filter(|_| is_partial && self.connections[index].operation.is_some());
         if let Some(late_end) = still_late {
             self.end_late(index, late_end);
         }
@@ -181,34 +182,34 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     ) {
         let is_ended = matches!(event, Event::Expired | Event::Cut(_));
         if is_ended && self.move_what_came(index) {
-            match (self.lanes[index].conn.body_left(), late_end) {
+            match (self.connections[index].conn.body_left(), late_end) {
                 (0, _) => return,
                 // Slow, and not silent.
                 (_, None) => return self.move_on(index),
                 (_, Some(_)) => {}
             }
         }
-        let lane = &mut self.lanes[index];
-        lane.take_back(op);
-        let job = lane.state.job_mut();
+        let connection = &mut self.connections[index];
+        connection.take_back(op);
+        let job = connection.state.job_mut();
         job.late_end = late_end.filter(|_| is_ended);
         // Had it been a poll, the next attempt asks again for what it was for.
         job.state = JobState::Active;
-        lane.conn.handle(event);
+        connection.conn.handle(event);
     }
 
     /// An operation without TLS succeeded.
     fn plain_done(&mut self, index: usize, op: Op, count: u32) {
-        let lane = &mut self.lanes[index];
+        let connection = &mut self.connections[index];
         let is_send = matches!(op, Op::Send { .. });
         let is_connect = matches!(op, Op::Connect { .. });
-        let target = lane.take_back(op);
-        if is_connect && lane.link().endpoint.tls {
+        let target = connection.take_back(op);
+        if is_connect && connection.link().endpoint.tls {
             self.tunnel_or_secure(index);
         } else if is_connect {
-            lane.conn.handle(Event::Connected);
+            connection.conn.handle(Event::Connected);
         } else if is_send {
-            lane.conn.handle(Event::Sent(count));
+            connection.conn.handle(Event::Sent(count));
         } else {
             self.received(index, count, target);
         }
@@ -216,7 +217,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// There are bytes for a request that waited without a slot, or an end of it.
     fn polled(&mut self, index: usize) {
-        let job = self.lanes[index].state.job_mut();
+        let job = self.connections[index].state.job_mut();
         let had_no_room = job.awaits_room();
         match job.state.poll_ended() {
             Action::Move { .. } if had_no_room => self.room_came(index),
@@ -227,7 +228,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Bytes stand in a buffer.
     pub(super) fn received(&mut self, index: usize, count: u32, target: Target) {
-        let Lane { conn, state, control, .. } = &mut self.lanes[index];
+        let Connection { conn, state, control, .. } = &mut self.connections[index];
         let job = state.job_mut();
         let awaited = conn.awaits_head();
         let buffer = match target {

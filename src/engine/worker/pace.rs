@@ -2,8 +2,8 @@
 //! for an answer without a slot.
 
 use super::Worker;
+use super::connection::Connection;
 use super::job::JobState;
-use super::lane::Lane;
 use crate::engine::pace::Totals;
 use crate::engine::schedule::{Room, Supply};
 use crate::files::host::FileHost;
@@ -14,13 +14,13 @@ use crate::sys::{Ring, Slot};
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Connections that have something to do.
     pub(super) fn busy(&self) -> usize {
-        self.lanes.len() - self.free.len()
+        self.connections.len() - self.free.len()
     }
 
     /// How many more may have, of all and of those that are paced here.
     pub(super) fn room(&self) -> Room {
         let busy = self.busy();
-        let all = self.lanes_max.saturating_sub(busy);
+        let all = self.connections_max.saturating_sub(busy);
         Room { ranges: self.share.room(busy - self.unpaced.min(busy)).min(all), all }
     }
 
@@ -32,30 +32,30 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// A connection for one more range, if there may be one.
-    pub(super) fn free_lane(&mut self, by_client: bool) -> Option<usize> {
+    pub(super) fn free_connection(&mut self, by_client: bool) -> Option<usize> {
         if !self.has_room(by_client) {
             return None;
         }
         Some(self.free.pop().unwrap_or_else(|| {
             let cipher = self.tls.as_ref().map(|(_, pool)| pool.take().expect("a slot each"));
             let control = self.control.take().expect("a control slot each");
-            self.lanes.push(Lane::new(control, cipher, self.data.slot_length_bytes()));
-            self.lanes.len() - 1
+            self.connections.push(Connection::new(control, cipher, self.data.slot_length_bytes()));
+            self.connections.len() - 1
         }))
     }
 
     /// A connection for a range that is asked for now.
-    pub(super) fn lane_to_ask(&mut self, by_client: bool) -> Option<usize> {
+    pub(super) fn connection_to_ask(&mut self, by_client: bool) -> Option<usize> {
         if by_client {
             // Its client had the right to send it.
-            return self.free_lane(true);
+            return self.free_connection(true);
         }
         if !self.has_room(false) || !self.share.may_send(self.now_us) {
             return None;
         }
-        let lane = self.free_lane(false)?;
+        let connection = self.free_connection(false)?;
         self.share.sent();
-        Some(lane)
+        Some(connection)
     }
 
     /// Takes the right to send a connection's request again.
@@ -63,7 +63,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// # Errors
     /// When to ask again, in microseconds.
     pub(super) fn may_resume(&mut self, index: usize) -> Result<(), u64> {
-        let into = &self.lanes[index].state.job().into;
+        let into = &self.connections[index].state.job().into;
         if let Some(ticket) = into.ticket().filter(|_| into.is_paced_by_client()) {
             let taken = ticket.inbox().take_request(self.now_us);
             return taken.map_err(|wait_us| self.now_us + wait_us);
@@ -127,11 +127,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Whether a small object's request waits for its answer without a data slot: where many of
     /// them are taken, those that are left are for bytes that are there.
     pub(super) fn polls_first(&self, index: usize) -> bool {
-        let lane = &self.lanes[index];
-        let job = lane.state.job();
+        let connection = &self.connections[index];
+        let job = connection.state.job();
         let taken = self.data.count() - self.data.free();
         let is_scarce = taken * SLOTS_EAGER_SHARE > self.data.count();
         let is_readable = matches!(job.state, JobState::Readable);
-        is_scarce && !is_readable && job.data.is_none() && lane.conn.awaits_head()
+        is_scarce && !is_readable && job.data.is_none() && connection.conn.awaits_head()
     }
 }

@@ -73,9 +73,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Writes what a connection has of a slot that it was filling, where a run ends that a later
     /// one goes on with: on a slow connection that is all that it brought in seconds.
     pub(super) fn keep_undelivered(&mut self, index: usize, transfer: &Transfer, why: ErrorKind) {
-        let lane = &mut self.lanes[index];
-        let job = lane.state.job_mut();
-        let length = lane.conn.undelivered();
+        let connection = &mut self.connections[index];
+        let job = connection.state.job_mut();
+        let length = connection.conn.undelivered();
         let kept = length - length % DIRECT_ALIGNMENT_BYTES;
         let is_end =
             matches!(why, ErrorKind::Interrupted | ErrorKind::Deadline | ErrorKind::Endpoint);
@@ -86,7 +86,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         let Some(slot) = job.data.take() else { return };
-        let end = job.bytes.offset + lane.conn.reached();
+        let end = job.bytes.offset + connection.conn.reached();
         let (range, offset) = (job.range, end - u64::from(length));
         self.write(range, slot, kept, offset);
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Worker;
-use super::lane::Lane;
+use super::connection::Connection;
 use super::link::Link;
 use crate::files::host::FileHost;
 use crate::limits::{RECEIVE_LOW_WATER_BYTES_MAX, RECEIVE_LOW_WATER_BYTES_MIN};
@@ -54,22 +54,22 @@ impl Secure {
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// The socket is connected: a proxy must lead on first, where there is one.
     pub(super) fn tunnel_or_secure(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        let Some(request) = lane.link().endpoint.tunnel_request() else {
+        let connection = &mut self.connections[index];
+        let Some(request) = connection.link().endpoint.tunnel_request() else {
             return self.secure_begin(index);
         };
-        lane.control.bytes_mut()[..request.len()].copy_from_slice(&request);
+        connection.control.bytes_mut()[..request.len()].copy_from_slice(&request);
         let length = u32::try_from(request.len()).expect("its parts are bounded");
-        lane.conn.handle(Event::Tunnel { length });
+        connection.conn.handle(Event::Tunnel { length });
     }
 
     /// The socket leads to the server: the session comes next.
     pub(super) fn secure_begin(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        let length = u32::try_from(lane.cipher.bytes().len()).expect("a slot's length");
+        let connection = &mut self.connections[index];
+        let length = u32::try_from(connection.cipher.bytes().len()).expect("a slot's length");
         let config = self.tls.as_ref().map(|(config, _)| Arc::clone(config));
         let config = config.expect("a run over TLS has its configuration");
-        let link = lane.link_mut();
+        let link = connection.link_mut();
         match Session::new(config, link.endpoint.server_name(), length) {
             Ok(session) => {
                 link.security = Security::On(Secure { session, wish: Wish::Handshake });
@@ -81,7 +81,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Sends a request: the control buffer's bytes, encrypted.
     pub(super) fn secure_send(&mut self, index: usize, at: u32, length: u32) {
-        let Lane { conn, link, control, cipher, .. } = &mut self.lanes[index];
+        let Connection { conn, link, control, cipher, .. } = &mut self.connections[index];
         let secure = Link::secure_mut(link);
         let bytes = &control.bytes()[at as usize..(at + length) as usize];
         match secure.session.write(cipher.bytes_mut(), bytes) {
@@ -106,7 +106,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Takes the slot that plaintext goes to, once there is some; false when none is free.
     fn takes_slot(&mut self, index: usize) -> bool {
-        let Lane { link, state, .. } = &mut self.lanes[index];
+        let Connection { link, state, .. } = &mut self.connections[index];
         let secure = Link::secure_mut(link);
         let Wish::Receive { target: Target::Data, at, length } = secure.wish else { return true };
         if !secure.session.has_input() || state.job().data.is_some() {
@@ -115,19 +115,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let wish = std::mem::replace(&mut secure.wish, Wish::Nothing);
         let action = Action::Receive { target: Target::Data, at, length, fill: false };
         let Some(slot) = self.slot_for(index, Target::Data, action) else { return false };
-        self.lanes[index].state.job_mut().data = Some(slot);
+        self.connections[index].state.job_mut().data = Some(slot);
         self.secure(index).wish = wish;
         true
     }
 
     fn secure(&mut self, index: usize) -> &mut Secure {
-        Link::secure_mut(&mut self.lanes[index].link)
+        Link::secure_mut(&mut self.connections[index].link)
     }
 
     /// The ring gave the buffer back.
     pub(super) fn secure_done(&mut self, index: usize, op: Op, count: u32) {
         let is_send = matches!(op, Op::Send { .. });
-        self.lanes[index].take_back(op);
+        self.connections[index].take_back(op);
         let session = &mut self.secure(index).session;
         if is_send {
             session.sent(count)
@@ -146,7 +146,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if !self.takes_slot(index) {
             return;
         }
-        let Lane { link, state, control, cipher, .. } = &mut self.lanes[index];
+        let Connection { link, state, control, cipher, .. } = &mut self.connections[index];
         let Secure { session, wish } = Link::secure_mut(link);
         let (buffer, goal) = (cipher.bytes_mut(), *wish);
         let event = match goal {
@@ -187,10 +187,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn secure_tell(&mut self, index: usize, wish: Wish, ready: Ready) {
-        let lane = &mut self.lanes[index];
+        let connection = &mut self.connections[index];
         match (ready, wish) {
-            (Ready::Open, _) => lane.conn.handle(Event::Connected),
-            (Ready::Sent(length), _) => lane.conn.handle(Event::Sent(length)),
+            (Ready::Open, _) => connection.conn.handle(Event::Connected),
+            (Ready::Sent(length), _) => connection.conn.handle(Event::Sent(length)),
             (Ready::Received(count), Wish::Receive { target, .. }) => {
                 let count = u32::try_from(count).expect("at most a slot");
                 self.received(index, count, target);
@@ -201,7 +201,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Waits for more ciphertext of a body that goes into a pipe.
     pub(super) fn secure_await(&mut self, index: usize) {
-        let Lane { link, cipher, .. } = &mut self.lanes[index];
+        let Connection { link, cipher, .. } = &mut self.connections[index];
         let Secure { session, wish } = Link::secure_mut(link);
         *wish = Wish::Move;
         match session.need(cipher.bytes_mut()) {
@@ -211,16 +211,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn secure_submit(&mut self, index: usize, need: Need) {
-        let lane = &mut self.lanes[index];
-        let (socket, slot) = (lane.link().socket.clone(), lane.cipher.lend());
+        let connection = &mut self.connections[index];
+        let (socket, slot) = (connection.link().socket.clone(), connection.cipher.lend());
         match need {
             Need::Send { at, length } => {
                 self.submit(index, Op::Send { socket, slot, at, length });
             }
             Need::Receive { at, length } => {
                 // So much will surely come: a body's ciphertext is longer than the body.
-                let held = Link::secure_mut(&mut lane.link).session.held_bytes();
-                let surely = lane.conn.body_left().saturating_sub(held as u64);
+                let held = Link::secure_mut(&mut connection.link).session.held_bytes();
+                let surely = connection.conn.body_left().saturating_sub(held as u64);
                 let Fill { length, low_water, fill } = Fill::of(length, surely);
                 self.set_low_water(index, low_water);
                 self.submit(index, Op::Receive { socket, slot, at, length, fill });
@@ -229,10 +229,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     pub(super) fn secure_failed(&mut self, index: usize, fault: Fault) {
-        let lane = &mut self.lanes[index];
+        let connection = &mut self.connections[index];
         let failure = fault.failure();
-        lane.link_mut().security = Security::Failed(fault);
-        lane.conn.handle(Event::Fault(failure));
+        connection.link_mut().security = Security::Failed(fault);
+        connection.conn.handle(Event::Fault(failure));
     }
 }
 

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Worker;
+use super::connection::Connection;
 use super::job::{JobState, Route};
-use super::lane::Lane;
 use super::link::Link;
 use crate::engine::request::Ticket;
 use crate::error::{Error, ErrorKind};
@@ -75,15 +75,15 @@ enum Moved {
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// A body begins, of which this part of the control buffer came with the head.
     pub(super) fn begin_moving(&mut self, index: usize, from: u32, length: u32) {
-        let lane = &mut self.lanes[index];
-        let flow = lane.state.job_mut().flow_mut();
+        let connection = &mut self.connections[index];
+        let flow = connection.state.job_mut().flow_mut();
         flow.with_head = from as usize..(from + length) as usize;
         // What an earlier attempt had decrypted and not written comes again.
         flow.held.left = 0..0;
-        if !lane.is_secure()
+        if !connection.is_secure()
             && let Err(errno) = self.set_nonblocking(index, true)
         {
-            return self.lanes[index].conn.handle(Event::Failed(errno));
+            return self.connections[index].conn.handle(Event::Failed(errno));
         }
         self.move_on(index);
     }
@@ -92,13 +92,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn move_on(&mut self, index: usize) {
         loop {
             if self.failure_of(index).is_some() || self.scheduler.is_stopped() {
-                return self.lanes[index].conn.handle(Event::Failed(Errno::CANCELED));
+                return self.connections[index].conn.handle(Event::Failed(Errno::CANCELED));
             }
             match self.move_piece(index) {
                 Moved::Bytes(count) => self.moved(index, count),
                 Moved::AwaitsBytes => return self.await_bytes(index),
                 Moved::AwaitsRoom => {
-                    let job = self.lanes[index].state.job_mut();
+                    let job = self.connections[index].state.job_mut();
                     job.state = JobState::ForRoom;
                     job.flow_mut().waited = Waited::Room;
                     let handle = job.flow_mut().pipe.clone();
@@ -110,11 +110,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                         Error::new(ErrorKind::Destination, "the reader has closed the pipe")
                             .advise("keep its read end open until the request has completed");
                     self.fail_job(index, error);
-                    return self.lanes[index].conn.handle(Event::Failed(Errno::CANCELED));
+                    return self.connections[index].conn.handle(Event::Failed(Errno::CANCELED));
                 }
-                Moved::Failed(errno) => return self.lanes[index].conn.handle(Event::Failed(errno)),
+                Moved::Failed(errno) => {
+                    return self.connections[index].conn.handle(Event::Failed(errno));
+                }
             }
-            if self.lanes[index].conn.body_left() == 0 {
+            if self.connections[index].conn.body_left() == 0 {
                 return;
             }
         }
@@ -126,21 +128,23 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.won(index);
         }
         self.count_bytes(index, count);
-        let lane = &mut self.lanes[index];
-        let job = lane.state.job_mut();
+        let connection = &mut self.connections[index];
+        let job = connection.state.job_mut();
         job.state = JobState::Active;
         let flow = job.flow_mut();
         if flow.waited == Waited::RoomCame {
             flow.waited = Waited::Room;
         }
         flow.ticket.moved_on();
-        lane.conn.handle(Event::Moved(count));
+        connection.conn.handle(Event::Moved(count));
     }
 
     /// Takes what has come for a wait that is over for another reason; true when there was some.
     pub(super) fn move_what_came(&mut self, index: usize) -> bool {
-        let is_waiting =
-            matches!(self.lanes[index].state.job().state, JobState::ForBytes(Action::Move { .. }));
+        let is_waiting = matches!(
+            self.connections[index].state.job().state,
+            JobState::ForBytes(Action::Move { .. })
+        );
         if !is_waiting || self.failure_of(index).is_some() {
             return false;
         }
@@ -155,18 +159,18 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Waits until the socket has more: at least a good part of what is still to come.
     fn await_bytes(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        let job = lane.state.job_mut();
+        let connection = &mut self.connections[index];
+        let job = connection.state.job_mut();
         job.state = JobState::ForBytes(Action::Move { from: 0, length: 0 });
         job.flow_mut().waited = Waited::Bytes;
-        let left = u32::try_from(lane.conn.body_left()).unwrap_or(u32::MAX);
-        let handle = lane.link().socket.clone();
+        let left = u32::try_from(connection.conn.body_left()).unwrap_or(u32::MAX);
+        let handle = connection.link().socket.clone();
         self.set_low_water(index, left.min(STREAM_LOW_WATER_BYTES));
         self.submit(index, Op::Poll { handle, events: POLL_IN });
     }
 
     fn move_piece(&mut self, index: usize) -> Moved {
-        let Lane { state, control, .. } = &mut self.lanes[index];
+        let Connection { state, control, .. } = &mut self.connections[index];
         let flow = state.job_mut().flow_mut();
         let (bytes, left) = match flow.held.left.is_empty() {
             true => (control.bytes(), &mut flow.with_head),
@@ -183,12 +187,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             return moved;
         }
-        if self.lanes[index].is_secure() { self.move_plaintext(index) } else { self.splice(index) }
+        if self.connections[index].is_secure() {
+            self.move_plaintext(index)
+        } else {
+            self.splice(index)
+        }
     }
 
     /// A pipe has room, or nobody reads it any more.
     pub(super) fn room_came(&mut self, index: usize) {
-        self.lanes[index].state.job_mut().flow_mut().waited = Waited::RoomCame;
+        self.connections[index].state.job_mut().flow_mut().waited = Waited::RoomCame;
         self.move_on(index);
     }
 
@@ -196,7 +204,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// two has just said that it is ready, it is the other; that counts once, for a poll may
     /// complete for nothing. Else it is likely what it was the last time.
     fn splice(&mut self, index: usize) -> Moved {
-        let Lane { conn, state, link, .. } = &mut self.lanes[index];
+        let Connection { conn, state, link, .. } = &mut self.connections[index];
         let job = state.job_mut();
         let was_readable = matches!(job.state, JobState::Readable);
         let Flow { pipe, waited, .. } = job.flow_mut();
@@ -214,7 +222,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Decrypts what has come and writes it into the pipe.
     fn move_plaintext(&mut self, index: usize) -> Moved {
-        let Lane { conn, state, link, cipher, .. } = &mut self.lanes[index];
+        let Connection { conn, state, link, cipher, .. } = &mut self.connections[index];
         let flow = state.job_mut().flow_mut();
         let session = Link::session_mut(link);
         let mut piece = self.spare.pop().unwrap_or_default();
@@ -251,7 +259,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Makes calls on a connection's socket return at once, or wait again.
     pub(super) fn set_nonblocking(&mut self, index: usize, is_on: bool) -> Result<(), Errno> {
-        let link = self.lanes[index].link_mut();
+        let link = self.connections[index].link_mut();
         if link.is_nonblocking != is_on {
             self.host.set_nonblocking(&link.socket, is_on)?;
             link.is_nonblocking = is_on;
@@ -261,14 +269,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// A connection is done with a range that went into a pipe.
     pub(super) fn end_moving(&mut self, index: usize) {
-        let Lane { state, link, .. } = &mut self.lanes[index];
+        let Connection { state, link, .. } = &mut self.connections[index];
         let Route::Pipe(flow) = &mut state.job_mut().into else { return };
         if !flow.held.buffer.is_empty() {
             self.spare.push(std::mem::take(&mut flow.held).buffer);
         }
         if link.is_some() && self.set_nonblocking(index, false).is_err() {
             // Its next request would go wrong.
-            self.lanes[index].hang_up();
+            self.connections[index].hang_up();
         }
     }
 }

@@ -27,10 +27,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if let Some(sum) = transfer.verification.sum() {
             return sum.add(at, bytes);
         }
-        let lane = &self.lanes[index];
-        let check = self.ranges.check(lane.state.job().range);
+        let connection = &self.connections[index];
+        let check = self.ranges.check(connection.state.job().range);
         if at == 0 {
-            let told = lane.conn.comparison().basis();
+            let told = connection.conn.comparison().basis();
             let of_answer = told.map(|told| told.map(InOrder::of_one_piece));
             *check = match transfer.verification.known().map(Ok).or(of_answer) {
                 None => Check::None,
@@ -47,7 +47,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Tells what became of the checksum that came with a whole object's answer.
     pub(super) fn compare(&mut self, index: usize, transfer: &Transfer) {
-        let check = self.ranges.check(self.lanes[index].state.job().range);
+        let check = self.ranges.check(self.connections[index].state.job().range);
         match std::mem::replace(check, Check::None) {
             Check::None => {}
             Check::Unverified(reason) => transfer.take_unverified(reason),

@@ -1,8 +1,8 @@
 //! For whom a worker waits, for those who tell it.
 
 use super::Worker;
+use super::connection::{Connection, ConnectionState};
 use super::job::{Job, JobState};
-use super::lane::{Lane, LaneState};
 use crate::engine::peers::Phase;
 use crate::files::host::FileHost;
 use crate::limits::{WAIT_LOOK_US, WAIT_TOLD_AFTER_US, WAIT_TOLD_BODY_AFTER_US};
@@ -16,9 +16,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         self.wait_look_us = self.now_us + WAIT_LOOK_US;
-        let waited = self.lanes.iter().filter_map(|lane| {
-            let LaneState::Busy(job) = &lane.state else { return None };
-            let elapsed_us = lane.waited_us(job, self.now_us, self.clock.now_us())?;
+        let waited = self.connections.iter().filter_map(|connection| {
+            let ConnectionState::Busy(job) = &connection.state else { return None };
+            let elapsed_us = connection.waited_us(job, self.now_us, self.clock.now_us())?;
             Some((elapsed_us, job))
         });
         let longest = waited.max_by_key(|(elapsed_us, _)| *elapsed_us);
@@ -34,7 +34,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 }
 
-impl Lane {
+impl Connection {
     /// How long it has waited for the network in vain, if that is long enough to be told. Failures
     /// go by the host's time, an operation in flight by the worker's clock.
     fn waited_us(&self, job: &Job, now_us: u64, clock_us: u64) -> Option<u64> {

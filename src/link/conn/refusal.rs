@@ -1,6 +1,6 @@
 //! The body of an error answer, as much of it as explains the error.
 
-use super::{Action, Conn, Failure, Piece, State};
+use super::{Action, BufferRange, Conn, Failure, State};
 use crate::limits::REFUSAL_BYTES_MAX;
 use crate::link::http::Head;
 
@@ -40,7 +40,7 @@ impl Conn {
             return self.push(Action::Receive { target, at: filled, length, fill: false });
         }
         let length = filled.min(stop) - at;
-        let piece = Piece { target: self.head_target(), at, length };
+        let piece = BufferRange { target: self.head_target(), at, length };
         let failure = Failure::Status(status);
         // A server that asks for less should not have to make new connections, too.
         let is_complete = end == Some(filled) && filled == stop;

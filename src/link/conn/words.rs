@@ -172,7 +172,7 @@ pub enum Action {
         /// Why.
         failure: Failure,
         /// The error answer's body, where there is one.
-        body: Option<Piece>,
+        body: Option<BufferRange>,
     },
     /// Close the socket.
     Close,
@@ -180,7 +180,7 @@ pub enum Action {
 
 /// A piece of one of the connection's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct BufferRange {
     /// Which buffer.
     pub target: Target,
     /// First byte.

@@ -141,7 +141,7 @@ enum Stage {
 }
 
 /// How far a look at the received records of a handshake came.
-enum Step {
+enum HandshakeStep {
     /// More records are needed.
     Blocked,
     /// The handshake is done.
@@ -149,7 +149,7 @@ enum Step {
 }
 
 /// How far a look at the received records came.
-enum Found {
+enum Received {
     /// So many bytes of plaintext went to the reader.
     Written(usize),
     /// There is plaintext in `plain`.
@@ -295,15 +295,15 @@ impl Session {
     /// Why there will be no session.
     pub fn handshake(&mut self, buffer: &mut [u8]) -> Result<bool, Fault> {
         match self.step(buffer)? {
-            Step::Done => self.open().map(|()| true),
-            Step::Blocked if self.ended => Err(Fault::Ended),
-            Step::Blocked => Ok(false),
+            HandshakeStep::Done => self.open().map(|()| true),
+            HandshakeStep::Blocked if self.ended => Err(Fault::Ended),
+            HandshakeStep::Blocked => Ok(false),
         }
     }
 
     /// Uses received records of the handshake, one after the other: those behind its last one are
     /// not rustls's.
-    fn step(&mut self, buffer: &mut [u8]) -> Result<Step, Fault> {
+    fn step(&mut self, buffer: &mut [u8]) -> Result<HandshakeStep, Fault> {
         let Stage::Handshake(connection) = &mut self.stage else { return Err(Fault::Ended) };
         let (out, received) = buffer.split_at_mut(INBOUND);
         let mut partial = false;
@@ -319,9 +319,9 @@ impl Session {
                     self.unsent.end += encode(&mut data, &mut out[self.unsent.end..])?;
                 }
                 ConnectionState::TransmitTlsData(transmit) => transmit.done(),
-                ConnectionState::WriteTraffic(_) => return Ok(Step::Done),
+                ConnectionState::WriteTraffic(_) => return Ok(HandshakeStep::Done),
                 ConnectionState::PeerClosed | ConnectionState::Closed => return Err(Fault::Ended),
-                _ if partial => return Ok(Step::Blocked),
+                _ if partial => return Ok(HandshakeStep::Blocked),
                 _ => match Header::whole_record(&received[within(&self.received)][self.seen..]) {
                     Some(length) => self.seen += length,
                     // It is looked at all the same: what is no TLS may never become a record.
@@ -357,7 +357,7 @@ impl Session {
     /// When the session is over, or the request too long for the buffer.
     pub fn write(&mut self, buffer: &mut [u8], bytes: &[u8]) -> Result<(), Fault> {
         // Tickets and key updates that came after the last answer.
-        if self.plain.is_empty() && !matches!(self.find(buffer, &mut [])?, Found::Blocked) {
+        if self.plain.is_empty() && !matches!(self.find(buffer, &mut [])?, Received::Blocked) {
             // It has closed, or speaks without being asked: nothing more is to be had here.
             return Err(Fault::Ended);
         }
@@ -383,10 +383,10 @@ impl Session {
                 break;
             }
             match self.find(buffer, &mut into[count..]) {
-                Ok(Found::Written(length)) => count += length,
-                Ok(Found::Held) => {}
-                Ok(Found::Blocked) if !self.ended => break,
-                Ok(Found::Blocked | Found::End) => ended = true,
+                Ok(Received::Written(length)) => count += length,
+                Ok(Received::Held) => {}
+                Ok(Received::Blocked) if !self.ended => break,
+                Ok(Received::Blocked | Received::End) => ended = true,
                 Err(fault) if count == 0 => return Err(fault),
                 // What came before it is good; the next read tells.
                 Err(_) => break,
@@ -409,24 +409,24 @@ impl Session {
     }
 
     /// Uses received records until there is plaintext or nothing more to do; nothing is in `plain`.
-    fn find(&mut self, buffer: &mut [u8], into: &mut [u8]) -> Result<Found, Fault> {
+    fn find(&mut self, buffer: &mut [u8], into: &mut [u8]) -> Result<Received, Fault> {
         let Stage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
         loop {
             let start = self.received.start;
             let used = match traffic.open(&mut buffer[self.received.clone()], into)? {
-                Opened::Partial => return Ok(Found::Blocked),
-                Opened::Closed => return Ok(Found::End),
+                Opened::Partial => return Ok(Received::Blocked),
+                Opened::Closed => return Ok(Received::End),
                 Opened::Other { used } => used,
                 Opened::Written { used, length: 0 } => used,
                 Opened::Written { used, length } => {
                     self.received.start += used;
-                    return Ok(Found::Written(length));
+                    return Ok(Received::Written(length));
                 }
                 Opened::Held { used, plain } => {
                     self.received.start += used;
                     self.plain = start + plain.start..start + plain.end;
                     if !plain.is_empty() {
-                        return Ok(Found::Held);
+                        return Ok(Received::Held);
                     }
                     continue;
                 }

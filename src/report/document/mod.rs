@@ -17,7 +17,7 @@ use crate::text::size::{Count, counted};
 
 pub use check::{CheckSummary, CheckedLine, Finding};
 pub use object::{
-    Kept, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, RemovedLine, Sizes,
+    KeptReason, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, RemovedLine, Sizes,
     Status, Verified,
 };
 pub use pace::{PaceLine, PaceTold};

@@ -46,7 +46,7 @@ pub enum Status {
 
 /// Why an object was left as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum KeptReason {
     /// An earlier run completed it, and it has not changed since.
     Same,
     /// An earlier run had fetched all of it; it got its name now.
@@ -55,7 +55,7 @@ pub enum Kept {
     Present,
 }
 
-impl Kept {
+impl KeptReason {
     fn unverified(self) -> &'static str {
         match self {
             Self::Same => "it was kept: size, time and ETag are those of when it was completed",
@@ -97,7 +97,7 @@ impl<'a> ObjectLine<'a> {
 
     /// Tells of an object that was left as it is.
     #[must_use]
-    pub fn kept(transfer: &'a Transfer, kept: Kept) -> Self {
+    pub fn kept(transfer: &'a Transfer, kept: KeptReason) -> Self {
         Self {
             bucket: &transfer.endpoint.bucket,
             key: &transfer.object.key,
@@ -425,7 +425,7 @@ mod tests {
             r#""status":"kept","error":null,"verified":{"verdict":"not validated","#,
             r#""algorithm":null,"reason":"a file was there, and --overwrite never leaves it"}}"#
         );
-        assert_eq!(ObjectLine::kept(&transfer, Kept::Present).to_json(), expected);
+        assert_eq!(ObjectLine::kept(&transfer, KeptReason::Present).to_json(), expected);
     }
 
     #[test]

@@ -207,10 +207,10 @@ impl PublishedKeys {
 /// The keys in force of several publishers, as one reader has them: looking costs no lock and no
 /// allocation while nothing new is published.
 #[derive(Debug, Default)]
-pub struct KeptKeys(Vec<Kept>);
+pub struct KeptKeys(Vec<CachedKeys>);
 
 #[derive(Debug)]
-struct Kept {
+struct CachedKeys {
     publisher: Arc<PublishedKeys>,
     version: u64,
     keys: Option<Arc<SigningKeys>>,
@@ -224,7 +224,7 @@ impl KeptKeys {
             if self.0.len() == KEPT_MAX {
                 self.0.clear();
             }
-            self.0.push(Kept { publisher: Arc::clone(publisher), version: 0, keys: None });
+            self.0.push(CachedKeys { publisher: Arc::clone(publisher), version: 0, keys: None });
             self.0.len() - 1
         });
         let kept = &mut self.0[at];

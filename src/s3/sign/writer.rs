@@ -679,12 +679,12 @@ mod tests {
             token in prop::option::of("[A-Za-z0-9+/=]{1,900}"),
             seconds in 0..7_000_000_000_u64,
             with_checksum: bool,
-            wishes: [bool; 3],
+            options: [bool; 3],
             region in prop::sample::select(vec!["us-east-1", "eu-west-1"]),
             place in prop::sample::select(vec![("h:9000", "/bucket/"), ("b.s3.eu.x", "/")]),
         ) {
             let mut endpoint = endpoint(place.0, place.1, region);
-            let [requester_pays, with_key, is_directory] = wishes;
+            let [requester_pays, with_key, is_directory] = options;
             let customer_key = with_key.then(customer_key);
             endpoint.headers = ExtraHeaders::new(requester_pays, customer_key.as_ref());
             let now = UNIX_EPOCH + Duration::from_secs(seconds);

@@ -8,7 +8,7 @@ use inrush::engine::metrics::{FeedCount, WorkerMetrics};
 use inrush::engine::pace::{Bounds, Pacer};
 use inrush::engine::peers::SharedAddresses;
 use inrush::engine::schedule::Scheduler;
-use inrush::engine::stream::feed::Feed;
+use inrush::engine::stream::feed::StreamFeed;
 use inrush::engine::stream::feeder::FeederParts;
 use inrush::error::{Error, ErrorKind};
 use inrush::files::sink::Sink;
@@ -193,7 +193,7 @@ fn add_feeders(
     for manners in &course.manners {
         let (plan, keys) = plan(course, &endpoints, &mut chance);
         let counter = descriptor::event_counter().expect("a descriptor");
-        let feed = Arc::new(Feed::new(counter.clone(), part));
+        let feed = Arc::new(StreamFeed::new(counter.clone(), part));
         let places = Default::default();
         let (manners, unmarked) = (manners.clone(), Vec::new());
         let channel = Channel { feed: Arc::clone(&feed), places, manners, plan, unmarked };

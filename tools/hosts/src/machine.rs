@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use inrush::engine::config::{Config, HostFacts, Wishes};
+use inrush::engine::config::{Config, HostFacts, ResourceOptions};
 use inrush::engine::pace::{Pacer, Totals};
 use inrush::engine::schedule::{Room, Scheduler, Supply};
 use inrush::error::Result;
@@ -80,10 +80,10 @@ impl Machine {
             memory_bytes: host.memory_bytes,
             descriptors: 1 << 20,
         };
-        let wishes = Wishes {
+        let wishes = ResourceOptions {
             max_connections: course.connections_max,
             part_size_bytes: course.part_bytes,
-            ..Wishes::default()
+            ..ResourceOptions::default()
         };
         let config = Config::resolve(wishes, facts)?;
         let config = if course.tls { config.secured() } else { config };

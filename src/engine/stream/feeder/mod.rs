@@ -10,7 +10,7 @@ mod window;
 
 use std::sync::Arc;
 
-use super::feed::{Feed, Next, Step};
+use super::feed::{NextStep, StreamFeed, StreamStep};
 use crate::engine::metrics::{EpochCount, FeedCount};
 use crate::engine::pace::{Bounds, Pacer, Share, Totals};
 use crate::engine::request::Inbox;
@@ -37,7 +37,7 @@ pub struct FeederParts<R, H> {
     /// Its machine.
     pub host: H,
     /// What comes next.
-    pub feed: Arc<Feed>,
+    pub feed: Arc<StreamFeed>,
     /// Raised when the feed has something again, or a range has come.
     pub counter: Handle,
     /// Who hands its requests to the workers.
@@ -57,7 +57,7 @@ pub struct FeederParts<R, H> {
 pub struct Feeder<R, H> {
     ring: R,
     host: H,
-    feed: Arc<Feed>,
+    feed: Arc<StreamFeed>,
     counter: Handle,
     epochs: Option<u64>,
     holds: bool,
@@ -256,19 +256,21 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 return;
             }
             match self.feed.next() {
-                Next::Step(Step::Range(transfer, range)) => {
+                NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
                     self.share.sent();
                     if let Err(error) = self.window.ask(&mut self.host, transfer, range) {
                         self.failure.get_or_insert(error);
                         return;
                     }
                 }
-                Next::Step(Step::EpochEnd { objects }) => self.window.end_epoch(objects),
-                Next::Later => {
+                NextStep::StreamStep(StreamStep::EpochEnd { objects }) => {
+                    self.window.end_epoch(objects)
+                }
+                NextStep::Later => {
                     self.fed = false;
                     self.feed_look_us = self.now_us + FEED_LOOK_US;
                 }
-                Next::Ended => self.ended = true,
+                NextStep::Ended => self.ended = true,
             }
         }
     }

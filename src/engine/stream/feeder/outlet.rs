@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::window::Piece;
+use super::window::StreamPiece;
 use super::{Feeder, TOKEN_GONE, TOKEN_ROOM, TOKEN_WAKE};
 use crate::engine::metrics::EpochCount;
 use crate::error::{Error, ErrorKind};
@@ -109,7 +109,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Hands on what has come of the range at the head; true when that is all of it.
     fn deliver_range(&mut self, out: &Handle) -> bool {
         loop {
-            let Some(Piece::Range(range)) = self.window.front() else { return false };
+            let Some(StreamPiece::Range(range)) = self.window.front() else { return false };
             if range.left == 0 {
                 // What came with its last byte may still be judged.
                 return range.came;
@@ -153,7 +153,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Which pipe a splice that moved less than it could waits for: the range's, which is empty, or
     /// the reader's, which is full. False when bytes have come meanwhile.
     fn is_held_up(&mut self) -> bool {
-        let Some(Piece::Range(range)) = self.window.front() else { return false };
+        let Some(StreamPiece::Range(range)) = self.window.front() else { return false };
         if self.host.unread(range.reader()).unwrap_or(1) > 0 {
             // Where more has just come there is room still, and the poll says so.
             if let Outlet::Open { full, .. } = &mut self.outlet {
@@ -187,7 +187,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// All of the epoch was handed on, and its reader has closed: ends the epoch once that is known
     /// to be right; true when it has ended.
     fn end_behind_reader(&mut self, handle: &Handle) -> bool {
-        while let Some(Piece::Range(range)) = self.window.front() {
+        while let Some(StreamPiece::Range(range)) = self.window.front() {
             if !range.came {
                 return false;
             }

@@ -39,7 +39,7 @@ impl Range {
 
 /// One piece of the stream, in order.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum StreamPiece {
     Range(Range),
     EpochEnd { objects: u64 },
 }
@@ -49,7 +49,7 @@ pub(super) enum Piece {
 pub(super) struct Window {
     scheduler: Arc<Scheduler>,
     inbox: Arc<Inbox>,
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<StreamPiece>,
     /// Number of the first piece; they are counted on. A request's is its token.
     first: u64,
     /// How many of the pieces are ranges.
@@ -130,7 +130,7 @@ impl Window {
         let into = Destination::Pipe(pipe.writer.clone());
         let errand = Some(Errand::new(Arc::clone(&ticket), into));
         let left = range.length;
-        self.pieces.push_back(Piece::Range(Range { ticket, pipe, left, came: false }));
+        self.pieces.push_back(StreamPiece::Range(Range { ticket, pipe, left, came: false }));
         self.ranges += 1;
         self.requests += 1;
         self.scheduler.submit(Assignment { transfer, range, errand }, Priority::Normal);
@@ -139,7 +139,7 @@ impl Window {
 
     /// The epoch ends behind what was asked for.
     pub(super) fn end_epoch(&mut self, objects: u64) {
-        self.pieces.push_back(Piece::EpochEnd { objects });
+        self.pieces.push_back(StreamPiece::EpochEnd { objects });
     }
 
     /// Takes in what has come.
@@ -154,7 +154,7 @@ impl Window {
             // What was dropped from the window completes, too, and nobody cares how.
             let Some(index) = token.checked_sub(self.first) else { continue };
             let index = usize::try_from(index).expect("a place in the window");
-            let Piece::Range(range) = &mut self.pieces[index] else {
+            let StreamPiece::Range(range) = &mut self.pieces[index] else {
                 unreachable!("the token of a range")
             };
             match result {
@@ -166,15 +166,15 @@ impl Window {
     }
 
     /// The head of the stream.
-    pub(super) fn front(&mut self) -> Option<&mut Piece> {
+    pub(super) fn front(&mut self) -> Option<&mut StreamPiece> {
         self.pieces.front_mut()
     }
 
     /// How many objects the epoch had, where its end is the head of the stream.
     pub(super) fn epoch_end(&self) -> Option<u64> {
         match self.pieces.front()? {
-            Piece::EpochEnd { objects } => Some(*objects),
-            Piece::Range(_) => None,
+            StreamPiece::EpochEnd { objects } => Some(*objects),
+            StreamPiece::Range(_) => None,
         }
     }
 
@@ -183,14 +183,14 @@ impl Window {
         let mut ranges = self
             .pieces
             .iter()
-            .skip_while(|piece| matches!(piece, Piece::Range(range) if range.left == 0));
-        matches!(ranges.next(), Some(Piece::EpochEnd { .. }))
+            .skip_while(|piece| matches!(piece, StreamPiece::Range(range) if range.left == 0));
+        matches!(ranges.next(), Some(StreamPiece::EpochEnd { .. }))
     }
 
     /// Takes the head away, which was handed on to its end.
     pub(super) fn pop(&mut self) {
         self.first += 1;
-        if let Some(Piece::Range(range)) = self.pieces.pop_front() {
+        if let Some(StreamPiece::Range(range)) = self.pieces.pop_front() {
             assert!(range.came && range.left == 0, "all of it was handed on");
             self.ranges -= 1;
             self.free.push(range.pipe);
@@ -203,8 +203,8 @@ impl Window {
         while !over && let Some(piece) = self.pieces.pop_front() {
             self.first += 1;
             match piece {
-                Piece::EpochEnd { .. } => over = true,
-                Piece::Range(range) => {
+                StreamPiece::EpochEnd { .. } => over = true,
+                StreamPiece::Range(range) => {
                     self.ranges -= 1;
                     range.ticket.cancel();
                 }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
-use super::{Machine, parts};
+use super::{SystemHost, parts};
 use crate::error::{Error, ErrorKind};
 use crate::limits::SWEEP_DEPTH_MAX;
 use crate::plan::path::is_own;
@@ -34,7 +34,7 @@ pub struct Sweep {
     pub unfinished: bool,
 }
 
-impl Machine {
+impl SystemHost {
     /// Removes what is below the destination and of which `is_extra` says that the source does not
     /// have it. `tell` hears of each path that is removed, and ends the sweep with false.
     pub fn sweep(
@@ -69,7 +69,7 @@ struct Sweeper<'a> {
 /// What of a folder's names is of interest. Gathered first: names that go while a folder is read
 /// may hide others.
 #[derive(Default)]
-struct Found {
+struct FolderNames {
     extra: Vec<String>,
     folders: Vec<String>,
     own: Vec<String>,
@@ -104,8 +104,8 @@ impl Sweeper<'_> {
         changed
     }
 
-    fn read(&mut self, folder: &OwnedFd, path: &str) -> Result<Found, Code> {
-        let mut found = Found::default();
+    fn read(&mut self, folder: &OwnedFd, path: &str) -> Result<FolderNames, Code> {
+        let mut found = FolderNames::default();
         for entry in Dir::read_from(folder)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else {

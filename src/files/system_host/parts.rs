@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno as Code;
 
 use super::marks::digest;
-use super::{FILE_MODE, Machine, allocate, write_all};
+use super::{FILE_MODE, SystemHost, allocate, write_all};
 use crate::files::host::FileError;
 use crate::files::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
 use crate::files::sink::file::{Journal, OpenFile, allocation, journal_records_max};
@@ -80,7 +80,7 @@ impl Part {
 }
 
 /// What stands under the name of an unfinished file.
-enum Found {
+enum FoundPart {
     /// It is ours, and locked.
     Ours(Part),
     /// Another process is at work on it.
@@ -98,10 +98,10 @@ pub(super) fn is_ours(stat: &Stat) -> bool {
 
 /// Opens and locks an unfinished file, made where there is none if `create` says so. `looks`: how
 /// often more a lock is asked for that somebody has.
-fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<Found, Code> {
+fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<FoundPart, Code> {
     let made = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         // Not even opened: that can wait for ever, or make a device do something.
-        Ok(stat) if !is_ours(&stat) => return Ok(Found::Foreign),
+        Ok(stat) if !is_ours(&stat) => return Ok(FoundPart::Foreign),
         Ok(_) => false,
         Err(Code::NOENT) if create => true,
         Err(errno) => return Err(errno),
@@ -113,7 +113,7 @@ fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<F
         // The file system refuses O_DIRECT, and that after it has made the file (open(2)).
         Err(Code::INVAL) => (open(flags | (extra & !OFlags::EXCL))?, false),
         // Another process was first.
-        Err(Code::EXIST) => return Ok(Found::Busy),
+        Err(Code::EXIST) => return Ok(FoundPart::Busy),
         outcome => (outcome?, true),
     };
     // What counts is the file that was opened: under the name may stand another one by now.
@@ -122,17 +122,17 @@ fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<F
         if made {
             unlink(folder, name);
         }
-        return Ok(Found::Foreign);
+        return Ok(FoundPart::Foreign);
     }
     match lock(&file, looks) {
         Ok(()) => {}
-        Err(Code::WOULDBLOCK) => return Ok(Found::Busy),
+        Err(Code::WOULDBLOCK) => return Ok(FoundPart::Busy),
         Err(_) => {
             // No locks here: nobody could tell who is at work on it.
             if create {
                 unlink(folder, name);
             }
-            return Ok(Found::Busy);
+            return Ok(FoundPart::Busy);
         }
     }
     // Between opening and locking it may have got its final name or been removed.
@@ -140,8 +140,8 @@ fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<F
     let named = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let same = (stat.st_ino, stat.st_dev) == (named.st_ino, named.st_dev);
     Ok(match is_ours(&stat) && same {
-        true => Found::Ours(Part { file, direct, stat }),
-        false => Found::Foreign,
+        true => FoundPart::Ours(Part { file, direct, stat }),
+        false => FoundPart::Foreign,
     })
 }
 
@@ -170,7 +170,7 @@ fn unlink(folder: &OwnedFd, name: &str) {
     let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
 }
 
-impl Machine {
+impl SystemHost {
     fn header(&self, transfer: &Transfer) -> Option<Header> {
         let ranges = Ranges::count_of(transfer.object.size_bytes, transfer.part);
         let identity = transfer.identity().filter(|_| ranges <= JOURNAL_RANGES_MAX)?;
@@ -192,12 +192,14 @@ impl Machine {
         let (above, name) = split(&transfer.path);
         let Some(folder) = self.folders().find(above) else { return Left::Nothing(transfer) };
         let part = match hold(&folder, &part_name(name), false, &mut self.lock_looks) {
-            Ok(Found::Ours(_)) | Err(Code::NOENT) if is_foreign(&folder, &journal_name(name)) => {
+            Ok(FoundPart::Ours(_)) | Err(Code::NOENT)
+                if is_foreign(&folder, &journal_name(name)) =>
+            {
                 return Left::Unfit(transfer, Unfit::Foreign, 0);
             }
-            Ok(Found::Ours(part)) => part,
-            Ok(Found::Foreign) => return Left::Unfit(transfer, Unfit::Foreign, 0),
-            Ok(Found::Busy) | Err(_) => return Left::Nothing(transfer),
+            Ok(FoundPart::Ours(part)) => part,
+            Ok(FoundPart::Foreign) => return Left::Unfit(transfer, Unfit::Foreign, 0),
+            Ok(FoundPart::Busy) | Err(_) => return Left::Nothing(transfer),
         };
         let (above, name) = (above.to_owned(), name.to_owned());
         let space_bytes = part.space_bytes();
@@ -281,7 +283,7 @@ impl Machine {
         if is_foreign(folder, &journal) {
             return Ok(None);
         }
-        let Ok(Found::Ours(held)) = hold(folder, &part, true, &mut 0) else { return Ok(None) };
+        let Ok(FoundPart::Ours(held)) = hold(folder, &part, true, &mut 0) else { return Ok(None) };
         // The journal goes first: it must never stand beside bytes that it does not tell of.
         unlink(folder, &journal);
         let length = allocation(transfer.object.size_bytes);
@@ -329,11 +331,11 @@ pub(super) fn clear(folder: &OwnedFd, name: &str) -> u64 {
 fn clear_stem(folder: &OwnedFd, stem: &str) -> u64 {
     let (part, journal) = (format!("{stem}{PART}"), format!("{stem}{JOURNAL}"));
     let held = hold(folder, &part, false, &mut 0);
-    if matches!(held, Ok(Found::Ours(_)) | Err(Code::NOENT)) && !is_foreign(folder, &journal) {
+    if matches!(held, Ok(FoundPart::Ours(_)) | Err(Code::NOENT)) && !is_foreign(folder, &journal) {
         unlink(folder, &journal);
     }
     match held {
-        Ok(Found::Ours(held)) => {
+        Ok(FoundPart::Ours(held)) => {
             unlink(folder, &part);
             held.space_bytes()
         }
@@ -455,7 +457,7 @@ mod tests {
     use std::path::Path;
 
     use super::super::tests::{machine, names, object};
-    use super::super::{Keeping, Standing};
+    use super::super::{FileState, Persistence};
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -504,7 +506,7 @@ mod tests {
         second.publish(file, &transfer).expect("published");
         drop(transfer);
         assert_eq!(names(&folder.path().join("d")), ["large"]);
-        assert_eq!(second.look(&object("d/large", SIZE)).0, Standing::Same);
+        assert_eq!(second.look(&object("d/large", SIZE)).0, FileState::Same);
     }
 
     #[test]
@@ -625,7 +627,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         begin(folder.path(), &[1]);
         let mut later = machine(folder.path());
-        later.keeping = Keeping { boot: 2, ..later.keeping };
+        later.keeping = Persistence { boot: 2, ..later.keeping };
         let left = later.go_on(object("d/large", SIZE), WhenAll::Publish);
         assert!(matches!(left, Left::Unfit(_, Unfit::Rebooted, space) if space >= SIZE));
         let mut changed = object("d/large", SIZE);
@@ -728,7 +730,7 @@ mod tests {
             note(&file, 0, None);
             machine.publish(&file, &object).expect("published");
             machine.clear(&object);
-            assert_eq!(machine.look(&object).0, Standing::Same);
+            assert_eq!(machine.look(&object).0, FileState::Same);
             assert!(look() == before, "{endings:?}: written to");
         }
     }

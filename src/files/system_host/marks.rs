@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::Errno as Code;
 
 use super::parts::is_ours;
-use super::{FILE_MODE, Machine, write_all};
+use super::{FILE_MODE, SystemHost, write_all};
 use crate::error::{Error, ErrorKind};
 use crate::files::mark::{self, Identity, MARK_BYTES, MOMENT_BYTES, Mark, Moment};
 use crate::files::transfer::Transfer;
@@ -27,7 +27,7 @@ const INDEX: &str = ".inrush-index";
 
 /// What stands under an object's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum FileState {
     /// Nothing, or a folder.
     Absent,
     /// Not this object in this version, as far as can be told.
@@ -83,7 +83,7 @@ fn changed_ns(stat: &Stat) -> i64 {
     stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-impl Machine {
+impl SystemHost {
     /// Marks a complete file that gets its name next, and syncs it where each file is.
     pub(super) fn mark(&mut self, file: &OwnedFd, transfer: &Transfer) -> Result<(), Code> {
         let keeping = self.keeping;
@@ -197,10 +197,10 @@ impl Machine {
 
     /// What stands under an object's path, and how much space it gives back when it is replaced: no
     /// link is followed.
-    pub fn look(&mut self, transfer: &Transfer) -> (Standing, u64) {
+    pub fn look(&mut self, transfer: &Transfer) -> (FileState, u64) {
         match self.stat(transfer) {
             Some((folder, stat)) => (self.compare(transfer, &folder, &stat), space_bytes(&stat)),
-            None => (Standing::Absent, 0),
+            None => (FileState::Absent, 0),
         }
     }
 
@@ -218,16 +218,16 @@ impl Machine {
     }
 
     /// What of this status stands under an object's path in this folder.
-    fn compare(&mut self, transfer: &Transfer, folder: &OwnedFd, stat: &Stat) -> Standing {
+    fn compare(&mut self, transfer: &Transfer, folder: &OwnedFd, stat: &Stat) -> FileState {
         let path = transfer.path.as_str();
         let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
         let size_bytes = transfer.object.size_bytes;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => return Standing::Absent,
+            FileType::Directory => return FileState::Absent,
             FileType::RegularFile if stat.st_size.unsigned_abs() == size_bytes => {}
-            _ => return Standing::Other,
+            _ => return FileState::Other,
         }
-        let Some(identity) = transfer.identity() else { return Standing::Other };
+        let Some(identity) = transfer.identity() else { return FileState::Other };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut bytes = [0; MARK_BYTES];
         let mark = rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty())
@@ -242,7 +242,7 @@ impl Machine {
                 && mark.changed_ns == changed_ns(stat)
                 && mark.is_believed(self.keeping.boot, &self.memory.synced)
         };
-        if mark.is_some_and(is_same) { Standing::Same } else { Standing::Other }
+        if mark.is_some_and(is_same) { FileState::Same } else { FileState::Other }
     }
 
     /// A file below the destination, whole, if it is of our making and at most so long, in bytes.
@@ -282,22 +282,22 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         machine(folder.path()).write_whole(&object("a/b", 3), b"abc").expect("written");
         let mut later = machine(folder.path());
-        assert_eq!(later.look(&object("a/b", 3)).0, Standing::Same);
-        assert_eq!(later.look(&object("a/b", 4)).0, Standing::Other, "another size");
+        assert_eq!(later.look(&object("a/b", 3)).0, FileState::Same);
+        assert_eq!(later.look(&object("a/b", 4)).0, FileState::Other, "another size");
         let mut changed = object("a/b", 3);
         changed.object.etag = "\"2\"".to_owned();
-        assert_eq!(later.look(&changed).0, Standing::Other, "another version");
+        assert_eq!(later.look(&changed).0, FileState::Other, "another version");
         for absent in ["a/c", "c/d", "a/b/c", "a"] {
-            assert_eq!(later.look(&object(absent, 3)).0, Standing::Absent, "{absent}");
+            assert_eq!(later.look(&object(absent, 3)).0, FileState::Absent, "{absent}");
         }
         assert!(!folder.path().join("c").exists(), "looking makes nothing");
         let file = folder.path().join("a/b");
         let when = std::fs::metadata(&file).expect("there").modified().expect("a time");
         std::fs::write(&file, "xyz").expect("written");
-        assert_eq!(later.look(&object("a/b", 3)).0, Standing::Other, "somebody wrote to it");
+        assert_eq!(later.look(&object("a/b", 3)).0, FileState::Other, "somebody wrote to it");
         let open = std::fs::OpenOptions::new().write(true).open(&file).expect("opened");
         open.set_modified(when).expect("set");
-        assert_eq!(later.look(&object("a/b", 3)).0, Standing::Same, "the time is all there is");
+        assert_eq!(later.look(&object("a/b", 3)).0, FileState::Same, "the time is all there is");
     }
 
     #[test]
@@ -313,18 +313,18 @@ mod tests {
         first.write_whole(&object("synced", 3), b"abc").expect("written");
         first.keeping.sync_files = false;
         first.write_whole(&object("before", 3), b"abc").expect("written");
-        assert_eq!([look("synced", 1), look("before", 1)], [Standing::Same; 2]);
-        assert_eq!([look("synced", 2), look("before", 2)], [Standing::Same, Standing::Other]);
+        assert_eq!([look("synced", 1), look("before", 1)], [FileState::Same; 2]);
+        assert_eq!([look("synced", 2), look("before", 2)], [FileState::Same, FileState::Other]);
         // The moments of marks have milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(3));
         first.sync_all().expect("synced");
         std::thread::sleep(std::time::Duration::from_millis(3));
         first.write_whole(&object("after", 3), b"abc").expect("written");
-        assert_eq!([look("before", 2), look("after", 2)], [Standing::Same, Standing::Other]);
+        assert_eq!([look("before", 2), look("after", 2)], [FileState::Same, FileState::Other]);
         let mut second = machine(folder.path());
         second.keeping.boot = 2;
         second.sync_all().expect("synced");
-        assert_eq!(look("before", 3), Standing::Same, "the sync of an earlier boot still counts");
+        assert_eq!(look("before", 3), FileState::Same, "the sync of an earlier boot still counts");
     }
 
     #[test]
@@ -336,12 +336,12 @@ mod tests {
         first.write_whole(&object("d/b", 3), b"abc").expect("written");
         assert!(folder.path().join(INDEX).exists());
         let mut later = machine(folder.path());
-        assert_eq!(later.look(&object("a", 3)).0, Standing::Other, "nothing was remembered");
+        assert_eq!(later.look(&object("a", 3)).0, FileState::Other, "nothing was remembered");
         later.remember();
         let looks = ["a", "d/b", "b"].map(|path| later.look(&object(path, 3)).0);
-        assert_eq!(looks, [Standing::Same, Standing::Same, Standing::Absent]);
+        assert_eq!(looks, [FileState::Same, FileState::Same, FileState::Absent]);
         std::fs::write(folder.path().join("a"), "xyz").expect("written");
-        assert_eq!(later.look(&object("a", 3)).0, Standing::Other);
+        assert_eq!(later.look(&object("a", 3)).0, FileState::Other);
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
         later.attributes_refused = true;
         later.remember();
         assert_eq!(later.ignored(), Some(INDEX));
-        assert_eq!(later.look(&object("a", 3)).0, Standing::Other, "its marks do not count");
+        assert_eq!(later.look(&object("a", 3)).0, FileState::Other, "its marks do not count");
         later.write_whole(&object("b", 3), b"abc").expect("written");
         assert_eq!(std::fs::read(&index).expect("there"), before, "nothing is added");
     }
@@ -373,7 +373,7 @@ mod tests {
         symlink(outside.path(), folder.path().join("d")).expect("a link");
         symlink(outside.path().join("a"), folder.path().join("a")).expect("a link");
         let mut machine = machine(folder.path());
-        assert_eq!(machine.look(&object("a", 3)).0, Standing::Other);
-        assert_eq!(machine.look(&object("d/a", 3)).0, Standing::Absent);
+        assert_eq!(machine.look(&object("a", 3)).0, FileState::Other);
+        assert_eq!(machine.look(&object("d/a", 3)).0, FileState::Absent);
     }
 }

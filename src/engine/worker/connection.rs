@@ -4,13 +4,16 @@ use super::job::{Job, Route};
 use super::link::Link;
 use super::operation::Operation;
 use super::secure::Security;
-use crate::link::conn::{Ask, Conn, EtagDigest, Piece, Target};
+use crate::link::conn::{Ask, BufferRange, Conn, EtagDigest, Target};
 use crate::sys::{Op, Slot};
 
 /// What a connection is about.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a range is moved within its lane, not allocated")]
-pub(super) enum LaneState {
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a range is moved within its connection, not allocated"
+)]
+pub(super) enum ConnectionState {
     /// It may be given a range.
     Free { since_us: u64 },
     /// It has a range.
@@ -19,7 +22,7 @@ pub(super) enum LaneState {
     Lost,
 }
 
-impl LaneState {
+impl ConnectionState {
     /// The range of a busy connection.
     pub(super) fn job(&self) -> &Job {
         let Self::Busy(job) = self else { unreachable!("only a busy connection has a range") };
@@ -64,9 +67,9 @@ impl OwnSlot {
 
 /// One connection of a worker.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Connection {
     pub(super) conn: Conn,
-    pub(super) state: LaneState,
+    pub(super) state: ConnectionState,
     /// Its socket, while there is one.
     pub(super) link: Option<Link>,
     /// What the kernel has of it.
@@ -77,12 +80,12 @@ pub(super) struct Lane {
     pub(super) cipher: OwnSlot,
 }
 
-impl Lane {
+impl Connection {
     /// A connection without a socket; with a buffer for ciphertext in a run over TLS.
     pub(super) fn new(control: Slot, cipher: Option<Slot>, slot_length: u32) -> Self {
         Self {
             conn: Conn::new(slot_length),
-            state: LaneState::Free { since_us: 0 },
+            state: ConnectionState::Free { since_us: 0 },
             link: None,
             operation: None,
             control: OwnSlot(Some(control)),
@@ -91,7 +94,7 @@ impl Lane {
     }
 
     pub(super) fn is_free(&self) -> bool {
-        matches!(self.state, LaneState::Free { .. })
+        matches!(self.state, ConnectionState::Free { .. })
     }
 
     pub(super) fn is_secure(&self) -> bool {
@@ -127,12 +130,12 @@ impl Lane {
                 Route::Client(_) | Route::Pipe(_) => None,
             },
         });
-        self.state = LaneState::Busy(job);
+        self.state = ConnectionState::Busy(job);
     }
 
     /// It has no range any more.
     pub(super) fn let_go(&mut self, now_us: u64) {
-        self.state = LaneState::Free { since_us: now_us };
+        self.state = ConnectionState::Free { since_us: now_us };
     }
 
     /// True for a receive of body bytes, straight into the data slot.
@@ -152,14 +155,14 @@ impl Lane {
             return Target::Control;
         }
         // Without a range it goes back to its pool.
-        if let LaneState::Busy(job) = &mut self.state {
+        if let ConnectionState::Busy(job) = &mut self.state {
             job.data = Some(slot);
         }
         Target::Data
     }
 
     /// A piece of a buffer that the kernel has not.
-    pub(super) fn piece(&self, piece: Piece) -> &[u8] {
+    pub(super) fn piece(&self, piece: BufferRange) -> &[u8] {
         let buffer = match piece.target {
             Target::Control => Some(self.control.bytes()),
             Target::Data => self.state.job().data.as_deref(),

@@ -31,14 +31,14 @@ use crate::s3::ByteRange;
 use crate::s3::sign::{Get, KeptKeys, PublishedKeys, RequestWriter};
 use crate::sys::{Errno, Handle, descriptor};
 
-pub use marks::{Standing, boot};
+pub use marks::{FileState, boot};
 pub use parts::{Left, WhenAll, read_resumed};
 pub use reader::{Reader, There};
 pub use sweep::{Sweep, Swept};
 
 /// What a run does so that a later one can rely on what it left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Keeping {
+pub struct Persistence {
     /// Complete files are marked, and unfinished ones are kept with a journal.
     pub resume: bool,
     /// Each file and its folder are synced before the file counts.
@@ -54,11 +54,11 @@ const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
 
 /// One worker's machine.
 #[derive(Debug)]
-pub struct Machine {
+pub struct SystemHost {
     begun: Instant,
     chance: u64,
     folders: Option<Folders>,
-    keeping: Keeping,
+    keeping: Persistence,
     /// The file system keeps no attributes of ours: learnt from the first answer.
     attributes_refused: bool,
     memory: marks::Memory,
@@ -71,7 +71,7 @@ pub struct Machine {
     desk: helpers::Desk,
 }
 
-impl Machine {
+impl SystemHost {
     /// A machine whose files go below `destination`; `None` for a run that writes none.
     #[must_use]
     pub fn new(
@@ -79,7 +79,7 @@ impl Machine {
         seed: u64,
         destination: Option<Arc<OwnedFd>>,
         published: Arc<PublishedKeys>,
-        keeping: Keeping,
+        keeping: Persistence,
     ) -> Self {
         Self {
             begun,
@@ -115,7 +115,7 @@ impl Machine {
     }
 }
 
-impl Host for Machine {
+impl Host for SystemHost {
     fn now_us(&mut self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
@@ -166,7 +166,7 @@ impl Host for Machine {
         self.publisher(transfer).version()
     }
 
-    fn heed(&mut self, transfer: &Transfer, objection: Objection) -> bool {
+    fn on_objection(&mut self, transfer: &Transfer, objection: Objection) -> bool {
         let publisher = self.publisher(transfer);
         match objection {
             Objection::Expired { keys_version } => publisher.refuse(keys_version),
@@ -182,7 +182,7 @@ fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
 
-impl Machine {
+impl SystemHost {
     fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
         self.folders().open(path.trim_end_matches('/')).map(drop)
     }
@@ -541,11 +541,11 @@ mod tests {
     use crate::s3::{Endpoint, Object};
 
     #[expect(clippy::disallowed_methods, reason = "a machine of a test begins now")]
-    pub(super) fn machine(folder: &Path) -> Machine {
+    pub(super) fn machine(folder: &Path) -> SystemHost {
         let root = Arc::new(open_destination(folder).expect("a folder"));
         let keys = Arc::new(PublishedKeys::new(None));
-        let keeping = Keeping { resume: true, sync_files: true, boot: 1 };
-        Machine::new(Instant::now(), 1, Some(root), keys, keeping)
+        let keeping = Persistence { resume: true, sync_files: true, boot: 1 };
+        SystemHost::new(Instant::now(), 1, Some(root), keys, keeping)
     }
 
     /// An object at this path, in ranges of 1 MiB unless it is small.

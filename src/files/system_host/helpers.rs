@@ -10,9 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::{Machine, parts};
+use super::{SystemHost, parts};
 use crate::error::Error;
-use crate::files::host::{FileDone, FileError, FileHost, FileJob, FileTask, Host, Piece};
+use crate::files::host::{FileDone, FileError, FileHost, FileJob, FileTask, Host, SlotBytes};
 use crate::files::sink::calls::Calls;
 use crate::files::transfer::Transfer;
 use crate::sys::{Errno, Handle, descriptor};
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-impl Machine {
+impl SystemHost {
     /// The same, with at most so many helper threads, which raise this counter.
     #[must_use]
     pub fn with_helpers(mut self, most: usize, counter: Handle) -> Self {
@@ -127,7 +127,7 @@ impl Machine {
         let done = match (&task.job, transfer.created_file()) {
             (FileJob::MakeFolder, _) => self.make_folder(&transfer.path),
             (FileJob::WriteWhole(piece), _) => {
-                self.write_whole(transfer, piece.as_ref().map_or(&[], Piece::bytes))
+                self.write_whole(transfer, piece.as_ref().map_or(&[], SlotBytes::bytes))
             }
             (FileJob::Create, _) => return self.create_once(transfer),
             (FileJob::Note { index, prefix_bytes }, Some(file)) => {
@@ -156,7 +156,7 @@ impl Machine {
     }
 }
 
-impl FileHost for Machine {
+impl FileHost for SystemHost {
     fn begin(&mut self, task: FileTask) {
         let is_slow = self.desk.calls.are_slow();
         let ours = if is_slow { self.hand_over(task) } else { Some(task) };
@@ -194,7 +194,7 @@ impl Helpers {
     }
 
     /// Starts one more. Where the system has no room for it those there are do all.
-    fn spawn(&mut self, machine: Machine) {
+    fn spawn(&mut self, machine: SystemHost) {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("inrush-files".to_owned());
         self.threads.extend(thread.spawn(move || help(&shared, machine)));
@@ -232,7 +232,7 @@ impl Drop for Helpers {
 }
 
 /// A helper's thread: one job after the other, until the worker has ended.
-fn help(shared: &Shared, mut machine: Machine) {
+fn help(shared: &Shared, mut machine: SystemHost) {
     while let Some(task) = next(shared) {
         let done = machine.carry_out_safely(task);
         let is_first = {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     /// The next end, of which the counter tells; none within a minute fails.
-    fn wait(machine: &mut Machine, counter: &Handle) -> FileDone {
+    fn wait(machine: &mut SystemHost, counter: &Handle) -> FileDone {
         let Handle::Descriptor(descriptor) = counter else { unreachable!("a counter") };
         loop {
             descriptor::lower(counter);
