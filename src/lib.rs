@@ -53,8 +53,9 @@
 //!   * [`engine::peers`]: how connections and addresses fare beside each other: who is late, and
 //!     where to connect next, by what all workers know. Pure.
 //!   * [`engine::stream`]: Pipe mode: one stream per epoch, into named pipes or standard output.
-//!     Its feeder asks the workers for ranges, each into a pipe of its own, and hands them on in
-//!     order.
+//!     Its feeder asks the workers for ranges, each into a pipe of its own or over TLS into memory,
+//!     and hands them on in order.
+//!   * [`engine::backlog`]: what of a stream stands decrypted in memory, ahead of its turn. Pure.
 //!   * [`engine::metrics`]: plain counters, a set per worker.
 //! * [`link`]: one connection to a server: what is sent, what comes, why it fails, and when it is
 //!   tried again.
@@ -107,6 +108,7 @@
 //! * **origin**: an S3-compatible server.
 //! * **channel**: a named input of a training job. **epoch**: one pass over it, one named pipe.
 //! * **request**: one range that a client asked for by itself; a GET or, after failures, several.
+//! * **backlog**: decrypted bytes of a stream in memory, before they are handed on in order.
 //! * **ceiling**: what one stage could do alone.
 //!
 //! # What must stay true, and what holds it

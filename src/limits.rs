@@ -46,10 +46,27 @@ pub const TLS_OUT_BYTES: u32 = CONTROL_SLOT_BYTES + (4 << 10);
 /// 512 KiB, and 315 with 1 MiB (two cores with 2 MiB of cache each).
 pub const TLS_SLOT_BYTES: u32 = 512 << 10;
 
-/// Most plaintext that a stream's connection decrypts before it is written into a pipe, in bytes:
-/// what a full buffer of ciphertext holds. Each write and each splice of it costs a system call,
-/// and may wake the reader.
+/// Length of a buffer for plaintext of a stream, in bytes: what a full buffer of ciphertext holds.
+/// Each write of it costs a system call, and may wake the reader.
 pub const TLS_PIECE_BYTES: u32 = 256 << 10;
+
+/// Plaintext of a channel's ranges ahead of their turn, in bytes, where memory is not scarce: the
+/// ranges next in line are decrypted by all cores while one is handed on.
+pub const BACKLOG_BYTES_MIN: u64 = 64 << 20;
+
+/// The same for each core that decrypts, where that is more.
+pub const BACKLOG_BYTES_PER_WORKER: u64 = 16 << 20;
+
+/// Buffers of the range whose turn it is that may always be filled: one is handed on while others
+/// are.
+pub const BACKLOG_BUFFERS_AT_TURN: usize = 4;
+
+/// Buffers of a range that is not one of the next: it has begun, and its server sees that it is
+/// read.
+pub const BACKLOG_BUFFERS_FAR: usize = 2;
+
+/// So many ranges behind the one whose turn it is may be decrypted whole, however long they are.
+pub const BACKLOG_RANGES_NEAR_MIN: u64 = 2;
 
 /// Ciphertext takes at most one part in so many of a run's memory, unless a number of connections
 /// is asked for.

@@ -153,10 +153,9 @@ fn a_long_read_is_several_requests() {
     assert_eq!(origin.stats().gets - before, 3);
 }
 
-#[test]
-fn a_pipe_has_the_bytes_in_order_and_nowhere_takes_them() {
+fn a_pipe_has_the_bytes_in_order(tls: Option<TlsConfig>) {
     let objects = BTreeMap::from([("a", bytes_of(5_000_000, 4))]);
-    let origin = serve(&objects, FaultPlan::seeded(3, Profile::Mixed));
+    let origin = serve_over(&objects, FaultPlan::seeded(3, Profile::Mixed), tls);
     let client = connect(&origin);
     let engine = start(&client);
     let object = client.head(&format!("s3://{BUCKET}/a")).expect("it is there");
@@ -172,6 +171,16 @@ fn a_pipe_has_the_bytes_in_order_and_nowhere_takes_them() {
         completion.result.expect("faults are survived");
     }
     assert_eq!(reader.read(&mut [0]).expect("the end"), 0, "nobody holds the pipe any more");
+}
+
+#[test]
+fn a_pipe_has_the_bytes_in_order_and_nowhere_takes_them() {
+    a_pipe_has_the_bytes_in_order(None);
+}
+
+#[test]
+fn over_tls_a_pipe_has_them_too() {
+    a_pipe_has_the_bytes_in_order(Some(TlsConfig::default()));
 }
 
 #[test]

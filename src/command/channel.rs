@@ -8,6 +8,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::supply::{Opening, Wanted};
+use crate::engine::backlog::Room;
 use crate::engine::metrics::FeedCount;
 use crate::engine::pace::Bounds;
 use crate::engine::schedule::Scheduler;
@@ -33,6 +34,8 @@ pub(super) struct ChannelPlan {
     pub(super) place: Place,
     pub(super) part: PartSize,
     pub(super) connections: Bounds,
+    /// How much of what comes over TLS may stand in memory.
+    pub(super) room: Room,
     pub(super) epochs: Option<NonZeroU64>,
     /// Whether a reader whose stream fails is kept waiting.
     pub(super) holds: bool,
@@ -63,6 +66,7 @@ impl Running {
         begun: Instant,
     ) -> Result<Self> {
         let ChannelPlan { name, wanted, opening, place, part, connections, .. } = plan;
+        let room = plan.room;
         let ChannelPlan { epochs, holds, marks, .. } = plan;
         let counter = event_counter()?;
         let feed = Arc::new(StreamFeed::new(counter.clone(), part));
@@ -81,6 +85,7 @@ impl Running {
                         counter,
                         scheduler,
                         connections,
+                        room,
                         epochs: epochs.map(NonZeroU64::get),
                         holds,
                         marks,

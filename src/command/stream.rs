@@ -22,6 +22,7 @@ use super::supply::{EpochOrder, Opening, Wanted, supply};
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
+use crate::engine::backlog::Room;
 use crate::engine::config::{Config, HostFacts, ResourceOptions, check_descriptors};
 use crate::engine::pace::Bounds;
 use crate::engine::stream::fifos::Fifos;
@@ -31,8 +32,9 @@ use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host;
 use crate::limits::{
-    CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX, DESCRIPTORS_OTHER, DESCRIPTORS_PER_RANGE,
-    PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, PIPE_BYTES, SLOT_BYTES_MAX, WORKERS_MAX,
+    BACKLOG_BYTES_MIN, BACKLOG_BYTES_PER_WORKER, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX,
+    DESCRIPTORS_OTHER, DESCRIPTORS_PER_RANGE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN,
+    PIPE_BYTES, SLOT_BYTES_MAX, TLS_PIECE_BYTES, WORKERS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
 use crate::plan::epoch::Shard;
@@ -113,7 +115,7 @@ async fn start_pipes(
         openings.push((wanted, opening));
     }
     let locks = lock_channels(args, &folder, progress)?;
-    let (engine, connections) =
+    let (engine, connections, room) =
         start_engine(&args.stream, part, args.channels.len(), &control, (tls, retries), begun)?;
     let mut channels = Vec::new();
     let begun_channels = args.channels.iter().zip(openings).zip(locks);
@@ -125,6 +127,7 @@ async fn start_pipes(
             place: Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock)),
             part,
             connections,
+            room,
             epochs: args.epochs,
             holds: args.on_failure == OnFailure::Hold,
             marks: args.epoch_markers,
@@ -156,7 +159,7 @@ fn start_engine(
     control: &Control,
     (tls, retries): (Option<Arc<ClientConfig>>, RetryPolicy),
     begun: Instant,
-) -> Result<(Workers, Bounds)> {
+) -> Result<(Workers, Bounds, Room)> {
     let facts = HostFacts::read();
     let wanted = match (args.connections, args.max_connections) {
         (Some(each), _) => {
@@ -183,7 +186,9 @@ fn start_engine(
         },
         facts,
     )?;
-    let config = if tls.is_some() { config.secured() } else { config }.of_streams();
+    let config = if tls.is_some() { config.secured() } else { config };
+    let memory_bytes = config.memory_bytes;
+    let config = config.of_streams();
     if config.connections() < channels {
         // What waits for its reader has a connection: another channel could wait for it for ever.
         let message =
@@ -192,6 +197,14 @@ fn start_engine(
             .advise("raise the limit of open files (ulimit -n) or of memory, or serve fewer"));
     }
     let bounds = bounds(args, part, config.connections() / channels, channels);
+    // What files would have as slots is for plaintext.
+    let ahead_bytes = memory_bytes.saturating_sub(config.memory_bytes) / channels as u64;
+    let usual_bytes = (config.workers as u64 * BACKLOG_BYTES_PER_WORKER).max(BACKLOG_BYTES_MIN);
+    let room = Room {
+        buffer_bytes: TLS_PIECE_BYTES as usize,
+        ahead_bytes: ahead_bytes.min(usual_bytes),
+        range_bytes: part.bytes(),
+    };
     let engine = Workers::start(RunSetup {
         config,
         destination: None,
@@ -201,7 +214,7 @@ fn start_engine(
         retries,
         begun,
     })?;
-    Ok((engine, bounds))
+    Ok((engine, bounds, room))
 }
 
 /// Between which numbers a channel's pace is found, where each may have so many connections.
@@ -254,7 +267,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
     let (place, pump) = output()?;
     session::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
-    let (engine, connections) =
+    let (engine, connections, room) =
         start_engine(&args.stream, part, 1, &control, (tls, retries), begun)?;
     let epochs = NonZeroU64::new(1);
     let plan = ChannelPlan {
@@ -264,6 +277,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         place,
         part,
         connections,
+        room,
         epochs,
         holds: false,
         marks: false,

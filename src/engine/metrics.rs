@@ -235,6 +235,8 @@ pub struct FeedCount {
     pub requests: u64,
     /// Size of the smallest private pipe that the kernel gave, in bytes.
     pub pipe_bytes_min: Option<u64>,
+    /// Most bytes that stood in memory, of ranges that came over TLS.
+    pub backlog_bytes_max: u64,
     /// Turns of the loop.
     pub turns: u64,
     /// How many requests were in flight, and why.

@@ -1,6 +1,7 @@
 //! The data plane: what is asked for, the workers that fetch it, their pace, and the streams that
 //! bytes become.
 
+pub mod backlog;
 pub mod config;
 pub mod lease;
 pub mod metrics;

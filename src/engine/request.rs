@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::engine::backlog::RangeBacklog;
 use crate::engine::lease::Lease;
 use crate::engine::metrics::{AddressCount, ClientCounts};
 use crate::engine::pace::Pacer;
@@ -38,6 +39,9 @@ pub enum Destination {
     /// connection meanwhile: ask for fewer such ranges than there are connections. One that nobody
     /// reads any more fails the request.
     Pipe(Handle),
+    /// Into the memory of a stream, in order. Only over TLS: else nothing need be copied.
+    #[doc(hidden)]
+    Backlog(Arc<RangeBacklog>),
 }
 
 /// Which requests are handed out first.

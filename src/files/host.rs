@@ -233,6 +233,12 @@ pub trait PipeHost {
     /// reads.
     fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno>;
 
+    /// Writes into a pipe, without waiting; returns how many bytes it took.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is no room, [`Errno::PIPE`] when nobody reads.
+    fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno>;
+
     /// A pipe of our own, as large as the kernel lets it be up to `wish_bytes`.
     ///
     /// # Errors

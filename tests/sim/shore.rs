@@ -45,6 +45,10 @@ impl PipeHost for FeedHost {
         world.splice(from, to, length)
     }
 
+    fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+        self.world.borrow_mut().write_pipe(pipe, bytes)
+    }
+
     fn private_pipe(&mut self, _wish_bytes: u64) -> Result<PrivatePipe, Errno> {
         let mut world = self.world.borrow_mut();
         let rate = world.rates.disk_per_mille;

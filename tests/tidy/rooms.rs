@@ -2,7 +2,7 @@
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-pub(crate) const ROOMS: [(&str, bool, &[&str]); 44] = [
+pub(crate) const ROOMS: [(&str, bool, &[&str]); 45] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("shown", true, &[]),
@@ -22,7 +22,8 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 44] = [
     ("conn", true, &["checksum", "failure", "http", "limits", "s3", "sys"]),
     ("tls", true, &["error", "failure", "limits", "s3"]),
     ("metrics", true, &["failure", "pace", "sys", "waiting"]),
-    ("request", true, &["error", "failure", "lease", "metrics", "pace", "sys"]),
+    ("backlog", true, &["limits", "sys"]),
+    ("request", true, &["backlog", "error", "failure", "lease", "metrics", "pace", "sys"]),
     ("peers", true, &["conn", "failure", "limits", "metrics"]),
     ("transfer", true, &["checksum", "conn", "error", "limits", "mark", "plan", "s3", "sink"]),
     ("sink", true, &["journal", "limits", "sys", "transfer"]),
@@ -32,9 +33,9 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 44] = [
         "worker",
         false,
         &[
-            "attempt", "checksum", "conn", "error", "failure", "host", "lease", "limits",
-            "metrics", "pace", "peers", "request", "s3", "schedule", "sink", "sys", "tls",
-            "transfer", "waiting",
+            "attempt", "backlog", "checksum", "conn", "error", "failure", "host", "lease",
+            "limits", "metrics", "pace", "peers", "request", "s3", "schedule", "sink", "sys",
+            "tls", "transfer", "waiting",
         ],
     ),
     (
@@ -46,8 +47,8 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 44] = [
         "stream",
         false,
         &[
-            "error", "host", "limits", "metrics", "pace", "plan", "request", "s3", "schedule",
-            "sys", "transfer",
+            "backlog", "error", "host", "limits", "metrics", "pace", "plan", "request", "s3",
+            "schedule", "sys", "transfer",
         ],
     ),
     ("config", false, &["error", "lease", "limits", "pace", "plan", "sys", "transfer"]),
@@ -98,6 +99,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 44] = [
         false,
         &[
             "attempt",
+            "backlog",
             "checksum",
             "cli",
             "config",
@@ -107,7 +109,6 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 44] = [
             "failure",
             "journal",
             "limits",
-            "system_host",
             "mark",
             "metrics",
             "out",
@@ -120,6 +121,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 44] = [
             "size",
             "stream",
             "sys",
+            "system_host",
             "threads",
             "transfer",
             "waiting",

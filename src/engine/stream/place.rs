@@ -44,6 +44,10 @@ impl PipeHost for SystemPipeHost {
         descriptor::splice(from, to, length)
     }
 
+    fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
+        descriptor::write_pipe(pipe, bytes)
+    }
+
     fn private_pipe(&mut self, wish_bytes: u64) -> Result<PrivatePipe, Errno> {
         let (writer, reader, capacity_bytes) = descriptor::pipe(wish_bytes)?;
         Ok(PrivatePipe { writer, reader, capacity_bytes })

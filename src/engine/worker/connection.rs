@@ -127,7 +127,7 @@ impl Connection {
             etag,
             check: match job.into {
                 Route::Sink { .. } => transfer.verification.of_answer(&transfer.object.etag),
-                Route::Client(_) | Route::Pipe(_) => None,
+                Route::Client(_) | Route::Stream(_) => None,
             },
         });
         self.state = ConnectionState::Busy(job);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Worker;
 use super::connection::{Connection, ConnectionState};
 use super::job::{Job, JobState, Route};
-use super::stream::Flow;
+use super::stream::{Flow, FlowInto};
 use crate::engine::metrics::AddressCount;
 use crate::engine::request::{Brought, Destination, Errand, Ticket, cancelled};
 use crate::engine::schedule::Assignment;
@@ -68,7 +68,12 @@ impl Route {
         };
         let ticket = Arc::clone(&errand.ticket);
         match &errand.into {
-            Destination::Pipe(pipe) => Self::Pipe(Flow::new(pipe.clone(), ticket)),
+            Destination::Pipe(pipe) => {
+                Self::Stream(Flow::new(FlowInto::Pipe(pipe.clone()), ticket))
+            }
+            Destination::Backlog(range) => {
+                Self::Stream(Flow::new(FlowInto::Memory(Arc::clone(range)), ticket))
+            }
             Destination::Memory(_) | Destination::Lease(_) | Destination::Nothing => {
                 Self::Client(ticket)
             }
@@ -80,7 +85,7 @@ impl Route {
         match self {
             Self::Sink { is_whole } => Self::Sink { is_whole: *is_whole },
             Self::Client(ticket) => Self::Client(Arc::clone(ticket)),
-            Self::Pipe(flow) => Self::Pipe(flow.of_rival()),
+            Self::Stream(flow) => Self::Stream(flow.of_rival()),
         }
     }
 
@@ -89,7 +94,7 @@ impl Route {
         match self {
             Self::Sink { is_whole: true } => Manner::Whole,
             Self::Sink { is_whole: false } | Self::Client(_) => Manner::Slots,
-            Self::Pipe(_) => Manner::Stream,
+            Self::Stream(_) => Manner::Stream,
         }
     }
 
@@ -103,7 +108,7 @@ impl Route {
         match self {
             Self::Sink { .. } => None,
             Self::Client(ticket) => Some(ticket),
-            Self::Pipe(flow) => Some(&flow.ticket),
+            Self::Stream(flow) => Some(&flow.ticket),
         }
     }
 }
@@ -214,7 +219,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             // A range that is at most a slot long is one piece, whichever connection brings it.
             Destination::Lease(lease) => lease.fill(slot, bytes),
-            Destination::Nothing | Destination::Pipe(_) => {}
+            Destination::Nothing | Destination::Pipe(_) | Destination::Backlog(_) => {}
         }
     }
 }

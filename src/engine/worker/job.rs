@@ -30,7 +30,8 @@ pub(super) enum JobState {
         /// A poll has found bytes for it.
         is_readable: bool,
     },
-    /// The pipe that it goes into is full: the operation in flight polls it.
+    /// The pipe that it goes into is full: the operation in flight polls it. Or the memory of its
+    /// stream is: then nothing is in flight.
     ForRoom,
     /// An attempt failed: this follows, once its actions are carried out.
     Failed(AfterFailure),
@@ -131,8 +132,8 @@ pub(super) enum Route {
     Sink { is_whole: bool },
     /// A client's buffer, a slot that is leased to it, or nothing.
     Client(Arc<Ticket>),
-    /// A client's pipe.
-    Pipe(Flow),
+    /// A client's pipe, or the memory of a stream.
+    Stream(Flow),
 }
 
 /// A range that a connection has.
@@ -194,15 +195,15 @@ impl Job {
         self.into.manner()
     }
 
-    /// The pipe that it goes into.
+    /// The stream that it goes into.
     pub(super) fn flow_mut(&mut self) -> &mut Flow {
-        let Route::Pipe(flow) = &mut self.into else {
-            unreachable!("only what goes into a pipe is moved")
+        let Route::Stream(flow) = &mut self.into else {
+            unreachable!("only what goes into a stream is moved")
         };
         flow
     }
 
-    /// It waits for whoever reads the pipe, and not for the network.
+    /// It waits for whoever reads the stream, and not for the network.
     pub(super) fn awaits_room(&self) -> bool {
         matches!(self.state, JobState::ForRoom)
     }

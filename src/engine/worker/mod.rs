@@ -450,7 +450,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
             }
             ConnectionState::Busy(job) => {
-                let JobState::Backoff { until_us } = job.state else { return TURN_WAIT_MAX_US };
+                let until_us = match job.state {
+                    JobState::Backoff { until_us } => until_us,
+                    JobState::ForRoom => {
+                        self.look_for_room(index);
+                        return TURN_WAIT_MAX_US;
+                    }
+                    _ => return TURN_WAIT_MAX_US,
+                };
                 let until_us = match until_us > self.now_us {
                     true => Err(until_us),
                     false => self.may_resume(index),

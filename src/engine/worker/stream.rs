@@ -1,8 +1,9 @@
-//! Bodies on their way into pipes: out of the socket without entering user memory (splice), or over
-//! TLS by a write of what was decrypted.
+//! Bodies on their way into streams: out of the socket into a pipe without entering user memory
+//! (splice), or decrypted into the stream's memory ([`crate::engine::backlog`]); into a client's
+//! pipe what was decrypted is written.
 //!
-//! A pipe that is full waits for its reader: that has no deadline, is not late, and says nothing
-//! of the network. All that was moved is in the pipe: an attempt that fails goes on from there.
+//! A stream without room waits for its reader: that has no deadline, is not late, and says nothing
+//! of the network. All that was moved is the stream's: an attempt that fails resumes from there.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use super::Worker;
 use super::connection::Connection;
 use super::job::{JobState, Route};
 use super::link::Link;
+use crate::engine::backlog::RangeBacklog;
 use crate::engine::request::Ticket;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::FileHost;
@@ -19,10 +21,19 @@ use crate::link::conn::{Action, Event};
 use crate::link::tls::session::Read;
 use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
 
-/// A pipe that a range goes into.
+/// Where a stream's bytes go.
+#[derive(Debug, Clone)]
+pub(super) enum FlowInto {
+    /// A pipe.
+    Pipe(Handle),
+    /// Memory, from where they are handed on; only over TLS.
+    Memory(Arc<RangeBacklog>),
+}
+
+/// A stream that a range goes into.
 #[derive(Debug)]
 pub(super) struct Flow {
-    pipe: Handle,
+    into: FlowInto,
     pub(super) ticket: Arc<Ticket>,
     /// Body bytes that came with the head, in the control buffer.
     with_head: Range<usize>,
@@ -49,13 +60,13 @@ struct Held {
 }
 
 impl Flow {
-    pub(super) fn new(pipe: Handle, ticket: Arc<Ticket>) -> Self {
-        Self { pipe, ticket, with_head: 0..0, held: Held::default(), waited: Waited::Bytes }
+    pub(super) fn new(into: FlowInto, ticket: Arc<Ticket>) -> Self {
+        Self { into, ticket, with_head: 0..0, held: Held::default(), waited: Waited::Bytes }
     }
 
-    /// The same pipe, for a connection that is asked for the rest.
+    /// The same stream, for a connection that is asked for the rest.
     pub(super) fn of_rival(&self) -> Self {
-        Self::new(self.pipe.clone(), Arc::clone(&self.ticket))
+        Self::new(self.into.clone(), Arc::clone(&self.ticket))
     }
 }
 
@@ -97,13 +108,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             match self.move_piece(index) {
                 Moved::Bytes(count) => self.moved(index, count),
                 Moved::AwaitsBytes => return self.await_bytes(index),
-                Moved::AwaitsRoom => {
-                    let job = self.connections[index].state.job_mut();
-                    job.state = JobState::ForRoom;
-                    job.flow_mut().waited = Waited::Room;
-                    let handle = job.flow_mut().pipe.clone();
-                    return self.submit(index, Op::Poll { handle, events: POLL_OUT });
-                }
+                Moved::AwaitsRoom if self.await_room(index) => return,
+                // There is some by now.
+                Moved::AwaitsRoom => {}
                 Moved::Begun => return,
                 Moved::Failed(Errno::PIPE) => {
                     let error =
@@ -169,15 +176,62 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.submit(index, Op::Poll { handle, events: POLL_IN });
     }
 
+    /// Waits until its stream has room; false when there is some already.
+    fn await_room(&mut self, index: usize) -> bool {
+        let job = self.connections[index].state.job_mut();
+        job.state = JobState::ForRoom;
+        let flow = job.flow_mut();
+        flow.waited = Waited::Room;
+        match &flow.into {
+            FlowInto::Pipe(pipe) => {
+                let handle = pipe.clone();
+                self.submit(index, Op::Poll { handle, events: POLL_OUT });
+                true
+            }
+            FlowInto::Memory(range) => {
+                range.wait_for_room(&self.counter);
+                if !range.has_room() {
+                    return true;
+                }
+                range.stop_waiting();
+                job.state = JobState::Active;
+                false
+            }
+        }
+    }
+
+    /// Resumes what waits for room in memory, where there is some. Looked for in each turn: a
+    /// wake-up may be lost.
+    pub(super) fn look_for_room(&mut self, index: usize) {
+        let job = self.connections[index].state.job_mut();
+        let FlowInto::Memory(range) = &job.flow_mut().into else { return };
+        if range.has_room() {
+            range.stop_waiting();
+            job.state = JobState::Active;
+            self.move_on(index);
+            self.drive(index);
+        }
+    }
+
     fn move_piece(&mut self, index: usize) -> Moved {
         let Connection { state, control, .. } = &mut self.connections[index];
         let flow = state.job_mut().flow_mut();
+        let pipe = match &flow.into {
+            FlowInto::Pipe(pipe) => pipe,
+            FlowInto::Memory(range) if !range.has_room() => return Moved::AwaitsRoom,
+            FlowInto::Memory(_) if flow.with_head.is_empty() => return self.push_plaintext(index),
+            FlowInto::Memory(range) => {
+                let count = push(range, &control.bytes()[flow.with_head.clone()]);
+                flow.with_head.start += count;
+                return Moved::Bytes(count as u64);
+            }
+        };
         let (bytes, left) = match flow.held.left.is_empty() {
             true => (control.bytes(), &mut flow.with_head),
             false => (&flow.held.buffer[..], &mut flow.held.left),
         };
         if left.start < left.end {
-            let written = self.host.write_pipe(&flow.pipe, &bytes[left.clone()]);
+            let written = self.host.write_pipe(pipe, &bytes[left.clone()]);
             let moved = outcome(written);
             if let Moved::Bytes(count) = moved {
                 left.start += usize::try_from(count).expect("at most what was given");
@@ -207,7 +261,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let Connection { conn, state, link, .. } = &mut self.connections[index];
         let job = state.job_mut();
         let was_readable = matches!(job.state, JobState::Readable);
-        let Flow { pipe, waited, .. } = job.flow_mut();
+        let Flow { into, waited, .. } = job.flow_mut();
+        let FlowInto::Pipe(pipe) = into else { unreachable!("only over TLS") };
         let waited = *waited;
         let socket = &link.as_ref().expect("it is connected").socket;
         let length = conn.body_left().min(SPLICE_BYTES_MAX);
@@ -220,31 +275,52 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Decrypts what has come and writes it into the pipe.
+    /// Decrypts what has come into the memory of its stream.
+    fn push_plaintext(&mut self, index: usize) -> Moved {
+        let flow = self.connections[index].state.job_mut().flow_mut();
+        let FlowInto::Memory(range) = &flow.into else { unreachable!("only into memory") };
+        let range = Arc::clone(range);
+        let mut piece = range.backlog().take_buffer();
+        match self.decrypt(index, &mut piece) {
+            Ok(count) => {
+                range.push(piece, count);
+                Moved::Bytes(count as u64)
+            }
+            Err(moved) => {
+                range.backlog().put_back(piece);
+                moved
+            }
+        }
+    }
+
+    /// Decrypts what has come; how many bytes, or what is otherwise.
+    fn decrypt(&mut self, index: usize, into: &mut [u8]) -> Result<usize, Moved> {
+        let Connection { conn, link, cipher, .. } = &mut self.connections[index];
+        let left = usize::try_from(conn.body_left()).unwrap_or(usize::MAX);
+        let room = left.min(into.len());
+        match Link::session_mut(link).read(cipher.bytes_mut(), &mut into[..room]) {
+            Ok(Read::Bytes(count)) => return Ok(count),
+            Ok(Read::End) => return Err(Moved::Bytes(0)),
+            Ok(Read::More) => self.secure_await(index),
+            Err(fault) => self.secure_failed(index, fault),
+        }
+        Err(Moved::Begun)
+    }
+
+    /// Decrypts what has come and writes it into a client's pipe.
     fn move_plaintext(&mut self, index: usize) -> Moved {
-        let Connection { conn, state, link, cipher, .. } = &mut self.connections[index];
-        let flow = state.job_mut().flow_mut();
-        let session = Link::session_mut(link);
         let mut piece = self.spare.pop().unwrap_or_default();
         piece.resize(TLS_PIECE_BYTES as usize, 0);
-        let left = usize::try_from(conn.body_left()).unwrap_or(usize::MAX);
-        let room = left.min(piece.len());
-        let read = session.read(cipher.bytes_mut(), &mut piece[..room]);
-        let Ok(Read::Bytes(count)) = read else {
-            self.spare.push(piece);
-            return match read {
-                Ok(Read::End) => Moved::Bytes(0),
-                Ok(_) => {
-                    self.secure_await(index);
-                    Moved::Begun
-                }
-                Err(fault) => {
-                    self.secure_failed(index, fault);
-                    Moved::Begun
-                }
-            };
+        let count = match self.decrypt(index, &mut piece) {
+            Ok(count) => count,
+            Err(moved) => {
+                self.spare.push(piece);
+                return moved;
+            }
         };
-        let moved = outcome(self.host.write_pipe(&flow.pipe, &piece[..count]));
+        let flow = self.connections[index].state.job_mut().flow_mut();
+        let FlowInto::Pipe(pipe) = &flow.into else { unreachable!("only into a pipe") };
+        let moved = outcome(self.host.write_pipe(pipe, &piece[..count]));
         let written = match moved {
             Moved::Bytes(written) => usize::try_from(written).expect("at most what was given"),
             _ => 0,
@@ -270,7 +346,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// A connection is done with a range that went into a pipe.
     pub(super) fn end_moving(&mut self, index: usize) {
         let Connection { state, link, .. } = &mut self.connections[index];
-        let Route::Pipe(flow) = &mut state.job_mut().into else { return };
+        let Route::Stream(flow) = &mut state.job_mut().into else { return };
+        if let FlowInto::Memory(range) = &flow.into {
+            range.stop_waiting();
+        }
         if !flow.held.buffer.is_empty() {
             self.spare.push(std::mem::take(&mut flow.held).buffer);
         }
@@ -279,6 +358,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.connections[index].hang_up();
         }
     }
+}
+
+/// Copies bytes into the memory of a stream.
+fn push(range: &RangeBacklog, bytes: &[u8]) -> usize {
+    let mut piece = range.backlog().take_buffer();
+    let count = bytes.len().min(piece.len());
+    piece[..count].copy_from_slice(&bytes[..count]);
+    range.push(piece, count);
+    count
 }
 
 /// What a write into a pipe came to.

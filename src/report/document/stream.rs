@@ -70,6 +70,8 @@ pub struct ChannelSummary {
     /// Size of the smallest private pipe; null when none was needed. Below 1 MiB the kernel refused
     /// more (pipe-user-pages-soft, pipe-max-size): right, only slower.
     pub pipe_bytes_min: Option<u64>,
+    /// Most decrypted bytes that stood in memory ahead of their turn.
+    pub backlog_bytes_max: u64,
 }
 
 /// What an epoch came to.
@@ -188,6 +190,7 @@ impl ChannelSummary {
             connects: count.connects,
             pace: PaceTold::new(count.pace.moments().len() > 1, &count.pace),
             pipe_bytes_min: count.pipe_bytes_min,
+            backlog_bytes_max: count.backlog_bytes_max,
         }
     }
 }

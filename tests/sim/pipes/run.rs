@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use inrush::engine::backlog::Room;
 use inrush::engine::metrics::{FeedCount, WorkerMetrics};
 use inrush::engine::pace::{Bounds, Pacer};
 use inrush::engine::peers::SharedAddresses;
@@ -78,8 +79,8 @@ pub(super) struct Ran {
     pub(super) world: Shared,
     /// How the feeder of each channel ended.
     pub(super) fed: Vec<Fed>,
-    /// Keys of each epoch of each channel.
-    keys: Vec<Vec<Vec<String>>>,
+    /// Of each channel the keys of each epoch, and how many bytes may stand in memory.
+    keys: Vec<(Vec<Vec<String>>, u64)>,
     /// What the workers counted.
     pub(super) metrics: WorkerMetrics,
 }
@@ -178,14 +179,15 @@ fn world(seed: u64, course: &Course) -> Shared {
     world
 }
 
-/// A feeder for each list of readers; returns its streams' keys.
+/// A feeder for each list of readers; returns its streams' keys, and how many bytes may stand in
+/// memory.
 fn add_feeders(
     seed: u64,
     course: &Course,
     stage: &Rc<Stage>,
     scheduler: &Arc<Scheduler>,
     world: &Shared,
-) -> Vec<Vec<Vec<String>>> {
+) -> Vec<(Vec<Vec<String>>, u64)> {
     let mut chance = Chance(seed ^ 0x919e);
     let endpoints = [endpoint(0, course.tls), endpoint(1, course.tls)];
     let part = PartSize::new(course.part).expect("aligned");
@@ -199,6 +201,9 @@ fn add_feeders(
         let channel = Channel { feed: Arc::clone(&feed), places, manners, plan, unmarked };
         world.borrow_mut().plumbing.channels.push(channel);
         let bounds = bounds(course, &mut chance);
+        let buffer_bytes = 512 << chance.below(6);
+        let ahead_bytes = chance.below(20) * buffer_bytes as u64;
+        let room = Room { buffer_bytes, ahead_bytes, range_bytes: course.part };
         stage.add_feeder(|ring, host| FeederParts {
             ring,
             host,
@@ -206,11 +211,14 @@ fn add_feeders(
             counter,
             scheduler: Arc::clone(scheduler),
             connections: bounds,
+            room,
             epochs: (!course.never).then_some(course.epochs.len() as u64),
             holds: course.holds,
             marks: course.marks,
         });
-        all.push(keys);
+        // At its turn a range may have four buffers, whatever there is ahead of it.
+        let most = ahead_bytes + 4 * buffer_bytes as u64;
+        all.push((keys, most));
     }
     all
 }
@@ -296,7 +304,9 @@ pub(super) fn check(seed: u64, course: &Course) -> Ran {
 
 /// What always holds of a channel.
 fn check_channel(ran: &Ran, course: &Course, channel: usize, fed: &Fed) {
-    let (count, keys): (&FeedCount, _) = (&fed.count, &ran.keys[channel]);
+    let (count, (keys, most)): (&FeedCount, _) = (&fed.count, &ran.keys[channel]);
+    assert!(count.backlog_bytes_max <= *most, "{} in memory", count.backlog_bytes_max);
+    assert!(course.tls || count.backlog_bytes_max == 0, "what is spliced is never in memory");
     let manners = &course.manners[channel];
     let world = &mut *ran.world.borrow_mut();
     let Channel { places, feed, .. } = &mut world.plumbing.channels[channel];

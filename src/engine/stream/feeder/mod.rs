@@ -1,16 +1,19 @@
 //! The loop that feeds one channel: many ranges at once on their way in, one stream out.
 //!
 //! Each range is a request to the workers ([`crate::engine::request`]), with a pipe of its own that
-//! they fill. The window keeps the pipes in the order of the stream: the front one is handed on,
-//! the others fill. The reader's pace is the back-pressure: a full pipe is not polled, and what
-//! waits costs nothing. Generic over ring and host, like the workers.
+//! they fill, or over TLS with a share of the channel's memory ([`crate::engine::backlog`]). The
+//! window keeps them in the order of the stream: the front one is handed on, the others fill. The
+//! reader's pace is the back-pressure: a full pipe is not polled, and what waits costs nothing.
+//! Generic over ring and host, like the workers.
 
 mod outlet;
+mod staging;
 mod window;
 
 use std::sync::Arc;
 
 use super::feed::{NextStep, StreamFeed, StreamStep};
+use crate::engine::backlog::Room;
 use crate::engine::metrics::{EpochCount, FeedCount};
 use crate::engine::pace::{Bounds, Pacer, Share, Totals};
 use crate::engine::request::Inbox;
@@ -20,6 +23,7 @@ use crate::files::host::PipeHost;
 use crate::limits::{FEED_LOOK_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use outlet::{Outlet, offer};
+use staging::Staging;
 use window::Window;
 
 /// Token of the wait for the channel's counter.
@@ -44,6 +48,8 @@ pub struct FeederParts<R, H> {
     pub scheduler: Arc<Scheduler>,
     /// Between which numbers of ranges in flight the pace is found.
     pub connections: Bounds,
+    /// How much of what comes over TLS may stand in memory.
+    pub room: Room,
     /// How many epochs there will be; `None` for ever.
     pub epochs: Option<u64>,
     /// Whether a reader whose stream fails is kept waiting, and sees no end of file.
@@ -72,6 +78,7 @@ pub struct Feeder<R, H> {
     /// The stream from its head on: what is fetched and not handed on.
     window: Window,
     outlet: Outlet,
+    staging: Staging,
     epoch: u64,
     /// The epoch whose outlet the ring polls for room, and for the reader's going.
     room_polled: Option<u64>,
@@ -114,8 +121,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             pieces_max,
             share: Share::new(pacer, 0),
             came: Totals::default(),
-            window: Window::new(scheduler, inbox),
+            window: Window::new(scheduler, inbox, parts.room),
             outlet: Outlet::Wanted { look_us: 0, pause_us: READER_WAIT_FIRST_US },
+            staging: Staging::default(),
             epoch: 0,
             room_polled: None,
             gone_polled: None,
@@ -153,6 +161,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.close_up();
         self.count.pace = self.share.timeline();
         self.count.of_client(self.window.counts());
+        self.count.pipe_bytes_min =
+            self.count.pipe_bytes_min.into_iter().chain(self.staging.capacity_bytes()).min();
         outcome
     }
 
@@ -207,6 +217,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let before = self.now_us;
         self.ring.enter(wait_us)?;
         self.count.turns += 1;
+        let backlog_bytes = self.window.backlog_bytes();
+        self.count.backlog_bytes_max = self.count.backlog_bytes_max.max(backlog_bytes);
         self.now_us = self.host.now_us();
         self.account(self.now_us - before);
         while let Some(completion) = self.ring.reap() {

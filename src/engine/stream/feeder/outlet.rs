@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::window::StreamPiece;
+use super::window::{Inlet, StreamPiece};
 use super::{Feeder, TOKEN_GONE, TOKEN_ROOM, TOKEN_WAKE};
 use crate::engine::metrics::EpochCount;
 use crate::error::{Error, ErrorKind};
@@ -114,7 +114,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 // What came with its last byte may still be judged.
                 return range.came;
             }
-            match self.host.splice(range.reader(), out, range.left) {
+            let moved = match &mut range.inlet {
+                Inlet::Pipe(pipe) => self.host.splice(&pipe.reader, out, range.left),
+                Inlet::Memory(memory) => self.staging.hand_on(&mut self.host, memory, out),
+            };
+            match moved {
                 Ok(count) if count > 0 => {
                     range.left -= count;
                     let is_over = range.left == 0;
@@ -154,7 +158,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// the reader's, which is full. False when bytes have come meanwhile.
     fn is_held_up(&mut self) -> bool {
         let Some(StreamPiece::Range(range)) = self.window.front() else { return false };
-        if self.host.unread(range.reader()).unwrap_or(1) > 0 {
+        let has_more = match &range.inlet {
+            Inlet::Pipe(pipe) => self.host.unread(&pipe.reader).unwrap_or(1) > 0,
+            Inlet::Memory(_) => self.staging.has_bytes(),
+        };
+        if has_more {
             // Where more has just come there is room still, and the poll says so.
             if let Outlet::Open { full, .. } = &mut self.outlet {
                 *full = true;
@@ -162,7 +170,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             return true;
         }
         range.watch();
-        self.host.unread(range.reader()).unwrap_or(0) == 0
+        match &mut range.inlet {
+            Inlet::Pipe(pipe) => self.host.unread(&pipe.reader).unwrap_or(0) == 0,
+            Inlet::Memory(memory) => !memory.has_bytes(),
+        }
     }
 
     fn delivered(&mut self, count: u64) {
@@ -208,6 +219,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// What is left of the epoch is not wanted.
     fn leave_early(&mut self) {
         self.current.left_early = true;
+        self.staging.clear();
         self.feed.skip_epoch(self.epoch);
         if self.window.drop_epoch() {
             self.finish_epoch();
@@ -339,6 +351,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
             self.outlet = Outlet::Closed;
         }
+        self.staging.clear();
         self.settle();
         self.hold(held);
     }

@@ -1,9 +1,10 @@
-//! What of a stream is on its way: ranges that workers bring, each into a pipe of its own, and the
-//! ends of epochs, in the order of the stream.
+//! What of a stream is on its way: ranges that workers bring, each into a pipe of its own or
+//! into memory, and the ends of epochs, in the order of the stream.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::engine::backlog::{Backlog, RangeBacklog, Room};
 use crate::engine::metrics::ClientCounts;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
@@ -12,13 +13,21 @@ use crate::files::host::{PipeHost, PrivatePipe};
 use crate::files::transfer::Transfer;
 use crate::limits::PIPE_BYTES;
 use crate::s3::ByteRange;
-use crate::sys::Handle;
+
+/// Where a range's bytes come out.
+#[derive(Debug)]
+pub(super) enum Inlet {
+    /// They were spliced into a pipe.
+    Pipe(PrivatePipe),
+    /// They were decrypted into memory.
+    Memory(Arc<RangeBacklog>),
+}
 
 /// A range of the stream.
 #[derive(Debug)]
 pub(super) struct Range {
     ticket: Arc<Ticket>,
-    pipe: PrivatePipe,
+    pub(super) inlet: Inlet,
     /// Bytes that are not handed on yet.
     pub(super) left: u64,
     /// The worker has brought all of it.
@@ -26,11 +35,6 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Where its bytes come out.
-    pub(super) fn reader(&self) -> &Handle {
-        &self.pipe.reader
-    }
-
     /// Has the channel woken when more of it comes.
     pub(super) fn watch(&self) {
         self.ticket.watch();
@@ -49,6 +53,7 @@ pub(super) enum StreamPiece {
 pub(super) struct Window {
     scheduler: Arc<Scheduler>,
     inbox: Arc<Inbox>,
+    backlog: Arc<Backlog>,
     pieces: VecDeque<StreamPiece>,
     /// Number of the first piece; they are counted on. A request's is its token.
     first: u64,
@@ -64,10 +69,11 @@ pub(super) struct Window {
 
 impl Window {
     /// An empty one, whose requests go to these workers and complete in this inbox.
-    pub(super) fn new(scheduler: Arc<Scheduler>, inbox: Arc<Inbox>) -> Self {
+    pub(super) fn new(scheduler: Arc<Scheduler>, inbox: Arc<Inbox>, room: Room) -> Self {
         Self {
             scheduler,
             inbox,
+            backlog: Arc::new(Backlog::new(room)),
             pieces: VecDeque::new(),
             first: 0,
             ranges: 0,
@@ -98,6 +104,11 @@ impl Window {
         (self.inbox.counts(), self.pipe_bytes_min)
     }
 
+    /// Memory that has bytes of the stream now.
+    pub(super) fn backlog_bytes(&self) -> u64 {
+        self.backlog.used_bytes()
+    }
+
     /// As [`Inbox::answered`].
     pub(super) fn answered(&self) -> (u64, u64, u64) {
         self.inbox.answered()
@@ -113,28 +124,37 @@ impl Window {
         transfer: Arc<Transfer>,
         range: ByteRange,
     ) -> Result<(), Error> {
-        let pipe = match self.free.pop() {
-            Some(pipe) => pipe,
-            None => {
-                let pipe = host.private_pipe(PIPE_BYTES).map_err(|errno| {
-                    Error::new(ErrorKind::Host, format!("cannot make a pipe: {errno}"))
-                        .advise("raise the limit of open files (ulimit -n)")
-                })?;
-                let least = self.pipe_bytes_min.get_or_insert(pipe.capacity_bytes);
-                *least = pipe.capacity_bytes.min(*least);
-                pipe
-            }
-        };
         let token = self.first + self.pieces.len() as u64;
+        let (inlet, into) = if transfer.endpoint.tls {
+            let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), token));
+            (Inlet::Memory(Arc::clone(&range)), Destination::Backlog(range))
+        } else {
+            let pipe = self.pipe(host)?;
+            let into = Destination::Pipe(pipe.writer.clone());
+            (Inlet::Pipe(pipe), into)
+        };
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
-        let into = Destination::Pipe(pipe.writer.clone());
         let errand = Some(Errand::new(Arc::clone(&ticket), into));
         let left = range.length;
-        self.pieces.push_back(StreamPiece::Range(Range { ticket, pipe, left, came: false }));
+        self.pieces.push_back(StreamPiece::Range(Range { ticket, inlet, left, came: false }));
         self.ranges += 1;
         self.requests += 1;
         self.scheduler.submit(Assignment { transfer, range, errand }, Priority::Normal);
         Ok(())
+    }
+
+    /// A pipe without bytes.
+    fn pipe(&mut self, host: &mut impl PipeHost) -> Result<PrivatePipe, Error> {
+        if let Some(pipe) = self.free.pop() {
+            return Ok(pipe);
+        }
+        let pipe = host.private_pipe(PIPE_BYTES).map_err(|errno| {
+            Error::new(ErrorKind::Host, format!("cannot make a pipe: {errno}"))
+                .advise("raise the limit of open files (ulimit -n)")
+        })?;
+        let least = self.pipe_bytes_min.get_or_insert(pipe.capacity_bytes);
+        *least = pipe.capacity_bytes.min(*least);
+        Ok(pipe)
     }
 
     /// The epoch ends behind what was asked for.
@@ -193,7 +213,23 @@ impl Window {
         if let Some(StreamPiece::Range(range)) = self.pieces.pop_front() {
             assert!(range.came && range.left == 0, "all of it was handed on");
             self.ranges -= 1;
-            self.free.push(range.pipe);
+            if let Inlet::Pipe(pipe) = range.inlet {
+                self.free.push(pipe);
+            }
+        }
+        self.next_turn();
+    }
+
+    /// It is the turn of the head of the stream: those that waited for room may have it now.
+    fn next_turn(&self) {
+        self.backlog.set_turn(self.first);
+        if !self.backlog.is_awaited() {
+            return;
+        }
+        for piece in &self.pieces {
+            if let StreamPiece::Range(Range { inlet: Inlet::Memory(range), .. }) = piece {
+                range.wake();
+            }
         }
     }
 
@@ -207,9 +243,13 @@ impl Window {
                 StreamPiece::Range(range) => {
                     self.ranges -= 1;
                     range.ticket.cancel();
+                    if let Inlet::Memory(memory) = &range.inlet {
+                        memory.clear();
+                    }
                 }
             }
         }
+        self.next_turn();
         self.scheduler.cancel();
         over
     }

@@ -1,0 +1,69 @@
+//! Bytes on their way out of memory to the reader.
+//!
+//! They are written into a pipe of the channel's own and spliced from there: the reader's pipe is
+//! locked while pages change hands, and not while bytes are copied, so its reader copies at the
+//! same time. And no call waits: a splice need not, while whether a write into standard output
+//! waits is a property of the open file (O_NONBLOCK), which other processes share.
+
+use crate::engine::backlog::RangeBacklog;
+use crate::files::host::{PipeHost, PrivatePipe};
+use crate::limits::PIPE_BYTES;
+use crate::sys::{Errno, Handle};
+
+/// The pipe of a channel between memory and its reader.
+#[derive(Debug, Default)]
+pub(super) struct Staging {
+    pipe: Option<PrivatePipe>,
+    /// Bytes that stand in it.
+    staged: u64,
+    /// What the kernel gave.
+    capacity_bytes: Option<u64>,
+}
+
+impl Staging {
+    /// True when bytes stand in it.
+    pub(super) fn has_bytes(&self) -> bool {
+        self.staged > 0
+    }
+
+    /// Size of the pipe in bytes, once there was one.
+    pub(super) fn capacity_bytes(&self) -> Option<u64> {
+        self.capacity_bytes
+    }
+
+    /// Moves bytes of this range to the reader; how many.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is nothing to move or no room, [`Errno::PIPE`] when nobody
+    /// reads, EMFILE when there can be no pipe.
+    pub(super) fn hand_on(
+        &mut self,
+        host: &mut impl PipeHost,
+        range: &RangeBacklog,
+        out: &Handle,
+    ) -> Result<u64, Errno> {
+        let pipe = match &mut self.pipe {
+            Some(pipe) => pipe,
+            none => {
+                let pipe = host.private_pipe(PIPE_BYTES)?;
+                self.capacity_bytes = Some(pipe.capacity_bytes);
+                none.insert(pipe)
+            }
+        };
+        if self.staged == 0 {
+            let chunk = range.pop().ok_or(Errno::AGAIN)?;
+            let written = host.write_pipe(&pipe.writer, chunk.bytes());
+            let count = *written.as_ref().unwrap_or(&0);
+            range.hand_on(chunk, count);
+            self.staged = written? as u64;
+        }
+        let moved = host.splice(&pipe.reader, out, self.staged)?;
+        self.staged -= moved;
+        Ok(moved)
+    }
+
+    /// Drops what stands in it.
+    pub(super) fn clear(&mut self) {
+        (self.pipe, self.staged) = (None, 0);
+    }
+}
