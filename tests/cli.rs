@@ -83,6 +83,8 @@ fn usage_errors_exit_with_2_and_say_what_to_do() {
     told(&["get", "a", "s3://bucket/a"], "does not upload");
     told(&["get", "--wrokers", "3", "s3://bucket/a", "b"], "--workers");
     told(&["get", "s3://bucket/a", "b", "--memory", "1"], "4MiB or more");
+    told(&["get", "s3://bucket/a", "b", "--bandwidth-limit", "0"], "more than 0 bytes a second");
+    told(&["cat", "s3://bucket/a", "--bwlimit", "fast"], "a size is digits");
     told(&["ls"], "<SOURCE>");
     told(&["ls", "bucket/a"], "does not start with s3://");
     told(&["completions", "ksh"], "possible values");

@@ -1,5 +1,6 @@
 //! Options that several commands share, in groups. Pure, like all of [`crate::cli`].
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -147,6 +148,9 @@ pub struct TuningArgs {
     /// Bytes of buffers, for all workers together.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, help = help_memory())]
     pub memory: Option<u64>,
+    /// use at most so many bytes a second on average, such as 50MB or 1GiB
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, aliases = RATE_ALIASES)]
+    pub bandwidth_limit: Option<NonZeroU64>,
     /// fail a range after so many attempts in a row without new data; while the endpoint does not
     /// answer, only after --retry-for has passed as well
     #[arg(
@@ -166,6 +170,7 @@ impl Default for TuningArgs {
             max_connections: None,
             part_size: None,
             memory: None,
+            bandwidth_limit: None,
             max_attempts: limits::ATTEMPTS_MAX,
         }
     }
@@ -335,6 +340,15 @@ fn parse_list_requests(text: &str) -> Result<usize, String> {
 
 fn parse_workers(text: &str) -> Result<usize, String> {
     parse_number(text, limits::WORKERS_MAX)
+}
+
+/// What curl and rclone call it.
+pub(super) const RATE_ALIASES: [&str; 2] = ["limit-rate", "bwlimit"];
+
+pub(super) fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
+    let size = text.strip_suffix("/s").unwrap_or(text);
+    let rate = NonZeroU64::new(size::parse(size)?);
+    rate.ok_or_else(|| "expected more than 0 bytes a second".to_owned())
 }
 
 fn parse_connections(text: &str) -> Result<usize, String> {

@@ -142,6 +142,14 @@ pub struct StreamArgs {
         help = options::help_memory()
     )]
     pub memory: Option<u64>,
+    /// use at most so many bytes a second on average, for all channels together, such as 50MB
+    #[arg(
+        long,
+        value_name = "RATE",
+        value_parser = options::parse_rate,
+        aliases = options::RATE_ALIASES
+    )]
+    pub bandwidth_limit: Option<NonZeroU64>,
     /// stop the run after this time, such as 90s or 1h30m; objects that are not complete by then
     /// have failed
     #[arg(

@@ -197,6 +197,7 @@ fn a_version_is_of_a_single_object() {
 fn resources() {
     let args = get("--workers 3 --connections 40 --part-size 16MiB --memory 1G --max-attempts 2");
     let expected = TuningArgs {
+        bandwidth_limit: None,
         workers: Some(3),
         connections: Some(40),
         max_connections: None,

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::supply::{Opening, Wanted};
 use crate::engine::backlog::Room;
 use crate::engine::metrics::FeedCount;
-use crate::engine::pace::Bounds;
+use crate::engine::pace::{Bandwidth, Bounds};
 use crate::engine::schedule::Scheduler;
 use crate::engine::stream::feed::StreamFeed;
 use crate::engine::stream::feeder::{Feeder, FeederParts};
@@ -36,6 +36,8 @@ pub(super) struct ChannelPlan {
     pub(super) connections: Bounds,
     /// How much of what comes over TLS may stand in memory.
     pub(super) room: Room,
+    /// What all channels share.
+    pub(super) bandwidth: Option<Arc<Bandwidth>>,
     pub(super) epochs: Option<NonZeroU64>,
     /// Whether a reader whose stream fails is kept waiting.
     pub(super) holds: bool,
@@ -66,7 +68,7 @@ impl Running {
         begun: Instant,
     ) -> Result<Self> {
         let ChannelPlan { name, wanted, opening, place, part, connections, .. } = plan;
-        let room = plan.room;
+        let ChannelPlan { room, bandwidth, .. } = plan;
         let ChannelPlan { epochs, holds, marks, .. } = plan;
         let counter = event_counter()?;
         let feed = Arc::new(StreamFeed::new(counter.clone(), part));
@@ -86,6 +88,7 @@ impl Running {
                         scheduler,
                         connections,
                         room,
+                        bandwidth,
                         epochs: epochs.map(NonZeroU64::get),
                         holds,
                         marks,

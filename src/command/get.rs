@@ -82,6 +82,7 @@ pub(super) async fn run(
         tls,
         keys: control.keys(),
         retries: session::retries(&args.service, args.tuning.max_attempts),
+        bandwidth: session::bandwidth(args.tuning.bandwidth_limit),
         begun,
     };
     let engine = Workers::start(order)?;

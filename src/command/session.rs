@@ -1,5 +1,6 @@
 //! What the commands share: a control plane made of options, and its upkeep while it is used.
 
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::control::endpoint::AddressingStyle;
 use crate::control::tls::Trust;
 pub(super) use crate::control::upkeep::upkeep;
 use crate::control::{Control, ControlOptions};
+use crate::engine::pace::Bandwidth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
 use crate::link::attempt::RetryPolicy;
@@ -93,6 +95,11 @@ fn tell_waits(control: &Rc<Control>, progress: &Progress) {
 pub(super) fn retries(args: &ServiceArgs, attempts_max: u32) -> RetryPolicy {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     RetryPolicy { attempts_max, retry_for_us: args.retry_for.map_or(RETRY_FOR_US, micros) }
+}
+
+/// What the user bounds of the bytes a second.
+pub(super) fn bandwidth(limit: Option<NonZeroU64>) -> Option<Arc<Bandwidth>> {
+    limit.map(|bytes_per_second| Arc::new(Bandwidth::new(bytes_per_second)))
 }
 
 /// The configuration of TLS for the data plane, where one of these buckets is served over it.

@@ -117,6 +117,7 @@ async fn start_pipes(
     let locks = lock_channels(args, &folder, progress)?;
     let (engine, connections, room) =
         start_engine(&args.stream, part, args.channels.len(), &control, (tls, retries), begun)?;
+    let bandwidth = session::bandwidth(args.stream.bandwidth_limit);
     let mut channels = Vec::new();
     let begun_channels = args.channels.iter().zip(openings).zip(locks);
     for ((Channel { name, .. }, (wanted, opening)), lock) in begun_channels {
@@ -128,6 +129,7 @@ async fn start_pipes(
             part,
             connections,
             room,
+            bandwidth: bandwidth.clone(),
             epochs: args.epochs,
             holds: args.on_failure == OnFailure::Hold,
             marks: args.epoch_markers,
@@ -212,6 +214,7 @@ fn start_engine(
         tls,
         keys: control.keys(),
         retries,
+        bandwidth: None,
         begun,
     })?;
     Ok((engine, bounds, room))
@@ -278,6 +281,7 @@ pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
         part,
         connections,
         room,
+        bandwidth: session::bandwidth(args.stream.bandwidth_limit),
         epochs,
         holds: false,
         marks: false,

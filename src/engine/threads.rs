@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use crate::engine::config::Config;
 use crate::engine::metrics::{Gauge, WorkerMetrics};
+use crate::engine::pace::Bandwidth;
 use crate::engine::pace::Pacer;
 use crate::engine::peers::SharedAddresses;
 use crate::engine::schedule::Scheduler;
@@ -48,6 +49,8 @@ pub struct RunSetup {
     pub keys: Arc<PublishedKeys>,
     /// How long a range is tried again.
     pub retries: RetryPolicy,
+    /// What the user bounds.
+    pub bandwidth: Option<Arc<Bandwidth>>,
     /// When the run began.
     pub begun: Instant,
 }
@@ -108,13 +111,15 @@ impl Workers {
     /// # Errors
     /// [`ErrorKind::Host`] when memory, descriptors or io_uring are not to be had; then no worker
     /// is left.
-    pub fn start(order: RunSetup) -> Result<Self> {
-        let RunSetup { config, destination, keeping, tls, keys, retries, begun } = order;
+    pub fn start(setup: RunSetup) -> Result<Self> {
+        let RunSetup { config, destination, keeping, tls, keys, retries, .. } = setup;
+        let RunSetup { bandwidth, begun, .. } = setup;
         let region = make_region(&config)?;
         let counters = (0..config.workers).map(|_| event_counter());
         let counters = counters.collect::<Result<Vec<Handle>>>()?;
         let scheduler = Arc::new(Scheduler::new(counters.clone()));
-        let pacer = Arc::new(Pacer::new(config.pace, config.workers));
+        let pacer = Pacer::new(config.pace, config.workers).within(bandwidth);
+        let pacer = Arc::new(pacer);
         let addresses = Arc::new(SharedAddresses::default());
         let folder = destination.map(Arc::new);
         let sink = if folder.is_some() { Sink::File } else { Sink::Null };

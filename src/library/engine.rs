@@ -1,6 +1,7 @@
 //! The engine for programs: ranges of objects into memory, leased slots, pipes, or nowhere.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::client::{Client, RemoteObject, Shared};
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::engine::lease::Lease;
+use crate::engine::pace::Bandwidth;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
 use crate::engine::threads::{RunSetup, Workers, event_counter};
@@ -33,6 +35,8 @@ pub struct EngineOptions {
     pub max_connections: Option<usize>,
     /// Bytes of memory for buffers; a share of what the control group leaves.
     pub memory_bytes: Option<u64>,
+    /// Bytes a second at most, on average.
+    pub bandwidth_limit_bytes_per_second: Option<NonZeroU64>,
 }
 
 impl EngineOptions {
@@ -135,7 +139,8 @@ impl Engine {
     /// io_uring are not to be had.
     #[expect(clippy::disallowed_methods, reason = "a run begins when it is started")]
     pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
-        let EngineOptions { workers, connections, max_connections, memory_bytes } = options;
+        let EngineOptions { workers, connections, max_connections, memory_bytes, .. } = options;
+        let bandwidth_limit = options.bandwidth_limit_bytes_per_second;
         let part_size_bytes = None;
         let options = ResourceOptions {
             workers,
@@ -154,6 +159,7 @@ impl Engine {
             tls,
             keys: Arc::clone(&client.shared.keys),
             retries: RetryPolicy::default(),
+            bandwidth: bandwidth_limit.map(|limit| Arc::new(Bandwidth::new(limit))),
             begun: Instant::now(),
         })?;
         Ok(Self {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use inrush_origin::{ObjectContent, ObjectSpec, SyntheticSet, synthetic_bytes};
 
@@ -362,4 +363,20 @@ fn a_dry_run_and_a_discard_write_nothing() {
     let gets = TREE.values().filter(|bytes| !bytes.is_empty()).count() as u64;
     assert_eq!(origin.stats().gets, gets, "empty ones are not asked for");
     assert_eq!(fs::read_dir(place.folder.path()).expect("a folder").count(), 0);
+}
+
+/// Time does what it must at least, however busy the machine is.
+#[test]
+fn a_bandwidth_limit_is_kept_on_average() {
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let all = objects(&keys.map(|key| (key, 250_000)));
+    let origin = serve(&all);
+    for spelling in ["--bandwidth-limit=1MB", "--limit-rate=1MB/s", "--bwlimit=1000kB"] {
+        let (place, begun) = (Place::new(), Instant::now());
+        get(&origin, ["s3://lab/", spelling]).with([place.path()]).run().expect(0);
+        let elapsed = begun.elapsed();
+        place.assert_holds(&all);
+        // Two workers may begin at the same time; what they begin with is charged all the same.
+        assert!(elapsed >= Duration::from_millis(1_250), "2 MB in {elapsed:?}");
+    }
 }

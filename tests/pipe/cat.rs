@@ -143,3 +143,11 @@ fn a_signal_ends_it_even_when_nobody_reads() {
     }
     drop((reader, peer));
 }
+
+/// Time does what it must at least, however busy the machine is.
+#[test]
+fn a_bandwidth_limit_is_kept_on_average() {
+    let begun = Instant::now();
+    write_all(&objects(&[("a", MIB), ("b", MIB), ("c", MIB)]), &["--bandwidth-limit", "2MiB"]);
+    assert!(begun.elapsed() >= Duration::from_secs(2), "twice 3 MiB, each but its last range");
+}

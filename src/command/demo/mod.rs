@@ -226,6 +226,7 @@ impl Demo<'_> {
             on_failure: OnFailure::End,
             epoch_markers: false,
             stream: StreamArgs {
+                bandwidth_limit: self.args.tuning.bandwidth_limit,
                 connections: None,
                 max_connections: None,
                 part_size: self.args.tuning.part_size,

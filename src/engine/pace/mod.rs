@@ -4,9 +4,10 @@
 //! may be asked for ([`Limits`]). Goodput is its signal. It climbs by doubling while that pays,
 //! keeps to the fewest requests with which nearly the best was reached, and looks beside from time
 //! to time, for neighbours come and go. A server that asks for less (503, 429) is given a rate of
-//! requests (`rate`). [`Pacer`] is the controller of a run as its workers share it, each by its
+//! requests (`rate`); what a user bounds is a rate of bytes ([`Bandwidth`]). [`Pacer`] is the controller of a run as its workers share it, each by its
 //! [`Share`].
 
+mod bandwidth;
 mod controller;
 mod levels;
 mod pacer;
@@ -14,6 +15,7 @@ mod rate;
 mod share;
 mod timeline;
 
+pub use bandwidth::Bandwidth;
 pub use controller::Controller;
 pub use pacer::Pacer;
 pub use share::Share;

@@ -2,9 +2,9 @@
 //! lock is waited for.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use super::{Bounds, Controller, Limits, Timeline, Totals};
+use super::{Bandwidth, Bounds, Controller, Limits, Timeline, Totals};
 use crate::limits::{PACE_TICK_US, RATE_BURST_US};
 
 /// One worker's counters, on cache lines of their own.
@@ -32,6 +32,8 @@ pub struct Pacer {
     interval_ns: AtomicU64,
     /// When the next request of a limited rate is due, in nanoseconds.
     due_ns: AtomicU64,
+    /// What the user bounds, of all pacers of a run together.
+    bandwidth: Option<Arc<Bandwidth>>,
 }
 
 impl Pacer {
@@ -47,7 +49,15 @@ impl Pacer {
             requests_in_flight: AtomicU32::new(limits.requests_in_flight),
             interval_ns: AtomicU64::new(0),
             due_ns: AtomicU64::new(0),
+            bandwidth: None,
         }
+    }
+
+    /// The same within this bandwidth.
+    #[must_use]
+    pub fn within(mut self, bandwidth: Option<Arc<Bandwidth>>) -> Self {
+        self.bandwidth = bandwidth;
+        self
     }
 
     /// Shows a worker's counts, and has the controller decide where it is time.
@@ -121,6 +131,19 @@ impl Pacer {
             (due_ns <= now_ns).then(|| due_ns.max(earliest_ns) + interval_ns)
         });
         taken.map(|_| ()).map_err(|due_ns| (due_ns - now_ns) / 1000 + 1)
+    }
+
+    /// How long the user's bound makes a request wait, in microseconds.
+    #[must_use]
+    pub fn bandwidth_wait_us(&self, now_us: u64) -> u64 {
+        self.bandwidth.as_ref().map_or(0, |bandwidth| bandwidth.wait_us(now_us))
+    }
+
+    /// So many bytes are asked for.
+    pub fn charge(&self, now_us: u64, bytes: u64) {
+        if let Some(bandwidth) = &self.bandwidth {
+            bandwidth.charge(now_us, bytes);
+        }
     }
 
     /// What was chosen, and the most requests that were allowed in flight.

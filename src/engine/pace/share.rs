@@ -11,7 +11,8 @@ pub struct Share {
     pacer: Arc<Pacer>,
     /// Its number among those that share the pacer.
     number: usize,
-    /// When the next request may be sent, where the server asked for less, in microseconds.
+    /// When the next request may be sent, where the server asked for less or the user bounds the
+    /// bandwidth, in microseconds.
     next_us: u64,
     /// The right to send one was taken, and not used yet.
     has_right: bool,
@@ -32,6 +33,11 @@ impl Share {
 
     /// Whether a request may be sent now. The right to it is kept until one was [`Self::sent`].
     pub fn may_send(&mut self, now_us: u64) -> bool {
+        let wait_us = self.pacer.bandwidth_wait_us(now_us);
+        if wait_us > 0 {
+            self.next_us = self.next_us.max(now_us.saturating_add(wait_us));
+            return false;
+        }
         if !self.has_right && !self.is_slowed(now_us) {
             let taken = self.pacer.take_request(now_us);
             self.has_right = taken.is_ok();
@@ -40,12 +46,13 @@ impl Share {
         self.has_right
     }
 
-    /// A request was sent, after [`Self::may_send`].
-    pub fn sent(&mut self) {
+    /// A request for so many bytes was sent, after [`Self::may_send`].
+    pub fn sent(&mut self, now_us: u64, bytes: u64) {
         self.has_right = false;
+        self.pacer.charge(now_us, bytes);
     }
 
-    /// True while the next request has to wait because the server asked for less.
+    /// True while the next request has to wait because the server asked for less, or the user.
     #[must_use]
     pub fn is_slowed(&self, now_us: u64) -> bool {
         now_us < self.next_us
@@ -83,7 +90,7 @@ mod tests {
         assert!((0..100).all(|_| share.may_send(now_us)), "nothing was sent");
         let mut sent = 0;
         while share.may_send(now_us) {
-            share.sent();
+            share.sent(now_us, 0);
             sent += 1;
         }
         assert!((1..100).contains(&sent), "a burst, and then it waits: {sent}");

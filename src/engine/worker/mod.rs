@@ -371,6 +371,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             let (is_errand, by_client) =
                 (errand.is_some(), errand.is_some_and(Errand::is_paced_by_client));
+            let length = assignment.range.length;
             assignment.transfer.begin(self.now_us);
             if !is_errand && assignment.transfer.failure().is_some() {
                 self.settle(&assignment.transfer);
@@ -381,7 +382,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 if self.scheduler.is_stopped() {
                     return true;
                 }
-            } else if let Some(connection) = self.connection_to_ask(by_client) {
+            } else if let Some(connection) = self.connection_to_ask(by_client, length) {
                 self.begin(connection, assignment);
             } else {
                 self.ready.push_front(assignment);

@@ -44,8 +44,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }))
     }
 
-    /// A connection for a range that is asked for now.
-    pub(super) fn connection_to_ask(&mut self, by_client: bool) -> Option<usize> {
+    /// A connection for a range of so many bytes that is asked for now.
+    pub(super) fn connection_to_ask(&mut self, by_client: bool, bytes: u64) -> Option<usize> {
         if by_client {
             // Its client had the right to send it.
             return self.free_connection(true);
@@ -54,7 +54,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return None;
         }
         let connection = self.free_connection(false)?;
-        self.share.sent();
+        self.share.sent(self.now_us, bytes);
         Some(connection)
     }
 
@@ -69,7 +69,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return taken.map_err(|wait_us| self.now_us + wait_us);
         }
         if self.share.may_send(self.now_us) {
-            self.share.sent();
+            // Its bytes are charged already.
+            self.share.sent(self.now_us, 0);
             return Ok(());
         }
         Err(self.share.next_us())

@@ -212,6 +212,7 @@ fn add_feeders(
             scheduler: Arc::clone(scheduler),
             connections: bounds,
             room,
+            bandwidth: None,
             epochs: (!course.never).then_some(course.epochs.len() as u64),
             holds: course.holds,
             marks: course.marks,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::feed::{NextStep, StreamFeed, StreamStep};
 use crate::engine::backlog::Room;
 use crate::engine::metrics::{EpochCount, FeedCount};
-use crate::engine::pace::{Bounds, Pacer, Share, Totals};
+use crate::engine::pace::{Bandwidth, Bounds, Pacer, Share, Totals};
 use crate::engine::request::Inbox;
 use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
@@ -50,6 +50,8 @@ pub struct FeederParts<R, H> {
     pub connections: Bounds,
     /// How much of what comes over TLS may stand in memory.
     pub room: Room,
+    /// What the user bounds.
+    pub bandwidth: Option<Arc<Bandwidth>>,
     /// How many epochs there will be; `None` for ever.
     pub epochs: Option<u64>,
     /// Whether a reader whose stream fails is kept waiting, and sees no end of file.
@@ -107,7 +109,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if epochs != Some(0) {
             offer(&mut host, marks, 0)?;
         }
-        let pacer = Arc::new(Pacer::new(connections, 1));
+        let pacer = Arc::new(Pacer::new(connections, 1).within(parts.bandwidth));
         let inbox = Arc::new(Inbox::new(counter.clone(), Some(Arc::clone(&pacer))));
         Ok(Self {
             ring,
@@ -269,7 +271,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
             match self.feed.next() {
                 NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
-                    self.share.sent();
+                    self.share.sent(self.now_us, range.length);
                     if let Err(error) = self.window.ask(&mut self.host, transfer, range) {
                         self.failure.get_or_insert(error);
                         return;
