@@ -69,6 +69,14 @@ pub(super) const COMMANDS: [About; 9] = [
             complete.\n\n\
             To resume an interrupted run, run the same command again: complete and unchanged \
             files are skipped, and large unfinished files continue where they stopped.\n\n\
+            A file gets the Last-Modified time of its object as its modification time. A file \
+            that inrush did not download is skipped, without being verified, if it has the size \
+            and the time (to the second) of its object. This is the rule of aws s3 sync \
+            --exact-timestamps, rclone and rsync; without that option aws s3 sync skips older \
+            files, too, and misses an object that was replaced by one of the same size. Files \
+            that inrush downloaded carry a mark, which decides alone: if the object or the file \
+            has changed since, it is downloaded again. To skip only such files, use \
+            --ignore-times.\n\n\
             SIZE is a number of bytes, or a number with the suffix K, M, G, KiB, MiB or GiB \
             (powers of 1024) or kB, MB or GB (powers of 1000).",
         examples: &[

@@ -30,7 +30,7 @@ use verify::VerifyTyped;
 pub use ls::LsArgs;
 pub use man::man;
 pub use options::{
-    AddressingStyle, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
+    AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
     ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
@@ -295,6 +295,9 @@ struct FetchTyped {
     /// download everything below a folder; this is the default
     #[arg(long, hide = true)]
     recursive: bool,
+    /// compare times exactly; this is the default
+    #[arg(long, hide = true, conflicts_with_all = ["size_only", "ignore_times"])]
+    exact_timestamps: bool,
     /// whether downloaded data is verified before the file gets its name
     #[arg(long, value_name = "MODE", value_enum, default_value_t)]
     verify: VerifyMode,
@@ -345,7 +348,7 @@ impl FetchTyped {
         sync: Option<SyncArgs>,
     ) -> Result<GetArgs, clap::Error> {
         // All below a folder is fetched in any case.
-        let _ = self.recursive;
+        let _ = (self.recursive, self.exact_timestamps);
         let mut operands = self.operands;
         let destination = if discard {
             Destination::Discard

@@ -182,12 +182,24 @@ pub enum Overwrite {
     /// All of them.
     #[value(help = "download every object again")]
     Always,
-    /// skip a file if neither the local file nor the object has changed since its download
+    /// skip a file if neither the local file nor the object has changed since its download, or if
+    /// another program put it there with the object's size and time
     #[default]
     Changed,
     /// None of them.
     #[value(help = "never replace an existing file, whatever its content")]
     Never,
+}
+
+/// What a file that has no mark of a download is compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compare {
+    /// Its size, and its modification time to the second.
+    SizeAndTime,
+    /// Its size.
+    Size,
+    /// Nothing: it is replaced.
+    Nothing,
 }
 
 /// When data is synced to disk.
@@ -214,6 +226,15 @@ pub struct KeepArgs {
     /// download everything from the start, and leave nothing to resume later
     #[arg(long)]
     pub no_resume: bool,
+    /// compare files that inrush did not download by their size alone, not by size and time
+    #[arg(long, conflicts_with = "ignore_times")]
+    pub size_only: bool,
+    /// do not skip a file because its size and time match: only what inrush downloaded is skipped
+    #[arg(long)]
+    pub ignore_times: bool,
+    /// leave files the time of their download instead of the object's Last-Modified
+    #[arg(long)]
+    pub no_times: bool,
     /// when data is synced to disk
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub durability: Durability,
@@ -227,6 +248,16 @@ impl KeepArgs {
     #[must_use]
     pub fn resume(self) -> bool {
         !self.no_resume
+    }
+
+    /// How files that this program did not download are compared.
+    #[must_use]
+    pub fn compare(self) -> Compare {
+        match (self.size_only, self.ignore_times) {
+            (true, _) => Compare::Size,
+            (false, true) => Compare::Nothing,
+            (false, false) => Compare::SizeAndTime,
+        }
     }
 
     /// Each file is synced.

@@ -128,6 +128,27 @@ fn what_is_done_and_told() {
 }
 
 #[test]
+fn how_files_of_others_are_compared() {
+    use super::Compare;
+    for (line, expected) in [
+        ("", Compare::SizeAndTime),
+        ("--exact-timestamps", Compare::SizeAndTime),
+        ("--size-only", Compare::Size),
+        ("--ignore-times", Compare::Nothing),
+    ] {
+        assert_eq!(get(line).keep.compare(), expected, "{line}");
+    }
+    assert!(get("--no-times").keep.no_times && !get("").keep.no_times);
+    for line in [
+        "--size-only --ignore-times",
+        "--size-only --exact-timestamps",
+        "--ignore-times --size-only",
+    ] {
+        assert!(refusal(line).contains("cannot be used with"), "{line}");
+    }
+}
+
+#[test]
 fn service() {
     let args = get("--endpoint-url http://h:1 --region r --profile p --addressing-style path");
     let expected = ServiceArgs {

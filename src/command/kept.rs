@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::aside::{Aside, GivenUp};
 use super::checksums::Settled;
-use crate::cli::{KeepArgs, Overwrite, VerifyMode};
+use crate::cli::{Compare, KeepArgs, Overwrite, VerifyMode};
 use crate::error::Error;
 use crate::files::journal::Unfit;
 use crate::files::system_host::{FileState, Left, Persistence, SystemHost, WhenAll};
@@ -16,7 +16,7 @@ use crate::files::transfer::{Shape, Transfer};
 use crate::limits::UNFINISHED_OPEN_MAX;
 use crate::report::document::KeptReason;
 use crate::s3::sign::PublishedKeys;
-use crate::text::size::{Decimal, counted};
+use crate::text::size::{Count, Decimal, counted};
 
 /// What is to be done about an object.
 #[derive(Debug)]
@@ -56,6 +56,8 @@ pub(super) struct ExistingFiles {
     keys: Arc<PublishedKeys>,
     /// Objects and bytes that were left as they are.
     pub(super) kept: (u64, u64),
+    /// Those of them that are known by what they were compared by alone.
+    pub(super) unmarked: u64,
     /// Objects that go on, and their bytes that were there.
     pub(super) resumed: (u64, u64),
     /// Unfinished objects that begin anew.
@@ -66,6 +68,7 @@ pub(super) struct ExistingFiles {
 pub(super) fn keeping(rules: &KeepArgs) -> Persistence {
     Persistence {
         resume: rules.resume(),
+        times: !rules.no_times,
         sync_files: rules.syncs_files(),
         boot: crate::files::system_host::boot(),
     }
@@ -99,7 +102,8 @@ impl ExistingFiles {
         let machine = folder.map(|folder| machine(folder, &rules, begun, &keys));
         let judge = Judge { machine, remembers: false, dry, rules, when_all, resumed: 0 };
         let (kept, resumed, anew) = ((0, 0), (0, 0), BTreeMap::new());
-        Self { judge: Aside::new(judge), may_replace, rules, begun, keys, kept, resumed, anew }
+        let judge = Aside::new(judge);
+        Self { judge, may_replace, rules, begun, keys, kept, unmarked: 0, resumed, anew }
     }
 
     /// A machine of the control plane's own, for calls that the workers do not make.
@@ -133,7 +137,8 @@ impl ExistingFiles {
     }
 
     /// Counts an object that is left as it is.
-    pub(super) fn count_kept(&mut self, transfer: &Transfer) {
+    pub(super) fn count_kept(&mut self, transfer: &Transfer, kept: KeptReason) {
+        self.unmarked += u64::from(matches!(kept, KeptReason::SizeAndTime | KeptReason::Size));
         self.kept.0 += 1;
         self.kept.1 = self.kept.1.saturating_add(transfer.object.size_bytes);
     }
@@ -161,6 +166,14 @@ impl ExistingFiles {
             let (objects, bytes) = self.kept;
             let objects = counted(objects, "object", "objects");
             notes.push(format!("{objects} ({}) already present, skipped", Decimal(bytes)));
+        }
+        if self.unmarked > 0 {
+            let by = match self.rules.compare() {
+                Compare::Size => "size",
+                Compare::SizeAndTime | Compare::Nothing => "size and time",
+            };
+            let objects = Count(self.unmarked);
+            notes.push(format!("{objects} of these compared by {by}, not verified"));
         }
         if self.resumed.0 > 0 {
             let (objects, bytes) = self.resumed;
@@ -267,10 +280,15 @@ fn standing(
             (FileState::Absent, machine.replaced_bytes(transfer))
         }
     };
-    let kept = match (standing, rules.overwrite) {
-        (FileState::Same, _) => Some(KeptReason::Same),
-        (FileState::Other, Overwrite::Never) => Some(KeptReason::Present),
-        _ => None,
+    let kept = match (standing, rules.overwrite, rules.compare()) {
+        (FileState::Absent, ..) => None,
+        (FileState::Same, ..) => Some(KeptReason::Same),
+        (_, Overwrite::Never, _) => Some(KeptReason::Present),
+        (FileState::Unmarked { .. }, _, Compare::Size) => Some(KeptReason::Size),
+        (FileState::Unmarked { same_time: true }, _, Compare::SizeAndTime) => {
+            Some(KeptReason::SizeAndTime)
+        }
+        (FileState::Unmarked { .. } | FileState::Other, ..) => None,
     };
     (kept, space_bytes)
 }

@@ -415,6 +415,7 @@ impl Run {
         Earlier {
             kept_objects: self.keeper.kept.0,
             kept_bytes: self.keeper.kept.1,
+            kept_unmarked_objects: self.keeper.unmarked,
             resumed_objects: self.keeper.resumed.0,
             resumed_bytes: self.keeper.resumed.1,
             anew_objects: self.keeper.anew(),

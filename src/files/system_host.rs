@@ -41,6 +41,8 @@ pub use sweep::{Sweep, Swept};
 pub struct Persistence {
     /// Complete files are marked, and unfinished ones are kept with a journal.
     pub resume: bool,
+    /// Files get the modification time of their objects, and a mark that says whose they are.
+    pub times: bool,
     /// Each file and its folder are synced before the file counts.
     pub sync_files: bool,
     /// A digest of the kernel's identifier of this boot: see [`boot`].
@@ -61,6 +63,8 @@ pub struct SystemHost {
     keeping: Persistence,
     /// The file system keeps no attributes of ours: learnt from the first answer.
     attributes_refused: bool,
+    /// This machine has a record in the index that a power failure does not take.
+    index_begun: bool,
     memory: marks::Memory,
     writer: RequestWriter,
     published: Arc<PublishedKeys>,
@@ -87,6 +91,7 @@ impl SystemHost {
             folders: destination.map(|root| Folders::new(root, keeping.sync_files)),
             keeping,
             attributes_refused: false,
+            index_begun: false,
             memory: marks::Memory::default(),
             writer: RequestWriter::new(),
             published,
@@ -446,6 +451,15 @@ fn temporary_name(random: u64) -> String {
     format!(".inrush-{random:016x}.tmp")
 }
 
+/// Opens a folder that is there, by its path as it was typed.
+fn open_folder_at(path: &Path) -> Result<OwnedFd, Error> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
+        let message = format!("cannot look into {}: {errno}", path.display());
+        Error::new(ErrorKind::Destination, message).advise("give the local folder")
+    })
+}
+
 /// Opens a folder without following a link.
 fn open_folder(above: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -544,7 +558,7 @@ mod tests {
     pub(super) fn machine(folder: &Path) -> SystemHost {
         let root = Arc::new(open_destination(folder).expect("a folder"));
         let keys = Arc::new(PublishedKeys::new(None));
-        let keeping = Persistence { resume: true, sync_files: true, boot: 1 };
+        let keeping = Persistence { resume: true, times: true, sync_files: true, boot: 1 };
         SystemHost::new(Instant::now(), 1, Some(root), keys, keeping)
     }
 

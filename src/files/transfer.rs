@@ -175,10 +175,7 @@ impl Transfer {
     /// object must come to the same.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
-        let Object { key, etag, last_modified, version_id, .. } = &self.object;
-        let version = if etag.is_empty() { to_the_second(last_modified) } else { etag };
-        (!version.is_empty())
-            .then(|| Identity::of(&[&self.endpoint.bucket, key, version, version_id]))
+        identity_of(&self.endpoint.bucket, &self.object)
     }
 
     /// Goes on with the file of an earlier run, in which these ranges, but not all, are complete
@@ -379,6 +376,14 @@ pub struct Outcome {
     pub elapsed_us: u64,
     /// Success, or why not.
     pub result: Result<(), Error>,
+}
+
+/// See [`Transfer::identity`].
+#[must_use]
+pub fn identity_of(bucket: &str, object: &Object) -> Option<Identity> {
+    let Object { key, etag, last_modified, version_id, .. } = object;
+    let version = if etag.is_empty() { to_the_second(last_modified) } else { etag };
+    (!version.is_empty()).then(|| Identity::of(&[bucket, key, version, version_id]))
 }
 
 /// A time in ISO 8601 without the parts of its seconds; anything else as it is.

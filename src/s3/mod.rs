@@ -12,6 +12,7 @@ pub mod uri;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::UNIX_EPOCH;
 
 use headers::ExtraHeaders;
 use proxy::Proxy;
@@ -61,6 +62,16 @@ impl Object {
     pub(crate) fn parse_size(text: &str) -> Result<u64, &'static str> {
         let size: u64 = text.trim().parse().map_err(|_| "is not a number")?;
         if size > OBJECT_BYTES_MAX { Err("is over 2^53 bytes") } else { Ok(size) }
+    }
+
+    /// When it was last written, in seconds since the Epoch. A HEAD tells whole seconds, so a
+    /// listing of the same object is read as whole seconds, too. `None` for what is no time, and
+    /// for the Epoch itself, which servers write that know none.
+    #[must_use]
+    pub fn modified_seconds(&self) -> Option<i64> {
+        let time = humantime::parse_rfc3339(&self.last_modified).ok()?;
+        let seconds = time.duration_since(UNIX_EPOCH).ok()?.as_secs();
+        i64::try_from(seconds).ok().filter(|seconds| *seconds > 0)
     }
 }
 
@@ -190,6 +201,29 @@ mod tests {
             "Fri, 31 Dec 99999 23:59:59 GMT",
         ];
         assert_eq!(others.map(iso_date), others);
+    }
+
+    #[test]
+    fn times_of_objects_count_to_the_second() {
+        let seconds = |time: &str| {
+            let last_modified = time.to_owned();
+            Object { last_modified, ..Object::default() }.modified_seconds()
+        };
+        for time in ["2024-01-01T00:00:01Z", "2024-01-01T00:00:01.000Z", "2024-01-01T00:00:01.999Z"]
+        {
+            assert_eq!(seconds(time), Some(1_704_067_201), "{time}");
+        }
+        assert_eq!(seconds("9999-12-31T23:59:59.999Z"), Some(253_402_300_799));
+        for other in [
+            "",
+            "yesterday",
+            "0001-01-01T00:00:00Z",
+            "1970-01-01T00:00:00.000Z",
+            "1969-12-31T23:59:59Z",
+            "2024-13-01T00:00:00Z",
+        ] {
+            assert_eq!(seconds(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -81,6 +81,9 @@ fn what_to_replace_is_the_users_choice() {
         (&["--overwrite", "changed"][..], 2),
         (&["--overwrite", "always"], 0),
         (&["--no-resume"], 0),
+        // What is complete is marked all the same.
+        (&[], 4),
+        (&["--no-resume", "--no-times"], 0),
         // Nothing was marked: all is fetched again.
         (&[], 0),
         (&["--overwrite", "changed"], 4),

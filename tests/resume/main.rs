@@ -22,6 +22,7 @@ mod served;
 mod again;
 mod slow;
 mod sync;
+mod times;
 mod unfinished;
 mod verified;
 

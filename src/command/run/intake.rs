@@ -86,7 +86,7 @@ impl Run {
             match verdict {
                 Verdict::Fetch(transfer, before) => self.take_object(transfer, &before),
                 Verdict::Keep(transfer, kept, reclaimed_bytes) => {
-                    self.keeper.count_kept(&transfer);
+                    self.keeper.count_kept(&transfer, kept);
                     self.space.reclaim(reclaimed_bytes);
                     self.known.objects_kept += 1;
                     self.report_line(|| ObjectLine::kept(&transfer, kept).to_json());

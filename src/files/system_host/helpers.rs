@@ -82,7 +82,12 @@ impl SystemHost {
         let (folders, seed) = (self.folders.clone(), self.random());
         let published = Arc::clone(&self.published);
         let machine = Self::new(self.begun, seed, None, published, self.keeping);
-        Self { folders, attributes_refused: self.attributes_refused, ..machine }
+        Self {
+            folders,
+            attributes_refused: self.attributes_refused,
+            index_begun: self.index_begun,
+            ..machine
+        }
     }
 
     /// Gives a job to a helper; gives it back where there can be none.

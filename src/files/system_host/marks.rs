@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno as Code;
 
 use super::parts::is_ours;
@@ -32,6 +33,12 @@ pub enum FileState {
     Absent,
     /// Not this object in this version, as far as can be told.
     Other,
+    /// A file of the object's size that surely has no mark, so that no run of this program has
+    /// made it as it is.
+    Unmarked {
+        /// Its modification time is the object's, to the second.
+        same_time: bool,
+    },
     /// This object, whole.
     Same,
 }
@@ -43,6 +50,18 @@ pub(super) struct Memory {
     index: HashMap<Identity, Mark>,
     /// The index is another user's: it is neither read nor written.
     index_is_foreign: bool,
+    /// What has no mark never had one. A power failure may take records of the index, and the bytes
+    /// of their files, too.
+    lacks_no_mark: bool,
+}
+
+/// What a file, or the index, says of it.
+pub(super) enum FoundMark {
+    Mark(Mark),
+    /// Nothing, and nothing was lost.
+    None,
+    /// A mark that cannot be read, or perhaps one that was lost.
+    Unknown,
 }
 
 /// A digest of the kernel's identifier of this boot; where it does not say, one that was never
@@ -60,7 +79,7 @@ pub(super) fn digest(text: &str) -> u64 {
 }
 
 /// Now, by the clock that a start of the machine ends.
-fn moment(boot: u64) -> Moment {
+pub(super) fn moment(boot: u64) -> Moment {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let ms = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
     Moment { boot, since_ms: u64::try_from(ms).unwrap_or(0) }
@@ -78,16 +97,28 @@ fn space_bytes(stat: &Stat) -> u64 {
 }
 
 /// Time of a file's last change, in nanoseconds.
-fn changed_ns(stat: &Stat) -> i64 {
+pub(super) fn changed_ns(stat: &Stat) -> i64 {
     let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
     stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
+/// Sets a file's modification time, and leaves that of its last access (futimens(3)).
+fn set_modified(file: &OwnedFd, seconds: i64, nanoseconds: i64) -> Result<(), Code> {
+    let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let last_modification = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+    rustix::fs::futimens(file, &Timestamps { last_access, last_modification })
+}
+
 impl SystemHost {
-    /// Marks a complete file that gets its name next, and syncs it where each file is.
+    /// Gives a complete file, which gets its name next, the object's time and a mark, and syncs it
+    /// where each file is.
     pub(super) fn mark(&mut self, file: &OwnedFd, transfer: &Transfer) -> Result<(), Code> {
         let keeping = self.keeping;
-        if keeping.resume
+        let modified = transfer.object.modified_seconds().filter(|_| keeping.times);
+        // Before the mark, which tells of this time. Where the file system does not take it the
+        // file has the time of its last write.
+        let is_timed = modified.is_some_and(|seconds| set_modified(file, seconds, 0).is_ok());
+        if (keeping.resume || is_timed)
             && let Some(identity) = transfer.identity()
         {
             let mark = Mark {
@@ -97,16 +128,24 @@ impl SystemHost {
                 moment: moment(keeping.boot),
                 durable: keeping.sync_files,
             };
-            let set = !self.attributes_refused
-                && rustix::fs::fsetxattr(file, ATTRIBUTE, &mark.encode(), XattrFlags::empty())
-                    .inspect_err(|errno| self.attributes_refused = *errno == Code::OPNOTSUPP)
-                    .is_ok();
-            if !set {
-                // Without a mark the object is fetched again: slower, and right.
-                let _ = self.append_to_index(&mark::index_record(Some(&transfer.path), &mark));
+            if self.put_mark(file, &transfer.path, &mark).is_err() && is_timed {
+                // Without a mark the object is fetched again: slower, and right. By its size and
+                // time it would be kept, even where a power failure has taken its bytes.
+                set_modified(file, 0, UTIME_NOW)?;
             }
         }
         if keeping.sync_files { rustix::fs::fsync(file) } else { Ok(()) }
+    }
+
+    /// Puts a mark on the file at this path, or into the index.
+    pub(super) fn put_mark(&mut self, file: &OwnedFd, path: &str, mark: &Mark) -> Result<(), Code> {
+        if !self.attributes_refused {
+            match rustix::fs::fsetxattr(file, ATTRIBUTE, &mark.encode(), XattrFlags::empty()) {
+                Ok(()) => return Ok(()),
+                Err(errno) => self.attributes_refused = errno == Code::OPNOTSUPP,
+            }
+        }
+        self.append_to_index(&mark::index_record(Some(path), mark))
     }
 
     /// Syncs a folder in which a name was given, where each file is synced.
@@ -131,19 +170,37 @@ impl SystemHost {
             return Err(Code::FBIG);
         }
         write_all(&index, record)?;
+        if !self.index_begun {
+            // That there was a run outlives a power failure, so that the next one knows that marks
+            // may have been lost.
+            rustix::fs::fsync(&index)?;
+            super::sync_folder(&self.folders().root)?;
+            self.index_begun = true;
+        }
         if self.keeping.sync_files { rustix::fs::fdatasync(&index) } else { Ok(()) }
     }
 
     /// Reads what earlier runs left at the destination as a whole; once, before [`Self::look`].
     pub fn remember(&mut self) {
         let named = rustix::fs::statat(&self.folders().root, INDEX, AtFlags::SYMLINK_NOFOLLOW);
+        let is_absent = matches!(named, Err(Code::NOENT));
         let index_is_foreign = named.is_ok_and(|stat| !is_ours(&stat));
-        let mut memory = Memory { synced: self.synced(), index: HashMap::new(), index_is_foreign };
-        let bytes = self.read_below("", INDEX, INDEX_BYTES_MAX).unwrap_or_default();
-        mark::replay_index(&bytes, |path, mark| match path {
-            Some(path) => drop(memory.index.insert(path, mark)),
+        let synced = self.synced();
+        let mut memory = Memory { synced, index_is_foreign, ..Memory::default() };
+        let read = self.read_below("", INDEX, INDEX_BYTES_MAX);
+        // The last of each boot: what a sync behind it covers, it covers of all.
+        let mut latest = HashMap::new();
+        mark::replay_index(read.as_deref().unwrap_or_default(), |path, mark| match path {
+            Some(path) => {
+                memory.index.insert(path, mark);
+                if !mark.durable {
+                    latest.insert(mark.moment.boot, mark);
+                }
+            }
             None => memory.synced.push(mark.moment),
         });
+        let is_there = |mark: &Mark| mark.is_believed(self.keeping.boot, &memory.synced);
+        memory.lacks_no_mark = (is_absent || read.is_some()) && latest.values().all(is_there);
         self.memory = memory;
     }
 
@@ -227,22 +284,45 @@ impl SystemHost {
             FileType::RegularFile if stat.st_size.unsigned_abs() == size_bytes => {}
             _ => return FileState::Other,
         }
-        let Some(identity) = transfer.identity() else { return FileState::Other };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty());
+        let mark = match self.find_mark(file.as_ref().map_err(|errno| *errno), path) {
+            FoundMark::Mark(mark) => mark,
+            FoundMark::None => {
+                let same_time = transfer.object.modified_seconds() == Some(stat.st_mtime);
+                return FileState::Unmarked { same_time };
+            }
+            FoundMark::Unknown => return FileState::Other,
+        };
+        let identity = transfer.identity();
+        let is_same = identity.is_some_and(|identity| self.is_of(&mark, identity, stat));
+        if is_same { FileState::Same } else { FileState::Other }
+    }
+
+    /// True for a mark that says that a file of this status is this object, whole.
+    pub(super) fn is_of(&self, mark: &Mark, identity: Identity, stat: &Stat) -> bool {
+        mark.size_bytes == stat.st_size.unsigned_abs()
+            && mark.identity == identity
+            && mark.changed_ns == changed_ns(stat)
+            && mark.is_believed(self.keeping.boot, &self.memory.synced)
+    }
+
+    /// The mark of the file at this path, on it or in the index.
+    pub(super) fn find_mark(&self, file: Result<&OwnedFd, Code>, path: &str) -> FoundMark {
         let mut bytes = [0; MARK_BYTES];
-        let mark = rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty())
-            .and_then(|file| rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes[..]));
-        let mark = match mark {
-            Ok(length) => Mark::decode(&bytes[..length]),
-            Err(_) => self.memory.index.get(&Identity::of(&[path])).copied(),
+        let read = file.and_then(|file| rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes[..]));
+        let errno = match read {
+            Ok(length) => {
+                let mark = Mark::decode(&bytes[..length]);
+                return mark.map_or(FoundMark::Unknown, FoundMark::Mark);
+            }
+            Err(errno) => errno,
         };
-        let is_same = |mark: Mark| {
-            mark.size_bytes == size_bytes
-                && mark.identity == identity
-                && mark.changed_ns == changed_ns(stat)
-                && mark.is_believed(self.keeping.boot, &self.memory.synced)
-        };
-        if mark.is_some_and(is_same) { FileState::Same } else { FileState::Other }
+        match (self.memory.index.get(&Identity::of(&[path])), errno) {
+            (Some(mark), _) => FoundMark::Mark(*mark),
+            (None, Code::NODATA | Code::OPNOTSUPP) if self.memory.lacks_no_mark => FoundMark::None,
+            (None, _) => FoundMark::Unknown,
+        }
     }
 
     /// A file below the destination, whole, if it is of our making and at most so long, in bytes.
@@ -342,6 +422,74 @@ mod tests {
         assert_eq!(looks, [FileState::Same, FileState::Same, FileState::Absent]);
         std::fs::write(folder.path().join("a"), "xyz").expect("written");
         assert_eq!(later.look(&object("a", 3)).0, FileState::Other);
+    }
+
+    /// A file of another program, with the time of its object, where marks stand in an index of
+    /// which a power failure may have taken records.
+    #[test]
+    fn where_marks_may_be_lost_times_do_not_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dated = |path: &str| {
+            let mut object = object(path, 3);
+            object.object.last_modified = "2024-01-01T00:00:00.000Z".to_owned();
+            object
+        };
+        let look = |boot: u64| {
+            let mut later = machine(folder.path());
+            later.keeping.boot = boot;
+            later.remember();
+            later.look(&dated("theirs")).0
+        };
+        fs_write(folder.path(), "theirs");
+        assert_eq!(look(1), FileState::Unmarked { same_time: true }, "no index is there");
+        let mut first = machine(folder.path());
+        (first.attributes_refused, first.keeping.sync_files) = (true, false);
+        first.write_whole(&dated("ours"), b"abc").expect("written");
+        assert!(folder.path().join(INDEX).exists());
+        assert_eq!(look(1), FileState::Unmarked { same_time: true }, "nothing was lost since");
+        assert_eq!(look(2), FileState::Other, "records may be lost");
+        let mut second = machine(folder.path());
+        (second.attributes_refused, second.keeping.boot) = (true, 2);
+        second.write_whole(&dated("ours"), b"abc").expect("written");
+        assert_eq!(look(2), FileState::Other, "that it was written again tells nothing of others");
+        // The moments of marks have milliseconds.
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        first.sync_all().expect("synced");
+        assert_eq!(look(2), FileState::Unmarked { same_time: true }, "all was synced");
+        assert_eq!(look(3), FileState::Unmarked { same_time: true }, "each file was synced");
+        std::fs::write(folder.path().join(INDEX), "").expect("written");
+        std::fs::remove_file(folder.path().join(INDEX)).expect("removed");
+        std::fs::create_dir(folder.path().join(INDEX)).expect("made");
+        assert_eq!(look(1), FileState::Other, "an index that cannot be read");
+    }
+
+    fn fs_write(folder: &std::path::Path, name: &str) {
+        std::fs::write(folder.join(name), "abc").expect("written");
+        let open = std::fs::OpenOptions::new().write(true).open(folder.join(name)).expect("there");
+        let time = std::time::Duration::from_secs(1_704_067_200);
+        open.set_modified(std::time::UNIX_EPOCH + time).expect("set");
+    }
+
+    #[test]
+    fn a_file_that_can_have_no_mark_has_no_time_of_its_object() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut dated = object("a", 3);
+        dated.object.last_modified = "2024-01-01T00:00:00.000Z".to_owned();
+        let seconds = || {
+            let modified = std::fs::metadata(folder.path().join("a")).expect("there").modified();
+            let since = modified.expect("a time").duration_since(std::time::UNIX_EPOCH);
+            since.expect("after 1970").as_secs()
+        };
+        for (index_is_taken, expected) in [(false, true), (true, false)] {
+            if index_is_taken {
+                std::fs::remove_file(folder.path().join(INDEX)).expect("removed");
+                std::fs::create_dir(folder.path().join(INDEX)).expect("made");
+            }
+            let mut machine = machine(folder.path());
+            machine.attributes_refused = true;
+            machine.write_whole(&dated, b"abc").expect("written");
+            assert_eq!(seconds() == 1_704_067_200, expected, "{}", seconds());
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
-use super::{Folders, open_folder};
+use super::{Folders, open_folder, open_folder_at};
 use crate::error::{Error, ErrorKind};
 
 /// A destination that is only read.
@@ -34,12 +34,7 @@ impl Reader {
     /// # Errors
     /// When it is not there, is none, or cannot be opened.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(folder, flags, Mode::empty()).map_err(|errno| {
-            let message = format!("cannot look into {}: {errno}", folder.display());
-            Error::new(ErrorKind::Destination, message).advise("give the local folder")
-        })?;
-        Ok(Self { folders: Folders::new(Arc::new(root), false) })
+        Ok(Self { folders: Folders::new(Arc::new(open_folder_at(folder)?), false) })
     }
 
     /// What stands under a path below the folder; no link is followed.

@@ -53,6 +53,10 @@ pub enum KeptReason {
     Finished,
     /// There is a file, and none is to be replaced.
     Present,
+    /// There is a file of another program, of the object's size and time.
+    SizeAndTime,
+    /// The same of the object's size, and no more is to be compared.
+    Size,
 }
 
 impl KeptReason {
@@ -61,6 +65,8 @@ impl KeptReason {
             Self::Same => "it was kept: size, time and ETag are those of when it was completed",
             Self::Finished => "an earlier run had fetched all of it",
             Self::Present => "a file was there, and --overwrite never leaves it",
+            Self::SizeAndTime => "a file was there: size and time are those of the object",
+            Self::Size => "a file was there: its size is that of the object, as --size-only wants",
         }
     }
 }

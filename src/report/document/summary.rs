@@ -77,6 +77,9 @@ pub struct Earlier {
     pub kept_objects: u64,
     /// Their bytes.
     pub kept_bytes: u64,
+    /// Those of them without a mark of a download: their size was compared, and unless that was
+    /// not wanted their time.
+    pub kept_unmarked_objects: u64,
     /// Unfinished objects that went on.
     pub resumed_objects: u64,
     /// Their bytes that were there.
@@ -616,7 +619,8 @@ mod tests {
              cpu_seconds \
              cpu_seconds_per_terabyte deleted_files direct_io exit_code failed_objects \
              first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
-             kept_objects last_worker_done_seconds memory_bytes moves not_validated \
+             kept_objects kept_unmarked_objects last_worker_done_seconds memory_bytes moves \
+             not_validated \
              not_validated_objects \
              objects pace pages part_size_bytes peak_rss_bytes requests resumed_bytes \
              resumed_objects retries ring seconds short_writes sink slot_length_bytes stages \
