@@ -117,7 +117,7 @@ pub(super) const COMMANDS: [About; 9] = [
             downloaded and the listing is complete. The sources must then be folders. Never \
             deleted are files that --include and --exclude leave out, names that are not UTF-8, \
             special files, other file systems mounted below DEST, and the targets of links. \
-            --dry-run lists what would be deleted.",
+            Each path is printed as it is deleted; --dry-run lists what would be deleted.",
         examples: &[
             ("download new and changed objects", "inrush sync s3://bucket/train/ /mnt/nvme/train/"),
             (

@@ -341,6 +341,7 @@ impl Run {
         let (mut told, swept) = mirror.sweep_aside(self.keeper.machine_at(folder), false);
         while let Some(path) = told.recv().await {
             self.removed += 1;
+            self.progress.note(format!("delete: {path}"));
             self.report_line(|| RemovedLine::new(&path, false).to_json());
             keep_up(self.report.as_ref()).await;
         }

@@ -64,7 +64,7 @@ fn with_delete_the_folder_is_as_the_source() {
     plant(folder.path(), outside.path());
     let run = sync(&origin, folder.path()).with(["--delete", "--dry-run"]).run().expect(0);
     let told: BTreeSet<&str> =
-        run.stdout.lines().filter(|line| line.contains("would_be_removed")).collect();
+        run.stdout.lines().filter(|line| line.contains("would_be_deleted")).collect();
     assert_eq!(told.len(), 4, "{run}");
     assert!(folder.path().join("stale").exists(), "nothing happened");
     let report = outside.path().join("report");
@@ -75,8 +75,22 @@ fn with_delete_the_folder_is_as_the_source() {
     assert!(!folder.path().join("b/old").exists(), "what was emptied goes");
     assert_eq!(fs::read_to_string(outside.path().join("victim")).expect("there"), "as it was");
     let lines = fs::read_to_string(&report).expect("a report");
-    let told = lines.lines().filter(|line| line.contains(r#""status":"removed""#)).count();
+    let told = lines.lines().filter(|line| line.contains(r#""status":"deleted""#)).count();
     assert_eq!(told, 4, "{lines}");
+    let told = |run: &Run| -> BTreeSet<String> {
+        let lines = run.stderr.lines().filter_map(|line| line.strip_prefix("delete: "));
+        lines.map(str::to_owned).collect()
+    };
+    let expected_paths = ["b/note.txt", "b/old/deep/stale", "link", "stale"].map(str::to_owned);
+    assert_eq!(told(&run), expected_paths.into(), "{run}");
+    fs::write(folder.path().join("a\u{1b}b"), "stale").expect("written");
+    let run = sync(&origin, folder.path()).with(["--delete", "--dry-run"]).run().expect(0);
+    assert_eq!((told(&run).len(), run.stdout.contains("would_be_deleted")), (0, true), "{run}");
+    let run = sync(&origin, folder.path()).with(["--delete"]).run().expect(0);
+    assert_eq!(told(&run), ["a\\u{1b}b".to_owned()].into(), "control characters are shown\n{run}");
+    fs::write(folder.path().join("quiet"), "stale").expect("written");
+    let run = sync(&origin, folder.path()).with(["--delete", "--quiet"]).run().expect(0);
+    assert_eq!((removed(&run), run.stderr.as_str()), (1, ""), "{run}");
     let run = sync(&origin, folder.path()).with(["--delete"]).run().expect(0);
     assert_eq!((removed(&run), &run.json()["kept_objects"]), (0, &3.into()), "{run}");
 }

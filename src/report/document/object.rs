@@ -339,7 +339,7 @@ impl<'a> PlannedLine<'a> {
 pub struct RemovedLine<'a> {
     /// Its path below the destination.
     pub path: &'a str,
-    /// `removed`, or `would_be_removed`.
+    /// `deleted`, or `would_be_deleted`.
     pub status: &'static str,
 }
 
@@ -347,7 +347,7 @@ impl<'a> RemovedLine<'a> {
     /// Tells of a file; `dry` when it is still there.
     #[must_use]
     pub fn new(path: &'a str, dry: bool) -> Self {
-        Self { path, status: if dry { "would_be_removed" } else { "removed" } }
+        Self { path, status: if dry { "would_be_deleted" } else { "deleted" } }
     }
 
     /// The line for scripts.
@@ -359,7 +359,7 @@ impl<'a> RemovedLine<'a> {
     /// The line for people, in the columns of [`PlannedLine`].
     #[must_use]
     pub fn to_text(&self) -> String {
-        format!("{:>15} {}", "remove", shown(self.path))
+        format!("{:>15} {}", "delete", shown(self.path))
     }
 }
 
@@ -495,6 +495,6 @@ mod tests {
         let expected = "              7 s3://bucket/d/\\u{202e}a -> \\u{202e}a";
         assert_eq!(PlannedLine::new(&odd).to_text(), expected);
         let removed = RemovedLine::new("\u{2067}a\n", false);
-        assert_eq!(removed.to_text(), "         remove \\u{2067}a\\n");
+        assert_eq!(removed.to_text(), "         delete \\u{2067}a\\n");
     }
 }
