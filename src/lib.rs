@@ -150,6 +150,11 @@
 //! * What an earlier run left counts only where it is surely of this object, in this version, and
 //!   of this user: tests of [`files::mark`], [`files::journal`] and [`files::system_host`],
 //!   `tests/resume`; whenever a run is killed: `tests/kill.rs`.
+//! * A file has the time of its object before it has its name, and then a mark, too. What has a
+//!   mark is known by it alone; what surely never had one by its size and time: tests of
+//!   [`files::system_host`], `tests/resume/times.rs`.
+//! * `verify --adopt` marks no file that has changed since it was read: tests of
+//!   [`files::system_host`].
 //! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination: tests of
 //!   [`files::system_host`], `tests/resume`.

@@ -200,6 +200,16 @@ pub const LOCK_LOOKS_MAX: u32 = 50;
 /// Pause before each of these.
 pub const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
+/// Age of a file's last change before `verify --adopt` reads it: more than a tick of the clock that
+/// times of files come from (10 ms where the kernel's HZ is 100), so that another change shows.
+pub const ADOPT_REST: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// The same where times of files have no fractions of a second: FAT counts two of them.
+pub const ADOPT_REST_COARSE: std::time::Duration = std::time::Duration::from_millis(2100);
+
+/// How often it looks whether a file has come to rest; one that has not is not adopted.
+pub const ADOPT_LOOKS_MAX: usize = 4;
+
 /// Large objects that an earlier run left unfinished and that wait with their files open, at most;
 /// others begin anew.
 pub const UNFINISHED_OPEN_MAX: usize = 256;

@@ -86,6 +86,7 @@ fn usage_errors_exit_with_2_and_say_what_to_do() {
     told(&["get", "s3://bucket/a", "b", "--bandwidth-limit", "0"], "more than 0 bytes a second");
     told(&["cat", "s3://bucket/a", "--bwlimit", "fast"], "a size is digits");
     told(&["sync", "s3://bucket/a/", "b", "--size-only", "--ignore-times"], "cannot be used with");
+    told(&["get", "s3://bucket/a", "b", "--adopt"], "unexpected argument '--adopt'");
     told(&["ls"], "<SOURCE>");
     told(&["ls", "bucket/a"], "does not start with s3://");
     told(&["completions", "ksh"], "possible values");

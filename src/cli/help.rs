@@ -75,8 +75,8 @@ pub(super) const COMMANDS: [About; 9] = [
             --exact-timestamps, rclone and rsync; without that option aws s3 sync skips older \
             files, too, and misses an object that was replaced by one of the same size. Files \
             that inrush downloaded carry a mark, which decides alone: if the object or the file \
-            has changed since, it is downloaded again. To skip only such files, use \
-            --ignore-times.\n\n\
+            has changed since, it is downloaded again. To skip only files that were verified, \
+            run verify --adopt, then use --ignore-times.\n\n\
             SIZE is a number of bytes, or a number with the suffix K, M, G, KiB, MiB or GiB \
             (powers of 1024) or kB, MB or GB (powers of 1000).",
         examples: &[
@@ -135,7 +135,8 @@ pub(super) const COMMANDS: [About; 9] = [
             ("DIR", &["the local folder; for one object also its file"]),
         ],
         details: "Reads the file of each object, computes its checksum and compares it with the \
-            checksum stored in S3. Nothing is downloaded and nothing is written. Besides the \
+            checksum stored in S3. Nothing is downloaded, and nothing is written unless --adopt \
+            is given. Besides the \
             listing, each object costs one HEAD request, or three if its checksum is a checksum \
             of parts. If S3 stores no checksum, the MD5 of the file is compared with the \
             ETag.\n\n\
@@ -145,12 +146,20 @@ pub(super) const COMMANDS: [About; 9] = [
             cannot be computed from the file. Its file then has the right size, and the object \
             counts as failed only with --strict. Files in DIR that are not in the source are \
             ignored. Links in DIR are not followed.\n\n\
+            With --adopt, files that are validated or empty, whatever program wrote them, get \
+            the mark that a download would have given them, and the file system is synced at the \
+            end. get and sync then skip them until the object or the file changes. A file that \
+            changes while it is read is not adopted and counts as failed.\n\n\
             To replace a damaged file, run get with --overwrite always.",
         examples: &[
             ("verify a folder", "inrush verify s3://bucket/train/ /mnt/nvme/train/"),
             (
                 "list the files that fail",
                 "inrush verify s3://bucket/train/ data/ --report /dev/stdout | grep failed",
+            ),
+            (
+                "take over a folder that another program downloaded",
+                "inrush verify s3://bucket/train/ data/ --adopt",
             ),
             (
                 "fail if a file cannot be validated",

@@ -146,6 +146,10 @@ fn how_files_of_others_are_compared() {
     ] {
         assert!(refusal(line).contains("cannot be used with"), "{line}");
     }
+    let Ok(Args::Verify(args)) = parse_line("verify s3://bkt/a/ d --adopt") else {
+        panic!("a check")
+    };
+    assert!(args.adopt && !args.strict);
 }
 
 #[test]

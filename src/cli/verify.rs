@@ -18,6 +18,8 @@ pub struct VerifyArgs {
     pub folder: PathBuf,
     /// What is not validated counts as a failure.
     pub strict: bool,
+    /// Files that are right get the mark of a download.
+    pub adopt: bool,
     /// The report of every object.
     pub report: Option<PathBuf>,
     /// Which of the objects.
@@ -38,6 +40,9 @@ pub(super) struct VerifyTyped {
     /// fail objects that cannot be validated
     #[arg(long)]
     strict: bool,
+    /// mark files that are validated, so that get and sync skip them like files they downloaded
+    #[arg(long)]
+    adopt: bool,
     /// write one JSON line per object to this file
     #[arg(
         long,
@@ -72,6 +77,7 @@ impl VerifyTyped {
             sources,
             folder: PathBuf::from(folder),
             strict: self.strict,
+            adopt: self.adopt,
             report: self.report,
             selection: self.selection,
             service: self.service,

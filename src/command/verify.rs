@@ -1,5 +1,5 @@
 //! `inrush verify`: holds files that are there against what the source stores of its objects. It
-//! fetches nothing and writes nothing but its report.
+//! fetches nothing and writes nothing but its report, and with `--adopt` marks.
 
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,9 @@ use crate::control::Control;
 use crate::control::limits::CHECKSUMS_ASKED_MAX;
 use crate::control::walk::{Entry, Walk};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::system_host::{Reader, There};
+use crate::files::mark::Identity;
+use crate::files::system_host::{Adopter, Adoption, Look, Proven, Reader, There};
+use crate::files::transfer::identity_of;
 use crate::limits::{CHECK_PIECE_BYTES, CHECK_READERS_MAX};
 use crate::plan::filter::Filter;
 use crate::report::document::{CheckSummary, CheckedLine, Finding};
@@ -42,12 +44,12 @@ pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
     let filter = Filter::new(&args.selection.rules)?;
     let mut interrupts = Interrupts::listen()?;
     interrupts::leaves(|| {
-        "a read of a file, or a write to the reader of the output, has not returned; nothing was \
+        "a read of a file, or a write to the reader of the output, has not returned; no data was \
          changed"
             .to_owned()
     });
     let report = open(args.report.as_deref(), &mut interrupts).await?;
-    let found = interrupts.unless(find(&args, filter, &progress)).await?;
+    let found = interrupts.unless(find(&args, filter, &progress, begun)).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut check = Check {
         control: found.control.clone(),
@@ -58,7 +60,11 @@ pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
         read: Arc::default(),
         strict: args.strict,
         known: ProgressState::default(),
-        summary: CheckSummary::default(),
+        summary: CheckSummary {
+            adopted_objects: found.adopter.is_some().then_some(0),
+            ..CheckSummary::default()
+        },
+        adopter: found.adopter,
         failures: Failures::default(),
         progress,
         report,
@@ -66,7 +72,7 @@ pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
     let driven = tokio::select! {
         biased;
         () = interrupts.next() => Err(check.interrupted()),
-        driven = check.drive(found.walk) => driven,
+        driven = check.work(found.walk) => driven,
         () = session::upkeep(found.control) => unreachable!("upkeep has no end"),
     };
     check.end(driven, begun.elapsed(), args.output.json, &mut interrupts).await
@@ -77,18 +83,30 @@ struct Intake {
     control: Rc<Control>,
     target: Target,
     folder: Reader,
+    adopter: Option<Arc<Adopter>>,
     walk: Walk,
 }
 
-async fn find(args: &VerifyArgs, filter: Filter, progress: &Progress) -> Result<Intake> {
+async fn find(
+    args: &VerifyArgs,
+    filter: Filter,
+    progress: &Progress,
+    begun: Instant,
+) -> Result<Intake> {
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, progress).await?;
     let sources = control.resolve_all(&args.sources).await?;
     let target = Target::choose(&Destination::Local(args.folder.clone()), &sources, false).await?;
     let folder = target.folder().expect("a local destination has a folder").to_owned();
-    let folder = aside(move || Reader::open(&folder)).await?;
+    let adopts = args.adopt;
+    let (folder, adopter) = aside(move || {
+        let adopter = adopts.then(|| Adopter::open(&folder, begun)).transpose()?;
+        let reader = Reader::open(&folder)?;
+        Ok::<_, Error>((reader, adopter.map(Arc::new)))
+    })
+    .await?;
     let walk = Walk::new(control.clone(), sources, filter)?;
-    Ok(Intake { control, target, folder, walk })
+    Ok(Intake { control, target, folder, adopter, walk })
 }
 
 /// An object, the path of its file, and what stands there; without a path why it can have none.
@@ -115,12 +133,25 @@ struct Check {
     strict: bool,
     known: ProgressState,
     summary: CheckSummary,
+    adopter: Option<Arc<Adopter>>,
     failures: Failures,
     progress: Progress,
     report: Option<ReportWriter>,
 }
 
 impl Check {
+    /// Checks all objects, and lets marks that were set last.
+    async fn work(&mut self, walk: Walk) -> Result<()> {
+        self.drive(walk).await?;
+        match &self.adopter {
+            Some(adopter) if self.summary.adopted_objects > Some(0) => {
+                let adopter = Arc::clone(adopter);
+                aside(move || adopter.sync()).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Checks all objects of the listing. What was listed before the listing failed is still
     /// checked.
     async fn drive(&mut self, mut walk: Walk) -> Result<()> {
@@ -189,19 +220,28 @@ impl Check {
             }
             Ok(There::Nothing(why)) => Ok(Finding::Missing(why)),
             Ok(There::File(_, size)) if size != size_bytes => Ok(other_size(size, size_bytes)),
-            Ok(There::File(..)) if size_bytes == 0 => Ok(Finding::Empty),
+            Ok(There::File(..)) if size_bytes == 0 && self.adopter.is_none() => Ok(Finding::Empty),
             Ok(There::File(file, _)) => {
                 self.known.bytes_known = self.known.bytes_known.saturating_add(size_bytes);
                 let (control, readers) = (Rc::clone(&self.control), Rc::clone(&self.readers));
                 let read = Arc::clone(&self.read);
+                let claim = self.claim(&entry, &path);
                 self.tasks.spawn_local(async move {
-                    let found = compare(&control, &entry, file, &readers, read).await;
+                    let subject = Subject { file, size_bytes, claim };
+                    let found = compare(&control, &entry, subject, &readers, read).await;
                     Checked { entry, path, found }
                 });
                 return Ok(());
             }
         };
         self.note(Checked { entry, path, found })
+    }
+
+    /// What a file is marked with if it is right.
+    fn claim(&self, entry: &Entry, path: &str) -> Option<Claim> {
+        let adopter = Arc::clone(self.adopter.as_ref()?);
+        let identity = identity_of(&entry.endpoint.bucket, &entry.object)?;
+        Some(Claim { adopter, path: path.to_owned(), identity })
     }
 
     /// Counts and tells what was found.
@@ -237,6 +277,9 @@ impl Check {
                      again with inrush get --overwrite always",
                 ),
                 Finding::NotValidated(_) => error.advise("leave --strict out to let it pass"),
+                Finding::NotAdopted(..) => {
+                    error.advise("see that it can be written, and that nothing writes to it")
+                }
                 _ => error,
             });
         }
@@ -294,31 +337,89 @@ fn other_size(found: u64, expected: u64) -> Finding {
     Finding::Mismatch(format!("the file has {found} bytes, and the object {expected}"))
 }
 
+/// A file of its object's size.
+struct Subject {
+    file: OwnedFd,
+    size_bytes: u64,
+    /// It is to be adopted.
+    claim: Option<Claim>,
+}
+
+/// The mark for a file that is right.
+struct Claim {
+    adopter: Arc<Adopter>,
+    path: String,
+    identity: Identity,
+}
+
+impl Claim {
+    /// Marks a file that was found to be right.
+    fn take(&self, subject: &Subject, before: Look, algorithm: Option<&'static str>) -> Finding {
+        let Self { adopter, path, identity } = self;
+        let proven = Proven { file: &subject.file, path, before, identity: *identity };
+        match adopter.adopt(&proven) {
+            Ok(Adoption::Marked) => Finding::Adopted(algorithm),
+            Ok(Adoption::Known) => algorithm.map_or(Finding::Empty, Finding::Validated),
+            Ok(Adoption::Changed) => {
+                Finding::NotAdopted(algorithm, "it changed while it was read".to_owned())
+            }
+            Err(errno) => {
+                Finding::NotAdopted(algorithm, format!("its file cannot be marked: {errno}"))
+            }
+        }
+    }
+}
+
+impl Subject {
+    /// Reads the file and holds it against a checksum, where it has bytes.
+    fn check(&self, goal: Option<InOrder>, read: &AtomicU64) -> Result<Finding, Errno> {
+        let before = self.claim.as_ref().map(|_| Look::before(&self.file)).transpose()?;
+        let finding = match goal {
+            Some(goal) => digest(&self.file, goal, self.size_bytes, read)?,
+            None => Finding::Empty,
+        };
+        Ok(match (&self.claim, before, &finding) {
+            (Some(claim), Some(before), Finding::Validated(algorithm)) => {
+                claim.take(self, before, Some(algorithm))
+            }
+            (Some(claim), Some(before), Finding::Empty) => claim.take(self, before, None),
+            _ => finding,
+        })
+    }
+}
+
 /// Asks for the checksum of an object, and holds its file against it.
 async fn compare(
     control: &Control,
     entry: &Entry,
-    file: OwnedFd,
+    subject: Subject,
     readers: &Semaphore,
     read: Arc<AtomicU64>,
 ) -> Result<Finding> {
-    let told = control.checksum(&entry.endpoint.bucket, &entry.object).await?;
-    let stored = match told.stored.or_else(|why| told.etag.ok_or(why)) {
-        Ok(stored) => stored,
-        Err(reason) => return Ok(Finding::NotValidated(reason)),
+    let goal = match subject.size_bytes {
+        0 => None,
+        _ => match goal(control, entry).await? {
+            Ok(goal) => Some(goal),
+            Err(reason) => return Ok(Finding::NotValidated(reason)),
+        },
     };
-    let Some(goal) = InOrder::new(stored, told.part_bytes) else {
-        let reason = "the parts that its checksum is of are not of one length";
-        return Ok(Finding::NotValidated(reason));
-    };
-    let size_bytes = entry.object.size_bytes;
     let _turn = readers.acquire().await.expect("it is never closed");
-    let compared =
-        tokio::task::spawn_blocking(move || digest(&file, goal, size_bytes, &read)).await;
+    let compared = tokio::task::spawn_blocking(move || subject.check(goal, &read)).await;
     compared.expect("reading does not panic").map_err(|errno| {
         Error::new(ErrorKind::Destination, format!("cannot read its file: {errno}"))
             .advise("check the kernel log: the disk may have lost it")
     })
+}
+
+/// What an object's file is held against, or why there is nothing.
+async fn goal(control: &Control, entry: &Entry) -> Result<Result<InOrder, &'static str>> {
+    let told = control.checksum(&entry.endpoint.bucket, &entry.object).await?;
+    let stored = match told.stored.or_else(|why| told.etag.ok_or(why)) {
+        Ok(stored) => stored,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let reason = "the parts that its checksum is of are not of one length";
+    Ok(InOrder::new(stored, told.part_bytes).ok_or(reason))
 }
 
 /// Reads a file and holds it against a checksum.

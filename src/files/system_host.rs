@@ -6,6 +6,7 @@
 //! without a name (O_TMPFILE) where the file system can, so that a crash leaves nothing behind; the
 //! unfinished files of large objects have one (`parts`), so that a later run goes on with them.
 
+mod adopt;
 mod helpers;
 mod marks;
 mod parts;
@@ -31,6 +32,7 @@ use crate::s3::ByteRange;
 use crate::s3::sign::{Get, KeptKeys, PublishedKeys, RequestWriter};
 use crate::sys::{Errno, Handle, descriptor};
 
+pub use adopt::{Adopter, Adoption, Look, Proven};
 pub use marks::{FileState, boot};
 pub use parts::{Left, WhenAll, read_resumed};
 pub use reader::{Reader, There};

@@ -7,10 +7,13 @@
     reason = "a test has a clock and files of its own"
 )]
 
+mod adopt;
 mod check;
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of names belongs to another test")]
 mod matrix;
+#[path = "../common/mount.rs"]
+mod mount;
 #[path = "../common/program.rs"]
 #[expect(dead_code, reason = "signals belong to other tests")]
 mod program;

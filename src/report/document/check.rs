@@ -22,6 +22,11 @@ pub enum Finding {
     Empty,
     /// Its file has its size, and this is why no more is known.
     NotValidated(&'static str),
+    /// As [`Self::Validated`], or without an algorithm as [`Self::Empty`], and its file has the
+    /// mark of a download since now.
+    Adopted(Option<&'static str>),
+    /// The same, and why its file could not be marked.
+    NotAdopted(Option<&'static str>, String),
     /// There is no file, and why.
     Missing(String),
     /// Its file has another size or checksum: both values.
@@ -38,7 +43,8 @@ impl Finding {
     #[must_use]
     pub fn failure(&self, strict: bool) -> Option<String> {
         match self {
-            Self::Validated(_) | Self::Empty => None,
+            Self::Validated(_) | Self::Empty | Self::Adopted(_) => None,
+            Self::NotAdopted(_, why) => Some(format!("not adopted: {why}")),
             Self::NotValidated(reason) => strict.then(|| format!("cannot be validated: {reason}")),
             Self::Missing(why) => Some(format!("missing: {why}")),
             Self::Mismatch(what) => Some(format!("mismatch: {what}")),
@@ -50,8 +56,12 @@ impl Finding {
     fn verified(&self, strict: bool) -> Verified {
         let not_md5 = |what| format!("{ETAG_NOT_MD5} ({what})");
         let (verdict, reason) = match self {
-            Self::Validated(algorithm) => return Verified::by(algorithm),
-            Self::Empty => ("not validated", "it has no bytes".to_owned()),
+            Self::Validated(algorithm)
+            | Self::Adopted(Some(algorithm))
+            | Self::NotAdopted(Some(algorithm), _) => return Verified::by(algorithm),
+            Self::Empty | Self::Adopted(None) | Self::NotAdopted(None, _) => {
+                ("not validated", "it has no bytes".to_owned())
+            }
             Self::NotValidated(reason) => ("not validated", (*reason).to_owned()),
             Self::Missing(why) => ("missing", why.clone()),
             Self::OtherEtag(what) if !strict => ("not validated", not_md5(what)),
@@ -79,6 +89,8 @@ pub struct CheckedLine<'a> {
     pub error: Option<String>,
     /// Whether the file was held against a checksum.
     pub verified: Verified,
+    /// Whether the file was given the mark of a download.
+    pub adopted: bool,
 }
 
 impl<'a> CheckedLine<'a> {
@@ -100,6 +112,7 @@ impl<'a> CheckedLine<'a> {
             status: if error.is_some() { Status::Failed } else { Status::Ok },
             error,
             verified: finding.verified(strict),
+            adopted: matches!(finding, Finding::Adopted(_)),
         }
     }
 
@@ -131,6 +144,8 @@ pub struct CheckSummary {
     pub unknown_objects: u64,
     /// How many of all these count as failures.
     pub failed_objects: u64,
+    /// How many files were given the mark of a download; null where none was to be.
+    pub adopted_objects: Option<u64>,
     /// Why objects were not validated, and how many.
     pub not_validated: BTreeMap<&'static str, u64>,
     /// Bytes of files that were read.
@@ -154,9 +169,16 @@ impl CheckSummary {
         self.objects += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         self.failed_objects += u64::from(finding.failure(strict).is_some());
+        if let (Some(adopted), Finding::Adopted(_)) = (&mut self.adopted_objects, finding) {
+            *adopted += 1;
+        }
         *match finding {
-            Finding::Validated(_) => &mut self.validated_objects,
-            Finding::Empty => &mut self.empty_objects,
+            Finding::Validated(_) | Finding::Adopted(Some(_)) | Finding::NotAdopted(Some(_), _) => {
+                &mut self.validated_objects
+            }
+            Finding::Empty | Finding::Adopted(None) | Finding::NotAdopted(None, _) => {
+                &mut self.empty_objects
+            }
             Finding::NotValidated(reason) => {
                 *self.not_validated.entry(reason).or_default() += 1;
                 &mut self.not_validated_objects
@@ -215,6 +237,10 @@ impl CheckSummary {
         for (reason, objects) in &self.not_validated {
             lines.push(format!("{} not validated: {reason}", Count(*objects)));
         }
+        if let Some(adopted) = self.adopted_objects {
+            let adopted = counted(adopted, "file", "files");
+            lines.push(format!("{adopted} adopted: get and sync skip what is marked"));
+        }
         let speed = rate(self.bytes_read, self.seconds).map(|rate| format!(" ({rate})"));
         let (read, took) = (Decimal(self.bytes_read), Seconds(self.seconds));
         lines.push(format!("{read} read in {took}{}", speed.unwrap_or_default()));
@@ -270,7 +296,8 @@ mod tests {
         ];
         let start = r#"{"bucket":"bucket","key":"a/b","path":"b","bytes":7,"status":""#;
         for (finding, expected) in findings().iter().zip(expected) {
-            assert_eq!(told(finding, false), format!("{start}{expected}}}}}"));
+            let expected = format!("{start}{expected}}},\"adopted\":false}}");
+            assert_eq!(told(finding, false), expected);
         }
         assert!(told(&findings()[2], true).contains(r#""failed","error":"cannot be validated: "#));
         assert!(told(&findings()[1], true).contains(r#""ok""#));
@@ -282,6 +309,29 @@ mod tests {
             let line = told(&other, strict);
             assert!(parts.iter().all(|part| line.contains(part)), "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_adopted_is_validated_too() {
+        let mut summary = CheckSummary { adopted_objects: Some(0), ..CheckSummary::default() };
+        let why = || "it changed".to_owned();
+        for finding in [
+            Finding::Validated("CRC32"),
+            Finding::Adopted(Some("CRC32")),
+            Finding::Adopted(None),
+            Finding::NotAdopted(Some("MD5"), why()),
+            Finding::NotAdopted(None, why()),
+        ] {
+            summary.count(&finding, 1, false);
+            let object = Object { key: "a".to_owned(), ..Object::default() };
+            let line = CheckedLine::new("b", &object, "a", &finding, true);
+            assert_eq!(line.adopted, matches!(finding, Finding::Adopted(_)));
+            let failed = matches!(finding, Finding::NotAdopted(..));
+            assert_eq!(line.error.as_deref(), failed.then_some("not adopted: it changed"));
+        }
+        let CheckSummary { validated_objects, empty_objects, failed_objects, .. } = summary;
+        assert_eq!((validated_objects, empty_objects, failed_objects), (3, 2, 2));
+        assert_eq!(summary.lines()[1], "2 files adopted: get and sync skip what is marked");
     }
 
     #[test]
