@@ -9,7 +9,8 @@ and names and is compared byte by byte. Then each server's objects come as a str
 through named pipes, in key order and shuffled, and once through standard output, to a reader that
 takes their SHA-256.
 
-`tls` is nginx over TLS 1.2 and over TLS 1.3, with the temp folder's filesystem alone. nginx's log
+`tls` is nginx over TLS 1.2 and over TLS 1.3, and (`self`) with a certificate that signed itself as
+`openssl req -x509` makes them, with the temp folder's filesystem alone. nginx's log
 must say that every request came over the version that was wanted and that sessions were resumed; an
 authority of the right name with another key must be refused, with nothing asked and nothing
 written.
@@ -155,6 +156,9 @@ def run_case(program: Path, origin: Origin, volume: volumes.Volume, variant: Var
              tally: Tally) -> None:
     """One download, compared and deleted."""
     case = f"{origin.name:5}  {volume.name:12}  {variant.name:16}"
+    if variant.virtual and origin.name == "self":
+        tally.skip(case, "its certificate is for loopback alone")
+        return
     if variant.virtual and not resolves(origin.virtual_host()):
         tally.skip(case, f"{origin.virtual_host()} does not resolve here")
         return
@@ -323,17 +327,28 @@ def nginx_origin(stack: ExitStack, temp: Path, root: Path) -> list[Origin]:
 
 
 def tls_origins(stack: ExitStack, temp: Path, root: Path) -> list[Origin]:
-    """nginx over TLS, once for each version."""
+    """nginx over TLS, once for each version, and once with a certificate that signed itself."""
     hosts = [f"{BUCKET}.{nginx.VIRTUAL_DOMAIN}"]
     ours = authority.make(temp / "authority", hosts)
     stranger = authority.make(temp / "stranger", hosts).bundle
     server = stack.enter_context(
         nginx.serve(root, temp / "nginx-tls", {BUCKET: ["data/"]}, authority=ours))
-    options = ("--no-sign-request", "--ca-bundle", str(ours.bundle))
-    return [Origin(version.replace("v", "").replace(".", "").lower(), server.tls_url(version),
-                   server.tls_virtual_url(version), options, client.clean_environment(temp),
-                   listing.scan(root / BUCKET), "", Secured(server, version, stranger))
-            for version in nginx.TLS_VERSIONS]
+    found = [tls_origin(version.replace("v", "").replace(".", "").lower(), temp, root, ours.bundle,
+                        Secured(server, version, stranger)) for version in nginx.TLS_VERSIONS]
+    alone = authority.make_self_signed(temp / "self-signed")
+    stranger = authority.make_self_signed(temp / "self-signed-stranger").bundle
+    server = stack.enter_context(
+        nginx.serve(root, temp / "nginx-self-signed", {BUCKET: ["data/"]}, authority=alone))
+    secured = Secured(server, nginx.TLS_VERSIONS[-1], stranger)
+    return [*found, tls_origin("self", temp, root, alone.bundle, secured)]
+
+
+def tls_origin(name: str, temp: Path, root: Path, bundle: Path, secured: Secured) -> Origin:
+    """A server over one version of TLS, believed by this bundle."""
+    server, version = secured.server, secured.version
+    return Origin(name, server.tls_url(version), server.tls_virtual_url(version),
+                  ("--no-sign-request", "--ca-bundle", str(bundle)),
+                  client.clean_environment(temp), listing.scan(root / BUCKET), "", secured)
 
 
 def moto_origin(stack: ExitStack, temp: Path, root: Path) -> list[Origin]:

@@ -5,6 +5,7 @@
 //! gets is [`crate::plan`]'s.
 
 mod answers;
+mod bundle;
 pub mod checksum;
 pub(crate) mod client;
 pub mod credentials;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_platform_verifier::BuilderVerifierExt;
 
+use super::bundle::Bundle;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Whose certificates are believed.
@@ -20,7 +20,7 @@ pub enum Trust {
     /// Those the system's roots have signed.
     #[default]
     System,
-    /// Those the roots in this PEM file have signed.
+    /// Those the roots in this PEM file have signed, and these roots themselves.
     Bundle(PathBuf),
     /// All: the server may be anyone. The caller warns about it.
     Anyone,
@@ -43,7 +43,10 @@ pub fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>> {
             Error::new(ErrorKind::Host, format!("the system's root certificates: {error}"))
                 .advise("install ca-certificates")
         })?,
-        Trust::Bundle(path) => builder.with_root_certificates(read_bundle(path)?),
+        Trust::Bundle(path) => {
+            let bundle = Bundle::read(path, provider)?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(bundle))
+        }
         Trust::Anyone => {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified { provider }))
         }
@@ -64,22 +67,6 @@ fn has_aes() -> bool {
     return std::arch::is_aarch64_feature_detected!("aes");
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     false
-}
-
-fn read_bundle(path: &std::path::Path) -> Result<RootCertStore> {
-    let trouble = |why: &dyn std::fmt::Display| {
-        Error::new(ErrorKind::Usage, format!("certificates in {}: {why}", path.display()))
-            .advise("name a file of PEM certificates")
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| trouble(&error))? {
-        let certificate = certificate.map_err(|error| trouble(&error))?;
-        roots.add(certificate).map_err(|error| trouble(&error))?;
-    }
-    if roots.is_empty() {
-        return Err(trouble(&"there are none"));
-    }
-    Ok(roots)
 }
 
 /// Believes any certificate, but holds the server to the key in it.

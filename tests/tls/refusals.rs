@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use inrush_origin::{CertificateKind, TlsConfig};
+use inrush_origin::{CertificateKind, TlsConfig, TlsVersions};
 
 use crate::program::{Program, Run};
 use crate::served::{ACCESS_KEY, SECRET, serve};
@@ -48,6 +48,30 @@ fn certificates_that_are_not_believed() {
     for (kind, why) in cases {
         let stage = with_certificate(kind);
         refused(&stage, true, &["TLS with 127.0.0.1", why, "--no-verify-ssl"]);
+    }
+}
+
+/// What `openssl req -x509` makes: it signed itself, and is an authority's.
+#[test]
+fn who_signed_itself_is_believed_where_it_is_named() {
+    for versions in [TlsVersions::Only12, TlsVersions::Only13] {
+        let certificate = CertificateKind::SelfSignedAuthority;
+        let tls = TlsConfig { certificate, versions, ..TlsConfig::default() };
+        let stage = Stage::new(&objects(), tls.clone());
+        refused(&stage, false, &["TLS with 127.0.0.1", "--ca-bundle", "--no-verify-ssl"]);
+        // Another of the same names that is not the server's.
+        let other = Stage::new(&objects(), tls);
+        let wrong = stage
+            .program(&["ls", "s3://lab/"])
+            .with(["--ca-bundle".as_ref(), other.bundle().as_os_str()]);
+        wrong.run().expect(ENDPOINT).expect_error(&["certificate is refused", "--ca-bundle"]);
+        let listed = stage.trusting(&["ls", "s3://lab/"]).run().expect(0);
+        listed.check(listed.stdout.contains('a'), "its object was listed");
+        let destination = stage.destination();
+        stage.trusting(&["get", "--quiet", "s3://lab/"]).with([&destination]).run().expect(0);
+        crate::matrix::assert_same(&destination, &objects());
+        let printed = stage.trusting(&["cat", "--quiet", "s3://lab/a"]).run().expect(0);
+        printed.check(printed.stdout.as_bytes() == [1; 3], "its bytes came");
     }
 }
 

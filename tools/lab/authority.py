@@ -50,3 +50,15 @@ def make(folder: Path, hosts: Sequence[str]) -> Authority:
           "-CAcreateserial", "-days", DAYS, "-out", certificate, "-extfile", extensions],
          seconds=OPENSSL_SECONDS)
     return Authority(bundle, certificate, key)
+
+
+def make_self_signed(folder: Path) -> Authority:
+    """A certificate that signed itself, for loopback, as everybody makes one: it is an authority's
+    (CA:TRUE), the server's, and its own bundle."""
+    openssl = system_program("openssl")
+    folder.mkdir(parents=True)
+    certificate, key = folder / "server.pem", folder / "server.key"
+    must([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out",
+          certificate, "-days", "1", "-subj", "/CN=localhost", "-addext",
+          "subjectAltName=DNS:localhost,IP:127.0.0.1"], seconds=OPENSSL_SECONDS)
+    return Authority(certificate, certificate, key)

@@ -11,7 +11,7 @@ use crate::s3::uri::shown;
 const NAMES_TOLD_MAX: usize = 5;
 
 const ADVICE_TRUST: &str =
-    "name its authority with --ca-bundle FILE; --no-verify-ssl disables the check";
+    "name its authority, or itself, with --ca-bundle FILE; --no-verify-ssl disables the check";
 const ADVICE_NAME: &str = "check --endpoint-url; --no-verify-ssl disables the check";
 const ADVICE_CLOCK: &str =
     "check this machine's clock or renew the certificate; --no-verify-ssl disables the check";
@@ -67,6 +67,9 @@ fn certificate_reason(certificate: &Certificate) -> (String, &'static str) {
         }
         Certificate::NotValidForName => {
             ("its certificate is for another name".to_owned(), ADVICE_NAME)
+        }
+        Certificate::Other(other) => {
+            (format!("its certificate is refused: {}", shown(&other.to_string())), ADVICE_TRUST)
         }
         other => {
             (format!("its certificate is refused: {}", shown(&format!("{other:?}"))), ADVICE_TRUST)

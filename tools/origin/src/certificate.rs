@@ -30,14 +30,24 @@ pub enum CertificateKind {
     WrongName,
     /// It is signed by itself.
     SelfSigned,
+    /// It is signed by itself and an authority's, as `openssl req -x509` makes them. The authority
+    /// that is told is this one.
+    SelfSignedAuthority,
     /// It is signed by an authority that nobody knows.
     UnknownAuthority,
 }
 
 impl CertificateKind {
     /// The names of all kinds, as they are read.
-    pub const NAMES: [&str; 6] =
-        ["good", "expired", "not-yet-valid", "wrong-name", "self-signed", "unknown-authority"];
+    pub const NAMES: [&str; 7] = [
+        "good",
+        "expired",
+        "not-yet-valid",
+        "wrong-name",
+        "self-signed",
+        "self-signed-authority",
+        "unknown-authority",
+    ];
 }
 
 impl FromStr for CertificateKind {
@@ -50,6 +60,7 @@ impl FromStr for CertificateKind {
             "not-yet-valid" => Self::NotYetValid,
             "wrong-name" => Self::WrongName,
             "self-signed" => Self::SelfSigned,
+            "self-signed-authority" => Self::SelfSignedAuthority,
             "unknown-authority" => Self::UnknownAuthority,
             _ => {
                 let known = Self::NAMES.join(", ");
@@ -84,14 +95,24 @@ impl Identity {
             CertificateKind::NotYetValid => (date_time_ymd(2998, 1, 1), date_time_ymd(2999, 1, 1)),
             _ => (date_time_ymd(2000, 1, 1), date_time_ymd(2999, 1, 1)),
         };
+        if kind == CertificateKind::SelfSignedAuthority {
+            leaf.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            (leaf.key_usages, leaf.extended_key_usages) = (Vec::new(), Vec::new());
+        }
         let key = KeyPair::generate()?;
         let certificate = match kind {
-            CertificateKind::SelfSigned => leaf.self_signed(&key)?,
+            CertificateKind::SelfSigned | CertificateKind::SelfSignedAuthority => {
+                leaf.self_signed(&key)?
+            }
             CertificateKind::UnknownAuthority => {
                 let (unknown, _) = self::authority("an authority that nobody knows")?;
                 leaf.signed_by(&key, &unknown)?
             }
             _ => leaf.signed_by(&key, &authority)?,
+        };
+        let ca_pem = match kind {
+            CertificateKind::SelfSignedAuthority => certificate.pem(),
+            _ => ca_pem,
         };
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         Ok(Self { chain: vec![certificate.der().clone()], key, ca_pem })

@@ -119,8 +119,8 @@ struct Arguments {
     /// Speak this version alone, 1.2 or 1.3; without it both
     #[arg(long, value_name = "VERSION", requires = "tls")]
     tls_version: Option<TlsVersions>,
-    /// Show one that is good, expired, not-yet-valid, wrong-name, self-signed or of an
-    /// unknown-authority
+    /// Show one that is good, expired, not-yet-valid, wrong-name, self-signed, a
+    /// self-signed-authority or of an unknown-authority
     #[arg(long, value_name = "KIND", requires = "tls", default_value = "good")]
     tls_certificate: CertificateKind,
     /// Write the address into this file as soon as requests are answered

@@ -1,0 +1,301 @@
+//! Whom a bundle of the user's makes TLS believe: those whom its certificates have signed, and who
+//! shows one of them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use der::asn1::{AnyRef, GeneralizedTime, UtcTime};
+use der::{Decode, Reader, SliceReader, Tag, Tagged};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Believes servers by the certificates of one PEM file.
+///
+/// Each of them is an authority. A server may also show one of them as its own, as who trusts a
+/// self-signed certificate expects: what `openssl req -x509` makes is an authority's certificate,
+/// which the rules of chains (RFC 5280 section 6.1) leave to sign others. Of such a one name and
+/// dates count as of any, and the handshake is signed with its key.
+#[derive(Debug)]
+pub(super) struct Bundle {
+    chains: Arc<WebPkiServerVerifier>,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+impl Bundle {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// A usage error when it is none of PEM certificates.
+    pub(super) fn read(path: &Path, provider: Arc<CryptoProvider>) -> Result<Self> {
+        let certificates = CertificateDer::pem_file_iter(path)
+            .and_then(Iterator::collect)
+            .map_err(|error| trouble(path, &error))?;
+        Self::new(certificates, provider).map_err(|why| trouble(path, &why))
+    }
+
+    fn new(
+        certificates: Vec<CertificateDer<'static>>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            roots.add(certificate.clone()).map_err(|error| error.to_string())?;
+        }
+        if roots.is_empty() {
+            return Err("there are none".to_owned());
+        }
+        let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let chains = chains.build().map_err(|error| error.to_string())?;
+        Ok(Self { chains, certificates })
+    }
+}
+
+fn trouble(path: &Path, why: &dyn std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Usage, format!("certificates in {}: {why}", path.display()))
+        .advise("name a file of PEM certificates")
+}
+
+impl ServerCertVerifier for Bundle {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let chain = self.chains.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        let Err(error) = chain else { return chain };
+        if !self.certificates.contains(end_entity) || is_of_use(&error) {
+            return Err(error);
+        }
+        verify_dates(end_entity, now)?;
+        verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chains.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chains.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chains.supported_verify_schemes()
+    }
+}
+
+/// True of a certificate that says itself that it is for no server (RFC 5280 section 4.2.1.12).
+fn is_of_use(error: &rustls::Error) -> bool {
+    use CertificateError::{InvalidPurpose, InvalidPurposeContext};
+    let rustls::Error::InvalidCertificate(certificate) = error else { return false };
+    matches!(certificate, InvalidPurpose | InvalidPurposeContext { .. })
+}
+
+/// Checks a certificate's dates.
+fn verify_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), rustls::Error> {
+    let [not_before, not_after] = dates(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    if now < not_before {
+        return Err(CertificateError::NotValidYetContext { time: now, not_before }.into());
+    }
+    if now > not_after {
+        return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
+    }
+    Ok(())
+}
+
+/// From when until when a certificate is valid (RFC 5280 sections 4.1 and 4.1.2.5).
+fn dates(certificate: &[u8]) -> der::Result<[UnixTime; 2]> {
+    let mut certificate = inside(AnyRef::from_der(certificate)?)?;
+    let mut fields = inside(certificate.decode()?)?;
+    // The version may be left out, the serial number may not.
+    if Tag::peek(&fields)?.is_context_specific() {
+        fields.decode::<AnyRef<'_>>()?;
+    }
+    for _serial_number_signature_issuer in 0..3 {
+        fields.decode::<AnyRef<'_>>()?;
+    }
+    let mut validity = inside(fields.decode()?)?;
+    let dates = [date(&mut validity)?, date(&mut validity)?];
+    validity.finish()?;
+    Ok(dates)
+}
+
+/// The elements of a sequence.
+fn inside(element: AnyRef<'_>) -> der::Result<SliceReader<'_>> {
+    element.tag().assert_eq(Tag::Sequence)?;
+    SliceReader::new(element.value())
+}
+
+fn date(reader: &mut SliceReader<'_>) -> der::Result<UnixTime> {
+    let since_1970 = match Tag::peek(reader)? {
+        Tag::UtcTime => reader.decode::<UtcTime>()?.to_unix_duration(),
+        _ => reader.decode::<GeneralizedTime>()?.to_unix_duration(),
+    };
+    Ok(UnixTime::since_unix_epoch(since_1970))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+        date_time_ymd,
+    };
+    use rustls::crypto::aws_lc_rs::default_provider;
+
+    use super::*;
+
+    const DAY: u64 = 86_400;
+
+    /// 2030-01-01.
+    const NOW_S: u64 = 21_915 * DAY;
+
+    /// An authority's certificate for that name, valid in these years.
+    fn params(name: &str, years: [i32; 2]) -> CertificateParams {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date_time_ymd(years[0], 1, 1);
+        params.not_after = date_time_ymd(years[1], 1, 1);
+        params
+    }
+
+    fn signed(params: &CertificateParams) -> CertificateDer<'static> {
+        signed_with(params, &KeyPair::generate().expect("a key"))
+    }
+
+    fn signed_with(params: &CertificateParams, key: &KeyPair) -> CertificateDer<'static> {
+        params.self_signed(key).expect("a certificate").der().clone()
+    }
+
+    /// What becomes of this server's certificate where the others are in the bundle.
+    fn verify_at(
+        bundle: &[&CertificateDer<'static>],
+        shown: &CertificateDer<'static>,
+        now_s: u64,
+    ) -> Result<(), CertificateError> {
+        let certificates = bundle.iter().map(|&certificate| certificate.clone()).collect();
+        let bundle = Bundle::new(certificates, Arc::new(default_provider())).expect("certificates");
+        let name = ServerName::try_from("a.s3.lab").expect("a name");
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now_s));
+        match bundle.verify_server_cert(shown, &[], &name, &[], now) {
+            Ok(_) => Ok(()),
+            Err(rustls::Error::InvalidCertificate(error)) => Err(error),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn who_shows_a_certificate_of_the_bundle_is_believed() {
+        let other = signed(&params("other.lab", [2029, 2031]));
+        let shown = signed(&params("a.s3.lab", [2029, 2031]));
+        assert_eq!(verify_at(&[&other, &shown], &shown, NOW_S), Ok(()));
+        // One that an authority has signed, which nobody knows, is believed alike.
+        let mut leaf = params("a.s3.lab", [2029, 2031]);
+        leaf.is_ca = IsCa::NoCa;
+        let unknown_key = KeyPair::generate().expect("a key");
+        let unknown = rcgen::Issuer::new(params("unknown.lab", [2029, 2031]), unknown_key);
+        let key = KeyPair::generate().expect("a key");
+        let shown = leaf.signed_by(&key, &unknown).expect("a certificate").der().clone();
+        assert_eq!(verify_at(&[&other], &shown, NOW_S), Err(CertificateError::UnknownIssuer));
+        assert_eq!(verify_at(&[&other, &shown], &shown, NOW_S), Ok(()));
+    }
+
+    #[test]
+    fn its_name_must_be_asked_for() {
+        for name in ["a.s4.lab", "s3.lab", "a.s3.lab.lab", "127.0.0.1"] {
+            let shown = signed(&params(name, [2029, 2031]));
+            let refused = verify_at(&[&shown], &shown, NOW_S);
+            let expected = CertificateError::NotValidForName;
+            let told = matches!(refused, Err(CertificateError::NotValidForNameContext { .. }));
+            assert!(told || refused == Err(expected), "{name}: {refused:?}");
+        }
+        let wildcard = signed(&params("*.s3.lab", [2029, 2031]));
+        assert_eq!(verify_at(&[&wildcard], &wildcard, NOW_S), Ok(()));
+        // The common name is none (RFC 9525 section 2).
+        let mut nameless = params("a.s3.lab", [2029, 2031]);
+        nameless.subject_alt_names.clear();
+        let nameless = signed(&nameless);
+        assert!(verify_at(&[&nameless], &nameless, NOW_S).is_err());
+    }
+
+    #[test]
+    fn its_dates_count() {
+        // To the second, in both encodings: years from 2050 on are GeneralizedTime.
+        for (years, first_s, last_s) in [
+            ([2030, 2031], NOW_S, NOW_S + 365 * DAY),
+            ([2030, 2050], NOW_S, 29_220 * DAY),
+            ([2050, 2051], 29_220 * DAY, 29_585 * DAY),
+        ] {
+            let shown = signed(&params("a.s3.lab", years));
+            let at = |now_s| verify_at(&[&shown], &shown, now_s);
+            assert_eq!([at(first_s), at(last_s)], [Ok(()), Ok(())], "{years:?}");
+            let early = at(first_s - 1);
+            let told = matches!(early, Err(CertificateError::NotValidYetContext { .. }));
+            assert!(told, "{years:?}: {early:?}");
+            let late = at(last_s + 1);
+            let told = matches!(late, Err(CertificateError::ExpiredContext { .. }));
+            assert!(told, "{years:?}: {late:?}");
+            let expected =
+                [first_s, last_s].map(|s| UnixTime::since_unix_epoch(Duration::from_secs(s)));
+            assert_eq!(dates(&shown), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn only_the_very_certificate_is_believed() {
+        let key = KeyPair::generate().expect("a key");
+        let named = signed_with(&params("a.s3.lab", [2029, 2031]), &key);
+        // The same name and the same key, other dates.
+        let alike = signed_with(&params("a.s3.lab", [2029, 2032]), &key);
+        let refused = verify_at(&[&named], &alike, NOW_S).expect_err("it is another");
+        assert!(format!("{refused:?}").contains("CaUsedAsEndEntity"), "{refused:?}");
+        assert_eq!(verify_at(&[&named, &alike], &alike, NOW_S), Ok(()));
+        let stranger = signed(&params("a.s3.lab", [2029, 2031]));
+        verify_at(&[&named], &stranger, NOW_S).expect_err("it is a stranger's");
+    }
+
+    #[test]
+    fn one_that_is_for_no_server_is_refused() {
+        let mut leaf = params("a.s3.lab", [2029, 2031]);
+        leaf.is_ca = IsCa::NoCa;
+        leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let leaf = signed(&leaf);
+        let refused = verify_at(&[&leaf], &leaf, NOW_S).expect_err("it is a client's");
+        assert!(is_of_use(&refused.clone().into()), "{refused:?}");
+    }
+
+    #[test]
+    fn damaged_certificates_have_no_dates() {
+        let whole = signed(&params("a.s3.lab", [2029, 2031]));
+        assert!((0..whole.len()).all(|length| dates(&whole[..length]).is_err()));
+        assert!(dates(&[&whole[..], &[0]].concat()).is_err());
+    }
+}
