@@ -15,6 +15,8 @@ mod matrix;
 mod program;
 #[path = "common/served.rs"]
 mod served;
+#[path = "common/skip.rs"]
+mod skip;
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -196,7 +198,7 @@ impl Disk {
         let made = run(Command::new("mkfs.ext4").arg("-q").arg(&image))
             && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&point));
         if !made {
-            eprintln!("skipped: an ext4 on a loop device cannot be mounted here");
+            crate::skip::skip("an ext4 on a loop device cannot be mounted here");
             return None;
         }
         Some(Self { point, _folder: folder })
@@ -205,7 +207,7 @@ impl Disk {
     /// `None`, said on standard error, where that is not possible.
     fn freeze(&self) -> Option<Frozen> {
         if !run(Command::new("fsfreeze").arg("-f").arg(&self.point)) {
-            eprintln!("skipped: a file system cannot be frozen here");
+            crate::skip::skip("a file system cannot be frozen here");
             return None;
         }
         Some(Frozen { point: self.point.clone() })

@@ -16,6 +16,8 @@ mod program;
 #[path = "common/served.rs"]
 #[expect(dead_code, reason = "most tests have no use for a rate")]
 mod served;
+#[path = "common/skip.rs"]
+mod skip;
 #[path = "common/without.rs"]
 mod without;
 

@@ -26,7 +26,7 @@ impl Mount {
         let mounted =
             run(Command::new("mount").args(["-t", kind, "-o", options, kind]).arg(&point));
         if !mounted {
-            eprintln!("skipped: a {kind} cannot be mounted here");
+            crate::skip::skip(&format!("a {kind} cannot be mounted here"));
             return None;
         }
         Some(Self { point, _folder: folder })

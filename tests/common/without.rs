@@ -10,7 +10,7 @@ pub(crate) fn without(what: &str) -> Option<[String; 3]> {
     // The interpreter itself: a wrapper would need an environment.
     let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
     let Some(found) = asked.ok().filter(|output| output.status.success()) else {
-        eprintln!("skipped: there is no python3 to forbid {what} with");
+        crate::skip::skip(&format!("there is no python3 to forbid {what} with"));
         return None;
     };
     let python = String::from_utf8_lossy(&found.stdout).trim().to_owned();

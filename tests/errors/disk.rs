@@ -183,7 +183,7 @@ impl Shrinking {
         let device =
             made.and_then(|_| said(Command::new("losetup").args(["-f", "--show"]).arg(&image)));
         let Some(device) = device.map(|device| device.trim().to_owned()) else {
-            eprintln!("skipped: there is no loop device with an ext4 here");
+            crate::skip::skip("there is no loop device with an ext4 here");
             return None;
         };
         let shrinking = Self { folder, device };

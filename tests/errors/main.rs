@@ -17,6 +17,8 @@ mod mount;
 mod program;
 #[path = "../common/served.rs"]
 mod served;
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/without.rs"]
 mod without;
 

@@ -181,7 +181,7 @@ fn virtual_hosted(origin: &Origin, host: &str, bucket: &str, place: &Place) {
         .by_way_of(before)
         .run();
     if run.stderr.contains("unshare") || run.stderr.contains("mount:") {
-        eprintln!("skipped: names cannot be added here\n{run}");
+        crate::skip::skip(&format!("names cannot be added here\n{run}"));
         return;
     }
     run.expect(0);

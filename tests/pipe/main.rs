@@ -16,6 +16,8 @@ mod program;
 #[path = "../common/served.rs"]
 #[expect(dead_code, reason = "`get` belongs to other tests")]
 mod served;
+#[path = "../common/skip.rs"]
+mod skip;
 
 mod cat;
 mod epochs;

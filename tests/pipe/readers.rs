@@ -86,7 +86,7 @@ fn leaving_an_epoch_whose_listing_is_not_at_its_end() {
 fn a_reader_that_splices_the_pages_on() {
     let asked = Command::new("python3").args(["-c", "import os; os.splice"]).output();
     if !asked.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: this python3 has no os.splice");
+        crate::skip::skip("this python3 has no os.splice");
         return;
     }
     read_in(&mixture(), &[], &["splice"; 3]);
@@ -95,7 +95,7 @@ fn a_reader_that_splices_the_pages_on() {
 #[test]
 fn pv_reads_the_stream() {
     if Command::new("pv").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no pv");
+        crate::skip::skip("there is no pv");
         return;
     }
     let all = mixture();

@@ -136,7 +136,7 @@ fn an_unprivileged_user_has_small_pipes() {
                os.execv(sys.argv[1], [sys.argv[1]] + sys.argv[3:])\n";
     let (Some([programs, folder]), Some(python)) = (places_for_everybody(), python_for_everybody())
     else {
-        eprintln!("skipped: nothing can be run as another user here");
+        crate::skip::skip("nothing can be run as another user here");
         return;
     };
     let all = objects(&[("large", 20 * MIB + 5), ("small", 99)]);

@@ -18,6 +18,8 @@ mod mount;
 mod program;
 #[path = "../common/served.rs"]
 mod served;
+#[path = "../common/skip.rs"]
+mod skip;
 
 mod again;
 mod slow;
