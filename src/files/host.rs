@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use rustix::io::Errno as Named;
+
 use crate::error::{Error, ErrorKind};
 use crate::files::transfer::Transfer;
 use crate::link::failure::Failure;
@@ -309,40 +311,27 @@ pub struct FileError {
     pub errno: Errno,
 }
 
-const EXIST: i32 = 17;
-const NOT_DIRECTORY: i32 = 20;
-const IS_DIRECTORY: i32 = 21;
-const TOO_MANY_FILES: i32 = 24;
-const FILE_TOO_LARGE: i32 = 27;
-const READ_ONLY: i32 = 30;
-const NAME_TOO_LONG: i32 = 36;
-const LOOP: i32 = 40;
-const CROSS_DEVICE: i32 = 18;
-const QUOTA: i32 = 122;
-const ACCESS: i32 = 13;
-
 impl FileError {
     /// True when no other object can fare better: the run ends.
     #[must_use]
     pub fn ends_run(&self) -> bool {
-        matches!(self.errno, Errno::NO_SPACE | Errno::IO)
-            || matches!(self.errno.number(), QUOTA | READ_ONLY)
+        matches!(self.errno.named(), Named::NOSPC | Named::IO | Named::DQUOT | Named::ROFS)
     }
 
     fn advice(&self) -> &'static str {
-        match self.errno.number() {
-            22 if self.step == "write" => {
+        match self.errno.named() {
+            Named::INVAL if self.step == "write" => {
                 "its O_DIRECT alignment may be over 4,096 bytes; choose another destination"
             }
-            28 | QUOTA => "free space at the destination and run it again",
-            READ_ONLY | ACCESS => "choose a destination that can be written",
-            NAME_TOO_LONG => "this file system cannot hold the name; exclude the key",
-            EXIST | NOT_DIRECTORY | IS_DIRECTORY => {
+            Named::NOSPC | Named::DQUOT => "free space at the destination and run it again",
+            Named::ROFS | Named::ACCESS => "choose a destination that can be written",
+            Named::NAMETOOLONG => "this file system cannot hold the name; exclude the key",
+            Named::EXIST | Named::NOTDIR | Named::ISDIR => {
                 "a file and a folder want the same name; remove one or exclude the key"
             }
-            LOOP | CROSS_DEVICE => "a symbolic link stands in the path; remove it",
-            TOO_MANY_FILES => "raise the limit of open files (ulimit -n)",
-            FILE_TOO_LARGE => "raise the limit of file size (ulimit -f)",
+            Named::LOOP | Named::XDEV => "a symbolic link stands in the path; remove it",
+            Named::MFILE => "raise the limit of open files (ulimit -n)",
+            Named::FBIG => "raise the limit of file size (ulimit -f)",
             _ => "see the destination's file system",
         }
     }

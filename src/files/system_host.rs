@@ -28,6 +28,7 @@ use crate::files::host::{FileError, Host, Objection};
 use crate::files::sink::file::{OpenFile, allocation};
 use crate::files::transfer::Transfer;
 use crate::limits::{FOLDERS_OPEN_MAX, LOCK_LOOKS_MAX};
+use crate::plan::splitmix::SplitMix64;
 use crate::s3::ByteRange;
 use crate::s3::sign::{Get, KeptKeys, PublishedKeys, RequestWriter};
 use crate::sys::{Errno, Handle, descriptor};
@@ -60,7 +61,7 @@ const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
 #[derive(Debug)]
 pub struct SystemHost {
     begun: Instant,
-    chance: u64,
+    chance: SplitMix64,
     folders: Option<Folders>,
     keeping: Persistence,
     /// The file system keeps no attributes of ours: learnt from the first answer.
@@ -89,7 +90,7 @@ impl SystemHost {
     ) -> Self {
         Self {
             begun,
-            chance: seed,
+            chance: SplitMix64(seed),
             folders: destination.map(|root| Folders::new(root, keeping.sync_files)),
             keeping,
             attributes_refused: false,
@@ -128,12 +129,7 @@ impl Host for SystemHost {
     }
 
     fn random(&mut self) -> u64 {
-        // SplitMix64 (Steele, Lea, Flood 2014): for jitter and names, not for secrets.
-        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.chance;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.chance.next_word()
     }
 
     fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno> {

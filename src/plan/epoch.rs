@@ -10,8 +10,7 @@
 
 use std::str::FromStr;
 
-/// The increment of SplitMix64.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+use super::splitmix::{GOLDEN, SplitMix64};
 
 /// Part `index` of `count` parts of every epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,23 +49,14 @@ impl FromStr for Shard {
 /// The permutation of `count` objects for this seed and epoch.
 #[must_use]
 pub fn permutation(seed: u64, epoch: u64, count: u32) -> Vec<u32> {
-    let mut state = seed ^ epoch.wrapping_add(1).wrapping_mul(GOLDEN);
+    let mut words = SplitMix64(seed ^ epoch.wrapping_add(1).wrapping_mul(GOLDEN));
     let mut order: Vec<u32> = (0..count).collect();
     for last in (1..order.len()).rev() {
-        state = state.wrapping_add(GOLDEN);
-        let product = u128::from(mixed(state)) * (last as u128 + 1);
+        let product = u128::from(words.next_word()) * (last as u128 + 1);
         let other = usize::try_from(product >> 64).expect("at most last");
         order.swap(last, other);
     }
     order
-}
-
-/// The output function of SplitMix64.
-fn mixed(state: u64) -> u64 {
-    let mut mixed = state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -9,3 +9,4 @@ pub mod merge;
 pub mod path;
 pub mod ranges;
 pub mod split;
+pub mod splitmix;

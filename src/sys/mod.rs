@@ -26,28 +26,28 @@ pub struct Errno(NonZeroI32);
 
 impl Errno {
     /// Operation cancelled.
-    pub const CANCELED: Self = Self::known(125);
+    pub const CANCELED: Self = Self::known(rustix::io::Errno::CANCELED);
     /// Connection reset by peer.
-    pub const RESET: Self = Self::known(104);
+    pub const RESET: Self = Self::known(rustix::io::Errno::CONNRESET);
     /// Input/output error.
-    pub const IO: Self = Self::known(5);
+    pub const IO: Self = Self::known(rustix::io::Errno::IO);
     /// Broken pipe: nobody reads.
-    pub const PIPE: Self = Self::known(32);
+    pub const PIPE: Self = Self::known(rustix::io::Errno::PIPE);
     /// No space left on device.
-    pub const NO_SPACE: Self = Self::known(28);
+    pub const NO_SPACE: Self = Self::known(rustix::io::Errno::NOSPC);
     /// Interrupted system call.
-    pub const INTERRUPTED: Self = Self::known(4);
+    pub const INTERRUPTED: Self = Self::known(rustix::io::Errno::INTR);
     /// Try again.
-    pub const AGAIN: Self = Self::known(11);
+    pub const AGAIN: Self = Self::known(rustix::io::Errno::AGAIN);
     /// Invalid argument.
-    pub const INVALID: Self = Self::known(22);
+    pub const INVALID: Self = Self::known(rustix::io::Errno::INVAL);
     /// Bad file descriptor.
-    pub const BAD_DESCRIPTOR: Self = Self::known(9);
+    pub const BAD_DESCRIPTOR: Self = Self::known(rustix::io::Errno::BADF);
     /// Connection refused.
-    pub const REFUSED: Self = Self::known(111);
+    pub const REFUSED: Self = Self::known(rustix::io::Errno::CONNREFUSED);
 
-    const fn known(number: i32) -> Self {
-        match NonZeroI32::new(number) {
+    const fn known(errno: rustix::io::Errno) -> Self {
+        match NonZeroI32::new(errno.raw_os_error()) {
             Some(number) => Self(number),
             None => panic!("an errno is not zero"),
         }
@@ -66,6 +66,12 @@ impl Errno {
     #[must_use]
     pub const fn number(self) -> i32 {
         self.0.get()
+    }
+
+    /// The same with rustix's names.
+    #[must_use]
+    pub const fn named(self) -> rustix::io::Errno {
+        rustix::io::Errno::from_raw_os_error(self.0.get())
     }
 
     /// True when the same call may succeed at once: EINTR or EAGAIN.

@@ -83,23 +83,21 @@ impl SetupError {
     /// What to do.
     #[must_use]
     pub fn advice(&self) -> String {
-        const EPERM: i32 = 1;
-        const ENOMEM: i32 = 12;
-        const ENFILE: i32 = 23;
-        const EMFILE: i32 = 24;
-        const ENOSYS: i32 = 38;
-        match (self.errno.number(), self.disabled) {
-            (EPERM, Some(value @ 1..)) => format!(
+        use rustix::io::Errno as Named;
+        match (self.errno.named(), self.disabled) {
+            (Named::PERM, Some(value @ 1..)) => format!(
                 "kernel.io_uring_disabled is {value}; run \
                  'sysctl -w kernel.io_uring_disabled=0' as root"
             ),
-            (EPERM | ENOSYS, _) if self.missing.is_none() => format!(
+            (Named::PERM | Named::NOSYS, _) if self.missing.is_none() => format!(
                 "a seccomp profile may forbid it (Docker's default one does: use a profile that \
                  allows io_uring_setup, io_uring_enter and io_uring_register, or --security-opt \
                  seccomp=unconfined), or the kernel is older than {KERNEL_MIN}"
             ),
-            (ENFILE | EMFILE, _) => "raise the limit of open files (ulimit -n)".to_owned(),
-            (ENOMEM, _) => "raise the locked-memory limit (ulimit -l)".to_owned(),
+            (Named::NFILE | Named::MFILE, _) => {
+                "raise the limit of open files (ulimit -n)".to_owned()
+            }
+            (Named::NOMEM, _) => "raise the locked-memory limit (ulimit -l)".to_owned(),
             _ => format!("{KERNEL_MIN} or newer is needed, 6.1 or newer is best"),
         }
     }
