@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::runtime::has_ring;
 use super::session::Interrupts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::REPORT_PATIENCE;
@@ -14,7 +15,7 @@ pub(super) async fn open(
     interrupts: &mut Interrupts,
 ) -> Result<Option<ReportWriter>> {
     match path {
-        Some(path) => interrupts.unless(ReportWriter::create(path)).await.map(Some),
+        Some(path) => interrupts.unless(ReportWriter::create(path, has_ring())).await.map(Some),
         None => Ok(None),
     }
 }

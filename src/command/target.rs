@@ -46,8 +46,9 @@ impl Target {
         let Destination::Local(path) = destination else { return Ok(Self::Discard) };
         let one = matches!(sources, [Source { found: SourceKind::Object(_), .. }]);
         let as_folder = sync || path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        let found = tokio_uring::fs::statx(path).await;
-        match found.map(|found| FileType::from_raw_mode(found.stx_mode.into())) {
+        let asked = path.clone();
+        let found = aside(move || rustix::fs::stat(&asked)).await;
+        match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
             Ok(FileType::Directory) => return Ok(Self::Folder(path.clone())),
             Ok(_) if !one || as_folder => {
                 let message = format!("{} is a file, not a folder", path.display());

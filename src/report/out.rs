@@ -7,12 +7,13 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, BufWriter, ErrorKind as Io, StdoutLock, Write};
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tokio::sync::Notify;
-use tokio::task::spawn_local;
-use tokio_uring::fs::File;
+use tokio::task::{spawn_blocking, spawn_local};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -107,11 +108,58 @@ pub fn leave(refusal: &clap::Error) -> u8 {
 }
 
 /// A file of lines, such as the report of every object. It is written through the runtime's ring,
-/// so a slow disk, or a pipe that nobody reads, holds nothing else up.
+/// or where there is none by a helper thread, so a slow disk, or a pipe that nobody reads, holds
+/// nothing else up.
 #[derive(Debug)]
 pub struct ReportWriter {
     shared: Rc<Shared>,
     path: PathBuf,
+}
+
+/// The file itself.
+enum File {
+    /// Written through the runtime's ring.
+    Ring(tokio_uring::fs::File),
+    /// Written by a helper thread.
+    Plain(Arc<OwnedFd>),
+}
+
+impl File {
+    async fn create(path: &Path, ring: bool) -> io::Result<Self> {
+        use rustix::fs::{Mode, OFlags, open};
+        if ring {
+            return tokio_uring::fs::File::create(path).await.map(Self::Ring);
+        }
+        let path = path.to_owned();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let opened = spawn_blocking(move || open(&path, flags, Mode::from_raw_mode(0o666)));
+        Ok(Self::Plain(Arc::new(opened.await.expect("opening a file does not panic")?)))
+    }
+
+    /// Writes these bytes at the end of the file, which is there; gives their memory back.
+    async fn append(&self, bytes: Vec<u8>, end_bytes: u64) -> (io::Result<()>, Vec<u8>) {
+        match self {
+            Self::Ring(file) => file.write_all_at(bytes, end_bytes).await,
+            Self::Plain(file) => {
+                let file = Arc::clone(file);
+                let written = spawn_blocking(move || (write_all(&file, &bytes), bytes));
+                written.await.expect("a write does not panic")
+            }
+        }
+    }
+}
+
+/// Writes all of it, where the last write to this file ended (write(2)).
+fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(file, bytes) {
+            Ok(0) => return Err(Io::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 /// What the writer and its task share.
@@ -141,12 +189,12 @@ struct Written {
 }
 
 impl ReportWriter {
-    /// Creates the file, or empties it. It must run inside the tokio-uring runtime.
+    /// Creates the file, or empties it; with `ring` inside a tokio-uring runtime.
     ///
     /// # Errors
     /// When it cannot be written: that is found out before any byte moves.
-    pub async fn create(path: &Path) -> Result<Self> {
-        match File::create(path).await {
+    pub async fn create(path: &Path, ring: bool) -> Result<Self> {
+        match File::create(path, ring).await {
             Ok(file) => {
                 let (state, ended) = (RefCell::default(), Notify::new());
                 let shared = Rc::new(Shared { file, state, ended });
@@ -232,7 +280,7 @@ impl Shared {
                 }
                 (std::mem::take(&mut state.waiting), state.offset_bytes)
             };
-            let (written, mut lines) = self.file.write_all_at(lines, offset_bytes).await;
+            let (written, mut lines) = self.file.append(lines, offset_bytes).await;
             let mut state = self.state.borrow_mut();
             state.offset_bytes += lines.len() as u64;
             state.failed = written.err();
@@ -251,6 +299,14 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Runs it on both runtimes of the control plane.
+    fn with_and_without_a_ring(case: impl AsyncFn(bool)) {
+        tokio_uring::start(case(true));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, case(false));
+    }
 
     struct Failing(Io);
 
@@ -279,10 +335,11 @@ mod tests {
 
     #[test]
     fn a_report_that_cannot_be_written_is_a_usage_error() {
-        tokio_uring::start(async {
+        with_and_without_a_ring(async |ring| {
             let folder = tempfile::tempdir().expect("a folder");
             for path in [folder.path().join("a/b"), folder.path().to_owned()] {
-                let error = ReportWriter::create(&path).await.expect_err("no file can be there");
+                let error =
+                    ReportWriter::create(&path, ring).await.expect_err("no file can be there");
                 assert_eq!(error.kind(), ErrorKind::Usage);
                 let text = error.to_string();
                 assert!(!text.contains('\n') && text.contains(path.to_str().expect("UTF-8")));
@@ -292,12 +349,12 @@ mod tests {
 
     #[test]
     fn a_report_has_its_lines() {
-        tokio_uring::start(async {
+        with_and_without_a_ring(async |ring| {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("r");
             std::fs::write(&path, "old").expect("written");
             for count in [0, 2, 50_000] {
-                let mut report = ReportWriter::create(&path).await.expect("created");
+                let mut report = ReportWriter::create(&path, ring).await.expect("created");
                 let mut expected = String::new();
                 for number in 0..count {
                     report.keep_up().await;
@@ -313,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_report_that_nobody_reads_is_behind_and_goes_on() {
-        tokio_uring::start(async {
+        with_and_without_a_ring(async |ring| {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("pipe");
             let mode = rustix::fs::Mode::from_raw_mode(0o600);
@@ -321,7 +378,7 @@ mod tests {
             // Both ends, so that it opens at once.
             let both = rustix::fs::OFlags::RDWR;
             let reader = rustix::fs::open(&path, both, mode).expect("a pipe");
-            let mut report = ReportWriter::create(&path).await.expect("created");
+            let mut report = ReportWriter::create(&path, ring).await.expect("created");
             let mut lines = 0usize;
             while !report.is_behind() {
                 assert!(lines < 1 << 20, "it is bounded");
@@ -349,13 +406,13 @@ mod tests {
         if !full.exists() {
             return;
         }
-        tokio_uring::start(async {
-            let mut report = ReportWriter::create(full).await.expect("it opens");
+        with_and_without_a_ring(async |ring| {
+            let mut report = ReportWriter::create(full, ring).await.expect("it opens");
             report.line("one").expect("held back");
             let error = report.finish().await.expect_err("no room");
             assert_eq!(error.kind(), ErrorKind::Destination);
             assert!(error.to_string().starts_with("write the report /dev/full: "), "{error}");
-            let mut report = ReportWriter::create(full).await.expect("it opens");
+            let mut report = ReportWriter::create(full, ring).await.expect("it opens");
             report.line(&"x".repeat(BUFFER_BYTES)).expect("held back");
             report.shared.ended.notified().await;
             report.line("two").expect_err("known by now");

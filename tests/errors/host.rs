@@ -1,29 +1,74 @@
 //! A machine that cannot run it: no io_uring, no descriptors, no memory.
 
+use inrush_origin::Config;
+
 use crate::matrix::bytes_of;
 use crate::program::Program;
-use crate::served::{ACCESS_KEY, SECRET, get, serve};
+use crate::served::{ACCESS_KEY, SECRET, config, get, serve, start};
 use crate::without::without;
 use crate::{HOST, Nowhere, assert_whole, objects};
+
+/// Refused (EPERM), not there (ENOSYS), and without room in locked memory (ENOMEM).
+const REFUSALS: [(&str, [&str; 2]); 3] = [
+    ("io_uring:1", ["not permitted", "seccomp"]),
+    ("io_uring:38", ["not implemented", "seccomp"]),
+    ("io_uring:12", ["annot allocate", "ulimit -l"]),
+];
 
 #[test]
 fn without_io_uring_the_setting_is_named() {
     let origin = serve(&objects(&[("a", 3)]));
     let nowhere = Nowhere::new();
-    for (what, reason) in [("io_uring:1", "not permitted"), ("io_uring:38", "not implemented")] {
+    for (what, [reason, advice]) in REFUSALS {
         let Some(before) = without(what) else { return };
-        let words = ["io_uring is not available", reason, "seccomp", "io_uring_setup"];
+        let words = ["io_uring is not available", reason, advice];
         let run = get(&origin, ["s3://lab/"]).with([nowhere.path()]).by_way_of(&before).run();
         run.expect(HOST).expect_error(&words);
-        let run = Program::new(["ls", "--recursive", "s3://lab/"])
-            .asking(&origin)
-            .with_keys(ACCESS_KEY, SECRET);
-        run.by_way_of(&before).run().expect(HOST).expect_error(&words);
+        for command in [&["cat", "s3://lab/a"][..], &["pipe", "s3://lab/", "channel"]] {
+            let run = Program::new(command).asking(&origin).with_keys(ACCESS_KEY, SECRET);
+            run.by_way_of(&before).run().expect(HOST).expect_error(&words);
+        }
         // What needs no ring works.
-        Program::new(["--help"]).by_way_of(&before).run().expect(0);
+        for words in [&["--help"][..], &["man"], &["completions", "bash"]] {
+            Program::new(words).by_way_of(&before).run().expect(0);
+        }
     }
     nowhere.assert_untouched();
     assert_eq!(origin.stop().requests, 0);
+}
+
+#[test]
+fn without_io_uring_what_is_there_is_listed_and_verified() {
+    let all = objects(&[("a", 3), ("b/c", 2 << 20)]);
+    let origin = start(Config { md5_etags: true, ..config(&all) });
+    let nowhere = Nowhere::new();
+    get(&origin, ["s3://lab/"]).with([nowhere.path()]).run().expect(0);
+    let report = nowhere.path().with_extension("report");
+    let asking = |words: &[&str]| Program::new(words).asking(&origin).with_keys(ACCESS_KEY, SECRET);
+    for (what, _) in REFUSALS {
+        let Some(before) = without(what) else { return };
+        let run = asking(&["ls", "--recursive", "s3://lab/"]).by_way_of(&before).run().expect(0);
+        run.check(run.stdout.contains("b/c"), "it lists");
+        let elsewhere = Nowhere::new();
+        let run = get(&origin, ["s3://lab/", "--dry-run"]).with([elsewhere.path()]);
+        run.by_way_of(&before).run().expect(0);
+        elsewhere.assert_untouched();
+        let verify = || {
+            let verify = asking(&["verify", "s3://lab/"]).with([nowhere.path()]);
+            verify.with(["--report".as_ref(), report.as_os_str()]).by_way_of(&before).run()
+        };
+        verify().expect(0);
+        let lines = std::fs::read_to_string(&report).expect("a report");
+        assert_eq!(lines.lines().count(), all.len(), "{lines}");
+        // It reads them: other bytes of the same length are found.
+        let file = nowhere.path().join("a");
+        let right = std::fs::read(&file).expect("it is there");
+        std::fs::write(&file, [!right[0], right[1], right[2]]).expect("it is a file");
+        let run = verify();
+        run.check(run.status.code().is_some_and(|code| code != 0), "it differs");
+        run.check(run.stderr.contains("lab/a"), "it is named");
+        std::fs::write(&file, right).expect("it is a file");
+    }
 }
 
 #[test]

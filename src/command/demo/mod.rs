@@ -21,8 +21,8 @@ use inrush_origin::{Config as OriginConfig, Credentials, Origin, TlsConfig};
 use tempfile::NamedTempFile;
 
 use super::get;
+use super::runtime::{on_runtime, require_io_uring};
 use super::session::Interrupts;
-use super::{on_runtime, require_io_uring};
 use crate::cli::{
     AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, OnFailure,
     OutputArgs, PipeArgs, SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,

@@ -1,0 +1,63 @@
+//! The control plane's runtime: one thread, with a ring of io_uring under its report where the
+//! machine has one to give. What moves no bytes of objects starts without.
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+
+use tokio::task::LocalSet;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::uring::Uring;
+
+thread_local! {
+    /// The runtime of this thread has a ring.
+    static HAS_RING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says what is missing where there is no io_uring, before anybody is asked for anything.
+pub(super) fn require_io_uring() -> Result<()> {
+    let probe = Uring::new(2);
+    probe
+        .map(drop)
+        .map_err(|error| Error::new(ErrorKind::Host, error.reason()).advise(error.advice()))
+}
+
+/// True inside a runtime with a ring; without one files are written by helper threads.
+pub(super) fn has_ring() -> bool {
+    HAS_RING.get()
+}
+
+/// Runs the control plane on this thread.
+///
+/// Its runtime is never dropped: that would wait for a name lookup or a call of a slow file system
+/// under way, which nothing can cut short. The process ends next.
+pub(super) fn on_runtime<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
+    match tokio_uring::Runtime::new(&tokio_uring::builder()) {
+        Ok(runtime) => {
+            let runtime = ManuallyDrop::new(runtime);
+            HAS_RING.set(true);
+            let output = runtime.block_on(future());
+            HAS_RING.set(false);
+            return Ok(output);
+        }
+        // A runtime without a ring needs descriptors, too; tokio's panics for want of them.
+        Err(error) if is_of_descriptors(&error) => return Err(trouble(&error)),
+        Err(_) => {}
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = ManuallyDrop::new(runtime.map_err(|error| trouble(&error))?);
+    let tasks = ManuallyDrop::new(LocalSet::new());
+    Ok(tasks.block_on(&runtime, async { future().await }))
+}
+
+/// True where this process or the machine has no descriptor left.
+fn is_of_descriptors(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let found = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| found == Some(errno.raw_os_error()))
+}
+
+fn trouble(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Host, format!("cannot start the control plane: {error}"))
+        .advise("raise the limit of open files (ulimit -n)")
+}
