@@ -172,8 +172,8 @@
 //!   it waits for none, they overlap, and each object's come in order: tests of
 //!   [`files::sink::calls`] and [`files::system_host`], `tests/sim`.
 //! * The control plane's thread waits for no disk: helper threads do, and the runtime's ring where
-//!   there is one; unit tests of [`command`] and [`report::out`], `tests/interrupt.rs`. What moves no
-//!   bytes of objects runs without io_uring: `tests/errors/host.rs`.
+//!   there is one; unit tests of [`command`] and [`report::out`], `tests/interrupt.rs`. What moves
+//!   no bytes of objects runs without io_uring: `tests/errors/host.rs`.
 //! * Fields of the JSON report are added, never renamed: tests of [`report::document`].
 
 #[cfg_attr(not(inrush_map), doc(hidden))]

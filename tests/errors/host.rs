@@ -54,7 +54,7 @@ fn without_io_uring_what_is_there_is_listed_and_verified() {
         run.by_way_of(&before).run().expect(0);
         elsewhere.assert_untouched();
         let verify = || {
-            let verify = asking(&["verify", "s3://lab/"]).with([nowhere.path()]);
+            let verify = asking(&["verify", "--strict", "s3://lab/"]).with([nowhere.path()]);
             verify.with(["--report".as_ref(), report.as_os_str()]).by_way_of(&before).run()
         };
         verify().expect(0);
