@@ -87,7 +87,8 @@ fn usage_errors_exit_with_2_and_say_what_to_do() {
     told(&["cat", "s3://bucket/a", "--bwlimit", "fast"], "a size is digits");
     told(&["sync", "s3://bucket/a/", "b", "--size-only", "--ignore-times"], "cannot be used with");
     told(&["get", "s3://bucket/a", "b", "--adopt"], "unexpected argument '--adopt'");
-    told(&["ls"], "<SOURCE>");
+    told(&["ls", "--recursive"], "--recursive needs a source such as s3://BUCKET/");
+    told(&["cat"], "<SOURCE>");
     told(&["ls", "bucket/a"], "does not start with s3://");
     told(&["completions", "ksh"], "possible values");
 }

@@ -171,13 +171,16 @@ pub(super) const COMMANDS: [About; 9] = [
     About {
         name: "ls",
         operands: &[],
-        details: "Of a folder or bucket one level is listed, with PRE before the folders in it; \
-            with --recursive every object below it. A glob lists every object that matches. \
-            Several sources are listed one after the other.\n\n\
+        details: "Without a source the buckets are listed, each with the time in UTC at which it \
+            was created; directory buckets are not among them. Of a folder or bucket one level is \
+            listed, with PRE before the folders in it; with --recursive every object below it. A \
+            glob lists every object that matches. Several sources are listed one after the \
+            other.\n\n\
             Each line holds the time of the last change (ISO 8601), the size in bytes and the \
             address. Lines are printed as the listing arrives. Control characters in keys are \
-            escaped, except with --json, where 'kind' is object, folder or summary.",
+            escaped, except with --json, where 'kind' is bucket, object, folder or summary.",
         examples: &[
+            ("list the buckets", "inrush ls"),
             ("list one level of a folder", "inrush ls s3://bucket/train/"),
             (
                 "list all objects and their total size",

@@ -2,14 +2,16 @@
 
 use std::ffi::OsString;
 
-use super::{SelectionArgs, ServiceArgs, sources};
+use super::{SelectionArgs, ServiceArgs, sources, usage};
 use crate::s3::uri::S3Uri;
 
 /// What was typed after `ls`.
 #[derive(Debug, Clone)]
 pub struct LsArgs {
-    /// What to list; never empty.
+    /// What to list.
     pub sources: Vec<S3Uri>,
+    /// Buckets are listed; there are no sources then.
+    pub buckets: bool,
     /// All below folders, not their own level alone.
     pub recursive: bool,
     /// The total at the end.
@@ -29,8 +31,9 @@ pub struct LsArgs {
 /// `ls` before its sources are read.
 #[derive(Debug, clap::Args)]
 pub(super) struct LsTyped {
-    /// what to list: s3://BUCKET/FOLDER/, s3://BUCKET/KEY or a glob such as s3://BUCKET/a/*.tar
-    #[arg(value_name = "SOURCE", required = true)]
+    /// what to list: s3://BUCKET/FOLDER/, s3://BUCKET/KEY or a glob such as s3://BUCKET/a/*.tar;
+    /// without a source, or with s3://, the buckets
+    #[arg(value_name = "SOURCE")]
     sources: Vec<OsString>,
     /// list all below a folder, not its own level alone
     #[arg(long)]
@@ -41,7 +44,7 @@ pub(super) struct LsTyped {
     /// print sizes as KiB, MiB, GiB
     #[arg(long, short = 'H')]
     human_readable: bool,
-    /// print one JSON line per object and folder
+    /// print one JSON line per object and folder, or bucket
     #[arg(long)]
     json: bool,
     /// print no notes; errors are always printed
@@ -54,11 +57,38 @@ pub(super) struct LsTyped {
 }
 
 impl LsTyped {
+    /// Refuses options that say something of objects.
+    fn check_no_source(&self) -> Result<(), clap::Error> {
+        let typed = [
+            (self.recursive, "--recursive"),
+            (self.summarize, "--summarize"),
+            (self.human_readable, "--human-readable"),
+            (!self.selection.rules.is_empty(), "--include or --exclude"),
+            (self.selection.raw, "--raw"),
+            (self.service.version_id.is_some(), "--version-id"),
+        ];
+        match typed.iter().find(|(typed, _)| *typed) {
+            None => Ok(()),
+            Some((_, option)) => Err(usage(&format!(
+                "{option} needs a source such as s3://BUCKET/: without one ls lists the buckets"
+            ))),
+        }
+    }
+
     pub(super) fn settle(self) -> Result<LsArgs, clap::Error> {
-        let mut sources = sources("ls", self.sources, false, self.selection.raw)?;
-        self.service.with_version(sources.iter_mut())?;
+        let buckets = self.sources.is_empty() || self.sources.as_slice() == ["s3://"];
+        let mut sources = if buckets {
+            self.check_no_source()?;
+            Vec::new()
+        } else {
+            sources("ls", self.sources, false, self.selection.raw)?
+        };
+        if !buckets {
+            self.service.with_version(sources.iter_mut())?;
+        }
         Ok(LsArgs {
             sources,
+            buckets,
             recursive: self.recursive,
             summarize: self.summarize,
             human_readable: self.human_readable,

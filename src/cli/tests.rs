@@ -262,7 +262,15 @@ fn the_other_commands() {
     };
     assert!(args.json && !args.quiet && args.service.region.is_some());
     assert_eq!(args.sources[0].to_string(), "s3://bucket/a");
-    assert!(told("ls").contains("<SOURCE>"));
+    for line in ["ls", "ls s3://", "ls --json", "ls s3:// --json"] {
+        let Ok(Args::Ls(args)) = parse_line(line) else { panic!("{line}: the buckets") };
+        assert!(args.buckets && args.sources.is_empty(), "{line}");
+    }
+    for option in ["--recursive", "--summarize", "-H", "--raw", "--exclude a", "--version-id V"] {
+        let told = told(&format!("ls {option}"));
+        assert!(told.contains(" needs a source such as s3://BUCKET/"), "{option}: {told}");
+    }
+    assert!(told("ls s3:// s3://bucket/").contains("the bucket is missing"));
     assert!(told("ls a").contains("'a' is not an S3 address"));
     let Ok(Args::Verify(args)) =
         parse_line("verify s3://bucket/a/ s3://bucket/c/ d --strict --report r")

@@ -1,4 +1,5 @@
-//! `inrush ls`: a listing on standard output, page by page: one level of a folder, or all below it.
+//! `inrush ls`: a listing on standard output, page by page: the buckets, one
+//! level of a folder, or all below it.
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -10,7 +11,7 @@ use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::{Walk, leaves_nothing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
-use crate::report::document::{ListedFolder, ListedLine, ListedTotal, Sizes};
+use crate::report::document::{ListedBucket, ListedFolder, ListedLine, ListedTotal, Sizes};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
 use crate::s3::list::{ListQuery, Page};
@@ -23,6 +24,9 @@ pub(super) async fn run(args: LsArgs) -> Result<()> {
     let filter = Filter::new(&args.selection.rules)?;
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, &progress).await?;
+    if args.buckets {
+        return buckets(&control, args.json).await;
+    }
     let sizes = if args.human_readable { Sizes::Human } else { Sizes::Bytes };
     let mut listing = Listing {
         json: args.json,
@@ -47,6 +51,26 @@ pub(super) async fn run(args: LsArgs) -> Result<()> {
         let _ = listing.summarize()?;
     }
     listing.lines.flush().map(|_| ())
+}
+
+/// Lists the buckets that the credentials see, page by page.
+async fn buckets(control: &Control, json: bool) -> Result<()> {
+    let mut lines = Lines::stdout();
+    let mut token = None;
+    loop {
+        let page = control.list_buckets(token.as_deref()).await?;
+        for bucket in &page.buckets {
+            let line = ListedBucket::new(bucket);
+            let line = if json { line.to_json() } else { line.to_text() };
+            if lines.line(&line)? == ControlFlow::Break(()) {
+                return Ok(());
+            }
+        }
+        if lines.flush()? == ControlFlow::Break(()) || page.next_token.is_none() {
+            return Ok(());
+        }
+        token = page.next_token;
+    }
 }
 
 /// What is printed, and how.

@@ -10,6 +10,7 @@ use aws_config::ConfigLoader;
 use aws_types::service_config::ServiceConfigKey;
 use url::{Host, Url};
 
+use super::buckets::SERVICE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::arn::{ARN, AccessPoint};
@@ -93,8 +94,14 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// The bucket's endpoint in this region, without addresses and session yet.
+    /// The bucket's endpoint in this region, or that of the service itself ([`SERVICE`]), without
+    /// addresses and session yet.
     pub(crate) fn place(&self, bucket: &str, region: &str) -> Result<Endpoint> {
+        if bucket == SERVICE {
+            let mut endpoint = self.url_or(|| self.variant.host(region))?.service(region);
+            endpoint.proxy = self.proxies.of(&endpoint)?;
+            return Ok(endpoint);
+        }
         let mut endpoint = if bucket.starts_with(ARN) {
             self.place_access_point(bucket)?
         } else if aws::is_directory_bucket(bucket) {
@@ -203,6 +210,11 @@ impl Service {
 }
 
 impl EndpointUrl {
+    /// What is here beside buckets: the list of them.
+    fn service(self, region: &str) -> Endpoint {
+        Endpoint::new(SERVICE, self.tls, &self.host, &self.path, region, vec![])
+    }
+
     /// The endpoint of a bucket here, which stands before the host by this label, or in the path.
     fn endpoint(self, bucket: &str, label: Option<&str>, region: &str) -> Endpoint {
         let (host, path_prefix) = match label {
@@ -311,6 +323,9 @@ mod tests {
         let named = Some("https://s3.example.com/store/");
         check(named, Auto, "bkt", "us-east-1", "https://s3.example.com", "/store/bkt/");
         check(named, Virtual, "bkt", "us-east-1", "https://bkt.s3.example.com", "/store/");
+        // The service itself.
+        check(None, Virtual, "", "eu-west-1", "https://s3.eu-west-1.amazonaws.com", "/");
+        check(named, Virtual, "", "us-east-1", "https://s3.example.com", "/store/");
         check(Some("http://[::1]:80"), Auto, "bkt", "x", "http://[::1]", "/bkt/");
         check(Some("http://localhost:443"), Auto, "bkt", "x", "http://localhost:443", "/bkt/");
     }

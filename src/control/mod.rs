@@ -5,6 +5,7 @@
 //! gets is [`crate::plan`]'s.
 
 mod answers;
+mod buckets;
 mod bundle;
 pub mod checksum;
 pub(crate) mod client;

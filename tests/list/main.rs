@@ -13,6 +13,7 @@ mod program;
 #[expect(dead_code, reason = "nothing is fetched here")]
 mod served;
 
+mod buckets;
 mod levels;
 
 use std::time::Duration;

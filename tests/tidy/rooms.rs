@@ -162,7 +162,7 @@ pub(crate) const EXCEPTIONS: [(&str, &str, &str); 1] =
     [("transfer", "sink", "a transfer holds its sink's open file, a sink asks for its shape")];
 
 /// The files of `tools/origin/src/`, each with those it uses, which are all above it.
-pub(crate) const FLOORS: [(&str, &[&str]); 25] = [
+pub(crate) const FLOORS: [(&str, &[&str]); 26] = [
     ("error", &[]),
     ("parse", &[]),
     ("map", &[]),
@@ -182,7 +182,8 @@ pub(crate) const FLOORS: [(&str, &[&str]); 25] = [
         &["checksum", "config", "error", "map", "request", "signature", "source", "synthetic"],
     ),
     ("list", &["checksum", "error", "request", "store", "synthetic"]),
-    ("respond", &["error", "list", "request", "source", "store"]),
+    ("buckets", &["error", "request"]),
+    ("respond", &["buckets", "error", "list", "request", "source", "store"]),
     ("stats", &["fault", "request"]),
     ("link", &["pace"]),
     ("wire", &["link", "stats"]),

@@ -4,6 +4,7 @@
 //! people through [`crate::report::progress`]. Field names are read by scripts: they may be added,
 //! not renamed.
 
+mod bucket;
 mod check;
 mod object;
 mod pace;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use crate::link::failure::{RetryCounts, RetryReason};
 use crate::text::size::{Count, counted};
 
+pub use bucket::ListedBucket;
 pub use check::{CheckSummary, CheckedLine, Finding};
 pub use object::{
     KeptReason, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, RemovedLine, Sizes,

@@ -26,7 +26,8 @@
 //! * [`certificate`]: an authority and what it signs. [`tls`]: how TLS is spoken.
 //! * [`config`]: what is served, to whom, and how badly. Pure.
 //! * [`signature`]: SigV4, the verifying side. Pure; shares no code with any client.
-//! * [`store`]: which objects exist. [`list`]: ListObjectsV2. [`respond`]: what S3 would answer.
+//! * [`store`]: which objects exist. [`list`]: ListObjectsV2. [`buckets`]:
+//!   ListBuckets. [`respond`]: what S3 would answer.
 //! * [`stats`]: counters of what happened.
 //! * [`link`]: what a connection and its bodies know of each other. [`wire`]: the socket below
 //!   hyper. [`tunnel`]: the session of TLS between both. [`gate`]: heads on their way from hyper.
@@ -43,6 +44,7 @@
 )]
 
 mod body;
+mod buckets;
 mod certificate;
 mod checksum;
 mod config;

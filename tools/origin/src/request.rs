@@ -26,6 +26,8 @@ pub enum Operation {
     HeadBucket,
     /// HEAD of an object.
     HeadObject,
+    /// GET of the service itself.
+    ListBuckets,
     /// GET of a bucket with `?list-type=2`.
     ListObjects,
 }
@@ -34,6 +36,7 @@ pub enum Operation {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) operation: Operation,
+    /// Empty for the list of buckets alone.
     pub(crate) bucket: String,
     /// Empty for operations on buckets.
     pub(crate) key: String,
@@ -59,8 +62,17 @@ impl Target {
         };
         let key = text(key)?;
         if bucket.is_empty() {
-            let why = "listing buckets is not offered: name one in the path or the host";
-            return Err(S3Error::new(Code::NotImplemented, why));
+            let operation = match (method, key.is_empty()) {
+                (&Method::GET, true) => Operation::ListBuckets,
+                (_, true) => {
+                    let error = S3Error::from(Code::MethodNotAllowed);
+                    return Err(error
+                        .with("Method", method.as_str())
+                        .with("ResourceType", "SERVICE"));
+                }
+                (_, false) => return Err(Code::InvalidUri.into()),
+            };
+            return Ok(Self { operation, bucket, key });
         }
         if key.len() > KEY_BYTES_MAX {
             let error = S3Error::new(Code::InvalidUri, "Your key is too long");
@@ -250,7 +262,10 @@ mod tests {
             ("HEAD", "/b/k", Ok(Operation::HeadObject)),
             ("GET", "/b?location", Ok(Operation::GetBucketLocation)),
             ("GET", "/b", Err(Code::NotImplemented)),
-            ("GET", "/", Err(Code::NotImplemented)),
+            ("GET", "/", Ok(Operation::ListBuckets)),
+            ("GET", "/?max-buckets=7", Ok(Operation::ListBuckets)),
+            ("GET", "//k", Err(Code::InvalidUri)),
+            ("PUT", "/", Err(Code::MethodNotAllowed)),
             ("PUT", "/b/k", Err(Code::MethodNotAllowed)),
             ("DELETE", "/b/k", Err(Code::MethodNotAllowed)),
             ("POST", "/b", Err(Code::MethodNotAllowed)),

@@ -15,6 +15,7 @@ use hyper::header::{
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
+use crate::buckets::BucketsRequest;
 use crate::error::{Code, S3Error, element};
 use crate::list::ListRequest;
 use crate::request::{Operation, Query, Target, Wanted};
@@ -112,6 +113,10 @@ impl Responder<'_> {
         headers: &HeaderMap,
         query: &Query,
     ) -> Result<Answer, S3Error> {
+        if target.operation == Operation::ListBuckets {
+            let page = BucketsRequest::parse(query)?.answer(self.store.bucket_names(), self.region);
+            return Ok(Answer::text(StatusCode::OK, page));
+        }
         let bucket = self.store.bucket(&target.bucket).ok_or_else(|| {
             S3Error::from(Code::NoSuchBucket).with("BucketName", target.bucket.clone())
         })?;
@@ -119,7 +124,7 @@ impl Responder<'_> {
             Operation::GetObject | Operation::HeadObject => {
                 self.object(bucket, target, headers, query)
             }
-            Operation::GetBucketLocation => Ok(self.location()),
+            Operation::GetBucketLocation | Operation::ListBuckets => Ok(self.location()),
             Operation::HeadBucket => {
                 let mut answer = Answer::empty(StatusCode::OK);
                 answer.set(BUCKET_REGION, self.region);

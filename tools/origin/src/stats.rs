@@ -149,7 +149,7 @@ impl Counters {
             Operation::GetObject => self.gets.add(1),
             Operation::HeadBucket | Operation::HeadObject => self.heads.add(1),
             Operation::ListObjects => self.lists.add(1),
-            Operation::GetBucketLocation => {}
+            Operation::GetBucketLocation | Operation::ListBuckets => {}
         }
     }
 

@@ -112,6 +112,11 @@ impl Store {
         self.buckets.get(name)
     }
 
+    /// The names of all buckets, in order.
+    pub(crate) fn bucket_names(&self) -> impl Iterator<Item = &str> {
+        self.buckets.keys().map(String::as_str)
+    }
+
     pub(crate) fn add_object(&mut self, object: &ObjectSpec) -> Result<(), Error> {
         let length_bytes = object.key.len();
         if length_bytes == 0 || length_bytes > KEY_BYTES_MAX {

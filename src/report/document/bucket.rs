@@ -1,0 +1,89 @@
+//! The line of a bucket, for `ls` without a source.
+
+use serde::Serialize;
+
+use super::json;
+use crate::s3::buckets::Bucket;
+use crate::text::shown::shown;
+
+/// A bucket that the credentials see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ListedBucket<'a> {
+    /// What it is: `bucket`.
+    pub kind: &'static str,
+    /// Its name.
+    pub bucket: &'a str,
+    /// When it was made, in ISO 8601; empty when the server did not say.
+    pub creation_date: &'a str,
+    /// Its region; null when the server did not say.
+    pub region: Option<&'a str>,
+}
+
+impl<'a> ListedBucket<'a> {
+    /// Tells of a bucket.
+    #[must_use]
+    pub fn new(bucket: &'a Bucket) -> Self {
+        Self {
+            kind: "bucket",
+            bucket: &bucket.name,
+            creation_date: &bucket.creation_date,
+            region: Some(bucket.region.as_str()).filter(|region| !region.is_empty()),
+        }
+    }
+
+    /// The line for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+
+    /// The line for people, as `aws s3 ls` has it: `2024-01-02 03:04:05 name`, in UTC.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!("{:19} {}", date_and_time(self.creation_date), shown(self.bucket))
+    }
+}
+
+/// A time in ISO 8601 as people write it in UTC; what is no such time stays as it is.
+fn date_and_time(text: &str) -> String {
+    let Ok(time) = humantime::parse_rfc3339_weak(text.trim().trim_end_matches("+00:00")) else {
+        return if text.is_empty() { "-".to_owned() } else { shown(text).into() };
+    };
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.trim_end_matches('Z').replace('T', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(name: &str, creation_date: &str, region: &str) -> Bucket {
+        let [name, creation_date, region] = [name, creation_date, region].map(str::to_owned);
+        Bucket { name, creation_date, region }
+    }
+
+    #[test]
+    fn text() {
+        let check = |date: &str, expected: &str| {
+            let bucket = bucket("lab\u{1b}", date, "");
+            assert_eq!(ListedBucket::new(&bucket).to_text(), expected);
+        };
+        check("2024-01-02T03:04:05.678Z", "2024-01-02 03:04:05 lab\\u{1b}");
+        check("2024-01-02T03:04:05+00:00", "2024-01-02 03:04:05 lab\\u{1b}");
+        check("2024-01-02T03:04:05Z", "2024-01-02 03:04:05 lab\\u{1b}");
+        check("", "-                   lab\\u{1b}");
+        check("soon\u{1b}", "soon\\u{1b}          lab\\u{1b}");
+    }
+
+    #[test]
+    fn lines_of_json() {
+        let told = bucket("lab", "2024-01-02T03:04:05.000Z", "eu-west-1");
+        assert_eq!(
+            ListedBucket::new(&told).to_json(),
+            r#"{"kind":"bucket","bucket":"lab","creation_date":"2024-01-02T03:04:05.000Z","region":"eu-west-1"}"#
+        );
+        let bare = bucket("lab", "", "");
+        let line = ListedBucket::new(&bare).to_json();
+        assert!(line.ends_with(r#""creation_date":"","region":null}"#), "{line}");
+    }
+}
