@@ -65,6 +65,7 @@ impl LsTyped {
             (self.human_readable, "--human-readable"),
             (!self.selection.rules.is_empty(), "--include or --exclude"),
             (self.selection.raw, "--raw"),
+            (self.selection.files_from.is_some(), "--files-from"),
             (self.service.version_id.is_some(), "--version-id"),
         ];
         match typed.iter().find(|(typed, _)| *typed) {
@@ -76,12 +77,13 @@ impl LsTyped {
     }
 
     pub(super) fn settle(self) -> Result<LsArgs, clap::Error> {
-        let buckets = self.sources.is_empty() || self.sources.as_slice() == ["s3://"];
+        let none_given = self.sources.is_empty() && self.selection.files_from.is_none();
+        let buckets = none_given || self.sources.as_slice() == ["s3://"];
         let mut sources = if buckets {
             self.check_no_source()?;
             Vec::new()
         } else {
-            sources("ls", self.sources, false, self.selection.raw)?
+            sources("ls", self.sources, false, &self.selection)?
         };
         if !buckets {
             self.service.with_version(sources.iter_mut())?;

@@ -79,7 +79,7 @@ pub struct SyncArgs {
 pub struct GetArgs {
     /// `None` for a `get`.
     pub sync: Option<SyncArgs>,
-    /// What to fetch; never empty.
+    /// What to fetch; empty only where a file has more sources.
     pub sources: Vec<S3Uri>,
     /// Where to.
     pub destination: Destination,
@@ -361,7 +361,7 @@ impl FetchTyped {
             check_direction(&operands, &last)?;
             Destination::Local(parse_destination(last)?)
         };
-        let mut sources = sources(name, operands, discard, self.selection.raw)?;
+        let mut sources = sources(name, operands, discard, &self.selection)?;
         self.service.with_version(sources.iter_mut())?;
         Ok(GetArgs {
             sync,
@@ -381,14 +381,14 @@ impl FetchTyped {
     }
 }
 
-/// The operands that are sources, of the command of this name.
+/// The operands that are sources, of the command of this name; none where a file has them.
 fn sources(
     name: &str,
     operands: Vec<OsString>,
     discard: bool,
-    raw: bool,
+    selection: &SelectionArgs,
 ) -> Result<Vec<S3Uri>, clap::Error> {
-    if operands.is_empty() {
+    if operands.is_empty() && selection.files_from.is_none() {
         let message = format!("the source is missing: give s3://BUCKET/KEY after '{name}'");
         return Err(usage(&message));
     }
@@ -397,7 +397,7 @@ fn sources(
             "unexpected destination '{}': --discard writes nothing",
             shown(text)
         ))),
-        Some(text) => parse_source(text, raw),
+        Some(text) => parse_source(text, selection.raw),
         None => Err(usage(&format!("{} is not UTF-8, but keys always are", operand.display()))),
     });
     sources.collect()

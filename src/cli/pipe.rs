@@ -21,7 +21,7 @@ pub(super) const CHANNELS_MAX: usize = 20;
 pub struct Channel {
     /// The pipes are this name, `_` and the epoch's number.
     pub name: String,
-    /// What it serves; never empty.
+    /// What it serves; empty only where a file has more sources.
     pub sources: Vec<S3Uri>,
 }
 
@@ -65,7 +65,7 @@ pub struct PipeArgs {
 /// What was typed after `cat`.
 #[derive(Debug, Clone)]
 pub struct CatArgs {
-    /// What to write; never empty.
+    /// What to write; empty only where a file has more sources.
     pub sources: Vec<S3Uri>,
     /// Which of the objects.
     pub selection: SelectionArgs,
@@ -80,7 +80,7 @@ pub struct CatArgs {
 pub(super) struct CatTyped {
     /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several are merged by the
     /// path below each
-    #[arg(value_name = "SOURCE", required = true)]
+    #[arg(value_name = "SOURCE", required_unless_present = "files_from")]
     sources: Vec<OsString>,
     #[command(flatten)]
     selection: SelectionArgs,
@@ -92,7 +92,7 @@ pub(super) struct CatTyped {
 
 impl CatTyped {
     pub(super) fn settle(self) -> Result<CatArgs, clap::Error> {
-        let mut sources = sources("cat", self.sources, false, self.selection.raw)?;
+        let mut sources = sources("cat", self.sources, false, &self.selection)?;
         self.service.with_version(sources.iter_mut())?;
         Ok(CatArgs {
             sources,
@@ -244,11 +244,17 @@ impl PipeTyped {
                 return Err(usage("the destination is DIR/CHANNEL: the channel is missing"));
             };
             let name = check_name(name)?;
-            let sources = sources("pipe", operands, false, raw)?;
+            let sources = sources("pipe", operands, false, &self.selection)?;
             let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty());
             let folder = parent.map_or_else(|| PathBuf::from("."), PathBuf::from);
             (folder, vec![Channel { name, sources }])
         } else {
+            if self.selection.files_from.is_some() {
+                return Err(usage(
+                    "--channel and --files-from do not go together: give DIR/CHANNEL for the \
+                     sources of a file",
+                ));
+            }
             if !operands.is_empty() {
                 return Err(usage("with --channel the only operand is the folder of the pipes"));
             }

@@ -1,12 +1,16 @@
-//! `--include` and `--exclude`: filters in the order typed, which clap's derive does not keep.
+//! `--include` and `--exclude`: filters in the order typed, which clap's derive does not keep; and
+//! what else there is to say of sources.
 
-use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, ValueHint, value_parser};
 
 use crate::plan::filter::Rule;
 
 const INCLUDE: &str = "include";
 const EXCLUDE: &str = "exclude";
 const RAW: &str = "raw";
+const FILES_FROM: &str = "files_from";
 
 /// Which objects of the sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub struct SelectionArgs {
     pub rules: Vec<Rule>,
     /// No character of a source is a wildcard.
     pub raw: bool,
+    /// Further sources, one a line of this file; `-` is standard input.
+    pub files_from: Option<PathBuf>,
 }
 
 impl Args for SelectionArgs {
@@ -44,6 +50,19 @@ impl Args for SelectionArgs {
                     .help_heading("Selection")
                     .help("take sources as they are written: no character is a wildcard"),
             )
+            .arg(
+                Arg::new(FILES_FROM)
+                    .long("files-from")
+                    .value_name("FILE")
+                    .value_parser(value_parser!(PathBuf))
+                    .value_hint(ValueHint::FilePath)
+                    .conflicts_with("version_id")
+                    .help_heading("Selection")
+                    .help(
+                        "read sources from this file, one per line, besides those given; '-' is \
+                         standard input; empty lines and lines that start with # are skipped",
+                    ),
+            )
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -65,6 +84,7 @@ impl FromArgMatches for SelectionArgs {
         Ok(Self {
             rules: rules.into_iter().map(|(_, rule)| rule).collect(),
             raw: matches.get_flag(RAW),
+            files_from: matches.get_one::<PathBuf>(FILES_FROM).cloned(),
         })
     }
 

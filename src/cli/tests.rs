@@ -118,6 +118,36 @@ fn selection() {
 }
 
 #[test]
+fn a_file_of_sources_stands_for_sources() {
+    let from = |args: SelectionArgs| args.files_from.expect("a file").display().to_string();
+    assert_eq!(from(get("--files-from list").selection), "list");
+    for line in [
+        "get --files-from - d",
+        "get --files-from - --discard",
+        "sync --files-from - d",
+        "verify --files-from - d",
+        "pipe --files-from - d/c",
+        "cat --files-from -",
+        "ls --files-from -",
+    ] {
+        let (selection, sources) = match parse_line(line).expect(line) {
+            Args::Get(args) => (args.selection, args.sources),
+            Args::Verify(args) => (args.selection, args.sources),
+            Args::Pipe(args) => (args.selection, args.channels[0].sources.clone()),
+            Args::Cat(args) => (args.selection, args.sources),
+            Args::Ls(args) => (args.selection, args.sources),
+            other => panic!("{other:?}"),
+        };
+        assert!(sources.is_empty() && from(selection) == "-", "{line}");
+    }
+    assert!(told("get --files-from -").contains("source and destination are missing"));
+    assert!(told("get --files-from - s3://bucket/a").contains("the destination is missing"));
+    assert!(told("ls --files-from - --version-id V").contains("cannot be used with"));
+    assert!(told("ls s3:// --files-from -").contains("--files-from needs a source"));
+    assert!(told("pipe --channel c=s3://bkt/k --files-from - d").contains("do not go together"));
+}
+
+#[test]
 fn what_is_done_and_told() {
     assert!(get("--dry-run").dry_run);
     assert_eq!(get("--json").output, OutputArgs { json: true, quiet: false });

@@ -12,7 +12,7 @@ use crate::text::shown::shown;
 /// What was typed after `verify`.
 #[derive(Debug, Clone)]
 pub struct VerifyArgs {
-    /// What should be there; never empty.
+    /// What should be there; empty only where a file has more sources.
     pub sources: Vec<S3Uri>,
     /// Where.
     pub folder: PathBuf,
@@ -71,7 +71,7 @@ impl VerifyTyped {
                 shown(&folder.display().to_string())
             )));
         }
-        let mut sources = sources("verify", self.operands, false, self.selection.raw)?;
+        let mut sources = sources("verify", self.operands, false, &self.selection)?;
         self.service.with_version(sources.iter_mut())?;
         Ok(VerifyArgs {
             sources,

@@ -16,6 +16,7 @@ use super::mirror::Mirror;
 use super::reporting::open;
 use super::run::{Milestones, Run, RunOutputs};
 use super::session::{self, Interrupts};
+use super::sources;
 use super::target::Target;
 use crate::cli::{GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::control::Control;
@@ -45,7 +46,7 @@ pub(super) struct Ended {
 
 /// Fetches with these credentials, and tells what it came to.
 pub(super) async fn run(
-    args: GetArgs,
+    mut args: GetArgs,
     credentials: CredentialSource,
     begun: Instant,
 ) -> Result<Ended> {
@@ -56,6 +57,7 @@ pub(super) async fn run(
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let report = open(args.report.as_deref(), &mut interrupts).await?;
+    interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
     let found = interrupts.unless(find(&args, credentials, filter, &progress)).await?;
     let Intake { control, tls, target, present, walk, mirror } = found;
     let config = if tls.is_some() { config.secured() } else { config };

@@ -4,10 +4,11 @@
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use super::session;
+use super::{session, sources};
 use crate::cli::LsArgs;
 use crate::control::Control;
-use crate::control::resolve::{Source, SourceKind};
+use crate::control::ahead::ResolveAhead;
+use crate::control::resolve::{Depth, Source, SourceKind};
 use crate::control::walk::{Walk, leaves_nothing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
@@ -19,9 +20,10 @@ use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
 /// Lists the sources one after the other. A reader that goes away ends it, as success.
-pub(super) async fn run(args: LsArgs) -> Result<()> {
+pub(super) async fn run(mut args: LsArgs) -> Result<()> {
     let progress = Progress::new(!args.quiet);
     let filter = Filter::new(&args.selection.rules)?;
+    sources::add(&mut args.sources, &args.selection).await?;
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, &progress).await?;
     if args.buckets {
@@ -35,12 +37,11 @@ pub(super) async fn run(args: LsArgs) -> Result<()> {
         lines: Lines::stdout(),
         total: ListedTotal::default(),
     };
-    for uri in &args.sources {
-        let source = control.resolve(uri).await?;
+    let depth = if args.recursive { Depth::All } else { Depth::Level };
+    let mut ahead = ResolveAhead::new(Rc::clone(&control), args.sources, depth);
+    while let Some(source) = ahead.next().await? {
         let listed = match &source.found {
-            SourceKind::Folder { prefix } if !args.recursive => {
-                listing.level(&control, &source, prefix).await?
-            }
+            SourceKind::Folder { .. } if !args.recursive => listing.level(&control, source).await?,
             _ => listing.all(&control, source).await?,
         };
         if listed == ControlFlow::Break(()) {
@@ -85,6 +86,8 @@ struct Listing {
 impl Listing {
     /// All objects of a source; `Break` when nobody reads any more.
     async fn all(&mut self, control: &Rc<Control>, source: Source) -> Result<ControlFlow<()>> {
+        // Of very many single objects not each is a write.
+        let is_one = source.is_object();
         let mut walk = Walk::new(Rc::clone(control), vec![source], self.filter.clone())?;
         while let Some(batch) = walk.next_batch().await? {
             for entry in batch {
@@ -92,24 +95,23 @@ impl Listing {
                     return Ok(ControlFlow::Break(()));
                 }
             }
-            if self.lines.flush()? == ControlFlow::Break(()) {
+            if !is_one && self.lines.flush()? == ControlFlow::Break(()) {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The folders and objects of one level, each page in the order of their names.
-    async fn level(
-        &mut self,
-        control: &Control,
-        source: &Source,
-        prefix: &str,
-    ) -> Result<ControlFlow<()>> {
+    /// The folders and objects of one level, each page in the order of their names. The first page
+    /// is there: it showed that the folder is.
+    async fn level(&mut self, control: &Control, source: Source) -> Result<ControlFlow<()>> {
+        let (prefix, mut page) = match (&source.found, source.first_page) {
+            (SourceKind::Folder { prefix }, Some(page)) => (prefix.as_str(), page),
+            _ => unreachable!("a folder was found by its first page"),
+        };
         let mut query = ListQuery { by_folder: true, ..ListQuery::new(prefix) };
         let (mut seen, mut taken) = (0u64, 0u64);
         loop {
-            let page = control.list_page(&source.endpoint.bucket, &query).await?;
             let next = page.next_token.clone();
             for named in in_order(page) {
                 let name = named.name();
@@ -143,6 +145,7 @@ impl Listing {
             }
             let Some(token) = next else { break };
             query.token = Some(token);
+            page = control.list_page(&source.endpoint.bucket, &query).await?;
         }
         if seen > 0 && taken == 0 {
             return Err(leaves_nothing(&source.uri.to_string(), seen));

@@ -16,6 +16,7 @@ mod reporting;
 mod run;
 mod runtime;
 mod session;
+mod sources;
 mod space;
 mod stream;
 mod supply;

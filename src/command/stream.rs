@@ -18,6 +18,7 @@ use super::channel::{ChannelPlan, Running};
 use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
+use super::sources;
 use super::supply::{EpochOrder, Opening, Wanted, supply};
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 use crate::control::Control;
@@ -55,7 +56,7 @@ const CONNECTIONS_LEAST: usize = 4;
 
 /// Serves channels; returns the exit code.
 pub(super) async fn pipe(
-    args: PipeArgs,
+    mut args: PipeArgs,
     credentials: CredentialSource,
     begun: Instant,
 ) -> Result<u8> {
@@ -66,6 +67,9 @@ pub(super) async fn pipe(
     interrupts::leaves(move || {
         format!("a system call has not returned; named pipes may be left in {}", folder.display())
     });
+    if let [Channel { sources, .. }] = args.channels.as_mut_slice() {
+        interrupts.unless(sources::add(sources, &args.selection)).await?;
+    }
     let started = start_pipes(&args, credentials, begun, &progress);
     let Served { control, engine, mut channels } = interrupts.unless(started).await?;
     let names: Vec<String> = args
@@ -257,12 +261,13 @@ fn lock_channels(
 }
 
 /// Writes to standard output; returns the exit code.
-pub(super) async fn cat(args: CatArgs, begun: Instant) -> Result<u8> {
+pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<u8> {
     let progress = Progress::new(!args.stream.quiet);
     let deadline = args.stream.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let part = part_size(&args.stream)?;
     let filter = Filter::new(&args.selection.rules)?;
+    interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, &progress);
     let control = interrupts.unless(control).await?;

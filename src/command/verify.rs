@@ -18,6 +18,7 @@ use super::failures::Failures;
 use super::interrupts;
 use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
+use super::sources;
 use super::target::Target;
 use crate::checksum::{InOrder, Sequence};
 use crate::cli::{Destination, VerifyArgs};
@@ -39,7 +40,7 @@ use crate::s3::uri::shown;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Checks what is there; returns the exit code.
-pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
+pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<u8> {
     let progress = Progress::new(!args.output.quiet);
     let filter = Filter::new(&args.selection.rules)?;
     let mut interrupts = Interrupts::listen()?;
@@ -49,6 +50,7 @@ pub(super) async fn run(args: VerifyArgs, begun: Instant) -> Result<u8> {
             .to_owned()
     });
     let report = open(args.report.as_deref(), &mut interrupts).await?;
+    interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
     let found = interrupts.unless(find(&args, filter, &progress, begun)).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut check = Check {

@@ -32,7 +32,7 @@ pub const RESOLVE_TRIES_MAX: u32 = 3;
 /// answer at all.
 pub const TRIES_MAX: u32 = 6;
 /// How many connections wait for the next question.
-pub const IDLE_CONNECTIONS_MAX: usize = CHECKSUMS_ASKED_MAX;
+pub const IDLE_CONNECTIONS_MAX: usize = SOURCES_ASKED_MAX;
 /// How many pages of listings are asked for ahead of the one that is used, in all sources of a walk
 /// together; about 250 KiB each. So far ahead of the first of its requests may the last one be.
 pub const LIST_PAGES_AHEAD_MAX: usize = 128;
@@ -67,13 +67,23 @@ pub const SESSION_REFRESH_AHEAD: Duration = Duration::from_secs(120);
 pub const NEAR_MATCHES_MAX: usize = 3;
 /// How many entries [`super::walk::Walk::next_batch`] hands out at once.
 pub const BATCH_ENTRIES_MAX: usize = 1_000;
-/// How many sources one walk takes: each holds two pages in memory, or its share of
-/// [`LIST_PAGES_AHEAD_MAX`].
-pub const SOURCES_MAX: usize = 1_000;
+/// How many sources one run takes: each single object among them is one HEAD request and about a
+/// kilobyte of memory.
+pub const SOURCES_MAX: usize = 1_000_000;
+/// How many of them may be folders and globs, which are listed: each holds two pages in memory, or
+/// its share of [`LIST_PAGES_AHEAD_MAX`].
+pub const LISTED_SOURCES_MAX: usize = 1_000;
+/// For how many sources at once it is asked what they are.
+pub const SOURCES_ASKED_MAX: usize = 64;
+/// Longest line of a file of sources, in bytes: the longest key of S3 with each byte escaped, an
+/// ARN before it, and some more.
+pub const SOURCE_LINE_BYTES_MAX: usize = 8 << 10;
 
 const _: () = assert!(METADATA_ATTEMPT_TIMEOUT.as_millis() <= METADATA_TIMEOUT.as_millis());
 const _: () = assert!(METADATA_TIMEOUT.as_millis() <= CREDENTIALS_TIMEOUT.as_millis());
 const _: () = assert!(LIST_REQUESTS_MAX <= IDLE_CONNECTIONS_MAX);
+const _: () = assert!(CHECKSUMS_ASKED_MAX <= IDLE_CONNECTIONS_MAX);
+const _: () = assert!(LISTED_SOURCES_MAX <= SOURCES_MAX);
 const _: () = assert!(TRIES_MAX > 0 && RESOLVE_TRIES_MAX > 0);
 const _: () = assert!(2 * NAME_SERVER_TIMEOUT_MAX.as_millis() < RESOLVE_TIMEOUT.as_millis());
 const _: () = assert!(LOOKUP_PAUSE_MIN.as_millis() <= LOOKUP_PAUSE_DEFAULT.as_millis());

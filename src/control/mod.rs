@@ -4,6 +4,7 @@
 //! way of bytes. What the words on the wire mean is [`crate::s3`]'s matter, which path an object
 //! gets is [`crate::plan`]'s.
 
+pub mod ahead;
 mod answers;
 mod buckets;
 mod bundle;
@@ -239,6 +240,11 @@ impl Control {
     /// again later, and older addresses do meanwhile. Cheap to call often.
     pub async fn refresh_addresses(&self) {
         self.names.refresh(&self.endpoints(), self.client.patience().now_us()).await;
+    }
+
+    /// Whether the bucket was met before.
+    pub(crate) fn has_met(&self, bucket: &str) -> bool {
+        self.endpoints.borrow().contains_key(bucket)
     }
 
     async fn settle(&self, bucket: &str, region: &str) -> Result<Arc<Endpoint>> {

@@ -3,10 +3,12 @@
 //! A key that is not there is answered with the names nearest to it. Going through a source page
 //! by page is [`super::walk`]'s matter.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Control;
-use super::limits::NEAR_MATCHES_MAX;
+use super::ahead::ResolveAhead;
+use super::limits::{LISTED_SOURCES_MAX, NEAR_MATCHES_MAX, SOURCES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::list::{ListQuery, Page};
 use crate::s3::uri::{KeyGlob, KeyPattern, S3Uri, shown};
@@ -47,23 +49,59 @@ pub enum SourceKind {
     Glob(KeyGlob),
 }
 
+/// How far below a folder is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Everything.
+    All,
+    /// What stands in it, and the names of the folders in it.
+    Level,
+}
+
+/// The error of more sources than [`SOURCES_MAX`].
+#[must_use]
+pub fn too_many_sources() -> Error {
+    Error::new(ErrorKind::Usage, format!("more than {SOURCES_MAX} sources are given"))
+        .advise("give a common folder and --include instead")
+}
+
 impl Control {
-    /// Finds out what all of these stand for.
-    pub async fn resolve_all(&self, uris: &[S3Uri]) -> Result<Vec<Source>> {
+    /// Finds out what all of these stand for, several at once.
+    ///
+    /// # Errors
+    /// That of the first of them, in their order, which cannot be found out; and
+    /// [`ErrorKind::Usage`] when there are too many.
+    pub async fn resolve_all(self: &Rc<Self>, uris: &[S3Uri]) -> Result<Vec<Source>> {
+        if uris.len() > SOURCES_MAX {
+            return Err(too_many_sources());
+        }
         let mut sources = Vec::with_capacity(uris.len());
-        for uri in uris {
-            sources.push(self.resolve(uri).await?);
+        let mut listed = 0;
+        let mut ahead = ResolveAhead::new(Rc::clone(self), uris.to_vec(), Depth::All);
+        while let Some(source) = ahead.next().await? {
+            listed += usize::from(!source.is_object());
+            if listed > LISTED_SOURCES_MAX {
+                let message = format!("more than {LISTED_SOURCES_MAX} folders and globs are given");
+                return Err(Error::new(ErrorKind::Usage, message)
+                    .advise("give a common folder and --include instead"));
+            }
+            sources.push(source);
         }
         Ok(sources)
     }
 
     /// Finds out what the address stands for; what is not there is an error with near matches.
     pub async fn resolve(&self, uri: &S3Uri) -> Result<Source> {
+        self.resolve_to(uri, Depth::All).await
+    }
+
+    /// The same, so that the first page of a folder is of this depth.
+    pub(super) async fn resolve_to(&self, uri: &S3Uri, depth: Depth) -> Result<Source> {
         let bucket = uri.bucket.as_str();
         let endpoint = self.endpoint(bucket).await?;
         let (found, first_page) = match &uri.key {
-            KeyPattern::Bucket => self.folder(uri, "").await?,
-            KeyPattern::Folder(prefix) => self.folder(uri, prefix).await?,
+            KeyPattern::Bucket => self.folder(uri, "", depth).await?,
+            KeyPattern::Folder(prefix) => self.folder(uri, prefix, depth).await?,
             KeyPattern::Glob(glob) => {
                 let page = self.list_page(bucket, &ListQuery::new(listed(glob, &endpoint))).await?;
                 (SourceKind::Glob(glob.clone()), Some(page))
@@ -75,7 +113,7 @@ impl Control {
                     return Err(Error::new(ErrorKind::NotFound, message)
                         .advise("check the key and --version-id"));
                 }
-                None => self.folder(uri, &format!("{key}/")).await?,
+                None => self.folder(uri, &format!("{key}/"), depth).await?,
             },
         };
         // Asking may have led to another region.
@@ -83,10 +121,18 @@ impl Control {
         Ok(Source { uri: uri.clone(), endpoint, found, first_page })
     }
 
-    async fn folder(&self, uri: &S3Uri, prefix: &str) -> Result<(SourceKind, Option<Page>)> {
-        let page = self.list_page(&uri.bucket, &ListQuery::new(prefix)).await?;
+    async fn folder(
+        &self,
+        uri: &S3Uri,
+        prefix: &str,
+        depth: Depth,
+    ) -> Result<(SourceKind, Option<Page>)> {
+        let by_folder = depth == Depth::Level;
+        let query = ListQuery { by_folder, ..ListQuery::new(prefix) };
+        let page = self.list_page(&uri.bucket, &query).await?;
         // A page may be empty and still have a successor.
-        if page.objects.is_empty() && page.next_token.is_none() {
+        let is_empty = page.objects.is_empty() && page.folders.is_empty();
+        if is_empty && page.next_token.is_none() {
             return Err(self.nothing_there(uri, prefix).await);
         }
         Ok((SourceKind::Folder { prefix: prefix.to_owned() }, Some(page)))

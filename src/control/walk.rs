@@ -10,12 +10,11 @@ use std::sync::Arc;
 use super::Control;
 use super::limits::{BATCH_ENTRIES_MAX, SOURCES_MAX};
 use super::pages::Pages;
-use super::resolve::{Source, SourceKind, listed};
+use super::resolve::{Source, SourceKind, listed, too_many_sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
 use crate::plan::merge::{Merge, PathGuard};
 use crate::plan::path::{PathProblem, RelativePath};
-use crate::s3::list::Page;
 use crate::s3::uri::{S3Uri, shown};
 use crate::s3::{Endpoint, Object};
 
@@ -76,9 +75,7 @@ impl Walk {
     /// A walk through these sources; it must run inside a `LocalSet`, as tokio-uring has one.
     pub fn new(control: Rc<Control>, sources: Vec<Source>, filter: Filter) -> Result<Self> {
         if sources.len() > SOURCES_MAX {
-            let message = format!("too many sources: {}, at most {SOURCES_MAX}", sources.len());
-            return Err(Error::new(ErrorKind::Usage, message)
-                .advise("give a common folder and --include instead"));
+            return Err(too_many_sources());
         }
         let is_unordered = |source: &&Source| source.endpoint.is_directory() && !source.is_object();
         if sources.len() > 1
@@ -195,23 +192,23 @@ impl Walk {
 impl SourceListing {
     fn new(control: &Rc<Control>, source: Source, listings: usize) -> Self {
         let (found, endpoint) = (source.found, source.endpoint);
-        let (prefix, page) = match &found {
-            SourceKind::Object(object) => {
-                ("", Some(Page { objects: vec![object.clone()], ..Page::default() }))
-            }
-            SourceKind::Folder { prefix } => (prefix.as_str(), source.first_page),
-            SourceKind::Glob(glob) => (listed(glob, &endpoint), source.first_page),
-        };
         // Without a first page there is nothing, which `resolve` does not let through.
-        let page = page.unwrap_or_default();
-        let pages = Pages::new(Rc::clone(control), &endpoint, prefix, page, listings);
+        let page = source.first_page.unwrap_or_default();
+        let pages_of =
+            |prefix: &str| Some(Pages::new(Rc::clone(control), &endpoint, prefix, page, listings));
+        // There may be very many single objects: they have no more than they need.
+        let (current, pages) = match &found {
+            SourceKind::Object(object) => (vec![object.clone()], None),
+            SourceKind::Folder { prefix } => (Vec::new(), pages_of(prefix)),
+            SourceKind::Glob(glob) => (Vec::new(), pages_of(listed(glob, &endpoint))),
+        };
         Self {
             control: Rc::clone(control),
             uri: source.uri,
             endpoint,
             found,
-            current: Vec::new().into_iter(),
-            pages: Some(pages),
+            current: current.into_iter(),
+            pages,
             any: false,
         }
     }

@@ -15,6 +15,9 @@ pub struct Merge<T> {
     heads: BinaryHeap<Head<T>>,
 }
 
+/// With more sources builds for tests do not look for a second head: it would take them too long.
+const CHECKED_MAX: usize = 1_000;
+
 #[derive(Debug)]
 struct Head<T> {
     relative: String,
@@ -58,7 +61,10 @@ impl<T> Default for Merge<T> {
 impl<T> Merge<T> {
     /// Puts in the next item of a source, which must have none in here.
     pub fn push(&mut self, source: usize, relative: String, item: T) {
-        debug_assert!(self.heads.iter().all(|head| head.source != source), "one head a source");
+        debug_assert!(
+            self.heads.len() > CHECKED_MAX || self.heads.iter().all(|head| head.source != source),
+            "one head a source"
+        );
         self.heads.push(Head { relative, source, item });
     }
 

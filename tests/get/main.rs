@@ -27,6 +27,7 @@ mod files;
 mod filters;
 mod service;
 mod shown;
+mod sources;
 mod telling;
 
 use std::path::PathBuf;

@@ -90,3 +90,18 @@ fn totals_and_sizes_for_people() {
     run.check(run.stdout.ends_with("\nTotal Objects: 2\n   Total Size: 3 KiB\n"), "KiB");
     run.check(run.stdout.contains("1.50 KiB s3://lab/d/1.tar"), "of each");
 }
+
+#[test]
+fn a_level_costs_a_request_for_each_of_its_pages() {
+    let keys: Vec<String> = (0..2_500).map(|number| format!("p/{number:05}/x")).collect();
+    let origin = start(config(&keys));
+    for (source, lists, heads) in [("s3://lab/p/", 3, 0), ("s3://lab", 1, 0), ("s3://lab/p", 3, 1)]
+    {
+        let before = origin.stats();
+        ls(&origin, &[source]).run().expect(0);
+        let after = origin.stats();
+        let asked = (after.lists - before.lists, after.heads - before.heads);
+        assert_eq!(asked, (lists, heads), "{source}");
+    }
+    ls(&origin, &["s3://lab/none/"]).run().expect(4).expect_error(&["nothing in this folder"]);
+}

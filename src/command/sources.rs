@@ -1,0 +1,132 @@
+//! Sources that stand in a file or come from standard input (`--files-from`), one a line.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::aside::aside;
+use crate::cli::SelectionArgs;
+use crate::control::limits::{SOURCE_LINE_BYTES_MAX, SOURCES_MAX};
+use crate::control::resolve::too_many_sources;
+use crate::error::{Error, ErrorKind, Result};
+use crate::s3::uri::S3Uri;
+
+/// Stands for standard input.
+const STDIN: &str = "-";
+
+/// Adds the sources of the file, where one is named, to those that were typed.
+pub(super) async fn add(sources: &mut Vec<S3Uri>, selection: &SelectionArgs) -> Result<()> {
+    let Some(path) = selection.files_from.clone() else { return Ok(()) };
+    let raw = selection.raw;
+    let room = SOURCES_MAX.saturating_sub(sources.len());
+    // Standard input may be a terminal, and a file a pipe that nobody writes to.
+    sources.extend(aside(move || read(&path, raw, room)).await?);
+    if sources.is_empty() {
+        let message = "no source is given, and the file of --files-from has none";
+        return Err(Error::new(ErrorKind::Usage, message)
+            .advise("write one per line, such as s3://BUCKET/KEY"));
+    }
+    Ok(())
+}
+
+fn read(path: &Path, raw: bool, room: usize) -> Result<Vec<S3Uri>> {
+    let name = path.display().to_string();
+    if path.as_os_str() == STDIN {
+        return parse(io::stdin().lock(), "standard input", raw, room);
+    }
+    let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let file = opened.map_err(|errno| unreadable(&name, errno.into()))?;
+    parse(BufReader::new(Descriptor(file)), &name, raw, room)
+}
+
+/// Reads lines; `name` is that of their file.
+fn parse(mut lines: impl BufRead, name: &str, raw: bool, room: usize) -> Result<Vec<S3Uri>> {
+    let mut sources = Vec::new();
+    let mut line = Vec::new();
+    for number in 1u64.. {
+        line.clear();
+        let most = SOURCE_LINE_BYTES_MAX as u64 + 1;
+        let read = lines.by_ref().take(most).read_until(b'\n', &mut line);
+        if read.map_err(|error| unreadable(name, error))? == 0 {
+            break;
+        }
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        // What editors of Windows put before the first line.
+        let text = text.strip_prefix("\u{feff}".as_bytes()).filter(|_| number == 1).unwrap_or(text);
+        let at = |error: Error| error.within(format!("{name}, line {number}"));
+        let refuse = |why: String| Err(at(Error::new(ErrorKind::Usage, why)));
+        if line.len() > SOURCE_LINE_BYTES_MAX {
+            return refuse(format!("it has more than {SOURCE_LINE_BYTES_MAX} bytes"));
+        }
+        let Ok(text) = std::str::from_utf8(text) else {
+            return refuse("it is not UTF-8, but keys always are".to_owned());
+        };
+        if text.trim().is_empty() || text.starts_with('#') {
+            continue;
+        }
+        if sources.len() == room {
+            return Err(at(too_many_sources()));
+        }
+        let source = if raw { S3Uri::parse_raw(text) } else { S3Uri::parse(text) };
+        sources.push(source.map_err(at)?);
+    }
+    Ok(sources)
+}
+
+fn unreadable(name: &str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Usage, format!("cannot read {name}: {error}"))
+        .advise("give --files-from a file with one source per line, or - for standard input")
+}
+
+/// A file, read by its descriptor.
+struct Descriptor(OwnedFd);
+
+impl Read for Descriptor {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.0, buffer)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &[u8], raw: bool) -> Result<Vec<String>> {
+        let sources = parse(text, "list", raw, 3)?;
+        Ok(sources.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn lines() {
+        let check = |text: &str, expected: &[&str]| {
+            assert_eq!(parsed(text.as_bytes(), false).expect(text), expected, "{text:?}");
+        };
+        check("", &[]);
+        check("\n\n  \n# s3://bkt/no\n", &[]);
+        check("s3://bkt/a\ns3://bkt/b/\n", &["s3://bkt/a", "s3://bkt/b/"]);
+        check("s3://bkt/a\r\n\r\ns3://bkt/b #\r\n", &["s3://bkt/a", "s3://bkt/b #"]);
+        check("\u{feff}s3://bkt/a\ns3://bkt/no-end", &["s3://bkt/a", "s3://bkt/no-end"]);
+        check(&format!("# {}\n", "x".repeat(SOURCE_LINE_BYTES_MAX - 3)), &[]);
+        let glob = b"s3://bkt/[a\n";
+        assert!(parsed(glob, false).is_err() && parsed(glob, true).is_ok());
+    }
+
+    #[test]
+    fn a_wrong_line_is_told_with_its_number() {
+        let check = |text: &[u8], expected: &str| {
+            let error = parsed(text, false).expect_err(expected);
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            assert!(error.to_string().starts_with(expected), "{error}");
+        };
+        check(b"# no\n\nbucket/a\n", "list, line 3: 'bucket/a' is not an S3 address: it does not");
+        check(b"s3://bkt/\xff\n", "list, line 1: it is not UTF-8");
+        check(b"s3://bkt/a \n", "list, line 1: 's3://bkt/a ' is not an S3 address");
+        let four = b"s3://bkt/1\ns3://bkt/2\ns3://bkt/3\n#\ns3://bkt/4\n";
+        check(four, "list, line 5: more than 1000000 sources");
+        let long = format!("\ns3://bkt/{}\n", "k".repeat(SOURCE_LINE_BYTES_MAX));
+        check(long.as_bytes(), "list, line 2: it has more than 8192 bytes");
+    }
+}

@@ -1,0 +1,125 @@
+//! What addresses stand for, found out ahead of the one that is used, by several requests at once.
+
+use std::collections::VecDeque;
+use std::iter::Peekable;
+use std::rc::Rc;
+
+use tokio::task::{JoinHandle, spawn_local};
+
+use super::Control;
+use super::limits::SOURCES_ASKED_MAX;
+use super::resolve::{Depth, Source};
+use crate::error::Result;
+use crate::s3::uri::S3Uri;
+
+/// Sources in the order of their addresses. Those that are under way are given up when this is
+/// dropped.
+#[derive(Debug)]
+pub struct ResolveAhead {
+    control: Rc<Control>,
+    depth: Depth,
+    rest: Peekable<std::vec::IntoIter<S3Uri>>,
+    under_way: VecDeque<JoinHandle<Result<Source>>>,
+}
+
+impl ResolveAhead {
+    /// The sources of these addresses; it must run inside a `LocalSet`, as tokio-uring has one.
+    #[must_use]
+    pub fn new(control: Rc<Control>, uris: Vec<S3Uri>, depth: Depth) -> Self {
+        let rest = uris.into_iter().peekable();
+        Self { control, depth, rest, under_way: VecDeque::new() }
+    }
+
+    /// The next one; `None` behind the last. The future may be dropped and made again.
+    ///
+    /// # Errors
+    /// As those of [`Control::resolve`]. What comes after it may be asked for still.
+    ///
+    /// # Panics
+    /// When a request does.
+    pub async fn next(&mut self) -> Result<Option<Source>> {
+        self.ask();
+        let Some(first) = self.under_way.front_mut() else { return Ok(None) };
+        let source = first.await.expect("a request is not given up, and does not panic");
+        self.under_way.pop_front();
+        source.map(Some)
+    }
+
+    fn ask(&mut self) {
+        while self.under_way.len() < SOURCES_ASKED_MAX {
+            // A bucket that was not met is asked about alone: its name is resolved, its region found
+            // and its session opened once, and not by all at once.
+            let Some(uri) = self.rest.peek() else { return };
+            let is_new = !self.control.has_met(&uri.bucket);
+            if is_new && !self.under_way.is_empty() {
+                return;
+            }
+            let Some(uri) = self.rest.next() else { return };
+            let (control, depth) = (Rc::clone(&self.control), self.depth);
+            let resolve = async move { control.resolve_to(&uri, depth).await };
+            self.under_way.push_back(spawn_local(resolve));
+            if is_new {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for ResolveAhead {
+    fn drop(&mut self) {
+        self.under_way.iter().for_each(JoinHandle::abort);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::super::loopback::{Reply, Server, control, run};
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn uris(count: usize) -> Vec<S3Uri> {
+        let uri = |number| S3Uri::parse(&format!("s3://bkt/{number:03}")).expect("a good address");
+        (0..count).map(uri).collect()
+    }
+
+    #[test]
+    fn many_are_asked_for_at_once_and_come_in_their_order() {
+        static NOW: AtomicUsize = AtomicUsize::new(0);
+        static MOST: AtomicUsize = AtomicUsize::new(0);
+        let server = Server::start(|_| {
+            let now = NOW.fetch_add(1, Ordering::SeqCst) + 1;
+            MOST.fetch_max(now, Ordering::SeqCst);
+            // Long enough for the others to come.
+            std::thread::sleep(Duration::from_millis(30));
+            NOW.fetch_sub(1, Ordering::SeqCst);
+            Reply::new(200, "").header("Content-Length", "3")
+        });
+        let keys = run(async {
+            let control = Rc::new(control(&server).await);
+            let sources = control.resolve_all(&uris(200)).await.expect("all are there");
+            sources.into_iter().map(|source| source.uri.to_string()).collect::<Vec<_>>()
+        });
+        let expected: Vec<String> = uris(200).iter().map(ToString::to_string).collect();
+        assert_eq!(keys, expected);
+        let most = MOST.load(Ordering::SeqCst);
+        assert!((2..=SOURCES_ASKED_MAX).contains(&most), "{most} at once");
+        assert_eq!(server.seen().len(), 200, "one request each");
+    }
+
+    #[test]
+    fn the_first_failure_in_their_order_is_told() {
+        let server = Server::start(|head| match head.contains("/017 ") || head.contains("/018 ") {
+            true => Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"),
+            false => Reply::new(200, "").header("Content-Length", "3"),
+        });
+        run(async {
+            let control = Rc::new(control(&server).await);
+            let error = control.resolve_all(&uris(40)).await.expect_err("one is refused");
+            assert_eq!(error.kind(), ErrorKind::Access);
+            assert!(error.to_string().contains("s3://bkt/017"), "{error}");
+        });
+    }
+}
