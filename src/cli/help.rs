@@ -67,6 +67,10 @@ pub(super) const COMMANDS: [About; 9] = [
             otherwise to the file DEST. For a folder or a glob, the path below the folder is \
             recreated below DEST. An existing file is replaced when the new one is \
             complete.\n\n\
+            A source that is one object goes to the last name of its key: of several objects with \
+            the same last name all but the first fail. Each source costs one request before the \
+            download starts. Shard I/N is every N-th object in the order of their paths, starting \
+            at object I, as pipe takes them without --shuffle-seed.\n\n\
             To resume an interrupted run, run the same command again: complete and unchanged \
             files are skipped, and large unfinished files continue where they stopped.\n\n\
             A file gets the Last-Modified time of its object as its modification time. A file \
@@ -86,6 +90,14 @@ pub(super) const COMMANDS: [About; 9] = [
                 "inrush get s3://bucket/model.bin /tmp/m.bin",
             ),
             ("download what a glob matches", "inrush get 's3://bucket/train/*.tar' /mnt/train/"),
+            (
+                "download one quarter of the objects, as another machine does the next",
+                "inrush get s3://bucket/train/ /mnt/train/ --shard 0/4",
+            ),
+            (
+                "download the objects that a file lists",
+                "inrush get --files-from list.txt /mnt/train/",
+            ),
             (
                 "download only some objects",
                 "inrush get s3://bucket/train/ data/ --include '*.tar' --exclude 'old/'",
@@ -175,7 +187,7 @@ pub(super) const COMMANDS: [About; 9] = [
             was created; directory buckets are not among them. Of a folder or bucket one level is \
             listed, with PRE before the folders in it; with --recursive every object below it. A \
             glob lists every object that matches. Several sources are listed one after the \
-            other.\n\n\
+            other. With --shard all objects below all sources are listed in one order.\n\n\
             Each line holds the time of the last change (ISO 8601), the size in bytes and the \
             address. Lines are printed as the listing arrives. Control characters in keys are \
             escaped, except with --json, where 'kind' is bucket, object, folder or summary.",
@@ -240,9 +252,15 @@ pub(super) const COMMANDS: [About; 9] = [
         name: "cat",
         operands: &[],
         details: "Objects are written one after the other, in key order. If the reader closes \
-            standard output early, the run ends with success.",
+            standard output early, the run ends with success.\n\n\
+            With --range an END beyond the end of the object is cut to it; a range that begins \
+            beyond the end is an error, and nothing is written.",
         examples: &[
             ("list the contents of an archive", "inrush cat s3://bucket/train/0.tar | tar -t"),
+            (
+                "write the first 1024 bytes of an object",
+                "inrush cat --range 0-1023 s3://bucket/train/0.tar | xxd",
+            ),
             ("write all objects of a folder", "inrush cat s3://bucket/logs/ | zstd > logs.zst"),
         ],
         remote: true,

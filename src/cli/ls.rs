@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use super::{SelectionArgs, ServiceArgs, sources, usage};
+use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 
 /// What was typed after `ls`.
@@ -14,6 +15,8 @@ pub struct LsArgs {
     pub buckets: bool,
     /// All below folders, not their own level alone.
     pub recursive: bool,
+    /// Which part of all objects below the sources.
+    pub shard: Shard,
     /// The total at the end.
     pub summarize: bool,
     /// Sizes in powers of 1024.
@@ -38,6 +41,10 @@ pub(super) struct LsTyped {
     /// list all below a folder, not its own level alone
     #[arg(long)]
     recursive: bool,
+    /// list only part I of N of all objects below the sources, as get --shard takes them; I starts
+    /// at 0
+    #[arg(long, value_name = "I/N", default_value = "0/1")]
+    shard: Shard,
     /// print how many objects and bytes were listed at the end
     #[arg(long)]
     summarize: bool,
@@ -61,6 +68,7 @@ impl LsTyped {
     fn check_no_source(&self) -> Result<(), clap::Error> {
         let typed = [
             (self.recursive, "--recursive"),
+            (self.shard != Shard::WHOLE, "--shard"),
             (self.summarize, "--summarize"),
             (self.human_readable, "--human-readable"),
             (!self.selection.rules.is_empty(), "--include or --exclude"),
@@ -92,6 +100,7 @@ impl LsTyped {
             sources,
             buckets,
             recursive: self.recursive,
+            shard: self.shard,
             summarize: self.summarize,
             human_readable: self.human_readable,
             json: self.json,

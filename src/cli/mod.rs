@@ -21,6 +21,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
+use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
 use ls::LsTyped;
@@ -79,6 +80,8 @@ pub struct SyncArgs {
 pub struct GetArgs {
     /// `None` for a `get`.
     pub sync: Option<SyncArgs>,
+    /// Which part of the objects.
+    pub shard: Shard,
     /// What to fetch; empty only where a file has more sources.
     pub sources: Vec<S3Uri>,
     /// Where to.
@@ -268,6 +271,12 @@ struct GetTyped {
     /// download and verify, but write nothing; takes no DEST
     #[arg(long)]
     discard: bool,
+    /// take only part I of N of the objects (pipe: of every epoch); I starts at 0
+    #[arg(long, value_name = "I/N", default_value = "0/1")]
+    shard: Shard,
+    /// not an option of get: see cat
+    #[arg(long = "range", value_name = "RANGE", hide = true, allow_hyphen_values = true)]
+    part: Option<String>,
     #[command(flatten)]
     fetch: FetchTyped,
 }
@@ -330,7 +339,14 @@ struct FetchTyped {
 
 impl GetTyped {
     fn settle(self) -> Result<GetArgs, clap::Error> {
-        self.fetch.settle("get", self.discard, None)
+        if let Some(range) = self.part {
+            return Err(usage(&format!(
+                "get downloads whole objects: use 'inrush cat --range={range} s3://BUCKET/KEY > \
+                 FILE' for part of one"
+            )));
+        }
+        let args = self.fetch.settle("get", self.discard, None)?;
+        Ok(GetArgs { shard: self.shard, ..args })
     }
 }
 
@@ -365,6 +381,7 @@ impl FetchTyped {
         self.service.with_version(sources.iter_mut())?;
         Ok(GetArgs {
             sync,
+            shard: Shard::WHOLE,
             sources,
             destination,
             dry_run: self.dry_run,

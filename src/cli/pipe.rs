@@ -10,7 +10,8 @@ use clap::{ValueEnum, ValueHint};
 use super::{SelectionArgs, ServiceArgs, options, parse_source, sources, usage};
 use crate::limits;
 use crate::plan::epoch::Shard;
-use crate::s3::uri::S3Uri;
+use crate::plan::typed_range::TypedRange;
+use crate::s3::uri::{KeyPattern, S3Uri};
 use crate::text::shown::shown;
 
 /// Most channels of one process, as many as a SageMaker training job may have.
@@ -67,6 +68,8 @@ pub struct PipeArgs {
 pub struct CatArgs {
     /// What to write; empty only where a file has more sources.
     pub sources: Vec<S3Uri>,
+    /// These bytes of the only source, which is no folder and no glob.
+    pub range: Option<TypedRange>,
     /// Which of the objects.
     pub selection: SelectionArgs,
     /// How the stream is fetched.
@@ -82,6 +85,9 @@ pub(super) struct CatTyped {
     /// path below each
     #[arg(value_name = "SOURCE", required_unless_present = "files_from")]
     sources: Vec<OsString>,
+    /// write only these bytes of a single object: START-END with END included, START- or -SUFFIX
+    #[arg(long, value_name = "RANGE", allow_hyphen_values = true, conflicts_with = "files_from")]
+    range: Option<TypedRange>,
     #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]
@@ -94,8 +100,13 @@ impl CatTyped {
     pub(super) fn settle(self) -> Result<CatArgs, clap::Error> {
         let mut sources = sources("cat", self.sources, false, &self.selection)?;
         self.service.with_version(sources.iter_mut())?;
+        let is_one = matches!(sources.as_slice(), [one] if matches!(one.key, KeyPattern::Key(_)));
+        if self.range.is_some() && !is_one {
+            return Err(usage("--range takes a single source that is one object"));
+        }
         Ok(CatArgs {
             sources,
+            range: self.range,
             selection: self.selection,
             stream: self.stream,
             service: self.service,
@@ -193,7 +204,7 @@ pub(super) struct PipeTyped {
     /// shuffle every epoch with this seed
     #[arg(long, value_name = "SEED")]
     shuffle_seed: Option<u64>,
-    /// stream part I of N of every epoch; I starts at 0
+    /// take only part I of N of the objects (pipe: of every epoch); I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
     /// create this file with the names of the first pipes when they exist; removed at the end

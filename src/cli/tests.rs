@@ -6,6 +6,7 @@ use super::*;
 use crate::error::ErrorKind as Kind;
 use crate::limits;
 use crate::plan::filter::Rule;
+use crate::plan::typed_range::TypedRange;
 
 fn parse_line(line: &str) -> Result<Args, clap::Error> {
     parse(std::iter::once("inrush").chain(line.split_whitespace()))
@@ -145,6 +146,38 @@ fn a_file_of_sources_stands_for_sources() {
     assert!(told("ls --files-from - --version-id V").contains("cannot be used with"));
     assert!(told("ls s3:// --files-from -").contains("--files-from needs a source"));
     assert!(told("pipe --channel c=s3://bkt/k --files-from - d").contains("do not go together"));
+}
+
+#[test]
+fn options_of_parts() {
+    let Ok(Args::Cat(args)) = parse_line("cat --range 0-99 s3://bkt/k") else { panic!("a range") };
+    assert_eq!(args.range, Some(TypedRange::From { first: 0, last: Some(99) }));
+    for typed in ["--range -5", "--range=-5", "--range bytes=-5"] {
+        let Ok(Args::Cat(args)) = parse_line(&format!("cat {typed} s3://bkt/k")) else {
+            panic!("{typed}")
+        };
+        assert_eq!(args.range, Some(TypedRange::Last(5)), "{typed}");
+    }
+    for sources in ["s3://bkt/k s3://bkt/l", "s3://bkt/f/", "s3://bkt", "s3://bkt/*"] {
+        let told = told(&format!("cat --range 0- {sources}"));
+        assert!(told.contains("--range takes a single source that is one object"), "{told}");
+    }
+    assert!(told("cat --range 5 s3://bkt/k").contains("expected START-END, START- or -SUFFIX"));
+    assert!(told("cat --range 0- --files-from f").contains("cannot be used with"));
+    assert!(refusal("--range 0-9").contains("'inrush cat --range=0-9 s3://BUCKET/KEY > FILE'"));
+    assert!(!long_help("get").contains("--range"));
+
+    let shard = Shard { index: 1, count: 4 };
+    assert_eq!((get("--shard 1/4").shard, get("").shard), (shard, Shard::WHOLE));
+    let Ok(Args::Verify(args)) = parse_line("verify s3://bkt/a d --shard 1/4") else {
+        panic!("a check")
+    };
+    assert_eq!(args.shard, shard);
+    let Ok(Args::Ls(args)) = parse_line("ls s3://bkt/a --shard 1/4") else { panic!("a listing") };
+    assert_eq!(args.shard, shard);
+    assert!(refusal("--shard 4/4").contains("expected I/N with I below N"));
+    assert!(told("ls --shard 1/4").contains("--shard needs a source"));
+    assert!(told("sync s3://bkt/a/ d --shard 1/4").contains("unexpected argument '--shard'"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::ValueHint;
 
 use super::{OutputArgs, SelectionArgs, ServiceArgs, options, sources, usage};
+use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
 
@@ -20,6 +21,8 @@ pub struct VerifyArgs {
     pub strict: bool,
     /// Files that are right get the mark of a download.
     pub adopt: bool,
+    /// Which part of the objects.
+    pub shard: Shard,
     /// The report of every object.
     pub report: Option<PathBuf>,
     /// Which of the objects.
@@ -43,6 +46,9 @@ pub(super) struct VerifyTyped {
     /// mark files that are validated, so that get and sync skip them like files they downloaded
     #[arg(long)]
     adopt: bool,
+    /// take only part I of N of the objects (pipe: of every epoch); I starts at 0
+    #[arg(long, value_name = "I/N", default_value = "0/1")]
+    shard: Shard,
     /// write one JSON line per object to this file
     #[arg(
         long,
@@ -78,6 +84,7 @@ impl VerifyTyped {
             folder: PathBuf::from(folder),
             strict: self.strict,
             adopt: self.adopt,
+            shard: self.shard,
             report: self.report,
             selection: self.selection,
             service: self.service,

@@ -148,7 +148,7 @@ async fn find(
         Some(SyncArgs { delete: true }) => Some(Mirror::new(&sources, filter.clone())?),
         _ => None,
     };
-    let walk = Walk::new(control.clone(), sources, filter)?;
+    let walk = Walk::new(control.clone(), sources, filter)?.sharded(args.shard)?;
     let tls = session::tls(&control, &args.sources).await?;
     Ok(Intake { control, tls, target, present, walk, mirror })
 }

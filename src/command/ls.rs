@@ -11,6 +11,7 @@ use crate::control::ahead::ResolveAhead;
 use crate::control::resolve::{Depth, Source, SourceKind};
 use crate::control::walk::{Walk, leaves_nothing};
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::report::document::{ListedBucket, ListedFolder, ListedLine, ListedTotal, Sizes};
 use crate::report::out::Lines;
@@ -37,6 +38,13 @@ pub(super) async fn run(mut args: LsArgs) -> Result<()> {
         lines: Lines::stdout(),
         total: ListedTotal::default(),
     };
+    if args.shard != Shard::WHOLE {
+        // As other commands take them: all sources in one order.
+        let sources = control.resolve_all(&args.sources).await?;
+        let walk = Walk::new(control, sources, listing.filter.clone())?.sharded(args.shard)?;
+        let listed = listing.walk(walk, true).await?;
+        return listing.end(args.summarize, listed);
+    }
     let depth = if args.recursive { Depth::All } else { Depth::Level };
     let mut ahead = ResolveAhead::new(Rc::clone(&control), args.sources, depth);
     while let Some(source) = ahead.next().await? {
@@ -48,10 +56,7 @@ pub(super) async fn run(mut args: LsArgs) -> Result<()> {
             return Ok(());
         }
     }
-    if args.summarize {
-        let _ = listing.summarize()?;
-    }
-    listing.lines.flush().map(|_| ())
+    listing.end(args.summarize, ControlFlow::Continue(()))
 }
 
 /// Lists the buckets that the credentials see, page by page.
@@ -87,15 +92,20 @@ impl Listing {
     /// All objects of a source; `Break` when nobody reads any more.
     async fn all(&mut self, control: &Rc<Control>, source: Source) -> Result<ControlFlow<()>> {
         // Of very many single objects not each is a write.
-        let is_one = source.is_object();
-        let mut walk = Walk::new(Rc::clone(control), vec![source], self.filter.clone())?;
+        let flushes = !source.is_object();
+        let walk = Walk::new(Rc::clone(control), vec![source], self.filter.clone())?;
+        self.walk(walk, flushes).await
+    }
+
+    /// All objects of a walk; `flushes` where they are to be seen as they come.
+    async fn walk(&mut self, mut walk: Walk, flushes: bool) -> Result<ControlFlow<()>> {
         while let Some(batch) = walk.next_batch().await? {
             for entry in batch {
                 if self.object(&entry.endpoint, &entry.object)? == ControlFlow::Break(()) {
                     return Ok(ControlFlow::Break(()));
                 }
             }
-            if !is_one && self.lines.flush()? == ControlFlow::Break(()) {
+            if flushes && self.lines.flush()? == ControlFlow::Break(()) {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -164,6 +174,14 @@ impl Listing {
         let line = ListedFolder::new(&endpoint.bucket, key);
         let line = if self.json { line.to_json() } else { line.to_text() };
         self.lines.line(&line)
+    }
+
+    /// What follows the last line, unless nobody reads any more.
+    fn end(mut self, summarizes: bool, listed: ControlFlow<()>) -> Result<()> {
+        if listed == ControlFlow::Continue(()) && summarizes {
+            let _ = self.summarize()?;
+        }
+        self.lines.flush().map(|_| ())
     }
 
     fn summarize(&mut self) -> Result<ControlFlow<()>> {

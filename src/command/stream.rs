@@ -113,7 +113,7 @@ async fn start_pipes(
     // that nobody waits for.
     let mut openings = Vec::with_capacity(args.channels.len());
     for Channel { name, sources } in &args.channels {
-        let wanted = Wanted { sources: sources.clone(), filter: filter.clone() };
+        let wanted = Wanted { sources: sources.clone(), filter: filter.clone(), range: None };
         let opening = Opening::of(&control, &wanted).await;
         let opening = opening.map_err(|error| error.within(format!("channel {name}")))?;
         openings.push((wanted, opening));
@@ -280,7 +280,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<u8> {
     let epochs = NonZeroU64::new(1);
     let plan = ChannelPlan {
         name: STDOUT_NAME.to_owned(),
-        wanted: Wanted { sources: args.sources.clone(), filter },
+        wanted: Wanted { sources: args.sources.clone(), filter, range: args.range },
         opening: None,
         place,
         part,

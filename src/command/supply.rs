@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::control::Control;
+use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::{Entry, Walk};
 use crate::engine::stream::feed::StreamFeed;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::{Cut, Transfer};
 use crate::limits::{
     LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX, SLOT_BYTES_MAX,
@@ -17,6 +18,8 @@ use crate::plan::epoch::{Shard, permutation};
 use crate::plan::filter::Filter;
 use crate::plan::listing::Listing;
 use crate::plan::ranges::PartSize;
+use crate::plan::typed_range::TypedRange;
+use crate::s3::ByteRange;
 use crate::s3::uri::S3Uri;
 
 /// Pause before the feed is looked at again when it is full.
@@ -38,6 +41,8 @@ pub(super) struct Wanted {
     /// Never empty.
     pub(super) sources: Vec<S3Uri>,
     pub(super) filter: Filter,
+    /// These bytes of the only source, which is one object.
+    pub(super) range: Option<TypedRange>,
 }
 
 /// Fills a channel's feed, epoch by epoch, at most one ahead of the reader. Each epoch has a
@@ -137,6 +142,8 @@ async fn room(feed: &StreamFeed) -> usize {
 pub(super) struct Opening {
     walk: Walk,
     first: Option<Vec<Entry>>,
+    /// Which bytes of the only object.
+    window: Option<ByteRange>,
 }
 
 impl Opening {
@@ -144,17 +151,28 @@ impl Opening {
     /// permissions that do not do, are its errors.
     pub(super) async fn of(control: &Rc<Control>, wanted: &Wanted) -> Result<Self> {
         let found = control.resolve_all(&wanted.sources).await?;
+        let window = match (wanted.range, found.as_slice()) {
+            (Some(range), [source]) => Some(window(range, source)?),
+            _ => None,
+        };
         let mut walk = Walk::new(Rc::clone(control), found, wanted.filter.clone())?;
         let first = walk.next_batch().await?;
-        Ok(Self { walk, first })
+        Ok(Self { walk, first, window })
     }
 
     /// Hands on the epoch's part of what is listed, in the order of the listing, page by page; how
     /// many objects were listed.
     async fn hand_on(self, cut: Cut, feed: &StreamFeed, shard: Shard) -> Result<u64> {
-        let Self { mut walk, first } = self;
+        let Self { mut walk, first, window } = self;
         let mut place = 0u64;
         let mut next = first;
+        if let Some(window) = window {
+            let entry = next.take().into_iter().flatten().next();
+            if let Some(entry) = entry {
+                feed.push_part(transfer(entry, cut), window);
+                place += 1;
+            }
+        }
         while let Some(batch) = next {
             let mine = batch.into_iter().filter(|_| {
                 place += 1;
@@ -172,7 +190,7 @@ impl Opening {
 
     /// Takes the whole listing into memory.
     async fn collect(self, listing: &mut Listing) -> Result<()> {
-        let Self { mut walk, first } = self;
+        let Self { mut walk, first, .. } = self;
         let mut next = first;
         while let Some(batch) = next {
             for entry in batch {
@@ -182,6 +200,16 @@ impl Opening {
         }
         Ok(())
     }
+}
+
+/// Which bytes of the object that a source is.
+fn window(range: TypedRange, source: &Source) -> Result<ByteRange> {
+    let SourceKind::Object(object) = &source.found else {
+        let message = format!("{}: it is a folder, and --range takes one object", source.uri);
+        return Err(Error::new(ErrorKind::Usage, message));
+    };
+    let refuse = |why| Error::new(ErrorKind::Objects, format!("{}: {why}", source.uri));
+    range.within(object.size_bytes).map_err(refuse)
 }
 
 /// An object on its way.
@@ -196,7 +224,6 @@ mod tests {
     use super::*;
     use crate::control::loopback::{self, Reply, Server};
     use crate::engine::stream::feed::{NextStep, StreamStep};
-    use crate::error::ErrorKind;
     use crate::sys::Handle;
 
     /// How often the reader looks for the next object before it gives up.
@@ -215,7 +242,7 @@ mod tests {
         let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
         loopback::run(async {
             let (control, part, feed) = set_up(server).await;
-            let wanted = Wanted { sources: vec![source], filter: Filter::default() };
+            let wanted = Wanted { sources: vec![source], filter: Filter::default(), range: None };
             let supplied = supply(&control, &wanted, part, &feed, order, None);
             let (supplied, epochs) = tokio::join!(supplied, read(&feed));
             supplied.expect("it is listed");
@@ -299,7 +326,7 @@ mod tests {
         let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
         loopback::run(async {
             let (control, part, feed) = set_up(server).await;
-            let wanted = Wanted { sources: vec![source], filter: Filter::default() };
+            let wanted = Wanted { sources: vec![source], filter: Filter::default(), range: None };
             let supplied = async {
                 let error = supply(&control, &wanted, part, &feed, order, None).await;
                 feed.stop(error.expect_err("a listing is refused"));

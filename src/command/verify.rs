@@ -107,7 +107,7 @@ async fn find(
         Ok::<_, Error>((reader, adopter.map(Arc::new)))
     })
     .await?;
-    let walk = Walk::new(control.clone(), sources, filter)?;
+    let walk = Walk::new(control.clone(), sources, filter)?.sharded(args.shard)?;
     Ok(Intake { control, target, folder, adopter, walk })
 }
 

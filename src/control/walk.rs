@@ -12,6 +12,7 @@ use super::limits::{BATCH_ENTRIES_MAX, SOURCES_MAX};
 use super::pages::Pages;
 use super::resolve::{Source, SourceKind, listed, too_many_sources};
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::plan::merge::{Merge, PathGuard};
 use crate::plan::path::{PathProblem, RelativePath};
@@ -45,6 +46,9 @@ pub struct Walk {
     hungry: Vec<usize>,
     merge: Merge<Object>,
     guard: PathGuard,
+    /// Which of the entries are handed out, and how many there were so far.
+    shard: Shard,
+    place: u64,
     /// Entries that have not been handed out; kept here so that a dropped future loses none.
     batch: Vec<Entry>,
 }
@@ -99,8 +103,31 @@ impl Walk {
             feeds,
             merge: Merge::default(),
             guard: PathGuard::default(),
+            shard: Shard::WHOLE,
+            place: 0,
             batch: Vec::new(),
         })
+    }
+
+    /// The same, of whose entries only this part is handed out: every N-th in their order, as
+    /// `pipe` takes them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] where a source lists in no order: another run's parts would be others.
+    pub fn sharded(self, shard: Shard) -> Result<Self> {
+        let is_unordered =
+            |feed: &&SourceListing| feed.endpoint.is_directory() && feed.pages.is_some();
+        match self.feeds.iter().find(is_unordered) {
+            Some(feed) if shard != Shard::WHOLE => {
+                let message = format!(
+                    "{}: a directory bucket lists in no order, so it has no shards",
+                    feed.uri
+                );
+                Err(Error::new(ErrorKind::Usage, message)
+                    .advise("use inrush pipe --shard, which sorts the listing first"))
+            }
+            _ => Ok(Self { shard, ..self }),
+        }
     }
 
     /// The next entries, at least one; `None` at the end.
@@ -115,7 +142,10 @@ impl Walk {
             {
                 self.hungry.push(source);
                 let entry = self.entry(source, &relative, object)?;
-                self.batch.push(entry);
+                if self.shard.takes(self.place) {
+                    self.batch.push(entry);
+                }
+                self.place += 1;
                 continue;
             }
             if self.batch.is_empty() {

@@ -10,3 +10,4 @@ pub mod path;
 pub mod ranges;
 pub mod split;
 pub mod splitmix;
+pub mod typed_range;

@@ -105,6 +105,8 @@ pub struct Ranges {
     size_bytes: u64,
     part: PartSize,
     next: u64,
+    /// The first byte that is wanted.
+    from: u64,
     without: Option<Arc<RangeSet>>,
 }
 
@@ -112,7 +114,14 @@ impl Ranges {
     /// Cuts `size_bytes` into parts; only the last may be shorter.
     #[must_use]
     pub const fn new(size_bytes: u64, part: PartSize) -> Self {
-        Self { size_bytes, part, next: 0, without: None }
+        Self { size_bytes, part, next: 0, from: 0, without: None }
+    }
+
+    /// The same cuts of these bytes of the object alone, which must lie in it.
+    #[must_use]
+    pub const fn of(window: ByteRange, part: PartSize) -> Self {
+        let (size_bytes, from) = (window.offset + window.length, window.offset);
+        Self { size_bytes, part, next: from / part.0, from, without: None }
     }
 
     /// Leaves out those that are there already, and the beginnings of others.
@@ -157,6 +166,9 @@ impl Iterator for Ranges {
             range.offset += prefix_bytes;
             range.length -= prefix_bytes;
         }
+        let before = self.from.saturating_sub(range.offset);
+        range.offset += before;
+        range.length -= before;
         self.next += 1;
         Some(range)
     }
@@ -166,6 +178,21 @@ impl Iterator for Ranges {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn cuts_of_some_bytes() {
+        let check = |offset: u64, length: u64, expected: &[(u64, u64)]| {
+            let part = PartSize::new(8192).expect("aligned");
+            let ranges = Ranges::of(ByteRange { offset, length }, part);
+            assert_eq!(ranges.left(), expected.len() as u64, "{offset}+{length}");
+            let cuts: Vec<_> = ranges.map(|cut| (cut.offset, cut.length)).collect();
+            assert_eq!(cuts, expected, "{offset}+{length}");
+        };
+        check(0, 1, &[(0, 1)]);
+        check(8191, 2, &[(8191, 1), (8192, 1)]);
+        check(8192, 8192, &[(8192, 8192)]);
+        check(5, 20_000, &[(5, 8187), (8192, 8192), (16_384, 3621)]);
+    }
 
     #[test]
     fn cuts() {

@@ -26,6 +26,7 @@ mod hold;
 mod life;
 mod lock;
 mod markers;
+mod parts;
 mod reader;
 mod readers;
 mod ready;

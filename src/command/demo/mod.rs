@@ -248,6 +248,7 @@ impl Demo<'_> {
         GetArgs {
             verify: VerifyMode::Auto,
             sync: None,
+            shard: Shard::WHOLE,
             sources: vec![S3Uri::parse(&source).expect("the sets have names that are keys")],
             destination: Destination::Local(destination.to_path_buf()),
             dry_run: false,

@@ -65,8 +65,11 @@ struct State {
 
 #[derive(Debug)]
 enum Entry {
-    Object(Arc<Transfer>),
-    EpochEnd { objects: u64 },
+    /// All of an object, or these bytes of it.
+    Object(Arc<Transfer>, Option<ByteRange>),
+    EpochEnd {
+        objects: u64,
+    },
 }
 
 impl StreamFeed {
@@ -104,7 +107,7 @@ impl StreamFeed {
     pub fn ranges_left(&self) -> u64 {
         let state = self.lock();
         let waiting = state.objects.iter().map(|entry| match entry {
-            Entry::Object(transfer) => Ranges::count_of(transfer.object.size_bytes, self.part),
+            Entry::Object(transfer, window) => self.cut(transfer, *window).left(),
             Entry::EpochEnd { .. } => 0,
         });
         waiting.sum::<u64>() + state.open.as_ref().map_or(0, |(_, ranges)| ranges.left())
@@ -116,10 +119,23 @@ impl StreamFeed {
         for transfer in objects {
             state.pushed += 1;
             if transfer.object.size_bytes > 0 {
-                state.objects.push_back(Entry::Object(transfer));
+                state.objects.push_back(Entry::Object(transfer, None));
             }
         }
         self.wake(&mut state);
+    }
+
+    /// Takes some bytes of an object, which must lie in it, as the next object.
+    pub fn push_part(&self, transfer: Arc<Transfer>, window: ByteRange) {
+        let mut state = self.lock();
+        state.pushed += 1;
+        state.objects.push_back(Entry::Object(transfer, Some(window)));
+        self.wake(&mut state);
+    }
+
+    fn cut(&self, transfer: &Transfer, window: Option<ByteRange>) -> Ranges {
+        let whole = Ranges::new(transfer.object.size_bytes, self.part);
+        window.map_or(whole, |window| Ranges::of(window, self.part))
     }
 
     /// Ends the epoch.
@@ -198,9 +214,9 @@ impl StreamFeed {
                 state.open = None;
             }
             match state.objects.pop_front() {
-                Some(Entry::Object(transfer)) => {
+                Some(Entry::Object(transfer, window)) => {
                     if state.epoch >= state.wanted {
-                        let ranges = Ranges::new(transfer.object.size_bytes, self.part);
+                        let ranges = self.cut(&transfer, window);
                         state.open = Some((transfer, ranges));
                     }
                 }
@@ -267,6 +283,15 @@ mod tests {
         feed.end_epoch();
         feed.complete();
         assert_eq!(take(&feed), ["end of 0", "ended", "ended"], "an epoch may be empty");
+    }
+
+    #[test]
+    fn some_bytes_of_an_object_come_alone() {
+        let feed = feed();
+        feed.push_part(transfer("a", 50_000), ByteRange { offset: 4000, length: 5000 });
+        feed.end_epoch();
+        assert_eq!(feed.ranges_left(), 3);
+        assert_eq!(take(&feed), ["a 4000+96", "a 4096+4096", "a 8192+808", "end of 1", "later"]);
     }
 
     #[test]
