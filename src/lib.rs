@@ -145,6 +145,7 @@
 //!   whatever reader and network do: `tests/sim` and `tests/pipe`.
 //! * The marker of an epoch appears before its end of file, and only when its reader has taken
 //!   every byte; with `--on-failure hold` a failed stream has no end: `tests/sim`, `tests/pipe`.
+//! * A shard is the same objects for every command that takes one: `tests/pipe/parts.rs`.
 //! * A name appears at the destination only when all its bytes are there: tests of
 //!   [`files::system_host`], `tests/sim`.
 //! * What an earlier run left counts only where it is surely of this object, in this version, and
@@ -164,7 +165,8 @@
 //! * Everything is bounded: by name in [`limits`] and [`control::limits`]. Memory does not grow
 //!   with the size or the number of objects: `tools/bench.py rss`. The exceptions are named and
 //!   bounded, so many bytes an object: listings that are put in order ([`plan::listing`]), the
-//!   paths that `sync --delete` remembers, the index of marks.
+//!   paths that `sync --delete` remembers, the index of marks, sources that are given one by one
+//!   ([`control::limits::SOURCES_MAX`]).
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
 //! * No name of the world reaches a terminal but through [`text::shown`]: `tests/tidy`.

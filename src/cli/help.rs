@@ -192,8 +192,8 @@ pub(super) const COMMANDS: [About; 9] = [
             address. Lines are printed as the listing arrives. Control characters in keys are \
             escaped, except with --json, where 'kind' is bucket, object, folder or summary.",
         examples: &[
-            ("list the buckets", "inrush ls"),
             ("list one level of a folder", "inrush ls s3://bucket/train/"),
+            ("list the buckets", "inrush ls"),
             (
                 "list all objects and their total size",
                 "inrush ls s3://bucket/train/ --recursive --summarize --human-readable",
@@ -229,7 +229,10 @@ pub(super) const COMMANDS: [About; 9] = [
             reader of epoch N sees end of file, and only if the reader got every byte. A job that \
             finds no marker after end of file has only part of the epoch. The marker holds one \
             line of JSON with epoch, objects and bytes. Markers of an earlier run are removed \
-            before the pipe of their epoch is created.",
+            before the pipe of their epoch is created.\n\n\
+            --report writes a line for each object that was written into its pipe completely, and \
+            for the object that ended a stream with an error, with channel and epoch. Other \
+            objects of an epoch that ended early have none.",
         examples: &[
             (
                 "stream three shuffled epochs",

@@ -86,7 +86,12 @@ pub(super) struct CatTyped {
     #[arg(value_name = "SOURCE", required_unless_present = "files_from")]
     sources: Vec<OsString>,
     /// write only these bytes of a single object: START-END with END included, START- or -SUFFIX
-    #[arg(long, value_name = "RANGE", allow_hyphen_values = true, conflicts_with = "files_from")]
+    #[arg(
+        long,
+        value_name = "RANGE",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["files_from", "report"]
+    )]
     range: Option<TypedRange>,
     #[command(flatten)]
     selection: SelectionArgs,
@@ -170,6 +175,14 @@ pub struct StreamArgs {
         value_parser = options::parse_deadline
     )]
     pub deadline: Option<Duration>,
+    /// write one JSON line per object to this file
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        value_parser = options::parse_report
+    )]
+    pub report: Option<PathBuf>,
     /// print no progress, notes or summary; errors are always printed
     #[arg(long)]
     pub quiet: bool,

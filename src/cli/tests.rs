@@ -163,9 +163,20 @@ fn options_of_parts() {
         assert!(told.contains("--range takes a single source that is one object"), "{told}");
     }
     assert!(told("cat --range 5 s3://bkt/k").contains("expected START-END, START- or -SUFFIX"));
+    assert!(told("cat --range 0- s3://bkt/k --report f").contains("cannot be used with"));
     assert!(told("cat --range 0- --files-from f").contains("cannot be used with"));
     assert!(refusal("--range 0-9").contains("'inrush cat --range=0-9 s3://BUCKET/KEY > FILE'"));
     assert!(!long_help("get").contains("--range"));
+
+    for line in ["cat s3://bkt/k --report r", "pipe s3://bkt/k d/c --report r"] {
+        let stream = match parse_line(line).expect(line) {
+            Args::Cat(args) => args.stream,
+            Args::Pipe(args) => args.stream,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(stream.report, Some("r".into()), "{line}");
+    }
+    assert!(told("cat s3://bkt/k --report -").contains("/dev/stdout"));
 
     let shard = Shard { index: 1, count: 4 };
     assert_eq!((get("--shard 1/4").shard, get("").shard), (shard, Shard::WHOLE));

@@ -43,6 +43,8 @@ pub(super) struct ChannelPlan {
     pub(super) holds: bool,
     /// Whether each epoch that its reader got whole is marked.
     pub(super) marks: bool,
+    /// Whether it is told how each object ended.
+    pub(super) logs: bool,
 }
 
 /// A channel that is being served.
@@ -69,9 +71,10 @@ impl Running {
     ) -> Result<Self> {
         let ChannelPlan { name, wanted, opening, place, part, connections, .. } = plan;
         let ChannelPlan { room, bandwidth, .. } = plan;
-        let ChannelPlan { epochs, holds, marks, .. } = plan;
+        let ChannelPlan { epochs, holds, marks, logs, .. } = plan;
         let counter = event_counter()?;
-        let feed = Arc::new(StreamFeed::new(counter.clone(), part));
+        let feed = StreamFeed::new(counter.clone(), part);
+        let feed = Arc::new(if logs { feed.logged() } else { feed });
         let ended = Arc::new(Notify::new());
         let (ready, readiness) = std::sync::mpsc::sync_channel(1);
         let (their_feed, their_end) = (Arc::clone(&feed), Arc::clone(&ended));

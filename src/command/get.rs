@@ -57,8 +57,7 @@ pub(super) async fn run(
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let report = open(args.report.as_deref(), &mut interrupts).await?;
-    interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
-    let found = interrupts.unless(find(&args, credentials, filter, &progress)).await?;
+    let found = interrupts.unless(find(&mut args, credentials, filter, &progress)).await?;
     let Intake { control, tls, target, present, walk, mirror } = found;
     let config = if tls.is_some() { config.secured() } else { config };
     let rules = (args.keep, args.verify);
@@ -135,11 +134,12 @@ struct Intake {
 
 /// Finds the sources out.
 async fn find(
-    args: &GetArgs,
+    args: &mut GetArgs,
     credentials: CredentialSource,
     filter: Filter,
     progress: &Progress,
 ) -> Result<Intake> {
+    sources::add(&mut args.sources, &args.selection).await?;
     let control = session::control(&args.service, credentials, progress).await?;
     let sources = control.resolve_all(&args.sources).await?;
     let target = Target::choose(&args.destination, &sources, args.sync.is_some()).await?;

@@ -19,6 +19,7 @@ mod session;
 mod sources;
 mod space;
 mod stream;
+mod stream_report;
 mod supply;
 mod target;
 mod verify;

@@ -19,6 +19,7 @@ use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
 use super::sources;
+use super::stream_report::StreamReport;
 use super::supply::{EpochOrder, Opening, Wanted, supply};
 use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 use crate::control::Control;
@@ -51,6 +52,8 @@ const CONNECTIONS_START: usize = 32;
 const CONNECTIONS_ALL: usize = 256;
 /// Without TLS there is one worker for so many cores.
 const PLAIN_WORKERS_SHARE: usize = 2;
+/// Pause between two looks at channels that do not say that they ended.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Fewest connections of a channel.
 const CONNECTIONS_LEAST: usize = 4;
 
@@ -70,6 +73,7 @@ pub(super) async fn pipe(
     if let [Channel { sources, .. }] = args.channels.as_mut_slice() {
         interrupts.unless(sources::add(sources, &args.selection)).await?;
     }
+    let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
     let started = start_pipes(&args, credentials, begun, &progress);
     let Served { control, engine, mut channels } = interrupts.unless(started).await?;
     let names: Vec<String> = args
@@ -90,7 +94,9 @@ pub(super) async fn pipe(
     };
     let order =
         EpochOrder { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
-    let code = serve(&control, &engine, &mut channels, order, &mut interrupts, &progress).await;
+    let told = (&progress, &mut report);
+    let code = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
+    let code = report.finish(code, &progress, &mut interrupts).await;
     tell(&control, &channels, &args.stream, begun, code, &progress, false)?;
     Ok(code)
 }
@@ -137,6 +143,7 @@ async fn start_pipes(
             epochs: args.epochs,
             holds: args.on_failure == OnFailure::Hold,
             marks: args.epoch_markers,
+            logs: args.stream.report.is_some(),
         };
         match Running::start(plan, &engine.scheduler, begun) {
             Ok(running) => channels.push(running),
@@ -272,6 +279,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<u8> {
     let control = session::control(&args.service, credentials, &progress);
     let control = interrupts.unless(control).await?;
     let tls = interrupts.unless(session::tls(&control, &args.sources)).await?;
+    let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
     let (place, pump) = output()?;
     session::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
@@ -290,10 +298,13 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<u8> {
         epochs,
         holds: false,
         marks: false,
+        logs: args.stream.report.is_some(),
     };
     let mut channels = vec![Running::start(plan, &engine.scheduler, begun)?];
     let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
-    let mut code = serve(&control, &engine, &mut channels, order, &mut interrupts, &progress).await;
+    let told = (&progress, &mut report);
+    let code = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
+    let mut code = report.finish(code, &progress, &mut interrupts).await;
     // One who was interrupted does not wait for an output that nobody reads.
     if let Some(pump) = pump
         && code != ErrorKind::Interrupted.exit_code()
@@ -390,7 +401,7 @@ async fn serve(
     channels: &mut [Running],
     order: EpochOrder,
     interrupts: &mut Interrupts,
-    progress: &Progress,
+    (progress, report): (&Progress, &mut StreamReport),
 ) -> u8 {
     let mut supplies = Vec::new();
     for channel in channels.iter_mut() {
@@ -427,8 +438,9 @@ async fn serve(
             }
             () = ended.notified() => {}
             // A thread is finished a moment after it says so.
-            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+            () = tokio::time::sleep(report.pause().unwrap_or(LOOK_PAUSE)) => {}
         }
+        report.take(channels, progress);
         for (channel, supply) in channels.iter_mut().zip(&supplies) {
             if let Some(error) = channel.failure() {
                 supply.abort();
@@ -447,22 +459,32 @@ async fn serve(
             channel.tell(error, progress);
         }
     }
+    report.take_rest(channels, progress);
+    early_end(channels, (interrupted, late), progress).map_or(code, ErrorKind::exit_code)
+}
+
+/// Tells what ended the run before its streams were whole, if anything did.
+fn early_end(
+    channels: &[Running],
+    (interrupted, late): (bool, bool),
+    progress: &Progress,
+) -> Option<ErrorKind> {
     let is_stdout = channels.iter().any(Running::is_stdout);
     if late && !interrupted {
         progress.error(match is_stdout {
             true => "the deadline has passed: the output is incomplete",
             false => "the deadline has passed: all named pipes are removed",
         });
-        code = ErrorKind::Deadline.exit_code();
+        return Some(ErrorKind::Deadline);
     }
     if interrupted {
         progress.error(match is_stdout {
             true => "interrupted: the output is incomplete",
             false => "interrupted: all named pipes are removed",
         });
-        code = ErrorKind::Interrupted.exit_code();
+        return Some(ErrorKind::Interrupted);
     }
-    code
+    None
 }
 
 /// Tells what each epoch came to.

@@ -47,8 +47,8 @@ impl ResolveAhead {
 
     fn ask(&mut self) {
         while self.under_way.len() < SOURCES_ASKED_MAX {
-            // A bucket that was not met is asked about alone: its name is resolved, its region found
-            // and its session opened once, and not by all at once.
+            // A bucket that was not met is asked about alone: its name is resolved, its region
+            // found and its session opened once, and not by all at once.
             let Some(uri) = self.rest.peek() else { return };
             let is_new = !self.control.has_met(&uri.bucket);
             if is_new && !self.under_way.is_empty() {

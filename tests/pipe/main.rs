@@ -32,6 +32,7 @@ mod readers;
 mod ready;
 mod refuser;
 mod replaced;
+mod reports;
 mod slow;
 
 use std::path::{Path, PathBuf};

@@ -233,6 +233,7 @@ impl Demo<'_> {
                 max_attempts: self.args.tuning.max_attempts,
                 memory: self.args.tuning.memory,
                 deadline: None,
+                report: None,
                 quiet: true,
                 json: false,
                 stats: false,

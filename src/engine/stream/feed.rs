@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, ErrorKind};
-use crate::files::transfer::Transfer;
+use crate::files::transfer::{Outcome, Transfer};
 use crate::limits::FEED_OBJECTS_MAX;
 use crate::plan::ranges::{PartSize, Ranges};
 use crate::s3::ByteRange;
@@ -14,7 +14,7 @@ use crate::sys::{Handle, descriptor};
 /// One step of the stream.
 #[derive(Debug, Clone)]
 pub enum StreamStep {
-    /// Bytes of an object.
+    /// Bytes of an object; of length 0 for an object without bytes, where each is told.
     Range(Arc<Transfer>, ByteRange),
     /// The end of an epoch.
     EpochEnd {
@@ -45,6 +45,17 @@ pub struct StreamFeed {
     reading: AtomicU64,
     counter: Handle,
     part: PartSize,
+    /// How objects ended, where that is told of each.
+    log: Option<Mutex<Vec<Streamed>>>,
+}
+
+/// How an object of a stream ended: all of it was handed on, or it failed.
+#[derive(Debug)]
+pub struct Streamed {
+    /// Its epoch, from 0.
+    pub epoch: u64,
+    /// The rest.
+    pub outcome: Outcome,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +94,46 @@ impl StreamFeed {
             reading: AtomicU64::new(0),
             counter,
             part,
+            log: None,
         }
+    }
+
+    /// The same, which keeps how each object ended until [`Self::collect`] takes that.
+    #[must_use]
+    pub fn logged(self) -> Self {
+        Self { log: Some(Mutex::default()), ..self }
+    }
+
+    /// True when it is told how each object ends.
+    #[must_use]
+    pub fn is_logged(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Notes how an object of an epoch ended, at this time.
+    pub fn note_end(
+        &self,
+        epoch: u64,
+        transfer: Arc<Transfer>,
+        now_us: u64,
+        result: Result<(), Error>,
+    ) {
+        let Some(log) = &self.log else { return };
+        let elapsed_us = now_us.saturating_sub(transfer.begun_us().unwrap_or(now_us));
+        let outcome = Outcome { transfer, elapsed_us, result };
+        log.lock().unwrap_or_else(PoisonError::into_inner).push(Streamed { epoch, outcome });
+    }
+
+    /// Moves what was noted since the last call into `into`.
+    pub fn collect(&self, into: &mut Vec<Streamed>) {
+        if let Some(log) = &self.log {
+            into.append(&mut log.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn log_length(&self) -> usize {
+        let length = |log: &Mutex<Vec<_>>| log.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.log.as_ref().map_or(0, length)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -96,10 +146,10 @@ impl StreamFeed {
         }
     }
 
-    /// How many more objects it takes now.
+    /// How many more objects it takes now; what was noted and not collected takes room, too.
     #[must_use]
     pub fn room(&self) -> usize {
-        FEED_OBJECTS_MAX.saturating_sub(self.lock().objects.len())
+        FEED_OBJECTS_MAX.saturating_sub(self.lock().objects.len() + self.log_length())
     }
 
     /// How many ranges wait to be taken, the next epoch's included.
@@ -113,12 +163,13 @@ impl StreamFeed {
         waiting.sum::<u64>() + state.open.as_ref().map_or(0, |(_, ranges)| ranges.left())
     }
 
-    /// Takes the next objects; those without bytes add nothing to the stream.
+    /// Takes the next objects; those without bytes add nothing to the stream, and stand in it only
+    /// where it is told how each object ends.
     pub fn push(&self, objects: impl IntoIterator<Item = Arc<Transfer>>) {
         let mut state = self.lock();
         for transfer in objects {
             state.pushed += 1;
-            if transfer.object.size_bytes > 0 {
+            if transfer.object.size_bytes > 0 || self.is_logged() {
                 state.objects.push_back(Entry::Object(transfer, None));
             }
         }
@@ -215,6 +266,10 @@ impl StreamFeed {
             }
             match state.objects.pop_front() {
                 Some(Entry::Object(transfer, window)) => {
+                    if state.epoch >= state.wanted && transfer.object.size_bytes == 0 {
+                        let nothing = transfer.whole_range();
+                        return NextStep::StreamStep(StreamStep::Range(transfer, nothing));
+                    }
                     if state.epoch >= state.wanted {
                         let ranges = self.cut(&transfer, window);
                         state.open = Some((transfer, ranges));
@@ -292,6 +347,18 @@ mod tests {
         feed.end_epoch();
         assert_eq!(feed.ranges_left(), 3);
         assert_eq!(take(&feed), ["a 4000+96", "a 4096+4096", "a 8192+808", "end of 1", "later"]);
+    }
+
+    #[test]
+    fn what_ended_takes_room_until_it_is_collected() {
+        let feed = feed().logged();
+        feed.push([transfer("none", 0), transfer("a", 5000)]);
+        assert_eq!(take(&feed), ["none 0+0", "a 0+4096", "a 4096+904", "later"]);
+        feed.note_end(3, transfer("a", 5000), 7, Ok(()));
+        assert_eq!(feed.room(), FEED_OBJECTS_MAX - 1);
+        let mut ended = Vec::new();
+        feed.collect(&mut ended);
+        assert_eq!((ended.len(), ended[0].epoch, feed.room()), (1, 3, FEED_OBJECTS_MAX));
     }
 
     #[test]

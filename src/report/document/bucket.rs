@@ -47,7 +47,7 @@ impl<'a> ListedBucket<'a> {
 /// A time in ISO 8601 as people write it in UTC; what is no such time stays as it is.
 fn date_and_time(text: &str) -> String {
     let Ok(time) = humantime::parse_rfc3339_weak(text.trim().trim_end_matches("+00:00")) else {
-        return if text.is_empty() { "-".to_owned() } else { shown(text).into() };
+        return if text.is_empty() { "-".to_owned() } else { shown(text) };
     };
     let text = humantime::format_rfc3339_seconds(time).to_string();
     text.trim_end_matches('Z').replace('T', " ")

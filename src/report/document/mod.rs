@@ -9,6 +9,7 @@ mod check;
 mod object;
 mod pace;
 mod stream;
+mod streamed;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ pub use object::{
 };
 pub use pace::{PaceLine, PaceTold};
 pub use stream::{ChannelSummary, EpochSummary, STDOUT_NAME, StreamSummary};
+pub use streamed::StreamedLine;
 pub use summary::{DirectIo, Earlier, RingUse, StageSeconds, Summary, SummaryInputs};
 
 /// How often something was tried again: only the reasons that there were, by name.

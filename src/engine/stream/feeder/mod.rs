@@ -24,7 +24,7 @@ use crate::limits::{FEED_LOOK_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use outlet::{Outlet, offer};
 use staging::Staging;
-use window::Window;
+use window::{Lost, Window};
 
 /// Token of the wait for the channel's counter.
 const TOKEN_WAKE: u64 = 1 << 40;
@@ -256,7 +256,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// A range that cannot be had ends the channel: a stream with a hole is no stream.
     fn take_completions(&mut self) {
-        if let Err(error) = self.window.take_completions() {
+        if let Err(Lost { error, transfer, epochs }) = self.window.take_completions() {
+            let epoch = self.epoch + epochs;
+            self.feed.note_end(epoch, transfer, self.now_us, Err(error.clone()));
             self.failure.get_or_insert(error);
         }
     }

@@ -77,7 +77,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             let out = match (&self.outlet, self.window.epoch_end()) {
                 (Outlet::Open { handle, full: false }, _) => handle.clone(),
                 (Outlet::Skipping, Some(_)) => {
-                    self.window.pop();
+                    self.pop();
                     self.finish_epoch();
                     continue;
                 }
@@ -88,7 +88,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     if self.marks && !self.is_marked(&out, objects) {
                         return;
                     }
-                    self.window.pop();
+                    self.pop();
                     self.finish_epoch();
                 }
                 None if self.window.pieces() == 0 => break,
@@ -96,7 +96,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     if !self.deliver_range(&out) {
                         return;
                     }
-                    self.window.pop();
+                    self.pop();
                     self.assign();
                 }
             }
@@ -106,10 +106,21 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
+    /// Takes away what was handed on.
+    fn pop(&mut self) {
+        if let Some(transfer) = self.window.pop() {
+            self.feed.note_end(self.epoch, transfer, self.now_us, Ok(()));
+        }
+    }
+
     /// Hands on what has come of the range at the head; true when that is all of it.
     fn deliver_range(&mut self, out: &Handle) -> bool {
         loop {
-            let Some(StreamPiece::Range(range)) = self.window.front() else { return false };
+            let range = match self.window.front() {
+                Some(StreamPiece::Range(range)) => range,
+                Some(StreamPiece::Empty(_)) => return true,
+                _ => return false,
+            };
             if range.left == 0 {
                 // What came with its last byte may still be judged.
                 return range.came;
@@ -198,11 +209,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// All of the epoch was handed on, and its reader has closed: ends the epoch once that is known
     /// to be right; true when it has ended.
     fn end_behind_reader(&mut self, handle: &Handle) -> bool {
-        while let Some(StreamPiece::Range(range)) = self.window.front() {
-            if !range.came {
-                return false;
+        loop {
+            match self.window.front() {
+                Some(StreamPiece::Range(range)) if !range.came => return false,
+                Some(StreamPiece::Range(_) | StreamPiece::Empty(_)) => self.pop(),
+                _ => break,
             }
-            self.window.pop();
         }
         let Some(objects) = self.window.epoch_end() else { return false };
         // Nothing is taken out any more: it is looked at now.
@@ -210,7 +222,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if self.marks && !self.is_marked(handle, objects) {
             self.leave_early();
         } else {
-            self.window.pop();
+            self.pop();
             self.finish_epoch();
         }
         self.failure.is_none()

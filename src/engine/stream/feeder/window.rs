@@ -26,6 +26,9 @@ pub(super) enum Inlet {
 /// A range of the stream.
 #[derive(Debug)]
 pub(super) struct Range {
+    transfer: Arc<Transfer>,
+    /// The object ends with it.
+    is_last: bool,
     ticket: Arc<Ticket>,
     pub(super) inlet: Inlet,
     /// Bytes that are not handed on yet.
@@ -45,7 +48,20 @@ impl Range {
 #[derive(Debug)]
 pub(super) enum StreamPiece {
     Range(Range),
-    EpochEnd { objects: u64 },
+    /// An object without bytes.
+    Empty(Arc<Transfer>),
+    EpochEnd {
+        objects: u64,
+    },
+}
+
+/// A range that will not come.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub(super) error: Error,
+    pub(super) transfer: Arc<Transfer>,
+    /// How many epochs end before it in the window.
+    pub(super) epochs: u64,
 }
 
 /// The pieces that are not handed on yet.
@@ -124,6 +140,10 @@ impl Window {
         transfer: Arc<Transfer>,
         range: ByteRange,
     ) -> Result<(), Error> {
+        if range.length == 0 {
+            self.pieces.push_back(StreamPiece::Empty(transfer));
+            return Ok(());
+        }
         let token = self.first + self.pieces.len() as u64;
         let (inlet, into) = if transfer.endpoint.tls {
             let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), token));
@@ -136,7 +156,10 @@ impl Window {
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
         let errand = Some(Errand::new(Arc::clone(&ticket), into));
         let left = range.length;
-        self.pieces.push_back(StreamPiece::Range(Range { ticket, inlet, left, came: false }));
+        let is_last = range.offset + range.length == transfer.object.size_bytes;
+        let object = Arc::clone(&transfer);
+        let piece = Range { transfer: object, is_last, ticket, inlet, left, came: false };
+        self.pieces.push_back(StreamPiece::Range(piece));
         self.ranges += 1;
         self.requests += 1;
         self.scheduler.submit(Assignment { transfer, range, errand }, Priority::Normal);
@@ -165,8 +188,8 @@ impl Window {
     /// Takes in what has come.
     ///
     /// # Errors
-    /// Why one of the ranges will not come.
-    pub(super) fn take_completions(&mut self) -> Result<(), Error> {
+    /// Why one of the ranges will not come, its object, and how many epochs end before it.
+    pub(super) fn take_completions(&mut self) -> Result<(), Lost> {
         self.inbox.collect(&mut self.arrived);
         let mut failed = Ok(());
         for Completion { token, result, .. } in self.arrived.drain(..) {
@@ -179,7 +202,14 @@ impl Window {
             };
             match result {
                 Ok(()) => range.came = true,
-                Err(error) => failed = failed.and(Err(error)),
+                Err(error) if failed.is_ok() => {
+                    let transfer = Arc::clone(&range.transfer);
+                    let is_end =
+                        |piece: &&StreamPiece| matches!(piece, StreamPiece::EpochEnd { .. });
+                    let epochs = self.pieces.iter().take(index).filter(is_end).count() as u64;
+                    failed = Err(Lost { error, transfer, epochs });
+                }
+                Err(_) => {}
             }
         }
         failed
@@ -194,30 +224,37 @@ impl Window {
     pub(super) fn epoch_end(&self) -> Option<u64> {
         match self.pieces.front()? {
             StreamPiece::EpochEnd { objects } => Some(*objects),
-            StreamPiece::Range(_) => None,
+            StreamPiece::Range(_) | StreamPiece::Empty(_) => None,
         }
     }
 
     /// True when the end of the epoch follows, and all before it was handed on.
     pub(super) fn is_epoch_handed_on(&self) -> bool {
-        let mut ranges = self
-            .pieces
-            .iter()
-            .skip_while(|piece| matches!(piece, StreamPiece::Range(range) if range.left == 0));
+        let mut ranges = self.pieces.iter().skip_while(|piece| match piece {
+            StreamPiece::Range(range) => range.left == 0,
+            StreamPiece::Empty(_) => true,
+            StreamPiece::EpochEnd { .. } => false,
+        });
         matches!(ranges.next(), Some(StreamPiece::EpochEnd { .. }))
     }
 
-    /// Takes the head away, which was handed on to its end.
-    pub(super) fn pop(&mut self) {
+    /// Takes the head away, which was handed on to its end; returns the object that ends with it.
+    pub(super) fn pop(&mut self) -> Option<Arc<Transfer>> {
         self.first += 1;
-        if let Some(StreamPiece::Range(range)) = self.pieces.pop_front() {
-            assert!(range.came && range.left == 0, "all of it was handed on");
-            self.ranges -= 1;
-            if let Inlet::Pipe(pipe) = range.inlet {
-                self.free.push(pipe);
+        let object = match self.pieces.pop_front()? {
+            StreamPiece::Range(range) => {
+                assert!(range.came && range.left == 0, "all of it was handed on");
+                self.ranges -= 1;
+                if let Inlet::Pipe(pipe) = range.inlet {
+                    self.free.push(pipe);
+                }
+                range.is_last.then_some(range.transfer)
             }
-        }
+            StreamPiece::Empty(transfer) => Some(transfer),
+            StreamPiece::EpochEnd { .. } => None,
+        };
         self.next_turn();
+        object
     }
 
     /// It is the turn of the head of the stream: those that waited for room may have it now.
@@ -240,6 +277,7 @@ impl Window {
             self.first += 1;
             match piece {
                 StreamPiece::EpochEnd { .. } => over = true,
+                StreamPiece::Empty(_) => {}
                 StreamPiece::Range(range) => {
                     self.ranges -= 1;
                     range.ticket.cancel();

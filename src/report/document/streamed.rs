@@ -1,0 +1,39 @@
+//! The line of an object of a stream (`pipe --report`, `cat --report`).
+
+use serde::Serialize;
+
+use super::{ObjectLine, STDOUT_NAME, json};
+use crate::files::transfer::Outcome;
+
+/// How one object of a stream ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StreamedLine<'a> {
+    /// Its channel; absent where it went to standard output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<&'a str>,
+    /// Its epoch, from 0; absent where it went to standard output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// The same as of an object that is downloaded; its time is up to the last byte into the pipe.
+    #[serde(flatten)]
+    pub object: ObjectLine<'a>,
+}
+
+impl<'a> StreamedLine<'a> {
+    /// Tells of an outcome in an epoch of a channel.
+    #[must_use]
+    pub fn new(channel: &'a str, epoch: u64, outcome: &'a Outcome) -> Self {
+        let is_named = channel != STDOUT_NAME;
+        Self {
+            channel: is_named.then_some(channel),
+            epoch: is_named.then_some(epoch),
+            object: ObjectLine::new(outcome),
+        }
+    }
+
+    /// The line of the report.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+}
