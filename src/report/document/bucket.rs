@@ -80,7 +80,10 @@ mod tests {
         let told = bucket("lab", "2024-01-02T03:04:05.000Z", "eu-west-1");
         assert_eq!(
             ListedBucket::new(&told).to_json(),
-            r#"{"kind":"bucket","bucket":"lab","creation_date":"2024-01-02T03:04:05.000Z","region":"eu-west-1"}"#
+            concat!(
+                r#"{"kind":"bucket","bucket":"lab","creation_date":"2024-01-02T03:04:05.000Z","#,
+                r#""region":"eu-west-1"}"#
+            )
         );
         let bare = bucket("lab", "", "");
         let line = ListedBucket::new(&bare).to_json();
