@@ -78,12 +78,141 @@ impl ErrorKind {
     }
 }
 
+/// Why something failed, for programs: `error_kind` with `--json`. Finer than [`ErrorKind`], and
+/// closed: a script may list all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ErrorReason {
+    /// Several objects failed, for reasons that differ.
+    ObjectsFailed,
+    /// The object changed while it was fetched, or since it was listed.
+    Changed,
+    /// Data is not what S3 stores, or cannot be held against it though it must be.
+    Integrity,
+    /// The object is in an archive, and must be restored first.
+    Archived,
+    /// The command line or an input asks for something that cannot be.
+    Usage,
+    /// There are no credentials, or they are wrong or have expired.
+    Credentials,
+    /// The credentials do not permit the request.
+    PermissionDenied,
+    /// The bucket, key or prefix is not there.
+    NotFound,
+    /// The destination cannot be written or read.
+    LocalIo,
+    /// The destination is full, or too small.
+    NoSpace,
+    /// The endpoint cannot be reached, or connections to it break.
+    Network,
+    /// The server asked for fewer requests, for longer than was waited.
+    Throttled,
+    /// The server fails, or answers what it should not.
+    Server,
+    /// This machine lacks a resource: `io_uring`, memory, open files, threads.
+    Host,
+    /// The `--deadline` has passed.
+    Deadline,
+    /// SIGINT or SIGTERM.
+    Interrupted,
+    /// A bug in inrush.
+    Internal,
+}
+
+impl ErrorReason {
+    /// Every reason, in the order of the exit codes.
+    pub const ALL: [Self; 17] = [
+        Self::ObjectsFailed,
+        Self::Changed,
+        Self::Integrity,
+        Self::Archived,
+        Self::Usage,
+        Self::Credentials,
+        Self::PermissionDenied,
+        Self::NotFound,
+        Self::LocalIo,
+        Self::NoSpace,
+        Self::Network,
+        Self::Throttled,
+        Self::Server,
+        Self::Host,
+        Self::Internal,
+        Self::Deadline,
+        Self::Interrupted,
+    ];
+
+    /// Its name in `error_kind`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ObjectsFailed => "objects_failed",
+            Self::Changed => "changed",
+            Self::Integrity => "integrity",
+            Self::Archived => "archived",
+            Self::Usage => "usage",
+            Self::Credentials => "credentials",
+            Self::PermissionDenied => "permission_denied",
+            Self::NotFound => "not_found",
+            Self::LocalIo => "local_io",
+            Self::NoSpace => "no_space",
+            Self::Network => "network",
+            Self::Throttled => "throttled",
+            Self::Server => "server",
+            Self::Host => "host",
+            Self::Deadline => "deadline",
+            Self::Interrupted => "interrupted",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// Its meaning, for the manual page.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::ObjectsFailed => "several objects failed, for different reasons",
+            Self::Changed => "an object changed during the run",
+            Self::Integrity => "data does not match the stored checksum, or cannot be verified",
+            Self::Archived => "an object is archived and must be restored first",
+            Self::Usage => "wrong command line or input",
+            Self::Credentials => "credentials are missing, wrong or expired",
+            Self::PermissionDenied => "the credentials do not permit the request",
+            Self::NotFound => "bucket, key or prefix not found",
+            Self::LocalIo => "the destination cannot be read or written",
+            Self::NoSpace => "the destination is full or too small",
+            Self::Network => "the endpoint cannot be reached, or connections break",
+            Self::Throttled => "the server asks for fewer requests",
+            Self::Server => "the server fails or answers incorrectly",
+            Self::Host => "this machine lacks a resource (io_uring, memory, open files)",
+            Self::Deadline => "the --deadline has passed",
+            Self::Interrupted => "interrupted (Ctrl-C or SIGTERM)",
+            Self::Internal => "a bug in inrush",
+        }
+    }
+
+    /// What a failure of this kind is due to unless more is known.
+    const fn of(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Objects => Self::ObjectsFailed,
+            ErrorKind::Usage => Self::Usage,
+            ErrorKind::Access => Self::Credentials,
+            ErrorKind::NotFound => Self::NotFound,
+            ErrorKind::Destination => Self::LocalIo,
+            ErrorKind::Endpoint => Self::Network,
+            ErrorKind::Host => Self::Host,
+            ErrorKind::Deadline => Self::Deadline,
+            ErrorKind::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
 /// One failure, told in one line: what, where, why; then what to do.
 ///
 /// Messages are lower case, without a final stop, and never hold a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
+    reason: ErrorReason,
     message: String,
     advice: Option<String>,
 }
@@ -94,7 +223,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// A failure of `kind`, told by `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), advice: None }
+        Self { kind, reason: ErrorReason::of(kind), message: message.into(), advice: None }
     }
 
     /// This machine starts no thread more.
@@ -102,6 +231,20 @@ impl Error {
     pub fn no_thread(why: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Host, format!("cannot start a thread: {why}"))
             .advise("raise the limit of processes (ulimit -u)")
+    }
+
+    /// Our own bug, where it costs a run and not the process.
+    #[must_use]
+    pub fn bug(what: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Host, format!("{what}: this is a bug in inrush"))
+            .because(ErrorReason::Internal)
+    }
+
+    /// Says more exactly why, for programs.
+    #[must_use]
+    pub const fn because(mut self, reason: ErrorReason) -> Self {
+        self.reason = reason;
+        self
     }
 
     /// Adds what the user can do about it.
@@ -122,6 +265,12 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// Why, for programs.
+    #[must_use]
+    pub const fn reason(&self) -> ErrorReason {
+        self.reason
     }
 
     /// The message without the advice.
@@ -154,6 +303,22 @@ mod tests {
             .advise("check the name");
         assert_eq!(error.to_string(), "list s3://b/: no such bucket: b; check the name");
         assert_eq!(error.kind().exit_code(), 4);
+    }
+
+    #[test]
+    fn reasons_have_the_names_that_json_has() {
+        for reason in ErrorReason::ALL {
+            assert_eq!(serde_json::json!(reason), reason.name());
+        }
+        let mut names = ErrorReason::ALL.map(ErrorReason::name);
+        names.sort_unstable();
+        assert!(names.windows(2).all(|two| two[0] != two[1]), "{names:?}");
+        for kind in ErrorKind::ALL {
+            assert!(ErrorReason::ALL.contains(&Error::new(kind, "").reason()), "{kind:?}");
+        }
+        let full = Error::new(ErrorKind::Destination, "full").because(ErrorReason::NoSpace);
+        assert_eq!((full.kind(), full.reason()), (ErrorKind::Destination, ErrorReason::NoSpace));
+        assert_eq!(Error::bug("lost").to_string(), "lost: this is a bug in inrush");
     }
 
     #[test]

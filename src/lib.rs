@@ -80,6 +80,7 @@
 //! * [`sys`]: ring, slots, descriptors: the only `unsafe`.
 //! * [`report`]: what users and their programs read of a run: progress, summary, document, data.
 //!   * [`report::document`]: counters into words and JSON.
+//!   * [`report::log`]: decisions in lines on standard error, with `--verbose`.
 //!   * [`report::progress`]: the bar and the lines on standard error.
 //!   * [`report::out`]: data on standard output.
 //! * [`text`]: text as people write and read it.
@@ -169,6 +170,8 @@
 //!   ([`control::limits::SOURCES_MAX`]).
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
+//! * No worker logs: events are of the control plane's thread, and have no secret: `tests/get`.
+//! * However a run ends, `--json` prints one document: `tests/errors`.
 //! * No name of the world reaches a terminal but through [`text::shown`]: `tests/tidy`.
 //! * A worker makes calls of the file system itself only while they are quick. Where they are slow,
 //!   it waits for none, they overlap, and each object's come in order: tests of
@@ -212,5 +215,5 @@ pub mod text;
 
 pub use engine::lease::Lease;
 pub use engine::request::{Completion, Destination, Priority};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, ErrorReason, Result};
 pub use library::{Client, ClientOptions, Engine, EngineOptions, RemoteObject, Request, Requests};

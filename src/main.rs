@@ -3,14 +3,15 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use inrush::{cli, command, report::out};
+use inrush::{cli, command};
 
 #[expect(clippy::disallowed_methods, reason = "a run begins when the process does")]
 fn main() -> ExitCode {
     let begun = Instant::now();
-    match cli::parse(std::env::args_os()) {
+    let words: Vec<_> = std::env::args_os().collect();
+    match cli::parse(words.iter()) {
         Ok(args) => ExitCode::from(command::run(args, begun)),
         // Help and version, or a usage error.
-        Err(refusal) => ExitCode::from(out::leave(&refusal)),
+        Err(refusal) => ExitCode::from(command::refuse(&refusal, &words)),
     }
 }

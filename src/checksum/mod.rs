@@ -7,6 +7,7 @@
 mod combine;
 mod sequence;
 mod stored;
+pub mod unverified;
 mod verification;
 
 use std::fmt;

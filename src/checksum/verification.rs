@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::{Algorithm, InOrder, Stored, Sum, etag_md5};
+use super::{Algorithm, InOrder, Stored, Sum, etag_md5, unverified};
 
 /// What is done with the checksum that the answer to a whole object's request carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl AnswerCheck {
     ) -> Result<Stored, &'static str> {
         let told = told.and_then(|stored| match stored.is_of_one_piece() {
             true => Ok(stored),
-            false => Err("the checksum is of parts whose length is not known"),
+            false => Err(unverified::PARTS_UNKNOWN),
         });
         told.or_else(|why| self.etag.filter(|_| !opaque_etag).ok_or(why))
     }
@@ -53,11 +53,19 @@ pub struct Verification {
     validated: OnceLock<Algorithm>,
     /// Why it could not be validated, as far as that shows only on the way.
     reason: OnceLock<&'static str>,
+    /// The code of the verdict of the run that fetched it, where this one did not.
+    earlier: OnceLock<u8>,
 }
 
 impl Verification {
     fn new(strict: bool, basis: Basis) -> Self {
-        Self { strict, basis, validated: OnceLock::new(), reason: OnceLock::new() }
+        Self {
+            strict,
+            basis,
+            validated: OnceLock::new(),
+            reason: OnceLock::new(),
+            earlier: OnceLock::new(),
+        }
     }
 
     /// None, for this reason.
@@ -129,6 +137,23 @@ impl Verification {
     /// Notes why there is nothing to hold the bytes against; the first reason stays.
     pub fn not_validated(&self, reason: &'static str) {
         let _ = self.reason.set(reason);
+    }
+
+    /// The verdict as the code that a mark keeps.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        unverified::encode(self.verdict())
+    }
+
+    /// Notes the code of the verdict of an earlier run, which fetched the bytes.
+    pub fn was(&self, code: u8) {
+        let _ = self.earlier.set(code);
+    }
+
+    /// The verdict of the earlier run that fetched the bytes; `None` where it is not known.
+    #[must_use]
+    pub fn earlier(&self) -> Option<Result<Algorithm, &'static str>> {
+        self.earlier.get().and_then(|code| unverified::decode(*code))
     }
 
     /// The algorithm of the checksum that the bytes have, or why that is not known.

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, ErrorReason};
 
 /// The program's name.
 pub(super) const NAME: &str = "inrush";
@@ -382,8 +382,17 @@ pub(super) fn after(about: &About) -> String {
         text += &columns(VARIABLES.into_iter());
         text += &format!("\n{CREDENTIALS}\n");
     }
-    text + "\nExit codes:\n" + &exit_code_table()
+    text += "\nExit codes:\n";
+    text += &exit_code_table();
+    if about.remote {
+        text += &format!("\n{ERROR_KINDS}\n");
+        text += &columns(ErrorReason::ALL.iter().map(|reason| (reason.name(), reason.meaning())));
+    }
+    text
 }
+
+/// What `error_kind` is.
+pub(super) const ERROR_KINDS: &str = "Values of error_kind with --json:";
 
 /// What follows the commands.
 pub(super) fn after_all() -> String {

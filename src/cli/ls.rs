@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use clap::ArgAction;
+
 use super::{SelectionArgs, ServiceArgs, sources, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
@@ -25,6 +27,8 @@ pub struct LsArgs {
     pub json: bool,
     /// Nothing but lines and errors.
     pub quiet: bool,
+    /// How often `--verbose` was given.
+    pub verbose: u8,
     /// Which of the objects.
     pub selection: SelectionArgs,
     /// Which server, and as whom.
@@ -51,12 +55,15 @@ pub(super) struct LsTyped {
     /// print sizes as KiB, MiB, GiB
     #[arg(long, short = 'H')]
     human_readable: bool,
-    /// print one JSON line per object and folder, or bucket
+    /// print one JSON line per object and folder, or bucket; a failure is the last line
     #[arg(long)]
     json: bool,
     /// print no notes; errors are always printed
-    #[arg(long)]
+    #[arg(long, short = 'q', conflicts_with = "verbose")]
     quiet: bool,
+    /// log decisions and retries to standard error; -vv: also every request
+    #[arg(long, short = 'v', action = ArgAction::Count)]
+    verbose: u8,
     #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]
@@ -105,6 +112,7 @@ impl LsTyped {
             human_readable: self.human_readable,
             json: self.json,
             quiet: self.quiet,
+            verbose: self.verbose,
             selection: self.selection,
             service: self.service,
         })

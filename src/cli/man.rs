@@ -6,6 +6,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use super::help::{self, About};
+use crate::error::ErrorReason;
 
 /// The page `inrush(1)`, as roff.
 #[must_use]
@@ -36,6 +37,8 @@ pub fn man() -> Vec<u8> {
     page.paragraph(help::CREDENTIALS);
     page.heading("EXIT STATUS");
     page.table(help::exit_codes().map(|(code, what)| (code.to_string(), what)));
+    page.paragraph(help::ERROR_KINDS);
+    page.table(ErrorReason::ALL.map(|reason| (reason.name().to_owned(), reason.meaning())));
     page.text.into_bytes()
 }
 

@@ -6,6 +6,7 @@
 //!
 //! `help.rs` holds the words around the options, `man.rs` makes a page of both.
 
+mod completion;
 mod help;
 mod ls;
 mod man;
@@ -28,6 +29,7 @@ use ls::LsTyped;
 use pipe::{CatTyped, PipeTyped};
 use verify::VerifyTyped;
 
+pub use completion::{CompleteArgs, completions};
 pub use ls::LsArgs;
 pub use man::man;
 pub use options::{
@@ -55,8 +57,26 @@ pub enum Args {
     Demo(Box<DemoArgs>),
     /// `inrush completions`: for this shell.
     Completions(Shell),
+    /// `inrush complete`: for the scripts of `inrush completions`.
+    Complete(Box<CompleteArgs>),
     /// `inrush man`
     Man,
+}
+
+impl Args {
+    /// How much is logged: how often `--verbose` was given.
+    #[must_use]
+    pub fn verbose(&self) -> u8 {
+        match self {
+            Self::Get(args) => args.output.verbose,
+            Self::Verify(args) => args.output.verbose,
+            Self::Ls(args) => args.verbose,
+            Self::Pipe(args) => args.stream.verbose,
+            Self::Cat(args) => args.stream.verbose,
+            Self::Demo(args) => args.output.verbose,
+            Self::Completions(_) | Self::Complete(_) | Self::Man => 0,
+        }
+    }
 }
 
 /// Where the bytes of `get` go.
@@ -146,6 +166,11 @@ where
 }
 
 fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
+    // No command for people: it is in no help and no script.
+    if words.get(1).is_some_and(|word| word == "complete") {
+        let typed = words.into_iter().skip(2).skip_while(|word| word == "--");
+        return Ok(Args::Complete(Box::new(CompleteArgs::new(typed.collect()))));
+    }
     let matches = command().try_get_matches_from(familiar(words)?)?;
     match Typed::from_arg_matches(&matches)?.command {
         TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
@@ -183,14 +208,6 @@ fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     Ok(words)
 }
 
-/// The completion script of a shell.
-#[must_use]
-pub fn completions(shell: Shell) -> Vec<u8> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(), help::NAME, &mut script);
-    script
-}
-
 /// The table of commands and options, with the help around it.
 #[must_use]
 pub fn command() -> clap::Command {
@@ -204,7 +221,7 @@ pub fn command() -> clap::Command {
                 Some(template) => child.help_template(template),
                 None => child,
             };
-            with_help(child, help::after(about))
+            with_help(child, help::after(about)).mut_args(completion::without_files)
         });
     }
     command
@@ -299,7 +316,7 @@ struct FetchTyped {
     #[arg(value_name = "SOURCE... DEST", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
     /// list what would be downloaded, and download nothing
-    #[arg(long)]
+    #[arg(long, short = 'n', alias = "dryrun")]
     dry_run: bool,
     /// download everything below a folder; this is the default
     #[arg(long, hide = true)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, ValueEnum, ValueHint};
 
 use super::usage;
 use crate::limits;
@@ -62,7 +62,12 @@ pub struct ServiceArgs {
     pub no_sign_request: bool,
     /// file of CA certificates (PEM) to trust instead of the system's
     /// [default: $AWS_CA_BUNDLE, the profile's ca_bundle, or the system's certificates]
-    #[arg(long, value_name = "FILE", conflicts_with = "no_verify_ssl")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "no_verify_ssl"
+    )]
     pub ca_bundle: Option<PathBuf>,
     /// do not verify TLS certificates; anyone on the network path can then read and change the data
     #[arg(long)]
@@ -294,12 +299,17 @@ pub struct FailureArgs {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// print the summary as one JSON object to standard output
+    /// print one JSON object with the summary to standard output; after a failure, however early,
+    /// it has 'error' and 'error_kind'
     #[arg(long)]
     pub json: bool,
     /// print no progress, notes or summary; errors are always printed
-    #[arg(long)]
+    #[arg(long, short = 'q', conflicts_with = "verbose")]
     pub quiet: bool,
+    /// log decisions, files and retries to standard error; -vv: also every listing and metadata
+    /// request
+    #[arg(long, short = 'v', action = ArgAction::Count)]
+    pub verbose: u8,
 }
 
 fn help_workers() -> String {

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ValueEnum, ValueHint};
+use clap::{ArgAction, ValueEnum, ValueHint};
 
 use super::{SelectionArgs, ServiceArgs, options, parse_source, sources, usage};
 use crate::limits;
@@ -184,9 +184,13 @@ pub struct StreamArgs {
     )]
     pub report: Option<PathBuf>,
     /// print no progress, notes or summary; errors are always printed
-    #[arg(long)]
+    #[arg(long, short = 'q', conflicts_with = "verbose")]
     pub quiet: bool,
-    /// print the summary as JSON to standard output (cat: to standard error)
+    /// log decisions and retries to standard error; -vv: also every listing and metadata request
+    #[arg(long, short = 'v', action = ArgAction::Count)]
+    pub verbose: u8,
+    /// print one JSON object with the summary to standard output (cat: to standard error); after a
+    /// failure, however early, it has 'error' and 'error_kind'
     #[arg(long)]
     pub json: bool,
     /// print CPU time, memory, connections and I/O modes after the summary

@@ -194,8 +194,8 @@ fn options_of_parts() {
 #[test]
 fn what_is_done_and_told() {
     assert!(get("--dry-run").dry_run);
-    assert_eq!(get("--json").output, OutputArgs { json: true, quiet: false });
-    assert_eq!(get("--quiet").output, OutputArgs { json: false, quiet: true });
+    assert_eq!(get("--json").output, OutputArgs { json: true, ..OutputArgs::default() });
+    assert_eq!(get("--quiet").output, OutputArgs { quiet: true, ..OutputArgs::default() });
     assert_eq!(get("--report r.jsonl").report, Some("r.jsonl".into()));
     assert!(refusal("--report -").contains("/dev/stdout"));
     assert!(refusal("--report r --dry-run").contains("cannot be used with"));

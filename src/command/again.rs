@@ -10,7 +10,7 @@ use std::rc::Rc;
 use super::checksums::verified;
 use crate::cli::{OnChange, VerifyMode};
 use crate::control::Control;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::transfer::{Again, Cut, Outcome, Transfer};
 use crate::limits::RESTARTS_MAX;
 use crate::s3::Object;
@@ -114,7 +114,8 @@ fn decide(
     match transfer.again() {
         Some(Again::Changed) if before != now => {
             let message = format!("the object changed during the download: {before} is now {now}");
-            let changed = Error::new(ErrorKind::Objects, message).within(transfer.name());
+            let changed = Error::new(ErrorKind::Objects, message).because(ErrorReason::Changed);
+            let changed = changed.within(transfer.name());
             Err(match (on_change, restarts) {
                 (OnChange::Fail, _) => {
                     changed.advise("run it again to get the new one, or give --on-change restart")

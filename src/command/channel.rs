@@ -144,9 +144,8 @@ impl Running {
 
     pub(super) fn join(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        let (count, outcome) = thread.join().map_err(|_| {
-            Error::new(ErrorKind::Host, "a channel panicked: this is a bug in inrush")
-        })?;
+        let ended = thread.join().map_err(|_| Error::bug("a channel panicked"));
+        let (count, outcome) = ended?;
         self.count = count;
         outcome
     }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::checksum::unverified::{self, HASH};
 use crate::checksum::{InOrder, Sum, Verification};
 use crate::cli::VerifyMode;
 use crate::control::Control;
@@ -21,7 +22,6 @@ use crate::s3::ListedChecksum;
 
 const RESUMED: &str = "bytes of an earlier run are there, and a hash takes all bytes in order: \
                        --no-resume downloads them again";
-const HASH: &str = "a hash cannot be combined from ranges";
 
 /// A transfer that may begin, or one that may not and why.
 pub(super) type Settled = Result<Transfer, Box<(Transfer, Error)>>;
@@ -159,15 +159,15 @@ fn plan(transfer: &Transfer, verify: VerifyMode) -> VerifyStep {
     let one_range = transfer.resumed().is_none() && transfer.unsettled() == 1;
     let single = transfer.shape == Shape::Whole || one_range;
     match (transfer.shape, verify, transfer.object.checksum) {
-        (Shape::Folder | Shape::Empty, ..) => VerifyStep::Nothing("it has no bytes"),
-        (_, VerifyMode::Off, _) => VerifyStep::Nothing("--verify off"),
+        (Shape::Folder | Shape::Empty, ..) => VerifyStep::Nothing(unverified::NO_BYTES),
+        (_, VerifyMode::Off, _) => VerifyStep::Nothing(unverified::OFF),
         (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => VerifyStep::Ask,
         // Its answer would not tell of parts.
         (Shape::Ranges, VerifyMode::Strict, ListedChecksum::Named { composite: true, .. })
         | (Shape::Ranges, VerifyMode::Strict, ListedChecksum::NotListed) => VerifyStep::Ask,
         _ if single => VerifyStep::Answer,
         (_, VerifyMode::Strict, _) => VerifyStep::Ask,
-        (_, _, ListedChecksum::Unnamed) => VerifyStep::Nothing("the listing names no checksum"),
+        (_, _, ListedChecksum::Unnamed) => VerifyStep::Nothing(unverified::NOT_LISTED),
         (_, _, ListedChecksum::Named { crc: false, .. }) => VerifyStep::Nothing(HASH),
         (_, _, ListedChecksum::Named { .. } | ListedChecksum::NotListed) => VerifyStep::Ask,
     }
@@ -181,7 +181,7 @@ fn settle(transfer: Transfer, told: Result<StoredChecksums>, verify: VerifyMode)
         Ok(told) => told,
         Err(error) if strict => return Err(Box::new((transfer, error))),
         Err(_) => {
-            let reason = "the question for its checksum was not answered";
+            let reason = unverified::NOT_ANSWERED;
             return Ok(transfer.verified_by(Verification::none(reason)));
         }
     };
@@ -202,7 +202,7 @@ fn settle(transfer: Transfer, told: Result<StoredChecksums>, verify: VerifyMode)
                     return Ok(transfer.in_one_range().verified_by(verification));
                 }
                 Some(_) => HASH,
-                None => "the parts that its checksum is of are not of one length",
+                None => unverified::PARTS_DIFFER,
             }
         }
         Err(reason) => reason,

@@ -1,7 +1,8 @@
 //! Objects that failed: what is told of them, and what they make of the exit code.
 
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::limits::FAILURES_TOLD_MAX;
+use crate::text::size::counted;
 
 /// The failures of a run that goes on with other objects.
 #[derive(Debug, Default)]
@@ -9,14 +10,24 @@ pub(super) struct Failures {
     count: u64,
     /// The kind of all, while they are of one kind.
     kind: Option<ErrorKind>,
+    /// The same for programs.
+    reason: Option<ErrorReason>,
+    /// What the first of them said.
+    first: Option<String>,
     told: usize,
     untold: u64,
 }
 
 impl Failures {
     /// Counts one.
-    pub(super) fn add(&mut self, kind: ErrorKind) {
-        self.kind = if self.count == 0 { Some(kind) } else { self.kind.filter(|of| *of == kind) };
+    pub(super) fn add(&mut self, error: &Error) {
+        let (kind, reason) = (error.kind(), error.reason());
+        if self.count == 0 {
+            (self.kind, self.reason) = (Some(kind), Some(reason));
+            self.first = Some(error.to_string());
+        }
+        self.kind = self.kind.filter(|of| *of == kind);
+        self.reason = self.reason.filter(|of| *of == reason);
         self.count += 1;
     }
 
@@ -56,13 +67,15 @@ impl Failures {
         }
     }
 
-    /// The exit code where so many other objects fared well; 0 without failures.
-    pub(super) fn exit_code(&self, passed: u64) -> u8 {
-        match (self.count, passed) {
-            (0, _) => 0,
-            (_, 0) => self.kind().exit_code(),
-            _ => ErrorKind::Objects.exit_code(),
-        }
+    /// What the run failed of, where so many other objects fared well; `None` without failures.
+    pub(super) fn error(&self, passed: u64) -> Option<Error> {
+        let first = self.first.as_ref()?;
+        let message = match self.count {
+            1 => first.clone(),
+            count => format!("{} failed, the first: {first}", counted(count, "object", "objects")),
+        };
+        let kind = if passed == 0 { self.kind() } else { ErrorKind::Objects };
+        Some(Error::new(kind, message).because(self.reason.unwrap_or(ErrorReason::ObjectsFailed)))
     }
 }
 
@@ -70,17 +83,32 @@ impl Failures {
 mod tests {
     use super::*;
 
+    fn of(kind: ErrorKind) -> Error {
+        Error::new(kind, "why")
+    }
+
     #[test]
     fn one_kind_has_its_exit_code_and_several_have_that_of_objects() {
         let mut failures = Failures::default();
-        assert_eq!((failures.exit_code(0), failures.count()), (0, 0));
-        failures.add(ErrorKind::Access);
-        failures.add(ErrorKind::Access);
-        assert_eq!(failures.exit_code(0), ErrorKind::Access.exit_code());
-        assert_eq!(failures.exit_code(1), ErrorKind::Objects.exit_code());
-        failures.add(ErrorKind::Destination);
-        failures.add(ErrorKind::Destination);
-        assert_eq!(failures.exit_code(0), ErrorKind::Objects.exit_code());
+        assert_eq!((failures.error(0), failures.count()), (None, 0));
+        failures.add(&of(ErrorKind::Access));
+        let one = failures.error(0).expect("one failed");
+        assert_eq!((one.to_string().as_str(), one.reason()), ("why", ErrorReason::Credentials));
+        failures.add(&of(ErrorKind::Access));
+        let alike = |passed| {
+            let error = failures.error(passed).expect("some failed");
+            (error.kind(), error.reason())
+        };
+        assert_eq!(alike(0), (ErrorKind::Access, ErrorReason::Credentials));
+        assert_eq!(alike(1), (ErrorKind::Objects, ErrorReason::Credentials));
+        failures.add(&of(ErrorKind::Destination));
+        failures.add(&of(ErrorKind::Destination));
+        let error = failures.error(0).expect("some failed");
+        assert_eq!(error.to_string(), "4 objects failed, the first: why");
+        assert_eq!(
+            (error.kind(), error.reason()),
+            (ErrorKind::Objects, ErrorReason::ObjectsFailed)
+        );
         assert_eq!((failures.kind(), failures.count()), (ErrorKind::Objects, 4));
     }
 
@@ -88,11 +116,11 @@ mod tests {
     fn the_first_few_are_told() {
         let mut failures = Failures::default();
         for _ in 0..FAILURES_TOLD_MAX {
-            failures.add(ErrorKind::Objects);
+            failures.add(&of(ErrorKind::Objects));
             assert!(failures.is_told() && failures.rest().is_none());
         }
         for _ in 0..2 {
-            failures.add(ErrorKind::Objects);
+            failures.add(&of(ErrorKind::Objects));
             assert!(!failures.is_told());
         }
         let rest = failures.rest().expect("two are left");
@@ -110,9 +138,9 @@ mod tests {
     fn those_that_failed_with_the_run_hide_no_other() {
         let mut failures = Failures::default();
         for _ in 0..=FAILURES_TOLD_MAX {
-            failures.add(ErrorKind::Destination);
+            failures.add(&of(ErrorKind::Destination));
         }
-        failures.add(ErrorKind::Destination);
+        failures.add(&of(ErrorKind::Destination));
         assert!(failures.is_told(), "it is the first with a message of its own");
         assert_eq!(failures.rest(), None);
     }

@@ -10,15 +10,18 @@ use rustls::ClientConfig;
 
 use super::again::Undecided;
 use super::checksums::Checksums;
+use super::ending::exit_code;
+use super::failures::Failures;
 use super::interrupts;
 use super::kept::{self, ExistingFiles, Verdict};
+use super::log;
 use super::mirror::Mirror;
 use super::reporting::open;
 use super::run::{Milestones, Run, RunOutputs};
 use super::session::{self, Interrupts};
 use super::sources;
 use super::target::Target;
-use crate::cli::{GetArgs, OutputArgs, SyncArgs, TuningArgs};
+use crate::cli::{Durability, GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::control::walk::Walk;
@@ -27,7 +30,9 @@ use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::Cut;
 use crate::plan::filter::Filter;
-use crate::report::document::{PaceTold, PlannedLine, RemovedLine, Summary};
+use crate::report::document::{
+    PaceTold, PlannedLine, PlannedTotal, RemovedLine, Summary, summary_json,
+};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
 use crate::text::size::{Decimal, counted};
@@ -37,11 +42,14 @@ const CONCLUDING: &str = "after the last object: all downloads are complete, but
                           source may be left, or data may not be synced to disk";
 
 /// How a `get` ended.
+#[derive(Default)]
 pub(super) struct Ended {
     /// The exit code.
     pub(super) code: u8,
     /// What it came to; `None` when nothing was to move (`--dry-run`).
     pub(super) summary: Option<Summary>,
+    /// All of that for programs, where they asked for it.
+    pub(super) document: Option<String>,
 }
 
 /// Fetches with these credentials, and tells what it came to.
@@ -56,7 +64,6 @@ pub(super) async fn run(
     let filter = Filter::new(&args.selection.rules)?;
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
-    let report = open(args.report.as_deref(), &mut interrupts).await?;
     let found = interrupts.unless(find(&mut args, credentials, filter, &progress)).await?;
     let Intake { control, tls, target, present, walk, mirror } = found;
     let config = if tls.is_some() { config.secured() } else { config };
@@ -64,9 +71,10 @@ pub(super) async fn run(
     let mut keeper = ExistingFiles::new(present, rules, args.dry_run, begun, control.keys());
     if args.dry_run {
         let planned = plan_only(walk, &target, &mut keeper, mirror, config.cut(), args.output);
-        let code = interrupts.unless(planned).await?;
-        return Ok(Ended { code, summary: None });
+        return interrupts.unless(planned).await;
     }
+    // Not before: a run that fails early leaves the report of an earlier one.
+    let report = open(args.report.as_deref(), &mut interrupts).await?;
     let resolved = begun.elapsed();
     let undecided = Undecided::new(control.clone(), args.failures.on_change, args.verify);
     let questions = (Checksums::new(control.clone(), args.verify), undecided);
@@ -75,7 +83,9 @@ pub(super) async fn run(
     run.checks_space = !args.keep.no_space_check;
     run.deadline = args.failures.deadline;
     run.mirror = mirror;
-    interrupts.unless(run.read_ahead()).await?;
+    if let Err(error) = interrupts.unless(run.read_ahead()).await {
+        return Err(run.ended_before(error, &mut interrupts).await);
+    }
     let order = RunSetup {
         config: run.config,
         destination: interrupts.unless(run.target.open()).await?,
@@ -86,6 +96,7 @@ pub(super) async fn run(
         bandwidth: session::bandwidth(args.tuning.bandwidth_limit),
         begun,
     };
+    log::config(&run.config);
     let engine = Workers::start(order)?;
     interrupts::leaves(engine.last_words(run.target.folder()));
     let started = begun.elapsed();
@@ -103,22 +114,49 @@ pub(super) async fn run(
     run.collect(&scheduler);
     run.give_up_undecided();
     let concluded = match stop {
-        None if run.has_more_to_do(args.keep.durability) => {
-            interrupts.unless_told(CONCLUDING, run.conclude(args.keep.durability)).await
-        }
-        _ => Ok(()),
+        None => conclude(&mut run, args.keep.durability, &mut interrupts).await,
+        Some(_) => Ok(()),
     };
     let stopped = stopped.or(concluded.as_ref().err().map(Error::kind));
     let ended = begun.elapsed();
-    let code = run.exit_code(stop, workers.as_ref().err().or(concluded.as_ref().err()));
+    let error = run.failure(stop, workers.as_ref().err().or(concluded.as_ref().err()));
+    let code = exit_code(error.as_ref());
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
     let times = Milestones { resolved, started, ended };
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
     inputs.pace = PaceTold::new(run.config.pace.is_adaptive(), &pacer.timeline());
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
-    let summary = Summary::new(&inputs);
-    run.tell((&summary, args.output, args.stats), stopped, &mut interrupts).await?;
-    Ok(Ended { code, summary: Some(summary) })
+    let told = (Summary::new(&inputs), error);
+    tell(&mut run, told, &args, stopped, &mut interrupts).await
+}
+
+/// What follows the last object.
+async fn conclude(
+    run: &mut Run,
+    durability: Durability,
+    interrupts: &mut Interrupts,
+) -> Result<()> {
+    if !run.has_more_to_do(durability) {
+        return Ok(());
+    }
+    interrupts.unless_told(CONCLUDING, run.conclude(durability)).await
+}
+
+/// Tells people and programs what a run came to.
+async fn tell(
+    run: &mut Run,
+    (mut summary, mut error): (Summary, Option<Error>),
+    args: &GetArgs,
+    stopped: Option<ErrorKind>,
+    interrupts: &mut Interrupts,
+) -> Result<Ended> {
+    log::ended(&summary);
+    if let Err(unreported) = run.tell((&summary, args.stats), stopped, interrupts).await {
+        error.get_or_insert(unreported);
+        summary.exit_code = exit_code(error.as_ref());
+    }
+    let document = args.output.json.then(|| summary.to_json(error.as_ref()));
+    Ok(Ended { code: summary.exit_code, summary: Some(summary), document })
 }
 
 /// What is to move, where from and where to.
@@ -142,6 +180,7 @@ async fn find(
     sources::add(&mut args.sources, &args.selection).await?;
     let control = session::control(&args.service, credentials, progress).await?;
     let sources = control.resolve_all(&args.sources).await?;
+    log::sources(&sources);
     let target = Target::choose(&args.destination, &sources, args.sync.is_some()).await?;
     let present = target.present().await;
     let mirror = match args.sync {
@@ -172,9 +211,9 @@ async fn plan_only(
     mut mirror: Option<Mirror>,
     cut: Cut,
     output: OutputArgs,
-) -> Result<u8> {
+) -> Result<Ended> {
     let mut lines = Lines::stdout();
-    let (mut objects, mut bytes, mut problems) = (0u64, 0u64, 0u64);
+    let (mut total, mut failures) = (PlannedTotal::default(), Failures::default());
     let progress = Progress::new(!output.quiet);
     while let Some(batch) = walk.next_batch().await? {
         let mut page = Vec::with_capacity(batch.len());
@@ -190,40 +229,47 @@ async fn plan_only(
                 Verdict::Fetch(transfer, _) => transfer,
                 Verdict::Keep(..) => continue,
                 Verdict::Fail(failed) => {
-                    problems += 1;
+                    failures.add(&failed.1);
                     progress.error(&failed.1);
                     continue;
                 }
             };
-            objects += 1;
-            bytes = bytes.saturating_add(transfer.object.size_bytes);
+            total.objects += 1;
+            total.bytes = total.bytes.saturating_add(transfer.object.size_bytes);
             let line = PlannedLine::new(&transfer);
-            let line = if output.json { line.to_json() } else { line.to_text() };
+            let place = target.place(&transfer.path);
+            let line = if output.json { line.to_json() } else { line.to_text(place.as_deref()) };
             if lines.line(&line)? == ControlFlow::Break(()) {
-                return Ok(0);
+                return Ok(Ended::default());
             }
         }
     }
-    if problems == 0
+    if failures.count() == 0
         && let (Some(mirror), Some(folder)) = (mirror, target.present().await)
     {
         let (mut told, swept) = mirror.sweep_aside(keeper.machine_at(folder), true);
         while let Some(path) = told.recv().await {
             let line = RemovedLine::new(&path, true);
-            let line = if output.json { line.to_json() } else { line.to_text() };
+            let place = target.place(&path);
+            let line = if output.json { line.to_json() } else { line.to_text(place.as_deref()) };
             if lines.line(&line)? == ControlFlow::Break(()) {
-                return Ok(0);
+                return Ok(Ended::default());
             }
         }
         let swept = swept.await;
+        total.deleted_files = swept.removed;
         progress.note(format!("{} would be deleted", counted(swept.removed, "file", "files")));
         swept.error.map_or(Ok(()), Err)?;
     }
     let _ = lines.flush()?;
     progress.note(format!(
         "{}, {} would be downloaded",
-        counted(objects, "object", "objects"),
-        Decimal(bytes)
+        counted(total.objects, "object", "objects"),
+        Decimal(total.bytes)
     ));
-    Ok(if problems > 0 { ErrorKind::Objects.exit_code() } else { 0 })
+    // Those that it does not name would fare well.
+    let error = failures.error(1);
+    total.exit_code = exit_code(error.as_ref());
+    let document = output.json.then(|| summary_json(&total, error.as_ref()));
+    Ok(Ended { code: total.exit_code, document, ..Ended::default() })
 }

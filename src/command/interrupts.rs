@@ -12,8 +12,10 @@ use std::time::Instant;
 use rustix::process::Signal as KernelSignal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::ending::Reader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
+use crate::report::document::failure_json;
 use crate::report::progress::Progress;
 
 /// Ctrl-C and SIGTERM.
@@ -123,6 +125,14 @@ pub(super) fn leaves(tell: impl Fn() -> String + Send + 'static) {
     *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
 }
 
+static READER: OnceLock<Reader> = OnceLock::new();
+
+/// From now on a process that ends without its run tells this reader so, too.
+pub(super) fn tells(reader: Reader) {
+    // There is one command in a process.
+    let _ = READER.set(reader);
+}
+
 /// Why the process ends without its run.
 #[derive(Debug, Clone, Copy)]
 enum Forced {
@@ -154,7 +164,11 @@ impl Forced {
         // Standard error may be what does not come back.
         let (said, saying) = sync_channel(1);
         std::thread::spawn(move || {
-            Progress::new(false).error(self.tell());
+            let error = self.tell();
+            Progress::new(false).error(&error);
+            let reader = READER.get().copied().unwrap_or(Reader::Nobody);
+            // As little as for the line before there is anybody to tell.
+            let _ = reader.print(&failure_json(&error));
             let _ = said.send(());
         });
         let _ = saying.recv_timeout(LAST_WORDS_TIME);

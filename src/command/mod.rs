@@ -4,11 +4,14 @@ mod again;
 mod aside;
 mod channel;
 mod checksums;
+mod complete;
 mod demo;
+mod ending;
 mod failures;
 mod get;
 mod interrupts;
 mod kept;
+mod log;
 mod ls;
 mod mirror;
 mod ready;
@@ -27,35 +30,43 @@ mod verify;
 use std::time::Instant;
 
 use self::runtime::{on_runtime, require_io_uring};
+pub use ending::refuse;
+use ending::{Done, Reader};
+
 use crate::cli::Args;
 use crate::error::Result;
 use crate::report::out;
-use crate::report::progress::Progress;
 
 /// Runs what was typed; returns the exit code. `begun` is when the process began.
 #[must_use]
 pub fn run(args: Args, begun: Instant) -> u8 {
-    let outcome = match args {
+    crate::report::log::start(args.verbose());
+    let reader = Reader::of(&args);
+    interrupts::tells(reader);
+    let done = match args {
         Args::Get(args) => {
             let credentials = session::credentials(&args.service);
             let ended = start(!args.dry_run, || get::run(*args, credentials, begun));
-            ended.map(|ended| ended.code)
+            ended.map(|ended| Done { code: ended.code, document: ended.document })
         }
         Args::Verify(args) => start(false, || verify::run(*args, begun)),
-        Args::Ls(args) => start(false, || ls::run(*args)).map(|()| 0),
+        Args::Ls(args) => nothing_more(start(false, || ls::run(*args))),
         Args::Pipe(args) => {
             let credentials = session::credentials(&args.service);
             start(true, || stream::pipe(*args, credentials, begun))
         }
         Args::Cat(args) => start(true, || stream::cat(*args, begun)),
         Args::Demo(args) => demo::run(&args),
-        Args::Completions(shell) => out::print(&crate::cli::completions(shell)).map(|()| 0),
-        Args::Man => out::print(&crate::cli::man()).map(|()| 0),
+        Args::Completions(shell) => nothing_more(out::print(&crate::cli::completions(shell))),
+        Args::Complete(args) => nothing_more(complete::run(*args)),
+        Args::Man => nothing_more(out::print(&crate::cli::man())),
     };
-    outcome.unwrap_or_else(|error| {
-        Progress::new(false).error(&error);
-        error.kind().exit_code()
-    })
+    reader.end(done)
+}
+
+/// The end of a command that has told all there is.
+fn nothing_more(ended: Result<()>) -> Result<Done> {
+    ended.map(|()| Done::default())
 }
 
 /// Runs a command on the control plane's runtime. One that moves bytes of objects has a data plane,

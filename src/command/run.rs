@@ -15,11 +15,12 @@ use super::checksums::Checksums;
 use super::failures::Failures;
 use super::interrupts::{Interrupts, until};
 use super::kept::ExistingFiles;
+use super::log::{self, PaceLog};
 use super::mirror::Mirror;
 use super::reporting::{finish, keep_up};
 use super::space::Space;
 use super::target::Target;
-use crate::cli::{Durability, OutputArgs};
+use crate::cli::Durability;
 use crate::control::walk::Walk;
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;
@@ -73,7 +74,7 @@ pub(super) struct Run {
     moved: tokio::time::Instant,
     report: Option<ReportWriter>,
     /// The report took no more; told, and the run's exit code if nothing worse happens.
-    report_error: Option<ErrorKind>,
+    report_error: Option<Error>,
     begun: Instant,
     /// Objects that wait for room in the scheduler.
     pending: VecDeque<Transfer>,
@@ -105,6 +106,7 @@ pub(super) struct Run {
     /// What the source has, where all else is to go.
     pub(super) mirror: Option<Mirror>,
     removed: u64,
+    paces: PaceLog,
 }
 
 impl Run {
@@ -150,6 +152,7 @@ impl Run {
             deadline: None,
             mirror: None,
             removed: 0,
+            paces: PaceLog::default(),
         }
     }
 
@@ -158,7 +161,7 @@ impl Run {
             && let Err(error) = report.line(&line())
         {
             self.progress.error(&error);
-            self.report_error = Some(error.kind());
+            self.report_error = Some(error);
             self.report = None;
         }
     }
@@ -267,6 +270,7 @@ impl Run {
     }
 
     fn draw(&mut self, engine: &Workers) {
+        self.paces.tell(|| engine.pacer.timeline());
         let state = engine.progress();
         if state.bytes != self.known.bytes_done {
             self.moved = tokio::time::Instant::now();
@@ -302,6 +306,7 @@ impl Run {
     /// Counts and tells how an object ended. What ended the whole run is told once, at its end.
     fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
         self.report_line(|| ObjectLine::new(&outcome).to_json());
+        log::outcome(&outcome, &self.target);
         self.unfinished += u64::from(outcome.transfer.can_go_on());
         self.resumed_ended += u64::from(outcome.transfer.resumed().is_some());
         let Err(error) = outcome.result else {
@@ -313,7 +318,7 @@ impl Run {
             }
             return;
         };
-        self.failures.add(error.kind());
+        self.failures.add(&error);
         if stop != Some(&error) && self.failures.is_told() {
             self.progress.error(&error);
         }
@@ -343,6 +348,7 @@ impl Run {
             self.removed += 1;
             self.progress.note(format!("delete: {path}"));
             self.report_line(|| RemovedLine::new(&path, false).to_json());
+            tracing::info!("delete: {}", self.target.place(&path).unwrap_or_default());
             keep_up(self.report.as_ref()).await;
         }
         let swept = swept.await;
@@ -366,8 +372,8 @@ impl Run {
         aside(move || machine.sync_all()).await
     }
 
-    /// Prints what ended the run, and decides its exit code.
-    pub(super) fn exit_code(&mut self, stop: Option<Error>, bug: Option<&Error>) -> u8 {
+    /// Prints what ended the run, and says what its exit code is of; `None` for success.
+    pub(super) fn failure(&mut self, stop: Option<Error>, bug: Option<&Error>) -> Option<Error> {
         self.progress.finish();
         let cause = stop.as_ref().filter(|_| bug.is_none()).map(|stop| match stop.kind() {
             ErrorKind::Interrupted => (stop.kind(), self.interrupted()),
@@ -377,19 +383,16 @@ impl Run {
         words.into_iter().flatten().for_each(|words| self.progress.error(words));
         if let Some(bug) = bug {
             self.progress.error(bug);
-            return bug.kind().exit_code();
+            return Some(bug.clone());
         }
-        if let Some(stop) = stop {
-            return stop.kind().exit_code();
+        if stop.is_some() {
+            return stop;
         }
         if let Some(error) = &self.listing_error {
             self.progress.error(error);
-            return error.kind().exit_code();
+            return Some(error.clone());
         }
-        match self.failures.exit_code(self.objects_ok) {
-            0 => self.report_error.map_or(0, ErrorKind::exit_code),
-            code => code,
-        }
+        self.failures.error(self.objects_ok).or_else(|| self.report_error.clone())
     }
 
     /// Objects that a later run can go on with, those included that went on here and were not
@@ -461,23 +464,33 @@ impl Run {
         }
     }
 
-    /// Tells what it came to, and ends the report. `stopped`: the run was ended early.
+    /// Ends the report of a run that ends before any byte moves, where it has a line.
+    pub(super) async fn ended_before(
+        &mut self,
+        error: Error,
+        interrupts: &mut Interrupts,
+    ) -> Error {
+        if let Some(report) = self.report.take().filter(|report| !report.is_empty())
+            && let Err(unreported) = finish(report, Some(error.kind()), interrupts).await
+        {
+            self.progress.error(unreported);
+        }
+        error
+    }
+
+    /// Tells people what it came to, and ends the report. `stopped`: the run was ended early.
     pub(super) async fn tell(
         &mut self,
-        (summary, output, stats): (&Summary, OutputArgs, bool),
+        (summary, stats): (&Summary, bool),
         stopped: Option<ErrorKind>,
         interrupts: &mut Interrupts,
     ) -> Result<()> {
         let mut lines = summary.lines(stats);
         lines.splice(1..1, self.keeper.notes());
         lines.iter().for_each(|line| self.progress.note(line));
-        if output.json {
-            crate::report::out::print(format!("{}\n", summary.to_json()).as_bytes())?;
-        }
-        match self.report.take() {
-            Some(report) => finish(report, stopped, interrupts).await,
-            None => Ok(()),
-        }
+        let Some(report) = self.report.take() else { return Ok(()) };
+        let finished = finish(report, stopped, interrupts).await;
+        finished.inspect_err(|error| self.progress.error(error))
     }
 }
 

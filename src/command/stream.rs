@@ -1,7 +1,6 @@
 //! `inrush pipe` and `inrush cat`: a feeder per channel, fed from the listing, and workers that
 //! bring what the feeders ask for.
 
-use std::io::Write as _;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -15,6 +14,7 @@ use tokio::task::spawn_local;
 
 use super::aside::aside;
 use super::channel::{ChannelPlan, Running};
+use super::ending::{Done, exit_code};
 use super::interrupts;
 use super::ready;
 use super::session::{self, Interrupts};
@@ -31,7 +31,7 @@ use crate::engine::stream::fifos::Fifos;
 use crate::engine::stream::lock::ChannelLock;
 use crate::engine::stream::place::Place;
 use crate::engine::threads::{RunSetup, Workers};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
 use crate::limits::{
     BACKLOG_BYTES_MIN, BACKLOG_BYTES_PER_WORKER, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX,
@@ -42,7 +42,7 @@ use crate::link::attempt::RetryPolicy;
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
-use crate::report::document::{STDOUT_NAME, StreamSummary, json};
+use crate::report::document::{STDOUT_NAME, StreamSummary, summary_json};
 use crate::report::progress::Progress;
 use crate::sys::{Handle, usage};
 
@@ -57,12 +57,12 @@ const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Fewest connections of a channel.
 const CONNECTIONS_LEAST: usize = 4;
 
-/// Serves channels; returns the exit code.
+/// Serves channels.
 pub(super) async fn pipe(
     mut args: PipeArgs,
     credentials: CredentialSource,
     begun: Instant,
-) -> Result<u8> {
+) -> Result<Done> {
     let progress = Progress::new(!args.stream.quiet);
     let deadline = args.stream.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
@@ -95,10 +95,9 @@ pub(super) async fn pipe(
     let order =
         EpochOrder { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
     let told = (&progress, &mut report);
-    let code = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
-    let code = report.finish(code, &progress, &mut interrupts).await;
-    tell(&control, &channels, &args.stream, begun, code, &progress, false)?;
-    Ok(code)
+    let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
+    let failed = report.finish(failed, &progress, &mut interrupts).await;
+    Ok(tell(&control, &channels, &args.stream, begun, failed.as_ref(), &progress))
 }
 
 async fn start_pipes(
@@ -218,6 +217,7 @@ fn start_engine(
         ahead_bytes: ahead_bytes.min(usual_bytes),
         range_bytes: part.bytes(),
     };
+    super::log::config(&config);
     let engine = Workers::start(RunSetup {
         config,
         destination: None,
@@ -267,8 +267,8 @@ fn lock_channels(
     Ok(locks)
 }
 
-/// Writes to standard output; returns the exit code.
-pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<u8> {
+/// Writes to standard output.
+pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let progress = Progress::new(!args.stream.quiet);
     let deadline = args.stream.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
@@ -303,22 +303,23 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<u8> {
     let mut channels = vec![Running::start(plan, &engine.scheduler, begun)?];
     let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
     let told = (&progress, &mut report);
-    let code = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
-    let mut code = report.finish(code, &progress, &mut interrupts).await;
+    let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
+    let mut failed = report.finish(failed, &progress, &mut interrupts).await;
     // One who was interrupted does not wait for an output that nobody reads.
     if let Some(pump) = pump
-        && code != ErrorKind::Interrupted.exit_code()
+        && failed.as_ref().map(Error::kind) != Some(ErrorKind::Interrupted)
         && let Ok(Err(error)) = pump.join()
         && error.kind() != std::io::ErrorKind::BrokenPipe
-        && code == 0
+        && failed.is_none()
     {
-        progress.error(format!("cannot write to standard output: {error}"));
-        code = ErrorKind::Destination.exit_code();
+        let error = output_error(&error);
+        progress.error(&error);
+        failed = Some(error);
     }
     if args.stream.json || args.stream.stats {
-        tell(&control, &channels, &args.stream, begun, code, &progress, true)?;
+        return Ok(tell(&control, &channels, &args.stream, begun, failed.as_ref(), &progress));
     }
-    Ok(code)
+    Ok(Done { code: exit_code(failed.as_ref()), document: None })
 }
 
 fn part_size(args: &StreamArgs) -> Result<PartSize> {
@@ -329,6 +330,15 @@ fn part_size(args: &StreamArgs) -> Result<PartSize> {
     }
     let whole = bytes.next_multiple_of(u64::from(SLOT_BYTES_MAX));
     Ok(PartSize::new(whole).expect("a multiple of the slot's length"))
+}
+
+fn output_error(error: &std::io::Error) -> Error {
+    let reason = match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorReason::NoSpace,
+        _ => ErrorReason::LocalIo,
+    };
+    let message = format!("cannot write to standard output: {error}");
+    Error::new(ErrorKind::Destination, message).because(reason)
 }
 
 /// What copies a private pipe to an output that is none.
@@ -394,7 +404,8 @@ fn abandon(channels: &mut [Running]) {
     }
 }
 
-/// Feeds all channels until each has ended, or a signal comes.
+/// Feeds all channels until each has ended, or a signal comes. What the last failure was of is
+/// told, and returned.
 async fn serve(
     control: &Rc<Control>,
     engine: &Workers,
@@ -402,7 +413,7 @@ async fn serve(
     order: EpochOrder,
     interrupts: &mut Interrupts,
     (progress, report): (&Progress, &mut StreamReport),
-) -> u8 {
+) -> Option<Error> {
     let mut supplies = Vec::new();
     for channel in channels.iter_mut() {
         let (control, feed) = (Rc::clone(control), Arc::clone(&channel.feed));
@@ -451,52 +462,45 @@ async fn serve(
     control.board().set_range(None);
     upkeep.abort();
     supplies.iter().for_each(tokio::task::JoinHandle::abort);
-    let mut code = 0;
+    let mut failed = None;
     for channel in channels.iter_mut() {
         let outcome = channel.join().and_then(|()| channel.failure().map_or(Ok(()), Err));
         if let Err(error) = outcome {
-            code = error.kind().exit_code();
-            channel.tell(error, progress);
+            channel.tell(error.clone(), progress);
+            failed = Some(error);
         }
     }
     report.take_rest(channels, progress);
-    early_end(channels, (interrupted, late), progress).map_or(code, ErrorKind::exit_code)
+    let ended_by = early_end(channels, (interrupted, late));
+    ended_by.inspect(|error| progress.error(error)).or(failed)
 }
 
-/// Tells what ended the run before its streams were whole, if anything did.
-fn early_end(
-    channels: &[Running],
-    (interrupted, late): (bool, bool),
-    progress: &Progress,
-) -> Option<ErrorKind> {
-    let is_stdout = channels.iter().any(Running::is_stdout);
-    if late && !interrupted {
-        progress.error(match is_stdout {
-            true => "the deadline has passed: the output is incomplete",
-            false => "the deadline has passed: all named pipes are removed",
-        });
-        return Some(ErrorKind::Deadline);
+/// What ended the run before its streams were whole, if anything did.
+fn early_end(channels: &[Running], (interrupted, late): (bool, bool)) -> Option<Error> {
+    let left = match channels.iter().any(Running::is_stdout) {
+        true => "the output is incomplete",
+        false => "all named pipes are removed",
+    };
+    match (interrupted, late) {
+        (true, _) => Some(Error::new(ErrorKind::Interrupted, format!("interrupted: {left}"))),
+        (false, true) => {
+            let passed = format!("the deadline has passed: {left}");
+            Some(Error::new(ErrorKind::Deadline, passed))
+        }
+        (false, false) => None,
     }
-    if interrupted {
-        progress.error(match is_stdout {
-            true => "interrupted: the output is incomplete",
-            false => "interrupted: all named pipes are removed",
-        });
-        return Some(ErrorKind::Interrupted);
-    }
-    None
 }
 
-/// Tells what each epoch came to.
+/// Tells people what each epoch came to, and returns it for programs.
 fn tell(
     control: &Control,
     channels: &[Running],
     args: &StreamArgs,
     begun: Instant,
-    code: u8,
+    failed: Option<&Error>,
     progress: &Progress,
-    to_stderr: bool,
-) -> Result<()> {
+) -> Done {
+    let code = exit_code(failed);
     let counts = channels.iter().map(|channel| (channel.name.as_str(), &channel.count));
     let mut summary = StreamSummary::new(
         counts,
@@ -510,14 +514,5 @@ fn tell(
     for line in summary.lines(args.stats) {
         progress.note(line);
     }
-    if !args.json {
-        return Ok(());
-    }
-    let line = format!("{}\n", json(&summary));
-    if to_stderr {
-        // Standard output is the stream's.
-        let _ = std::io::stderr().write_all(line.as_bytes());
-        return Ok(());
-    }
-    crate::report::out::print(line.as_bytes())
+    Done { code, document: args.json.then(|| summary_json(&summary, failed)) }
 }

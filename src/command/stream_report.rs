@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::channel::Running;
 use super::reporting::{finish, open};
 use super::session::Interrupts;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::report::document::StreamedLine;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
@@ -18,8 +18,8 @@ const REPORT_PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct StreamReport {
     is_wanted: bool,
     writer: Option<ReportWriter>,
-    /// The file took no more; told, and the run's exit code if nothing worse happens.
-    failed: Option<ErrorKind>,
+    /// Why the file took no more; reported, and how the run ends if nothing worse happens.
+    failed: Option<Error>,
 }
 
 impl StreamReport {
@@ -57,31 +57,27 @@ impl StreamReport {
                 let line = StreamedLine::new(&channel.name, streamed.epoch, &streamed.outcome);
                 if let Err(error) = writer.line(&line.to_json()) {
                     progress.error(&error);
-                    self.failed = Some(error.kind());
+                    self.failed = Some(error);
                     self.writer = None;
                 }
             }
         }
     }
 
-    /// Ends it; returns the exit code of a run that would exit with `code`.
+    /// Ends it; returns why a run fails that has `failed` for this reason, or not.
     pub(super) async fn finish(
         &mut self,
-        code: u8,
+        failed: Option<Error>,
         progress: &Progress,
         interrupts: &mut Interrupts,
-    ) -> u8 {
+    ) -> Option<Error> {
         if let Some(writer) = self.writer.take() {
-            let is_early = |kind: &ErrorKind| kind.exit_code() == code;
-            let stopped = ErrorKind::ALL.into_iter().find(is_early);
+            let stopped = failed.as_ref().map(Error::kind);
             if let Err(error) = finish(writer, stopped, interrupts).await {
                 progress.error(&error);
-                self.failed = Some(error.kind());
+                self.failed = Some(error);
             }
         }
-        match code {
-            0 => self.failed.map_or(0, ErrorKind::exit_code),
-            code => code,
-        }
+        failed.or(self.failed.take())
     }
 }

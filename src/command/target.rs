@@ -82,6 +82,12 @@ impl Target {
         }
     }
 
+    /// The whole path of a file as people know it, by its path below the folder; `None` where
+    /// nothing is written.
+    pub(super) fn place(&self, path: &str) -> Option<String> {
+        self.folder().map(|folder| folder.join(path).display().to_string())
+    }
+
     /// The folder, made if it is not there.
     pub(super) async fn open(&self) -> Result<Option<OwnedFd>> {
         let Some(folder) = self.folder().map(Path::to_owned) else { return Ok(None) };

@@ -14,18 +14,20 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::aside::{Aside, aside};
+use super::ending::{Done, exit_code};
 use super::failures::Failures;
 use super::interrupts;
 use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
 use super::sources;
 use super::target::Target;
-use crate::checksum::{InOrder, Sequence};
+
+use crate::checksum::{Algorithm, InOrder, Sequence, unverified};
 use crate::cli::{Destination, VerifyArgs};
 use crate::control::Control;
 use crate::control::limits::CHECKSUMS_ASKED_MAX;
 use crate::control::walk::{Entry, Walk};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::mark::Identity;
 use crate::files::system_host::{Adopter, Adoption, Look, Proven, Reader, There};
 use crate::files::transfer::identity_of;
@@ -39,8 +41,8 @@ use crate::s3::uri::shown;
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Checks what is there; returns the exit code.
-pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<u8> {
+/// Checks what is there.
+pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
     let progress = Progress::new(!args.output.quiet);
     let filter = Filter::new(&args.selection.rules)?;
     let mut interrupts = Interrupts::listen()?;
@@ -49,9 +51,10 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<u8> {
          changed"
             .to_owned()
     });
-    let report = open(args.report.as_deref(), &mut interrupts).await?;
     interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
     let found = interrupts.unless(find(&args, filter, &progress, begun)).await?;
+    // Not before: a run that fails early leaves the report of an earlier one.
+    let report = open(args.report.as_deref(), &mut interrupts).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut check = Check {
         control: found.control.clone(),
@@ -98,6 +101,7 @@ async fn find(
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, progress).await?;
     let sources = control.resolve_all(&args.sources).await?;
+    super::log::sources(&sources);
     let target = Target::choose(&Destination::Local(args.folder.clone()), &sources, false).await?;
     let folder = target.folder().expect("a local destination has a folder").to_owned();
     let adopts = args.adopt;
@@ -250,9 +254,9 @@ impl Check {
     fn note(&mut self, checked: Checked) -> Result<()> {
         let Checked { entry, path, found } = checked;
         let (bucket, object) = (&entry.endpoint.bucket, &entry.object);
-        let (finding, kind) = match found {
-            Ok(finding) => (finding, ErrorKind::Objects),
-            Err(error) => (Finding::Unknown(error.to_string()), error.kind()),
+        let (finding, kind, reason) = match found {
+            Ok(finding) => (finding, ErrorKind::Objects, ErrorReason::Integrity),
+            Err(error) => (Finding::Unknown(error.to_string()), error.kind(), error.reason()),
         };
         self.known.objects_done += 1;
         if let Finding::NotValidated(_) = finding {
@@ -265,10 +269,10 @@ impl Check {
             report.line(&line.to_json())?;
         }
         let Some(failure) = finding.failure(self.strict) else { return Ok(()) };
-        self.failures.add(kind);
+        let error = Error::new(kind, failure).because(reason);
+        let error = error.within(format!("verify s3://{bucket}/{}", shown(&object.key)));
+        self.failures.add(&error);
         if self.failures.is_told() {
-            let error = Error::new(kind, failure);
-            let error = error.within(format!("verify s3://{bucket}/{}", shown(&object.key)));
             self.progress.error(match finding {
                 Finding::Missing(_) => error.advise("fetch it with inrush get"),
                 Finding::Mismatch(_) => {
@@ -306,7 +310,7 @@ impl Check {
         elapsed: Duration,
         json: bool,
         interrupts: &mut Interrupts,
-    ) -> Result<u8> {
+    ) -> Result<Done> {
         self.progress.finish();
         if let Some(rest) = self.failures.rest() {
             self.progress.error(rest);
@@ -316,10 +320,8 @@ impl Check {
             finish(report, stopped, interrupts).await?;
         }
         let passed = self.summary.objects - self.summary.failed_objects;
-        let code = match &driven {
-            Err(error) => error.kind().exit_code(),
-            Ok(()) => self.failures.exit_code(passed),
-        };
+        let failed = driven.as_ref().err().cloned().or_else(|| self.failures.error(passed));
+        let code = exit_code(failed.as_ref());
         let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         let (read, retries) = (self.read.load(Ordering::Relaxed), self.control.retries());
         self.summary.end(read, elapsed_us, &retries, code);
@@ -328,10 +330,8 @@ impl Check {
             self.progress.error(error);
         }
         self.summary.lines().into_iter().for_each(|line| self.progress.note(line));
-        if json {
-            crate::report::out::print(format!("{}\n", self.summary.to_json()).as_bytes())?;
-        }
-        Ok(code)
+        let document = json.then(|| self.summary.to_json(failed.as_ref()));
+        Ok(Done { code, document })
     }
 }
 
@@ -358,7 +358,9 @@ impl Claim {
     /// Marks a file that was found to be right.
     fn take(&self, subject: &Subject, before: Look, algorithm: Option<&'static str>) -> Finding {
         let Self { adopter, path, identity } = self;
-        let proven = Proven { file: &subject.file, path, before, identity: *identity };
+        let named = Algorithm::ALL.into_iter().find(|known| Some(known.name()) == algorithm);
+        let verdict = named.map_or(unverified::UNKNOWN, |named| unverified::encode(Ok(named)));
+        let proven = Proven { file: &subject.file, path, before, identity: *identity, verdict };
         match adopter.adopt(&proven) {
             Ok(Adoption::Marked) => Finding::Adopted(algorithm),
             Ok(Adoption::Known) => algorithm.map_or(Finding::Empty, Finding::Validated),

@@ -5,7 +5,7 @@ use http::Method;
 
 use super::client::Question;
 use super::{Ask, Control, object_of, refusal};
-use crate::checksum::{Algorithm, Form, Stored, etag_md5};
+use crate::checksum::{Algorithm, Form, Stored, etag_md5, unverified};
 use crate::error::Result;
 use crate::s3::Object;
 use crate::s3::answer::ERROR_BODY_BYTES_MAX;
@@ -35,7 +35,7 @@ impl Control {
         let told = object_of(&object.key, &answer).map_err(|error| error.within(&what))?;
         let changed = !object.etag.is_empty() && told.etag != object.etag;
         if changed || told.size_bytes != object.size_bytes {
-            let stored = Err("it has changed since it was listed");
+            let stored = Err(unverified::CHANGED);
             return Ok(StoredChecksums { stored, part_bytes: 0, etag: None });
         }
         let opaque = answer.header("x-amz-server-side-encryption-customer-algorithm").is_some()
@@ -132,10 +132,10 @@ fn stored(answer: &Answer) -> Result<Stored, &'static str> {
     }
     match best {
         Some((algorithm, value)) => {
-            Stored::parse(algorithm, value, kind).ok_or("the stored checksum cannot be read")
+            Stored::parse(algorithm, value, kind).ok_or(unverified::UNREADABLE)
         }
-        None if unknown => Err("the checksum algorithm is not supported"),
-        None => Err("the server stores no checksum for it"),
+        None if unknown => Err(unverified::UNSUPPORTED),
+        None => Err(unverified::NOT_STORED),
     }
 }
 

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
+use tracing::{debug, info};
 
 use super::limits::{
     ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
@@ -157,6 +158,9 @@ impl Client {
             let outcome = self.ask_patiently(endpoint, question, keys, 0).await;
             let (trouble, answer) = match outcome {
                 Ok(mut answer) => {
+                    let id = answer.header("x-amz-request-id").unwrap_or("none");
+                    let (status, host) = (answer.status, &endpoint.host);
+                    debug!("{} at {host}: {status}, request id {id}", shouted(what));
                     answer.tries = attempts.tries();
                     answer.is_unsigned = keys.get().is_none();
                     let mut told = explain(answer.status, &answer.body, "");
@@ -184,6 +188,7 @@ impl Client {
                 });
             };
             self.count(reason);
+            info!("{} is tried again, try {}: {why}", shouted(what), attempts.tries());
             ticket.try_again(attempts.tries(), &why);
             sleep(pause(ceiling_us)).await;
         }
@@ -352,6 +357,13 @@ impl Client {
                 None => at(RetryReason::Tls, error),
             }
         })?;
+        let session = stream.get_ref().1;
+        let (version, suite) = (session.protocol_version(), session.negotiated_cipher_suite());
+        info!(
+            "TLS to {} ({address}): {version:?}, {:?}",
+            endpoint.host,
+            suite.map(|suite| suite.suite())
+        );
         handshake(stream).await
     }
 }

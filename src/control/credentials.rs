@@ -11,10 +11,12 @@ use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::imds;
 use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
+use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_types::region::Region;
 use tokio::time::timeout;
+use tracing::info;
 
 use super::limits::{
     CREDENTIALS_TIMEOUT, METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE,
@@ -65,6 +67,9 @@ impl KeyRefresher {
     }
 
     fn without_provider(keys: Option<SigningKeys>) -> Self {
+        if keys.is_none() {
+            info!("credentials: none, requests are not signed");
+        }
         let published = Arc::new(PublishedKeys::new(keys));
         let not_before = Cell::new(SystemTime::UNIX_EPOCH);
         Self { provider: None, profile: None, published, not_before }
@@ -158,6 +163,14 @@ async fn ask(provider: &SharedCredentialsProvider, profile: Option<&str>) -> Res
                 .advise("check the profile's credential_process or single sign-on"));
         }
     };
+    let providers = given.get_property::<Vec<AwsCredentialFeature>>();
+    let ends =
+        given.expiry().map(|at| format!(", until {}", humantime::format_rfc3339_seconds(at)));
+    info!(
+        "credentials: by {:?}{}",
+        providers.map_or(&[][..], Vec::as_slice),
+        ends.unwrap_or_default()
+    );
     SigningKeys::new(
         given.access_key_id(),
         given.secret_access_key(),

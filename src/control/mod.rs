@@ -32,6 +32,7 @@ use std::time::SystemTime;
 
 use aws_config::BehaviorVersion;
 use http::Method;
+use tracing::info;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LIST_REQUESTS_DEFAULT;
@@ -118,10 +119,19 @@ impl Control {
             true => Configured::default(),
             false => Configured::load(loader, profile).await?,
         };
+        let told = |given: bool, found: bool| match (given, found) {
+            (true, _) => "as given",
+            (false, true) => "of the environment or the profile",
+            (false, false) => "the default",
+        };
+        let endpoint_from = told(options.endpoint_url.is_some(), configured.endpoint_url.is_some());
+        let region_from = told(options.region.is_some(), configured.region.is_some());
         let url = options.endpoint_url.or(configured.endpoint_url);
+        info!("endpoint: {} ({endpoint_from})", url.as_deref().map_or("AWS", without_user));
         let url = url.as_deref().map(EndpointUrl::parse).transpose()?;
         let region = options.region.or(configured.region);
         let region = region.unwrap_or_else(|| REGION_DEFAULT.to_owned());
+        info!("region: {region} ({region_from})");
         if !is_region(&region) {
             let message = format!("'{}' is not a region", shown(&region));
             return Err(Error::new(ErrorKind::Usage, message)
@@ -251,6 +261,15 @@ impl Control {
         let endpoint = Arc::new(self.service.place(bucket, region)?);
         self.names.resolve(&endpoint, self.client.patience()).await?;
         self.open_session(&endpoint).await?;
+        info!(
+            "bucket {bucket}: {}://{}{} in {}{}: {:?}",
+            if endpoint.tls { "https" } else { "http" },
+            endpoint.host,
+            endpoint.path_prefix,
+            endpoint.region,
+            if endpoint.proxy.is_some() { " by a proxy" } else { "" },
+            endpoint.addresses(),
+        );
         self.endpoints.borrow_mut().insert(bucket.to_owned(), endpoint.clone());
         Ok(endpoint)
     }
@@ -332,12 +351,14 @@ impl Control {
             let elsewhere = is_region(&told.region) && told.region != endpoint.region;
             if elsewhere && region_moves < REGION_MOVES_MAX {
                 region_moves += 1;
+                info!("redirect: bucket {} is in {}", ask.bucket, told.region);
                 // What has its region in its name stays where it is.
                 if self.settle(ask.bucket, &told.region).await?.region == endpoint.region {
                     return Ok(answer);
                 }
             } else if told.is_expired_token() && may_refresh {
                 may_refresh = false;
+                info!("{}: the credentials have expired: asking for newer ones", ask.what);
                 self.client.count(RetryReason::ExpiredToken);
                 match &endpoint.session {
                     Some(_) => self.open_session(&endpoint).await?,
@@ -363,6 +384,11 @@ impl Control {
 #[expect(clippy::disallowed_methods, reason = "the control plane's only look at the clock")]
 pub(crate) fn now() -> SystemTime {
     SystemTime::now()
+}
+
+/// A URL without what may stand before its host: that could be a password.
+fn without_user(url: &str) -> &str {
+    url.rsplit_once('@').map_or(url, |(_, host)| host)
 }
 
 fn told(answer: &Answer) -> ServerError {

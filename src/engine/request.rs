@@ -306,7 +306,7 @@ impl Drop for Errand {
     /// Every request completes, also one whose worker is gone.
     fn drop(&mut self) {
         if !self.is_complete {
-            let lost = Error::new(ErrorKind::Host, "a worker has ended: this is a bug in inrush");
+            let lost = Error::bug("a worker has ended");
             self.tell(Err(lost), Brought::default());
         }
     }

@@ -297,7 +297,7 @@ impl Workers {
         for thread in self.threads.drain(..) {
             match thread.join() {
                 Ok(counted) => metrics.push(counted),
-                Err(_) => bug = Some("a worker panicked: this is a bug in inrush"),
+                Err(_) => bug = Some("a worker panicked"),
             }
         }
         let (folder, keys) = (self.folder.take(), Arc::clone(&self.keys));
@@ -378,7 +378,7 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let bug = Error::new(ErrorKind::Host, "a worker panicked: this is a bug in inrush");
+            let bug = Error::bug("a worker panicked");
             self.scheduler.stop(bug);
         }
         self.ended.notify_one();

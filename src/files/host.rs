@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use rustix::io::Errno as Named;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::transfer::Transfer;
 use crate::link::failure::Failure;
 use crate::s3::ByteRange;
@@ -346,7 +346,11 @@ impl fmt::Display for FileError {
 impl From<FileError> for Error {
     fn from(error: FileError) -> Self {
         let advice = error.advice();
-        Self::new(ErrorKind::Destination, error.to_string()).advise(advice)
+        let reason = match error.errno.named() {
+            Named::NOSPC | Named::DQUOT => ErrorReason::NoSpace,
+            _ => ErrorReason::LocalIo,
+        };
+        Self::new(ErrorKind::Destination, error.to_string()).because(reason).advise(advice)
     }
 }
 

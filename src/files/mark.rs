@@ -9,6 +9,8 @@ use sha2::{Digest, Sha256};
 const VERSION: u8 = 1;
 /// Flag: the bytes had been synced to the device before the name was given.
 const DURABLE: u8 = 1;
+/// The verdict stands in the other bits of the flags; earlier versions left them 0.
+const VERDICT_SHIFT: u32 = 1;
 /// Length of a mark in bytes: with the attribute's name it stays within a 256-byte inode of ext4.
 pub const MARK_BYTES: usize = 50;
 
@@ -80,6 +82,8 @@ pub struct Mark {
     pub moment: Moment,
     /// The bytes had been synced.
     pub durable: bool,
+    /// How they were verified, by [`crate::checksum::unverified`]; 0 where that is not known.
+    pub verdict: u8,
 }
 
 impl Mark {
@@ -88,7 +92,7 @@ impl Mark {
     pub fn encode(&self) -> [u8; MARK_BYTES] {
         let mut bytes = [0; MARK_BYTES];
         bytes[0] = VERSION;
-        bytes[1] = if self.durable { DURABLE } else { 0 };
+        bytes[1] = (self.verdict << VERDICT_SHIFT) | (u8::from(self.durable) * DURABLE);
         bytes[2..10].copy_from_slice(&self.size_bytes.to_le_bytes());
         bytes[10..26].copy_from_slice(&self.identity.0);
         bytes[26..34].copy_from_slice(&self.changed_ns.to_le_bytes());
@@ -102,7 +106,7 @@ impl Mark {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; MARK_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..at + 8].try_into().expect("eight bytes");
-        if bytes[0] != VERSION || bytes[1] & !DURABLE != 0 {
+        if bytes[0] != VERSION {
             return None;
         }
         Some(Self {
@@ -114,6 +118,7 @@ impl Mark {
                 since_ms: u64::from_le_bytes(word(42)),
             },
             durable: bytes[1] & DURABLE != 0,
+            verdict: bytes[1] >> VERDICT_SHIFT,
         })
     }
 
@@ -150,7 +155,10 @@ pub fn index_record(path: Option<&str>, mark: &Mark) -> [u8; INDEX_RECORD_BYTES]
 #[must_use]
 pub fn sync_record(moment: Moment) -> [u8; INDEX_RECORD_BYTES] {
     let (size_bytes, changed_ns, identity) = (0, 0, Identity::of(&[]));
-    index_record(None, &Mark { size_bytes, identity, changed_ns, moment, durable: true })
+    index_record(
+        None,
+        &Mark { size_bytes, identity, changed_ns, moment, durable: true, verdict: 0 },
+    )
 }
 
 /// A path's identity; a sync has that of no path.
@@ -191,6 +199,7 @@ mod tests {
             changed_ns: 1_700_000_000_123_456_789,
             moment: Moment { boot: 7, since_ms: 5000 },
             durable: false,
+            verdict: 0,
         }
     }
 
@@ -207,9 +216,12 @@ mod tests {
         let mut other = bytes;
         other[0] = 2;
         assert_eq!(Mark::decode(&other), None, "another version");
-        other = bytes;
-        other[1] = 2;
-        assert_eq!(Mark::decode(&other), None, "an unknown flag");
+        // Of an earlier version, which knew no verdict.
+        assert_eq!((bytes[1], mark().verdict), (0, 0));
+        for (verdict, durable) in [(1, false), (16, true), (127, true)] {
+            let mark = Mark { verdict, durable, ..mark() };
+            assert_eq!(Mark::decode(&mark.encode()), Some(mark));
+        }
         const { assert!(MARK_BYTES < 64) };
     }
 

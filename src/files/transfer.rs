@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::checksum::{Algorithm, Form, Mismatch, Verification};
-use crate::error::{Error, ErrorKind};
+use crate::checksum::{Algorithm, Form, Mismatch, Verification, unverified};
+use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::mark::Identity;
 use crate::files::sink::file::OpenFile;
 use crate::limits::{WHOLE_BYTES_MAX, fits_whole};
@@ -110,7 +110,7 @@ impl Transfer {
             shape,
             part: cut.part,
             etag,
-            verification: Verification::none("no checksum was requested"),
+            verification: Verification::none(unverified::NOT_REQUESTED),
             replaced_bytes: 0,
             file: OnceLock::new(),
             resumed: None,
@@ -294,7 +294,8 @@ impl Transfer {
     #[must_use]
     pub fn wrong_bytes(mismatch: &Mismatch) -> Error {
         let message = format!("the bytes have another checksum: {mismatch}");
-        Error::new(ErrorKind::Objects, message).advise(match mismatch.stored.form {
+        let error = Error::new(ErrorKind::Objects, message).because(ErrorReason::Integrity);
+        error.advise(match mismatch.stored.form {
             Form::Etag => {
                 "run it again; if it stays so, the server's ETags may not be MD5s, and --verify \
                  auto takes such objects"
@@ -315,6 +316,7 @@ impl Transfer {
     #[must_use]
     pub fn unverified(reason: &str) -> Error {
         Error::new(ErrorKind::Objects, format!("it cannot be validated: {reason}"))
+            .because(ErrorReason::Integrity)
             .advise("--verify auto takes such objects and says so")
     }
 

@@ -281,6 +281,15 @@ impl Failure {
         )
     }
 
+    /// True when an answer came, and it is not what HTTP and S3 say it must be.
+    #[must_use]
+    pub const fn is_of_server(self) -> bool {
+        matches!(
+            self.reason(),
+            RetryReason::BadHead | RetryReason::WrongRange | RetryReason::WrongLength
+        )
+    }
+
     /// True when the server asks for fewer requests.
     #[must_use]
     pub const fn is_overload(self) -> bool {

@@ -5,7 +5,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::checksum::{Algorithm, Stored};
+use crate::checksum::{Algorithm, Stored, unverified};
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
 
 /// A complete response head.
@@ -150,10 +150,11 @@ impl<'a> Head<'a> {
     /// Why there is none.
     pub fn stored(&self) -> Result<Stored, &'static str> {
         match self.checksum {
-            Some((algorithm, value)) => Stored::parse(algorithm, value, self.checksum_type)
-                .ok_or("the stored checksum cannot be read"),
-            None if self.checksum_unknown => Err("the checksum algorithm is not supported"),
-            None => Err("the server stores no checksum for it"),
+            Some((algorithm, value)) => {
+                Stored::parse(algorithm, value, self.checksum_type).ok_or(unverified::UNREADABLE)
+            }
+            None if self.checksum_unknown => Err(unverified::UNSUPPORTED),
+            None => Err(unverified::NOT_STORED),
         }
     }
 }

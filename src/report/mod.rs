@@ -2,5 +2,6 @@
 
 pub mod document;
 mod line;
+pub mod log;
 pub mod out;
 pub mod progress;

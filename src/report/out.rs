@@ -3,7 +3,7 @@
 //! What people read goes to standard error: see [`crate::report::progress`]. A reader of standard
 //! output that has seen enough (`inrush ls .. | head`) ends the output, not the run's success.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::io::{self, BufWriter, ErrorKind as Io, StdoutLock, Write};
 use std::ops::ControlFlow;
@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rustix::fs::FileType;
 use tokio::sync::Notify;
 use tokio::task::{spawn_blocking, spawn_local};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ErrorReason, Result};
 
 /// Buffer of an output in bytes: some hundred lines for one system call.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -82,9 +83,17 @@ impl<W: Write> Lines<W> {
             }
             Err(error) => {
                 let message = format!("write to standard output: {error}");
-                Err(Error::new(ErrorKind::Destination, message))
+                Err(Error::new(ErrorKind::Destination, message).because(reason(&error)))
             }
         }
+    }
+}
+
+/// Why an output takes no more, for programs.
+fn reason(error: &io::Error) -> ErrorReason {
+    match error.kind() {
+        Io::StorageFull | Io::QuotaExceeded => ErrorReason::NoSpace,
+        _ => ErrorReason::LocalIo,
     }
 }
 
@@ -110,10 +119,11 @@ pub fn leave(refusal: &clap::Error) -> u8 {
 /// A file of lines, such as the report of every object. It is written through the runtime's ring,
 /// or where there is none by a helper thread, so a slow disk, or a pipe that nobody reads, holds
 /// nothing else up.
+///
+/// What an earlier run left in it stays until the first lines are written, or [`Self::finish`].
 #[derive(Debug)]
 pub struct ReportWriter {
     shared: Rc<Shared>,
-    path: PathBuf,
 }
 
 /// The file itself.
@@ -125,13 +135,17 @@ enum File {
 }
 
 impl File {
-    async fn create(path: &Path, ring: bool) -> io::Result<Self> {
+    /// Opens it, or creates it; with `empties` without what is in it.
+    async fn open(path: &Path, ring: bool, empties: bool) -> io::Result<Self> {
         use rustix::fs::{Mode, OFlags, open};
         if ring {
-            return tokio_uring::fs::File::create(path).await.map(Self::Ring);
+            let mut options = tokio_uring::fs::OpenOptions::new();
+            let options = options.write(true).create(true).truncate(empties);
+            return options.open(path).await.map(Self::Ring);
         }
         let path = path.to_owned();
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        flags.set(OFlags::TRUNC, empties);
         let opened = spawn_blocking(move || open(&path, flags, Mode::from_raw_mode(0o666)));
         Ok(Self::Plain(Arc::new(opened.await.expect("opening a file does not panic")?)))
     }
@@ -164,7 +178,13 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 
 /// What the writer and its task share.
 struct Shared {
-    file: File,
+    /// As it was opened: with what an earlier run left in it.
+    found: File,
+    /// The same, emptied; not of a pipe or a device, which have nothing to empty.
+    emptied: OnceCell<File>,
+    path: PathBuf,
+    ring: bool,
+    is_regular: bool,
     state: RefCell<Written>,
     /// A write has ended.
     ended: Notify,
@@ -189,16 +209,27 @@ struct Written {
 }
 
 impl ReportWriter {
-    /// Creates the file, or empties it; with `ring` inside a tokio-uring runtime.
+    /// Opens the file, or creates it; with `ring` inside a tokio-uring runtime.
     ///
     /// # Errors
     /// When it cannot be written: that is found out before any byte moves.
     pub async fn create(path: &Path, ring: bool) -> Result<Self> {
-        match File::create(path, ring).await {
-            Ok(file) => {
-                let (state, ended) = (RefCell::default(), Notify::new());
-                let shared = Rc::new(Shared { file, state, ended });
-                Ok(Self { shared, path: path.to_owned() })
+        match File::open(path, ring, false).await {
+            Ok(found) => {
+                let looked = path.to_owned();
+                let kind = spawn_blocking(move || rustix::fs::stat(&looked)).await;
+                let kind = kind.expect("a look at a file does not panic");
+                let kind = kind.map(|found| FileType::from_raw_mode(found.st_mode));
+                let shared = Rc::new(Shared {
+                    found,
+                    emptied: OnceCell::new(),
+                    path: path.to_owned(),
+                    ring,
+                    is_regular: kind.is_ok_and(|kind| kind == FileType::RegularFile),
+                    state: RefCell::default(),
+                    ended: Notify::new(),
+                });
+                Ok(Self { shared })
             }
             Err(error) => {
                 let message = format!("create the report {}: {error}", path.display());
@@ -241,6 +272,13 @@ impl ReportWriter {
         }
     }
 
+    /// True when no line was added so far.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let state = self.shared.state.borrow();
+        state.offset_bytes == 0 && state.waiting.is_empty() && !state.writing
+    }
+
     /// Hands everything over to the file.
     ///
     /// # Errors
@@ -259,18 +297,40 @@ impl ReportWriter {
     /// Where it is written to.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.shared.path
     }
 
     fn trouble(&self, error: &io::Error) -> Error {
-        let message = format!("write the report {}: {error}", self.path.display());
-        Error::new(ErrorKind::Destination, message)
+        let message = format!("write the report {}: {error}", self.shared.path.display());
+        Error::new(ErrorKind::Destination, message).because(reason(error))
     }
 }
 
 impl Shared {
+    /// The file, emptied when it is asked for the first time.
+    async fn file(&self) -> io::Result<&File> {
+        if !self.is_regular {
+            return Ok(&self.found);
+        }
+        if self.emptied.get().is_none() {
+            // One writes at a time: nobody was quicker.
+            let _ = self.emptied.set(File::open(&self.path, self.ring, true).await?);
+        }
+        Ok(self.emptied.get().unwrap_or(&self.found))
+    }
+
     /// Writes all that waits, and what comes meanwhile.
     async fn write(self: Rc<Self>) {
+        let file = match self.file().await {
+            Ok(file) => file,
+            Err(error) => {
+                let mut state = self.state.borrow_mut();
+                state.failed = Some(error);
+                state.writing = false;
+                self.ended.notify_waiters();
+                return;
+            }
+        };
         loop {
             let (lines, offset_bytes) = {
                 let mut state = self.state.borrow_mut();
@@ -280,7 +340,7 @@ impl Shared {
                 }
                 (std::mem::take(&mut state.waiting), state.offset_bytes)
             };
-            let (written, mut lines) = self.file.append(lines, offset_bytes).await;
+            let (written, mut lines) = file.append(lines, offset_bytes).await;
             let mut state = self.state.borrow_mut();
             state.offset_bytes += lines.len() as u64;
             state.failed = written.err();
@@ -365,6 +425,25 @@ mod tests {
                 let found = std::fs::read_to_string(&path).expect("readable");
                 assert!(found == expected, "{} of {} bytes", found.len(), expected.len());
             }
+        });
+    }
+
+    #[test]
+    fn a_report_stays_as_it_was_until_there_is_another() {
+        with_and_without_a_ring(async |ring| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("r");
+            let read = || std::fs::read_to_string(&path).expect("readable");
+            std::fs::write(&path, "old\n").expect("written");
+            let mut report = ReportWriter::create(&path, ring).await.expect("opened");
+            assert!(report.is_empty());
+            report.line("n").expect("taken");
+            assert!(!report.is_empty());
+            assert_eq!(read(), "old\n");
+            report.finish().await.expect("written");
+            assert_eq!(read(), "n\n");
+            drop(ReportWriter::create(&path, ring).await.expect("opened"));
+            assert_eq!(read(), "n\n");
         });
     }
 

@@ -35,6 +35,14 @@ const COLUMNS_DEFAULT: usize = 80;
 /// How often the sign of life before a wait moves.
 const SPIN: Duration = Duration::from_millis(250);
 
+/// Log lines go between all others.
+static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+
+/// From here on no bar is drawn.
+pub fn draw_no_bar() {
+    IS_LOGGED.store(true, Ordering::Relaxed);
+}
+
 /// The bar, and the lines above it.
 #[derive(Debug)]
 pub struct Progress {
@@ -123,7 +131,8 @@ impl Progress {
     }
 
     fn on(target: ProgressDrawTarget, enabled: bool, columns: fn() -> usize) -> Self {
-        let bar = (enabled && !target.is_hidden()).then(|| {
+        let is_logged = IS_LOGGED.load(Ordering::Relaxed);
+        let bar = (enabled && !is_logged && !target.is_hidden()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), target);
             bar.set_style(style(TEMPLATE));
             bar

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::text::shown::shown;
 
 /// How many bytes of an error body are looked at.
@@ -144,6 +144,25 @@ impl ServerError {
         }
     }
 
+    /// Why, for programs.
+    fn reason(&self) -> ErrorReason {
+        match (self.kind(), self.code.as_str(), self.status) {
+            (_, "InvalidObjectState", _) => ErrorReason::Archived,
+            (_, "RequestTimeout", _) => ErrorReason::Network,
+            (_, "SlowDown" | "ServiceUnavailable", _) | (ErrorKind::Endpoint, _, 429 | 503) => {
+                ErrorReason::Throttled
+            }
+            (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _)
+            | (_, "AuthorizationHeaderMalformed" | "InvalidAccessKeyId", _)
+            | (_, "SignatureDoesNotMatch" | "RequestTimeTooSkewed", _) => ErrorReason::Credentials,
+            (ErrorKind::Access, ..) => ErrorReason::PermissionDenied,
+            (ErrorKind::Objects, ..) => ErrorReason::Changed,
+            (ErrorKind::NotFound, ..) => ErrorReason::NotFound,
+            (ErrorKind::Usage, ..) => ErrorReason::Usage,
+            _ => ErrorReason::Server,
+        }
+    }
+
     /// Whether the same request may succeed a little later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -169,7 +188,7 @@ impl ServerError {
     /// The failure of `what`, with the server's words and what to do.
     #[must_use]
     pub fn into_error(self, what: &str) -> Error {
-        let error = Error::new(self.kind(), self.to_string()).within(what);
+        let error = Error::new(self.kind(), self.to_string()).because(self.reason()).within(what);
         match self.advice() {
             Some(advice) => error.advise(advice),
             None => error,
@@ -261,6 +280,28 @@ mod tests {
         let line = told.into_error("get s3://b/k").to_string();
         assert!(line.starts_with("get s3://b/k: the server said 403 AccessDenied"), "{line}");
         assert!(line.contains("request id R1") && line.contains("s3:GetObject"), "{line}");
+    }
+
+    #[test]
+    fn programs_hear_why() {
+        let check = |status: u16, code: &str, expected: ErrorReason| {
+            let body = format!("<Error><Code>{code}</Code></Error>");
+            let error = explain(status, body.as_bytes(), "").into_error("get s3://b/k");
+            assert_eq!(error.reason(), expected, "{status} {code}");
+        };
+        check(403, "SignatureDoesNotMatch", ErrorReason::Credentials);
+        check(400, "ExpiredToken", ErrorReason::Credentials);
+        check(403, "AccessDenied", ErrorReason::PermissionDenied);
+        check(401, "", ErrorReason::PermissionDenied);
+        check(403, "InvalidObjectState", ErrorReason::Archived);
+        check(404, "NoSuchKey", ErrorReason::NotFound);
+        check(412, "", ErrorReason::Changed);
+        check(416, "InvalidRange", ErrorReason::Changed);
+        check(503, "SlowDown", ErrorReason::Throttled);
+        check(429, "", ErrorReason::Throttled);
+        check(400, "RequestTimeout", ErrorReason::Network);
+        check(500, "InternalError", ErrorReason::Server);
+        check(400, "InvalidBucketName", ErrorReason::Usage);
     }
 
     #[test]

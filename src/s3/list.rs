@@ -10,7 +10,7 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesRef, Event};
 
 use crate::checksum::Algorithm;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::s3::uri::{encode_query, quote_etag, shown};
 use crate::s3::{ListedChecksum, Object};
 
@@ -108,6 +108,7 @@ pub fn parse_page(bytes: &[u8]) -> Result<Page> {
 
 fn unreadable(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Endpoint, format!("the listing cannot be read: {why}"))
+        .because(ErrorReason::Server)
         .advise("check that --endpoint-url is an S3 server that knows ListObjectsV2")
 }
 

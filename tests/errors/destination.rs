@@ -198,7 +198,7 @@ fn a_report_that_cannot_be_written_is_told_before_anything_moves() {
         run.expect(USAGE).expect_error(&[report, "--report"]);
     }
     nowhere.assert_untouched();
-    assert_eq!(origin.stop().requests, 0);
+    assert_eq!(origin.stop().gets, 0);
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod destination;
 mod disk;
 mod faults;
 mod host;
+mod json;
 mod keys;
 mod server;
 mod space;

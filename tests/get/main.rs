@@ -23,12 +23,14 @@ mod skip;
 #[path = "../common/without.rs"]
 mod without;
 
+mod complete;
 mod files;
 mod filters;
 mod service;
 mod shown;
 mod sources;
 mod telling;
+mod verbose;
 
 use std::path::PathBuf;
 

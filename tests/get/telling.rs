@@ -142,17 +142,25 @@ fn a_dry_run_lists_what_would_move() {
     let run = run.expect(0);
     let told = lines(&run.stdout);
     let expected: Vec<_> = all.iter().filter(|(key, _)| key.starts_with("p/")).collect();
-    assert_eq!(told.len(), expected.len(), "{run}");
+    assert_eq!(told.len(), expected.len() + 1, "{run}");
+    let summary = told.last().expect("a summary");
+    assert_eq!((&summary["kind"], &summary["objects"]), (&"summary".into(), &4.into()), "{run}");
+    assert_eq!((&summary["exit_code"], &summary["error"]), (&0.into(), &Value::Null), "{run}");
     for (line, (key, bytes)) in told.iter().zip(&expected) {
         assert_eq!((&line["key"], &line["bytes"]), (&key.as_str().into(), &bytes.len().into()));
-        assert_eq!(line["bucket"], BUCKET);
+        assert_eq!((&line["bucket"], &line["kind"]), (&BUCKET.into(), &"object".into()));
     }
-    let run = get(&origin, ["s3://lab/p/", "--dry-run"]).with([place.path()]).run().expect(0);
-    let lines: Vec<_> = run.stdout.lines().collect();
-    assert_eq!(lines.len(), expected.len(), "{run}");
-    run.check(lines[0].ends_with("700 s3://lab/p/a -> a"), "size, address and path");
-    run.check(lines[1].ends_with("2097155 s3://lab/p/deep/b -> deep/b"), "size, address and path");
-    run.check(run.stderr.is_empty(), "quiet");
+    for option in ["--dry-run", "-n", "--dryrun"] {
+        let run = get(&origin, ["s3://lab/p/", option]).with([place.path()]).run().expect(0);
+        let lines: Vec<_> = run.stdout.lines().collect();
+        assert_eq!(lines.len(), expected.len(), "{run}");
+        let data = place.path().display().to_string();
+        let line = format!("(dry run) get: s3://lab/p/a -> {data}/a (700 B)");
+        run.check(lines[0] == line, "address, path and size");
+        let line = format!("(dry run) get: s3://lab/p/deep/b -> {data}/deep/b (2.10 MB)");
+        run.check(lines[1] == line, "address, path and size");
+        run.check(run.stderr.is_empty(), "quiet");
+    }
     assert!(!place.path().exists());
     assert_eq!(origin.stop().gets, 0);
 }

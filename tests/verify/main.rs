@@ -21,6 +21,8 @@ mod recorder;
 #[path = "../common/served.rs"]
 #[expect(dead_code, reason = "every origin here has checksums of its own")]
 mod served;
+#[path = "../common/skip.rs"]
+mod skip;
 
 use std::collections::BTreeMap;
 use std::fs;

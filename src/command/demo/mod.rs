@@ -20,6 +20,7 @@ use std::time::Instant;
 use inrush_origin::{Config as OriginConfig, Credentials, Origin, TlsConfig};
 use tempfile::NamedTempFile;
 
+use super::ending::Done;
 use super::get;
 use super::runtime::{on_runtime, require_io_uring};
 use super::session::Interrupts;
@@ -31,6 +32,7 @@ use crate::control::credentials::CredentialSource;
 use crate::engine::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
+use crate::report::document::{failure_json, summary_json};
 use crate::report::progress::Progress;
 use crate::s3::sign::SigningKeys;
 use crate::s3::uri::S3Uri;
@@ -46,8 +48,8 @@ const ACCESS_KEY: &str = "INRUSHDEMO";
 const SECRET: &str = "for/the/demo/alone";
 const REGION: &str = "us-east-1";
 
-/// Runs the demo; returns the exit code.
-pub(super) fn run(args: &DemoArgs) -> Result<u8> {
+/// Runs the demo.
+pub(super) fn run(args: &DemoArgs) -> Result<Done> {
     require_io_uring()?;
     let progress = Progress::new(!args.output.quiet);
     let config = Config::resolve(get::options(&args.tuning), HostFacts::read())?;
@@ -67,9 +69,9 @@ pub(super) fn run(args: &DemoArgs) -> Result<u8> {
     ));
     let rows = Vec::new();
     let demo = Demo { args, origin: &origin, progress: &progress, bundle: None, rows };
-    let code = on_runtime(|| demo.run(&place, sets)).and_then(|code| code);
+    let done = on_runtime(|| demo.run(&place, sets)).and_then(|done| done);
     origin.stop();
-    code
+    done
 }
 
 /// An origin that serves these objects to who signs with the demo's keys.
@@ -99,7 +101,7 @@ struct Demo<'a> {
 
 impl Demo<'_> {
     /// Fetches and compares set by set, in a folder that goes away unless it is to be kept.
-    async fn run(mut self, place: &Place, sets: Vec<Set>) -> Result<u8> {
+    async fn run(mut self, place: &Place, sets: Vec<Set>) -> Result<Done> {
         // From here on an interrupt does not kill: whatever ends the demo, the folder goes.
         let mut signals = Interrupts::listen()?;
         self.bundle = self.origin.ca_pem().map(write_bundle).transpose()?;
@@ -112,7 +114,7 @@ impl Demo<'_> {
         for set in sets {
             let step = self.step(folder.path(), Arc::new(set), &mut signals).await?;
             if step == ErrorKind::Interrupted.exit_code() {
-                return Ok(step);
+                return Ok(self.interrupted());
             }
             code = code.max(step);
         }
@@ -123,7 +125,7 @@ impl Demo<'_> {
         if let Some(set) = first.filter(|_| code == 0) {
             code = self.stream(place, set).await?;
             if code == ErrorKind::Interrupted.exit_code() {
-                return Ok(code);
+                return Ok(self.interrupted());
             }
         }
         let peak_rss_bytes = usage::peak_rss_bytes();
@@ -136,7 +138,7 @@ impl Demo<'_> {
         if let Some(kept) = &kept {
             self.progress.note(format!("files kept in {}", kept.display()));
         }
-        if self.args.output.json {
+        let document = self.args.output.json.then(|| {
             let outcome = Outcome {
                 version: env!("CARGO_PKG_VERSION"),
                 exit_code: code,
@@ -146,11 +148,18 @@ impl Demo<'_> {
                 kept,
                 sets: self.rows,
             };
-            crate::report::out::print(
-                format!("{}\n", crate::report::document::json(&outcome)).as_bytes(),
-            )?;
-        }
-        Ok(code)
+            let kind = ErrorKind::ALL.into_iter().find(|kind| kind.exit_code() == code);
+            let failed = kind.map(|kind| Error::new(kind, "the demo failed: see standard error"));
+            summary_json(&outcome, failed.as_ref())
+        });
+        Ok(Done { code, document })
+    }
+
+    /// The end of a demo that the user ended, which is told already.
+    fn interrupted(&self) -> Done {
+        let error = Error::new(ErrorKind::Interrupted, "interrupted");
+        let document = self.args.output.json.then(|| failure_json(&error));
+        Done { code: error.kind().exit_code(), document }
     }
 
     /// Fetches one set and compares it; returns the exit code so far.
@@ -196,7 +205,7 @@ impl Demo<'_> {
             tokio::task::spawn_blocking(move || stream::read_epochs(&channel, &set))
         };
         let begun = now();
-        let code = super::stream::pipe(args, CredentialSource::Fixed(keys), begun).await?;
+        let code = super::stream::pipe(args, CredentialSource::Fixed(keys), begun).await?.code;
         if code != 0 {
             return Ok(code);
         }
@@ -235,6 +244,7 @@ impl Demo<'_> {
                 deadline: None,
                 report: None,
                 quiet: true,
+                verbose: 0,
                 json: false,
                 stats: false,
             },
@@ -266,7 +276,7 @@ impl Demo<'_> {
             },
             tuning: self.args.tuning.clone(),
             failures: FailureArgs::default(),
-            output: OutputArgs { json: false, quiet: true },
+            output: OutputArgs { json: false, quiet: true, verbose: 0 },
         }
     }
 }

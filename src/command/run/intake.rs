@@ -7,12 +7,13 @@ use std::sync::Arc;
 use super::super::aside::aside;
 use super::super::checksums::Settled;
 use super::super::kept::{Before, Verdict};
+use super::super::log;
 use super::super::space::Space;
 use super::{Run, micros};
 use crate::control::walk::Entry;
 use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
 use crate::files::transfer::{Outcome, Transfer};
 use crate::limits::OBJECTS_QUEUED_MAX;
@@ -89,6 +90,7 @@ impl Run {
                     self.keeper.count_kept(&transfer, kept);
                     self.space.reclaim(reclaimed_bytes);
                     self.known.objects_kept += 1;
+                    log::kept(&transfer, kept, &self.target);
                     self.report_line(|| ObjectLine::kept(&transfer, kept).to_json());
                 }
                 Verdict::Fail(failed) => {
@@ -131,6 +133,7 @@ impl Run {
             Decimal(self.space.needed_bytes())
         );
         Err(Error::new(ErrorKind::Destination, message)
+            .because(ErrorReason::NoSpace)
             .advise("free space, choose another destination, or use --no-space-check"))
     }
 

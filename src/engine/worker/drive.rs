@@ -146,6 +146,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Disposal::Drop => drop(slot),
             Disposal::WriteAt => self.write(range, slot, length, offset),
             Disposal::WriteWhole => {
+                // All its bytes are here, and have been compared: its mark has what came of that.
+                self.compare(index, &transfer);
                 self.write_whole(range, &transfer, SlotBytes { slot, at, length });
             }
         }

@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::job::{AfterFailure, JobState, Rivalry};
 use super::link::Link;
 use crate::engine::peers::LateEnd;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::host::{FileHost, Objection};
 use crate::files::transfer::{Again, Transfer};
 use crate::limits::{RETRIES_BASE_MAX, RETRIES_PER_100_REQUESTS_MAX};
@@ -197,8 +197,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 "{spent} of {} requests had to be tried again, the last time because: {failure}",
                 self.metrics.requests
             );
+            let reason = match failure.is_overload() {
+                true => ErrorReason::Throttled,
+                false => ErrorReason::Network,
+            };
             self.scheduler.stop(
                 Error::new(ErrorKind::Endpoint, message)
+                    .because(reason)
                     .advise("check the network and the endpoint, and run it again"),
             );
         }
@@ -250,6 +255,7 @@ impl Connection {
             }
             // The same as an answer of 412.
             (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())
+                .because(ErrorReason::Changed)
                 .within(context)
                 .advise("run it again to fetch the new version"),
             (Failure::TlsBroken | Failure::TlsRefused, _) => {
@@ -259,7 +265,12 @@ impl Connection {
             (failure, _) => {
                 let network = "check the network and the endpoint, or lower --connections";
                 let otherwise = failure.advice().unwrap_or(network);
+                let reason = match failure.is_of_server() {
+                    true => ErrorReason::Server,
+                    false => ErrorReason::Network,
+                };
                 Error::new(ErrorKind::Endpoint, failure.to_string())
+                    .because(reason)
                     .within(context)
                     .advise(transfer.endpoint.advice(otherwise))
             }

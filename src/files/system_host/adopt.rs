@@ -87,6 +87,8 @@ pub struct Proven<'a> {
     pub before: Look,
     /// The object.
     pub identity: Identity,
+    /// What it was compared with, as a mark keeps it.
+    pub verdict: u8,
 }
 
 /// What came of it.
@@ -142,7 +144,7 @@ impl Adopter {
 
 impl SystemHost {
     fn adopt(&mut self, proven: &Proven<'_>) -> Result<Adoption, Code> {
-        let Proven { file, path, before, identity } = *proven;
+        let Proven { file, path, before, identity, verdict } = *proven;
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let Some(folder) = self.folders().find(above) else { return Ok(Adoption::Changed) };
         let stat = rustix::fs::fstat(file)?;
@@ -162,6 +164,7 @@ impl SystemHost {
             changed_ns: before.changed_ns,
             moment: moment(self.keeping.boot),
             durable: false,
+            verdict,
         };
         self.put_mark(file, path, &mark)?;
         Ok(Adoption::Marked)
@@ -196,7 +199,7 @@ mod tests {
         let transfer = object("a/b", 3);
         let identity = identity_of("b", &transfer.object).expect("it has a tag");
         between();
-        let proven = Proven { file: &file, path: "a/b", before, identity };
+        let proven = Proven { file: &file, path: "a/b", before, identity, verdict: 0 };
         adopter(folder).adopt(&proven).expect("it can be marked")
     }
 

@@ -127,6 +127,7 @@ impl SystemHost {
                 changed_ns: changed_ns(&rustix::fs::fstat(file)?),
                 moment: moment(keeping.boot),
                 durable: keeping.sync_files,
+                verdict: transfer.verification.code(),
             };
             if self.put_mark(file, &transfer.path, &mark).is_err() && is_timed {
                 // Without a mark the object is fetched again: slower, and right. By its size and
@@ -296,7 +297,12 @@ impl SystemHost {
         };
         let identity = transfer.identity();
         let is_same = identity.is_some_and(|identity| self.is_of(&mark, identity, stat));
-        if is_same { FileState::Same } else { FileState::Other }
+        if is_same {
+            transfer.verification.was(mark.verdict);
+            FileState::Same
+        } else {
+            FileState::Other
+        }
     }
 
     /// True for a mark that says that a file of this status is this object, whole.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::object::{Status, Verified};
-use super::{asked_again, by_name, clock_corrected, gigabytes, json, seconds};
+use super::{asked_again, by_name, clock_corrected, gigabytes, json, seconds, summary_json};
+use crate::error::Error;
 use crate::link::failure::RetryCounts;
 use crate::s3::Object;
 use crate::text::size::{Count, Decimal, Seconds, counted, rate};
@@ -75,6 +76,8 @@ impl Finding {
 /// What is told of one object; fields that `get` tells too have its names.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckedLine<'a> {
+    /// What it is: `object`.
+    pub kind: &'static str,
     /// Its bucket.
     pub bucket: &'a str,
     /// Its key, as S3 keeps it.
@@ -105,6 +108,7 @@ impl<'a> CheckedLine<'a> {
     ) -> Self {
         let error = finding.failure(strict);
         Self {
+            kind: "object",
             bucket,
             key: &object.key,
             path: Some(path).filter(|path| !path.is_empty()),
@@ -208,10 +212,10 @@ impl CheckSummary {
         self.exit_code = exit_code;
     }
 
-    /// The summary for scripts.
+    /// The summary for scripts, and why the run failed.
     #[must_use]
-    pub fn to_json(&self) -> String {
-        json(self)
+    pub fn to_json(&self, error: Option<&Error>) -> String {
+        summary_json(self, error)
     }
 
     /// The summary for people.
@@ -294,7 +298,8 @@ mod tests {
                 r#"failed","error":"refused","verified":{{"verdict":{not}"it could not be checked""#
             ),
         ];
-        let start = r#"{"bucket":"bucket","key":"a/b","path":"b","bytes":7,"status":""#;
+        let start =
+            r#"{"kind":"object","bucket":"bucket","key":"a/b","path":"b","bytes":7,"status":""#;
         for (finding, expected) in findings().iter().zip(expected) {
             let expected = format!("{start}{expected}}},\"adopted\":false}}");
             assert_eq!(told(finding, false), expected);
@@ -372,7 +377,7 @@ mod tests {
                     "20 B read in 2.0 s (10 B/s)",
                 ]
             );
-            assert!(summary.to_json().contains(r#""not_validated":{"there is none":1}"#));
+            assert!(summary.to_json(None).contains(r#""not_validated":{"there is none":1}"#));
         }
     }
 }

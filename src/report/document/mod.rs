@@ -6,6 +6,7 @@
 
 mod bucket;
 mod check;
+mod ending;
 mod object;
 mod pace;
 mod stream;
@@ -19,9 +20,10 @@ use crate::text::size::{Count, counted};
 
 pub use bucket::ListedBucket;
 pub use check::{CheckSummary, CheckedLine, Finding};
+pub use ending::{failure_json, summary_json};
 pub use object::{
-    KeptReason, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, RemovedLine, Sizes,
-    Status, Verified,
+    KeptReason, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, PlannedTotal,
+    RemovedLine, Sizes, Status, Verified, moved,
 };
 pub use pace::{PaceLine, PaceTold};
 pub use stream::{ChannelSummary, EpochSummary, STDOUT_NAME, StreamSummary};

@@ -4,14 +4,17 @@
 use serde::Serialize;
 
 use super::{json, seconds};
+use crate::checksum::Algorithm;
 use crate::files::transfer::{Outcome, Shape, Transfer};
 use crate::s3::Object;
 use crate::text::shown::shown;
-use crate::text::size::Binary;
+use crate::text::size::{Binary, Decimal};
 
 /// How one object ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ObjectLine<'a> {
+    /// What it is: `object`.
+    pub kind: &'static str,
     /// Its bucket.
     pub bucket: &'a str,
     /// Its key, as S3 keeps it.
@@ -60,9 +63,15 @@ pub enum KeptReason {
 }
 
 impl KeptReason {
-    fn unverified(self) -> &'static str {
+    /// Why, in words.
+    #[must_use]
+    pub const fn explain(self) -> &'static str {
+        self.unverified()
+    }
+
+    const fn unverified(self) -> &'static str {
         match self {
-            Self::Same => "it was kept: size, time and ETag are those of when it was completed",
+            Self::Same => "it was kept: size, time and ETag are those of when it was downloaded",
             Self::Finished => "an earlier run had fetched all of it",
             Self::Present => "a file was there, and --overwrite never leaves it",
             Self::SizeAndTime => "a file was there: size and time are those of the object",
@@ -89,6 +98,7 @@ impl<'a> ObjectLine<'a> {
         let transfer = &*outcome.transfer;
         let error = outcome.result.as_ref().err().map(ToString::to_string);
         Self {
+            kind: "object",
             bucket: &transfer.endpoint.bucket,
             key: &transfer.object.key,
             path: Some(transfer.path.as_str()).filter(|path| !path.is_empty()),
@@ -105,6 +115,7 @@ impl<'a> ObjectLine<'a> {
     #[must_use]
     pub fn kept(transfer: &'a Transfer, kept: KeptReason) -> Self {
         Self {
+            kind: "object",
             bucket: &transfer.endpoint.bucket,
             key: &transfer.object.key,
             path: Some(transfer.path.as_str()),
@@ -113,7 +124,10 @@ impl<'a> ObjectLine<'a> {
             retries: 0,
             status: Status::Kept,
             error: None,
-            verified: Verified::not(kept.unverified().to_owned()),
+            verified: Verified::not(match (kept, transfer.verification.earlier()) {
+                (KeptReason::Same, Some(earlier)) => kept_after(earlier),
+                _ => kept.unverified().to_owned(),
+            }),
         }
     }
 
@@ -143,6 +157,15 @@ impl Verified {
 
     fn not(reason: String) -> Self {
         Self { verdict: "not validated", algorithm: None, reason: Some(reason) }
+    }
+}
+
+/// How an object that was kept had been verified when it was downloaded.
+fn kept_after(earlier: Result<Algorithm, &'static str>) -> String {
+    let kept = KeptReason::Same.unverified();
+    match earlier {
+        Ok(algorithm) => format!("{kept}, and it was validated by {} then", algorithm.name()),
+        Err(reason) => format!("{reason}; {kept}, and it was not validated then"),
     }
 }
 
@@ -295,6 +318,8 @@ impl ListedTotal {
 /// An object that would move, for `--dry-run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlannedLine<'a> {
+    /// What it is: `object`.
+    pub kind: &'static str,
     /// Its bucket.
     pub bucket: &'a str,
     /// Its key, as S3 keeps it.
@@ -310,6 +335,7 @@ impl<'a> PlannedLine<'a> {
     #[must_use]
     pub fn new(transfer: &'a Transfer) -> Self {
         Self {
+            kind: "object",
             bucket: &transfer.endpoint.bucket,
             key: &transfer.object.key,
             path: Some(transfer.path.as_str()).filter(|path| !path.is_empty()),
@@ -323,20 +349,41 @@ impl<'a> PlannedLine<'a> {
         json(self)
     }
 
-    /// The line for people: size in bytes, address, path.
+    /// The line for people; `place` is the whole path of its file.
     #[must_use]
-    pub fn to_text(&self) -> String {
-        let line = format!("{:>15} s3://{}/{}", self.bytes, self.bucket, shown(self.key));
-        match self.path {
-            Some(path) => format!("{line} -> {}", shown(path)),
-            None => line,
-        }
+    pub fn to_text(&self, place: Option<&str>) -> String {
+        format!("(dry run) {}", moved(self.bucket, self.key, place, self.bytes))
     }
+}
+
+/// An object that moves to a place, in words. The place is the whole path of its file.
+#[must_use]
+pub fn moved(bucket: &str, key: &str, place: Option<&str>, bytes: u64) -> String {
+    let (key, bytes) = (shown(key), Decimal(bytes));
+    match place {
+        Some(place) => format!("get: s3://{bucket}/{key} -> {} ({bytes})", shown(place)),
+        None => format!("get: s3://{bucket}/{key} ({bytes})"),
+    }
+}
+
+/// What a run would do, for `--dry-run`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct PlannedTotal {
+    /// What the process exits with.
+    pub exit_code: u8,
+    /// Objects that would move.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that would be removed.
+    pub deleted_files: u64,
 }
 
 /// A file that was removed, or would be, since the source has it no more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RemovedLine<'a> {
+    /// What it is: `deleted`.
+    pub kind: &'static str,
     /// Its path below the destination.
     pub path: &'a str,
     /// `deleted`, or `would_be_deleted`.
@@ -347,7 +394,8 @@ impl<'a> RemovedLine<'a> {
     /// Tells of a file; `dry` when it is still there.
     #[must_use]
     pub fn new(path: &'a str, dry: bool) -> Self {
-        Self { path, status: if dry { "would_be_deleted" } else { "deleted" } }
+        let status = if dry { "would_be_deleted" } else { "deleted" };
+        Self { kind: "deleted", path, status }
     }
 
     /// The line for scripts.
@@ -356,10 +404,10 @@ impl<'a> RemovedLine<'a> {
         json(self)
     }
 
-    /// The line for people, in the columns of [`PlannedLine`].
+    /// The line for people, of a file that would be removed; `place` is its whole path.
     #[must_use]
-    pub fn to_text(&self) -> String {
-        format!("{:>15} {}", "delete", shown(self.path))
+    pub fn to_text(&self, place: Option<&str>) -> String {
+        format!("(dry run) delete: {}", shown(place.unwrap_or(self.path)))
     }
 }
 
@@ -394,7 +442,8 @@ mod tests {
         let outcome =
             Outcome { transfer: Arc::new(transfer), elapsed_us: 1_500_000, result: Ok(()) };
         let expected = concat!(
-            r#"{"bucket":"bucket","key":"a/\"b\"","path":"b","bytes":20971520,"seconds":1.5,"#,
+            r#"{"kind":"object","bucket":"bucket","key":"a/\"b\"","path":"b","#,
+            r#""bytes":20971520,"seconds":1.5,"#,
             r#""retries":1,"status":"ok","error":null,"verified":{"verdict":"not validated","#,
             r#""algorithm":null,"reason":"no checksum was requested; length, ETag and range of "#,
             r#"each answer were checked"}}"#
@@ -427,7 +476,8 @@ mod tests {
     fn an_object_that_was_kept() {
         let transfer = transfer("d/a", "\"e\"", 7, "a");
         let expected = concat!(
-            r#"{"bucket":"bucket","key":"d/a","path":"a","bytes":7,"seconds":0.0,"retries":0,"#,
+            r#"{"kind":"object","bucket":"bucket","key":"d/a","path":"a","#,
+            r#""bytes":7,"seconds":0.0,"retries":0,"#,
             r#""status":"kept","error":null,"verified":{"verdict":"not validated","#,
             r#""algorithm":null,"reason":"a file was there, and --overwrite never leaves it"}}"#
         );
@@ -487,14 +537,19 @@ mod tests {
     fn planned() {
         let to_file = transfer("a/b", "", 7, "b");
         let line = PlannedLine::new(&to_file);
-        assert_eq!(line.to_text(), "              7 s3://bucket/a/b -> b");
-        assert_eq!(line.to_json(), r#"{"bucket":"bucket","key":"a/b","path":"b","bytes":7}"#);
+        let expected = "(dry run) get: s3://bucket/a/b -> /d/b (7 B)";
+        assert_eq!(line.to_text(Some("/d/b")), expected);
+        let expected = r#"{"kind":"object","bucket":"bucket","key":"a/b","path":"b","bytes":7}"#;
+        assert_eq!(line.to_json(), expected);
         let dropped = transfer("a/b", "", 7, "");
-        assert_eq!(PlannedLine::new(&dropped).to_text(), "              7 s3://bucket/a/b");
+        let expected = "(dry run) get: s3://bucket/a/b (7 B)";
+        assert_eq!(PlannedLine::new(&dropped).to_text(None), expected);
         let odd = transfer("d/\u{202e}a", "", 7, "\u{202e}a");
-        let expected = "              7 s3://bucket/d/\\u{202e}a -> \\u{202e}a";
-        assert_eq!(PlannedLine::new(&odd).to_text(), expected);
-        let removed = RemovedLine::new("\u{2067}a\n", false);
-        assert_eq!(removed.to_text(), "         delete \\u{2067}a\\n");
+        let expected = "(dry run) get: s3://bucket/d/\\u{202e}a -> \\u{202e}a (7 B)";
+        assert_eq!(PlannedLine::new(&odd).to_text(Some("\u{202e}a")), expected);
+        let removed = RemovedLine::new("\u{2067}a\n", true);
+        assert_eq!(removed.to_text(None), "(dry run) delete: \\u{2067}a\\n");
+        let expected = r#"{"kind":"deleted","path":"a","status":"deleted"}"#;
+        assert_eq!(RemovedLine::new("a", false).to_json(), expected);
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::PaceTold;
-use super::{asked_again, by_name, clock_corrected, json, seconds, tried_again};
+use super::{asked_again, by_name, clock_corrected, seconds, summary_json, tried_again};
 use crate::engine::metrics::{AddressCount, WorkerMetrics};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::files::sink::Sink;
 use crate::link::failure::RetryCounts;
 use crate::sys::pool::Pages;
@@ -325,10 +325,10 @@ impl Summary {
         }
     }
 
-    /// The summary as one line of JSON.
+    /// The summary as one line of JSON, with why the run failed.
     #[must_use]
-    pub fn to_json(&self) -> String {
-        json(self)
+    pub fn to_json(&self, error: Option<&Error>) -> String {
+        summary_json(self, error)
     }
 
     /// The summary in a few lines for people; with `stats` what it cost, too.
@@ -582,7 +582,7 @@ mod tests {
         assert_eq!(summary.first_worker_done_seconds, None);
         assert_eq!(summary.lines(false), ["0 objects, 0 B -> t1/ in 0 s"]);
         assert_eq!(summary.lines(true)[1], "CPU time 0 s, peak memory 61 MiB");
-        let json: serde_json::Value = serde_json::from_str(&summary.to_json()).expect("JSON");
+        let json: serde_json::Value = serde_json::from_str(&summary.to_json(None)).expect("JSON");
         assert!(json["ring"].is_null() && json["gigabytes_per_second"].is_null());
         assert_eq!(json["retries"], serde_json::json!({}));
         let idle = SummaryInputs { elapsed_us: 100_000, ..empty() };
@@ -605,7 +605,7 @@ mod tests {
     #[test]
     fn the_names_of_the_fields_stay() {
         let json: serde_json::Value =
-            serde_json::from_str(&Summary::new(&full()).to_json()).expect("JSON");
+            serde_json::from_str(&Summary::new(&full()).to_json(None)).expect("JSON");
         let names = |value: &serde_json::Value| {
             let fields = value.as_object().expect("an object");
             let mut names: Vec<_> = fields.keys().map(String::as_str).collect();

@@ -154,6 +154,7 @@ fn mark_of(data: &[u8]) -> Mark {
         changed_ns: i64::from_le_bytes(word(26)),
         moment: Moment::decode(moment).expect("as long as a moment"),
         durable: bytes[1] & 1 != 0,
+        verdict: bytes[1] >> 1,
     }
 }
 

@@ -1,0 +1,110 @@
+//! Why bytes are held against no checksum: the reasons by name, and the code of a verdict in a
+//! mark, so that a later run can tell of a file that it keeps.
+
+use super::Algorithm;
+
+/// There is nothing to hold.
+pub const NO_BYTES: &str = "it has no bytes";
+/// The user wants none.
+pub const OFF: &str = "--verify off";
+/// The listing names none, and the answers to ranges do not either.
+pub const NOT_LISTED: &str = "the listing names no checksum";
+/// A hash is of all bytes in order, and ranges come in any.
+pub const HASH: &str = "a hash cannot be combined from ranges";
+/// The HEAD for it failed.
+pub const NOT_ANSWERED: &str = "the question for its checksum was not answered";
+/// A checksum of parts, which nobody knows where to cut.
+pub const PARTS_DIFFER: &str = "the parts that its checksum is of are not of one length";
+/// The same, of an answer.
+pub const PARTS_UNKNOWN: &str = "the checksum is of parts whose length is not known";
+/// The HEAD tells of another version.
+pub const CHANGED: &str = "it has changed since it was listed";
+/// Its header is not what S3 documents.
+pub const UNREADABLE: &str = "the stored checksum cannot be read";
+/// A newer algorithm than this program.
+pub const UNSUPPORTED: &str = "the checksum algorithm is not supported";
+/// S3 has none.
+pub const NOT_STORED: &str = "the server stores no checksum for it";
+/// Nobody asked for one yet.
+pub const NOT_REQUESTED: &str = "no checksum was requested";
+
+/// Codes of a mark are below this.
+pub const CODES: u8 = 128;
+/// The code of a verdict that is not known.
+pub const UNKNOWN: u8 = 0;
+/// Code of the first algorithm by which bytes were validated.
+const ALGORITHMS_AT: u8 = 1;
+/// Code of the first reason why they were not.
+const REASONS_AT: u8 = 16;
+
+/// The reasons in the order of their codes. Marks of earlier runs have these: only add at the end.
+const REASONS: [&str; 12] = [
+    NO_BYTES,
+    OFF,
+    NOT_LISTED,
+    HASH,
+    NOT_ANSWERED,
+    PARTS_DIFFER,
+    PARTS_UNKNOWN,
+    CHANGED,
+    UNREADABLE,
+    UNSUPPORTED,
+    NOT_STORED,
+    NOT_REQUESTED,
+];
+
+/// The same of algorithms; another list than [`Algorithm::ALL`], whose order is of cost.
+const ALGORITHMS: [Algorithm; 6] = [
+    Algorithm::Crc64Nvme,
+    Algorithm::Crc32c,
+    Algorithm::Crc32,
+    Algorithm::Sha256,
+    Algorithm::Sha1,
+    Algorithm::Md5,
+];
+
+/// The code of a verdict; [`UNKNOWN`] of one that has none.
+#[must_use]
+pub fn encode(verdict: Result<Algorithm, &'static str>) -> u8 {
+    let (start, place) = match verdict {
+        Ok(algorithm) => (ALGORITHMS_AT, ALGORITHMS.iter().position(|known| *known == algorithm)),
+        Err(reason) => (REASONS_AT, REASONS.iter().position(|known| *known == reason)),
+    };
+    let place = place.and_then(|place| u8::try_from(place).ok());
+    place.map_or(UNKNOWN, |place| start + place)
+}
+
+/// The verdict of a code; `None` of one that is not known.
+#[must_use]
+pub fn decode(code: u8) -> Option<Result<Algorithm, &'static str>> {
+    let at = |start: u8| code.checked_sub(start).map(usize::from);
+    match at(REASONS_AT) {
+        Some(place) => REASONS.get(place).map(|reason| Err(*reason)),
+        None => ALGORITHMS.get(at(ALGORITHMS_AT)?).map(|algorithm| Ok(*algorithm)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_have_codes_that_come_back() {
+        let all = Algorithm::ALL.map(Ok).into_iter().chain(REASONS.map(Err));
+        let codes: Vec<u8> = all
+            .map(|verdict| {
+                let code = encode(verdict);
+                assert_eq!(decode(code), Some(verdict), "{code}");
+                code
+            })
+            .collect();
+        assert!(codes.iter().all(|code| *code != UNKNOWN && *code < CODES), "{codes:?}");
+        assert_eq!(encode(Err("something new")), UNKNOWN);
+        for code in [UNKNOWN, 7, 15, 127, 255] {
+            assert_eq!(decode(code), None, "{code}");
+        }
+        // As they stand in files.
+        assert_eq!((encode(Ok(Algorithm::Crc64Nvme)), encode(Ok(Algorithm::Md5))), (1, 6));
+        assert_eq!((encode(Err(NO_BYTES)), encode(Err(NOT_REQUESTED))), (16, 27));
+    }
+}

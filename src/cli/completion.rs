@@ -1,0 +1,111 @@
+//! Scripts for shells. What the table of options knows is in the script; profiles and keys are
+//! asked for while a word is completed, with the hidden command `inrush complete WORDS...`.
+
+use std::ffi::OsString;
+
+use clap::{FromArgMatches, ValueHint};
+use clap_complete::Shell;
+
+use super::{ServiceArgs, command, help};
+
+/// Commands with the options of [`ServiceArgs`].
+const REMOTE: [&str; 6] = ["get", "sync", "verify", "ls", "pipe", "cat"];
+
+/// What the first line of the generated function is in bash and in zsh.
+const FUNCTION: &str = "_inrush() {\n";
+
+/// bash cuts words at colons and equal signs, and replaces only what is behind the last one.
+const BASH: &str = r#"_inrush() {
+    local -a _words=()
+    local _at _raw _found _cut=""
+    for ((_at = 0; _at <= COMP_CWORD; _at++)); do
+        _raw="${COMP_WORDS[_at]}"
+        if ((_at > 1)) && [[ "$_raw" == [:=]* || "${COMP_WORDS[_at - 1]}" == *[:=] ]]; then
+            _words[${#_words[@]} - 1]+="$_raw"
+        else
+            _words+=("$_raw")
+        fi
+    done
+    _raw="${_words[${#_words[@]} - 1]}"
+    if ((${#_words[@]} > 2)) && [[ "$_raw" == s3:* || "$_raw" == --profile=* ||
+        "${_words[${#_words[@]} - 2]}" == --profile ]]; then
+        [[ "${COMP_WORDS[COMP_CWORD]}" == "$_raw" ]] || _cut="${_raw%"${_raw##*[:=]}"}"
+        COMPREPLY=()
+        while IFS= read -r _found; do
+            [[ "$_found" == */ ]] && compopt -o nospace 2>/dev/null
+            printf -v _found '%q' "$_found"
+            COMPREPLY+=("${_found#"$_cut"}")
+        done < <(inrush complete -- "${_words[@]:1}" 2>/dev/null)
+        return 0
+    fi
+"#;
+
+/// zsh leaves words whole.
+const ZSH: &str = r#"_inrush() {
+    if (( CURRENT > 2 )) && [[ "$words[CURRENT]" == (s3:|--profile=)* ||
+        "$words[CURRENT-1]" == --profile ]]; then
+        local -a found=("${(@f)$(inrush complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+        compadd -S '' -- ${(M)found:#*/}
+        compadd -- ${found:#*/}
+        return
+    fi
+"#;
+
+/// fish asks a function for both.
+const FISH: &str = r#"
+function __fish_inrush_found
+    set -l words (commandline -opc)
+    inrush complete -- $words[2..-1] (commandline -ct) 2>/dev/null
+end
+complete -c inrush -n 'string match -q "s3:*" -- (commandline -ct)' -f -a '(__fish_inrush_found)'
+complete -c inrush -l profile -r -f -a '(__fish_inrush_found)'
+"#;
+
+/// The completion script of a shell.
+#[must_use]
+pub fn completions(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), help::NAME, &mut script);
+    let script = String::from_utf8(script).expect("the table is UTF-8");
+    let script = match shell {
+        Shell::Bash => script.replacen(FUNCTION, BASH, 1),
+        Shell::Zsh => script.replacen(FUNCTION, ZSH, 1),
+        Shell::Fish => script + FISH,
+        _ => script,
+    };
+    script.into_bytes()
+}
+
+/// What does not name a file is not completed by files.
+pub(super) fn without_files(arg: clap::Arg) -> clap::Arg {
+    match arg.get_value_hint() {
+        ValueHint::Unknown if arg.get_action().takes_values() => arg.value_hint(ValueHint::Other),
+        _ => arg,
+    }
+}
+
+/// A word to be completed.
+#[derive(Debug, Clone, Default)]
+pub struct CompleteArgs {
+    /// As far as it was typed.
+    pub word: String,
+    /// The word before it.
+    pub before: String,
+    /// Which server, and as whom, as far as that was typed.
+    pub service: ServiceArgs,
+}
+
+impl CompleteArgs {
+    /// Of the words behind the program's name, the last one as far as it was typed.
+    pub(super) fn new(mut words: Vec<OsString>) -> Self {
+        let word = words.pop().unwrap_or_default().to_string_lossy().into_owned();
+        let before = words.last().map(|word| word.to_string_lossy().into_owned());
+        words.insert(0, help::NAME.into());
+        let matches = command().ignore_errors(true).try_get_matches_from(words).ok();
+        let service = matches.as_ref().and_then(|matches| {
+            let (_, typed) = matches.subcommand().filter(|(name, _)| REMOTE.contains(name))?;
+            ServiceArgs::from_arg_matches(typed).ok()
+        });
+        Self { word, before: before.unwrap_or_default(), service: service.unwrap_or_default() }
+    }
+}

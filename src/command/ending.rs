@@ -1,0 +1,111 @@
+//! How a command ends for people and programs: an error goes to standard error, and with `--json`
+//! exactly one document says how it ended, however early it failed. `ls` and `--dry-run` print it
+//! as their last line where they failed.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+
+use crate::cli::Args;
+use crate::error::{Error, ErrorKind, Result};
+use crate::report::document::failure_json;
+use crate::report::out;
+use crate::report::progress::Progress;
+
+/// How a command ended.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// The exit code.
+    pub(super) code: u8,
+    /// What programs are told, where they asked for it.
+    pub(super) document: Option<String>,
+}
+
+/// The exit code of a command that failed so, or did not.
+pub(super) fn exit_code(error: Option<&Error>) -> u8 {
+    error.map_or(0, |error| error.kind().exit_code())
+}
+
+/// Where the document goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// Nobody asked for one.
+    Nobody,
+    Stdout,
+    /// Standard output is the stream's.
+    Stderr,
+}
+
+impl Reader {
+    /// Who reads the document of this command.
+    pub(super) fn of(args: &Args) -> Self {
+        let json = match args {
+            Args::Get(args) => args.output.json,
+            Args::Verify(args) => args.output.json,
+            Args::Ls(args) => args.json,
+            Args::Pipe(args) => args.stream.json,
+            Args::Cat(args) if args.stream.json => return Self::Stderr,
+            Args::Demo(args) => args.output.json,
+            Args::Cat(_) | Args::Completions(_) | Args::Complete(_) | Args::Man => false,
+        };
+        if json { Self::Stdout } else { Self::Nobody }
+    }
+
+    /// The same of words that are no command line: there nothing is certain but what they say.
+    fn of_words(words: &[OsString]) -> Self {
+        let options = || words.iter().take_while(|word| *word != "--");
+        match words.get(1) {
+            _ if !options().any(|word| word == "--json") => Self::Nobody,
+            Some(command) if command == "cat" => Self::Stderr,
+            _ => Self::Stdout,
+        }
+    }
+
+    /// Tells how a command ended; returns the exit code.
+    pub(super) fn end(self, outcome: Result<Done>) -> u8 {
+        let (code, document) = match outcome {
+            Ok(Done { code, document }) => (code, document),
+            Err(error) => {
+                Progress::new(false).error(&error);
+                (error.kind().exit_code(), Some(failure_json(&error)))
+            }
+        };
+        match document.map_or(Ok(()), |document| self.print(&document)) {
+            Err(error) if code == 0 => {
+                Progress::new(false).error(&error);
+                error.kind().exit_code()
+            }
+            // Why it failed is told already.
+            _ => code,
+        }
+    }
+
+    /// Prints a document.
+    pub(super) fn print(self, document: &str) -> Result<()> {
+        let line = format!("{document}\n");
+        match self {
+            Self::Nobody => Ok(()),
+            Self::Stdout => out::print(line.as_bytes()),
+            Self::Stderr => {
+                // Nobody is left to tell that it cannot be written.
+                let _ = std::io::stderr().write_all(line.as_bytes());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Prints help, or a usage error where it belongs; returns the exit code.
+#[must_use]
+pub fn refuse(refusal: &clap::Error, words: &[OsString]) -> u8 {
+    let code = out::leave(refusal);
+    if code != 0 {
+        let text = refusal.render().to_string();
+        // Behind an empty line follow the usage and where to read more.
+        let what = text.split("\n\n").next().unwrap_or_default();
+        let what = what.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>();
+        let error = Error::new(ErrorKind::Usage, what.join(" "));
+        // As above.
+        let _ = Reader::of_words(words).print(&failure_json(&error));
+    }
+    code
+}

@@ -1,0 +1,136 @@
+//! What a run logs with `--verbose`, from the control plane's side: what the sources are, what was
+//! chosen to fit this machine, how each object ended, and what the workers counted.
+
+use tracing::{debug, enabled, info};
+
+use super::target::Target;
+use crate::control::resolve::{Source, SourceKind};
+use crate::engine::config::Config;
+use crate::engine::pace::Timeline;
+use crate::files::transfer::{Outcome, Transfer};
+use crate::report::document::{KeptReason, RingUse, Summary, moved};
+use crate::sys::uring::SetupMode;
+use crate::text::size::{Binary, counted};
+
+/// What each source turned out to be.
+pub(super) fn sources(sources: &[Source]) {
+    for source in sources {
+        let what = match &source.found {
+            SourceKind::Object(object) => format!("one object of {}", Binary(object.size_bytes)),
+            SourceKind::Folder { .. } => "everything below it".to_owned(),
+            SourceKind::Glob(_) => "every object that matches".to_owned(),
+        };
+        info!("source {}: {what}", source.uri);
+    }
+}
+
+/// What was chosen to fit this machine.
+pub(super) fn config(config: &Config) {
+    let (least, most) = (config.pace.start, config.connections());
+    let connections = match config.pace.is_adaptive() {
+        true => format!("{least} connections, at most {most}"),
+        false => counted(most as u64, "connection", "connections"),
+    };
+    info!(
+        "{}, {connections}, parts of {}, {} slots of {}, {} of buffers",
+        counted(config.workers as u64, "worker", "workers"),
+        Binary(config.part.bytes()),
+        config.slots,
+        Binary(u64::from(config.slot_length_bytes)),
+        Binary(config.memory_bytes),
+    );
+}
+
+/// How an object ended.
+pub(super) fn outcome(outcome: &Outcome, target: &Target) {
+    if !enabled!(tracing::Level::INFO) {
+        return;
+    }
+    let line = line(&outcome.transfer, target);
+    let retries = match outcome.transfer.retries() {
+        0 => String::new(),
+        retries => format!(" after {}", counted(u64::from(retries), "retry", "retries")),
+    };
+    match &outcome.result {
+        Ok(()) => info!("{line}{retries}"),
+        Err(error) => info!("failed: {line}{retries}: {error}"),
+    }
+}
+
+/// That an object is left as it is.
+pub(super) fn kept(transfer: &Transfer, kept: KeptReason, target: &Target) {
+    if enabled!(tracing::Level::DEBUG) {
+        debug!("skip {}: {}", line(transfer, target), kept.explain());
+    }
+}
+
+fn line(transfer: &Transfer, target: &Target) -> String {
+    let place = Some(&transfer.path).filter(|path| !path.is_empty());
+    let place = place.and_then(|path| target.place(path));
+    let (bucket, object) = (&transfer.endpoint.bucket, &transfer.object);
+    moved(bucket, &object.key, place.as_deref(), object.size_bytes)
+}
+
+/// The choices of the pace since those that were told before.
+#[derive(Debug, Default)]
+pub(super) struct PaceLog {
+    told_us: Option<u64>,
+}
+
+impl PaceLog {
+    /// Tells those that are new.
+    pub(super) fn tell(&mut self, timeline: impl FnOnce() -> Timeline) {
+        if !enabled!(tracing::Level::INFO) {
+            return;
+        }
+        for moment in timeline().moments() {
+            if self.told_us.is_some_and(|told| moment.at_us <= told) {
+                continue;
+            }
+            self.told_us = Some(moment.at_us);
+            let rate = match moment.requests_per_second {
+                Some(rate) => format!(", at most {rate} a second"),
+                None => String::new(),
+            };
+            info!(
+                "pace after {:.1} s: {} requests in flight{rate} ({:?})",
+                moment.at_us as f64 / 1e6,
+                moment.requests_in_flight,
+                moment.change
+            );
+        }
+    }
+}
+
+/// What the workers used of the kernel, what went wrong on their way, and where the bytes came
+/// from.
+pub(super) fn ended(summary: &Summary) {
+    if let Some(ring) = &summary.ring {
+        info!("io_uring: {}", ring_in_words(ring));
+    }
+    for (reason, count) in &summary.retries {
+        info!("{} because of {reason}", counted(*count, "retry", "retries"));
+    }
+    for address in &summary.addresses {
+        info!(
+            "{}: {}, {}",
+            address.address,
+            counted(address.connects, "connection", "connections"),
+            counted(address.ranges, "range", "ranges")
+        );
+    }
+}
+
+fn ring_in_words(ring: &RingUse) -> String {
+    let mode = match ring.mode {
+        SetupMode::DeferTaskrun => "DEFER_TASKRUN",
+        SetupMode::CoopTaskrun => "COOP_TASKRUN; missing: DEFER_TASKRUN (Linux 6.1)",
+        SetupMode::Plain => {
+            "no flags; missing: COOP_TASKRUN (Linux 5.19), DEFER_TASKRUN (Linux 6.1)"
+        }
+    };
+    match ring.registered_slots {
+        true => format!("{mode}; slots are registered"),
+        false => format!("{mode}; slots are not registered"),
+    }
+}

@@ -1,0 +1,112 @@
+//! Completion by bash, as its own functions call the script: options, profiles and keys.
+
+use std::fs;
+
+use inrush_origin::Origin;
+
+use crate::objects;
+use crate::program::{Program, Run};
+use crate::served::{ACCESS_KEY, SECRET, serve};
+
+/// Completes the last word; the program stands in `$0`.
+const SCRIPT: &str = r#"
+inrush() { "$program" "$@"; }
+program="$0"
+source <(inrush completions bash)
+COMP_WORDS=(inrush "$@")
+COMP_CWORD=$#
+_inrush inrush "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+((${#COMPREPLY[@]} == 0)) || printf '%s\n' "${COMPREPLY[@]}"
+"#;
+
+fn complete(words: &[&str]) -> Program {
+    Program::new(words).by_way_of(["bash", "-c", SCRIPT])
+}
+
+fn offered(run: &Run) -> Vec<&str> {
+    run.stdout.lines().collect()
+}
+
+fn asking(origin: &Origin, words: &[&str]) -> Run {
+    let program = complete(words).with_keys(ACCESS_KEY, SECRET).set("AWS_REGION", "us-east-1");
+    let run = program.set("AWS_ENDPOINT_URL", origin.url()).run().expect(0);
+    run.check(run.stderr.is_empty(), "nothing was expected on standard error");
+    run
+}
+
+#[test]
+fn keys_are_offered_level_by_level() {
+    let keys = [("p/a", 1), ("p/deep/b", 1), ("p/two words", 1), ("p/s*r", 1), ("q", 1)];
+    let origin = serve(&objects(&keys));
+    assert_eq!(offered(&asking(&origin, &["ls", "s3://lab/"])), ["s3://lab/p/", "s3://lab/q"]);
+    let level =
+        ["s3://lab/p/a", "s3://lab/p/deep/", r"s3://lab/p/s\\\*r", r"s3://lab/p/two\ words"];
+    assert_eq!(offered(&asking(&origin, &["get", "-v", "s3://lab/p/"])), level);
+    assert_eq!(offered(&asking(&origin, &["get", "s3://lab/p/d"])), ["s3://lab/p/deep/"]);
+    assert_eq!(offered(&asking(&origin, &["ls", "s3://lab"])), ["s3://lab/"]);
+    // As readline cuts it, which replaces what is behind the colon.
+    let cut = ["get", "s3", ":", "//lab/p/deep/"];
+    assert_eq!(offered(&asking(&origin, &cut)), ["//lab/p/deep/b"]);
+    // Its server stands on the line, cut as well.
+    let port = origin.url().rsplit_once(':').expect("a port").1.to_owned();
+    let words =
+        ["ls", "--endpoint-url", "http", ":", "//127.0.0.1", ":", &port, "s3", ":", "//lab/q"];
+    let program = complete(&words).with_keys(ACCESS_KEY, SECRET).set("AWS_REGION", "us-east-1");
+    let run = program.run().expect(0);
+    assert_eq!(offered(&run), ["//lab/q"], "{run}");
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_not_offered_and_not_told() {
+    let origin = serve(&objects(&[("q", 1)]));
+    for words in [&["ls", "s3://other/"][..], &["ls", "s3://"], &["ls", "s3://lab/none"]] {
+        let run = asking(&origin, words);
+        assert!(offered(&run).is_empty(), "{run}");
+    }
+    let nobody = complete(&["ls", "s3://lab/"]).set("AWS_ENDPOINT_URL", "http://127.0.0.1:9");
+    let run = nobody.with_keys(ACCESS_KEY, SECRET).run().expect(0);
+    run.check(run.stdout.is_empty() && run.stderr.is_empty(), "nothing");
+    run.check(run.seconds < 30.0, "it does not wait");
+    let run = complete(&["ls", "s3://lab/"]).run().expect(0);
+    run.check(run.stdout.is_empty() && run.stderr.is_empty(), "nobody has keys");
+}
+
+#[test]
+fn profiles_are_offered_from_both_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("written");
+        path
+    };
+    let config = place("config", "[default]\n[profile train]\n[sso-session team]\n");
+    let credentials = place("credentials", "[test]\naws_access_key_id = AKID\n[default]\n");
+    let offers = |words: &[&str], expected: &[&str]| {
+        let program = complete(words).set("AWS_CONFIG_FILE", &config);
+        let run = program.set("AWS_SHARED_CREDENTIALS_FILE", &credentials).run().expect(0);
+        assert_eq!(offered(&run), expected, "{run}");
+    };
+    offers(&["get", "--profile", ""], &["default", "test", "train"]);
+    offers(&["get", "--profile", "t"], &["test", "train"]);
+    offers(&["get", "--profile", "=", "tr"], &["train"]);
+    offers(&["get", "--profile=te"], &["--profile=test"]);
+}
+
+#[test]
+fn files_are_offered_for_options_that_take_files_alone() {
+    let offers = |words: &[&str]| complete(words).run().expect(0).stdout;
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("file"), "").expect("written");
+    let start = folder.path().join("fi").display().to_string();
+    let file = format!("{}le\n", start);
+    for option in ["--report", "--ca-bundle", "--sse-c-key-file"] {
+        assert_eq!(offers(&["get", option, &start]), file, "{option}");
+    }
+    assert_eq!(offers(&["pipe", "--ready-file", &start]), file);
+    for option in ["--region", "--endpoint-url", "--part-size", "--include", "--version-id"] {
+        assert_eq!(offers(&["get", option, &start]), format!("{start}\n"), "{option}");
+    }
+    assert_eq!(offers(&["get", "--verify", ""]), "off\nauto\nstrict\n");
+    assert!(offers(&["get", "--dry"]).starts_with("--dry-run"));
+    assert!(!offers(&["comp"]).contains("complete\n"));
+}
