@@ -1,6 +1,7 @@
 //! inrush fills a training instance from S3 at line rate.
 //!
-//! Programs use [`Client`], [`Engine`] and [`Requests`]; who wants the command reads `README.md`.
+//! Programs use [`Client`], [`Engine`] and [`Requests`]. The command is described in `README.md`
+//! and, in depth, in the [`guide`].
 //!
 //! This page is the map: what flows where, which room does what, what the words mean, and what must
 //! stay true. The rooms are no part of what programs may rely on, and are documented with
@@ -33,6 +34,7 @@
 //!
 //! * [`library`]: the public face: a client and an engine for programs.
 //! * [`cli`]: exactly what was typed; help, completions and the manual page from one table. Pure.
+//! * [`guide`]: the pages that `inrush guide` prints. Pure.
 //! * [`command`]: the story of each command, from arguments to exit code.
 //! * [`control`]: the control plane: credentials, endpoints, LIST and HEAD; names of hosts, whose
 //!   addresses it keeps fresh.
@@ -195,6 +197,7 @@ pub mod engine;
 pub mod error;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod files;
+pub mod guide;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod library;
 #[cfg_attr(not(inrush_map), doc(hidden))]

@@ -44,7 +44,7 @@ fn errors_have_the_colours_of_usage_errors() {
     }
 }
 
-const COMMANDS: [&str; 6] = ["get", "verify", "ls", "demo", "completions", "man"];
+const COMMANDS: [&str; 7] = ["get", "verify", "ls", "demo", "guide", "completions", "man"];
 
 #[test]
 fn help_is_data() {
@@ -104,6 +104,24 @@ fn a_missing_destination_is_told_in_one_line() {
 }
 
 #[test]
+fn the_guide_is_data() {
+    let (list, stderr) = check(&["guide"], 0);
+    assert!(list.starts_with("Topics:\n  sources ") && stderr.is_empty(), "{list}{stderr}");
+    let topics = inrush::guide::TOPICS;
+    assert!(topics.len() > 10);
+    for topic in topics {
+        assert!(list.contains(&format!("\n  {} ", topic.name)), "{list}");
+        assert!(list.contains(topic.summary), "{list}");
+        assert_eq!(check(&["guide", topic.name], 0), (topic.text.to_owned(), String::new()));
+        assert!(topic.text.starts_with("# ") && topic.text.ends_with('\n'), "{}", topic.name);
+    }
+    let (stdout, stderr) = check(&["guide", "endpoint"], 2);
+    assert!(stdout.is_empty() && stderr.contains("'endpoints'"), "{stderr}");
+    let (stdout, stderr) = check(&["guide", "zzz"], 2);
+    assert!(stdout.is_empty() && stderr.contains("verification"), "{stderr}");
+}
+
+#[test]
 fn completions_and_the_page_are_data() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let (stdout, stderr) = check(&["completions", shell], 0);
@@ -115,7 +133,7 @@ fn completions_and_the_page_are_data() {
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
-    for words in [&["man"][..], &["completions", "zsh"], &["get", "--help"]] {
+    for words in [&["man"][..], &["completions", "zsh"], &["get", "--help"], &["guide", "pipes"]] {
         let mut child = inrush(words)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

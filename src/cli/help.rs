@@ -49,7 +49,7 @@ pub(super) struct About {
 }
 
 /// Every command.
-pub(super) const COMMANDS: [About; 9] = [
+pub(super) const COMMANDS: [About; 10] = [
     About {
         name: "get",
         operands: &[
@@ -276,6 +276,16 @@ pub(super) const COMMANDS: [About; 9] = [
         examples: &[
             ("run the demo", "inrush demo"),
             ("keep the downloaded files", "inrush demo --keep"),
+        ],
+        remote: false,
+    },
+    About {
+        name: "guide",
+        operands: &[],
+        details: "The pages are Markdown. Without TOPIC, the topics are listed.",
+        examples: &[
+            ("list the topics", "inrush guide"),
+            ("read how interrupted runs resume", "inrush guide resuming | less"),
         ],
         remote: false,
     },

@@ -18,10 +18,12 @@ mod verify;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
+use crate::guide::{self, Topic};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
@@ -55,6 +57,8 @@ pub enum Args {
     Cat(Box<CatArgs>),
     /// `inrush demo`
     Demo(Box<DemoArgs>),
+    /// `inrush guide`: this page; the list of all without one.
+    Guide(Option<&'static Topic>),
     /// `inrush completions`: for this shell.
     Completions(Shell),
     /// `inrush complete`: for the scripts of `inrush completions`.
@@ -74,7 +78,7 @@ impl Args {
             Self::Pipe(args) => args.stream.verbose,
             Self::Cat(args) => args.stream.verbose,
             Self::Demo(args) => args.output.verbose,
-            Self::Completions(_) | Self::Complete(_) | Self::Man => 0,
+            Self::Guide(_) | Self::Completions(_) | Self::Complete(_) | Self::Man => 0,
         }
     }
 }
@@ -180,6 +184,7 @@ fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
         TypedCommand::Pipe(typed) => typed.settle().map(Box::new).map(Args::Pipe),
         TypedCommand::Cat(typed) => typed.settle().map(Box::new).map(Args::Cat),
         TypedCommand::Demo(args) => Ok(Args::Demo(Box::new(args))),
+        TypedCommand::Guide { topic } => Ok(Args::Guide(topic)),
         TypedCommand::Completions { shell } => Ok(Args::Completions(shell)),
         TypedCommand::Man => Ok(Args::Man),
     }
@@ -272,6 +277,12 @@ enum TypedCommand {
     Cat(CatTyped),
     /// download from a local test server and report the speed of this machine
     Demo(DemoArgs),
+    /// print a page of the user guide, or the list of its topics
+    Guide {
+        /// the page to print
+        #[arg(value_name = "TOPIC", value_parser = topics())]
+        topic: Option<&'static Topic>,
+    },
     /// print a completion script to standard output
     Completions {
         /// the shell
@@ -280,6 +291,13 @@ enum TypedCommand {
     },
     /// print the manual page to standard output
     Man,
+}
+
+/// The names of the guide's pages; clap suggests near ones.
+fn topics() -> impl TypedValueParser<Value = &'static Topic> {
+    let topics = guide::TOPICS.iter();
+    let names = topics.map(|topic| PossibleValue::new(topic.name).help(topic.summary));
+    PossibleValuesParser::new(names).map(|name| guide::topic(&name).expect("one of the names"))
 }
 
 /// `get` before its operands are told apart.

@@ -45,7 +45,8 @@ impl Reader {
             Args::Pipe(args) => args.stream.json,
             Args::Cat(args) if args.stream.json => return Self::Stderr,
             Args::Demo(args) => args.output.json,
-            Args::Cat(_) | Args::Completions(_) | Args::Complete(_) | Args::Man => false,
+            Args::Cat(_) | Args::Guide(_) => false,
+            Args::Completions(_) | Args::Complete(_) | Args::Man => false,
         };
         if json { Self::Stdout } else { Self::Nobody }
     }

@@ -35,6 +35,7 @@ use ending::{Done, Reader};
 
 use crate::cli::Args;
 use crate::error::Result;
+use crate::guide;
 use crate::report::out;
 
 /// Runs what was typed; returns the exit code. `begun` is when the process began.
@@ -57,6 +58,10 @@ pub fn run(args: Args, begun: Instant) -> u8 {
         }
         Args::Cat(args) => start(true, || stream::cat(*args, begun)),
         Args::Demo(args) => demo::run(&args),
+        Args::Guide(topic) => {
+            let text = topic.map_or_else(guide::list, |topic| topic.text.to_owned());
+            nothing_more(out::print(text.as_bytes()))
+        }
         Args::Completions(shell) => nothing_more(out::print(&crate::cli::completions(shell))),
         Args::Complete(args) => nothing_more(complete::run(*args)),
         Args::Man => nothing_more(out::print(&crate::cli::man())),

@@ -4,11 +4,11 @@
 //! unsafe blocks that are documented, clocks and files only at edges are clippy's (clippy.toml);
 //! formatting is rustfmt's; links of the documentation are rustdoc's.
 
+mod documents;
 mod rooms;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rooms::{EXCEPTIONS, FLOORS, ROOMS};
 
@@ -156,6 +156,7 @@ fn no_words_of_a_workplace() {
         .map(|word| word.replace('-', ""));
     let mut files = rust();
     files.extend(sources(&["tools"], ".py"));
+    files.extend(sources(&["src/guide"], ".md"));
     for name in ["README.md", "CHANGELOG.md", "Cargo.toml", "clippy.toml", ".ci/run"] {
         let text = std::fs::read_to_string(project().join(name)).unwrap_or_default();
         files.push(Source { path: name.to_owned(), text });
@@ -385,41 +386,4 @@ fn the_kernel_that_is_needed_is_written_once() {
     assert_eq!(found.len(), 1, "{found:?}");
     let readme = std::fs::read_to_string(project().join("README.md")).expect("README.md");
     assert!(readme.contains(version), "README.md does not name {version}");
-}
-
-/// What the program prints for these words.
-fn printed(words: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_inrush")).args(words).env_clear().output();
-    String::from_utf8(output.expect("the program starts").stdout).expect("UTF-8")
-}
-
-#[test]
-fn the_readme_tells_the_help_as_it_is() {
-    let readme = std::fs::read_to_string(project().join("README.md")).expect("README.md");
-    let mut shown = 0;
-    for block in readme.split("```console\n").skip(1) {
-        let block = block.split("```").next().expect("a block");
-        let (command, text) = block.split_once('\n').expect("a command and its output");
-        let words: Vec<&str> = command.trim_start_matches("$ ").split(' ').collect();
-        if words.first() == Some(&"inrush") && words.last() == Some(&"--help") {
-            assert_eq!(text, printed(&words[1..]), "{command}");
-            shown += 1;
-        }
-    }
-    assert!(shown > 0, "the README shows no help");
-}
-
-#[test]
-fn the_readme_names_no_option_that_is_not_there() {
-    let readme = std::fs::read_to_string(project().join("README.md")).expect("README.md");
-    let help: String = ["get", "sync", "verify", "ls", "pipe", "cat", "demo"]
-        .iter()
-        .map(|command| printed(&[command, "--help"]))
-        .collect();
-    let options = readme.split("`--").skip(1);
-    for option in options {
-        let end = option.find(|c: char| !c.is_ascii_lowercase() && c != '-').expect("an end");
-        let option = format!("--{}", &option[..end]);
-        assert!(help.contains(&option), "{option} is in README.md, not in the help");
-    }
 }

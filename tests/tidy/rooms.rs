@@ -2,12 +2,13 @@
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-pub(crate) const ROOMS: [(&str, bool, &[&str]); 46] = [
+pub(crate) const ROOMS: [(&str, bool, &[&str]); 47] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("shown", true, &[]),
     ("size", true, &[]),
     ("limits", true, &[]),
+    ("guide", true, &[]),
     ("checksum", true, &[]),
     ("mark", true, &[]),
     ("attempt", true, &["limits"]),
@@ -74,7 +75,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 46] = [
             "worker",
         ],
     ),
-    ("cli", true, &["error", "limits", "plan", "s3", "shown", "size"]),
+    ("cli", true, &["error", "guide", "limits", "plan", "s3", "shown", "size"]),
     ("out", false, &["error"]),
     ("line", true, &["failure", "shown", "size", "waiting"]),
     ("progress", false, &["line", "shown", "waiting"]),
@@ -108,6 +109,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 46] = [
             "document",
             "error",
             "failure",
+            "guide",
             "journal",
             "limits",
             "log",

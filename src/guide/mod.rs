@@ -1,0 +1,66 @@
+//! The guide: what users may want to know beyond `README.md`, one page for each topic. Pure.
+//!
+//! The pages are Markdown files in this folder. `inrush guide TOPIC` prints them, and here each is
+//! the documentation of a module.
+
+/// One page of the guide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Topic {
+    /// Its name: what is typed after `inrush guide`, and the name of its file without `.md`.
+    pub name: &'static str,
+    /// What it is about, in one line.
+    pub summary: &'static str,
+    /// The page, in Markdown.
+    pub text: &'static str,
+}
+
+macro_rules! topics {
+    ($($name:ident $file:literal $summary:literal)*) => {
+        /// All pages, in the order in which they are best read.
+        pub const TOPICS: &[Topic] = &[$(
+            Topic { name: stringify!($name), summary: $summary, text: include_str!($file) }
+        ),*];
+        $(
+            // Pages link to each other by names, which they define at their end as files, for
+            // readers of the repository. The first definition counts: here names are modules.
+            #[doc = include_str!("rustdoc-links.txt")]
+            #[doc = include_str!($file)]
+            pub mod $name {}
+        )*
+    };
+}
+
+topics! {
+    sources "sources.md" "which objects are downloaded, and where they go"
+    endpoints "endpoints.md" "credentials, regions, S3-compatible servers, kinds of buckets"
+    tls "tls.md" "HTTPS: certificates, versions, ciphers"
+    proxies "proxies.md" "HTTP proxies"
+    resuming "resuming.md" "running again: which files are kept, how unfinished ones resume"
+    sync "sync.md" "keeping a folder up to date, and deleting what the source does not have"
+    durability "durability.md" "when data is synced to disk, and free space"
+    verification "verification.md" "checksums: during a download, and of local files"
+    retries "retries.md" "retries, outages, deadlines, Ctrl-C"
+    pipes "pipes.md" "pipe and cat: epochs, shards, markers, failures, memory"
+    tuning "tuning.md" "connections, part size, memory, bandwidth; adaptive concurrency"
+    reports "reports.md" "exit codes, the summary, JSON fields, the report of each object"
+    library "library.md" "using the engine from a Rust program"
+    design "design.md" "how inrush works"
+    testing "testing.md" "what inrush promises, and which tests check it"
+}
+
+/// The page of this name.
+#[must_use]
+pub fn topic(name: &str) -> Option<&'static Topic> {
+    TOPICS.iter().find(|topic| topic.name == name)
+}
+
+/// The list of all pages, one line each.
+#[must_use]
+pub fn list() -> String {
+    let width = TOPICS.iter().map(|topic| topic.name.len()).max().unwrap_or(0);
+    let mut text = String::from("Topics:\n");
+    for Topic { name, summary, .. } in TOPICS {
+        text += &format!("  {name:width$}  {summary}\n");
+    }
+    text + "\nPrint one with: inrush guide TOPIC\n"
+}
