@@ -10,21 +10,21 @@ use std::fmt;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Some objects of the run failed; the others are whole.
+    /// Some objects failed; the others are complete.
     Objects,
-    /// The command line or an input asks for something that cannot be.
+    /// A wrong command line, option or input.
     Usage,
     /// No credentials, wrong credentials, or no permission.
     Access,
-    /// A bucket, key or prefix that is not there.
+    /// The bucket, key or prefix does not exist.
     NotFound,
-    /// The destination cannot take the bytes: read-only, full, not a folder, a bad name.
+    /// The destination cannot be written: read-only, full, not a folder, an invalid name.
     Destination,
-    /// The endpoint cannot be reached, or answers what it should not.
+    /// The endpoint is unreachable, or answers incorrectly.
     Endpoint,
     /// This machine cannot run the data plane: no io_uring, too little memory, too few descriptors.
     Host,
-    /// The time that the user gave has passed.
+    /// The deadline has passed.
     Deadline,
     /// Stopped by the user (SIGINT or SIGTERM).
     Interrupted,
@@ -44,7 +44,7 @@ impl ErrorKind {
         Self::Interrupted,
     ];
 
-    /// The process exit code that stands for this kind.
+    /// The process exit code of this kind.
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
@@ -88,7 +88,7 @@ pub enum ErrorReason {
     ObjectsFailed,
     /// The object changed while it was fetched, or since it was listed.
     Changed,
-    /// Data is not what S3 stores, or cannot be held against it though it must be.
+    /// Data is not what S3 stores, or cannot be compared with it though it must be.
     Integrity,
     /// The object is in an archive, and must be restored first.
     Archived,
@@ -206,7 +206,7 @@ impl ErrorReason {
     }
 }
 
-/// One failure, told in one line: what, where, why; then what to do.
+/// One failure, in one line: what, where, why; then what to do.
 ///
 /// Messages are lower case, without a final stop, and never hold a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,7 +221,7 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A failure of `kind`, told by `message`.
+    /// A failure of `kind` with a message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, reason: ErrorReason::of(kind), message: message.into(), advice: None }
     }

@@ -10,10 +10,11 @@
 //! # Bird's eye
 //!
 //! Two planes. The **control plane** is ordinary async Rust on one thread: it finds credentials and
-//! endpoints, lists, and says how things stand. The **data plane** moves the bytes: one pinned
+//! endpoints, lists objects, and reports progress. The **data plane** moves the bytes: one pinned
 //! thread per core, each with an io_uring, a share of one region of memory, and a share of the
-//! connections; no async, no allocation per range. What decides is pure and told the time; what
-//! acts is small and at the edge. So the same worker runs on a seeded simulated machine in tests.
+//! connections; no async, no allocation per range. Code that decides is pure and gets the time as
+//! an argument; code that acts is small and at the edge. So the same worker runs on a
+//! seeded simulated machine in tests.
 //!
 //! ```text
 //!          control plane                                 data plane: one per core
@@ -41,8 +42,8 @@
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
-//! * [`engine`]: the data plane: what is asked for, the workers that fetch it, their pace, and the
-//!   streams that bytes become.
+//! * [`engine`]: the data plane: requests, the workers that download them, their concurrency, and
+//!   the streams into pipes.
 //!   * [`engine::threads`]: starts and pins the workers, gathers what they counted.
 //!   * [`engine::request`]: a range that somebody asks for by itself: where its bytes go (memory, a
 //!     leased slot, a pipe, nowhere), and how it ends. Pure.
@@ -67,7 +68,8 @@
 //!     Pure.
 //!   * [`link::attempt`]: how often and how long a failure is retried, alike in all modes. Pure.
 //!   * [`link::failure`]: why an attempt failed, and what follows from it. Pure.
-//!   * [`link::waiting`]: for whom a run waits, once that is long enough to be told. Pure.
+//!   * [`link::waiting`]: which server a run waits for, once that takes long enough to report.
+//!     Pure.
 //! * [`files`]: a destination: objects on their way to files, how complete files appear, and what
 //!   an earlier run left.
 //!   * [`files::transfer`]: one object on its way, shared by those who fetch its ranges. Pure.
@@ -94,7 +96,7 @@
 //!
 //! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
 //! this crate; `tests/sim` holds the workers against a model; `tests/s3s.rs` and `tools/interop.py`
-//! hold the program against servers that nobody here wrote; `tools/fuzz` says what must hold of the
+//! run the program against servers of other projects; `tools/fuzz` says what must hold of the
 //! parsers whatever comes in; `tools/bench.py` measures it; `tools/hosts` says what would limit
 //! larger machines.
 //!
@@ -116,7 +118,7 @@
 //!
 //! # What must stay true, and what holds it
 //!
-//! * `unsafe` stands in [`sys`] alone, each block with its reason: `unsafe_code = "deny"` and
+//! * `unsafe` is in [`sys`] alone, each block with its reason: `unsafe_code = "deny"` and
 //!   clippy in `Cargo.toml`, `tests/tidy`.
 //! * Pure rooms name no clock, file, socket or thread: `clippy.toml` and `tests/tidy`.
 //! * Rooms use only rooms below them, as a table says that names each exception, and so do the
@@ -162,7 +164,7 @@
 //! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination: tests of
 //!   [`files::system_host`], `tests/resume`.
-//! * No key leads out of the destination, whatever links stand there: tests of [`plan`] and
+//! * No key leads out of the destination, whatever links are in it: tests of [`plan`] and
 //!   [`files::system_host`].
 //! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.
 //! * Everything is bounded: by name in [`limits`] and [`control::limits`]. Memory does not grow

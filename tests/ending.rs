@@ -151,7 +151,7 @@ fn a_plan_that_nobody_reads_is_ended() {
 fn assert_in_time(program: Program) {
     let folder = tempfile::tempdir().expect("a folder");
     let run = program.with([&folder.path().join("data")]).with(["--deadline", "1s"]).run();
-    run.expect(DEADLINE).expect_error(&["the deadline has passed before anything was fetched"]);
+    run.expect(DEADLINE).expect_error(&["the deadline has passed before anything was downloaded"]);
     assert!(!folder.path().join("data").exists(), "nothing was to be made");
 }
 

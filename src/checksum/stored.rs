@@ -111,13 +111,13 @@ impl fmt::Display for Mismatch {
         let computed = self.computed;
         // As S3 shows them: checksums in base64, those of parts with how many, ETags in quotes.
         match form {
-            Form::FullObject => write!(f, "the {algorithm} is {computed}, and {digest} is stored"),
+            Form::FullObject => write!(f, "the {algorithm} is {computed}, but {digest} is stored"),
             Form::Composite { parts } => {
-                write!(f, "the {algorithm} is {computed}-{parts}, and {digest}-{parts} is stored")
+                write!(f, "the {algorithm} is {computed}-{parts}, but {digest}-{parts} is stored")
             }
             Form::Etag => {
                 let [computed, etag] = [computed, digest].map(|digest| hex::encode(digest.bytes()));
-                write!(f, "the {algorithm} is \"{computed}\", and the ETag is \"{etag}\"")
+                write!(f, "the {algorithm} is \"{computed}\", but the ETag is \"{etag}\"")
             }
         }
     }
@@ -166,7 +166,7 @@ mod tests {
         let stored = Stored::parse(Algorithm::Crc32, b"y/Q5Jg==", None).expect("a good header");
         assert_eq!(stored.check(Algorithm::Crc32.digest(b"123456789")), Ok(()));
         let error = stored.check(Algorithm::Crc32.digest(b"12345678")).expect_err("others");
-        assert_eq!(error.to_string(), "the CRC32 is muDarw==, and y/Q5Jg== is stored");
+        assert_eq!(error.to_string(), "the CRC32 is muDarw==, but y/Q5Jg== is stored");
         // One part: the digest of its digest.
         let digest = Algorithm::Sha256.digest(Algorithm::Sha256.digest(b"x").bytes());
         let value = format!("{digest}-1");
@@ -174,7 +174,7 @@ mod tests {
         assert!(stored.is_of_one_piece());
         assert_eq!(stored.check(Algorithm::Sha256.digest(b"x")), Ok(()));
         let error = stored.check(Algorithm::Sha256.digest(b"y")).expect_err("others").to_string();
-        assert!(error.ends_with(&format!("-1, and {value} is stored")), "{error}");
+        assert!(error.ends_with(&format!("-1, but {value} is stored")), "{error}");
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         let error = stored.check(Algorithm::Md5.digest(b"")).expect_err("others");
         assert_eq!(
             error.to_string(),
-            "the MD5 is \"d41d8cd98f00b204e9800998ecf8427e\", and the ETag is \
+            "the MD5 is \"d41d8cd98f00b204e9800998ecf8427e\", but the ETag is \
              \"25f9e794323b453885f5181f1b624d0b\""
         );
         for other in ["", "\"\"", "\"25f9e794323b453885f5181f1b624d0b-2\"", "\"abc\"", "\"é\""] {

@@ -4,7 +4,7 @@
 use super::Algorithm;
 
 /// There is nothing to hold.
-pub const NO_BYTES: &str = "it has no bytes";
+pub const NO_BYTES: &str = "it is empty";
 /// The user wants none.
 pub const OFF: &str = "--verify off";
 /// The listing names none, and the answers to ranges do not either.
@@ -12,11 +12,11 @@ pub const NOT_LISTED: &str = "the listing names no checksum";
 /// A hash is of all bytes in order, and ranges come in any.
 pub const HASH: &str = "a hash cannot be combined from ranges";
 /// The HEAD for it failed.
-pub const NOT_ANSWERED: &str = "the question for its checksum was not answered";
+pub const NOT_ANSWERED: &str = "the request for its checksum failed";
 /// A checksum of parts, which nobody knows where to cut.
-pub const PARTS_DIFFER: &str = "the parts that its checksum is of are not of one length";
+pub const PARTS_DIFFER: &str = "the parts that its checksum covers differ in size";
 /// The same, of an answer.
-pub const PARTS_UNKNOWN: &str = "the checksum is of parts whose length is not known";
+pub const PARTS_UNKNOWN: &str = "the checksum covers parts of unknown size";
 /// The HEAD tells of another version.
 pub const CHANGED: &str = "it has changed since it was listed";
 /// Its header is not what S3 documents.

@@ -166,7 +166,9 @@ impl Verification {
         }
         Err(match (&self.basis, self.reason.get()) {
             (_, Some(reason)) | (Basis::Nothing(reason), None) => reason,
-            (Basis::Answer | Basis::Sum(_) | Basis::InOrder(_), None) => "it was not fetched whole",
+            (Basis::Answer | Basis::Sum(_) | Basis::InOrder(_), None) => {
+                "it was not downloaded in one piece"
+            }
         })
     }
 }
@@ -198,7 +200,7 @@ mod tests {
     #[test]
     fn verdicts() {
         let verification = Verification::by_answer(true);
-        assert_eq!(verification.verdict(), Err("it was not fetched whole"));
+        assert_eq!(verification.verdict(), Err("it was not downloaded in one piece"));
         verification.not_validated("none");
         verification.not_validated("other");
         assert_eq!(verification.verdict(), Err("none"));

@@ -283,9 +283,9 @@ fn a_version_is_of_a_single_object() {
     for (line, expected) in [
         ("get s3://bkt/k s3://bkt/l d --version-id V", "a single source"),
         ("pipe --channel c=s3://bkt/k --channel d=s3://bkt/l d --version-id V", "a single source"),
-        ("get s3://bkt/f/ d --version-id V", "not one object"),
-        ("cat s3://bkt/* --version-id V", "not one object"),
-        ("ls s3://bkt --version-id V", "not one object"),
+        ("get s3://bkt/f/ d --version-id V", "not a single object"),
+        ("cat s3://bkt/* --version-id V", "not a single object"),
+        ("ls s3://bkt --version-id V", "not a single object"),
     ] {
         let error = parsed(line).expect_err("no version").to_string();
         assert!(error.contains(expected), "{line}: {error}");

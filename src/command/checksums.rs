@@ -20,7 +20,7 @@ use crate::files::transfer::{Shape, Transfer};
 use crate::limits::RESUMED_READERS_MAX;
 use crate::s3::ListedChecksum;
 
-const RESUMED: &str = "bytes of an earlier run are there, and a hash takes all bytes in order: \
+const RESUMED: &str = "an earlier run downloaded part of it, and a hash needs all bytes in order: \
                        --no-resume downloads them again";
 
 /// A transfer that may begin, or one that may not and why.
@@ -127,7 +127,7 @@ async fn with_earlier(transfer: Transfer, readers: &Semaphore) -> Settled {
         Ok(()) => Ok(transfer),
         Err(error) => {
             let error = Error::from(error).within(format!("get {}", transfer.name()));
-            let error = error.advise("give --no-resume to fetch it from its first byte");
+            let error = error.advise("use --no-resume to download it from its first byte");
             Err(Box::new((transfer, error)))
         }
     }
@@ -259,7 +259,7 @@ mod tests {
             check(size, NAMED_CRC, VerifyMode::Off, nothing("off"));
         }
         for verify in [VerifyMode::Auto, VerifyMode::Strict] {
-            check(0, NAMED_CRC, verify, nothing("no bytes"));
+            check(0, NAMED_CRC, verify, nothing("is empty"));
             check(small, PARTS_CRC, verify, Ok(VerifyStep::Answer));
             check(medium, NAMED_HASH, verify, Ok(VerifyStep::Answer));
             check(medium, PARTS_CRC, verify, Ok(VerifyStep::Ask));
@@ -337,7 +337,7 @@ mod tests {
         for verify in [VerifyMode::Auto, VerifyMode::Strict] {
             check(told(Ok(stored(Algorithm::Crc32c, 0)), 0, None), verify, "summed");
             check(told(Ok(stored(Algorithm::Crc32c, 4)), 5 << 20, None), verify, "summed");
-            check(told(Ok(stored(Algorithm::Crc32c, 4)), 0, None), verify, "not of one length");
+            check(told(Ok(stored(Algorithm::Crc32c, 4)), 0, None), verify, "differ in size");
             check(told(Err("there is none"), 0, None), verify, "there is none");
         }
         for parts in [0, 4] {

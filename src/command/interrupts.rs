@@ -80,7 +80,7 @@ impl Interrupts {
 
     /// Does this before anything is fetched, unless it is interrupted or the deadline passes.
     pub(super) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.unless_told("before anything was fetched", work).await
+        self.unless_told("before anything was downloaded", work).await
     }
 
     /// Does this unless it is interrupted or the deadline passes, which is told with these words.

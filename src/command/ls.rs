@@ -127,7 +127,7 @@ impl Listing {
                 let name = named.name();
                 let Some(relative) = name.strip_prefix(prefix) else {
                     let message = format!(
-                        "list {}: the server gives '{}', not asked for",
+                        "list {}: the server returned '{}', which was not requested",
                         source.uri,
                         shown(name)
                     );

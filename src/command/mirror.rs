@@ -27,9 +27,9 @@ impl Mirror {
         if let Some(source) =
             sources.iter().find(|source| !matches!(source.found, SourceKind::Folder { .. }))
         {
-            let message = format!("{} is not a folder, which --delete needs", source.uri);
+            let message = format!("{} is not a folder; --delete requires folders", source.uri);
             return Err(Error::new(ErrorKind::Usage, message)
-                .advise("give s3://BUCKET/FOLDER/ with --include, or leave --delete out"));
+                .advise("give s3://BUCKET/FOLDER/ with --include, or omit --delete"));
         }
         Ok(Self { filter, listed: Vec::new() })
     }
@@ -42,7 +42,7 @@ impl Mirror {
         if self.listed.len() >= SYNC_DELETE_OBJECTS_MAX {
             let message = format!("--delete supports at most {SYNC_DELETE_OBJECTS_MAX} objects");
             return Err(Error::new(ErrorKind::Usage, message)
-                .advise("sync folder by folder, or leave --delete out; nothing was removed"));
+                .advise("sync folder by folder, or omit --delete; nothing was removed"));
         }
         self.listed.push(Identity::of(&[path]).short());
         Ok(())

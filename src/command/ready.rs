@@ -46,7 +46,7 @@ pub(super) fn tell(path: &Path, names: &[String]) -> Result<ReadyFile> {
     };
     let made = written.map_err(|error| {
         Error::new(ErrorKind::Destination, format!("cannot write {}: {error}", path.display()))
-            .advise("name a file that can be written")
+            .advise("give a writable file")
     })?;
     Ok(ReadyFile { path: path.to_owned(), made })
 }

@@ -141,7 +141,7 @@ fn customer_key(file: Option<&Path>) -> Result<Option<CustomerKey>> {
     };
     let bytes = read_start(path).map_err(|errno| {
         Error::new(ErrorKind::Usage, format!("cannot read {}: {errno}", path.display()))
-            .advise("name a file that holds the SSE-C key")
+            .advise("give the file with the SSE-C key")
     })?;
     CustomerKey::from_file(&bytes).map(Some).map_err(|error| error.within(path.display()))
 }

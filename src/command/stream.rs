@@ -353,7 +353,7 @@ fn output() -> Result<(Place, Option<Pump>)> {
     let stdout = rustix::io::dup(std::io::stdout())
         .map_err(|errno| trouble("cannot use standard output", errno))?;
     let found = rustix::fs::fstat(&stdout)
-        .map_err(|errno| trouble("cannot look at standard output", errno))?;
+        .map_err(|errno| trouble("cannot inspect standard output", errno))?;
     if FileType::from_raw_mode(found.st_mode) == FileType::Fifo {
         // Where the kernel refuses a larger pipe the given one does.
         let size = usize::try_from(PIPE_BYTES).unwrap_or(usize::MAX);
@@ -361,7 +361,7 @@ fn output() -> Result<(Place, Option<Pump>)> {
         return Ok((Place::Output(Handle::from(stdout)), None));
     }
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|errno| trouble("cannot make a pipe", errno))?;
+        .map_err(|errno| trouble("cannot create a pipe", errno))?;
     let pump = std::thread::spawn(move || pump(&reader, &stdout));
     Ok((Place::Output(Handle::from(writer)), Some(pump)))
 }

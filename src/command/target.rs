@@ -53,13 +53,13 @@ impl Target {
             Ok(_) if !one || as_folder => {
                 let message = format!("{} is a file, not a folder", path.display());
                 return Err(Error::new(ErrorKind::Destination, message)
-                    .advise("name a folder, or move the file away"));
+                    .advise("give a folder, or move the file"));
             }
             // A device or a pipe would be replaced by a file of its name.
             Ok(found) if found != FileType::RegularFile => {
                 let message = format!("{} is not a regular file", path.display());
                 return Err(Error::new(ErrorKind::Destination, message)
-                    .advise("name a file or a folder; to write nothing give --discard"));
+                    .advise("give a file or a folder; to write nothing, use --discard"));
             }
             _ => {}
         }
@@ -67,8 +67,11 @@ impl Target {
             return Ok(Self::Folder(path.clone()));
         }
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-            Error::new(ErrorKind::Destination, format!("{} is no file name", path.display()))
-                .advise("name a folder, or a file in UTF-8")
+            Error::new(
+                ErrorKind::Destination,
+                format!("{} is not a valid file name", path.display()),
+            )
+            .advise("give a folder, or a file name in UTF-8")
         })?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new(".")).to_path_buf();

@@ -220,9 +220,9 @@ impl Check {
         let found = match there {
             Err(error) => Err(error),
             Ok(There::Folder) if entry.folder => Ok(Finding::Empty),
-            Ok(There::Folder) => Ok(Finding::Missing("a folder is there".to_owned())),
+            Ok(There::Folder) => Ok(Finding::Missing("it is a folder".to_owned())),
             Ok(There::File(..)) if entry.folder => {
-                Ok(Finding::Missing("a file is there, and no folder".to_owned()))
+                Ok(Finding::Missing("it is a file, not a folder".to_owned()))
             }
             Ok(There::Nothing(why)) => Ok(Finding::Missing(why)),
             Ok(There::File(_, size)) if size != size_bytes => Ok(other_size(size, size_bytes)),
@@ -274,17 +274,17 @@ impl Check {
         self.failures.add(&error);
         if self.failures.is_told() {
             self.progress.error(match finding {
-                Finding::Missing(_) => error.advise("fetch it with inrush get"),
+                Finding::Missing(_) => error.advise("download it with inrush get"),
                 Finding::Mismatch(_) => {
-                    error.advise("fetch it again with inrush get --overwrite always")
+                    error.advise("download it again with inrush get --overwrite always")
                 }
                 Finding::OtherEtag(_) => error.advise(
-                    "leave --strict out if the server's ETags are not MD5s; if they are, fetch it \
+                    "omit --strict if the server's ETags are not MD5s; if they are, download it \
                      again with inrush get --overwrite always",
                 ),
-                Finding::NotValidated(_) => error.advise("leave --strict out to let it pass"),
+                Finding::NotValidated(_) => error.advise("omit --strict to let it pass"),
                 Finding::NotAdopted(..) => {
-                    error.advise("see that it can be written, and that nothing writes to it")
+                    error.advise("check that it can be written, and that nothing writes to it")
                 }
                 _ => error,
             });
@@ -336,7 +336,7 @@ impl Check {
 }
 
 fn other_size(found: u64, expected: u64) -> Finding {
-    Finding::Mismatch(format!("the file has {found} bytes, and the object {expected}"))
+    Finding::Mismatch(format!("the file has {found} bytes, the object {expected}"))
 }
 
 /// A file of its object's size.

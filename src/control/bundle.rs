@@ -59,7 +59,7 @@ impl Bundle {
 
 fn trouble(path: &Path, why: &dyn std::fmt::Display) -> Error {
     Error::new(ErrorKind::Usage, format!("certificates in {}: {why}", path.display()))
-        .advise("name a file of PEM certificates")
+        .advise("give a file of PEM certificates")
 }
 
 impl ServerCertVerifier for Bundle {

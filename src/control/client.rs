@@ -346,7 +346,7 @@ impl Client {
         let stream = tunnel(endpoint, stream).await?;
         let config = self.tls_config().map_err(Trouble::Lasting)?;
         let name = ServerName::try_from(endpoint.server_name().to_owned()).map_err(|_| {
-            let message = format!("'{}' is not a name for TLS", endpoint.server_name());
+            let message = format!("'{}' is not a valid name for TLS", endpoint.server_name());
             Trouble::Lasting(Error::new(ErrorKind::Usage, message))
         })?;
         let connector = TlsConnector::from(config);
@@ -394,7 +394,7 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
                 let message = format!("the proxy {proxy}: {}", Failure::TooManyHeaders);
                 return Err(Trouble::Lasting(Error::new(ErrorKind::Endpoint, message)));
             }
-            Err(_) => return Err(wrong(&"its answer has no valid HTTP/1 head")),
+            Err(_) => return Err(wrong(&"its answer has no valid HTTP/1 header")),
         };
         return match head.status {
             200..300 if head.length as usize == answer.len() => Ok(stream),
@@ -494,7 +494,7 @@ async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Troubl
 fn passing(error: &hyper::Error) -> Trouble {
     if error.is_parse_too_large() {
         let message = format!(
-            "the answer has more than {HEADERS_MAX} headers, or a head of more than {} KiB",
+            "the answer has more than {HEADERS_MAX} headers, or headers of more than {} KiB",
             ANSWER_BUFFER_BYTES_MAX >> 10
         );
         let error = Error::new(ErrorKind::Endpoint, message);
@@ -513,7 +513,7 @@ fn passing(error: &hyper::Error) -> Trouble {
     }
     if error.is_parse() {
         // An alert of TLS is what a server says to plain HTTP on such a port.
-        why.push_str(" (if it speaks TLS on this port, give https://)");
+        why.push_str(" (if it speaks TLS on this port, use https://)");
     }
     let is_end = |io: &std::io::Error| io.kind() == std::io::ErrorKind::UnexpectedEof;
     let reason = match deepest {

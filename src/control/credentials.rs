@@ -205,7 +205,7 @@ fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
     Error::new(ErrorKind::Access, format!("cannot get credentials: {reason}"))
-        .advise("check --profile; after a long while: aws sso login")
+        .advise("check --profile; to renew a single sign-on session: aws sso login")
 }
 
 /// A keeper whose source gives these access keys, one after the other, then none.

@@ -58,7 +58,7 @@ impl EndpointUrl {
         if text.contains('@') {
             return Err(Error::new(
                 ErrorKind::Usage,
-                "the endpoint has a user or an '@' in it; keys come from the AWS_ variables",
+                "the endpoint contains a user or an '@'; keys come from the AWS_ variables",
             ));
         }
         let url = Url::parse(text.trim()).map_err(|error| refuse(&error.to_string()))?;
@@ -112,7 +112,7 @@ impl Service {
         if self.customer_key.is_some() && !endpoint.tls {
             let message = format!("the SSE-C key is not sent to http://{}", endpoint.host);
             return Err(Error::new(ErrorKind::Usage, message)
-                .advise("give an endpoint with https://, or leave --sse-c-key-file out"));
+                .advise("use an https:// endpoint, or omit --sse-c-key-file"));
         }
         endpoint.headers = ExtraHeaders::new(self.requester_pays, self.customer_key.as_ref());
         endpoint.proxy = self.proxies.of(&endpoint)?;
@@ -144,13 +144,13 @@ impl Service {
         };
         let point = match AccessPoint::parse(arn) {
             Ok(point) => point,
-            Err(why) => return refuse(&why, "give the bucket's name"),
+            Err(why) => return refuse(&why, "give the bucket name"),
         };
         let url = self.url_or(|| self.variant.access_point_host(point.region))?;
         if self.addressing == AddressingStyle::Path || url.is_address {
             return refuse(
                 "access points are named in the host, not in the path",
-                "leave --addressing-style out, or give the bucket's name",
+                "omit --addressing-style, or give the bucket name",
             );
         }
         let label = format!("{}-{}", point.name, point.account);
@@ -163,16 +163,22 @@ impl Service {
             Err(Error::new(ErrorKind::Usage, format!("s3://{bucket}: {why}")).advise(advice))
         };
         let Some(zone) = aws::zone(bucket) else {
-            return refuse("no zone is in this directory bucket's name", "check the bucket's name");
+            return refuse(
+                "this directory bucket's name contains no zone",
+                "check the bucket name",
+            );
         };
         if bucket.contains('.') {
-            return refuse("a directory bucket's name has no dots", "check the bucket's name");
+            return refuse("a directory bucket's name has no dots", "check the bucket name");
         }
         if self.customer_key.is_some() {
-            return refuse("directory buckets know no SSE-C", "leave --sse-c-key-file out");
+            return refuse("directory buckets do not support SSE-C", "omit --sse-c-key-file");
         }
         if self.requester_pays {
-            return refuse("directory buckets know no requester pays", "leave --request-payer out");
+            return refuse(
+                "directory buckets do not support requester pays",
+                "omit --request-payer",
+            );
         }
         let found = aws::region_of_zone(zone).filter(|_| self.url.is_none());
         let region = found.as_deref().unwrap_or(region);
@@ -181,7 +187,7 @@ impl Service {
         if in_path && self.url.is_none() {
             return refuse(
                 "directory buckets are named in the host, not in the path",
-                "leave --addressing-style out",
+                "omit --addressing-style",
             );
         }
         let mut endpoint = url.endpoint(bucket, (!in_path).then_some(bucket), region);
@@ -195,10 +201,10 @@ impl Service {
         match &self.url {
             Some(_) if self.variant != Variant::default() => Err(Error::new(
                 ErrorKind::Usage,
-                "dual-stack and FIPS endpoints are AWS's own, and another endpoint is given",
+                "dual-stack and FIPS endpoints exist only in AWS, but another endpoint is given",
             )
             .advise(
-                "leave out either the endpoint's URL or --use-dualstack-endpoint and \
+                "omit either the endpoint URL or --use-dualstack-endpoint and \
                  --use-fips-endpoint; they may stand in AWS_ variables and the profile too",
             )),
             Some(url) => Ok(url.clone()),
@@ -437,9 +443,9 @@ mod tests {
         refused(at(None), "my.bucket--test-ab1--x-s3", "no dots");
         let path = Service { addressing: AddressingStyle::Path, ..at(None) };
         refused(path, bucket, "not in the path");
-        refused(Service { requester_pays: true, ..at(None) }, bucket, "no requester pays");
+        refused(Service { requester_pays: true, ..at(None) }, bucket, "support requester pays");
         let key = CustomerKey::from_file(&[7; 32]).expect("32 bytes");
-        refused(Service { customer_key: Some(key), ..at(None) }, bucket, "no SSE-C");
+        refused(Service { customer_key: Some(key), ..at(None) }, bucket, "support SSE-C");
     }
 
     #[test]

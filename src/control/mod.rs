@@ -625,7 +625,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::NotFound);
             let line = error.to_string();
             assert!(
-                line.starts_with("list s3://bkt/a/: the server said 404 NoSuchBucket"),
+                line.starts_with("list s3://bkt/a/: the server answered 404 NoSuchBucket"),
                 "{line}"
             );
         });

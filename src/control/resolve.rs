@@ -143,7 +143,7 @@ impl Control {
         let message = match &uri.key {
             KeyPattern::Bucket => return nothing(format!("{uri}: the bucket is empty")),
             KeyPattern::Key(_) => {
-                format!("{uri}: there is no object of this key and no such folder")
+                format!("{uri}: there is no object with this key and no such folder")
             }
             _ => format!("{uri}: there is nothing in this folder"),
         };

@@ -56,7 +56,7 @@ pub struct Walk {
 /// The error of a listing of so many objects, or names, that filters leave nothing of.
 #[must_use]
 pub fn leaves_nothing(what: &str, seen: u64) -> Error {
-    let message = format!("{what}: --include and --exclude leave nothing of {seen} objects");
+    let message = format!("{what}: --include and --exclude leave none of {seen} objects");
     Error::new(ErrorKind::NotFound, message)
         .advise("the last filter typed that matches decides; see GLOBS in the help")
 }
@@ -86,8 +86,8 @@ impl Walk {
             && let Some(source) = sources.iter().find(is_unordered)
         {
             let message = format!(
-                "{}: a directory bucket lists in no order, so several sources cannot be held \
-                 against each other",
+                "{}: a directory bucket is not listed in key order, so several sources cannot be \
+                 compared",
                 source.uri
             );
             return Err(Error::new(ErrorKind::Usage, message).advise("give one source at a time"));
@@ -269,10 +269,10 @@ impl SourceListing {
         // This is help: if it fails, the error stands without it.
         match self.control.head(&self.uri.bucket, key, "").await {
             Ok(Some(_)) => error.advise(format!(
-                "there is an object of this very key: write '{}', or give --raw",
+                "an object with exactly this key exists: write '{}', or use --raw",
                 shown(&escaped)
             )),
-            _ => error.advise("'*' stays within one folder, '**' crosses them"),
+            _ => error.advise("'*' matches within one folder, '**' across folders"),
         }
     }
 
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(
             error.to_string().starts_with(
-                "s3://bkt/d/: --include and --exclude leave nothing of 5 objects; the last"
+                "s3://bkt/d/: --include and --exclude leave none of 5 objects; the last"
             ),
             "{error}"
         );
@@ -525,7 +525,7 @@ mod tests {
         for uris in [["d/", "e/one"], ["e/one", "d/*.tar"]] {
             let error = walked(&uris).expect_err("no order");
             assert_eq!(error.kind(), ErrorKind::Usage);
-            assert!(error.to_string().contains("lists in no order"), "{error}");
+            assert!(error.to_string().contains("not listed in key order"), "{error}");
         }
         // Help for what is not there asks by folder too.
         let error = walked(&["d/c.tar"]).expect_err("not there");

@@ -298,11 +298,11 @@ pub fn check_descriptors(connections: usize, each: u64, descriptors: u64) -> Res
         return Ok(());
     }
     let message = format!(
-        "--connections {connections} needs {needed} open files of {descriptors} that this process \
-         may have"
+        "--connections {connections} needs {needed} open files, but this process may have only \
+         {descriptors}"
     );
     Err(Error::new(ErrorKind::Host, message)
-        .advise("raise the limit (ulimit -n) or give fewer --connections"))
+        .advise("raise the limit (ulimit -n) or use fewer --connections"))
 }
 
 fn check_memory(connections: usize, memory: u64) -> Result<()> {

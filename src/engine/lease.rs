@@ -107,10 +107,10 @@ impl Drop for Place {
     }
 }
 
-/// The bytes of a range in the slot of the engine's memory that they were received into, as long as
-/// they are kept. A slice of exactly these bytes; empty until a completion brings them.
+/// The data of a range, in the slot of the engine's memory where it was received. It dereferences
+/// to a slice of exactly these bytes, and is empty until its request has completed.
 ///
-/// Dropping it gives the slot back, on any thread, also when the engine has ended.
+/// Dropping it returns the slot, on any thread, even after the engine has ended.
 #[derive(Default)]
 pub struct Lease {
     state: State,
@@ -131,7 +131,7 @@ enum State {
 }
 
 impl Lease {
-    /// An empty one.
+    /// An empty lease, for a request.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -19,37 +19,36 @@ use crate::sys::{Handle, descriptor};
 /// Where the bytes of a request go.
 #[derive(Debug)]
 pub enum Destination {
-    /// Nowhere: they are counted and dropped.
+    /// Nowhere: the data is counted and dropped.
     Nothing,
-    /// Into the caller's buffer, as long as the range; it comes back with the completion.
+    /// A buffer of the caller, as long as the range; the completion returns it.
     Memory(Vec<u8>),
-    /// Into a data slot of the worker that brings the range, which is leased to the caller: nothing
-    /// is copied. Give an empty one ([`Lease::new`]); it comes back with the bytes, or empty where
-    /// the request failed.
+    /// A data slot of the worker, which is leased to the caller: nothing is copied. Pass an empty
+    /// lease ([`Lease::new`]); the completion returns it with the data, or empty if the request
+    /// failed.
     ///
     /// A range is at most one slot long ([`Engine::lease_bytes_max`]). At most half of the slots
-    /// are leased at the same time ([`Engine::leases_max`]): a request beyond that waits until a
-    /// lease is dropped, on any thread, and holds nothing up. So who keeps all of them must drop
-    /// some before it waits for more.
+    /// are leased at the same time ([`Engine::leases_max`]): a further request waits until a
+    /// lease is dropped, on any thread, and delays no other request. A caller that keeps all leases
+    /// must drop some before it waits for more.
     ///
     /// [`Engine::lease_bytes_max`]: crate::Engine::lease_bytes_max
     /// [`Engine::leases_max`]: crate::Engine::leases_max
     Lease(Lease),
-    /// Into the write end of a pipe, in order. A pipe that is full is waited for, and holds a
-    /// connection meanwhile: ask for fewer such ranges than there are connections. One that nobody
-    /// reads any more fails the request.
+    /// The write end of a pipe, in order. A full pipe blocks a connection until it is read: submit
+    /// fewer such requests than there are connections. The request fails if the pipe has no reader.
     Pipe(Handle),
     /// Into the memory of a stream, in order. Only over TLS: else nothing need be copied.
     #[doc(hidden)]
     Backlog(Arc<RangeBacklog>),
 }
 
-/// Which requests are handed out first.
+/// Which requests are started first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Priority {
-    /// Somebody waits for it.
+    /// Before all others.
     High,
-    /// In the order in which they were asked for, before ranges of files.
+    /// In the order of submission.
     #[default]
     Normal,
 }
@@ -62,11 +61,11 @@ impl Priority {
 /// How a request ended.
 #[derive(Debug)]
 pub struct Completion {
-    /// The number that its client gave it.
+    /// The token of the request.
     pub token: u64,
-    /// Where its bytes went; a buffer comes back, a lease with its bytes.
+    /// The destination of the request, with its buffer or lease.
     pub into: Destination,
-    /// All bytes are there, or why not.
+    /// `Ok` if all data arrived.
     pub result: Result<(), Error>,
 }
 

@@ -230,7 +230,7 @@ impl Scheduler {
         let reason = match &state.stop {
             Some(reason) => Some(reason.clone()),
             None if waiting >= REQUESTS_QUEUED_MAX => {
-                let message = format!("{waiting} requests wait already");
+                let message = format!("{waiting} requests are already waiting");
                 Some(Error::new(ErrorKind::Usage, message).advise("wait until some completed"))
             }
             None => None,
@@ -306,8 +306,8 @@ impl Scheduler {
             return;
         }
         let message = format!(
-            "the endpoint has not answered rightly for {failed} attempts in a row over {} seconds; \
-             the last time: {why}",
+            "the endpoint has not answered correctly for {failed} attempts in a row over {} \
+             seconds; the last time: {why}",
             elapsed_us / 1_000_000
         );
         self.stop(

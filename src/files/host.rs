@@ -324,15 +324,15 @@ impl FileError {
                 "its O_DIRECT alignment may be over 4,096 bytes; choose another destination"
             }
             Named::NOSPC | Named::DQUOT => "free space at the destination and run it again",
-            Named::ROFS | Named::ACCESS => "choose a destination that can be written",
+            Named::ROFS | Named::ACCESS => "choose a writable destination",
             Named::NAMETOOLONG => "this file system cannot hold the name; exclude the key",
             Named::EXIST | Named::NOTDIR | Named::ISDIR => {
-                "a file and a folder want the same name; remove one or exclude the key"
+                "a file and a folder need the same name; remove one or exclude the key"
             }
-            Named::LOOP | Named::XDEV => "a symbolic link stands in the path; remove it",
+            Named::LOOP | Named::XDEV => "the path contains a symbolic link; remove it",
             Named::MFILE => "raise the limit of open files (ulimit -n)",
             Named::FBIG => "raise the limit of file size (ulimit -f)",
-            _ => "see the destination's file system",
+            _ => "check the file system of the destination",
         }
     }
 }

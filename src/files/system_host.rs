@@ -453,7 +453,7 @@ fn temporary_name(random: u64) -> String {
 fn open_folder_at(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
-        let message = format!("cannot look into {}: {errno}", path.display());
+        let message = format!("cannot open {}: {errno}", path.display());
         Error::new(ErrorKind::Destination, message).advise("give the local folder")
     })
 }
@@ -517,7 +517,7 @@ fn allocate(file: &OwnedFd, length: u64) -> Result<(), Code> {
 pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
     let trouble = |error: std::io::Error| {
         Error::new(ErrorKind::Destination, format!("cannot use {}: {error}", path.display()))
-            .advise("name a folder that can be written")
+            .advise("give a writable folder")
     };
     std::fs::create_dir_all(path).map_err(trouble)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -30,22 +30,22 @@ const QUESTIONS_MAX: usize = 64;
 /// Batches of a listing that wait for their reader, at most.
 const BATCHES_MAX: usize = 4;
 
-/// Which server, and as whom. What is `None` is read from the environment and the profile, as the
-/// AWS tools read it.
+/// Server and credentials. Options that are `None` come from the environment and the profile, as in
+/// the AWS tools.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// URL of the server; AWS where nobody names another.
+    /// URL of the server [default: the environment, the profile, or AWS].
     pub endpoint_url: Option<String>,
-    /// Its region.
+    /// Region of the buckets [default: the environment, the profile, or us-east-1].
     pub region: Option<String>,
-    /// Name of the profile.
+    /// Profile of the AWS configuration files [default: `AWS_PROFILE`, or `default`].
     pub profile: Option<String>,
-    /// Access key and secret key; the AWS credential chain where there are none.
+    /// Access key and secret key [default: the credential chain of the AWS tools].
     pub keys: Option<(String, Zeroizing<String>)>,
-    /// Requests are not signed.
+    /// Send requests without a signature, for public buckets.
     pub anonymous: bool,
-    /// File of certificates that are trusted, instead of the system's.
+    /// File of CA certificates (PEM) to trust instead of those of the system.
     pub ca_bundle: Option<std::path::PathBuf>,
 }
 
@@ -64,31 +64,31 @@ impl fmt::Debug for ClientOptions {
 }
 
 impl ClientOptions {
-    /// Options that name nothing.
+    /// Options with all defaults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same with the URL of a server.
+    /// Sets the URL of the server.
     #[must_use]
     pub fn endpoint_url(self, url: impl Into<String>) -> Self {
         Self { endpoint_url: Some(url.into()), ..self }
     }
 
-    /// The same with its region.
+    /// Sets the region of the buckets.
     #[must_use]
     pub fn region(self, region: impl Into<String>) -> Self {
         Self { region: Some(region.into()), ..self }
     }
 
-    /// The same with keys.
+    /// Sets access key and secret key.
     #[must_use]
     pub fn keys(self, access_key: impl Into<String>, secret_key: impl Into<String>) -> Self {
         Self { keys: Some((access_key.into(), Zeroizing::new(secret_key.into()))), ..self }
     }
 
-    /// The same without signatures.
+    /// Sends requests without a signature.
     #[must_use]
     pub fn anonymous(self) -> Self {
         Self { anonymous: true, ..self }
@@ -115,7 +115,7 @@ impl ClientOptions {
     }
 }
 
-/// An object as the server had it when it was asked: a request for it in another version fails.
+/// One version of an object on the server. Requests fail if the object has been replaced since.
 #[derive(Debug, Clone)]
 pub struct RemoteObject {
     pub(super) transfer: Arc<Transfer>,
@@ -142,7 +142,7 @@ impl RemoteObject {
         self.transfer.object.size_bytes
     }
 
-    /// Its ETag; empty where the server gave none.
+    /// Its ETag; empty if the server sent none.
     #[must_use]
     pub fn etag(&self) -> &str {
         &self.transfer.object.etag
@@ -163,8 +163,8 @@ pub(super) struct Shared {
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
-/// Asks a server about its objects. Its methods block; none may be called from an asynchronous
-/// task.
+/// Lists and looks up the objects of a server. Its methods block: do not call them from an
+/// asynchronous task.
 ///
 /// ```no_run
 /// # fn main() -> inrush::Result<()> {
@@ -187,10 +187,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Reads profile and environment, and gets credentials.
+    /// Reads the profile and the environment, and gets credentials.
     ///
     /// # Errors
-    /// Options that do not fit, and credentials that are not to be had.
+    /// [`ErrorKind::Usage`] for invalid options, [`ErrorKind::Access`] if there are no credentials.
     pub fn connect(options: ClientOptions) -> Result<Self> {
         let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
         let (ready, readiness) = std::sync::mpsc::sync_channel(1);
@@ -227,21 +227,21 @@ impl Client {
         questions.blocking_send(question).map_err(|_| gone())
     }
 
-    /// Asks for one object.
+    /// Looks up one object (HEAD).
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is none, and what else the server says.
+    /// [`ErrorKind::NotFound`] if it does not exist, and other errors of the server.
     pub fn head(&self, uri: &str) -> Result<RemoteObject> {
         let (answer, answered) = oneshot::channel();
         self.ask(Question::Head(S3Uri::parse(uri)?, answer))?;
         answered.blocking_recv().unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Lists the objects below a prefix, in the order of the server. The listing goes on while its
-    /// objects are taken.
+    /// Lists the objects below a prefix, in the order of the server. Pages are requested while the
+    /// iterator is read.
     ///
     /// # Errors
-    /// An address that is none; what the server says comes as an item.
+    /// [`ErrorKind::Usage`] for an invalid address. Errors of the server are items of the iterator.
     pub fn list(&self, uri: &str) -> Result<impl Iterator<Item = Result<RemoteObject>> + use<>> {
         let (batches, mut listed) = mpsc::channel(BATCHES_MAX);
         self.ask(Question::List(S3Uri::parse(uri)?, batches))?;

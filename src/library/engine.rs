@@ -23,60 +23,60 @@ use crate::link::attempt::RetryPolicy;
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
 
-/// What an engine may use of the machine; what is `None` is found out.
+/// Resources that an engine may use. Options that are `None` are chosen to fit the machine.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct EngineOptions {
-    /// Worker threads; one for each processor that the process may use.
+    /// Worker threads [default: one for each processor that the process may use].
     pub workers: Option<usize>,
-    /// Requests in flight, no more and no fewer; as many as bring the most.
+    /// Exact number of requests in flight [default: adapt to the throughput].
     pub connections: Option<usize>,
-    /// Requests in flight at most.
+    /// Maximum number of requests in flight.
     pub max_connections: Option<usize>,
-    /// Bytes of memory for buffers; a share of what the control group leaves.
+    /// Memory for buffers, in bytes [default: a share of the free memory of the control group].
     pub memory_bytes: Option<u64>,
     /// Bytes a second at most, on average.
     pub bandwidth_limit_bytes_per_second: Option<NonZeroU64>,
 }
 
 impl EngineOptions {
-    /// Options that say nothing.
+    /// Options with all defaults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same with so many worker threads.
+    /// Sets the number of worker threads.
     #[must_use]
     pub fn workers(self, workers: usize) -> Self {
         Self { workers: Some(workers), ..self }
     }
 
-    /// The same with so many requests in flight.
+    /// Sets the exact number of requests in flight.
     #[must_use]
     pub fn connections(self, connections: usize) -> Self {
         Self { connections: Some(connections), ..self }
     }
 }
 
-/// A range that is asked for.
+/// A request for one range of an object.
 #[derive(Debug)]
 pub struct Request {
-    /// Of this object, in this version.
+    /// The object, in this version.
     pub object: RemoteObject,
-    /// Which bytes, from the first to before the last; not empty, within the object.
+    /// The bytes, start inclusive and end exclusive; not empty, and within the object.
     pub range: Range<u64>,
-    /// Where they go; a buffer is as long as the range.
+    /// Where they go; a buffer must be as long as the range.
     pub into: Destination,
-    /// Whether others wait for it.
+    /// Its priority among the requests that wait.
     pub priority: Priority,
-    /// A number of the caller's, which its completion carries. Unique among those under way.
+    /// A number that the caller chooses and the completion returns. Unique among pending requests.
     pub token: u64,
 }
 
-/// Workers that bring ranges: one thread for each processor, each with its own io_uring. They live
-/// until the engine is dropped. Its client keeps keys and addresses fresh, so it should live as
-/// long.
+/// The workers that read ranges: one thread for each processor, each with its own io_uring. They
+/// run until the engine is dropped. The client renews credentials and addresses: keep it as long as
+/// the engine.
 ///
 /// ```no_run
 /// # fn main() -> inrush::Result<()> {
@@ -89,7 +89,7 @@ pub struct Request {
 /// let engine = Engine::start(&client, EngineOptions::new())?;
 /// let object = client.head("s3://bucket/train/part-0.parquet")?;
 ///
-/// // One range, waited for.
+/// // One range, and wait for it.
 /// let footer = engine.read(&object, object.size_bytes() - 8..object.size_bytes())?;
 /// assert_eq!(&footer[4..], b"PAR1");
 ///
@@ -132,11 +132,11 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the workers, for objects that this client finds.
+    /// Starts the workers, for objects of this client.
     ///
     /// # Errors
-    /// Options that do not fit this machine; [`ErrorKind::Host`] where memory, descriptors or
-    /// io_uring are not to be had.
+    /// [`ErrorKind::Usage`] for invalid options; [`ErrorKind::Host`] if memory, descriptors or
+    /// io_uring are unavailable.
     #[expect(clippy::disallowed_methods, reason = "a run begins when it is started")]
     pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
         let EngineOptions { workers, connections, max_connections, memory_bytes, .. } = options;
@@ -170,22 +170,22 @@ impl Engine {
         })
     }
 
-    /// Bytes of the longest range that goes into a [`Destination::Lease`]: one data slot.
+    /// Length in bytes of the longest range for a [`Destination::Lease`]: one data slot.
     #[must_use]
     pub fn lease_bytes_max(&self) -> u64 {
         self.slot_length_bytes.into()
     }
 
-    /// Leases that there may be at the same time; requests for more wait until some are dropped.
+    /// Maximum number of leases at the same time; further requests wait until some are dropped.
     #[must_use]
     pub fn leases_max(&self) -> usize {
         self.leases_max
     }
 
-    /// A way to ask for ranges and to learn how that ended. There may be many.
+    /// A queue of requests and their completions. There may be several.
     ///
     /// # Errors
-    /// [`ErrorKind::Host`] when descriptors run out.
+    /// [`ErrorKind::Host`] if no descriptor is available.
     pub fn requests(&self) -> Result<Requests> {
         let counter = event_counter()?;
         Ok(Requests {
@@ -198,10 +198,10 @@ impl Engine {
         })
     }
 
-    /// Brings one range and waits for it: a long one in several requests at once.
+    /// Reads one range and waits for it; a long range is split into parallel requests.
     ///
     /// # Errors
-    /// Why one of them failed.
+    /// The error of the first request that failed.
     pub fn read(&self, object: &RemoteObject, range: Range<u64>) -> Result<Vec<u8>> {
         check(object, &range)?;
         let length = length_of(range.end - range.start)?;
@@ -230,7 +230,7 @@ impl Engine {
     }
 }
 
-/// Requests of one caller. Those that have not completed when this is dropped are cancelled.
+/// The requests of one caller. Dropping it cancels those that have not completed.
 #[derive(Debug)]
 pub struct Requests {
     scheduler: Arc<Scheduler>,

@@ -1,5 +1,5 @@
-//! The public face of the library: a client that knows a server, and an engine that brings ranges
-//! of its objects.
+//! The public face of the library: a client of a server, and an engine that reads ranges of
+//! its objects.
 //!
 //! Everything here is also at the crate's root. Nothing of the process is touched: no limits, no
 //! signals, no environment, no standard streams.

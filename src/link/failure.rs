@@ -248,7 +248,7 @@ impl Failure {
     pub const fn advice(self) -> Option<&'static str> {
         match self {
             Self::TooManyHeaders => {
-                Some("have the server, or the proxy before it, send fewer headers")
+                Some("configure the server, or the proxy in front of it, to send fewer headers")
             }
             _ => None,
         }
@@ -364,14 +364,14 @@ impl fmt::Display for Failure {
             Self::ClosedUnanswered => {
                 f.write_str("the server closed the connection without an answer")
             }
-            Self::Stale => f.write_str("the server had closed the kept connection"),
+            Self::Stale => f.write_str("the server closed the idle connection"),
             Self::FirstByteTimeout => f.write_str("timed out before the first byte"),
             Self::Stall => f.write_str("timed out while reading the body"),
-            Self::Truncated => f.write_str("the answer ended before its body did"),
-            Self::BadHead => f.write_str("the answer has no valid HTTP/1 head"),
+            Self::Truncated => f.write_str("the answer ended in the middle of its body"),
+            Self::BadHead => f.write_str("the answer has no valid HTTP/1 header"),
             Self::TooManyHeaders => write!(f, "the answer has more than {HEADERS_MAX} headers"),
             Self::WrongRange => f.write_str("the response is not the requested range"),
-            Self::WrongLength => f.write_str("the answer's length is not that of the range"),
+            Self::WrongLength => f.write_str("the answer does not have the length of the range"),
             Self::WholeAnswer => {
                 f.write_str("the server answered a range request with 200: it serves no ranges")
             }
@@ -379,15 +379,15 @@ impl fmt::Display for Failure {
                 f.write_str("the answer has no Content-Length (Transfer-Encoding is given)")
             }
             Self::Interim => f.write_str("the server sent an interim answer (1xx)"),
-            Self::Checksum => f.write_str("the bytes do not have the checksum that S3 stores"),
+            Self::Checksum => f.write_str("the data does not match the stored checksum"),
             Self::ExpiredToken => f.write_str("the credentials have expired"),
             Self::ClockSkew => f.write_str("the server's clock and this machine's differ too much"),
             Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),
-            Self::NoChecksum => f.write_str("there is no checksum to validate the bytes by"),
+            Self::NoChecksum => f.write_str("there is no checksum to verify the data"),
             Self::Proxy(status) => write!(f, "the proxy answered {status}"),
             Self::Status(status) => write!(f, "the server answered {status}"),
             Self::TlsEnded => {
-                f.write_str("the server ended the connection within the TLS handshake")
+                f.write_str("the server closed the connection during the TLS handshake")
             }
             Self::TlsBroken => f.write_str("the TLS connection broke"),
             Self::TlsRefused => f.write_str("cannot use TLS with this server"),

@@ -36,7 +36,8 @@ impl FromStr for Shard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("'{text}' is no shard: expected I/N with I below N, such as 0/4");
+        let expected =
+            || format!("'{text}' is not a shard: expected I/N with I below N, such as 0/4");
         let (index, count) = text.split_once('/').ok_or_else(expected)?;
         let (index, count) = match (index.parse(), count.parse()) {
             (Ok(index), Ok(count)) if index < count => (index, count),

@@ -51,7 +51,7 @@ impl Filter {
     pub fn new(rules: &[Rule]) -> Result<Self> {
         if rules.len() > PATTERNS_MAX {
             let message = format!(
-                "--include and --exclude are given {} times of at most {PATTERNS_MAX}",
+                "{} --include and --exclude options, but at most {PATTERNS_MAX} are supported",
                 rules.len()
             );
             return Err(Error::new(ErrorKind::Usage, message));
@@ -195,6 +195,7 @@ mod tests {
         check("a\\", "is not a pattern");
         let many = vec![Rule::Exclude("a".to_owned()); PATTERNS_MAX + 1];
         let error = Filter::new(&many).expect_err("too many");
-        assert!(error.to_string().contains("10001 times of at most 10000"), "{error}");
+        let expected = "10001 --include and --exclude options, but at most 10000";
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }

@@ -118,12 +118,12 @@ impl Listing {
 
     fn refusal(&self) -> Error {
         let message = format!(
-            "more than {} objects cannot be put in order: their listing takes over {} bytes",
+            "more than {} objects cannot be sorted: their listing needs over {} bytes",
             self.records.len(),
             self.bytes_max
         );
         Error::new(ErrorKind::Usage, message)
-            .advise("leave --shuffle-seed out, name fewer sources, or store fewer, larger objects")
+            .advise("omit --shuffle-seed, give fewer sources, or store fewer, larger objects")
     }
 
     /// The number of the endpoint among those met.
@@ -134,7 +134,7 @@ impl Listing {
             self.endpoints.push(Arc::clone(endpoint));
         }
         u16::try_from(number)
-            .map_err(|_| Error::new(ErrorKind::Usage, "more than 65,536 buckets are named"))
+            .map_err(|_| Error::new(ErrorKind::Usage, "more than 65,536 buckets are given"))
     }
 
     /// Puts the objects in the order of their keys' bytes, where they were not listed so.
@@ -312,10 +312,7 @@ mod tests {
         }
         let error = listing.push(&object("a", MD5), &bucket).expect_err("no room");
         assert_eq!(error.kind(), ErrorKind::Usage);
-        assert!(
-            error.to_string().contains("more than 3 objects cannot be put in order"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("more than 3 objects cannot be sorted"), "{error}");
         assert!(error.to_string().contains("--shuffle-seed"), "{error}");
         assert_eq!(listing.count(), 3, "nothing was taken by halves");
         let long = object(&"k".repeat(65_536), MD5);

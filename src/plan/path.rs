@@ -112,56 +112,56 @@ impl PathProblem {
     #[must_use]
     pub fn explain(self) -> String {
         match self {
-            Self::Absolute => "the key is an absolute path: leave it out with --exclude".into(),
+            Self::Absolute => "the key is an absolute path: use --exclude".into(),
             Self::DotSegment => {
-                "the key has a '.' or '..' between slashes, which would leave its folder: leave it \
-                 out with --exclude"
+                "the key has a '.' or '..' between slashes and could leave the destination: use \
+                 --exclude"
                     .into()
             }
             Self::Duplicate { first, again } if first == again => {
-                "the source lists the same path twice: run again, and if it stays ask its server"
+                "the source lists the same path twice: run it again, and if that does not help, \
+                 check the server"
                     .into()
             }
             Self::Duplicate { first, again } => format!(
-                "sources {} and {} both have this path: give each a destination of its own",
+                "sources {} and {} both have this path: give each its own destination",
                 first + 1,
                 again + 1
             ),
             Self::EmptySegment => {
-                "the key has an empty name between two slashes: leave it out with --exclude".into()
+                "the key has an empty name between two slashes: use --exclude".into()
             }
             Self::FileAndFolder { file, below } if file == below => {
-                "another key is a file where this one needs a folder: leave one out with --exclude"
+                "another key is a file where this key needs a folder: use --exclude for one of them"
                     .into()
             }
             Self::FileAndFolder { file, below } => format!(
                 "source {} has a file where this key of source {} needs a folder: give each a \
-                 destination of its own",
+                 separate destination",
                 file + 1,
                 below + 1
             ),
             Self::FolderWithBytes => {
-                "the key ends in a slash, as folders do, but the object has bytes: leave it out \
-                 with --exclude"
+                "the key ends in a slash like a folder, but the object is not empty: use --exclude"
                     .into()
             }
             Self::NameTooLong => {
                 format!(
-                    "a name in the key has more than {NAME_BYTES_MAX} bytes, and no file can: \
-                     leave it out with --exclude"
+                    "a name in the key has more than {NAME_BYTES_MAX} bytes, which is too long \
+                     for a file name: use --exclude"
                 )
             }
             Self::Nul => {
-                "the key has a NUL, and no file name can: leave it out with --exclude".into()
+                "the key contains a NUL byte, which a file name cannot: use --exclude".into()
             }
             Self::OwnName => format!(
-                "a name in the key is one of inrush's own files: leave it out with \
+                "a name in the key is reserved for inrush's own files: use \
                  --exclude '{OWN_PREFIX}*'"
             ),
             Self::PathTooLong => {
                 format!(
-                    "the path has {PATH_BYTES_MAX} bytes or more, and no path can: leave it out \
-                     with --exclude"
+                    "the path has {PATH_BYTES_MAX} bytes or more, which is too long for a path: \
+                     use --exclude"
                 )
             }
         }

@@ -234,7 +234,7 @@ impl ReportWriter {
             Err(error) => {
                 let message = format!("create the report {}: {error}", path.display());
                 Err(Error::new(ErrorKind::Usage, message)
-                    .advise("give --report a file in a folder that can be written"))
+                    .advise("give --report a file in a writable folder"))
             }
         }
     }

@@ -198,7 +198,7 @@ impl ServerError {
     fn advice(&self) -> Option<String> {
         let fixed = match (self.code.as_str(), self.status) {
             _ if self.is_foreign && self.status != 404 => {
-                "something in between may have answered: check --endpoint-url and the network"
+                "a proxy or another server may have answered: check --endpoint-url and the network"
             }
             ("SignatureDoesNotMatch", _) => {
                 "check AWS_SECRET_ACCESS_KEY (or the profile's secret) and --region"
@@ -213,7 +213,7 @@ impl ServerError {
                 "check AWS_SESSION_TOKEN: it belongs to one access key; long-lived keys have none"
             }
             ("RequestTimeTooSkewed", _) => {
-                "set this machine's clock: a server's time is followed for at most 15 hours"
+                "set this machine's clock: at most 15 hours are corrected"
             }
             ("AuthorizationHeaderMalformed" | "PermanentRedirect", _)
                 if !self.region.is_empty() =>
@@ -221,7 +221,7 @@ impl ServerError {
                 return Some(format!("use --region {}", self.region));
             }
             ("InvalidObjectState", _) => "the object is archived: restore it first",
-            ("NoSuchBucket", _) => "check the bucket's name and --endpoint-url",
+            ("NoSuchBucket", _) => "check the bucket name and --endpoint-url",
             ("PreconditionFailed", _) | (_, 412) => {
                 "the object changed while it was read: run again to get the new one"
             }
@@ -245,7 +245,7 @@ impl ServerError {
 
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server said {}", self.status)?;
+        write!(f, "the server answered {}", self.status)?;
         if !self.code.is_empty() {
             write!(f, " {}", self.code)?;
         }
@@ -253,7 +253,7 @@ impl fmt::Display for ServerError {
             write!(f, " ({})", self.message)?;
         }
         if self.is_foreign {
-            write!(f, " with a page that is not S3's")?;
+            write!(f, " with a page that is not from S3")?;
         }
         if !self.request_id.is_empty() {
             write!(f, ", request id {}", self.request_id)?;
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(told.request_id, "R1");
         assert_eq!(explain(403, DENIED, "H1").request_id, "H1");
         let line = told.into_error("get s3://b/k").to_string();
-        assert!(line.starts_with("get s3://b/k: the server said 403 AccessDenied"), "{line}");
+        assert!(line.starts_with("get s3://b/k: the server answered 403 AccessDenied"), "{line}");
         assert!(line.contains("request id R1") && line.contains("s3:GetObject"), "{line}");
     }
 
@@ -357,7 +357,7 @@ mod tests {
             let told = explain(502, body, "");
             assert_eq!(told.code, "", "{body:?}");
             let error = told.into_error("list").to_string();
-            assert!(error.starts_with("list: the server said 502"), "{error}");
+            assert!(error.starts_with("list: the server answered 502"), "{error}");
         }
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn split(text: &str) -> Result<(&str, &str), String> {
     // arn:PARTITION:SERVICE:REGION:ACCOUNT:RESOURCE, where the resource has its own separator.
     let resource_at = match text.match_indices(':').nth(4) {
         Some((at, _)) => at + 1,
-        None => return Err("it is an ARN that is cut short".to_owned()),
+        None => return Err("the ARN is incomplete".to_owned()),
     };
     let resource = &text[resource_at..];
     let kind_end = resource.find([':', '/']).unwrap_or(resource.len());
@@ -49,7 +49,7 @@ impl<'a> AccessPoint<'a> {
     /// Why it is none.
     pub fn parse(arn: &'a str) -> Result<Self, String> {
         let mut parts = arn.splitn(6, ':');
-        let mut next = || parts.next().ok_or("it is an ARN that is cut short");
+        let mut next = || parts.next().ok_or("the ARN is incomplete");
         let (_, partition, service, region) = (next()?, next()?, next()?, next()?);
         let (account, resource) = (next()?, next()?);
         let kind_end = resource.find([':', '/']).unwrap_or(resource.len());
@@ -59,14 +59,14 @@ impl<'a> AccessPoint<'a> {
             !text.is_empty() && text.bytes().all(fits) && !text.ends_with('-')
         };
         if !is_word(region, |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-')) {
-            return Err("the ARN's region is none".to_owned());
+            return Err("the ARN has no valid region".to_owned());
         }
         let known = Partition::of(region).name;
         if known != partition {
-            return Err(format!("the ARN's partition is not that of {region}, which is {known}"));
+            return Err(format!("the ARN's partition is wrong for {region}, which is in {known}"));
         }
         if account.len() != ACCOUNT_DIGITS || !is_word(account, |byte| byte.is_ascii_digit()) {
-            return Err("the ARN's account must be of 12 digits".to_owned());
+            return Err("the account in the ARN must have 12 digits".to_owned());
         }
         let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         if !is_word(name, fits) || name.starts_with('-') || name.len() > NAME_BYTES_MAX {
@@ -94,18 +94,18 @@ fn check_kind(
              access point",
         ),
         ("s3express", _) => refuse(
-            "it is of a directory bucket; give its name or its access point's, such as \
+            "it is the ARN of a directory bucket; give its name or its access point, such as \
              s3://NAME--usw2-az1--x-s3",
         ),
         ("s3", _) if region.is_empty() && account.is_empty() => {
-            refuse("it is a bucket's ARN; give the bucket's name")
+            refuse("it is the ARN of a bucket; give the bucket name")
         }
         ("s3", "accesspoint") if region.is_empty() || name.ends_with(".mrap") => refuse(
-            "multi-region access points are not supported: they need signatures of another kind \
-             (SigV4A); give one of their buckets, or its access point",
+            "multi-region access points are not supported: they need SigV4A \
+             signatures; give one of their buckets, or its access point",
         ),
         ("s3", "accesspoint") => Ok(()),
-        _ => refuse("it is an ARN, but not that of an access point to S3"),
+        _ => refuse("it is not the ARN of an S3 access point"),
     }
 }
 
@@ -137,21 +137,27 @@ mod tests {
             let why = split(arn).expect_err("not an access point");
             assert!(why.contains(expected), "{arn}: {why}");
         };
-        check("arn:aws:s3:::bucket/key", "a bucket's ARN");
+        check("arn:aws:s3:::bucket/key", "the ARN of a bucket");
         check("arn:aws:s3::123456789012:accesspoint:mfzwi23gnjvgw.mrap/k", "multi-region");
         check("arn:aws:s3-outposts:us-east-1:123456789012:outpost/op-1/accesspoint/r", "Outposts");
         check("arn:aws:s3-object-lambda:us-east-1:123456789012:accesspoint/p", "Object Lambda");
         check("arn:aws:s3express:us-west-2:123456789012:bucket/b--usw2-az1--x-s3", "directory");
-        check("arn:aws:s3:us-west-2:123456789012:bucket_name:b", "not that of an access point");
-        check("arn:aws:not-s3:us-west-2:123456789012:accesspoint:b", "not that of an access point");
+        check(
+            "arn:aws:s3:us-west-2:123456789012:bucket_name:b",
+            "not the ARN of an S3 access point",
+        );
+        check(
+            "arn:aws:not-s3:us-west-2:123456789012:accesspoint:b",
+            "not the ARN of an S3 access point",
+        );
         check("arn:aws:s3:us-west-2:123456789012:accesspoint:", "access point's name");
         check("arn:aws:s3:us-west-2:123456789012:accesspoint", "access point's name");
         check("arn:aws:s3:us-west-2:123456789012:accesspoint:a:b", "access point's name");
         check("arn:aws:s3:us-west-2:123456789012:accesspoint:ap_name", "access point's name");
         check("arn:aws:s3:us-west-2:123456_789012:accesspoint:ap", "12 digits");
-        check("arn:aws:s3:us-west -2:123456789012:accesspoint:ap", "region is none");
-        check("arn:aws:s3:evil.com/x:123456789012:accesspoint:ap", "region is none");
-        check("arn:aws:s3:cn-north-1:123456789012:accesspoint:ap", "which is aws-cn");
-        check("arn:aws:s3:us-west-2", "cut short");
+        check("arn:aws:s3:us-west -2:123456789012:accesspoint:ap", "no valid region");
+        check("arn:aws:s3:evil.com/x:123456789012:accesspoint:ap", "no valid region");
+        check("arn:aws:s3:cn-north-1:123456789012:accesspoint:ap", "which is in aws-cn");
+        check("arn:aws:s3:us-west-2", "incomplete");
     }
 }

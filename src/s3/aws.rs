@@ -69,7 +69,7 @@ impl Variant {
         if self.fips && partition.name == "aws-cn" {
             let message = format!("there are no FIPS endpoints in {region}");
             return Err(Error::new(ErrorKind::Usage, message)
-                .advise("leave --use-fips-endpoint and use_fips_endpoint out"));
+                .advise("omit --use-fips-endpoint and use_fips_endpoint"));
         }
         let mut host = service.to_owned();
         host.push_str(if self.fips { "-fips" } else { "" });
@@ -146,7 +146,7 @@ pub fn region_of_zone(zone: &str) -> Option<String> {
 pub fn unsupported(bucket: &str) -> Option<(&'static str, &'static str)> {
     if bucket.ends_with("--ol-s3") {
         Some((
-            "Object Lambda access points are not supported: lengths are not known beforehand",
+            "Object Lambda access points are not supported: lengths are not known in advance",
             "give the bucket, or an ordinary access point",
         ))
     } else if bucket.ends_with("--op-s3") {
@@ -155,7 +155,7 @@ pub fn unsupported(bucket: &str) -> Option<(&'static str, &'static str)> {
         Some(("table buckets are not supported", "give a general purpose bucket"))
     } else if bucket.ends_with(".mrap") {
         Some((
-            "multi-region access points are not supported: they need signatures of another kind",
+            "multi-region access points are not supported: they need SigV4A signatures",
             "give one of their buckets, or its access point",
         ))
     } else {

@@ -99,7 +99,7 @@ pub fn parse_page(bytes: &[u8]) -> Result<Page> {
             Event::GeneralRef(reference) => parser
                 .text
                 .push(resolve_reference(&reference).ok_or_else(|| unreadable("a bad entity"))?),
-            Event::Eof => return Err(unreadable("it is cut short")),
+            Event::Eof => return Err(unreadable("it is incomplete")),
             _ => {}
         }
     }
@@ -109,7 +109,7 @@ pub fn parse_page(bytes: &[u8]) -> Result<Page> {
 fn unreadable(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Endpoint, format!("the listing cannot be read: {why}"))
         .because(ErrorReason::Server)
-        .advise("check that --endpoint-url is an S3 server that knows ListObjectsV2")
+        .advise("check that --endpoint-url is an S3 server with ListObjectsV2")
 }
 
 /// The character that `&amp;`, `&#10;` and their like stand for; `None` for any other entity.
@@ -200,7 +200,7 @@ impl Parser {
             }
         };
         if self.path.len() == DEPTH_MAX {
-            return Err(unreadable("it nests too deep"));
+            return Err(unreadable("it is nested too deeply"));
         }
         self.path.push(element);
         self.text.clear();
@@ -252,7 +252,7 @@ impl Parser {
             (Some(false), _) => None,
             (Some(true), Some(token)) if !token.is_empty() => Some(token),
             (Some(true), _) => {
-                return Err(unreadable("there is more, but no NextContinuationToken to ask by"));
+                return Err(unreadable("it is truncated, but has no NextContinuationToken"));
             }
         };
         let objects = self

@@ -60,7 +60,7 @@ impl Proxy {
         // No part of the value is repeated: it may hold a password.
         let refuse = |why: &str| {
             Error::new(ErrorKind::Usage, format!("{variable} cannot be used: {why}")).advise(
-                "expected a proxy such as http://proxy.example.com:3128; name hosts to be asked \
+                "expected a proxy such as http://proxy.example.com:3128; list hosts to reach \
                  directly in NO_PROXY",
             )
         };
@@ -126,14 +126,14 @@ impl Proxy {
     #[must_use]
     pub fn refusal(&self, status: u16, host: &str) -> Error {
         let variable = self.variable;
-        let message = format!("the proxy {self} answered {status} when asked for {host}");
+        let message = format!("the proxy {self} answered {status} to the request for {host}");
         Error::new(ErrorKind::Endpoint, message).advise(match status {
             407 if self.authorization.is_some() => {
                 format!("check the user and the password in {variable}")
             }
-            407 => format!("it wants a user: {variable}=http://USER:PASSWORD@{self}"),
+            407 => format!("it requires a user: {variable}=http://USER:PASSWORD@{self}"),
             500.. => format!("it does not reach the server: check {variable} and the endpoint"),
-            _ => format!("ask its operator to let {host} through, or name the host in NO_PROXY"),
+            _ => format!("ask its operator to allow {host}, or add the host to NO_PROXY"),
         })
     }
 }

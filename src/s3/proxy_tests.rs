@@ -161,7 +161,7 @@ fn an_answer_of_the_proxy_is_not_the_servers() {
         assert_eq!(refusal.is_some(), expected, "{status}");
         if let Some(refusal) = refusal {
             let text = refusal.to_string();
-            let start = format!("the proxy p:3128 answered {status} when asked for h");
+            let start = format!("the proxy p:3128 answered {status} to the request for h");
             assert!(text.starts_with(&start), "{text}");
         }
     };

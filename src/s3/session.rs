@@ -21,7 +21,7 @@ pub fn parse_session(body: &[u8]) -> Result<SigningKeys> {
     let unreadable = |why: &str| {
         Error::new(ErrorKind::Endpoint, format!("the session's answer cannot be read: {why}"))
             .advise(
-                "a server of one's own that knows no sessions wants \
+                "for a server without sessions, set \
                  AWS_S3_DISABLE_EXPRESS_SESSION_AUTH=true",
             )
     };
@@ -58,7 +58,7 @@ pub fn parse_session(body: &[u8]) -> Result<SigningKeys> {
                 }
                 path.pop();
             }
-            Event::Eof => return Err(unreadable("it holds no whole session")),
+            Event::Eof => return Err(unreadable("it holds no complete session")),
             _ => {}
         }
     }
@@ -113,6 +113,6 @@ mod tests {
         check("AccessKeyId", "Other", "a part of the keys is missing");
         check("2023-11-28", "soon", "does not say when");
         check("EXPRESS_53cr37", "EXPRESS 53cr37", "cannot be keys");
-        check("CreateSessionResult", "ListBucketResult", "no whole session");
+        check("CreateSessionResult", "ListBucketResult", "no complete session");
     }
 }

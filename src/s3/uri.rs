@@ -144,7 +144,7 @@ impl S3Uri {
             (bucket, key)
         };
         if key.contains('\0') {
-            return refuse("the key has a NUL");
+            return refuse("the key contains a NUL byte");
         }
         let key = key_pattern(key).map_err(|why| malformed(text, &why))?;
         let (bucket, text) = (bucket.to_owned(), text.to_owned());
@@ -178,13 +178,13 @@ impl S3Uri {
         let fits = version_id.bytes().all(|byte| byte.is_ascii_graphic());
         if version_id.is_empty() || version_id.len() > VERSION_ID_BYTES_MAX || !fits {
             return refuse(
-                format!("'{}' cannot be a version", shown(version_id)),
-                "give it as the server tells it (aws s3api list-object-versions)",
+                format!("'{}' is not a valid version ID", shown(version_id)),
+                "list the versions with aws s3api list-object-versions",
             );
         }
         if !matches!(self.key, KeyPattern::Key(_)) {
             return refuse(
-                format!("{self} is not one object, and a version belongs to one"),
+                format!("{self} is not a single object, so it has no version"),
                 "give --version-id with s3://BUCKET/KEY alone",
             );
         }
@@ -202,16 +202,16 @@ fn malformed(text: &str, why: &str) -> Error {
 fn other_scheme(text: &str) -> &'static str {
     let lower = text.to_ascii_lowercase();
     if lower.starts_with("https://") || lower.starts_with("http://") {
-        "it is a web address; give the bucket and key, and the server by --endpoint-url"
+        "it is a URL; give s3://BUCKET/KEY, and the server with --endpoint-url"
     } else if lower.starts_with("arn:") {
-        "it is an ARN; write s3:// before that of an access point, else give the bucket's name"
+        "it is an ARN; put s3:// before the ARN of an access point, or give the bucket name"
     } else if lower.starts_with(SCHEME)
         || lower.starts_with("s3a://")
         || lower.starts_with("s3n://")
     {
         "the scheme must be written s3://"
     } else if lower.starts_with("s3:") {
-        "two slashes belong after s3:"
+        "s3: must be followed by two slashes"
     } else {
         "it does not start with s3://"
     }
@@ -224,21 +224,21 @@ fn bucket_problem(bucket: &str) -> Option<&'static str> {
     if bucket.is_empty() {
         Some("the bucket is missing")
     } else if bucket.contains(char::is_whitespace) {
-        Some("the bucket's name has white space in it")
+        Some("the bucket name contains white space")
     } else if bytes.iter().any(u8::is_ascii_uppercase) {
-        Some("the bucket's name has upper-case letters, and bucket names are lower case")
+        Some("the bucket name contains upper-case letters; bucket names are lower case")
     } else if bucket.contains(['*', '?', '[']) {
-        Some("a wildcard cannot stand in the bucket's name")
+        Some("the bucket name cannot contain a wildcard")
     } else if !bytes.iter().all(|byte| is_end(byte) || matches!(byte, b'-' | b'.')) {
-        Some("a bucket's name has only lower-case letters, digits, dots and hyphens")
+        Some("a bucket name has only lower-case letters, digits, dots and hyphens")
     } else if !(BUCKET_BYTES_MIN..=BUCKET_BYTES_MAX).contains(&bytes.len()) {
-        Some("a bucket's name has 3 to 63 characters")
+        Some("a bucket name has 3 to 63 characters")
     } else if !(bytes.first().is_some_and(is_end) && bytes.last().is_some_and(is_end)) {
-        Some("a bucket's name starts and ends with a letter or a digit")
+        Some("a bucket name starts and ends with a letter or a digit")
     } else if bucket.contains("..") {
-        Some("a bucket's name has no two dots in a row")
+        Some("a bucket name has no two dots in a row")
     } else if bucket.split('.').filter(|part| part.parse::<u8>().is_ok()).count() == 4 {
-        Some("a bucket's name cannot look like an address; give the server by --endpoint-url")
+        Some("a bucket name cannot look like an IP address; give the server with --endpoint-url")
     } else {
         None
     }
@@ -254,7 +254,7 @@ fn key_pattern(key: &str) -> Result<KeyPattern, String> {
         .literal_separator(true)
         .backslash_escape(true)
         .build()
-        .map_err(|error| format!("the glob cannot be read: {}", error.kind()))?
+        .map_err(|error| format!("the glob is invalid: {}", error.kind()))?
         .compile_matcher();
     Ok(KeyPattern::Glob(KeyGlob { folder, list_prefix, matcher }))
 }
@@ -273,7 +273,7 @@ fn check_length(key: &str) -> Result<(), String> {
     if key.len() <= KEY_BYTES_MAX {
         return Ok(());
     }
-    Err(format!("the key has {} bytes, and S3's longest has {KEY_BYTES_MAX}", key.len()))
+    Err(format!("the key has {} bytes, but S3 allows at most {KEY_BYTES_MAX}", key.len()))
 }
 
 /// A key as typed, read once: the characters it stands for, and the same for globset.
@@ -397,8 +397,8 @@ mod tests {
             assert!(!told.contains('\n'), "{text}: {told}");
         };
         check("https://bucket.s3.amazonaws.com/k", "--endpoint-url");
-        check("arn:aws:s3:::bucket/k", "write s3:// before");
-        check("s3://arn:aws:s3:::bucket/k", "a bucket's ARN");
+        check("arn:aws:s3:::bucket/k", "put s3:// before");
+        check("s3://arn:aws:s3:::bucket/k", "the ARN of a bucket");
         check("s3://arn:aws:s3::123456789012:accesspoint/x.mrap/k", "multi-region");
         check("bucket/key", "does not start with s3://");
         check("s3:/bucket/key", "two slashes");
@@ -415,7 +415,7 @@ mod tests {
         check("s3://buc..ket/key", "two dots");
         check("s3://127.0.0.1/key", "address");
         check("s3://buck*/key", "wildcard");
-        check("s3://bucket/a[", "glob cannot be read");
+        check("s3://bucket/a[", "glob is invalid");
         check(&format!("s3://bucket/{}", "k".repeat(1025)), "1025 bytes");
     }
 
@@ -428,11 +428,11 @@ mod tests {
         assert_eq!(uri.version_id, "3HL4kqtJvjVBH40Nrjfkd");
         for text in ["s3://bucket", "s3://bucket/a/", "s3://bucket/*"] {
             let error = with(text, "v").expect_err("not one object");
-            assert!(error.to_string().contains("not one object"), "{error}");
+            assert!(error.to_string().contains("not a single object"), "{error}");
         }
         for bad in ["", "a b", "a\r\nx-evil: 1", "ü", &"v".repeat(1025)] {
             let error = with("s3://bucket/k", bad).expect_err("no version");
-            assert!(error.to_string().contains("cannot be a version"), "{error}");
+            assert!(error.to_string().contains("is not a valid version ID"), "{error}");
         }
     }
 

@@ -62,12 +62,15 @@ fn a_file_is_no_place_for_a_folder() {
         &["s3://lab/folder/a", "s3://lab/folder/b", file],
     ] {
         let run = get(&origin, words).run();
-        run.expect(DESTINATION).expect_error(&[file, "is a file, not a folder; name a folder"]);
+        run.expect(DESTINATION).expect_error(&[file, "is a file, not a folder; give a folder"]);
     }
     for words in
         [["s3://lab/folder/a", &into], ["s3://lab/folder/", &below], ["s3://lab/folder/a", &below]]
     {
-        get(&origin, words).run().expect(DESTINATION).expect_error(&[file, "name a folder"]);
+        get(&origin, words)
+            .run()
+            .expect(DESTINATION)
+            .expect_error(&[file, "give a writable folder"]);
     }
     assert_eq!(fs::read(file).expect("a file"), b"as it was");
     assert_eq!(names(folder.path()), ["file"]);
@@ -122,7 +125,7 @@ fn a_read_only_destination_is_told() {
         ("s3://lab/folder/b", &missing),
     ] {
         let run = get(&origin, [source]).with([destination]).run();
-        run.expect(DESTINATION).expect_error(&["ead-only file system", "can be written"]);
+        run.expect(DESTINATION).expect_error(&["ead-only file system", "writable"]);
     }
     assert_eq!(names(mount.path()), ["there"]);
 }

@@ -152,7 +152,12 @@ fn call_fails(call: &str, code: i32, words: &[&str], options: &[&str]) {
 #[test]
 fn a_disk_that_is_broken_ends_the_run() {
     for call in ["fallocate:5", "pwrite64:5", "ftruncate:5", "linkat:5", "renameat:5"] {
-        call_fails(call, DESTINATION, &["os error 5", "see the destination's file system"], &[]);
+        call_fails(
+            call,
+            DESTINATION,
+            &["os error 5", "check the file system of the destination"],
+            &[],
+        );
     }
     let options = ["--durability", "file"];
     call_fails("fsync:5", DESTINATION, &["os error 5"], &options);

@@ -124,7 +124,7 @@ fn an_object_that_fails_for_good_is_told_and_the_others_arrive() {
     one_fails(Fault::SlowDown, &["after 2 tries", "SlowDown", "lower --connections"]);
     one_fails(Fault::InternalError, &["after 2 tries", "InternalError"]);
     one_fails(Fault::ResetBeforeHead, &["after 2 tries", "onnection"]);
-    one_fails(Fault::Truncate { bytes: 10 }, &["after 2 tries", "ended before its body did"]);
+    one_fails(Fault::Truncate { bytes: 10 }, &["after 2 tries", "in the middle of its body"]);
 }
 
 #[test]

@@ -38,7 +38,7 @@ const GOOD: [(&str, usize); 3] = [("p/good", 9), ("p/more/large", 3 << 20), ("p/
 
 #[test]
 fn keys_that_lead_elsewhere_stay_out() {
-    let dots = "leave it out with --exclude";
+    let dots = "use --exclude";
     let bad = [
         ("p/..", dots),
         ("p/../beside", dots),
@@ -67,7 +67,7 @@ fn names_that_no_file_can_have_are_told() {
     let fits = format!("p/{}", "n".repeat(255));
     let mut good = GOOD.to_vec();
     good.push((&fits, 7));
-    check("p/", &good, &[(&long, "255"), (&wide, "255"), ("p/with-bytes/", "has bytes")]);
+    check("p/", &good, &[(&long, "255"), (&wide, "255"), ("p/with-bytes/", "is not empty")]);
 }
 
 #[test]

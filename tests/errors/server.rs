@@ -78,13 +78,13 @@ fn what_is_not_there_is_told_with_what_is_near() {
             .run();
         run.expect(NOT_FOUND).expect_error(words);
     };
-    told("s3://nobody-has-this/", &["NoSuchBucket", "check the bucket's name"]);
-    told("s3://nobody-has-this/key", &["NoSuchBucket", "check the bucket's name"]);
+    told("s3://nobody-has-this/", &["NoSuchBucket", "check the bucket name"]);
+    told("s3://nobody-has-this/key", &["NoSuchBucket", "check the bucket name"]);
     told("s3://lab/train/part-3", &["did you mean s3://lab/train/part-1"]);
     told("s3://lab/models/y.bin", &["did you mean s3://lab/models/x.bin?"]);
     told("s3://lab/trian/", &["nothing in this folder; did you mean s3://lab/train/?"]);
     told("s3://lab/nothing/like/it/", &["nothing in this folder; check the bucket and the name"]);
-    told("s3://lab/*.tar", &["nothing matches; '*' stays within one folder"]);
+    told("s3://lab/*.tar", &["nothing matches; '*' matches within one folder"]);
     told("s3://lab/train/**/*.tar", &["nothing matches"]);
     nowhere.assert_untouched();
 }

@@ -82,7 +82,7 @@ fn filters_that_leave_nothing_are_an_error() {
         let run = program(&origin, words).with(["--quiet", "--include", "*.zip"]).run();
         let run = run.expect(NOT_FOUND);
         let count = if words.contains(&"s3://lab/d/") { 5 } else { 1 };
-        run.expect_words(&[&format!("--exclude leave nothing of {count} objects"), "GLOBS"]);
+        run.expect_words(&[&format!("--exclude leave none of {count} objects"), "GLOBS"]);
     }
     let names = std::fs::read_dir(path).expect("a folder").count();
     assert_eq!(names, 1, "nothing was written, nothing removed");
@@ -98,9 +98,9 @@ fn names_with_wildcards_are_taken_literally_where_that_is_said() {
             .expect(NOT_FOUND)
             .expect_error(words);
     };
-    let hint = r"this very key: write 's3://lab/d/\[x\].txt', or give --raw";
+    let hint = r"exactly this key exists: write 's3://lab/d/\[x\].txt', or use --raw";
     fails("s3://lab/d/[x].txt", &["nothing matches", hint]);
-    fails("s3://lab/d/[y].txt", &["nothing matches; '*' stays within one folder"]);
+    fails("s3://lab/d/[y].txt", &["nothing matches; '*' matches within one folder"]);
     for (source, words, expected) in [
         (r"s3://lab/d/\[x\].txt", &[][..], &["[x].txt"][..]),
         ("s3://lab/d/[x].txt", &["--raw"], &["[x].txt"]),

@@ -54,7 +54,7 @@ fn one_level_is_listed_unless_all_is_asked_for() {
     assert_names(&origin, &["s3://lab/d/", "--exclude", "e", "--exclude", "1*"], &["d/2.txt"]);
     assert_names(&origin, &["s3://lab/d/", "--include", "e/"], &["PRE d/e/"]);
     let filtered = ls(&origin, &["s3://lab/d/", "--include", "*.zip"]).run().expect(4);
-    filtered.expect_error(&["s3://lab/d/: --include and --exclude leave nothing of 3 objects"]);
+    filtered.expect_error(&["s3://lab/d/: --include and --exclude leave none of 3 objects"]);
 }
 
 #[test]

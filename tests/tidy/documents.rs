@@ -233,6 +233,38 @@ fn is_there(path: &str) -> bool {
     Path::exists(&project().join(path))
 }
 
+/// Words that readers of English documentation do not expect: the field has others.
+const UNUSUAL: [&str; 14] = [
+    "held against",
+    "anew",
+    "asked for",
+    "believe",
+    "brings",
+    "fetch",
+    "goes on",
+    "have to do with",
+    "here and there",
+    "may take",
+    "one's own",
+    "stands",
+    "told",
+    "to be had",
+];
+
+#[test]
+fn documents_have_the_words_of_the_field() {
+    let mut complaints = Vec::new();
+    for document in all() {
+        // Names of fields and what programs print stand between backticks.
+        let prose = document.prose();
+        let prose = prose.split('`').step_by(2).collect::<Vec<_>>().join(" ");
+        let words = prose.split_whitespace().collect::<Vec<_>>().join(" ");
+        let hits = UNUSUAL.iter().filter(|unusual| words.contains(*unusual));
+        complaints.extend(hits.map(|word| format!("{}: {word}", document.path.display())));
+    }
+    assert_none(complaints);
+}
+
 #[test]
 fn lines_of_the_guide_fit_a_terminal() {
     let mut complaints = Vec::new();

@@ -140,7 +140,7 @@ fn every_algorithm_and_form_is_validated_without_a_get() {
     assert_eq!(lines.len(), 31);
     for (key, line) in &lines {
         let expected = match key.split(['-', '/']).next().expect("a name") {
-            "empty" | "folder" => "not validated (it has no bytes)".to_owned(),
+            "empty" | "folder" => "not validated (it is empty)".to_owned(),
             "etag" => "validated (MD5)".to_owned(),
             algorithm => format!("validated ({})", algorithm.to_uppercase()),
         };
@@ -179,14 +179,14 @@ fn what_is_wrong_is_told_with_both_values() {
         filled.edit(key, |bytes| bytes[size / 2] ^= 1);
         filled.expect_wrong(key, "mismatch", "is stored");
         filled.edit(key, |bytes| bytes.truncate(size - 1));
-        let why = format!("the file has {} bytes, and the object {size}", size - 1);
+        let why = format!("the file has {} bytes, the object {size}", size - 1);
         filled.expect_wrong(key, "mismatch", &why);
         filled.edit(key, |bytes| bytes.extend([0; 2]));
         filled.expect_wrong(key, "mismatch", &format!("the file has {} bytes", size + 1));
         fs::remove_file(filled.data().join(key)).expect("removed");
-        filled.expect_wrong(key, "missing", "nothing is there");
+        filled.expect_wrong(key, "missing", "it does not exist");
         fs::create_dir(filled.data().join(key)).expect("made");
-        filled.expect_wrong(key, "missing", "a folder is there");
+        filled.expect_wrong(key, "missing", "it is a folder");
         fs::remove_dir(filled.data().join(key)).expect("removed");
         fs::write(filled.data().join(key), bytes_of(key, size)).expect("written");
     }
@@ -225,7 +225,7 @@ fn what_cannot_be_validated_fails_where_it_must() {
     });
     let unproved = [
         ("kms", "not validated (the server stores no checksum for it)"),
-        ("parts", "not validated (the parts that its checksum is of are not of one length)"),
+        ("parts", "not validated (the parts that its checksum covers differ in size)"),
     ];
     for (strict, code) in [(&[][..], 0), (&["--strict"][..], 1)] {
         let (run, lines) = filled.verify(strict, code);
@@ -262,7 +262,7 @@ fn an_etag_that_is_not_the_md5_is_a_mismatch_only_where_all_must_be_proved() {
         let etag = hex(&filled);
         filled.edit(key, |bytes| bytes[5] ^= 1);
         let md5 = hex(&filled);
-        texts.insert(key, format!("the MD5 is \"{md5}\", and the ETag is \"{etag}\""));
+        texts.insert(key, format!("the MD5 is \"{md5}\", but the ETag is \"{etag}\""));
     }
     let reason = "no checksum is stored, and the ETag is not the MD5 of the file";
     for (strict, code) in [(&[][..], 0), (&["--strict"][..], 1)] {
@@ -276,7 +276,7 @@ fn an_etag_that_is_not_the_md5_is_a_mismatch_only_where_all_must_be_proved() {
                 _ => format!("mismatch ({values})"),
             };
             assert_eq!(verdict(&lines[*key]), expected, "{run}");
-            let told = format!("error: verify s3://lab/{key}: mismatch: {values}; leave --strict");
+            let told = format!("error: verify s3://lab/{key}: mismatch: {values}; omit --strict");
             assert_eq!(run.stderr.contains(&told), code == 1, "{run}");
         }
         let summary = run.json();
@@ -319,7 +319,7 @@ fn the_selection_counts_and_a_folder_that_is_not_there_is_not_made() {
         program.asking(&filled.origin).with_keys(served::ACCESS_KEY, served::SECRET).run()
     };
     let absent = filled.folder.path().join("absent");
-    verify("s3://lab/", &absent).expect(5).expect_error(&["cannot look into", "absent"]);
+    verify("s3://lab/", &absent).expect(5).expect_error(&["cannot open", "absent"]);
     assert!(!absent.exists());
     verify("s3://lab/none/", &filled.data()).expect(4);
     verify("s3://lab/a/x.tar", &filled.data().join("a")).expect(0);

@@ -251,7 +251,7 @@ fn what_was_killed_before_its_verdict_is_validated_all_the_same() {
     let (run, lines) = scene.get(&["--verify", "off"], 0);
     scene.assert_whole();
     let told = verdict(&lines["object"]);
-    assert_eq!(told, "not validated (an earlier run had fetched all of it)", "{run}");
+    assert_eq!(told, "not validated (an earlier run had downloaded all of it)", "{run}");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn without_a_checksum_the_report_says_so_and_strict_takes_the_etag() {
     let (_, lines) = scene.get(&["--verify", "strict", "--max-attempts", "2"], 1);
     let error = lines["small"]["error"].as_str().expect("an error");
     let parts =
-        ["the MD5 is \"", "\", and the ETag is \"", "ETags may not be MD5s", "--verify auto"];
+        ["the MD5 is \"", "\", but the ETag is \"", "ETags may not be MD5s", "--verify auto"];
     assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     assert_eq!(verdict(&lines["large"]), "validated (MD5)");
 }

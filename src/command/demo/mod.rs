@@ -85,7 +85,7 @@ fn start_origin(sets: &[Set], tls: bool) -> Result<Origin> {
         ..OriginConfig::default()
     };
     Origin::start(config).map_err(|error| {
-        Error::new(ErrorKind::Host, format!("cannot start the demo's origin: {error}"))
+        Error::new(ErrorKind::Host, format!("cannot start the demo's server: {error}"))
     })
 }
 
@@ -172,7 +172,7 @@ impl Demo<'_> {
             return Ok(ended.code);
         };
         let Some(findings) = compare(&destination, &set, signals).await else {
-            self.progress.error("interrupted: the demo's folder is removed");
+            self.progress.error("interrupted: the demo folder is removed");
             return Ok(ErrorKind::Interrupted.exit_code());
         };
         let whole = findings.problem_count == 0
@@ -289,7 +289,7 @@ fn write_bundle(pem: &str) -> Result<NamedTempFile> {
     });
     written.map_err(|error| {
         Error::new(ErrorKind::Host, format!("cannot write the demo's certificate: {error}"))
-            .advise("set TMPDIR to a folder that can be written")
+            .advise("set TMPDIR to a writable folder")
     })
 }
 

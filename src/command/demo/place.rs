@@ -47,7 +47,7 @@ impl Place {
         tempfile::Builder::new().prefix("inrush-demo-").tempdir_in(&self.folder).map_err(|error| {
             let message = format!("cannot make a folder in {}: {error}", self.folder.display());
             Error::new(ErrorKind::Destination, message)
-                .advise("run it in a folder that can be written, or set TMPDIR to one")
+                .advise("run it in a writable folder, or set TMPDIR to one")
         })
     }
 }
@@ -73,7 +73,7 @@ fn decide(mut found: Vec<Candidate>, asked: Option<u64>, other_bytes: u64) -> Re
     }
     let roomiest = found.iter().max_by_key(|place| room(place)).ok_or_else(|| {
         Error::new(ErrorKind::Destination, "neither the current folder nor TMPDIR can be written")
-            .advise("run it in a folder that can be written, or set TMPDIR to one")
+            .advise("run it in a writable folder, or set TMPDIR to one")
     })?;
     // In whole times the least, so that sizes stay readable.
     let large_bytes = room(roomiest) / DEMO_LARGE_BYTES_MIN * DEMO_LARGE_BYTES_MIN;

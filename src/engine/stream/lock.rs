@@ -47,9 +47,8 @@ impl ChannelLock {
     ) -> Result<Option<Self>, Error> {
         let name = format!("{OWN_PREFIX}{channel}.lock");
         let trouble = |what: &str, errno: Code| {
-            Error::new(ErrorKind::Destination, format!("cannot {what} {name}: {errno}")).advise(
-                "give a folder that can be written, or remove it if no run serves the channel",
-            )
+            Error::new(ErrorKind::Destination, format!("cannot {what} {name}: {errno}"))
+                .advise("give a writable folder, or remove it if no run serves the channel")
         };
         let mut looks = CHANNEL_LOCK_LOOKS_MAX;
         for _ in 0..VANISHED_MAX {

@@ -194,7 +194,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let budget = RETRIES_BASE_MAX + self.metrics.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
         if spent > budget {
             let message = format!(
-                "{spent} of {} requests had to be tried again, the last time because: {failure}",
+                "{spent} of {} requests had to be retried, the last time because: {failure}",
                 self.metrics.requests
             );
             let reason = match failure.is_overload() {
@@ -257,7 +257,7 @@ impl Connection {
             (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())
                 .because(ErrorReason::Changed)
                 .within(context)
-                .advise("run it again to fetch the new version"),
+                .advise("run it again to download the new version"),
             (Failure::TlsBroken | Failure::TlsRefused, _) => {
                 let fault = self.link.as_ref().and_then(Link::fault);
                 explain_failure(failure, fault, &transfer.endpoint.host).within(context)

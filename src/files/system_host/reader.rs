@@ -79,12 +79,12 @@ impl Reader {
 }
 
 fn absent() -> There {
-    There::Nothing("nothing is there".to_owned())
+    There::Nothing("it does not exist".to_owned())
 }
 
 fn trouble(path: &str, errno: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Destination, format!("cannot look at '{path}': {errno}"))
-        .advise("see that its folders and files can be read")
+    Error::new(ErrorKind::Destination, format!("cannot inspect '{path}': {errno}"))
+        .advise("make sure that its folders and files are readable")
 }
 
 #[cfg(test)]
@@ -111,8 +111,8 @@ mod tests {
         };
         assert_eq!(told("a/file"), "5");
         assert_eq!(told("a"), "a folder");
-        assert_eq!(told("b"), "nothing is there");
-        assert_eq!(told("b/c/d"), "nothing is there");
+        assert_eq!(told("b"), "it does not exist");
+        assert_eq!(told("b/c/d"), "it does not exist");
         assert_eq!(told("link/file"), "'link' is not a folder (links are not followed)");
         assert_eq!(told("a/file/x"), "'a/file' is not a folder (links are not followed)");
         assert_eq!(told("a/to"), "it is a symbolic link, which is not followed");

@@ -182,7 +182,7 @@ fn below(path: &str, name: &str) -> String {
 
 fn refused(what: &str, errno: Code) -> Error {
     Error::new(ErrorKind::Destination, format!("cannot {what}: {errno}")).advise(
-        "what the source does not have may be left; see that it may be removed, and run it again",
+        "some files that are not in the source may be left; check permissions and run it again",
     )
 }
 

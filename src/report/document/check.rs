@@ -61,7 +61,7 @@ impl Finding {
             | Self::Adopted(Some(algorithm))
             | Self::NotAdopted(Some(algorithm), _) => return Verified::by(algorithm),
             Self::Empty | Self::Adopted(None) | Self::NotAdopted(None, _) => {
-                ("not validated", "it has no bytes".to_owned())
+                ("not validated", "it is empty".to_owned())
             }
             Self::NotValidated(reason) => ("not validated", (*reason).to_owned()),
             Self::Missing(why) => ("missing", why.clone()),
@@ -263,7 +263,7 @@ mod tests {
             Finding::Validated("CRC32"),
             Finding::Empty,
             Finding::NotValidated("there is none"),
-            Finding::Missing("nothing is there".to_owned()),
+            Finding::Missing("it does not exist".to_owned()),
             Finding::Mismatch("5 is not 6".to_owned()),
             Finding::Unknown("refused".to_owned()),
         ]
@@ -282,11 +282,11 @@ mod tests {
                 r#""algorithm":"CRC32","reason":null"#
             )
             .to_owned(),
-            format!(r#"ok","error":null,"verified":{{"verdict":{not}"it has no bytes""#),
+            format!(r#"ok","error":null,"verified":{{"verdict":{not}"it is empty""#),
             format!(r#"ok","error":null,"verified":{{"verdict":{not}"there is none""#),
             concat!(
-                r#"failed","error":"missing: nothing is there","verified":{"#,
-                r#""verdict":"missing","algorithm":null,"reason":"nothing is there""#
+                r#"failed","error":"missing: it does not exist","verified":{"#,
+                r#""verdict":"missing","algorithm":null,"reason":"it does not exist""#
             )
             .to_owned(),
             concat!(

@@ -71,8 +71,10 @@ impl KeptReason {
 
     const fn unverified(self) -> &'static str {
         match self {
-            Self::Same => "it was kept: size, time and ETag are those of when it was downloaded",
-            Self::Finished => "an earlier run had fetched all of it",
+            Self::Same => {
+                "it was kept: size, time and ETag have not changed since it was downloaded"
+            }
+            Self::Finished => "an earlier run had downloaded all of it",
             Self::Present => "a file was there, and --overwrite never leaves it",
             Self::SizeAndTime => "a file was there: size and time are those of the object",
             Self::Size => "a file was there: its size is that of the object, as --size-only wants",
@@ -174,10 +176,10 @@ fn unverified(transfer: &Transfer, reason: &str) -> String {
     let checked = match (transfer.shape, transfer.etag.is_some()) {
         (Shape::Folder | Shape::Empty, _) => return reason.to_owned(),
         (Shape::Whole, true) => "length and ETag were checked",
-        (Shape::Whole, false) => "the length was checked, and the origin gave no ETag",
+        (Shape::Whole, false) => "the length was checked, and the server sent no ETag",
         (Shape::Ranges, true) => "length, ETag and range of each answer were checked",
         (Shape::Ranges, false) => {
-            "length and range of each answer were checked, and the origin gave no ETag"
+            "length and range of each answer were checked, and the server sent no ETag"
         }
     };
     format!("{reason}; {checked}")
@@ -487,7 +489,7 @@ mod tests {
     #[test]
     fn nothing_is_said_to_be_checked_that_was_not() {
         let check = |etag: &str, size: u64, expected: &[&str], absent: &str| {
-            let reason = unverified(&transfer("a", etag, size, "a"), "it has no bytes");
+            let reason = unverified(&transfer("a", etag, size, "a"), "it is empty");
             assert!(expected.iter().all(|word| reason.contains(word)), "{reason}");
             assert!(!reason.contains(absent), "{reason}");
         };
@@ -495,7 +497,7 @@ mod tests {
         check("", 20 << 20, &["length", "range", "no ETag"], "ETag and");
         check("\"e\"", 5, &["length", "ETag"], "range");
         check("", 5, &["length", "no ETag"], "range");
-        check("\"e\"", 0, &["no bytes"], "checked");
+        check("\"e\"", 0, &["is empty"], "checked");
     }
 
     #[test]

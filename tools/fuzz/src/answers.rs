@@ -20,7 +20,7 @@ pub fn error(data: &[u8]) {
     // Total, and in agreement: a clock is told only by the code that speaks of clocks.
     assert!(told.server_clock().is_none() || told.code == "RequestTimeTooSkewed");
     let line = told.into_error("get").to_string();
-    assert!(line.starts_with("get: the server said "), "{line}");
+    assert!(line.starts_with("get: the server answered "), "{line}");
 
     let word: String = data
         .iter()
