@@ -86,18 +86,10 @@ pub(super) async fn run(
     if let Err(error) = interrupts.unless(run.read_ahead()).await {
         return Err(run.ended_before(error, &mut interrupts).await);
     }
-    let order = RunSetup {
-        config: run.config,
-        destination: interrupts.unless(run.target.open()).await?,
-        keeping: kept::keeping(&args.keep),
-        tls,
-        keys: control.keys(),
-        retries: session::retries(&args.service, args.tuning.max_attempts),
-        bandwidth: session::bandwidth(args.tuning.bandwidth_limit),
-        begun,
-    };
+    let destination = interrupts.unless(run.target.open()).await?;
     log::config(&run.config);
-    let engine = Workers::start(order)?;
+    let setup = RunSetup { destination, ..setup(&args, run.config, tls, &control, begun) };
+    let engine = Workers::start(setup)?;
     interrupts::leaves(engine.last_words(run.target.folder()));
     let started = begun.elapsed();
     let upkeep = session::upkeep(control.clone());
@@ -128,6 +120,26 @@ pub(super) async fn run(
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
     let told = (Summary::new(&inputs), error);
     tell(&mut run, told, &args, stopped, &mut interrupts).await
+}
+
+/// What the workers of a run without a destination are started with.
+fn setup(
+    args: &GetArgs,
+    config: Config,
+    tls: Option<Arc<ClientConfig>>,
+    control: &Control,
+    begun: Instant,
+) -> RunSetup {
+    RunSetup {
+        config,
+        destination: None,
+        keeping: kept::keeping(&args.keep),
+        tls,
+        keys: control.keys(),
+        retries: session::retries(&args.service, args.tuning.max_attempts),
+        bandwidth: session::bandwidth(args.tuning.bandwidth_limit),
+        begun,
+    }
 }
 
 /// What follows the last object.
