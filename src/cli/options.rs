@@ -153,7 +153,7 @@ pub struct TuningArgs {
     /// Bytes of buffers, for all workers together.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, help = help_memory())]
     pub memory: Option<u64>,
-    /// use at most so many bytes a second on average, such as 50MB or 1GiB
+    /// limit the run to so many bytes a second on average, such as 50MB or 1GiB
     #[arg(long, value_name = "RATE", value_parser = parse_rate, aliases = RATE_ALIASES)]
     pub bandwidth_limit: Option<NonZeroU64>,
     /// fail a range after so many attempts in a row without new data; while the endpoint does not
@@ -306,8 +306,7 @@ pub struct OutputArgs {
     /// print no progress, notes or summary; errors are always printed
     #[arg(long, short = 'q', conflicts_with = "verbose")]
     pub quiet: bool,
-    /// log decisions, files and retries to standard error; -vv: also every listing and metadata
-    /// request
+    /// log decisions and retries to standard error; -vv: also every listing and metadata request
     #[arg(long, short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
 }

@@ -158,7 +158,7 @@ pub struct StreamArgs {
         help = options::help_memory()
     )]
     pub memory: Option<u64>,
-    /// use at most so many bytes a second on average, for all channels together, such as 50MB
+    /// limit the run to so many bytes a second on average, such as 50MB or 1GiB
     #[arg(
         long,
         value_name = "RATE",

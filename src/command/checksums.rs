@@ -349,7 +349,7 @@ mod tests {
         check(told(Err("there is none"), 0, etag), VerifyMode::Auto, "there is none");
         check(told(Err("there is none"), 0, etag), VerifyMode::Strict, "in order");
         let refused = || Err(Error::new(ErrorKind::Access, "refused"));
-        check(refused(), VerifyMode::Auto, "was not answered");
+        check(refused(), VerifyMode::Auto, "the request for its checksum failed");
         check(refused(), VerifyMode::Strict, "failed: refused");
     }
 }

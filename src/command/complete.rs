@@ -46,7 +46,10 @@ fn profiles(start: &str) -> Vec<String> {
     let credentials = place("AWS_SHARED_CREDENTIALS_FILE", "credentials").map(|path| (path, ""));
     let mut names: Vec<String> = Vec::new();
     for (path, before) in [config, credentials].into_iter().flatten() {
-        let is_short = path.metadata().is_ok_and(|found| found.len() <= PROFILES_BYTES_MAX);
+        // Of anything but a file the end may never come.
+        let is_short =
+            |found: std::fs::Metadata| found.is_file() && found.len() <= PROFILES_BYTES_MAX;
+        let is_short = path.metadata().is_ok_and(is_short);
         let text = is_short.then(|| std::fs::read_to_string(path).ok()).flatten();
         names.extend(sections(&text.unwrap_or_default(), before));
     }

@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cli::Args;
 use crate::error::{Error, ErrorKind, Result};
@@ -80,8 +81,11 @@ impl Reader {
         }
     }
 
-    /// Prints a document.
+    /// Prints a document, unless one was printed.
     pub(super) fn print(self, document: &str) -> Result<()> {
+        if self == Self::Nobody || IS_PRINTED.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
         let line = format!("{document}\n");
         match self {
             Self::Nobody => Ok(()),
@@ -94,6 +98,9 @@ impl Reader {
         }
     }
 }
+
+/// A document was printed. A run that is ended by force may end by itself at the same time.
+static IS_PRINTED: AtomicBool = AtomicBool::new(false);
 
 /// Prints help, or a usage error where it belongs; returns the exit code.
 #[must_use]

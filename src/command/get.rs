@@ -189,6 +189,9 @@ async fn find(
     filter: Filter,
     progress: &Progress,
 ) -> Result<Intake> {
+    if args.sync.is_some_and(|sync| sync.delete) {
+        sources::require_whole(&args.selection)?;
+    }
     sources::add(&mut args.sources, &args.selection).await?;
     let control = session::control(&args.service, credentials, progress).await?;
     let sources = control.resolve_all(&args.sources).await?;

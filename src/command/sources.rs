@@ -31,6 +31,22 @@ pub(super) async fn add(sources: &mut Vec<S3Uri>, selection: &SelectionArgs) -> 
     Ok(())
 }
 
+/// Refuses a list that may break off unseen: what it does not name would be deleted.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] where it is standard input, a pipe or the like.
+pub(super) fn require_whole(selection: &SelectionArgs) -> Result<()> {
+    match &selection.files_from {
+        Some(path) if path.as_os_str() == STDIN || !path.is_file() => Err(Error::new(
+            ErrorKind::Usage,
+            "--delete needs a regular file for --files-from: a list that ends too early would \
+             delete files",
+        )
+        .advise("write the list to a file first")),
+        _ => Ok(()),
+    }
+}
+
 fn read(path: &Path, raw: bool, room: usize) -> Result<Vec<S3Uri>> {
     let name = path.display().to_string();
     if path.as_os_str() == STDIN {

@@ -307,7 +307,10 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let mut failed = report.finish(failed, &progress, &mut interrupts).await;
     // One who was interrupted does not wait for an output that nobody reads.
     if let Some(pump) = pump
-        && failed.as_ref().map(Error::kind) != Some(ErrorKind::Interrupted)
+        && !matches!(
+            failed.as_ref().map(Error::kind),
+            Some(ErrorKind::Interrupted | ErrorKind::Deadline)
+        )
         && let Ok(Err(error)) = pump.join()
         && error.kind() != std::io::ErrorKind::BrokenPipe
         && failed.is_none()

@@ -58,7 +58,10 @@ pub(super) async fn supply(
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
     // A directory bucket lists in no order: key order, shuffle and shards want it all, sorted.
     let unordered = match wanted.sources.as_slice() {
-        [source] => control.endpoint(&source.bucket).await?.is_directory(),
+        // One object has no order.
+        [source] if wanted.range.is_none() => {
+            control.endpoint(&source.bucket).await?.is_directory()
+        }
         _ => false,
     };
     let mut listing = Listing::new(LISTING_BYTES_MAX);
@@ -190,7 +193,8 @@ impl Opening {
 
     /// Takes the whole listing into memory.
     async fn collect(self, listing: &mut Listing) -> Result<()> {
-        let Self { mut walk, first, .. } = self;
+        let Self { mut walk, first, window, .. } = self;
+        assert!(window.is_none(), "part of one object is no listing");
         let mut next = first;
         while let Some(batch) = next {
             for entry in batch {
@@ -384,5 +388,32 @@ mod tests {
         let half =
             EpochOrder { shuffle_seed: Some(42), shard: Shard { index: 1, count: 2 }, ..KEY_ORDER };
         assert_eq!(fed(&server, bucket, 1, half)[0].concat(), "gdcb");
+    }
+
+    /// A directory bucket lists in no order, but one object of it is not listed.
+    #[test]
+    fn part_of_an_object_of_a_directory_bucket_is_part_of_it() {
+        let server = Server::start(|head| match head.contains("session") {
+            true => Reply::new(
+                200,
+                "<CreateSessionResult><Credentials><AccessKeyId>SK</AccessKeyId>\
+                 <SecretAccessKey>SS</SecretAccessKey><SessionToken>ST</SessionToken>\
+                 <Expiration>2099-01-01T00:00:00Z</Expiration>\
+                 </Credentials></CreateSessionResult>",
+            ),
+            false => Reply::new(200, "").header("Content-Length", "1000").header("ETag", "\"e\""),
+        });
+        let source = S3Uri::parse("s3://train--usw2-az1--x-s3/key").expect("a good address");
+        loopback::run(async {
+            let (control, part, feed) = set_up(&server).await;
+            let range = Some("100-199".parse().expect("a range"));
+            let wanted = Wanted { sources: vec![source], filter: Filter::default(), range };
+            let order = EpochOrder { epochs: NonZeroU64::new(1), ..KEY_ORDER };
+            supply(&control, &wanted, part, &feed, order, None).await.expect("it is there");
+            let NextStep::StreamStep(StreamStep::Range(_, range)) = feed.next() else {
+                panic!("there are bytes")
+            };
+            assert_eq!((range.offset, range.length), (100, 100));
+        });
     }
 }

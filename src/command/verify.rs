@@ -315,18 +315,21 @@ impl Check {
         if let Some(rest) = self.failures.rest() {
             self.progress.error(rest);
         }
-        if let Some(report) = self.report.take() {
+        let reported = if let Some(report) = self.report.take() {
             let stopped = driven.as_ref().err().map(Error::kind);
-            finish(report, stopped, interrupts).await?;
-        }
+            finish(report, stopped, interrupts).await
+        } else {
+            Ok(())
+        };
         let passed = self.summary.objects - self.summary.failed_objects;
         let failed = driven.as_ref().err().cloned().or_else(|| self.failures.error(passed));
+        let failed = failed.or_else(|| reported.as_ref().err().cloned());
         let code = exit_code(failed.as_ref());
         let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         let (read, retries) = (self.read.load(Ordering::Relaxed), self.control.retries());
         self.summary.end(read, elapsed_us, &retries, code);
         self.summary.clock_correction_seconds = self.control.clock_ahead_seconds();
-        if let Err(error) = driven {
+        for error in [driven.err(), reported.err()].into_iter().flatten() {
             self.progress.error(error);
         }
         self.summary.lines().into_iter().for_each(|line| self.progress.note(line));
@@ -358,15 +361,17 @@ impl Claim {
     /// Marks a file that was found to be right.
     fn take(&self, subject: &Subject, before: Look, algorithm: Option<&'static str>) -> Finding {
         let Self { adopter, path, identity } = self;
+        let changed = || Finding::NotAdopted(algorithm, "it changed while it was read".to_owned());
+        if before.length_bytes() != subject.size_bytes {
+            return changed();
+        }
         let named = Algorithm::ALL.into_iter().find(|known| Some(known.name()) == algorithm);
         let verdict = named.map_or(unverified::UNKNOWN, |named| unverified::encode(Ok(named)));
         let proven = Proven { file: &subject.file, path, before, identity: *identity, verdict };
         match adopter.adopt(&proven) {
             Ok(Adoption::Marked) => Finding::Adopted(algorithm),
             Ok(Adoption::Known) => algorithm.map_or(Finding::Empty, Finding::Validated),
-            Ok(Adoption::Changed) => {
-                Finding::NotAdopted(algorithm, "it changed while it was read".to_owned())
-            }
+            Ok(Adoption::Changed) => changed(),
             Err(errno) => {
                 Finding::NotAdopted(algorithm, format!("its file cannot be marked: {errno}"))
             }

@@ -79,7 +79,10 @@ impl ServerCertVerifier for Bundle {
             now,
         );
         let Err(error) = chain else { return chain };
-        if !self.certificates.contains(end_entity) || is_of_use(&error) {
+        if !self.certificates.contains(end_entity)
+            || is_for_other_use(&error)
+            || !may_serve(end_entity)
+        {
             return Err(error);
         }
         verify_dates(end_entity, now)?;
@@ -111,10 +114,23 @@ impl ServerCertVerifier for Bundle {
 }
 
 /// True of a certificate that says itself that it is for no server (RFC 5280 section 4.2.1.12).
-fn is_of_use(error: &rustls::Error) -> bool {
+fn is_for_other_use(error: &rustls::Error) -> bool {
     use CertificateError::{InvalidPurpose, InvalidPurposeContext};
     let rustls::Error::InvalidCertificate(certificate) = error else { return false };
     matches!(certificate, InvalidPurpose | InvalidPurposeContext { .. })
+}
+
+/// DER of the object identifiers id-ce-extKeyUsage, id-kp-serverAuth and anyExtendedKeyUsage
+/// (RFC 5280 section 4.2.1.12).
+const EXTENDED_KEY_USAGE: &[u8] = &[0x06, 0x03, 0x55, 0x1d, 0x25];
+const SERVER_AUTH: &[u8] = &[0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
+const ANY_USAGE: &[u8] = &[0x06, 0x04, 0x55, 0x1d, 0x25, 0x00];
+
+/// False of a certificate that names what it is for, and no server among that. The chain's check
+/// does not come so far where the certificate is an authority's.
+fn may_serve(certificate: &CertificateDer<'_>) -> bool {
+    let has = |name: &[u8]| certificate.windows(name.len()).any(|bytes| bytes == name);
+    !has(EXTENDED_KEY_USAGE) || has(SERVER_AUTH) || has(ANY_USAGE)
 }
 
 /// Checks a certificate's dates.
@@ -284,12 +300,18 @@ mod tests {
 
     #[test]
     fn one_that_is_for_no_server_is_refused() {
-        let mut leaf = params("a.s3.lab", [2029, 2031]);
-        leaf.is_ca = IsCa::NoCa;
-        leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let leaf = signed(&leaf);
-        let refused = verify_at(&[&leaf], &leaf, NOW_S).expect_err("it is a client's");
-        assert!(is_of_use(&refused.clone().into()), "{refused:?}");
+        use ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
+        for (is_ca, usages, may_serve) in [
+            (IsCa::NoCa, vec![ClientAuth], false),
+            (IsCa::Ca(BasicConstraints::Unconstrained), vec![ClientAuth], false),
+            (IsCa::Ca(BasicConstraints::Unconstrained), vec![ClientAuth, ServerAuth], true),
+            (IsCa::Ca(BasicConstraints::Unconstrained), vec![Any], true),
+        ] {
+            let mut leaf = params("a.s3.lab", [2029, 2031]);
+            (leaf.is_ca, leaf.extended_key_usages) = (is_ca, usages);
+            let leaf = signed(&leaf);
+            assert_eq!(verify_at(&[&leaf], &leaf, NOW_S).is_ok(), may_serve);
+        }
     }
 
     #[test]

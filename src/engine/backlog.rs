@@ -131,6 +131,7 @@ pub struct RangeBacklog {
     queue: Mutex<Queue>,
     /// Buffers with its bytes.
     own: AtomicUsize,
+    /// Whether there is a waker, for those who need not lock to see that there is none.
     is_waiting: AtomicBool,
 }
 
@@ -176,27 +177,38 @@ impl RangeBacklog {
 
     /// Has this counter raised when there is room. Look for room after this, and before waiting.
     pub fn wait_for_room(&self, waker: &Handle) {
-        self.queue().waker = Some(waker.clone());
-        if !self.is_waiting.swap(true, Ordering::SeqCst) {
+        if self.is_waiting.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut queue = self.queue();
+        if queue.waker.replace(waker.clone()).is_none() {
             self.backlog.waiting.fetch_add(1, Ordering::SeqCst);
         }
+        self.is_waiting.store(true, Ordering::SeqCst);
     }
 
     /// Nobody waits any more.
     pub fn stop_waiting(&self) {
-        if self.is_waiting.swap(false, Ordering::SeqCst) {
-            self.backlog.waiting.fetch_sub(1, Ordering::SeqCst);
+        drop(self.take_waker());
+    }
+
+    fn take_waker(&self) -> Option<Handle> {
+        if !self.is_waiting.load(Ordering::SeqCst) {
+            return None;
         }
+        let mut queue = self.queue();
+        self.is_waiting.store(false, Ordering::SeqCst);
+        let waker = queue.waker.take()?;
+        self.backlog.waiting.fetch_sub(1, Ordering::SeqCst);
+        Some(waker)
     }
 
     /// Wakes its worker, if that waits and there is room.
     pub fn wake(&self) {
-        if !self.is_waiting.load(Ordering::SeqCst) || !self.has_room() {
-            return;
-        }
-        self.stop_waiting();
-        let waker = self.queue().waker.take();
-        if let Some(waker) = waker {
+        if self.is_waiting.load(Ordering::SeqCst)
+            && self.has_room()
+            && let Some(waker) = self.take_waker()
+        {
             descriptor::raise(&waker);
         }
     }
@@ -242,7 +254,6 @@ impl RangeBacklog {
         } else {
             self.release(1);
             self.backlog.put_back(chunk.buffer);
-            self.wake();
         }
     }
 
@@ -339,6 +350,7 @@ mod tests {
         let chunk = first.pop().expect("the rest of it");
         assert_eq!(chunk.bytes().len(), 60);
         first.hand_on(chunk, 60);
+        first.wake();
         assert!(is_raised(&counter) && !backlog.is_awaited());
         first.wake();
         assert!(!is_raised(&counter), "it was woken already");

@@ -171,7 +171,9 @@ impl AddressCount {
 pub struct ClientCounts {
     /// Failed attempts that were followed by another, by [`RetryReason`].
     pub retries: RetryCounts,
-    /// Late ranges that were asked for anew on another connection.
+    /// Late ranges that were asked for a second time, while the first request went on.
+    pub hedges: u64,
+    /// Late ranges that were asked for again on another connection.
     pub moves: u64,
     /// What came from where.
     pub addresses: Vec<AddressCount>,
@@ -225,7 +227,9 @@ pub struct FeedCount {
     pub earlier_bytes: u64,
     /// Failed attempts that were followed by another, by [`RetryReason`].
     pub retries: RetryCounts,
-    /// Late ranges that were asked for anew on another connection.
+    /// Late ranges that were asked for a second time, while the first request went on.
+    pub hedges: u64,
+    /// Late ranges that were asked for again on another connection.
     pub moves: u64,
     /// What came from where.
     pub addresses: Vec<AddressCount>,
@@ -246,8 +250,9 @@ pub struct FeedCount {
 impl FeedCount {
     /// Takes in what workers counted for the channel, and the size of its smallest pipe.
     pub(crate) fn of_client(&mut self, (client, pipe_bytes_min): (ClientCounts, Option<u64>)) {
-        let ClientCounts { retries, moves, addresses, connects, requests } = client;
+        let ClientCounts { retries, hedges, moves, addresses, connects, requests } = client;
         (self.retries, self.moves, self.addresses) = (retries, moves, addresses);
+        self.hedges = hedges;
         (self.connects, self.requests) = (connects, requests);
         self.pipe_bytes_min = pipe_bytes_min;
     }

@@ -144,6 +144,11 @@ impl Inbox {
         counts.moves += u64::from(is_move);
     }
 
+    /// A range is asked for a second time, for it is late.
+    pub(crate) fn note_hedge(&self) {
+        self.lock().counts.hedges += 1;
+    }
+
     /// A connection is made for it.
     pub(crate) fn note_connect(&self, address: SocketAddr) {
         let counts = &mut self.lock().counts;

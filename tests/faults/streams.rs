@@ -124,8 +124,9 @@ fn judge(
     run.check(failed || told == handed, &format!("{case}: {told} bytes told, {handed} read"));
     let retries = counts(&summary["channels"][0]["retries"]);
     let control = counts(&summary["control_retries"]);
-    let moves = summary["channels"][0]["moves"].as_u64().expect("a count");
-    let counted = Counted { retries, control, moves, failed, hedges: 0 };
+    let [hedges, moves] =
+        ["hedges", "moves"].map(|name| summary["channels"][0][name].as_u64().expect("a count"));
+    let counted = Counted { retries, control, moves, failed, hedges };
     counted.check(&stats, case);
     Tally::of(counted, stats, case)
 }

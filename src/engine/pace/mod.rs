@@ -4,8 +4,8 @@
 //! may be asked for ([`Limits`]). Goodput is its signal. It climbs by doubling while that pays,
 //! keeps to the fewest requests with which nearly the best was reached, and looks beside from time
 //! to time, for neighbours come and go. A server that asks for less (503, 429) is given a rate of
-//! requests (`rate`); what a user bounds is a rate of bytes ([`Bandwidth`]). [`Pacer`] is the controller of a run as its workers share it, each by its
-//! [`Share`].
+//! requests (`rate`); what a user bounds is a rate of bytes ([`Bandwidth`]). [`Pacer`] is the
+//! controller of a run as its workers share it, each by its [`Share`].
 
 mod bandwidth;
 mod controller;

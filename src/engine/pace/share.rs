@@ -11,9 +11,10 @@ pub struct Share {
     pacer: Arc<Pacer>,
     /// Its number among those that share the pacer.
     number: usize,
-    /// When the next request may be sent, where the server asked for less or the user bounds the
-    /// bandwidth, in microseconds.
+    /// When the next request may be sent, where the server asked for less, in microseconds.
     next_us: u64,
+    /// When the next bytes may be asked for, where the user bounds them, in microseconds.
+    bytes_next_us: u64,
     /// The right to send one was taken, and not used yet.
     has_right: bool,
 }
@@ -22,7 +23,7 @@ impl Share {
     /// The part of worker `number`.
     #[must_use]
     pub fn new(pacer: Arc<Pacer>, number: usize) -> Self {
-        Self { pacer, number, next_us: 0, has_right: false }
+        Self { pacer, number, next_us: 0, bytes_next_us: 0, has_right: false }
     }
 
     /// How many more requests it may have in flight than those that are `busy`.
@@ -33,12 +34,13 @@ impl Share {
 
     /// Whether a request may be sent now. The right to it is kept until one was [`Self::sent`].
     pub fn may_send(&mut self, now_us: u64) -> bool {
-        let wait_us = self.pacer.bandwidth_wait_us(now_us);
-        if wait_us > 0 {
-            self.next_us = self.next_us.max(now_us.saturating_add(wait_us));
-            return false;
-        }
-        if !self.has_right && !self.is_slowed(now_us) {
+        self.bytes_next_us = now_us.saturating_add(self.pacer.bandwidth_wait_us(now_us));
+        self.bytes_next_us <= now_us && self.may_send_again(now_us)
+    }
+
+    /// The same of a request whose bytes are charged already.
+    pub fn may_send_again(&mut self, now_us: u64) -> bool {
+        if !self.has_right && self.next_us <= now_us {
             let taken = self.pacer.take_request(now_us);
             self.has_right = taken.is_ok();
             self.next_us = taken.err().map_or(self.next_us, |wait_us| now_us + wait_us);
@@ -55,12 +57,18 @@ impl Share {
     /// True while the next request has to wait because the server asked for less, or the user.
     #[must_use]
     pub fn is_slowed(&self, now_us: u64) -> bool {
-        now_us < self.next_us
+        now_us < self.next_us()
     }
 
     /// Until when it has to, or had to, in microseconds.
     #[must_use]
     pub fn next_us(&self) -> u64 {
+        self.next_us.max(self.bytes_next_us)
+    }
+
+    /// The same of a request whose bytes are charged already.
+    #[must_use]
+    pub fn next_again_us(&self) -> u64 {
         self.next_us
     }
 

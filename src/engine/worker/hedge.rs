@@ -154,6 +154,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         connection.begin(job, etag);
         self.connections[late].state.job_mut().rivalry = Rivalry::HedgedBy(index);
         self.metrics.hedges += 1;
+        if let Some(ticket) = self.connections[late].state.job().into.ticket() {
+            ticket.inbox().note_hedge();
+        }
         self.drive(index);
     }
 

@@ -454,8 +454,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 let until_us = match job.state {
                     JobState::Backoff { until_us } => until_us,
                     JobState::ForRoom => {
-                        self.look_for_room(index);
-                        return TURN_WAIT_MAX_US;
+                        // What it did may have made room for more.
+                        let has_moved = self.look_for_room(index);
+                        return if has_moved { 0 } else { TURN_WAIT_MAX_US };
                     }
                     _ => return TURN_WAIT_MAX_US,
                 };

@@ -68,12 +68,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let taken = ticket.inbox().take_request(self.now_us);
             return taken.map_err(|wait_us| self.now_us + wait_us);
         }
-        if self.share.may_send(self.now_us) {
+        if self.share.may_send_again(self.now_us) {
             // Its bytes are charged already.
             self.share.sent(self.now_us, 0);
             return Ok(());
         }
-        Err(self.share.next_us())
+        Err(self.share.next_again_us())
     }
 
     /// Tells the pacer what has come.

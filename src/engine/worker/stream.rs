@@ -200,17 +200,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Resumes what waits for room in memory, where there is some. Looked for in each turn: a
-    /// wake-up may be lost.
-    pub(super) fn look_for_room(&mut self, index: usize) {
+    /// Resumes what waits for room in memory, where there is some; true when it did. Looked for in
+    /// each turn: others may have taken the room that it was woken for.
+    pub(super) fn look_for_room(&mut self, index: usize) -> bool {
         let job = self.connections[index].state.job_mut();
-        let FlowInto::Memory(range) = &job.flow_mut().into else { return };
-        if range.has_room() {
-            range.stop_waiting();
-            job.state = JobState::Active;
-            self.move_on(index);
-            self.drive(index);
+        let FlowInto::Memory(range) = &job.flow_mut().into else { return false };
+        range.wait_for_room(&self.counter);
+        if !range.has_room() {
+            return false;
         }
+        range.stop_waiting();
+        job.state = JobState::Active;
+        self.move_on(index);
+        self.drive(index);
+        true
     }
 
     fn move_piece(&mut self, index: usize) -> Moved {

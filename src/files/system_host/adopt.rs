@@ -34,6 +34,12 @@ pub struct Look {
 }
 
 impl Look {
+    /// How long it was.
+    #[must_use]
+    pub fn length_bytes(&self) -> u64 {
+        self.length.unsigned_abs()
+    }
+
     fn of(stat: &Stat) -> Self {
         Self {
             device: stat.st_dev,

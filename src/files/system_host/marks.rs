@@ -118,10 +118,8 @@ impl SystemHost {
         // Before the mark, which tells of this time. Where the file system does not take it the
         // file has the time of its last write.
         let is_timed = modified.is_some_and(|seconds| set_modified(file, seconds, 0).is_ok());
-        if (keeping.resume || is_timed)
-            && let Some(identity) = transfer.identity()
-        {
-            let mark = Mark {
+        if let Some(identity) = transfer.identity() {
+            let mut mark = Mark {
                 size_bytes: transfer.object.size_bytes,
                 identity,
                 changed_ns: changed_ns(&rustix::fs::fstat(file)?),
@@ -129,7 +127,11 @@ impl SystemHost {
                 durable: keeping.sync_files,
                 verdict: transfer.verification.code(),
             };
-            if self.put_mark(file, &transfer.path, &mark).is_err() && is_timed {
+            let is_marked = self.put_attribute(file, &mark).is_ok() || {
+                mark.changed_ns = Self::own_time(file, modified.filter(|_| is_timed))?;
+                self.append_to_index(&mark::index_record(Some(&transfer.path), &mark)).is_ok()
+            };
+            if !is_marked && is_timed {
                 // Without a mark the object is fetched again: slower, and right. By its size and
                 // time it would be kept, even where a power failure has taken its bytes.
                 set_modified(file, 0, UTIME_NOW)?;
@@ -140,13 +142,32 @@ impl SystemHost {
 
     /// Puts a mark on the file at this path, or into the index.
     pub(super) fn put_mark(&mut self, file: &OwnedFd, path: &str, mark: &Mark) -> Result<(), Code> {
-        if !self.attributes_refused {
-            match rustix::fs::fsetxattr(file, ATTRIBUTE, &mark.encode(), XattrFlags::empty()) {
-                Ok(()) => return Ok(()),
-                Err(errno) => self.attributes_refused = errno == Code::OPNOTSUPP,
+        self.put_attribute(file, mark)
+            .or_else(|_| self.append_to_index(&mark::index_record(Some(path), mark)))
+    }
+
+    fn put_attribute(&mut self, file: &OwnedFd, mark: &Mark) -> Result<(), Code> {
+        if self.attributes_refused {
+            return Err(Code::OPNOTSUPP);
+        }
+        let put = rustix::fs::fsetxattr(file, ATTRIBUTE, &mark.encode(), XattrFlags::empty());
+        put.inspect_err(|errno| self.attributes_refused = *errno == Code::OPNOTSUPP)
+    }
+
+    /// Gives a file whose mark goes into the index a time within the object's second that no other
+    /// has. The index is written before the file has its name: were the times alike, the record of
+    /// a run that ended in between would vouch for the file that was there before.
+    fn own_time(file: &OwnedFd, seconds: Option<i64>) -> Result<i64, Code> {
+        if let Some(seconds) = seconds {
+            let nanoseconds = fastrand::i64(1..1_000_000_000);
+            let is_own = set_modified(file, seconds, nanoseconds).is_ok()
+                && rustix::fs::fstat(file)?.st_mtime_nsec != 0;
+            if !is_own {
+                // Whole seconds only: the time of the write is its own.
+                set_modified(file, 0, UTIME_NOW)?;
             }
         }
-        self.append_to_index(&mark::index_record(Some(path), mark))
+        Ok(changed_ns(&rustix::fs::fstat(file)?))
     }
 
     /// Syncs a folder in which a name was given, where each file is synced.
@@ -428,6 +449,28 @@ mod tests {
         assert_eq!(looks, [FileState::Same, FileState::Same, FileState::Absent]);
         std::fs::write(folder.path().join("a"), "xyz").expect("written");
         assert_eq!(later.look(&object("a", 3)).0, FileState::Other);
+    }
+
+    /// The index has a record before its file has a name. A run that ends in between vouches for
+    /// its own bytes, and not for those that an earlier run left under that name.
+    #[test]
+    fn a_record_without_its_file_vouches_for_no_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut dated = object("a", 3);
+        dated.object.last_modified = "2024-01-01T00:00:00.000Z".to_owned();
+        let mut lost = machine(folder.path());
+        (lost.attributes_refused, lost.keeping.boot) = (true, 1);
+        lost.write_whole(&dated, b"\0\0\0").expect("written, and lost by a power failure");
+        let mut cut = machine(folder.path());
+        (cut.attributes_refused, cut.keeping.boot) = (true, 2);
+        std::fs::write(folder.path().join("unnamed"), b"abc").expect("written");
+        let unnamed =
+            rustix::fs::open(folder.path().join("unnamed"), OFlags::WRONLY, Mode::empty());
+        cut.mark(&unnamed.expect("a file"), &dated).expect("marked");
+        let mut later = machine(folder.path());
+        (later.attributes_refused, later.keeping.boot) = (true, 2);
+        later.remember();
+        assert_eq!(later.look(&dated).0, FileState::Other);
     }
 
     /// A file of another program, with the time of its object, where marks stand in an index of

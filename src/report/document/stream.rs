@@ -57,7 +57,9 @@ pub struct ChannelSummary {
     pub epochs: Vec<EpochSummary>,
     /// Failed attempts that were followed by another, by reason; only those there were.
     pub retries: BTreeMap<&'static str, u64>,
-    /// Late ranges that were asked for anew on another connection.
+    /// Late ranges that were asked for a second time, while the first request went on.
+    pub hedges: u64,
+    /// Late ranges that were asked for again on another connection.
     pub moves: u64,
     /// What came from which address; the times are those that were waited for the network.
     pub addresses: Vec<AddressLine>,
@@ -184,6 +186,7 @@ impl ChannelSummary {
             earlier_bytes: count.earlier_bytes,
             epochs: count.epochs.iter().map(EpochSummary::new).collect(),
             retries: by_name(&count.retries),
+            hedges: count.hedges,
             moves: count.moves,
             addresses: count.addresses.iter().map(AddressLine::new).collect(),
             requests: count.requests,

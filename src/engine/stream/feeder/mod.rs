@@ -20,7 +20,9 @@ use crate::engine::request::Inbox;
 use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::PipeHost;
+use crate::files::transfer::Transfer;
 use crate::limits::{FEED_LOOK_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
+use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use outlet::{Outlet, offer};
 use staging::Staging;
@@ -89,6 +91,8 @@ pub struct Feeder<R, H> {
     /// The feed may have something; looked at again at this time whatever its counter says.
     fed: bool,
     feed_look_us: u64,
+    /// The next range of the stream, which may not be asked for yet.
+    pending: Option<(Arc<Transfer>, ByteRange)>,
     ended: bool,
     now_us: u64,
     current: EpochCount,
@@ -132,6 +136,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             awaiting: false,
             fed: true,
             feed_look_us: 0,
+            pending: None,
             ended: false,
             now_us: 0,
             current: EpochCount::default(),
@@ -202,6 +207,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.take_completions();
         self.assign();
         self.deliver();
+        self.window.wake();
         if matches!(self.outlet, Outlet::Closed) || self.failure.is_some() {
             return None;
         }
@@ -268,12 +274,21 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         // A wake-up that was lost costs a pause, not the stream.
         self.fed |= self.feed_look_us <= self.now_us;
         while self.fed && !self.ended && self.window.pieces() <= self.pieces_max {
-            if self.room() == 0 || !self.share.may_send(self.now_us) {
-                return;
-            }
-            match self.feed.next() {
+            let step = match self.pending.take() {
+                Some((transfer, range)) => NextStep::StreamStep(StreamStep::Range(transfer, range)),
+                None => self.feed.next(),
+            };
+            match step {
                 NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
-                    self.share.sent(self.now_us, range.length);
+                    // What asks for nothing waits for nothing, the end of an epoch least of all.
+                    let asks = range.length > 0;
+                    if asks && (self.room() == 0 || !self.share.may_send(self.now_us)) {
+                        self.pending = Some((transfer, range));
+                        return;
+                    }
+                    if asks {
+                        self.share.sent(self.now_us, range.length);
+                    }
                     if let Err(error) = self.window.ask(&mut self.host, transfer, range) {
                         self.failure.get_or_insert(error);
                         return;

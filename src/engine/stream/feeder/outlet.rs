@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::window::{Inlet, StreamPiece};
+use rustix::io::Errno as Named;
+
+use super::window::{Inlet, StreamPiece, no_pipe};
 use super::{Feeder, TOKEN_GONE, TOKEN_ROOM, TOKEN_WAKE};
 use crate::engine::metrics::EpochCount;
 use crate::error::{Error, ErrorKind};
@@ -148,6 +150,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     self.reader_left();
                     return false;
                 }
+                Err(errno) if matches!(errno.named(), Named::MFILE | Named::NFILE) => {
+                    self.failure = Some(no_pipe(errno));
+                    return false;
+                }
                 Err(errno) => {
                     self.failure = Some(
                         Error::new(ErrorKind::Destination, format!("cannot write: {errno}"))
@@ -237,6 +243,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             self.finish_epoch();
         } else {
             // Its end is still in the feed, and comes next, for the rest is passed over.
+            self.pending = None;
             self.leave_outlet();
             self.fed = true;
         }

@@ -13,6 +13,7 @@ use crate::files::host::{PipeHost, PrivatePipe};
 use crate::files::transfer::Transfer;
 use crate::limits::PIPE_BYTES;
 use crate::s3::ByteRange;
+use crate::sys::Errno;
 
 /// Where a range's bytes come out.
 #[derive(Debug)]
@@ -171,10 +172,7 @@ impl Window {
         if let Some(pipe) = self.free.pop() {
             return Ok(pipe);
         }
-        let pipe = host.private_pipe(PIPE_BYTES).map_err(|errno| {
-            Error::new(ErrorKind::Host, format!("cannot make a pipe: {errno}"))
-                .advise("raise the limit of open files (ulimit -n)")
-        })?;
+        let pipe = host.private_pipe(PIPE_BYTES).map_err(no_pipe)?;
         let least = self.pipe_bytes_min.get_or_insert(pipe.capacity_bytes);
         *least = pipe.capacity_bytes.min(*least);
         Ok(pipe)
@@ -260,6 +258,11 @@ impl Window {
     /// It is the turn of the head of the stream: those that waited for room may have it now.
     fn next_turn(&self) {
         self.backlog.set_turn(self.first);
+        self.wake();
+    }
+
+    /// Wakes those that wait for room in memory, where there is some.
+    pub(super) fn wake(&self) {
         if !self.backlog.is_awaited() {
             return;
         }
@@ -299,4 +302,10 @@ impl Window {
         }
         self.free.clear();
     }
+}
+
+/// The error of a pipe that cannot be made.
+pub(super) fn no_pipe(errno: Errno) -> Error {
+    Error::new(ErrorKind::Host, format!("cannot make a pipe: {errno}"))
+        .advise("raise the limit of open files (ulimit -n)")
 }
