@@ -344,8 +344,8 @@ pub(super) const GLOBS: [(&str, &str); 6] = [
 pub(super) const FILTERS: &str = "--include and --exclude are taken in the order typed, and the \
     last one that matches an object decides. Everything is taken at first; when the first of them \
     is an --include, nothing is. A pattern without '/' is compared with every name of the path \
-    below the source, one with '/' against that path from its start. What matches a folder counts \
-    for all below it.";
+    below the source, one with '/' against that path from its start; '/' at its end only says that \
+    it is a folder. What matches a folder counts for all below it.";
 
 /// Where else keys come from.
 pub(super) const CREDENTIALS: &str = "Credentials are searched for like in the AWS CLI: \

@@ -59,7 +59,7 @@ pub(super) struct LsTyped {
     #[arg(long)]
     json: bool,
     /// print no notes; errors are always printed
-    #[arg(long, short = 'q', conflicts_with = "verbose")]
+    #[arg(long, short = 'q', conflicts_with = "verbose", aliases = super::options::QUIET_ALIASES)]
     quiet: bool,
     /// log decisions and retries to standard error; -vv: also every request
     #[arg(long, short = 'v', action = ArgAction::Count)]

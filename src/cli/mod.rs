@@ -210,6 +210,12 @@ fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
         }
         _ => {}
     }
+    // As the AWS CLI has it, with a space.
+    let payer =
+        words.windows(2).position(|pair| pair[0] == "--request-payer" && pair[1] == "requester");
+    if let Some(at) = payer {
+        words.remove(at + 1);
+    }
     Ok(words)
 }
 

@@ -304,7 +304,7 @@ pub struct OutputArgs {
     #[arg(long)]
     pub json: bool,
     /// print no progress, notes or summary; errors are always printed
-    #[arg(long, short = 'q', conflicts_with = "verbose")]
+    #[arg(long, short = 'q', conflicts_with = "verbose", aliases = QUIET_ALIASES)]
     pub quiet: bool,
     /// log decisions and retries to standard error; -vv: also every listing and metadata request
     #[arg(long, short = 'v', action = ArgAction::Count)]
@@ -381,6 +381,9 @@ fn parse_list_requests(text: &str) -> Result<usize, String> {
 fn parse_workers(text: &str) -> Result<usize, String> {
     parse_number(text, limits::WORKERS_MAX)
 }
+
+/// What the AWS CLI calls it.
+pub(super) const QUIET_ALIASES: [&str; 2] = ["only-show-errors", "no-progress"];
 
 /// What curl and rclone call it.
 pub(super) const RATE_ALIASES: [&str; 2] = ["limit-rate", "bwlimit"];

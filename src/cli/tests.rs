@@ -254,7 +254,7 @@ fn endpoints_and_what_requests_carry() {
     let args = get("--use-dualstack-endpoint --use-fips-endpoint --sse-c-key-file k").service;
     assert!(args.use_dualstack_endpoint && args.use_fips_endpoint);
     assert_eq!(args.sse_c_key_file, Some("k".into()));
-    for typed in ["--request-payer", "--request-payer=requester"] {
+    for typed in ["--request-payer", "--request-payer=requester", "--request-payer requester"] {
         assert!(get(typed).service.request_payer.is_some(), "{typed}");
     }
     assert!(get("").service.request_payer.is_none());

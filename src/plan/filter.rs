@@ -5,9 +5,10 @@
 //! nothing does.
 //!
 //! A pattern without a slash is compared with every name of the path, at any depth; one with a
-//! slash with the path from its start, where a slash at its own start has no meaning. `*` and `?`
+//! slash with the path from its start, where a slash at its own start has no meaning. A slash at
+//! its end says that it is a folder, and no more (as in gitignore(5) and rsync(1)). `*` and `?`
 //! stay within one name, `**` crosses them. What matches a folder counts for all that is below it,
-//! so `img/` and `img/*` are the folder `img` at the top, and `img` is any of that name.
+//! so `/img` and `img/*` are the folder `img` at the top, and `img/` is any of that name.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
@@ -62,8 +63,9 @@ impl Filter {
             let (flag, pattern) = rule.parts();
             let anchored =
                 anchored(pattern).ok_or_else(|| refusal(flag, pattern, &"it is empty"))?;
-            // A folder's path ends in a slash, and so the second is of itself and all below it.
-            for text in [format!("{anchored}/**"), anchored] {
+            // A folder's path ends in a slash, and so the first is of itself and all below it.
+            let itself = (!pattern.ends_with('/')).then(|| anchored.clone());
+            for text in [Some(format!("{anchored}/**")), itself].into_iter().flatten() {
                 let glob = GlobBuilder::new(&text)
                     .literal_separator(true)
                     .backslash_escape(true)
@@ -105,8 +107,8 @@ fn anchored(pattern: &str) -> Option<String> {
         "" => None,
         // The top, with all below it.
         _ if path.is_empty() => Some("**".to_owned()),
-        _ if pattern.contains('/') => Some(path.to_owned()),
-        _ => Some(format!("**/{pattern}")),
+        _ if pattern.starts_with('/') || path.contains('/') => Some(path.to_owned()),
+        _ => Some(format!("**/{path}")),
     }
 }
 
@@ -140,7 +142,11 @@ mod tests {
         check("+a/*.tar", "b/a/x.tar", false);
         check("+a/**/*.tar", "a/b/c/x.tar", true);
         check("+a/", "a/b/c", true);
-        check("+a/", "b/a/c", false);
+        check("+a/", "b/a/c", true);
+        check("+a/", "a", false);
+        check("+a/b/", "a/b/c", true);
+        check("+a/b/", "a/b", false);
+        check("+a/b/", "x/a/b/c", false);
         check("+*.tar +*.idx", "a.idx", true);
         check("-b*", "a/b.tar", false);
         check("-b*", "a/c", true);
@@ -175,11 +181,11 @@ mod tests {
             {
                 check(typed, path, left);
             }
-            // Only a pattern without a slash is of every depth.
-            check(typed, "x/img/a", typed != "-img");
+            // Only a pattern without a slash, but at its end, is of every depth.
+            check(typed, "x/img/a", !["-img", "-img/"].contains(&typed));
         }
         check("+*.d", "x/y.d/z", true);
-        check("-img/", "x/img/", true);
+        check("-/img/", "x/img/", true);
     }
 
     #[test]
