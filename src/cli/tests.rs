@@ -552,3 +552,78 @@ fn completions_know_the_options() {
         assert!(script.contains("part-size") && script.contains("virtual"), "{shell}");
     }
 }
+
+/// The options that not all commands with sources have: who has them, and why the others do not.
+const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 12] = [
+    (
+        &["get", "sync", "pipe", "cat"],
+        "ls and verify bring no object: they have no data plane to bound or to measure",
+        &[
+            "bandwidth_limit",
+            "connections",
+            "deadline",
+            "max_attempts",
+            "max_connections",
+            "memory",
+            "part_size",
+            "stats",
+        ],
+    ),
+    (
+        &["get", "sync"],
+        "only they write files",
+        &[
+            "dry_run",
+            "durability",
+            "ignore_times",
+            "no_resume",
+            "no_space_check",
+            "no_times",
+            "on_change",
+            "overwrite",
+            "size_only",
+            "verify",
+        ],
+    ),
+    (&["get", "sync"], "streams have a worker for each core that they need", &["workers"]),
+    (&["get", "sync", "verify", "pipe", "cat"], "the lines of ls are its report", &["report"]),
+    (
+        &["get", "verify", "ls", "pipe"],
+        "sync would take the other shards' files for deleted ones, and cat has one reader",
+        &["shard"],
+    ),
+    (&["get"], "what is not kept cannot be up to date", &["discard"]),
+    (&["sync"], "only it makes a folder like the bucket", &["delete"]),
+    (&["verify"], "only it reads files that are there", &["adopt", "strict"]),
+    (&["cat"], "a file or a pipe is for whole objects", &["range"]),
+    (&["ls"], "only it prints a level, sizes and a total", &["human_readable", "summarize"]),
+    (&["ls"], "the others take all that is below a folder", &["recursive"]),
+    (
+        &["pipe"],
+        "only it has channels, epochs and readers that come later",
+        &["channel", "epoch_markers", "epochs", "on_failure", "ready_file", "shuffle_seed"],
+    ),
+];
+
+#[test]
+fn what_a_command_lacks_it_lacks_for_a_reason() {
+    let commands = ["get", "sync", "verify", "ls", "pipe", "cat"];
+    let command = command();
+    let mut who = std::collections::BTreeMap::<String, Vec<&str>>::new();
+    for name in commands {
+        let child = command.find_subcommand(name).expect("a command");
+        let options =
+            child.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_hide_set());
+        for option in options {
+            who.entry(option.get_id().to_string()).or_default().push(name);
+        }
+    }
+    for (has, reason, options) in NOT_EVERYWHERE {
+        for option in options {
+            assert_eq!(who.remove(*option).as_deref(), Some(has), "{option}: {reason}");
+        }
+    }
+    for (option, has) in who {
+        assert_eq!(has, commands, "{option} is not everywhere, and no reason is given");
+    }
+}

@@ -84,8 +84,6 @@ fn what_to_replace_is_the_users_choice() {
         // What is complete is marked all the same.
         (&[], 4),
         (&["--no-resume", "--no-times"], 0),
-        // Nothing was marked: all is fetched again.
-        (&[], 0),
         (&["--overwrite", "changed"], 4),
     ] {
         let run = fetch(&origin, folder.path()).with(options).run().expect(0);

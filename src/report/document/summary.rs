@@ -15,6 +15,7 @@ use crate::sys::uring::SetupMode;
 use crate::text::size::{Binary, Count, Decimal, Seconds, counted, rate};
 
 /// Exit codes of runs that were ended before their objects were.
+const SOME_FAILED: u8 = ErrorKind::Objects.exit_code();
 const INTERRUPTED: u8 = ErrorKind::Interrupted.exit_code();
 const DEADLINE: u8 = ErrorKind::Deadline.exit_code();
 
@@ -346,7 +347,11 @@ impl Summary {
             let failed = counted(self.failed_objects, "object", "objects");
             lines.push(match self.exit_code {
                 INTERRUPTED | DEADLINE => format!("{failed} not downloaded completely"),
-                _ => format!("{failed} failed; all others are complete"),
+                SOME_FAILED if self.objects + self.earlier.kept_objects == 0 => {
+                    format!("{failed} failed")
+                }
+                SOME_FAILED => format!("{failed} failed; all others are complete"),
+                _ => format!("{failed} failed; the run ended before all objects were tried"),
             });
         }
         if stats {
@@ -722,7 +727,14 @@ mod tests {
             let lines = Summary::new(&inputs).lines(true);
             assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:?}");
         };
-        check(|inputs| inputs.failed_objects = 1, "1 object failed; all others are complete");
+        let failed = |inputs: &mut SummaryInputs| {
+            (inputs.failed_objects, inputs.exit_code) = (1, SOME_FAILED);
+        };
+        check(failed, "1 object failed; all others are complete");
+        let ended = |inputs: &mut SummaryInputs| {
+            (inputs.failed_objects, inputs.exit_code) = (2, ErrorKind::Endpoint.exit_code());
+        };
+        check(ended, "2 objects failed; the run ended before all objects were tried");
         let interrupted = |inputs: &mut SummaryInputs| {
             (inputs.failed_objects, inputs.exit_code) = (2, INTERRUPTED);
         };
