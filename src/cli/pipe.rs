@@ -184,7 +184,7 @@ pub struct StreamArgs {
     )]
     pub report: Option<PathBuf>,
     /// print no progress, notes or summary; errors are always printed
-    #[arg(long, short = 'q', conflicts_with = "verbose", aliases = super::options::QUIET_ALIASES)]
+    #[arg(long, short = 'q', conflicts_with = "verbose", aliases = options::QUIET_ALIASES)]
     pub quiet: bool,
     /// log decisions and retries to standard error; -vv: also every listing and metadata request
     #[arg(long, short = 'v', action = ArgAction::Count)]

@@ -427,8 +427,7 @@ async fn goal(control: &Control, entry: &Entry) -> Result<Result<InOrder, &'stat
         Ok(stored) => stored,
         Err(reason) => return Ok(Err(reason)),
     };
-    let reason = "the parts that its checksum covers differ in size";
-    Ok(InOrder::new(stored, told.part_bytes).ok_or(reason))
+    Ok(InOrder::new(stored, told.part_bytes).ok_or(unverified::PARTS_DIFFER))
 }
 
 /// Reads a file and holds it against a checksum.

@@ -14,8 +14,7 @@ use tokio::sync::Notify;
 
 use crate::engine::config::Config;
 use crate::engine::metrics::{Gauge, WorkerMetrics};
-use crate::engine::pace::Bandwidth;
-use crate::engine::pace::Pacer;
+use crate::engine::pace::{Bandwidth, Pacer};
 use crate::engine::peers::SharedAddresses;
 use crate::engine::schedule::Scheduler;
 use crate::engine::worker::{Parts, Worker};

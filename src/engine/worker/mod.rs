@@ -285,11 +285,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     fn is_done(&self) -> bool {
         let supplied = self.supply == Supply::Ended || self.scheduler.is_stopped();
-        let is_idle = self.ranges.is_empty() && self.file_jobs == 0 && self.lanes_at_rest();
+        let is_idle = self.ranges.is_empty() && self.file_jobs == 0 && self.connections_at_rest();
         supplied && self.ready.is_empty() && is_idle
     }
 
-    fn lanes_at_rest(&self) -> bool {
+    fn connections_at_rest(&self) -> bool {
         self.connections
             .iter()
             .all(|connection| connection.operation.is_none() && connection.is_free())
