@@ -14,10 +14,12 @@ const REMOTE: [&str; 6] = ["get", "sync", "verify", "ls", "pipe", "cat"];
 /// What the first line of the generated function is in bash and in zsh.
 const FUNCTION: &str = "_inrush() {\n";
 
-/// bash cuts words at colons and equal signs, and replaces only what is behind the last one.
+/// bash cuts words at colons and equal signs, replaces only what is behind the last one, and hands
+/// words on as they were typed: quotes and backslashes are this script's matter. A word in an open
+/// quote is not cut, and bash itself quotes what takes its place.
 const BASH: &str = r#"_inrush() {
     local -a _words=()
-    local _at _raw _found _cut=""
+    local _at _raw _found _next _typed="" _quote="" _cut=""
     for ((_at = 0; _at <= COMP_CWORD; _at++)); do
         _raw="${COMP_WORDS[_at]}"
         if ((_at > 1)) && [[ "$_raw" == [:=]* || "${COMP_WORDS[_at - 1]}" == *[:=] ]]; then
@@ -27,37 +29,55 @@ const BASH: &str = r#"_inrush() {
         fi
     done
     _raw="${_words[${#_words[@]} - 1]}"
+    [[ "$_raw" == [\'\"]* ]] && _quote="${_raw:0:1}" && _raw="${_raw:1}"
     if ((${#_words[@]} > 2)) && [[ "$_raw" == s3:* || "$_raw" == --profile=* ||
         "${_words[${#_words[@]} - 2]}" == --profile ]]; then
-        [[ "${COMP_WORDS[COMP_CWORD]}" == "$_raw" ]] || _cut="${_raw%"${_raw##*[:=]}"}"
+        if [[ -z "$_quote" ]]; then
+            [[ "${COMP_WORDS[COMP_CWORD]}" == "$_raw" ]] || _cut="${_raw%"${_raw##*[:=]}"}"
+        fi
+        for ((_at = 0; _at < ${#_raw}; _at++)); do
+            _next="${_raw:_at + 1:1}"
+            if [[ "${_raw:_at:1}" == "\\" && "$_quote" != "'" ]] &&
+                [[ -z "$_quote" || "$_next" == [\"\\\$\`] ]]; then
+                _at=$((_at + 1))
+            fi
+            _typed+="${_raw:_at:1}"
+        done
+        _words[${#_words[@]} - 1]="$_typed"
         COMPREPLY=()
         while IFS= read -r _found; do
             [[ "$_found" == */ ]] && compopt -o nospace 2>/dev/null
-            printf -v _found '%q' "$_found"
+            [[ -n "$_quote" ]] || printf -v _found '%q' "$_found"
             COMPREPLY+=("${_found#"$_cut"}")
         done < <(inrush complete -- "${_words[@]:1}" 2>/dev/null)
         return 0
     fi
 "#;
 
-/// zsh leaves words whole.
+/// zsh leaves words whole, quoted as they were typed. What is found stands as it is (`-U`): zsh
+/// would compare it with the typed word as if that were a pattern. An open quote is no pair.
 const ZSH: &str = r#"_inrush() {
-    if (( CURRENT > 2 )) && [[ "$words[CURRENT]" == (s3:|--profile=)* ||
+    local _typed="${(Q)words[CURRENT]}"
+    [[ -z "$compstate[quote]" ]] || _typed="${words[CURRENT]#[\'\"]}"
+    if (( CURRENT > 2 )) && [[ "$_typed" == (s3:|--profile=)* ||
         "$words[CURRENT-1]" == --profile ]]; then
-        local -a found=("${(@f)$(inrush complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-        compadd -S '' -- ${(M)found:#*/}
-        compadd -- ${found:#*/}
-        return
+        local -a before=("${(@Q)words[2,CURRENT-1]}")
+        local -a found=("${(@f)$(inrush complete -- "${before[@]}" "$_typed" 2>/dev/null)}")
+        found=(${found:#})
+        compadd -U -S '' -- ${(M)found:#*/}
+        compadd -U -- ${found:#*/}
+        return $(( ${#found} == 0 ))
     fi
 "#;
 
-/// fish asks a function for both.
+/// fish asks a function for both. The word is quoted as it was typed.
 const FISH: &str = r#"
 function __fish_inrush_found
     set -l words (commandline -opc)
-    inrush complete -- $words[2..-1] (commandline -ct) 2>/dev/null
+    inrush complete -- $words[2..-1] (string unescape -- (commandline -ct)) 2>/dev/null
 end
-complete -c inrush -n 'string match -q "s3:*" -- (commandline -ct)' -f -a '(__fish_inrush_found)'
+complete -c inrush -n 'string match -q "s3:*" -- (string unescape -- (commandline -ct))' -f \
+    -a '(__fish_inrush_found)'
 complete -c inrush -l profile -r -f -a '(__fish_inrush_found)'
 "#;
 

@@ -7,7 +7,8 @@ use tokio::time::timeout;
 
 use super::{on_runtime, session};
 use crate::cli::CompleteArgs;
-use crate::control::limits::{COMPLETION_TIME, PROFILES_BYTES_MAX};
+use crate::control::Control;
+use crate::control::limits::{COMPLETION_BUCKET_PAGES_MAX, COMPLETION_TIME, PROFILES_BYTES_MAX};
 use crate::error::Result;
 use crate::report::out;
 use crate::report::progress::Progress;
@@ -71,27 +72,47 @@ fn sections(text: &str, before: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// The folders and objects on the level that the word is in, as addresses.
+/// The buckets that start so; or the folders and objects on the level that the word is in. As
+/// addresses.
 async fn addresses(args: &CompleteArgs) -> Result<Vec<String>> {
     let typed = args.word.strip_prefix(SCHEME).unwrap_or_default();
-    let (bucket, prefix) = match typed.split_once('/') {
-        Some((bucket, prefix)) => (bucket, Some(prefix)),
-        None => (typed, None),
-    };
     let quiet = Progress::new(false);
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, &quiet).await?;
-    let prefix = prefix.map(unescaped);
-    let start = ListQuery::new(prefix.as_deref().unwrap_or_default());
+    let Some((bucket, prefix)) = typed.split_once('/') else {
+        return buckets(&control, typed).await;
+    };
+    let start = ListQuery::new(unescaped(prefix));
     let page = control.list_page(bucket, &ListQuery { by_folder: true, ..start }).await?;
-    if prefix.is_none() {
-        // It is there.
-        return Ok(vec![format!("{SCHEME}{bucket}/")]);
-    }
     let keys = page.folders.into_iter().chain(page.objects.into_iter().map(|object| object.key));
     let mut keys: Vec<String> = keys.filter(|key| !key.is_empty()).collect();
     keys.sort_unstable();
     Ok(keys.iter().map(|key| format!("{SCHEME}{bucket}/{}", escaped(key))).collect())
+}
+
+/// The buckets whose names start so, as addresses. Nobody lists buckets without keys, and keys may
+/// be for one bucket alone: then its whole name is offered when it is there.
+async fn buckets(control: &Control, start: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    let mut token = None;
+    if control.keys().get().is_some() {
+        for _ in 0..COMPLETION_BUCKET_PAGES_MAX {
+            let Ok(page) = control.list_buckets(token.as_deref()).await else { break };
+            names.extend(page.buckets.into_iter().map(|bucket| bucket.name));
+            token = page.next_token;
+            if token.is_none() {
+                break;
+            }
+        }
+    }
+    names.retain(|name| name.starts_with(start));
+    if names.is_empty() && !start.is_empty() {
+        control.list_page(start, &ListQuery { by_folder: true, ..ListQuery::new("") }).await?;
+        names.push(start.to_owned());
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(names.iter().map(|name| format!("{SCHEME}{name}/")).collect())
 }
 
 /// A key as it is typed.

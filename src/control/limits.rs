@@ -98,8 +98,12 @@ pub const UPKEEP_ROUNDS_PER_EXPIRY: u32 = 20;
 /// Pause between two looks at whether a name is to be looked up again.
 pub const LOOKUPS_LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// Time in which the keys that complete a word must be found; later none is offered.
+/// Time in which the buckets or keys that complete a word must be found; later none is offered.
 pub const COMPLETION_TIME: Duration = Duration::from_secs(2);
+
+/// How many pages of buckets are read for one word: 10,000 buckets, as many as an account has
+/// unless more were asked for.
+pub const COMPLETION_BUCKET_PAGES_MAX: usize = 10;
 
 /// Longest AWS configuration file whose profiles are offered for completion, in bytes.
 pub const PROFILES_BYTES_MAX: u64 = 1 << 20;

