@@ -69,7 +69,8 @@ pub(super) const COMMANDS: [About; 10] = [
             complete.\n\n\
             A source that is one object goes to the last name of its key: of several objects with \
             the same last name all but the first fail. Each source costs one request before the \
-            download starts. Shard I/N is every N-th object in the order of their paths, starting \
+            download starts. A source that does not exist fails by itself if there are others. \
+            Shard I/N is every N-th object in the order of their paths, starting \
             at object I, as pipe takes them without --shuffle-seed.\n\n\
             To resume an interrupted run, run the same command again: complete and unchanged \
             files are skipped, and large unfinished files continue where they stopped.\n\n\
@@ -337,7 +338,7 @@ pub(super) const GLOBS: [(&str, &str); 6] = [
     ("?", "one character, not '/'"),
     ("[a-z]", "one character of a set; [!a-z] is one that is not of it"),
     ("{a,b}", "either, in --include and --exclude; in a source braces mean themselves"),
-    ("\\*", "the character itself; with --raw a whole source means itself"),
+    ("\\*", "the character itself; so does a source that is exactly an object's key, and --raw"),
 ];
 
 /// How filters are read.

@@ -24,6 +24,7 @@ use super::target::Target;
 use crate::cli::{Durability, GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
+use crate::control::resolve::Missing;
 use crate::control::walk::Walk;
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::engine::threads::{RunSetup, Workers};
@@ -194,17 +195,39 @@ async fn find(
     }
     sources::add(&mut args.sources, &args.selection).await?;
     let control = session::control(&args.service, credentials, progress).await?;
-    let sources = control.resolve_all(&args.sources).await?;
+    let (sources, missing) = control.resolve_there(&args.sources).await?;
+    if sources.is_empty() {
+        return Err(none_is_there(missing));
+    }
     log::sources(&sources);
-    let target = Target::choose(&args.destination, &sources, args.sync.is_some()).await?;
+    for source in sources.iter().filter(|source| source.is_literal()) {
+        progress.note(format!("{}: taken as a name that exists, not as a glob", source.uri));
+    }
+    let many = args.sync.is_some() || args.sources.len() > 1;
+    let target = Target::choose(&args.destination, &sources, many).await?;
     let present = target.present().await;
     let mirror = match args.sync {
         Some(SyncArgs { delete: true }) => Some(Mirror::new(&sources, filter.clone())?),
         _ => None,
     };
     let walk = Walk::new(control.clone(), sources, filter)?.sharded(args.shard)?;
+    // Of several sources those that are there are fetched.
+    let walk = if args.sources.len() > 1 { walk.passing_over(missing) } else { walk };
     let tls = session::tls(&control, &args.sources).await?;
     Ok(Intake { control, tls, target, present, walk, mirror })
+}
+
+/// The error where there is none of the sources.
+fn none_is_there(mut missing: Vec<Missing>) -> Error {
+    let count = missing.len();
+    let first = missing.swap_remove(0).error;
+    match count {
+        1 => first,
+        _ => Error::new(
+            ErrorKind::NotFound,
+            format!("none of {count} sources was found, the first: {first}"),
+        ),
+    }
 }
 
 /// What the options ask for.
@@ -257,6 +280,12 @@ async fn plan_only(
             if lines.line(&line)? == ControlFlow::Break(()) {
                 return Ok(Ended::default());
             }
+        }
+    }
+    for missing in walk.take_missing() {
+        failures.add(&missing.error);
+        if failures.is_told() {
+            progress.error(&missing.error);
         }
     }
     if failures.count() == 0

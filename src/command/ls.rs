@@ -16,6 +16,7 @@ use crate::plan::filter::Filter;
 use crate::report::document::{ListedBucket, ListedFolder, ListedLine, ListedTotal, Sizes};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
+use crate::s3::cycle::CycleGuard;
 use crate::s3::list::{ListQuery, Page};
 use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
@@ -63,8 +64,13 @@ pub(super) async fn run(mut args: LsArgs) -> Result<()> {
 async fn buckets(control: &Control, json: bool) -> Result<()> {
     let mut lines = Lines::stdout();
     let mut token = None;
+    let mut cycle = CycleGuard::default();
     loop {
         let page = control.list_buckets(token.as_deref()).await?;
+        if let Some(token) = &page.next_token {
+            let first = page.buckets.first().map(|bucket| bucket.name.as_str());
+            cycle.follow(first, token).map_err(|error| error.within("list buckets"))?;
+        }
         for bucket in &page.buckets {
             let line = ListedBucket::new(bucket);
             let line = if json { line.to_json() } else { line.to_text() };
@@ -120,10 +126,16 @@ impl Listing {
             _ => unreachable!("a folder was found by its first page"),
         };
         let mut query = ListQuery { by_folder: true, ..ListQuery::new(prefix) };
+        let mut cycle = CycleGuard::default();
         let (mut seen, mut taken) = (0u64, 0u64);
         loop {
             let next = page.next_token.clone();
-            for named in in_order(page) {
+            let level = in_order(page);
+            if let Some(token) = &next {
+                let followed = cycle.follow(level.first().map(Named::name), token);
+                followed.map_err(|error| error.within(format!("list {}", source.uri)))?;
+            }
+            for named in level {
                 let name = named.name();
                 let Some(relative) = name.strip_prefix(prefix) else {
                     let message = format!(

@@ -392,7 +392,9 @@ impl Run {
             self.progress.error(error);
             return Some(error.clone());
         }
-        self.failures.error(self.objects_ok).or_else(|| self.report_error.clone())
+        self.failures
+            .error(self.objects_ok + self.keeper.kept.0)
+            .or_else(|| self.report_error.clone())
     }
 
     /// Objects that a later run can go on with, those included that went on here and were not

@@ -37,15 +37,15 @@ impl Target {
     }
 
     /// One object goes into DEST if that is a folder or ends in `/`, else to that name; everything
-    /// else needs a folder, and so does `sync`.
+    /// else needs a folder: with `many` sources, whatever is there of them, and with `sync`.
     pub(super) async fn choose(
         destination: &Destination,
         sources: &[Source],
-        sync: bool,
+        many: bool,
     ) -> Result<Self> {
         let Destination::Local(path) = destination else { return Ok(Self::Discard) };
         let one = matches!(sources, [Source { found: SourceKind::Object(_), .. }]);
-        let as_folder = sync || path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        let as_folder = many || path.as_os_str().as_encoded_bytes().ends_with(b"/");
         let asked = path.clone();
         let found = aside(move || rustix::fs::stat(&asked)).await;
         match found.map(|found| FileType::from_raw_mode(found.st_mode)) {

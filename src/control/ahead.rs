@@ -8,8 +8,9 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::Control;
 use super::limits::SOURCES_ASKED_MAX;
-use super::resolve::{Depth, Source};
+use super::resolve::{Depth, Missing, Source, Unresolved};
 use crate::error::Result;
+use crate::limits::FAILURES_TOLD_MAX;
 use crate::s3::uri::S3Uri;
 
 /// Sources in the order of their addresses. Those that are under way are given up when this is
@@ -19,7 +20,9 @@ pub struct ResolveAhead {
     control: Rc<Control>,
     depth: Depth,
     rest: Peekable<std::vec::IntoIter<S3Uri>>,
-    under_way: VecDeque<JoinHandle<Result<Source>>>,
+    under_way: VecDeque<JoinHandle<Result<Source, Unresolved>>>,
+    /// How many were missing. After the first ones that are told, no help is looked for.
+    missing: usize,
 }
 
 impl ResolveAhead {
@@ -27,7 +30,7 @@ impl ResolveAhead {
     #[must_use]
     pub fn new(control: Rc<Control>, uris: Vec<S3Uri>, depth: Depth) -> Self {
         let rest = uris.into_iter().peekable();
-        Self { control, depth, rest, under_way: VecDeque::new() }
+        Self { control, depth, rest, under_way: VecDeque::new(), missing: 0 }
     }
 
     /// The next one; `None` behind the last. The future may be dropped and made again.
@@ -38,11 +41,33 @@ impl ResolveAhead {
     /// # Panics
     /// When a request does.
     pub async fn next(&mut self) -> Result<Option<Source>> {
+        match self.next_or_missing().await? {
+            Some(Err(missing)) => Err(missing.error),
+            Some(Ok(source)) => Ok(Some(source)),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, where one that is missing is no error.
+    ///
+    /// # Errors
+    /// As those of [`Control::resolve`], but for what is not there.
+    ///
+    /// # Panics
+    /// When a request does.
+    pub async fn next_or_missing(&mut self) -> Result<Option<Result<Source, Box<Missing>>>> {
         self.ask();
         let Some(first) = self.under_way.front_mut() else { return Ok(None) };
         let source = first.await.expect("a request is not given up, and does not panic");
         self.under_way.pop_front();
-        source.map(Some)
+        match source {
+            Ok(source) => Ok(Some(Ok(source))),
+            Err(Unresolved::Failed(error)) => Err(error),
+            Err(Unresolved::Missing(missing)) => {
+                self.missing += 1;
+                Ok(Some(Err(missing)))
+            }
+        }
     }
 
     fn ask(&mut self) {
@@ -56,7 +81,8 @@ impl ResolveAhead {
             }
             let Some(uri) = self.rest.next() else { return };
             let (control, depth) = (Rc::clone(&self.control), self.depth);
-            let resolve = async move { control.resolve_to(&uri, depth).await };
+            let helps = self.missing < FAILURES_TOLD_MAX;
+            let resolve = async move { control.resolve_to(&uri, depth, helps).await };
             self.under_way.push_back(spawn_local(resolve));
             if is_new {
                 return;

@@ -11,7 +11,7 @@ use super::ahead::ResolveAhead;
 use super::limits::{LISTED_SOURCES_MAX, NEAR_MATCHES_MAX, SOURCES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::list::{ListQuery, Page};
-use crate::s3::uri::{KeyGlob, KeyPattern, S3Uri, shown};
+use crate::s3::uri::{KEY_BYTES_MAX, KeyGlob, KeyPattern, S3Uri, shown};
 use crate::s3::{Endpoint, Object};
 
 /// Something to move, found to be there.
@@ -28,6 +28,12 @@ pub struct Source {
 }
 
 impl Source {
+    /// Whether it reads as a glob, and is an object or a folder of just this name.
+    #[must_use]
+    pub const fn is_literal(&self) -> bool {
+        matches!(self.uri.key, KeyPattern::Glob(_)) && !matches!(self.found, SourceKind::Glob(_))
+    }
+
     /// Whether it is one object, which is not listed.
     #[must_use]
     pub const fn is_object(&self) -> bool {
@@ -48,6 +54,55 @@ pub enum SourceKind {
     /// All objects that match. Whether there is one shows at the end of the walk.
     Glob(KeyGlob),
 }
+
+/// An address of whose object, folder or glob there is nothing, in a bucket that is there.
+#[derive(Debug)]
+pub struct Missing {
+    /// The address as it was given.
+    pub uri: S3Uri,
+    /// Where its bucket is served.
+    pub endpoint: Arc<Endpoint>,
+    /// What there is to say of it.
+    pub error: Error,
+}
+
+impl Missing {
+    /// What stands for it in a report: a key, or what was typed in its place.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match &self.uri.key {
+            KeyPattern::Key(key) => key,
+            _ => self.uri.literal_key(),
+        }
+    }
+}
+
+/// Why an address is no source.
+#[derive(Debug)]
+pub(super) enum Unresolved {
+    /// There is nothing.
+    Missing(Box<Missing>),
+    /// It cannot be found out.
+    Failed(Error),
+}
+
+impl From<Error> for Unresolved {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Unresolved> for Error {
+    fn from(unresolved: Unresolved) -> Self {
+        match unresolved {
+            Unresolved::Missing(missing) => missing.error,
+            Unresolved::Failed(error) => error,
+        }
+    }
+}
+
+/// The first page of a listing that showed what a source is.
+type Found = (SourceKind, Option<Page>);
 
 /// How far below a folder is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,13 +127,34 @@ impl Control {
     /// That of the first of them, in their order, which cannot be found out; and
     /// [`ErrorKind::Usage`] when there are too many.
     pub async fn resolve_all(self: &Rc<Self>, uris: &[S3Uri]) -> Result<Vec<Source>> {
+        match self.resolve_there(uris).await? {
+            (sources, missing) if missing.is_empty() => Ok(sources),
+            (_, mut missing) => Err(missing.swap_remove(0).error),
+        }
+    }
+
+    /// The same, and apart from them those of which there is nothing.
+    ///
+    /// # Errors
+    /// Those of [`Control::resolve_all`], but for what is not there.
+    pub async fn resolve_there(
+        self: &Rc<Self>,
+        uris: &[S3Uri],
+    ) -> Result<(Vec<Source>, Vec<Missing>)> {
         if uris.len() > SOURCES_MAX {
             return Err(too_many_sources());
         }
-        let mut sources = Vec::with_capacity(uris.len());
+        let (mut sources, mut absent) = (Vec::with_capacity(uris.len()), Vec::new());
         let mut listed = 0;
         let mut ahead = ResolveAhead::new(Rc::clone(self), uris.to_vec(), Depth::All);
-        while let Some(source) = ahead.next().await? {
+        while let Some(found) = ahead.next_or_missing().await? {
+            let source = match found {
+                Ok(source) => source,
+                Err(missing) => {
+                    absent.push(*missing);
+                    continue;
+                }
+            };
             listed += usize::from(!source.is_object());
             if listed > LISTED_SOURCES_MAX {
                 let message = format!("more than {LISTED_SOURCES_MAX} folders and globs are given");
@@ -87,33 +163,36 @@ impl Control {
             }
             sources.push(source);
         }
-        Ok(sources)
+        Ok((sources, absent))
     }
 
     /// Finds out what the address stands for; what is not there is an error with near matches.
     pub async fn resolve(&self, uri: &S3Uri) -> Result<Source> {
-        self.resolve_to(uri, Depth::All).await
+        self.resolve_to(uri, Depth::All, true).await.map_err(Error::from)
     }
 
-    /// The same, so that the first page of a folder is of this depth.
-    pub(super) async fn resolve_to(&self, uri: &S3Uri, depth: Depth) -> Result<Source> {
+    /// The same, so that the first page of a folder is of this depth. With `helps`, names like one
+    /// that is missing are looked for.
+    pub(super) async fn resolve_to(
+        &self,
+        uri: &S3Uri,
+        depth: Depth,
+        helps: bool,
+    ) -> Result<Source, Unresolved> {
         let bucket = uri.bucket.as_str();
-        let endpoint = self.endpoint(bucket).await?;
         let (found, first_page) = match &uri.key {
-            KeyPattern::Bucket => self.folder(uri, "", depth).await?,
-            KeyPattern::Folder(prefix) => self.folder(uri, prefix, depth).await?,
-            KeyPattern::Glob(glob) => {
-                let page = self.list_page(bucket, &ListQuery::new(listed(glob, &endpoint))).await?;
-                (SourceKind::Glob(glob.clone()), Some(page))
-            }
-            KeyPattern::Key(key) => match self.head(bucket, key, &uri.version_id).await? {
+            KeyPattern::Bucket => self.folder(uri, "", depth, helps).await?,
+            KeyPattern::Folder(prefix) => self.folder(uri, prefix, depth, helps).await?,
+            KeyPattern::Glob(glob) => self.glob_or_literal(uri, glob, depth).await?,
+            KeyPattern::Key(key) => match self.head_key(uri, key).await? {
                 Some(object) => (SourceKind::Object(object), None),
                 None if !uri.version_id.is_empty() => {
                     let message = format!("{uri}: there is no version {}", shown(&uri.version_id));
                     return Err(Error::new(ErrorKind::NotFound, message)
-                        .advise("check the key and --version-id"));
+                        .advise("check the key and --version-id")
+                        .into());
                 }
-                None => self.folder(uri, &format!("{key}/"), depth).await?,
+                None => self.folder(uri, &format!("{key}/"), depth, helps).await?,
             },
         };
         // Asking may have led to another region.
@@ -126,27 +205,87 @@ impl Control {
         uri: &S3Uri,
         prefix: &str,
         depth: Depth,
-    ) -> Result<(SourceKind, Option<Page>)> {
+        helps: bool,
+    ) -> Result<Found, Unresolved> {
         let by_folder = depth == Depth::Level;
         let query = ListQuery { by_folder, ..ListQuery::new(prefix) };
         let page = self.list_page(&uri.bucket, &query).await?;
-        // A page may be empty and still have a successor.
-        let is_empty = page.objects.is_empty() && page.folders.is_empty();
-        if is_empty && page.next_token.is_none() {
-            return Err(self.nothing_there(uri, prefix).await);
+        if page.has_nothing() {
+            let error = self.nothing_there(uri, prefix, helps).await;
+            let endpoint = self.endpoint(&uri.bucket).await?;
+            let missing = Missing { uri: uri.clone(), endpoint, error };
+            return Err(Unresolved::Missing(Box::new(missing)));
         }
         Ok((SourceKind::Folder { prefix: prefix.to_owned() }, Some(page)))
     }
 
-    async fn nothing_there(&self, uri: &S3Uri, prefix: &str) -> Error {
+    /// The object of this key, else of the key exactly as it was typed: with its backslashes.
+    async fn head_key(&self, uri: &S3Uri, key: &str) -> Result<Option<Object>> {
+        let found = self.head(&uri.bucket, key, &uri.version_id).await?;
+        let typed = uri.literal_key();
+        if found.is_some() || typed == key {
+            return Ok(found);
+        }
+        self.head(&uri.bucket, typed, &uri.version_id).await
+    }
+
+    /// What a glob stands for: an object or a folder that is called exactly so comes first. The
+    /// listing that the glob takes tells mostly whether there is one.
+    async fn glob_or_literal(&self, uri: &S3Uri, glob: &KeyGlob, depth: Depth) -> Result<Found> {
+        let (bucket, key) = (uri.bucket.as_str(), uri.literal_key());
+        let endpoint = self.endpoint(bucket).await?;
+        let prefix = listed(glob, &endpoint);
+        let page = match self.list_page(bucket, &ListQuery::new(prefix)).await {
+            Ok(page) => page,
+            // Who may not list may read the object.
+            Err(refused) if refused.kind() == ErrorKind::Access && !key.ends_with('/') => {
+                return match self.head(bucket, key, "").await {
+                    Ok(Some(object)) => Ok((SourceKind::Object(object), None)),
+                    _ => Err(refused),
+                };
+            }
+            Err(error) => return Err(error),
+        };
+        // Where a backslash was typed, the glob was meant.
+        let may_be = key.starts_with(prefix) && key.len() <= KEY_BYTES_MAX;
+        if !may_be || page.tells_without(key, endpoint.is_directory()) {
+            return Ok((SourceKind::Glob(glob.clone()), Some(page)));
+        }
+        if key.ends_with('/') {
+            let by_folder = depth == Depth::Level;
+            let query = ListQuery { by_folder, ..ListQuery::new(key) };
+            let below = self.list_page(bucket, &query).await?;
+            if !below.has_nothing() {
+                return Ok((SourceKind::Folder { prefix: key.to_owned() }, Some(below)));
+            }
+        } else {
+            match self.head(bucket, key, "").await {
+                Ok(Some(object)) => return Ok((SourceKind::Object(object), None)),
+                Ok(None) => {}
+                // It could not be fetched.
+                Err(refused) if refused.kind() == ErrorKind::Access => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((SourceKind::Glob(glob.clone()), Some(page)))
+    }
+
+    async fn nothing_there(&self, uri: &S3Uri, prefix: &str, helps: bool) -> Error {
         let nothing = |message: String| Error::new(ErrorKind::NotFound, message);
-        let message = match &uri.key {
-            KeyPattern::Bucket => return nothing(format!("{uri}: the bucket is empty")),
-            KeyPattern::Key(_) => {
+        let message = match (&uri.key, &uri.not_a_glob) {
+            (KeyPattern::Bucket, _) => return nothing(format!("{uri}: the bucket is empty")),
+            (KeyPattern::Key(_), None) => {
                 format!("{uri}: there is no object with this key and no such folder")
             }
-            _ => format!("{uri}: there is nothing in this folder"),
+            (_, None) => format!("{uri}: there is nothing in this folder"),
+            (_, Some(why)) => {
+                let message = format!("{uri}: there is no object with this key");
+                return nothing(message).advise(format!("as a glob it is invalid: {why}"));
+            }
         };
+        if !helps {
+            return nothing(message);
+        }
         // This is help: if it fails, the error stands without it.
         let near = self.near_matches(&uri.bucket, prefix.trim_end_matches('/')).await;
         match near.unwrap_or_default().as_slice() {

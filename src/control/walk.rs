@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Control;
 use super::limits::{BATCH_ENTRIES_MAX, SOURCES_MAX};
 use super::pages::Pages;
-use super::resolve::{Source, SourceKind, listed, too_many_sources};
+use super::resolve::{Missing, Source, SourceKind, listed, too_many_sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
@@ -49,6 +49,8 @@ pub struct Walk {
     /// Which of the entries are handed out, and how many there were so far.
     shard: Shard,
     place: u64,
+    /// Sources of which there is nothing, where others go on; `None` where that ends the walk.
+    missing: Option<Vec<Missing>>,
     /// Entries that have not been handed out; kept here so that a dropped future loses none.
     batch: Vec<Entry>,
 }
@@ -61,10 +63,18 @@ pub fn leaves_nothing(what: &str, seen: u64) -> Error {
         .advise("the last filter typed that matches decides; see GLOBS in the help")
 }
 
+/// What came of turning a page.
+enum Turned {
+    Page,
+    /// There is no other.
+    End,
+    /// The same, and no key matched the glob.
+    NoMatch,
+}
+
 /// The objects of one source.
 #[derive(Debug)]
 struct SourceListing {
-    control: Rc<Control>,
     uri: S3Uri,
     endpoint: Arc<Endpoint>,
     found: SourceKind,
@@ -105,8 +115,21 @@ impl Walk {
             guard: PathGuard::default(),
             shard: Shard::WHOLE,
             place: 0,
+            missing: None,
             batch: Vec::new(),
         })
+    }
+
+    /// The same, which goes on past sources of which there is nothing: past these, and past globs
+    /// that match no key.
+    #[must_use]
+    pub fn passing_over(self, missing: Vec<Missing>) -> Self {
+        Self { missing: Some(missing), ..self }
+    }
+
+    /// The sources that it went past, since the last time.
+    pub fn take_missing(&mut self) -> Vec<Missing> {
+        self.missing.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The same, of whose entries only this part is handed out: every N-th in their order, as
@@ -164,9 +187,16 @@ impl Walk {
                 if !self.batch.is_empty() && !feed.is_ready()? {
                     return Ok(false);
                 }
-                if !feed.turn_page().await? {
-                    self.hungry.pop();
+                match feed.turn_page().await? {
+                    Turned::Page => continue,
+                    Turned::End => {}
+                    Turned::NoMatch => {
+                        let nothing = feed.nothing_matches();
+                        let Some(missing) = &mut self.missing else { return Err(nothing.error) };
+                        missing.push(nothing);
+                    }
                 }
+                self.hungry.pop();
                 continue;
             };
             let Some(relative) = feed.relative(&object)? else { continue };
@@ -232,15 +262,7 @@ impl SourceListing {
             SourceKind::Folder { prefix } => (Vec::new(), pages_of(prefix)),
             SourceKind::Glob(glob) => (Vec::new(), pages_of(listed(glob, &endpoint))),
         };
-        Self {
-            control: Rc::clone(control),
-            uri: source.uri,
-            endpoint,
-            found,
-            current: current.into_iter(),
-            pages,
-            any: false,
-        }
+        Self { uri: source.uri, endpoint, found, current: current.into_iter(), pages, any: false }
     }
 
     /// Whether turning the page takes no waiting.
@@ -248,32 +270,23 @@ impl SourceListing {
         self.pages.as_mut().map_or(Ok(true), Pages::is_ready)
     }
 
-    /// Goes on to the next page; false at the end.
-    async fn turn_page(&mut self) -> Result<bool> {
-        let Some(pages) = &mut self.pages else { return Ok(false) };
+    /// Goes on to the next page.
+    async fn turn_page(&mut self) -> Result<Turned> {
+        let Some(pages) = &mut self.pages else { return Ok(Turned::End) };
         if let Some(objects) = pages.next().await? {
             self.current = objects.into_iter();
-            return Ok(true);
-        }
-        if matches!(self.found, SourceKind::Glob(_)) && !self.any {
-            return Err(self.nothing_matches().await);
+            return Ok(Turned::Page);
         }
         self.pages = None;
-        Ok(false)
+        let is_glob = matches!(self.found, SourceKind::Glob(_));
+        Ok(if is_glob && !self.any { Turned::NoMatch } else { Turned::End })
     }
 
-    /// What to say of a glob that matches nothing: it may be the very key of an object.
-    async fn nothing_matches(&self) -> Error {
-        let error = Error::new(ErrorKind::NotFound, format!("{}: nothing matches", self.uri));
-        let (key, escaped) = self.uri.without_wildcards();
-        // This is help: if it fails, the error stands without it.
-        match self.control.head(&self.uri.bucket, key, "").await {
-            Ok(Some(_)) => error.advise(format!(
-                "an object with exactly this key exists: write '{}', or use --raw",
-                shown(&escaped)
-            )),
-            _ => error.advise("'*' matches within one folder, '**' across folders"),
-        }
+    /// A glob that matches nothing, and is not the very name of something either.
+    fn nothing_matches(&self) -> Missing {
+        let error = Error::new(ErrorKind::NotFound, format!("{}: nothing matches", self.uri))
+            .advise("'*' matches within one folder, '**' across folders");
+        Missing { uri: self.uri.clone(), endpoint: self.endpoint.clone(), error }
     }
 
     /// The object's path below the destination, a folder's with its slash; `None` if the object is

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::guess::{Alphabet, Density};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Object;
+use crate::s3::cycle::CycleGuard;
 use crate::s3::list::Page;
 
 /// So many pages come one after the other before a listing is split: a short one costs no request
@@ -100,6 +101,7 @@ struct Segment {
     reached: String,
     pages: VecDeque<Vec<Object>>,
     next: Continuation,
+    cycle: CycleGuard,
     /// The request that will tell more of it.
     asked: Option<u64>,
     /// Of its last page, or of the segment it was split off from.
@@ -143,6 +145,7 @@ impl Segment {
             pages: VecDeque::new(),
             is_plain: next == Continuation::Start,
             next,
+            cycle: CycleGuard::default(),
             asked: None,
             density: None,
             wide: None,
@@ -150,6 +153,18 @@ impl Segment {
             first_key: None,
             rest_keys: None,
         }
+    }
+}
+
+impl Segment {
+    /// How it goes on behind a page with these objects.
+    ///
+    /// # Errors
+    /// When pages come again.
+    fn go_on(&mut self, objects: &[Object], token: Option<String>) -> Result<Continuation> {
+        let Some(token) = token else { return Ok(Continuation::End) };
+        self.cycle.follow(objects.first().map(|first| first.key.as_str()), &token)?;
+        Ok(Continuation::Token(token))
     }
 }
 
@@ -397,7 +412,7 @@ impl Split {
         if after <= segment.reached && !self.is_complete(at) {
             if self.agrees(at, &after, &page) {
                 self.segments[at].is_plain &= is_plain;
-                self.extend(at, &after, page);
+                self.extend(at, &after, page)?;
                 self.measure(at);
                 self.drop_complete();
             } else {
@@ -440,14 +455,14 @@ impl Split {
     }
 
     /// Goes on with a segment by what a page tells: everything behind `after`, up to its last key.
-    fn extend(&mut self, at: usize, after: &str, page: Page) {
+    fn extend(&mut self, at: usize, after: &str, page: Page) -> Result<()> {
         let mut objects = page.objects;
         let told_to = objects.last().map_or(after, |last| last.key.as_str()).to_owned();
         let is_end = page.next_token.is_none();
         let reached = self.segments[at].reached.as_str();
         let is_known = told_to == reached && after < reached && !is_end;
         if told_to.as_str() < reached || is_known {
-            return;
+            return Ok(());
         }
         if let Some(density) = Density::of(&objects) {
             let segment = &mut self.segments[at];
@@ -481,12 +496,13 @@ impl Split {
                 segment.is_plain = false;
                 (end, Continuation::After)
             }
-            None => (told_to, page.next_token.map_or(Continuation::End, Continuation::Token)),
+            None => (told_to, segment.go_on(&objects, page.next_token)?),
         };
         if !objects.is_empty() {
             segment.pages.push_back(objects);
             self.buffered += 1;
         }
+        Ok(())
     }
 
     /// A request failed; true where it can be done without: nobody waits for it any more, or it
@@ -518,9 +534,10 @@ impl Split {
 
     /// Takes the page that follows, in whatever order it is.
     fn append(&mut self, page: Page) -> Result<()> {
-        let mut objects = page.objects;
         let segment = &mut self.segments[0];
         segment.asked = None;
+        segment.next = segment.go_on(&page.objects, page.next_token)?;
+        let mut objects = page.objects;
         if self.mode == Mode::Again {
             let known = objects.iter().position(|object| object.key > self.taken);
             let known = known.unwrap_or(objects.len());
@@ -537,7 +554,6 @@ impl Split {
             }
             objects.drain(..known);
         }
-        segment.next = page.next_token.map_or(Continuation::End, Continuation::Token);
         if !objects.is_empty() {
             segment.pages.push_back(objects);
             self.buffered += 1;

@@ -75,6 +75,24 @@ pub struct Page {
     pub next_token: Option<String>,
 }
 
+impl Page {
+    /// Whether nothing is listed here or behind it. A page may be empty and still have a successor.
+    #[must_use]
+    pub fn has_nothing(&self) -> bool {
+        self.objects.is_empty() && self.folders.is_empty() && self.next_token.is_none()
+    }
+
+    /// Whether this first page of a listing tells that no key is `key`, or starts so where that
+    /// ends in a slash. Where keys come in no order only a listing of one page does.
+    #[must_use]
+    pub fn tells_without(&self, key: &str, unordered: bool) -> bool {
+        let is_it = |found: &str| found == key || key.ends_with('/') && found.starts_with(key);
+        let is_past = |object: &Object| !unordered && object.key.as_str() > key;
+        let is_whole = self.next_token.is_none() || self.objects.last().is_some_and(is_past);
+        is_whole && !self.objects.iter().any(|object| is_it(&object.key))
+    }
+}
+
 /// Reads one page.
 pub fn parse_page(bytes: &[u8]) -> Result<Page> {
     if bytes.len() > PAGE_BYTES_MAX {

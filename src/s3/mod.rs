@@ -4,6 +4,7 @@ pub mod answer;
 pub mod arn;
 pub mod aws;
 pub mod buckets;
+pub mod cycle;
 pub mod headers;
 pub mod list;
 pub mod proxy;

@@ -66,6 +66,8 @@ pub struct S3Uri {
     pub key: KeyPattern,
     /// Which version of a single object; empty for the newest.
     pub version_id: String,
+    /// Why the key has wildcards and is no glob: it is meant as it is written.
+    pub not_a_glob: Option<String>,
     text: String,
 }
 
@@ -110,9 +112,18 @@ impl S3Uri {
     /// Reads `s3://bucket`, `s3://bucket/folder/`, `s3://bucket/key` or a glob.
     ///
     /// `*` and `?` stay within one segment, `**` crosses them, `[a-z]` is one of a set. A backslash
-    /// takes the meaning from the character after it; braces have none.
+    /// takes the meaning from the character after it; braces have none. As in a shell, what is no
+    /// whole glob (`a[1`) means itself.
     pub fn parse(text: &str) -> Result<Self> {
-        Self::parse_with(text, key_pattern)
+        let mut not_a_glob = None;
+        let uri = Self::parse_with(text, text.trim(), |key| match key_pattern(key)? {
+            Ok(pattern) => Ok(pattern),
+            Err(why) => {
+                not_a_glob = Some(why);
+                literal(key.to_owned())
+            }
+        })?;
+        Ok(Self { not_a_glob, ..uri })
     }
 
     /// The same, where every character of the key is meant as it is written.
@@ -120,15 +131,17 @@ impl S3Uri {
     /// # Errors
     /// As those of [`S3Uri::parse`].
     pub fn parse_raw(text: &str) -> Result<Self> {
-        Self::parse_with(text, |key| literal(key.to_owned()))
+        // A key may end in white space.
+        Self::parse_with(text, text.trim_start(), |key| literal(key.to_owned()))
     }
 
     fn parse_with(
         text: &str,
+        trimmed: &str,
         key_pattern: impl FnOnce(&str) -> Result<KeyPattern, String>,
     ) -> Result<Self> {
         let refuse = |why: &str| Err(malformed(text, why));
-        if text.trim() != text {
+        if trimmed != text {
             return refuse("it starts or ends with white space");
         }
         let Some(rest) = text.strip_prefix(SCHEME) else {
@@ -148,24 +161,14 @@ impl S3Uri {
         }
         let key = key_pattern(key).map_err(|why| malformed(text, &why))?;
         let (bucket, text) = (bucket.to_owned(), text.to_owned());
-        Ok(Self { bucket, key, version_id: String::new(), text })
+        Ok(Self { bucket, key, version_id: String::new(), not_a_glob: None, text })
     }
 
-    /// The key that is written here when no character of it is a wildcard, and how to write it so
-    /// that none is.
+    /// The key that is written here when no character of it is a wildcard.
     #[must_use]
-    pub fn without_wildcards(&self) -> (&str, String) {
+    pub fn literal_key(&self) -> &str {
         let rest = &self.text[SCHEME.len() + self.bucket.len()..];
-        let key = rest.strip_prefix('/').unwrap_or(rest);
-        let before = &self.text[..self.text.len() - key.len()];
-        let mut written = before.to_owned();
-        for c in key.chars() {
-            if matches!(c, '*' | '?' | '[' | ']' | '\\') {
-                written.push('\\');
-            }
-            written.push(c);
-        }
-        (key, written)
+        rest.strip_prefix('/').unwrap_or(rest)
     }
 
     /// The same object in this version.
@@ -244,19 +247,21 @@ fn bucket_problem(bucket: &str) -> Option<&'static str> {
     }
 }
 
-fn key_pattern(key: &str) -> Result<KeyPattern, String> {
+/// What a key stands for; inside, why it is no glob in spite of its wildcards.
+fn key_pattern(key: &str) -> Result<Result<KeyPattern, String>, String> {
     let scanned = Scanned::scan(key);
-    let Some(wild_at) = scanned.wild_at else { return literal(scanned.literal) };
+    let Some(wild_at) = scanned.wild_at else { return literal(scanned.literal).map(Ok) };
     check_length(&scanned.literal)?;
     let list_prefix = scanned.literal[..wild_at].to_owned();
     let folder = list_prefix[..list_prefix.rfind('/').map_or(0, |at| at + 1)].to_owned();
-    let matcher = GlobBuilder::new(&scanned.glob)
-        .literal_separator(true)
-        .backslash_escape(true)
-        .build()
-        .map_err(|error| format!("the glob is invalid: {}", error.kind()))?
-        .compile_matcher();
-    Ok(KeyPattern::Glob(KeyGlob { folder, list_prefix, matcher }))
+    let mut glob = GlobBuilder::new(&scanned.glob);
+    Ok(match glob.literal_separator(true).backslash_escape(true).build() {
+        Ok(glob) => {
+            let matcher = glob.compile_matcher();
+            Ok(KeyPattern::Glob(KeyGlob { folder, list_prefix, matcher }))
+        }
+        Err(error) => Err(error.kind().to_string()),
+    })
 }
 
 /// What a key stands for that has no wildcard.
@@ -370,10 +375,7 @@ mod tests {
         ] {
             let uri = S3Uri::parse_raw(text).expect("an address");
             let KeyPattern::Key(key) = &uri.key else { panic!("{text}: {:?}", uri.key) };
-            let (written, escaped) = uri.without_wildcards();
-            assert_eq!(written, key);
-            let again = S3Uri::parse(&escaped).expect("an address");
-            assert!(matches!(&again.key, KeyPattern::Key(same) if same == key), "{escaped}");
+            assert_eq!(uri.literal_key(), key);
         }
         for (text, expected) in
             [("s3://bucket", ""), ("s3://bucket/", ""), ("s3://bucket/*/", "*/")]
@@ -415,8 +417,25 @@ mod tests {
         check("s3://buc..ket/key", "two dots");
         check("s3://127.0.0.1/key", "address");
         check("s3://buck*/key", "wildcard");
-        check("s3://bucket/a[", "glob is invalid");
         check(&format!("s3://bucket/{}", "k".repeat(1025)), "1025 bytes");
+    }
+
+    #[test]
+    fn a_raw_key_may_end_in_white_space() {
+        let uri = S3Uri::parse_raw("s3://bucket/a ").expect("an address");
+        assert!(matches!(&uri.key, KeyPattern::Key(key) if key == "a "));
+        assert!(
+            S3Uri::parse_raw(" s3://bucket/a").is_err() && S3Uri::parse_raw("s3://bkt ").is_err()
+        );
+    }
+
+    #[test]
+    fn what_is_no_glob_means_itself() {
+        let uri = S3Uri::parse(r"s3://bucket/a\*[1").expect("an address");
+        assert!(matches!(&uri.key, KeyPattern::Key(key) if key == r"a\*[1"), "{:?}", uri.key);
+        let why = uri.not_a_glob.expect("a reason");
+        assert!(why.contains("unclosed"), "{why}");
+        assert_eq!(S3Uri::parse("s3://bucket/a[1]").expect("an address").not_a_glob, None);
     }
 
     #[test]

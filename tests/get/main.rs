@@ -26,6 +26,7 @@ mod without;
 mod complete;
 mod files;
 mod filters;
+mod named;
 mod service;
 mod shown;
 mod sources;

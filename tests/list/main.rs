@@ -14,6 +14,7 @@ mod program;
 mod served;
 
 mod buckets;
+mod endless;
 mod levels;
 
 use std::time::Duration;

@@ -10,6 +10,7 @@ use super::super::kept::{Before, Verdict};
 use super::super::log;
 use super::super::space::Space;
 use super::{Run, micros};
+use crate::control::resolve::Missing;
 use crate::control::walk::Entry;
 use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
@@ -18,6 +19,7 @@ use crate::files::system_host;
 use crate::files::transfer::{Outcome, Transfer};
 use crate::limits::OBJECTS_QUEUED_MAX;
 use crate::report::document::ObjectLine;
+use crate::s3::Object;
 use crate::text::size::Decimal;
 
 impl Run {
@@ -43,8 +45,13 @@ impl Run {
                 self.take_verdicts(verdicts)?;
             }
         }
-        if self.pending.is_empty() && self.checksums.is_empty() && self.failures.count() > 0 {
-            return Err(Error::new(self.failures.kind(), "no object can be stored"));
+        let has_none = self.pending.is_empty() && self.checksums.is_empty();
+        if has_none && self.failures.count() > 0 && self.keeper.kept.0 == 0 {
+            let why = match self.failures.kind() {
+                ErrorKind::NotFound => "nothing was found to download",
+                _ => "no object can be stored",
+            };
+            return Err(Error::new(self.failures.kind(), why));
         }
         Ok(())
     }
@@ -64,6 +71,9 @@ impl Run {
     /// Takes a batch of the listing, whose objects are looked up at the destination next; `None` is
     /// its end.
     pub(super) fn take(&mut self, batch: Option<Vec<Entry>>) -> Result<()> {
+        for missing in self.walk.take_missing() {
+            self.fail_missing(missing);
+        }
         let Some(batch) = batch else {
             self.listed = true;
             self.listed_all = true;
@@ -100,6 +110,14 @@ impl Run {
             }
         }
         self.check_space()
+    }
+
+    /// A source of which there is nothing has failed as an object of its name.
+    fn fail_missing(&mut self, missing: Missing) {
+        let object = Object { key: missing.key().to_owned(), ..Object::default() };
+        let transfer = Transfer::new(object, missing.endpoint, String::new(), self.config.cut());
+        self.known.objects_known += 1;
+        self.admit(Err(Box::new((transfer, missing.error))));
     }
 
     fn take_object(&mut self, mut transfer: Transfer, before: &Before) {
