@@ -104,7 +104,7 @@ fn decide(
     };
     let wanted = match transfer.again() {
         Some(Again::Changed) => on_change == OnChange::Restart,
-        Some(Again::Checksum) => true,
+        Some(Again::Checksum) => !transfer.is_wrong_again(),
         None => false,
     };
     if wanted && restarts < RESTARTS_MAX {

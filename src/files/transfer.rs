@@ -58,6 +58,9 @@ pub struct Transfer {
     retries: AtomicU32,
     begun_us: AtomicU64,
     again: OnceLock<Again>,
+    /// How its bytes were wrong, now and when it was fetched before.
+    mismatch: OnceLock<Mismatch>,
+    mismatch_before: Option<Mismatch>,
     /// How often it was fetched from its first byte before.
     pub restarts: u32,
     /// Why, the last time.
@@ -120,6 +123,8 @@ impl Transfer {
             retries: AtomicU32::new(0),
             begun_us: AtomicU64::new(u64::MAX),
             again: OnceLock::new(),
+            mismatch: OnceLock::new(),
+            mismatch_before: None,
             restarts: 0,
             restarted: None,
         }
@@ -147,7 +152,16 @@ impl Transfer {
         fresh.retries.store(self.retries(), Ordering::Relaxed);
         fresh.begun_us.store(self.begun_us.load(Ordering::Relaxed), Ordering::Relaxed);
         let (restarts, restarted) = (self.restarts + 1, self.again());
-        Self { restarts, restarted, replaced_bytes: self.replaced_bytes, ..fresh }
+        let mismatch_before = self.mismatch.get().copied();
+        let replaced_bytes = self.replaced_bytes;
+        Self { restarts, restarted, replaced_bytes, mismatch_before, ..fresh }
+    }
+
+    /// Whether its bytes are wrong just as they were when it was fetched before: so it is stored,
+    /// and nothing on the way has changed them.
+    #[must_use]
+    pub fn is_wrong_again(&self) -> bool {
+        self.mismatch_before.is_some() && self.mismatch.get() == self.mismatch_before.as_ref()
     }
 
     /// Records why it fails, and that it may be had by fetching it anew. Where something else had
@@ -284,21 +298,29 @@ impl Transfer {
         match verdict {
             Ok(algorithm) => self.verification.validated(algorithm),
             Err(mismatch) => {
-                let error = Self::wrong_bytes(&mismatch).within(format!("get {}", self.name()));
+                let _ = self.mismatch.set(mismatch);
+                let again = self.is_wrong_again();
+                let error =
+                    Self::wrong_bytes(&mismatch, again).within(format!("get {}", self.name()));
                 self.fail_for_now(Again::Checksum, error);
             }
         }
     }
 
-    /// Bytes that are not those whose checksum is stored, as an error.
+    /// Bytes that are not those whose checksum is stored, as an error; `again` where the same came
+    /// twice.
     #[must_use]
-    pub fn wrong_bytes(mismatch: &Mismatch) -> Error {
+    pub fn wrong_bytes(mismatch: &Mismatch, again: bool) -> Error {
         let message = format!("the bytes have another checksum: {mismatch}");
         let error = Error::new(ErrorKind::Objects, message).because(ErrorReason::Integrity);
         error.advise(match mismatch.stored.form {
             Form::Etag => {
                 "run it again; if it stays so, the server's ETags may not be MD5s, and --verify \
                  auto takes such objects"
+            }
+            _ if again => {
+                "two downloads gave the same bytes, so the object differs from its checksum where \
+                 it is stored: upload it again, or take it as it is with --verify off"
             }
             _ => "run it again; if it stays so, the object is damaged where it is stored",
         })

@@ -196,6 +196,25 @@ fn bytes_that_stay_wrong_get_no_name() {
     }
 }
 
+#[test]
+fn bytes_that_are_wrong_twice_alike_are_not_downloaded_a_third_time() {
+    for (key, size) in [("small", SMALL), ("medium", MEDIUM), ("large", LARGE)] {
+        let right = Scene::crc(&[(key, size)], FaultPlan::none());
+        right.get(&[], 0);
+        // The same byte in every answer, as if it was stored so.
+        let scene = Scene::crc(&[(key, size)], flip(key, None));
+        let (run, lines) = scene.get(&[], 1);
+        let error = lines[key]["error"].as_str().expect("an error");
+        for words in ["another checksum", "two downloads gave the same bytes", "--verify off"] {
+            assert!(error.contains(words), "{error}");
+        }
+        run.check(!run.stderr.contains("waiting for"), "nothing is waited for");
+        scene.assert_absent(key);
+        let (once, all) = (right.origin.stats().gets, scene.origin.stats().gets);
+        assert!(all < 3 * once, "{all} requests, {once} for all of it once\n{run}");
+    }
+}
+
 /// A run of one object that is killed between the last range and the file's name, with one of its
 /// bytes wrong or none.
 fn killed_before_its_verdict(size: usize, stored: ChecksumAlgorithm, wrong: bool) -> Scene {

@@ -54,13 +54,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let failure = told.as_ref().map_or(failure, ServerError::failure);
         // What a client does not want any more is nobody's fault.
         let is_errand = self.connections[index].state.job().into.ticket().is_some();
-        if is_errand && let Some(error) = self.failure_of(index) {
-            self.connections[index].state.job_mut().state =
-                JobState::Failed(AfterFailure::GiveUp(error));
+        if is_errand && self.fails_with_object(index) {
             return;
         }
         let late_end = self.connections[index].state.job_mut().late_end.take();
         let is_moving = late_end == Some(LateEnd::Move);
+        let is_stored_so = failure == Failure::Checksum && self.is_wrong_again(index);
         self.count_failure(index, failure, is_moving);
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
@@ -87,9 +86,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             transfer.count_retry();
             return;
         }
-        if let Some(error) = self.failure_of(index) {
-            self.connections[index].state.job_mut().state =
-                JobState::Failed(AfterFailure::GiveUp(error));
+        if self.fails_with_object(index) {
             return;
         }
         let job = self.connections[index].state.job_mut();
@@ -99,7 +96,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
         let cause = Cause::new(is_unreachable, failure.is_overload());
         let next = match failure.remedy() {
-            _ if !hopeful || self.scheduler.is_stopped() => NextTry::GiveUp,
+            _ if !hopeful || is_stored_so || self.scheduler.is_stopped() => NextTry::GiveUp,
             _ if repeat => NextTry::Again { ceiling_us: 0 },
             Remedy::Backoff => job.attempts.failed(self.now_us, cause, self.retries),
             Remedy::Repeat | Remedy::GiveUp => NextTry::GiveUp,
@@ -118,6 +115,25 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.fail_range(index, failure, told, !hopeful || is_gone);
             }
         }
+    }
+
+    /// Gives the range up where all of its object has failed, or its client wants it no more.
+    fn fails_with_object(&mut self, index: usize) -> bool {
+        let Some(error) = self.failure_of(index) else { return false };
+        self.connections[index].state.job_mut().state =
+            JobState::Failed(AfterFailure::GiveUp(error));
+        true
+    }
+
+    /// Whether the bytes are wrong in the way in which they were the last time, which is noted: so
+    /// it is stored, and nothing on the way has changed them.
+    fn is_wrong_again(&mut self, index: usize) -> bool {
+        let connection = &mut self.connections[index];
+        let mismatch = connection.conn.comparison().mismatch();
+        let job = connection.state.job_mut();
+        job.is_wrong_again = mismatch.is_some() && job.mismatch == mismatch;
+        job.mismatch = mismatch;
+        job.is_wrong_again
     }
 
     fn is_endpoint_gone(&self) -> bool {
@@ -247,7 +263,7 @@ impl Connection {
             }
             (Failure::Checksum, _) => {
                 let mismatch = self.conn.comparison().mismatch().expect("it was compared");
-                Transfer::wrong_bytes(&mismatch).within(context)
+                Transfer::wrong_bytes(&mismatch, job.is_wrong_again).within(context)
             }
             (Failure::NoChecksum, _) => {
                 let reason = self.conn.comparison().basis().and_then(Result::err);

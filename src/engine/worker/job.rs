@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::stream::Flow;
+use crate::checksum::Mismatch;
 use crate::engine::peers::{LateEnd, RangeTimes};
 use crate::engine::request::Ticket;
 use crate::error::Error;
@@ -154,6 +155,10 @@ pub(super) struct Job {
     pub(super) attempts: Attempts,
     /// Why the last of its attempts failed.
     pub(super) last_failure: Option<Failure>,
+    /// How the bytes of the last whole body were wrong, where they were.
+    pub(super) mismatch: Option<Mismatch>,
+    /// The one before was wrong in the same way.
+    pub(super) is_wrong_again: bool,
     /// The attempt that fails now was ended for this reason, not after its timeout.
     pub(super) late_end: Option<LateEnd>,
     /// The next connect goes to another address than this, where there is one.
@@ -180,6 +185,8 @@ impl Job {
             moves: 0,
             attempts,
             last_failure: None,
+            mismatch: None,
+            is_wrong_again: false,
             late_end: None,
             other_than: None,
             request: None,
