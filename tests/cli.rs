@@ -44,6 +44,22 @@ fn errors_have_the_colours_of_usage_errors() {
     }
 }
 
+#[test]
+fn an_option_of_another_command_is_said_to_be_that() {
+    let told = |words: &[&str], expected: &str| {
+        let (stdout, stderr) = check(words, 2);
+        assert!(stdout.is_empty() && stderr.contains(expected), "{words:?}: {stderr}");
+    };
+    told(&["get", "--delete", "s3://bucket/a", "b"], "--delete is an option of sync, not of get");
+    told(&["ls", "--adopt", "s3://bucket/"], "--adopt is an option of verify, not of ls");
+    told(&["get", "-H", "s3://bucket/", "b"], "-H is an option of ls, not of get");
+    told(&["cat", "--dry-run", "s3://bucket/a"], "--dry-run is an option of get");
+    told(&["demo", "--region=x"], "--region is an option of get, sync, verify, ls, pipe and cat");
+    // What nobody has is as clap tells it, with what is spelled alike.
+    told(&["get", "--deadlin", "1s"], "unexpected argument '--deadlin' found");
+    told(&["get", "--deadlin", "1s"], "'--deadline'");
+}
+
 const COMMANDS: [&str; 7] = ["get", "verify", "ls", "demo", "guide", "completions", "man"];
 
 #[test]
@@ -86,7 +102,7 @@ fn usage_errors_exit_with_2_and_say_what_to_do() {
     told(&["get", "s3://bucket/a", "b", "--bandwidth-limit", "0"], "more than 0 bytes a second");
     told(&["cat", "s3://bucket/a", "--bwlimit", "fast"], "a size is digits");
     told(&["sync", "s3://bucket/a/", "b", "--size-only", "--ignore-times"], "cannot be used with");
-    told(&["get", "s3://bucket/a", "b", "--adopt"], "unexpected argument '--adopt'");
+    told(&["get", "s3://bucket/a", "b", "--adopt"], "--adopt is an option of verify, not of get");
     told(&["ls", "--recursive"], "--recursive needs a source such as s3://BUCKET/");
     told(&["cat"], "<SOURCE>");
     told(&["ls", "bucket/a"], "does not start with s3://");

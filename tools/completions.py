@@ -3,11 +3,11 @@
 
     tools/completions.py [--inrush PATH] [--origin PATH]
 
-Each shell loads the script of `inrush completions` as people do and sits at a terminal of its own;
-what its line holds behind one TAB is read by that shell again, and must be the very key, as the
-program reads it. fish says what it offers. One line for each case; exit 1 when a case failed, 2 when the lab itself
-could not work. It installs what is missing (as root), listens on loopback only, takes less than a
-minute, and removes all it made.
+Each shell loads the script of `inrush completions` as people do. What the line of bash and of zsh,
+at a terminal of its own, holds behind one TAB is read by that shell again, and must be the very
+key, as the program reads it; fish says what it offers. One line for each case; exit 1 when a case
+failed, 2 when the lab itself could not work. It installs what is missing (as root), listens on
+loopback only, takes less than a minute, and removes all it made.
 """
 
 from __future__ import annotations

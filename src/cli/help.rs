@@ -162,7 +162,9 @@ pub(super) const COMMANDS: [About; 10] = [
             With --adopt, files that are validated or empty, whatever program wrote them, get \
             the mark that a download would have given them, and the file system is synced at the \
             end. get and sync then skip them until the object or the file changes. A file that \
-            changes while it is read is not adopted and counts as failed.\n\n\
+            changes while it is read is not adopted and counts as failed; programs that map and \
+            write it must be stopped before. A file with several hard links is kept under the \
+            name adopted last.\n\n\
             To replace a damaged file, run get with --overwrite always.",
         examples: &[
             ("verify a folder", "inrush verify s3://bucket/train/ /mnt/nvme/train/"),
@@ -293,7 +295,9 @@ pub(super) const COMMANDS: [About; 10] = [
     About {
         name: "completions",
         operands: &[],
-        details: "",
+        details: "The script completes commands and options, and asks for profiles, buckets, \
+            folders and keys while a word is completed: after s3:// for at most 2 seconds, with \
+            the credentials and the options of the line.",
         examples: &[(
             "install completions for bash",
             "inrush completions bash > ~/.local/share/bash-completion/completions/inrush",

@@ -7,6 +7,7 @@
 //! `help.rs` holds the words around the options, `man.rs` makes a page of both.
 
 mod completion;
+mod elsewhere;
 mod help;
 mod ls;
 mod man;
@@ -175,7 +176,9 @@ fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
         let typed = words.into_iter().skip(2).skip_while(|word| word == "--");
         return Ok(Args::Complete(Box::new(CompleteArgs::new(typed.collect()))));
     }
-    let matches = command().try_get_matches_from(familiar(words)?)?;
+    let words = familiar(words)?;
+    let matches = command().try_get_matches_from(&words);
+    let matches = matches.map_err(|refusal| elsewhere::named(refusal, &words))?;
     match Typed::from_arg_matches(&matches)?.command {
         TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
         TypedCommand::Sync(typed) => typed.settle().map(Box::new).map(Args::Get),

@@ -6,7 +6,7 @@
 //! No worker is joined then: the kernel may still own its memory.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rustix::process::Signal as KernelSignal;
@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::ending::Reader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
+use crate::link::waiting::Board;
 use crate::report::document::failure_json;
 use crate::report::progress::Progress;
 
@@ -94,10 +95,11 @@ impl Interrupts {
             () = self.signals.next() => {
                 Err(Error::new(ErrorKind::Interrupted, format!("interrupted {when}")))
             }
-            () = until(self.deadline) => {
+            // Asked before the work is dropped, which waits.
+            blame = async { until(self.deadline).await; blame() } => {
                 let error = Error::new(
                     ErrorKind::Deadline,
-                    format!("the deadline has passed {when}"),
+                    format!("the deadline has passed {when}{blame}"),
                 );
                 Err(error.advise("run it again with a longer --deadline"))
             }
@@ -112,6 +114,20 @@ pub(super) async fn until(moment: Option<Instant>) {
         Some(moment) => tokio::time::sleep_until(moment.into()).await,
         None => std::future::pending().await,
     }
+}
+
+static BOARD: OnceLock<Arc<Board>> = OnceLock::new();
+
+/// From now on a deadline that passes tells what was waited for by this board.
+pub(super) fn waits_for(board: Arc<Board>) {
+    // There is one command in a process.
+    let _ = BOARD.set(board);
+}
+
+/// What is waited for in vain, to be said behind a message.
+pub(super) fn blame() -> String {
+    let wait = BOARD.get().and_then(|board| board.oldest());
+    wait.map(|wait| format!(": {}", wait.blame())).unwrap_or_default()
 }
 
 /// Says what a process leaves that ends without its run.

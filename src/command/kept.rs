@@ -228,6 +228,9 @@ impl Judge {
         if transfer.shape == Shape::Folder {
             return Verdict::Fetch(transfer, before);
         }
+        if let Some(error) = machine.obstacle(&transfer) {
+            return Verdict::Fail(Box::new((transfer, error)));
+        }
         let (kept, replaced_bytes) = standing(machine, self.rules, &transfer);
         before.replaced_bytes = replaced_bytes;
         match kept {

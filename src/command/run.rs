@@ -31,7 +31,7 @@ use crate::files::sink::Sink;
 use crate::files::transfer::{Again, Outcome, Transfer};
 use crate::limits::WAIT_TOLD_AFTER_US;
 use crate::link::failure::RetryCounts;
-use crate::link::waiting::Board;
+use crate::link::waiting::{Board, Wait};
 use crate::report::document::{Earlier, ObjectLine, PaceTold, RemovedLine, Summary, SummaryInputs};
 use crate::report::out::ReportWriter;
 use crate::report::progress::{Progress, ProgressState};
@@ -217,7 +217,7 @@ impl Run {
                 () = engine.worker_ended() => {}
                 () = until(deadline) => {
                     deadline = None;
-                    self.end(engine, self.deadline_error());
+                    self.end(engine, self.deadline_error(engine.longest_wait()));
                 }
                 () = interrupts.next() => self.interrupt(engine),
             }
@@ -237,9 +237,13 @@ impl Run {
         engine.scheduler.stop(reason);
     }
 
-    fn deadline_error(&self) -> Error {
+    /// With what is waited for in vain, of the data plane or else of the listing.
+    fn deadline_error(&self, range: Option<Wait>) -> Error {
         let (ok, known) = (self.objects_ok, self.known.objects_known);
-        let message = format!("the deadline has passed: {ok} of {known} objects are complete");
+        let wait = range.filter(|_| self.stands()).or_else(|| self.board.oldest());
+        let blame = wait.map(|wait| format!(", {}", wait.blame())).unwrap_or_default();
+        let message =
+            format!("the deadline has passed: {ok} of {known} objects are complete{blame}");
         Error::new(ErrorKind::Deadline, message).advise("run it again with a longer --deadline")
     }
 
@@ -269,15 +273,18 @@ impl Run {
         }
     }
 
+    /// No byte has come for long. One late connection among many keeps nobody waiting.
+    fn stands(&self) -> bool {
+        self.moved.elapsed() >= Duration::from_micros(WAIT_TOLD_AFTER_US)
+    }
+
     fn draw(&mut self, engine: &Workers) {
         self.paces.tell(|| engine.pacer.timeline());
         let state = engine.progress();
         if state.bytes != self.known.bytes_done {
             self.moved = tokio::time::Instant::now();
         }
-        // One late connection among many that bring bytes keeps nobody waiting.
-        let stands = self.moved.elapsed() >= Duration::from_micros(WAIT_TOLD_AFTER_US);
-        self.board.set_range(engine.longest_wait().filter(|_| stands));
+        self.board.set_range(engine.longest_wait().filter(|_| self.stands()));
         self.known.bytes_done = state.bytes;
         self.known.retries = state.retries;
         self.known.waiting = state.waiting;
@@ -488,7 +495,12 @@ impl Run {
         interrupts: &mut Interrupts,
     ) -> Result<()> {
         let mut lines = summary.lines(stats);
-        lines.splice(1..1, self.keeper.notes());
+        let mut notes = self.keeper.notes();
+        if summary.is_all_present() {
+            // The first line says so.
+            notes.remove(0);
+        }
+        lines.splice(1..1, notes);
         lines.iter().for_each(|line| self.progress.note(line));
         let Some(report) = self.report.take() else { return Ok(()) };
         let finished = finish(report, stopped, interrupts).await;

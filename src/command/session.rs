@@ -74,6 +74,7 @@ pub(super) async fn control(
     };
     let control = Rc::new(Control::new(options).await?);
     tell_waits(&control, progress);
+    super::interrupts::waits_for(control.board());
     Ok(control)
 }
 

@@ -429,7 +429,7 @@ async fn serve(
         }));
     }
     let upkeep = spawn_local(session::upkeep(Rc::clone(control)));
-    let (deadline, mut interrupted, mut late) = (interrupts.deadline(), false, false);
+    let (deadline, mut interrupted, mut late) = (interrupts.deadline(), false, None);
     while let Some(channel) = channels.iter().find(|channel| !channel.has_ended()) {
         if engine.has_ended() {
             // Nobody brings what is asked for.
@@ -446,8 +446,8 @@ async fn serve(
                 interrupted |= running.any(|channel| !channel.feed.is_stopped());
                 stop_all(channels);
             }
-            () = interrupts::until(deadline), if !late => {
-                late = true;
+            () = interrupts::until(deadline), if late.is_none() => {
+                late = Some(interrupts::blame());
                 stop_all(channels);
             }
             () = ended.notified() => {}
@@ -479,18 +479,18 @@ async fn serve(
 }
 
 /// What ended the run before its streams were whole, if anything did.
-fn early_end(channels: &[Running], (interrupted, late): (bool, bool)) -> Option<Error> {
+fn early_end(channels: &[Running], (interrupted, late): (bool, Option<String>)) -> Option<Error> {
     let left = match channels.iter().any(Running::is_stdout) {
         true => "the output is incomplete",
         false => "all named pipes are removed",
     };
     match (interrupted, late) {
         (true, _) => Some(Error::new(ErrorKind::Interrupted, format!("interrupted: {left}"))),
-        (false, true) => {
-            let passed = format!("the deadline has passed: {left}");
+        (false, Some(blame)) => {
+            let passed = format!("the deadline has passed: {left}{blame}");
             Some(Error::new(ErrorKind::Deadline, passed))
         }
-        (false, false) => None,
+        (false, None) => None,
     }
 }
 

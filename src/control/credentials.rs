@@ -27,6 +27,9 @@ use crate::s3::sign::{PublishedKeys, SigningKeys};
 /// Longest text of a failure taken over from the chain, in characters.
 const REASON_CHARS_MAX: usize = 400;
 
+/// What names the metadata service in the chain's words.
+const METADATA_WORD: &str = "IMDS";
+
 /// Where keys come from.
 #[derive(Debug, Clone, Default)]
 pub enum CredentialSource {
@@ -186,10 +189,7 @@ fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
             return Error::new(ErrorKind::Access, message)
                 .advise("check --profile, ~/.aws/config and ~/.aws/credentials");
         }
-        return Error::new(ErrorKind::Access, "no credentials found").advise(
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --profile, or for public data \
-             --no-sign-request",
-        );
+        return no_credentials("");
     }
     // The outermost words only say that there was an error; the causes say which.
     let mut reasons: Vec<String> = Vec::new();
@@ -202,10 +202,32 @@ fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
         cause = next.source();
     }
     let reason = reasons.join(": ");
+    // It is asked last, when nobody else had any; on most machines there is none.
+    if profile.is_none() && reason.contains(METADATA_WORD) {
+        return no_credentials(match reason.to_ascii_lowercase() {
+            why if why.contains("forbidden") => " (its metadata service refuses to give any)",
+            why if why.contains("timeout") || why.contains("timed out") => {
+                " (its metadata service does not answer)"
+            }
+            _ => " (its metadata service gives none)",
+        });
+    }
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
     Error::new(ErrorKind::Access, format!("cannot get credentials: {reason}"))
         .advise("check --profile; to renew a single sign-on session: aws sso login")
+}
+
+/// The error where nobody has any, with what is known of the last that was asked.
+fn no_credentials(instance: &str) -> Error {
+    let message = format!(
+        "no credentials found: not in the environment, not in ~/.aws, and no role of a container \
+         or of this instance{instance}"
+    );
+    Error::new(ErrorKind::Access, message).advise(
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --profile, or for public data \
+         --no-sign-request",
+    )
 }
 
 /// A keeper whose source gives these access keys, one after the other, then none.
@@ -298,7 +320,8 @@ mod tests {
         let error = explain(&CredentialsError::not_loaded_no_source(), None);
         assert_eq!(error.kind(), ErrorKind::Access);
         let line = error.to_string();
-        assert!(line.starts_with("no credentials found; set AWS_ACCESS_KEY_ID"), "{line}");
+        assert!(line.starts_with("no credentials found: not in the environment"), "{line}");
+        assert!(line.contains("this instance; set AWS_ACCESS_KEY_ID"), "{line}");
         assert!(line.contains("--profile") && line.contains("--no-sign-request"), "{line}");
     }
 }

@@ -9,6 +9,7 @@
 mod adopt;
 mod helpers;
 mod marks;
+mod obstacle;
 mod parts;
 mod reader;
 mod sweep;

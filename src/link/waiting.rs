@@ -25,6 +25,18 @@ pub struct Wait {
     pub why: String,
 }
 
+impl Wait {
+    /// The same for an error that ends it: who is waited for, and why in vain.
+    #[must_use]
+    pub fn blame(&self) -> String {
+        let Self { whom, what, why, .. } = self;
+        match why.is_empty() {
+            true => format!("waiting for {whom} {what}"),
+            false => format!("waiting for {whom} {what}: {why}"),
+        }
+    }
+}
+
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { whom, what, tries, .. } = self;
@@ -76,6 +88,12 @@ impl Board {
     /// What the data plane waits for; `None` where bytes come.
     pub fn set_range(&self, wait: Option<Wait>) {
         self.lock().range = wait;
+    }
+
+    /// What has been waited for longest, however long that is.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Wait> {
+        self.longest(u64::MAX)
     }
 
     /// What is waited for longest, if that is long enough to be told. `now_us` goes by the clock of
@@ -162,8 +180,14 @@ mod tests {
         let first = Wait { elapsed_us: 2 * SECOND_US, ..wait("h:9000", "") };
         let told = "waiting for h:9000 to answer LIST s3://b/: try 1, 2 s of 60 s, no answer yet";
         check(first.clone(), told);
-        let later =
-            Wait { tries: 9, elapsed_us: 70 * SECOND_US, why: "refused".to_owned(), ..first };
+        let later = Wait {
+            tries: 9,
+            elapsed_us: 70 * SECOND_US,
+            why: "refused".to_owned(),
+            ..first.clone()
+        };
+        assert_eq!(later.blame(), "waiting for h:9000 to answer LIST s3://b/: refused");
+        assert_eq!(first.blame(), "waiting for h:9000 to answer LIST s3://b/");
         check(later, "waiting for h:9000 to answer LIST s3://b/: try 9, 70 s, refused");
     }
 

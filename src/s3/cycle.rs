@@ -83,7 +83,7 @@ mod tests {
             assert!(noticed(late).expect("a circle").0 <= 70 + 4 * length.max(128));
         }
         assert_eq!(noticed(|page| (Some(format!("key {page}")), format!("T{page}"))), None);
-        let some = |page: u64| (page % 9_999 == 0).then(|| format!("key {page}"));
+        let some = |page: u64| page.is_multiple_of(9_999).then(|| format!("key {page}"));
         assert_eq!(noticed(|page| (some(page), format!("T{page}"))), None);
         let (pages, why) = noticed(|page| (None, format!("T{page}"))).expect("no key ever");
         assert!(pages == u64::from(EMPTY_PAGES_MAX) && why.contains("no key"), "{pages}, {why}");

@@ -47,6 +47,29 @@ fn small(count: usize) -> Objects {
 }
 
 #[test]
+fn what_stands_in_the_way_of_a_file_is_told_before_its_bytes_come() {
+    let keys = [("p/file", 2 * MIB), ("p/folder/a", 2 * MIB), ("p/good", 3)];
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir(folder.path().join("file")).expect("a folder");
+    fs::write(folder.path().join("folder"), "x").expect("a file");
+    let path = folder.path().to_str().expect("UTF-8");
+    for options in [&[][..], &["--overwrite", "always"], &["--overwrite", "never"]] {
+        let origin = serve(&objects(&keys));
+        let run = get(&origin, ["s3://lab/p/", path]).with(options).run().expect(1);
+        let run = run.expect_words(&["s3://lab/p/file: create file: ", "a file and a folder"]);
+        run.expect_words(&["s3://lab/p/folder/a: open folder folder: ", "exclude the key"]);
+        assert!(origin.stop().gets <= 1, "the third alone was asked for");
+        let origin = serve(&objects(&keys));
+        let run = get(&origin, ["--dry-run", "s3://lab/p/", path]).with(options).run().expect(1);
+        run.expect_words(&["s3://lab/p/file: create file: "]);
+        let run = get(&origin, ["s3://lab/p/file", path]).with(options).run().expect(DESTINATION);
+        run.expect_words(&["s3://lab/p/file: create file: "]);
+        assert_eq!(origin.stop().gets, 0);
+    }
+    assert_eq!(names(folder.path()), ["file", "folder", "good"]);
+}
+
+#[test]
 fn a_file_is_no_place_for_a_folder() {
     let origin = serve(&objects(&[("folder/a", 3), ("folder/b", 3)]));
     let folder = tempfile::tempdir().expect("a folder");

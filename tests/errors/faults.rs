@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use inrush_origin::Operation::GetObject;
-use inrush_origin::{Fault, FaultPlan, Match, Profile};
+use inrush_origin::{Fault, FaultPlan, Match, Origin, Profile};
 
 use crate::matrix::{Objects, bytes_of};
 use crate::program::Run;
@@ -218,6 +218,29 @@ fn a_run_ends_when_its_time_is_over() {
     let run = get(&start(configuration), options).with([nowhere.path()]).run().expect(DEADLINE);
     run.expect_error(&["the deadline has passed", "1 of 2"]);
     nowhere.assert_holds(&Objects::from([("quick".to_owned(), bytes_of("p/quick", 3))]));
+}
+
+#[test]
+fn a_deadline_names_what_was_waited_for_in_vain() {
+    let rule = |fault: Fault, key: Option<&str>| {
+        let mut configuration = config(&objects(&[("p/a", 3 * MIB)]));
+        let which = Match { key: key.map(str::to_owned), ..Match::default() };
+        configuration.faults = FaultPlan::none().with_rule(which, fault);
+        start(configuration)
+    };
+    let told = |origin: &Origin, seconds: &str, words: &[&str]| {
+        let nowhere = Nowhere::new();
+        let run = get(origin, ["s3://lab/p/", "--deadline", seconds]).with([nowhere.path()]).run();
+        run.expect(DEADLINE).expect_error(words);
+    };
+    // Nothing is listed: by requests that fail, and by one that is never answered.
+    let before = "passed before anything was downloaded: waiting for 127.0.0.1:";
+    let list = "to answer LIST s3://lab/p/";
+    told(&rule(Fault::ResetBeforeHead, None), "3s", &[before, list, "reset"]);
+    told(&rule(Fault::StallBeforeHead { duration: None }, None), "3s", &[before, list]);
+    // Nothing comes of an object.
+    let range = rule(Fault::ResetBeforeHead, Some("p/a"));
+    told(&range, "8s", &["0 of 1 objects are complete, waiting for 127.0.0.1:", "s3://lab/p/a"]);
 }
 
 #[test]

@@ -18,7 +18,8 @@ fn no_credentials_are_told_soon() {
     let nowhere = Nowhere::new();
     let words = ["get", "--quiet", "s3://lab/"];
     let run = Program::new(words).with([nowhere.path()]).asking(&origin).run();
-    let words = ["no credentials found", "AWS_ACCESS_KEY_ID", "--no-sign-request"];
+    let words =
+        ["no credentials found: not in the environment", "AWS_ACCESS_KEY_ID", "--no-sign-request"];
     let run = run.expect(ACCESS).expect_error(&words);
     run.check(run.seconds < 10.0, "it took too long");
     nowhere.assert_untouched();
@@ -37,9 +38,36 @@ fn a_silent_metadata_service_is_given_up_soon() {
         .set("AWS_EC2_METADATA_DISABLED", "false")
         .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
         .run();
-    let run = run.expect(ACCESS).expect_error(&["credentials"]);
+    let words = ["no credentials found", "of this instance", "does not answer", "--profile"];
+    let run = run.expect(ACCESS).expect_error(&words);
     run.check(run.seconds < 15.0, "it took too long");
     nowhere.assert_untouched();
+}
+
+#[test]
+fn a_metadata_service_that_refuses_is_told_in_plain_words() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let nowhere = Nowhere::new();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
+    let address = format!("http://{}", listener.local_addr().expect("its address"));
+    std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        // It ends with the process of the tests.
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let head = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let _ = stream.write_all(head);
+        }
+    });
+    let run = Program::new(["get", "--quiet", "s3://lab/"])
+        .with([nowhere.path()])
+        .asking(&origin)
+        .set("AWS_EC2_METADATA_DISABLED", "false")
+        .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
+        .run();
+    let words = ["no credentials found: not in the environment", "refuses to give any"];
+    let run = run.expect(ACCESS).expect_error(&words);
+    run.check(!run.stderr.contains("IMDS"), "no word of the library");
 }
 
 #[test]

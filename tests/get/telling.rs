@@ -185,6 +185,11 @@ fn notes_are_for_people_and_quiet_has_none() {
     run.check(!run.stderr.contains("O_DIRECT"), "nothing was written");
     let run = get(&origin, ["s3://lab/p/"]).with([place.path()]).run().expect(0);
     run.check(run.stdout.is_empty() && run.stderr.is_empty(), "quiet success says nothing");
+    // Where nothing was left to do, that comes first.
+    let all = Program::new(["get", "s3://lab/p/deep/"]).with([place.path().join("deep")]);
+    let run = all.asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(0);
+    run.check(run.stderr.starts_with("1 object (2.10 MB) already present, skipped -> "), "first");
+    run.check(run.stderr.matches("already present").count() == 1, "said once");
 }
 
 /// `inrush ls` with the origin's keys.

@@ -24,7 +24,7 @@ fn buckets_are_listed_where_no_source_is_given() {
     let origin = start(of_buckets(&["logs".to_owned(), "train.set".to_owned()]));
     for words in [&[][..], &["s3://"]] {
         let run = ls(&origin, words).run().expect(0);
-        let expected = "2024-01-01 00:00:00 logs\n2024-01-01 00:00:00 train.set\n";
+        let expected = "2024-01-01T00:00:00.000Z logs\n2024-01-01T00:00:00.000Z train.set\n";
         run.check(run.stdout == expected && run.stderr.is_empty(), expected);
     }
     let run = ls(&origin, &["--json"]).run().expect(0);

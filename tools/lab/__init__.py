@@ -1,9 +1,9 @@
 """The lab: servers that this project did not write, and runs that are measured.
 
 Who uses it: `tools/interop.py` (does every byte arrive?), `tools/everyday.py` (does it do what
-people know from other tools?), `tools/bench.py` (how fast, and at what price?), `tools/memory.py`
-and `tools/soak.py` (with how much memory, and after hours, too?). Only the standard library, so
-there is nothing to install for Python itself.
+people know from other tools?), `tools/completions.py` (what does TAB bring?), `tools/bench.py` (how
+fast, and at what price?), `tools/memory.py` and `tools/soak.py` (with how much memory, and after
+hours, too?). Only the standard library, so there is nothing to install for Python itself.
 
 The rooms, from the ground up:
 
@@ -18,6 +18,7 @@ The rooms, from the ground up:
 * `client`: the command lines of `inrush` and its environment.
 * `compare`: a downloaded tree against the one it came from.
 * `command_lines`: what people type with other tools, and with `inrush`; `told`: what is printed.
+* `shells`: bash, zsh and fish at terminals, for `tools/completions.py`.
 * `measure`: rounds, medians and tables for the benchmark.
 * `drift`: whether a figure stays flat over a long run.
 * `streams`, `pipe_reader`, `epoch_reader`: who reads what `inrush` feeds.

@@ -1,7 +1,7 @@
 //! What went wrong with TLS, for people: who was asked, why not, and what to do.
 
-use rustls::CertificateError as Certificate;
 use rustls::pki_types::UnixTime;
+use rustls::{AlertDescription, CertificateError as Certificate};
 use time::OffsetDateTime;
 
 use crate::error::{Error, ErrorKind};
@@ -13,6 +13,9 @@ const NAMES_TOLD_MAX: usize = 5;
 const ADVICE_TRUST: &str =
     "name its authority, or itself, with --ca-bundle FILE; --no-verify-ssl disables the check";
 const ADVICE_NAME: &str = "check --endpoint-url; --no-verify-ssl disables the check";
+const ADVICE_FORGED: &str = "check who answers at --endpoint-url, and give the authority's present \
+                             certificate with --ca-bundle FILE";
+const ADVICE_SERVER: &str = "give the server a new certificate; --no-verify-ssl disables the check";
 const ADVICE_CLOCK: &str =
     "check this machine's clock or renew the certificate; --no-verify-ssl disables the check";
 
@@ -27,11 +30,11 @@ fn reason(error: &rustls::Error) -> (String, &'static str) {
     match error {
         rustls::Error::InvalidCertificate(certificate) => certificate_reason(certificate),
         rustls::Error::PeerIncompatible(why) => (
-            format!("no version and cipher suite in common ({why:?})"),
+            format!("no version and cipher suite in common ({})", words(&format!("{why:?}"))),
             "the server must offer TLS 1.2 or 1.3 with an AEAD cipher suite",
         ),
         rustls::Error::AlertReceived(alert) => (
-            format!("the server refused it with the alert {alert:?}"),
+            format!("the server refused it: {}", alert_reason(*alert)),
             "check --endpoint-url, and which versions and names the server has",
         ),
         rustls::Error::InvalidMessage(_) => (
@@ -68,13 +71,58 @@ fn certificate_reason(certificate: &Certificate) -> (String, &'static str) {
         Certificate::NotValidForName => {
             ("its certificate is for another name".to_owned(), ADVICE_NAME)
         }
-        Certificate::Other(other) => {
-            (format!("its certificate is refused: {}", shown(&other.to_string())), ADVICE_TRUST)
+        Certificate::BadSignature => (
+            "its certificate is not signed by the authority that it names: it was replaced or \
+             altered, or that authority has another key by now"
+                .to_owned(),
+            ADVICE_FORGED,
+        ),
+        Certificate::BadEncoding => ("its certificate is damaged".to_owned(), ADVICE_SERVER),
+        Certificate::Revoked => ("its certificate was revoked".to_owned(), ADVICE_SERVER),
+        Certificate::InvalidPurpose | Certificate::InvalidPurposeContext { .. } => {
+            ("its certificate is not one for servers".to_owned(), ADVICE_SERVER)
         }
+        Certificate::Other(other) => match other.to_string().as_str() {
+            "CaUsedAsEndEntity" => (
+                "its certificate is that of an authority, which cannot be a server's, too"
+                    .to_owned(),
+                ADVICE_TRUST,
+            ),
+            other => (format!("its certificate is refused: {}", words(other)), ADVICE_TRUST),
+        },
         other => {
-            (format!("its certificate is refused: {}", shown(&format!("{other:?}"))), ADVICE_TRUST)
+            (format!("its certificate is refused: {}", words(&format!("{other:?}"))), ADVICE_TRUST)
         }
     }
+}
+
+/// What an alert means (RFC 8446, section 6.2).
+fn alert_reason(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::ProtocolVersion => "it speaks neither TLS 1.2 nor TLS 1.3".to_owned(),
+        AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => {
+            "it accepts none of the cipher suites offered".to_owned()
+        }
+        AlertDescription::UnrecognisedName => "it has no such name".to_owned(),
+        AlertDescription::CertificateRequired => {
+            "it requires a certificate from its clients, which inrush does not have".to_owned()
+        }
+        other => words(&format!("{other:?}")),
+    }
+}
+
+/// A name of the library as words: `UnhandledCriticalExtension` is `unhandled critical extension`.
+fn words(name: &str) -> String {
+    let mut words = String::with_capacity(name.len() + 8);
+    let mut before = ' ';
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && before.is_ascii_lowercase() {
+            words.push(' ');
+        }
+        words.push(if before.is_ascii_uppercase() { letter } else { letter.to_ascii_lowercase() });
+        before = letter;
+    }
+    shown(&words)
 }
 
 fn date(time: UnixTime) -> String {
@@ -109,6 +157,13 @@ mod tests {
         let message = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
         check(message, "does not speak TLS", "http://");
         let alert = rustls::Error::AlertReceived(rustls::AlertDescription::ProtocolVersion);
-        check(alert, "ProtocolVersion", "versions");
+        check(alert, "neither TLS 1.2 nor", "versions");
+        let alert = rustls::Error::AlertReceived(rustls::AlertDescription::InternalError);
+        check(alert, "refused it: internal error", "versions");
+        check(Certificate::BadSignature.into(), "not signed by the authority", "--ca-bundle");
+        let authority =
+            rustls::OtherError(std::sync::Arc::new(std::io::Error::other("CaUsedAsEndEntity")));
+        check(Certificate::Other(authority).into(), "that of an authority", "--ca-bundle");
+        check(Certificate::UnhandledCriticalExtension.into(), "unhandled critical ext", "--ca-b");
     }
 }

@@ -360,9 +360,20 @@ impl Summary {
         lines
     }
 
+    /// Whether there was nothing to do: every object was there already.
+    #[must_use]
+    pub fn is_all_present(&self) -> bool {
+        self.objects == 0 && self.failed_objects == 0 && self.earlier.kept_objects > 0
+    }
+
     fn headline(&self) -> String {
         let objects = counted(self.objects, "object", "objects");
         let mut line = format!("{objects}, {}", Decimal(self.bytes));
+        if self.is_all_present() {
+            let kept = counted(self.earlier.kept_objects, "object", "objects");
+            line =
+                format!("{kept} ({}) already present, skipped", Decimal(self.earlier.kept_bytes));
+        }
         line += &match &self.destination {
             Some(destination) => format!(" -> {destination}"),
             None => " read and discarded".to_owned(),
@@ -586,6 +597,10 @@ mod tests {
         assert_eq!(summary.cpu_seconds_per_terabyte, None);
         assert_eq!(summary.first_worker_done_seconds, None);
         assert_eq!(summary.lines(false), ["0 objects, 0 B -> t1/ in 0 s"]);
+        let mut present = Summary::new(&empty());
+        (present.earlier.kept_objects, present.earlier.kept_bytes) = (3, 2_100_000);
+        let all = "3 objects (2.10 MB) already present, skipped -> t1/ in 0 s";
+        assert_eq!(present.lines(false), [all]);
         assert_eq!(summary.lines(true)[1], "CPU time 0 s, peak memory 61 MiB");
         let json: serde_json::Value = serde_json::from_str(&summary.to_json(None)).expect("JSON");
         assert!(json["ring"].is_null() && json["gigabytes_per_second"].is_null());

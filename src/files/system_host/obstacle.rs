@@ -1,0 +1,33 @@
+//! What stands in an object's way at the destination, and is better noticed before its bytes come:
+//! a folder where its file is to be, or a file where one of its folders is to be.
+
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno as Code;
+
+use super::{SystemHost, open_folder};
+use crate::error::Error;
+use crate::files::host::FileError;
+use crate::files::transfer::Transfer;
+
+impl SystemHost {
+    /// Why the object can have no file where it is to go; `None` where that is not known before.
+    pub fn obstacle(&mut self, transfer: &Transfer) -> Option<Error> {
+        let path = transfer.path.as_str();
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let error = match self.folders().walk(above, open_folder) {
+            Ok(folder) => {
+                let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+                let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                is_folder.then(|| FileError {
+                    step: "create",
+                    path: path.to_owned(),
+                    errno: Code::ISDIR.into(),
+                })?
+            }
+            Err(error) if error.errno == Code::NOTDIR.into() => error,
+            // It is not there yet, or its error has words of its own.
+            Err(_) => return None,
+        };
+        Some(Error::from(error).within(transfer.name()))
+    }
+}
