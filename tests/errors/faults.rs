@@ -239,8 +239,8 @@ fn a_deadline_names_what_was_waited_for_in_vain() {
     told(&rule(Fault::ResetBeforeHead, None), "3s", &[before, list, "reset"]);
     told(&rule(Fault::StallBeforeHead { duration: None }, None), "3s", &[before, list]);
     // Nothing comes of an object.
-    let range = rule(Fault::ResetBeforeHead, Some("p/a"));
-    told(&range, "8s", &["0 of 1 objects are complete, waiting for 127.0.0.1:", "s3://lab/p/a"]);
+    let range = rule(Fault::StallBeforeHead { duration: None }, Some("p/a"));
+    told(&range, "6s", &["0 of 1 objects are complete, waiting for 127.0.0.1:", "s3://lab/p/a"]);
 }
 
 #[test]
