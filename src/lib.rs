@@ -57,8 +57,10 @@
 //!     where to connect next, by what all workers know. Pure.
 //!   * [`engine::stream`]: Pipe mode: one stream per epoch, into named pipes or standard output.
 //!     Its feeder asks the workers for ranges, each into a pipe of its own or over TLS into memory,
-//!     and hands them on in order.
+//!     and hands them on in order; a range whose turn it is gets the reader's pipe itself.
 //!   * [`engine::backlog`]: what of a stream stands decrypted in memory, ahead of its turn. Pure.
+//!   * [`engine::handover`]: the pipes of a stream's range: its own, and in its turn the reader's.
+//!     Pure.
 //!   * [`engine::metrics`]: plain counters, a set per worker.
 //! * [`link`]: one connection to a server: what is sent, what comes, why it fails, and when it is
 //!   tried again.

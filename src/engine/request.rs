@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::backlog::RangeBacklog;
+use crate::engine::handover::Handover;
 use crate::engine::lease::Lease;
 use crate::engine::metrics::{AddressCount, ClientCounts};
 use crate::engine::pace::Pacer;
@@ -41,6 +42,9 @@ pub enum Destination {
     /// Into the memory of a stream, in order. Only over TLS: else nothing need be copied.
     #[doc(hidden)]
     Backlog(Arc<RangeBacklog>),
+    /// Into the range's own pipe of a stream, and in its turn into the reader's. Not over TLS.
+    #[doc(hidden)]
+    Handover(Arc<Handover>),
 }
 
 /// Which requests are started first.

@@ -49,14 +49,22 @@ pub trait Host {
         descriptor::write_pipe(pipe, bytes)
     }
 
-    /// Moves bytes out of a socket into a pipe without copying them to user memory, without waiting
-    /// (splice(2)). 0 is the end of the stream.
+    /// Moves bytes out of a socket or a pipe into a pipe without copying them to user memory,
+    /// without waiting (splice(2)). 0 is the end of the stream.
     ///
     /// # Errors
     /// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody
     /// reads.
     fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
         descriptor::splice(from, to, length)
+    }
+
+    /// Bytes that stand in a pipe (FIONREAD).
+    ///
+    /// # Errors
+    /// What ioctl(2) says.
+    fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno> {
+        descriptor::unread(pipe)
     }
 
     /// Writes a signed request for an object or a range of it into `out`; returns its length.
@@ -212,7 +220,7 @@ pub struct FileDone {
 }
 
 /// A pipe between a worker and a feeder: what is prefetched and not in turn yet waits there.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PrivatePipe {
     /// Where bytes go in.
     pub writer: Handle,

@@ -64,8 +64,15 @@ impl Host for SimHost {
 
     fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
         let mut world = self.world.borrow_mut();
-        assert!(world.sockets[number(from)].nonblocking, "a call on it may not wait");
-        world.splice(End::Socket(number(from)), to, length)
+        let from = world.end(from);
+        if let End::Socket(socket) = from {
+            assert!(world.sockets[socket].nonblocking, "a call on it may not wait");
+        }
+        world.splice(from, to, length)
+    }
+
+    fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno> {
+        Ok(self.world.borrow().unread(pipe))
     }
 
     fn write_request(

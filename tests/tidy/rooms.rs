@@ -2,7 +2,7 @@
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-pub(crate) const ROOMS: [(&str, bool, &[&str]); 47] = [
+pub(crate) const ROOMS: [(&str, bool, &[&str]); 48] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("shown", true, &[]),
@@ -24,7 +24,12 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 47] = [
     ("tls", true, &["error", "failure", "limits", "s3"]),
     ("metrics", true, &["failure", "pace", "sys", "waiting"]),
     ("backlog", true, &["limits", "sys"]),
-    ("request", true, &["backlog", "error", "failure", "lease", "metrics", "pace", "sys"]),
+    ("handover", true, &["sys"]),
+    (
+        "request",
+        true,
+        &["backlog", "error", "failure", "handover", "lease", "metrics", "pace", "sys"],
+    ),
     ("peers", true, &["conn", "failure", "limits", "metrics"]),
     ("transfer", true, &["checksum", "conn", "error", "limits", "mark", "plan", "s3", "sink"]),
     ("sink", true, &["journal", "limits", "sys", "transfer"]),
@@ -34,8 +39,8 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 47] = [
         "worker",
         false,
         &[
-            "attempt", "backlog", "checksum", "conn", "error", "failure", "host", "lease",
-            "limits", "metrics", "pace", "peers", "request", "s3", "schedule", "sink", "sys",
+            "attempt", "backlog", "checksum", "conn", "error", "failure", "handover", "host",
+            "lease", "limits", "metrics", "pace", "peers", "request", "s3", "schedule", "sink", "sys",
             "tls", "transfer", "waiting",
         ],
     ),
@@ -48,8 +53,8 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 47] = [
         "stream",
         false,
         &[
-            "backlog", "error", "host", "limits", "metrics", "pace", "plan", "request", "s3",
-            "schedule", "sys", "transfer",
+            "backlog", "error", "handover", "host", "limits", "metrics", "pace", "plan",
+            "request", "s3", "schedule", "sys", "transfer",
         ],
     ),
     ("config", false, &["error", "lease", "limits", "pace", "plan", "sys", "transfer"]),

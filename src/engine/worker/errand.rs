@@ -74,6 +74,9 @@ impl Route {
             Destination::Backlog(range) => {
                 Self::Stream(Flow::new(FlowInto::Memory(Arc::clone(range)), ticket))
             }
+            Destination::Handover(pipes) => {
+                Self::Stream(Flow::new(FlowInto::Handover(Arc::clone(pipes)), ticket))
+            }
             Destination::Memory(_) | Destination::Lease(_) | Destination::Nothing => {
                 Self::Client(ticket)
             }
@@ -219,7 +222,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             // A range that is at most a slot long is one piece, whichever connection brings it.
             Destination::Lease(lease) => lease.fill(slot, bytes),
-            Destination::Nothing | Destination::Pipe(_) | Destination::Backlog(_) => {}
+            Destination::Nothing
+            | Destination::Pipe(_)
+            | Destination::Backlog(_)
+            | Destination::Handover(_) => {}
         }
     }
 }

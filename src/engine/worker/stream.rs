@@ -2,6 +2,9 @@
 //! (splice), or decrypted into the stream's memory ([`crate::engine::backlog`]); into a client's
 //! pipe what was decrypted is written.
 //!
+//! A range whose turn has come is spliced into the reader's pipe itself, behind what stands in its
+//! own ([`crate::engine::handover`]).
+//!
 //! A stream without room waits for its reader: that has no deadline, is not late, and says nothing
 //! of the network. All that was moved is the stream's: an attempt that fails resumes from there.
 
@@ -13,10 +16,11 @@ use super::connection::Connection;
 use super::job::{JobState, Route};
 use super::link::Link;
 use crate::engine::backlog::RangeBacklog;
+use crate::engine::handover::Handover;
 use crate::engine::request::Ticket;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::FileHost;
-use crate::limits::{SPLICE_BYTES_MAX, STREAM_LOW_WATER_BYTES, TLS_PIECE_BYTES};
+use crate::limits::{PIPE_BYTES, SPLICE_BYTES_MAX, STREAM_LOW_WATER_BYTES, TLS_PIECE_BYTES};
 use crate::link::conn::{Action, Event};
 use crate::link::tls::session::Read;
 use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
@@ -24,8 +28,10 @@ use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
 /// Where a stream's bytes go.
 #[derive(Debug, Clone)]
 pub(super) enum FlowInto {
-    /// A pipe.
+    /// A client's pipe.
     Pipe(Handle),
+    /// The range's own pipe, and in its turn the reader's.
+    Handover(Arc<Handover>),
     /// Memory, from where they are handed on; only over TLS.
     Memory(Arc<RangeBacklog>),
 }
@@ -34,6 +40,10 @@ pub(super) enum FlowInto {
 #[derive(Debug)]
 pub(super) struct Flow {
     into: FlowInto,
+    /// The reader's pipe, once it was taken.
+    outlet: Option<Handle>,
+    /// Nothing stands in the range's own pipe, and nothing goes there any more.
+    is_drained: bool,
     pub(super) ticket: Arc<Ticket>,
     /// Body bytes that came with the head, in the control buffer.
     with_head: Range<usize>,
@@ -61,7 +71,15 @@ struct Held {
 
 impl Flow {
     pub(super) fn new(into: FlowInto, ticket: Arc<Ticket>) -> Self {
-        Self { into, ticket, with_head: 0..0, held: Held::default(), waited: Waited::Bytes }
+        Self {
+            into,
+            outlet: None,
+            is_drained: false,
+            ticket,
+            with_head: 0..0,
+            held: Held::default(),
+            waited: Waited::Bytes,
+        }
     }
 
     /// The same stream, for a connection that is asked for the rest.
@@ -74,6 +92,8 @@ impl Flow {
 enum Moved {
     /// So many bytes are in the pipe; 0 is the end of the stream.
     Bytes(u64),
+    /// What came before went from the range's own pipe into the reader's.
+    Drained,
     /// The socket has nothing now.
     AwaitsBytes,
     /// The pipe is full.
@@ -89,6 +109,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let connection = &mut self.connections[index];
         let flow = connection.state.job_mut().flow_mut();
         flow.with_head = from as usize..(from + length) as usize;
+        flow.is_drained = false;
         // What an earlier attempt had decrypted and not written comes again.
         flow.held.left = 0..0;
         if !connection.is_secure()
@@ -106,13 +127,21 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 return self.connections[index].conn.handle(Event::Failed(Errno::CANCELED));
             }
             match self.move_piece(index) {
-                Moved::Bytes(count) => self.moved(index, count),
+                Moved::Bytes(count) => {
+                    self.moved(index, count);
+                    // Another call at once would wait for the pipe's lock while its reader copies.
+                    let is_outlet = self.connections[index].state.job_mut().flow_mut().is_drained;
+                    if is_outlet && self.connections[index].conn.body_left() > 0 {
+                        return self.await_bytes(index);
+                    }
+                }
                 Moved::AwaitsBytes => return self.await_bytes(index),
                 Moved::AwaitsRoom if self.await_room(index) => return,
                 // There is some by now.
-                Moved::AwaitsRoom => {}
+                Moved::AwaitsRoom | Moved::Drained => {}
                 Moved::Begun => return,
                 Moved::Failed(Errno::PIPE) => {
+                    self.lose_reader(index);
                     let error =
                         Error::new(ErrorKind::Destination, "the reader has closed the pipe")
                             .advise("keep its read end open until the request has completed");
@@ -142,6 +171,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if flow.waited == Waited::RoomCame {
             flow.waited = Waited::Room;
         }
+        if let FlowInto::Handover(pipes) = &flow.into
+            && flow.is_drained
+        {
+            pipes.add_moved(count);
+        }
         flow.ticket.moved_on();
         connection.conn.handle(Event::Moved(count));
     }
@@ -155,12 +189,56 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if !is_waiting || self.failure_of(index).is_some() {
             return false;
         }
-        match self.move_piece(index) {
-            Moved::Bytes(count) if count > 0 => {
-                self.moved(index, count);
-                true
+        loop {
+            match self.move_piece(index) {
+                Moved::Bytes(count) if count > 0 => {
+                    self.moved(index, count);
+                    return true;
+                }
+                Moved::Drained => {}
+                _ => return false,
             }
-            _ => false,
+        }
+    }
+
+    /// In a range's turn: takes the reader's pipe, and moves what stands in the range's own pipe
+    /// there. `None` when there is nothing of that to do.
+    fn take_turn(&mut self, index: usize) -> Option<Moved> {
+        let flow = self.connections[index].state.job_mut().flow_mut();
+        let FlowInto::Handover(pipes) = &flow.into else { return None };
+        if flow.is_drained {
+            return None;
+        }
+        if flow.outlet.is_none() {
+            flow.outlet = pipes.take();
+        }
+        let outlet = flow.outlet.as_ref()?;
+        match self.host.unread(pipes.reader()) {
+            Ok(0) => {
+                // What came with the head goes by its own pipe: a write into the reader's may wait.
+                flow.is_drained = flow.with_head.is_empty();
+                None
+            }
+            Ok(_) => Some(match self.host.splice(pipes.reader(), outlet, PIPE_BYTES) {
+                Ok(0) => Moved::Failed(Errno::IO),
+                Ok(count) => {
+                    pipes.add_moved(count);
+                    flow.ticket.moved_on();
+                    Moved::Drained
+                }
+                // Where the channel has emptied it meanwhile there is room soon.
+                Err(errno) if errno.is_transient() => Moved::AwaitsRoom,
+                Err(errno) => Moved::Failed(errno),
+            }),
+            Err(errno) => Some(Moved::Failed(errno)),
+        }
+    }
+
+    /// Nobody reads a pipe: of a stream that is for its channel to judge.
+    fn lose_reader(&mut self, index: usize) {
+        let flow = self.connections[index].state.job_mut().flow_mut();
+        if let FlowInto::Handover(pipes) = &flow.into {
+            pipes.lose_reader();
         }
     }
 
@@ -182,12 +260,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         job.state = JobState::ForRoom;
         let flow = job.flow_mut();
         flow.waited = Waited::Room;
-        match &flow.into {
-            FlowInto::Pipe(pipe) => {
-                let handle = pipe.clone();
-                self.submit(index, Op::Poll { handle, events: POLL_OUT });
-                true
-            }
+        let pipe = match &flow.into {
+            FlowInto::Pipe(pipe) => pipe,
+            FlowInto::Handover(pipes) => match &flow.outlet {
+                None => pipes.writer(),
+                Some(outlet) => {
+                    pipes.wait_begins(self.now_us);
+                    outlet
+                }
+            },
             FlowInto::Memory(range) => {
                 range.wait_for_room(&self.counter);
                 if !range.has_room() {
@@ -195,9 +276,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
                 range.stop_waiting();
                 job.state = JobState::Active;
-                false
+                return false;
             }
-        }
+        };
+        let handle = pipe.clone();
+        self.submit(index, Op::Poll { handle, events: POLL_OUT });
+        true
     }
 
     /// Resumes what waits for room in memory, where there is some; true when it did. Looked for in
@@ -217,10 +301,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn move_piece(&mut self, index: usize) -> Moved {
+        if let Some(moved) = self.take_turn(index) {
+            return moved;
+        }
         let Connection { state, control, .. } = &mut self.connections[index];
         let flow = state.job_mut().flow_mut();
         let pipe = match &flow.into {
             FlowInto::Pipe(pipe) => pipe,
+            // Spliced into below, once nothing is left that came with the head.
+            FlowInto::Handover(pipes) => pipes.writer(),
             FlowInto::Memory(range) if !range.has_room() => return Moved::AwaitsRoom,
             FlowInto::Memory(_) if flow.with_head.is_empty() => return self.push_plaintext(index),
             FlowInto::Memory(range) => {
@@ -253,7 +342,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// A pipe has room, or nobody reads it any more.
     pub(super) fn room_came(&mut self, index: usize) {
-        self.connections[index].state.job_mut().flow_mut().waited = Waited::RoomCame;
+        let flow = self.connections[index].state.job_mut().flow_mut();
+        flow.waited = Waited::RoomCame;
+        if let FlowInto::Handover(pipes) = &flow.into {
+            pipes.wait_ends(self.now_us);
+        }
         self.move_on(index);
     }
 
@@ -264,8 +357,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let Connection { conn, state, link, .. } = &mut self.connections[index];
         let job = state.job_mut();
         let was_readable = matches!(job.state, JobState::Readable);
-        let Flow { into, waited, .. } = job.flow_mut();
-        let FlowInto::Pipe(pipe) = into else { unreachable!("only over TLS") };
+        let Flow { into, outlet, waited, .. } = job.flow_mut();
+        let pipe = match into {
+            FlowInto::Pipe(pipe) => pipe,
+            FlowInto::Handover(pipes) => outlet.as_ref().unwrap_or(pipes.writer()),
+            FlowInto::Memory(_) => unreachable!("only over TLS"),
+        };
         let waited = *waited;
         let socket = &link.as_ref().expect("it is connected").socket;
         let length = conn.body_left().min(SPLICE_BYTES_MAX);
@@ -350,8 +447,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn end_moving(&mut self, index: usize) {
         let Connection { state, link, .. } = &mut self.connections[index];
         let Route::Stream(flow) = &mut state.job_mut().into else { return };
-        if let FlowInto::Memory(range) = &flow.into {
-            range.stop_waiting();
+        match &flow.into {
+            FlowInto::Memory(range) => range.stop_waiting(),
+            FlowInto::Handover(pipes) => pipes.wait_ends(self.now_us),
+            FlowInto::Pipe(_) => {}
         }
         if !flow.held.buffer.is_empty() {
             self.spare.push(std::mem::take(&mut flow.held).buffer);

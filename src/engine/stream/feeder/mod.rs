@@ -2,8 +2,10 @@
 //!
 //! Each range is a request to the workers ([`crate::engine::request`]), with a pipe of its own that
 //! they fill, or over TLS with a share of the channel's memory ([`crate::engine::backlog`]). The
-//! window keeps them in the order of the stream: the front one is handed on, the others fill. The
-//! reader's pace is the back-pressure: a full pipe is not polled, and what waits costs nothing.
+//! window keeps them in the order of the stream: the front one is handed on, the others fill. With
+//! a pipe the front one is offered the reader's, into which its worker moves the rest
+//! ([`crate::engine::handover`]). The reader's pace is the back-pressure: a full pipe is not
+//! polled, and what waits costs nothing.
 //! Generic over ring and host, like the workers.
 
 mod outlet;
@@ -75,6 +77,8 @@ pub struct Feeder<R, H> {
     /// All of the epoch is handed on: when to look whether its reader has taken it, and the pause
     /// after that.
     unread: Option<(u64, u64)>,
+    /// How long the worker of the range at the head has waited for the reader, as it was counted.
+    kept_us: u64,
     pieces_max: usize,
     share: Share,
     /// What the pacer is told.
@@ -124,6 +128,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             holds,
             marks,
             unread: None,
+            kept_us: 0,
             pieces_max,
             share: Share::new(pacer, 0),
             came: Totals::default(),
@@ -237,7 +242,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// Tells the pacer what the reader got. A reader that is slower than the network binds nothing.
     fn note_pace(&mut self) {
-        let is_full = matches!(self.outlet, Outlet::Open { full: true, .. });
+        self.take_moved();
+        let is_full = matches!(self.outlet, Outlet::Open { full: true, .. })
+            || self.window.handover().is_some_and(|pipes| pipes.is_waiting());
         self.came.busy = u32::try_from(self.window.requests()).unwrap_or(u32::MAX);
         self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
         (self.came.answers, self.came.first_byte_us, self.came.refused) = self.window.answered();
@@ -251,18 +258,26 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// Says who waited for whom while the ring slept.
     fn account(&mut self, slept_us: u64) {
+        let kept_us = self.window.handover().map_or(0, |pipes| pipes.waited_us(self.now_us));
+        let by_worker_us = kept_us.saturating_sub(std::mem::replace(&mut self.kept_us, kept_us));
         if let Outlet::Open { full, .. } = &self.outlet {
-            if *full || self.unread.is_some() {
-                self.current.reader_kept_us += slept_us;
-            } else {
-                self.current.reader_waited_us += slept_us;
-            }
+            let kept_us = match *full || self.unread.is_some() {
+                true => slept_us,
+                false => by_worker_us.min(slept_us),
+            };
+            self.current.reader_kept_us += kept_us;
+            self.current.reader_waited_us += slept_us - kept_us;
         }
     }
 
     /// A range that cannot be had ends the channel: a stream with a hole is no stream.
     fn take_completions(&mut self) {
-        if let Err(Lost { error, transfer, epochs }) = self.window.take_completions() {
+        if let Err(Lost { error, has_no_reader, transfer, epochs }) =
+            self.window.take_completions()
+        {
+            if has_no_reader && matches!(self.outlet, Outlet::Open { .. }) {
+                return self.reader_left();
+            }
             let epoch = self.epoch + epochs;
             self.feed.note_end(epoch, transfer, self.now_us, Err(error.clone()));
             self.failure.get_or_insert(error);

@@ -118,6 +118,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Hands on what has come of the range at the head; true when that is all of it.
     fn deliver_range(&mut self, out: &Handle) -> bool {
         loop {
+            self.take_moved();
             let range = match self.window.front() {
                 Some(StreamPiece::Range(range)) => range,
                 Some(StreamPiece::Empty(_)) => return true,
@@ -128,7 +129,17 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 return range.came;
             }
             let moved = match &mut range.inlet {
-                Inlet::Pipe(pipe) => self.host.splice(&pipe.reader, out, range.left),
+                Inlet::Pipe { handover, .. } if handover.is_taken() && !range.came => {
+                    // Its worker moves the rest; how many that are is seen at its end, or earlier.
+                    if self.current.first_byte_us.is_none() {
+                        range.watch();
+                    }
+                    return false;
+                }
+                Inlet::Pipe { own, handover } => {
+                    handover.offer(out);
+                    self.host.splice(&own.reader, out, range.left)
+                }
                 Inlet::Memory(memory) => self.staging.hand_on(&mut self.host, memory, out),
             };
             match moved {
@@ -176,7 +187,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     fn is_held_up(&mut self) -> bool {
         let Some(StreamPiece::Range(range)) = self.window.front() else { return false };
         let has_more = match &range.inlet {
-            Inlet::Pipe(pipe) => self.host.unread(&pipe.reader).unwrap_or(1) > 0,
+            Inlet::Pipe { own, .. } => self.host.unread(&own.reader).unwrap_or(1) > 0,
             Inlet::Memory(_) => self.staging.has_bytes(),
         };
         if has_more {
@@ -188,8 +199,17 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         range.watch();
         match &mut range.inlet {
-            Inlet::Pipe(pipe) => self.host.unread(&pipe.reader).unwrap_or(0) == 0,
+            Inlet::Pipe { own, .. } => self.host.unread(&own.reader).unwrap_or(0) == 0,
             Inlet::Memory(memory) => !memory.has_bytes(),
+        }
+    }
+
+    /// Counts what the worker of the range at the head has moved into the reader's pipe.
+    pub(super) fn take_moved(&mut self) {
+        let Some(StreamPiece::Range(range)) = self.window.front() else { return };
+        let moved = range.take_moved();
+        if moved > 0 {
+            self.delivered(moved);
         }
     }
 
@@ -202,7 +222,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// The reader has closed: what is left of the epoch is not wanted. One that took all of it has
     /// not left early, though it saw no end of file.
-    fn reader_left(&mut self) {
+    pub(super) fn reader_left(&mut self) {
+        self.take_moved();
         if let Outlet::Open { handle, .. } = &self.outlet
             && self.window.is_epoch_handed_on()
         {
@@ -365,13 +386,17 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if !matches!(self.outlet, Outlet::Closed) {
             self.host.withdraw(self.epoch);
             self.host.withdraw(self.epoch + 1);
-            if matches!(self.outlet, Outlet::Open { .. } | Outlet::Left { .. }) {
-                self.end_count();
-            }
-            self.outlet = Outlet::Closed;
         }
         self.staging.clear();
+        // A worker moves bytes into the reader's pipe until it learns that nobody wants more.
+        self.take_moved();
+        let last = self.window.handover().cloned();
         self.settle();
+        if matches!(self.outlet, Outlet::Open { .. } | Outlet::Left { .. }) {
+            self.current.bytes += last.map_or(0, |pipes| pipes.take_moved());
+            self.end_count();
+        }
+        self.outlet = Outlet::Closed;
         self.hold(held);
     }
 

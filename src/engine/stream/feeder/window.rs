@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::engine::backlog::{Backlog, RangeBacklog, Room};
+use crate::engine::handover::Handover;
 use crate::engine::metrics::ClientCounts;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
@@ -18,8 +19,8 @@ use crate::sys::Errno;
 /// Where a range's bytes come out.
 #[derive(Debug)]
 pub(super) enum Inlet {
-    /// They were spliced into a pipe.
-    Pipe(PrivatePipe),
+    /// They are spliced into its own pipe, and in its turn into the reader's.
+    Pipe { own: PrivatePipe, handover: Arc<Handover> },
     /// They were decrypted into memory.
     Memory(Arc<RangeBacklog>),
 }
@@ -43,6 +44,14 @@ impl Range {
     pub(super) fn watch(&self) {
         self.ticket.watch();
     }
+
+    /// Takes note of what its worker has moved into the reader's pipe; how many bytes.
+    pub(super) fn take_moved(&mut self) -> u64 {
+        let Inlet::Pipe { handover, .. } = &self.inlet else { return 0 };
+        let moved = handover.take_moved();
+        self.left -= moved;
+        moved
+    }
 }
 
 /// One piece of the stream, in order.
@@ -60,6 +69,8 @@ pub(super) enum StreamPiece {
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) error: Error,
+    /// Its worker found that nobody reads the stream.
+    pub(super) has_no_reader: bool,
     pub(super) transfer: Arc<Transfer>,
     /// How many epochs end before it in the window.
     pub(super) epochs: u64,
@@ -150,9 +161,10 @@ impl Window {
             let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), token));
             (Inlet::Memory(Arc::clone(&range)), Destination::Backlog(range))
         } else {
-            let pipe = self.pipe(host)?;
-            let into = Destination::Pipe(pipe.writer.clone());
-            (Inlet::Pipe(pipe), into)
+            let own = self.pipe(host)?;
+            let handover = Arc::new(Handover::new(own.writer.clone(), own.reader.clone()));
+            let into = Destination::Handover(Arc::clone(&handover));
+            (Inlet::Pipe { own, handover }, into)
         };
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
         let errand = Some(Errand::new(Arc::clone(&ticket), into));
@@ -202,10 +214,14 @@ impl Window {
                 Ok(()) => range.came = true,
                 Err(error) if failed.is_ok() => {
                     let transfer = Arc::clone(&range.transfer);
+                    let has_no_reader = match &range.inlet {
+                        Inlet::Pipe { handover, .. } => handover.has_no_reader(),
+                        Inlet::Memory(_) => false,
+                    };
                     let is_end =
                         |piece: &&StreamPiece| matches!(piece, StreamPiece::EpochEnd { .. });
                     let epochs = self.pieces.iter().take(index).filter(is_end).count() as u64;
-                    failed = Err(Lost { error, transfer, epochs });
+                    failed = Err(Lost { error, has_no_reader, transfer, epochs });
                 }
                 Err(_) => {}
             }
@@ -216,6 +232,14 @@ impl Window {
     /// The head of the stream.
     pub(super) fn front(&mut self) -> Option<&mut StreamPiece> {
         self.pieces.front_mut()
+    }
+
+    /// The pipes of the range at the head of the stream, where it has some.
+    pub(super) fn handover(&self) -> Option<&Arc<Handover>> {
+        match self.pieces.front()? {
+            StreamPiece::Range(Range { inlet: Inlet::Pipe { handover, .. }, .. }) => Some(handover),
+            _ => None,
+        }
     }
 
     /// How many objects the epoch had, where its end is the head of the stream.
@@ -243,8 +267,8 @@ impl Window {
             StreamPiece::Range(range) => {
                 assert!(range.came && range.left == 0, "all of it was handed on");
                 self.ranges -= 1;
-                if let Inlet::Pipe(pipe) = range.inlet {
-                    self.free.push(pipe);
+                if let Inlet::Pipe { own, .. } = range.inlet {
+                    self.free.push(own);
                 }
                 range.is_last.then_some(range.transfer)
             }
