@@ -51,6 +51,7 @@
 //!     comes back. Pure.
 //!   * [`engine::schedule`]: which range next, and for whom.
 //!   * [`engine::config`]: what a run may use of this machine, resolved once.
+//!   * [`engine::endpoints`]: the endpoints of an engine, and their numbers. Pure.
 //!   * [`engine::worker`]: the loop: one turn is one system call. Generic over ring and host.
 //!   * [`engine::pace`]: how many requests are in flight, and how many are sent a second. Pure.
 //!   * [`engine::peers`]: how connections and addresses fare beside each other: who is late, and
@@ -107,6 +108,7 @@
 //! * **object**: a bucket, a key, an ETag, a size.
 //! * **range**: contiguous bytes of one object; one GET.
 //! * **slot**: one aligned piece of registered memory.
+//! * **endpoint**: a host and port as they are addressed, over TLS or not.
 //! * **lease**: a data slot with the bytes of a request, which its client has until it drops it.
 //! * **sink**: what a range becomes: a file, or nothing.
 //! * **file job**: what is done at the file system for one object or range besides writes through
@@ -127,6 +129,8 @@
 //!   folders: `tests/tidy`.
 //! * The pace settles within two seconds near the best number of requests, gives way and wins back;
 //!   a server that asks for less gets less, and no object fails for it: tests of [`engine::pace`].
+//! * What one endpoint refuses slows no other endpoint, and holds no connection that another could
+//!   use: `tests/sim`, `tests/get`.
 //! * Every key of a listing is there once, in order, however many requests list it: tests of
 //!   [`plan::split`], `tests/list`.
 //! * The kernel owns a slot while an operation on it is in flight: [`sys::Op`] owns its

@@ -336,6 +336,14 @@ pub const ADDRESS_AVOID_BASE_US: u64 = 1_000_000;
 /// The longest of these times.
 pub const ADDRESS_AVOID_MAX_US: u64 = 30_000_000;
 
+/// Endpoints (hosts and ports) that an engine tells apart: each has its own rate of requests where
+/// it asks for less, and its own counts. Those beyond share the last one's.
+pub const ENDPOINTS_MAX: usize = 32;
+
+/// Free connections of a worker that are looked at for one that leads to a range's endpoint
+/// already, where there are several endpoints.
+pub const FREE_CONNECTIONS_LOOKED_AT_MAX: usize = 64;
+
 /// Addresses that a run knows the health of, and that each worker keeps counts of.
 pub const ADDRESSES_KEPT_MAX: usize = 256;
 

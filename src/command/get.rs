@@ -117,7 +117,9 @@ pub(super) async fn run(
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
     let times = Milestones { resolved, started, ended };
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
-    inputs.pace = PaceTold::new(run.config.pace.is_adaptive(), &pacer.timeline());
+    inputs.endpoints = scheduler.endpoints().names();
+    let is_adaptive = run.config.pace.is_adaptive();
+    inputs.pace = PaceTold::new(is_adaptive, &pacer.timeline(), &inputs.endpoints);
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
     let told = (Summary::new(&inputs), error);
     tell(&mut run, told, &args, stopped, &mut interrupts).await

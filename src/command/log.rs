@@ -79,17 +79,21 @@ pub(super) struct PaceLog {
 
 impl PaceLog {
     /// Tells those that are new.
-    pub(super) fn tell(&mut self, timeline: impl FnOnce() -> Timeline) {
+    pub(super) fn tell(&mut self, timeline: impl FnOnce() -> (Timeline, Vec<String>)) {
         if !enabled!(tracing::Level::INFO) {
             return;
         }
-        for moment in timeline().moments() {
+        let (timeline, endpoints) = timeline();
+        for moment in timeline.moments() {
             if self.told_us.is_some_and(|told| moment.at_us <= told) {
                 continue;
             }
             self.told_us = Some(moment.at_us);
+            let name = moment.endpoint.filter(|_| endpoints.len() > 1);
+            let name = name.and_then(|endpoint| endpoints.get(endpoint.index()));
+            let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
             let rate = match moment.requests_per_second {
-                Some(rate) => format!(", at most {rate} a second"),
+                Some(rate) => format!(", at most {rate} a second{of}"),
                 None => String::new(),
             };
             info!(

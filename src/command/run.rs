@@ -279,7 +279,8 @@ impl Run {
     }
 
     fn draw(&mut self, engine: &Workers) {
-        self.paces.tell(|| engine.pacer.timeline());
+        let names = || engine.scheduler.endpoints().names();
+        self.paces.tell(|| (engine.pacer.timeline(), names()));
         let state = engine.progress();
         if state.bytes != self.known.bytes_done {
             self.moved = tokio::time::Instant::now();
@@ -464,6 +465,7 @@ impl Run {
             peak_rss_bytes: usage::peak_rss_bytes(),
             pages: Some(pages),
             pace: PaceTold::default(),
+            endpoints: Vec::new(),
             part_size_bytes: self.config.part.bytes(),
             slot_length_bytes: u64::from(self.config.slot_length_bytes),
             memory_bytes: self.config.memory_bytes,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::engine::endpoints::EndpointNumber;
 use crate::engine::pace::Timeline;
 use crate::link::failure::{RetryCounts, RetryReason};
 use crate::link::waiting::Wait;
@@ -95,7 +96,7 @@ impl WorkerMetrics {
         self.hedges_won += other.hedges_won;
         self.moves += other.moves;
         for theirs in &other.addresses {
-            match self.addresses.iter_mut().find(|mine| mine.address == theirs.address) {
+            match self.addresses.iter_mut().find(|mine| mine.is_of_same(theirs)) {
                 Some(mine) => mine.add(theirs),
                 None => self.addresses.push(*theirs),
             }
@@ -121,9 +122,11 @@ impl Stages {
     }
 }
 
-/// What came from one address.
+/// What came from one address of one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressCount {
+    /// The endpoint: several may have one address, a proxy's for instance.
+    pub endpoint: EndpointNumber,
     /// The address.
     pub address: SocketAddr,
     /// Connections begun to it.
@@ -138,13 +141,19 @@ pub struct AddressCount {
     pub first_byte_us: u64,
     /// From there to the last bytes, in microseconds together.
     pub body_us: u64,
+    /// Answers that asked for fewer requests (503, 429).
+    pub refused: u64,
+    /// From the first request to the last byte, in microseconds since the run began; `None` where
+    /// nothing came.
+    pub busy_us: Option<(u64, u64)>,
 }
 
 impl AddressCount {
     /// Nothing came yet.
     #[must_use]
-    pub const fn new(address: SocketAddr) -> Self {
+    pub const fn new(endpoint: EndpointNumber, address: SocketAddr) -> Self {
         Self {
+            endpoint,
             address,
             connects: 0,
             ranges: 0,
@@ -152,7 +161,32 @@ impl AddressCount {
             failures: 0,
             first_byte_us: 0,
             body_us: 0,
+            refused: 0,
+            busy_us: None,
         }
+    }
+
+    /// They are of the same address of the same endpoint.
+    pub(crate) fn is_of_same(&self, other: &Self) -> bool {
+        (self.endpoint, self.address) == (other.endpoint, other.address)
+    }
+
+    /// A range of so many bytes came, in so much time, the last of it now.
+    pub(crate) fn brought(
+        &mut self,
+        bytes: u64,
+        (first_byte_us, body_us): (u64, u64),
+        now_us: u64,
+    ) {
+        let begun_us = now_us.saturating_sub(first_byte_us + body_us);
+        self.add(&Self {
+            ranges: 1,
+            bytes,
+            first_byte_us,
+            body_us,
+            busy_us: Some((begun_us, now_us)),
+            ..Self::new(self.endpoint, self.address)
+        });
     }
 
     /// Adds what came from the same address.
@@ -163,6 +197,11 @@ impl AddressCount {
         self.failures += other.failures;
         self.first_byte_us += other.first_byte_us;
         self.body_us += other.body_us;
+        self.refused += other.refused;
+        let mine = self.busy_us.or(other.busy_us);
+        self.busy_us = mine
+            .zip(other.busy_us.or(mine))
+            .map(|((begun, ended), theirs)| (begun.min(theirs.0), ended.max(theirs.1)));
     }
 }
 
@@ -184,11 +223,16 @@ pub struct ClientCounts {
 }
 
 impl ClientCounts {
-    /// Those of an address.
-    pub(crate) fn address(&mut self, address: SocketAddr) -> &mut AddressCount {
-        let known = self.addresses.iter().position(|count| count.address == address);
+    /// Those of an address of an endpoint.
+    pub(crate) fn address(
+        &mut self,
+        endpoint: EndpointNumber,
+        address: SocketAddr,
+    ) -> &mut AddressCount {
+        let new = AddressCount::new(endpoint, address);
+        let known = self.addresses.iter().position(|count| count.is_of_same(&new));
         let index = known.unwrap_or_else(|| {
-            self.addresses.push(AddressCount::new(address));
+            self.addresses.push(new);
             self.addresses.len() - 1
         });
         &mut self.addresses[index]
@@ -245,6 +289,8 @@ pub struct FeedCount {
     pub turns: u64,
     /// How many requests were in flight, and why.
     pub pace: Timeline,
+    /// How the endpoints are addressed, by number.
+    pub endpoints: Vec<String>,
 }
 
 impl FeedCount {

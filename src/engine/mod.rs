@@ -3,6 +3,7 @@
 
 pub mod backlog;
 pub mod config;
+pub mod endpoints;
 pub mod handover;
 pub mod lease;
 pub mod metrics;

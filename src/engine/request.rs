@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::backlog::RangeBacklog;
+use crate::engine::endpoints::EndpointNumber;
 use crate::engine::handover::Handover;
 use crate::engine::lease::Lease;
 use crate::engine::metrics::{AddressCount, ClientCounts};
-use crate::engine::pace::Pacer;
+use crate::engine::pace::{EndpointTotals, Pacer};
 use crate::error::{Error, ErrorKind};
+use crate::limits::ENDPOINTS_MAX;
 use crate::link::failure::RetryReason;
 use crate::sys::{Handle, descriptor};
 
@@ -79,6 +81,13 @@ struct Arrived {
     counts: ClientCounts,
 }
 
+/// What one endpoint has said to a client.
+#[derive(Debug, Default)]
+struct Said {
+    answers: AtomicU64,
+    refused: AtomicU64,
+}
+
 /// Where the completions of one client arrive, and what was counted for it.
 #[derive(Debug)]
 pub struct Inbox {
@@ -87,10 +96,9 @@ pub struct Inbox {
     arrived: Mutex<Arrived>,
     /// How many requests a second its server takes.
     pacer: Option<Arc<Pacer>>,
-    /// Answers that asked for fewer requests (503, 429).
-    refused: AtomicU64,
-    answers: AtomicU64,
     first_byte_us: AtomicU64,
+    /// By the endpoint's number.
+    said: [Said; ENDPOINTS_MAX],
 }
 
 impl Inbox {
@@ -103,9 +111,8 @@ impl Inbox {
             counter,
             arrived: Mutex::default(),
             pacer,
-            refused: AtomicU64::new(0),
-            answers: AtomicU64::new(0),
             first_byte_us: AtomicU64::new(0),
+            said: std::array::from_fn(|_| Said::default()),
         }
     }
 
@@ -124,28 +131,43 @@ impl Inbox {
         self.lock().counts.clone()
     }
 
-    /// Answers that were what was asked for, the time to their first bytes in microseconds, and
-    /// answers that asked for less.
+    /// The time to the first bytes of all answers, in microseconds together.
     #[must_use]
-    pub fn answered(&self) -> (u64, u64, u64) {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        (load(&self.answers), load(&self.first_byte_us), load(&self.refused))
+    pub fn first_byte_us(&self) -> u64 {
+        self.first_byte_us.load(Ordering::Relaxed)
     }
 
-    /// An answer has begun after so many microseconds.
-    pub(crate) fn note_answer(&self, first_byte_us: u64) {
-        self.answers.fetch_add(1, Ordering::Relaxed);
+    /// Tells what each endpoint has said so far, by its number.
+    pub fn tell_said(&self, mut tell: impl FnMut(EndpointNumber, EndpointTotals)) {
+        for (index, said) in self.said.iter().enumerate() {
+            let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            let said =
+                EndpointTotals { answers: load(&said.answers), refused: load(&said.refused) };
+            if said != EndpointTotals::default() {
+                tell(EndpointNumber::at(index), said);
+            }
+        }
+    }
+
+    /// An answer of an endpoint has begun after so many microseconds.
+    pub(crate) fn note_answer(&self, endpoint: EndpointNumber, first_byte_us: u64) {
         self.first_byte_us.fetch_add(first_byte_us, Ordering::Relaxed);
+        self.said[endpoint.index()].answers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// An attempt failed and another follows.
-    pub(crate) fn note_retry(&self, reason: RetryReason, is_move: bool) {
+    pub(crate) fn note_retry(&self, endpoint: EndpointNumber, reason: RetryReason, is_move: bool) {
         if reason == RetryReason::SlowDown {
-            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.said[endpoint.index()].refused.fetch_add(1, Ordering::Relaxed);
         }
         let counts = &mut self.lock().counts;
         counts.retries[reason as usize] += 1;
         counts.moves += u64::from(is_move);
+    }
+
+    /// An address asked for fewer requests.
+    pub(crate) fn note_refused(&self, endpoint: EndpointNumber, address: SocketAddr) {
+        self.lock().counts.address(endpoint, address).refused += 1;
     }
 
     /// A range is asked for a second time, for it is late.
@@ -154,15 +176,15 @@ impl Inbox {
     }
 
     /// A connection is made for it.
-    pub(crate) fn note_connect(&self, address: SocketAddr) {
+    pub(crate) fn note_connect(&self, endpoint: EndpointNumber, address: SocketAddr) {
         let counts = &mut self.lock().counts;
         counts.connects += 1;
-        counts.address(address).connects += 1;
+        counts.address(endpoint, address).connects += 1;
     }
 
     /// An address did not answer, or was far slower than the others.
-    pub(crate) fn note_blame(&self, address: SocketAddr) {
-        self.lock().counts.address(address).failures += 1;
+    pub(crate) fn note_blame(&self, endpoint: EndpointNumber, address: SocketAddr) {
+        self.lock().counts.address(endpoint, address).failures += 1;
     }
 
     /// True when its client says how many are in flight; else the engine's pace does.
@@ -171,12 +193,12 @@ impl Inbox {
         self.pacer.is_some()
     }
 
-    /// Takes the right to send one request again.
+    /// Takes the right to send one request to an endpoint again.
     ///
     /// # Errors
     /// The time after which to ask again, in microseconds.
-    pub(crate) fn take_request(&self, now_us: u64) -> Result<(), u64> {
-        self.pacer.as_ref().map_or(Ok(()), |pacer| pacer.take_request(now_us))
+    pub(crate) fn take_request(&self, endpoint: EndpointNumber, now_us: u64) -> Result<(), u64> {
+        self.pacer.as_ref().map_or(Ok(()), |pacer| pacer.take_request(endpoint, now_us))
     }
 }
 
@@ -186,6 +208,8 @@ pub struct Ticket {
     /// The number that its client gave it; unique among those of an inbox that have not completed.
     pub token: u64,
     inbox: Arc<Inbox>,
+    /// Its place among the requests that wait for a worker.
+    place: AtomicU64,
     cancelled: AtomicBool,
     watched: AtomicBool,
 }
@@ -195,13 +219,23 @@ impl Ticket {
     #[must_use]
     pub fn new(token: u64, inbox: Arc<Inbox>) -> Self {
         let [cancelled, watched] = [false, false].map(AtomicBool::new);
-        Self { token, inbox, cancelled, watched }
+        Self { token, inbox, place: AtomicU64::new(0), cancelled, watched }
     }
 
     /// Its bytes are not wanted any more. Workers notice when they are woken
     /// ([`crate::engine::schedule::Scheduler::cancel`]).
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
+    }
+
+    /// It waits for a worker at this place; said by the scheduler, under its lock.
+    pub(crate) fn set_place(&self, place: u64) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+
+    /// Where it waits or waited; 0 before that.
+    pub(crate) fn place(&self) -> u64 {
+        self.place.load(Ordering::Relaxed)
     }
 
     /// True when they are not.
@@ -286,7 +320,7 @@ impl Errand {
             let mut arrived = ticket.inbox.lock();
             arrived.counts.requests += brought.requests;
             if let Some(from) = brought.from {
-                arrived.counts.address(from.address).add(&from);
+                arrived.counts.address(from.endpoint, from.address).add(&from);
             }
             arrived.completions.push(Completion { token, into, result });
         }
@@ -342,12 +376,13 @@ mod tests {
         let inbox = inbox();
         let ticket = Arc::new(Ticket::new(7, Arc::clone(&inbox)));
         let address: SocketAddr = "127.0.0.1:80".parse().expect("an address");
-        inbox.note_connect(address);
-        inbox.note_retry(RetryReason::SlowDown, false);
-        inbox.note_retry(RetryReason::Stall, true);
-        inbox.note_answer(30);
+        let endpoint = EndpointNumber::at(1);
+        inbox.note_connect(endpoint, address);
+        inbox.note_retry(endpoint, RetryReason::SlowDown, false);
+        inbox.note_retry(endpoint, RetryReason::Stall, true);
+        inbox.note_answer(endpoint, 30);
         assert!(!is_raised(&inbox), "nothing has arrived");
-        let from = AddressCount { ranges: 1, bytes: 3, ..AddressCount::new(address) };
+        let from = AddressCount { ranges: 1, bytes: 3, ..AddressCount::new(endpoint, address) };
         let errand = Errand::new(ticket, Destination::Memory(vec![1, 2, 3]));
         errand.complete(Ok(()), Brought { from: Some(from), requests: 2 });
         assert!(is_raised(&inbox));
@@ -364,7 +399,10 @@ mod tests {
         assert_eq!((counts.requests, counts.connects, counts.moves), (2, 1, 1));
         assert_eq!((counts.addresses[0].connects, counts.addresses[0].bytes), (1, 3));
         assert_eq!(counts.retries.iter().sum::<u64>(), 2);
-        assert_eq!(inbox.answered(), (1, 30, 1));
+        assert_eq!(inbox.first_byte_us(), 30);
+        let mut said = Vec::new();
+        inbox.tell_said(|endpoint, said_by_it| said.push((endpoint.index(), said_by_it)));
+        assert_eq!(said, [(1, EndpointTotals { answers: 1, refused: 1 })]);
     }
 
     #[test]

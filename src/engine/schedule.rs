@@ -6,26 +6,29 @@
 //! Requests ([`Errand`]) are handed out before those, by priority and in the order in which they
 //! came: how many are in flight is for their clients to say, and for the workers' connections. One
 //! for a lease waits until a worker may give one, and lets the others pass.
+//!
+//! A worker that may not ask an endpoint for more now ([`EndpointSet`]) is given what is next of
+//! the others: what one endpoint holds back holds up nothing else.
 
+mod objects;
 mod requests;
 
-use std::cmp::Ordering as Order;
-use std::collections::{BinaryHeap, VecDeque};
-use std::iter::Peekable;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::engine::endpoints::{EndpointNumber, EndpointSet, Endpoints};
 use crate::engine::lease::Leases;
-use crate::engine::request::{Errand, Priority};
+use crate::engine::request::{Errand, Priority, Ticket};
 use crate::error::{Error, ErrorKind};
-use crate::files::transfer::{Outcome, Shape, Transfer};
+use crate::files::transfer::{Outcome, Transfer};
 use crate::limits::{
-    FAILED_ATTEMPTS_IN_A_ROW_MAX, FAILING_TIME_MIN_US, OBJECTS_OPEN_MAX, OBJECTS_QUEUED_MAX,
-    RANGES_PER_HANDOUT_MAX, REQUESTS_QUEUED_MAX,
+    FAILED_ATTEMPTS_IN_A_ROW_MAX, FAILING_TIME_MIN_US, OBJECTS_QUEUED_MAX, RANGES_PER_HANDOUT_MAX,
+    REQUESTS_QUEUED_MAX,
 };
-use crate::plan::ranges::Ranges;
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
+use objects::Objects;
 use requests::Waiting;
 
 /// One range of one object, handed to one worker.
@@ -37,6 +40,16 @@ pub struct Assignment {
     pub range: ByteRange,
     /// Who asked for it by itself; `None` for a range of an object's file.
     pub errand: Option<Errand>,
+    /// Where it is served; known when it is handed out.
+    pub endpoint: EndpointNumber,
+}
+
+impl Assignment {
+    /// A range that is asked for.
+    #[must_use]
+    pub fn new(transfer: Arc<Transfer>, range: ByteRange, errand: Option<Errand>) -> Self {
+        Self { transfer, range, errand, endpoint: EndpointNumber::FIRST }
+    }
 }
 
 /// How much a worker has room for.
@@ -55,7 +68,7 @@ pub enum Supply {
     Given,
     /// Nothing now; the worker's event counter is raised when there is.
     Later,
-    /// The same; what the pace holds back waits, and there is no room for it.
+    /// The same; what the pace or its endpoint holds back waits, and there is no room for it.
     Paced,
     /// Nothing any more.
     Ended,
@@ -65,6 +78,7 @@ pub enum Supply {
 #[derive(Debug)]
 pub struct Scheduler {
     state: Mutex<State>,
+    endpoints: Arc<Endpoints>,
     stopped: AtomicBool,
     /// How often requests were cancelled.
     cancels: AtomicU64,
@@ -111,9 +125,7 @@ fn failing_time_us(retry_for_us: u64) -> u64 {
 
 #[derive(Debug, Default)]
 struct State {
-    large: BinaryHeap<BySize>,
-    open: VecDeque<Open>,
-    small: VecDeque<Arc<Transfer>>,
+    objects: Objects,
     /// Objects pushed whose outcome has not been collected.
     held: usize,
     /// Objects pushed that have not ended; one that may be fetched anew ends when that is decided.
@@ -122,6 +134,8 @@ struct State {
     outcomes: Vec<Outcome>,
     /// Requests that nobody has begun, by priority.
     requests: [Waiting; Priority::COUNT],
+    /// How many requests have come.
+    requests_came: u64,
     sleepers: Vec<Sleeper>,
     /// Whose turn it is to be woken for a request.
     next_sleeper: usize,
@@ -137,37 +151,6 @@ struct Sleeper {
     leases: Arc<Leases>,
 }
 
-/// A large object with ranges left to hand out.
-#[derive(Debug)]
-struct Open {
-    transfer: Arc<Transfer>,
-    ranges: Peekable<Ranges>,
-}
-
-#[derive(Debug)]
-struct BySize(Arc<Transfer>);
-
-impl Ord for BySize {
-    fn cmp(&self, other: &Self) -> Order {
-        let (mine, theirs) = (&self.0.object, &other.0.object);
-        mine.size_bytes.cmp(&theirs.size_bytes).then_with(|| theirs.key.cmp(&mine.key))
-    }
-}
-
-impl PartialOrd for BySize {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for BySize {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Order::Equal
-    }
-}
-
-impl Eq for BySize {}
-
 impl Scheduler {
     /// An empty store for as many workers as there are event counters.
     #[must_use]
@@ -181,6 +164,7 @@ impl Scheduler {
         let state = State { sleepers, leases_wanted, ..State::default() };
         Self {
             state: Mutex::new(state),
+            endpoints: Arc::default(),
             stopped: AtomicBool::new(false),
             cancels: AtomicU64::new(0),
             health: Health::default(),
@@ -191,6 +175,12 @@ impl Scheduler {
         // A worker that panicked ends the run; what it left here is still consistent, for every
         // change below is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The endpoints of all that was taken.
+    #[must_use]
+    pub fn endpoints(&self) -> &Arc<Endpoints> {
+        &self.endpoints
     }
 
     /// What a worker has leased.
@@ -214,7 +204,8 @@ impl Scheduler {
         for transfer in transfers {
             assert!(state.held < OBJECTS_QUEUED_MAX, "the listing keeps to the room there is");
             state.unfinished += 1;
-            state.queue(transfer);
+            let endpoint = self.endpoints.number_of(&transfer.endpoint);
+            state.queue(endpoint, transfer);
         }
         state.wake();
     }
@@ -224,7 +215,8 @@ impl Scheduler {
     ///
     /// # Panics
     /// When it is none.
-    pub fn submit(&self, request: Assignment, priority: Priority) {
+    pub fn submit(&self, mut request: Assignment, priority: Priority) {
+        request.endpoint = self.endpoints.number_of(&request.transfer.endpoint);
         let mut state = self.lock();
         let waiting = state.requests_waiting();
         let reason = match &state.stop {
@@ -241,12 +233,34 @@ impl Scheduler {
         }
         assert!(request.errand.is_some() && request.range.length > 0, "a request of some bytes");
         let for_lease = request.errand.as_ref().is_some_and(Errand::wants_lease);
-        state.requests[priority as usize].push(request);
+        state.requests_came += 1;
+        let number = state.requests_came;
+        state.requests[priority as usize].push(number, request);
         state.count_leases_wanted();
         state.wake_one(for_lease);
     }
 
+    /// Completes a request that was cancelled, where nobody has begun it; else has the worker look
+    /// for it. It is found at once, however many wait.
+    pub fn cancel_one(&self, ticket: &Ticket) {
+        let mut state = self.lock();
+        let place = ticket.place();
+        let found = state.requests.iter_mut().find_map(|waiting| waiting.take(place));
+        let Some(Assignment { errand: Some(errand), .. }) = found else {
+            self.cancels.fetch_add(1, Ordering::Release);
+            return state.wake_all();
+        };
+        state.count_leases_wanted();
+        if state.complete {
+            // It may have been the last one.
+            state.wake();
+        }
+        drop(state);
+        errand.refuse(None);
+    }
+
     /// Has the workers look for requests that were cancelled; those that nobody has begun complete.
+    /// For many at once: it looks at all that wait.
     pub fn cancel(&self) {
         self.cancels.fetch_add(1, Ordering::Release);
         let mut state = self.lock();
@@ -325,15 +339,22 @@ impl Scheduler {
     }
 
     /// Hands ranges to a worker, behind what `ready` holds: as many as it has room for, but not
-    /// more than [`RANGES_PER_HANDOUT_MAX`], and of the requests not more than its part.
-    pub fn take(&self, worker: usize, room: Room, ready: &mut VecDeque<Assignment>) -> Supply {
+    /// more than [`RANGES_PER_HANDOUT_MAX`], and of the requests not more than its part. Endpoints
+    /// that it may not ask for more now are passed over.
+    pub fn take(
+        &self,
+        worker: usize,
+        room: Room,
+        passed_over: EndpointSet,
+        ready: &mut VecDeque<Assignment>,
+    ) -> Supply {
         let mut state = self.lock();
         let waiting = state.requests_waiting();
         let part = waiting.div_ceil(state.sleepers.len().max(1));
         let leases = Arc::clone(&state.sleepers[worker].leases);
         let (mut given, mut paced) = (0, 0);
         while given < room.all.min(RANGES_PER_HANDOUT_MAX).min(part) {
-            let next = state.next_request(paced < room.ranges, &leases);
+            let next = state.next_request(paced < room.ranges, &leases, passed_over);
             let Some((request, is_paced)) = next else { break };
             ready.push_back(request);
             given += 1;
@@ -342,7 +363,7 @@ impl Scheduler {
         state.count_leases_wanted();
         let ranges = (room.ranges - paced).min(room.all - given).min(RANGES_PER_HANDOUT_MAX);
         for _ in 0..ranges {
-            let Some(assignment) = state.next() else { break };
+            let Some(assignment) = state.objects.next(passed_over) else { break };
             ready.push_back(assignment);
             given += 1;
         }
@@ -353,7 +374,8 @@ impl Scheduler {
             Supply::Ended
         } else {
             state.sleepers[worker].asleep = true;
-            let is_paced = room.ranges == 0 && state.has_ranges(&leases);
+            let holds_back = room.ranges == 0 || !passed_over.is_empty();
+            let is_paced = holds_back && state.has_ranges(&leases);
             if is_paced { Supply::Paced } else { Supply::Later }
         }
     }
@@ -372,7 +394,8 @@ impl Scheduler {
     /// There is room for it: that one had its place here.
     pub fn restart(&self, transfer: Transfer) {
         let mut state = self.lock();
-        state.queue(transfer);
+        let endpoint = self.endpoints.number_of(&transfer.endpoint);
+        state.queue(endpoint, transfer);
         state.wake();
     }
 
@@ -395,7 +418,7 @@ impl Scheduler {
         let mut state = self.lock();
         state.refuse_requests();
         let mut last = Vec::new();
-        while let Some(assignment) = state.next() {
+        while let Some(assignment) = state.objects.next(EndpointSet::EMPTY) {
             if assignment.transfer.settle() {
                 last.push(assignment.transfer);
             }
@@ -411,14 +434,9 @@ impl Scheduler {
 }
 
 impl State {
-    fn queue(&mut self, transfer: Transfer) {
+    fn queue(&mut self, endpoint: EndpointNumber, transfer: Transfer) {
         self.held += 1;
-        let transfer = Arc::new(transfer);
-        if transfer.shape == Shape::Ranges {
-            self.large.push(BySize(transfer));
-        } else {
-            self.small.push_back(transfer);
-        }
+        self.objects.push(endpoint, Arc::new(transfer));
     }
 
     /// One object less; the last one of a complete run sends all workers home.
@@ -439,8 +457,10 @@ impl State {
         &mut self,
         may_be_paced: bool,
         leases: &Arc<Leases>,
+        passed_over: EndpointSet,
     ) -> Option<(Assignment, bool)> {
-        self.requests.iter_mut().find_map(|waiting| waiting.next(may_be_paced, leases))
+        let mut requests = self.requests.iter_mut();
+        requests.find_map(|waiting| waiting.next(may_be_paced, leases, passed_over))
     }
 
     /// Says how many requests wait for a lease, before anybody looks whether there is one.
@@ -494,26 +514,7 @@ impl State {
 
     fn has_ranges(&self, leases: &Leases) -> bool {
         let asked_for = self.requests.iter().any(|waiting| waiting.has_paced(leases));
-        asked_for || !self.open.is_empty() || !self.large.is_empty() || !self.small.is_empty()
-    }
-
-    fn next(&mut self) -> Option<Assignment> {
-        while self.open.len() < OBJECTS_OPEN_MAX {
-            let Some(BySize(transfer)) = self.large.pop() else { break };
-            let ranges = transfer.ranges().peekable();
-            self.open.push_back(Open { transfer, ranges });
-        }
-        let Some(mut open) = self.open.pop_front() else {
-            let transfer = self.small.pop_front()?;
-            let range = transfer.whole_range();
-            return Some(Assignment { transfer, range, errand: None });
-        };
-        let range = open.ranges.next().expect("an open object has ranges left");
-        let transfer = Arc::clone(&open.transfer);
-        if open.ranges.peek().is_some() {
-            self.open.push_back(open);
-        }
-        Some(Assignment { transfer, range, errand: None })
+        asked_for || !self.objects.is_empty()
     }
 }
 

@@ -9,19 +9,21 @@ use crate::plan::ranges::PartSize;
 use crate::s3::{Endpoint, Object};
 
 fn transfers(sizes: &[u64]) -> Vec<Transfer> {
-    let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
-    let object = |(index, size_bytes): (usize, &u64)| Object {
-        key: format!("{index:06}"),
-        size_bytes: *size_bytes,
-        ..Object::default()
-    };
-    let new = |object: Object| {
-        let path = object.key.clone();
+    transfers_at(&sizes.iter().map(|size| (0, *size)).collect::<Vec<_>>())
+}
+
+/// Objects of these sizes, each at the endpoint with this number.
+fn transfers_at(sizes: &[(usize, u64)]) -> Vec<Transfer> {
+    let new = |(index, (endpoint, size_bytes)): (usize, &(usize, u64))| {
+        let key = format!("{index:06}");
+        let path = key.clone();
+        let object = Object { key, size_bytes: *size_bytes, ..Object::default() };
+        let host = format!("h{endpoint}");
+        let endpoint = Arc::new(Endpoint::new("b", false, &host, "/", "r", vec![]));
         let part = PartSize::new(1 << 20).expect("aligned");
-        let cut = Cut { part, slot_length_bytes: 1 << 16 };
-        Transfer::new(object, Arc::clone(&endpoint), path, cut)
+        Transfer::new(object, endpoint, path, Cut { part, slot_length_bytes: 1 << 16 })
     };
-    sizes.iter().enumerate().map(object).map(new).collect()
+    sizes.iter().enumerate().map(new).collect()
 }
 
 /// Room for so many ranges, and for as many requests.
@@ -40,7 +42,7 @@ fn every_byte_of_every_object_exactly_once() {
     scheduler.push(transfers(&sizes));
     scheduler.complete();
     let mut ready = VecDeque::new();
-    while scheduler.take(0, room(7), &mut ready) == Supply::Given {}
+    while scheduler.take(0, room(7), EndpointSet::EMPTY, &mut ready) == Supply::Given {}
     let mut seen: Vec<Vec<(u64, u64)>> = vec![Vec::new(); sizes.len()];
     for Assignment { transfer, range, .. } in &ready {
         let index: usize = transfer.object.key.parse().expect("a number");
@@ -61,7 +63,7 @@ fn large_first_a_few_at_a_time() {
     let scheduler = scheduler();
     scheduler.push(transfers(&[10, 2 << 20, 9 << 20, 3 << 20, 4 << 20, 5 << 20, 20]));
     let mut ready = VecDeque::new();
-    assert_eq!(scheduler.take(0, room(4), &mut ready), Supply::Given);
+    assert_eq!(scheduler.take(0, room(4), EndpointSet::EMPTY, &mut ready), Supply::Given);
     let sizes: Vec<u64> = ready.iter().map(|a| a.transfer.object.size_bytes >> 20).collect();
     assert_eq!(sizes, [9, 5, 4, 3], "2 MiB waits until one of the four is handed out");
 }
@@ -70,12 +72,12 @@ fn large_first_a_few_at_a_time() {
 fn bounded_and_ended() {
     let scheduler = scheduler();
     let mut ready = VecDeque::new();
-    assert_eq!(scheduler.take(1, room(5), &mut ready), Supply::Later);
+    assert_eq!(scheduler.take(1, room(5), EndpointSet::EMPTY, &mut ready), Supply::Later);
     scheduler.push(transfers(&vec![1; OBJECTS_QUEUED_MAX]));
     assert_eq!(scheduler.room(), 0);
     scheduler.complete();
-    while scheduler.take(0, room(64), &mut ready) == Supply::Given {}
-    assert_eq!(scheduler.take(1, room(5), &mut ready), Supply::Later);
+    while scheduler.take(0, room(64), EndpointSet::EMPTY, &mut ready) == Supply::Given {}
+    assert_eq!(scheduler.take(1, room(5), EndpointSet::EMPTY, &mut ready), Supply::Later);
     assert_eq!(scheduler.room(), 0, "room comes back with the outcome, not before");
     let transfer = ready.pop_front().expect("one").transfer;
     scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
@@ -84,7 +86,7 @@ fn bounded_and_ended() {
     for Assignment { transfer, .. } in ready.drain(..) {
         scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
     }
-    assert_eq!(scheduler.take(1, room(5), &mut ready), Supply::Ended);
+    assert_eq!(scheduler.take(1, room(5), EndpointSet::EMPTY, &mut ready), Supply::Ended);
 }
 
 #[test]
@@ -93,21 +95,21 @@ fn workers_stay_until_it_is_decided_about_every_object() {
     scheduler.push(transfers(&[5, 6]));
     scheduler.complete();
     let mut ready = VecDeque::new();
-    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Given);
+    assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Given);
     for Assignment { transfer, .. } in ready.drain(..) {
         let error = Error::new(ErrorKind::Objects, "changed");
         transfer.fail_for_now(Again::Changed, error.clone());
         scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Err(error) });
     }
-    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Later);
+    assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Later);
     scheduler.give_up();
-    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Later);
+    assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Later);
     scheduler.restart(transfers(&[7]).remove(0));
-    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Given);
-    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Later);
+    assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Given);
+    assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Later);
     let transfer = ready.pop_front().expect("the new one").transfer;
     scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
-    assert_eq!(scheduler.take(0, room(2), &mut ready), Supply::Ended);
+    assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Ended);
 }
 
 #[test]
@@ -145,7 +147,7 @@ fn what_was_never_handed_out_is_settled_at_the_end() {
     let scheduler = scheduler();
     scheduler.push(transfers(&[3 << 20, 5, 0]));
     let mut ready = VecDeque::new();
-    assert_eq!(scheduler.take(0, room(1), &mut ready), Supply::Given);
+    assert_eq!(scheduler.take(0, room(1), EndpointSet::EMPTY, &mut ready), Supply::Given);
     let keys: Vec<String> =
         scheduler.abandon().iter().map(|transfer| transfer.object.key.clone()).collect();
     assert_eq!(keys, ["000001", "000002"], "the first has a range in a worker's hands");
@@ -156,11 +158,7 @@ fn what_was_never_handed_out_is_settled_at_the_end() {
 fn request(transfer: &Arc<Transfer>, token: u64, inbox: &Arc<Inbox>) -> Assignment {
     let ticket = Arc::new(Ticket::new(token, Arc::clone(inbox)));
     let errand = Some(Errand::new(ticket, Destination::Nothing));
-    Assignment {
-        transfer: Arc::clone(transfer),
-        range: ByteRange { offset: token, length: 1 },
-        errand,
-    }
+    Assignment::new(Arc::clone(transfer), ByteRange { offset: token, length: 1 }, errand)
 }
 
 /// Where requests complete whose client says how many are in flight.
@@ -172,7 +170,7 @@ fn paced_by_client() -> Arc<Inbox> {
 /// Tokens of the requests and offsets of the ranges that a worker is given.
 fn given(scheduler: &Scheduler, worker: usize, room: Room) -> Vec<(bool, u64)> {
     let mut ready = VecDeque::new();
-    scheduler.take(worker, room, &mut ready);
+    scheduler.take(worker, room, EndpointSet::EMPTY, &mut ready);
     ready.iter().map(|one| (one.errand.is_some(), one.range.offset)).collect()
 }
 
@@ -192,7 +190,7 @@ fn requests_come_first_by_priority_and_in_order() {
     assert_eq!(given(&scheduler, 1, Room { ranges: 0, all: 1 }), [(true, 3)], "no more room");
     assert_eq!(given(&scheduler, 1, Room { ranges: 9, all: 9 })[0], (true, 4));
     scheduler.complete();
-    assert_eq!(scheduler.take(0, room(1), &mut VecDeque::new()), Supply::Later);
+    assert_eq!(scheduler.take(0, room(1), EndpointSet::EMPTY, &mut VecDeque::new()), Supply::Later);
 }
 
 #[test]
@@ -200,12 +198,20 @@ fn who_has_no_room_for_ranges_is_told_that_some_wait() {
     let scheduler = scheduler();
     let mut ready = VecDeque::new();
     let requests_alone = Room { ranges: 0, all: 4 };
-    assert_eq!(scheduler.take(0, requests_alone, &mut ready), Supply::Later, "nothing waits");
+    assert_eq!(
+        scheduler.take(0, requests_alone, EndpointSet::EMPTY, &mut ready),
+        Supply::Later,
+        "nothing waits"
+    );
     scheduler.push(transfers(&[10, 9 << 20]));
-    assert_eq!(scheduler.take(0, requests_alone, &mut ready), Supply::Paced);
+    assert_eq!(scheduler.take(0, requests_alone, EndpointSet::EMPTY, &mut ready), Supply::Paced);
     assert!(ready.is_empty());
-    assert_eq!(scheduler.take(0, room(64), &mut ready), Supply::Given);
-    assert_eq!(scheduler.take(0, requests_alone, &mut ready), Supply::Later, "all is handed out");
+    assert_eq!(scheduler.take(0, room(64), EndpointSet::EMPTY, &mut ready), Supply::Given);
+    assert_eq!(
+        scheduler.take(0, requests_alone, EndpointSet::EMPTY, &mut ready),
+        Supply::Later,
+        "all is handed out"
+    );
 }
 
 #[test]
@@ -219,7 +225,7 @@ fn what_is_paced_here_waits_for_the_pace_and_for_nobody_else() {
     scheduler.submit(request(&transfer, 7, &others), Priority::Normal);
     assert_eq!(given(&scheduler, 0, Room { ranges: 0, all: 9 }), [(true, 7)]);
     let full = Room { ranges: 0, all: 9 };
-    assert_eq!(scheduler.take(0, full, &mut VecDeque::new()), Supply::Paced);
+    assert_eq!(scheduler.take(0, full, EndpointSet::EMPTY, &mut VecDeque::new()), Supply::Paced);
     assert_eq!(given(&scheduler, 0, Room { ranges: 1, all: 9 }), [(true, 1)]);
     assert_eq!(
         given(&scheduler, 0, Room { ranges: 9, all: 9 }),
@@ -289,20 +295,27 @@ fn what_waits_for_a_lease_goes_to_who_has_one_and_lets_the_others_pass() {
         request
     };
     for worker in [0, 1] {
-        assert_eq!(scheduler.take(worker, room(9), &mut VecDeque::new()), Supply::Later);
+        assert_eq!(
+            scheduler.take(worker, room(9), EndpointSet::EMPTY, &mut VecDeque::new()),
+            Supply::Later
+        );
     }
     scheduler.submit(for_lease(1), Priority::Normal);
     assert!(!is_raised(0) && is_raised(1), "the first has no lease to give");
     descriptor::lower(&counters[1]);
     assert!(given(&scheduler, 0, room(9)).is_empty());
     let mut ready = VecDeque::new();
-    assert_eq!(scheduler.take(1, room(9), &mut ready), Supply::Given);
+    assert_eq!(scheduler.take(1, room(9), EndpointSet::EMPTY, &mut ready), Supply::Given);
     assert_eq!(ready.len(), 1);
     scheduler.submit(for_lease(2), Priority::High);
     scheduler.submit(request(&transfer, 3, &inbox), Priority::High);
     assert_eq!(given(&scheduler, 1, room(9)), [(true, 3)], "its lease is out");
     let paced = Room { ranges: 0, all: 9 };
-    assert_eq!(scheduler.take(1, paced, &mut VecDeque::new()), Supply::Later, "no pace helps");
+    assert_eq!(
+        scheduler.take(1, paced, EndpointSet::EMPTY, &mut VecDeque::new()),
+        Supply::Later,
+        "no pace helps"
+    );
     descriptor::lower(&counters[1]);
     drop(ready);
     assert!(is_raised(1), "one has come back");
@@ -315,4 +328,92 @@ fn what_waits_for_a_lease_goes_to_who_has_one_and_lets_the_others_pass() {
     inbox.collect(&mut arrived);
     let is_last = |one: &crate::engine::request::Completion| one.token == 6;
     assert!(arrived.iter().any(is_last), "{arrived:?}");
+}
+
+fn set(endpoints: &[usize]) -> EndpointSet {
+    let mut set = EndpointSet::EMPTY;
+    endpoints.iter().for_each(|endpoint| set.insert(EndpointNumber::at(*endpoint)));
+    set
+}
+
+#[test]
+fn what_one_endpoint_holds_back_holds_up_no_other_and_its_order_stays() {
+    const MIB: u64 = 1 << 20;
+    let sizes = [(0, 9 * MIB), (1, 2 * MIB), (0, 5), (1, 6), (0, 8 * MIB), (2, 7)];
+    let pushed = || {
+        let scheduler = scheduler();
+        scheduler.push(transfers_at(&sizes));
+        scheduler
+    };
+    let keys = |scheduler: &Scheduler, held: &[usize], count: usize| {
+        let mut ready = VecDeque::new();
+        scheduler.take(0, room(count), set(held), &mut ready);
+        let told = ready.iter().map(|one| (one.endpoint.index(), one.transfer.object.size_bytes));
+        told.collect::<Vec<_>>()
+    };
+    let scheduler = pushed();
+    assert_eq!(keys(&scheduler, &[0], 9), [(1, 2 * MIB), (1, 2 * MIB), (1, 6), (2, 7)]);
+    let held = set(&[0]);
+    assert_eq!(scheduler.take(0, room(9), held, &mut VecDeque::new()), Supply::Paced);
+    assert_eq!(keys(&scheduler, &[], 3), [(0, 9 * MIB), (0, 8 * MIB), (0, 9 * MIB)], "in turn");
+    assert_eq!(keys(&scheduler, &[1, 2], 64).last(), Some(&(0, 5)));
+    assert_eq!(scheduler.take(0, room(9), held, &mut VecDeque::new()), Supply::Later);
+    // Passed over by nobody, they have one order.
+    let all = keys(&pushed(), &[], 64);
+    assert_eq!(all[..3], [(0, 9 * MIB), (0, 8 * MIB), (1, 2 * MIB)]);
+    assert_eq!(all[all.len() - 3..], [(0, 5), (1, 6), (2, 7)]);
+    assert_eq!(pushed().abandon().len(), sizes.len());
+}
+
+#[test]
+fn a_request_to_an_endpoint_that_holds_it_back_lets_the_others_pass() {
+    let scheduler = scheduler();
+    let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
+    let objects: Vec<Arc<Transfer>> =
+        transfers_at(&[(0, 100), (1, 100)]).into_iter().map(Arc::new).collect();
+    for (token, object) in [(1, 0), (2, 0), (3, 1), (4, 0), (5, 1)] {
+        scheduler.submit(request(&objects[object], token, &inbox), Priority::Normal);
+    }
+    scheduler.submit(request(&objects[0], 6, &inbox), Priority::High);
+    let tokens = |held: &[usize]| {
+        let mut ready = VecDeque::new();
+        let supply = scheduler.take(0, room(3), set(held), &mut ready);
+        let tokens = ready.iter().map(|one| one.range.offset).collect::<Vec<_>>();
+        (supply, tokens)
+    };
+    assert_eq!(tokens(&[0]), (Supply::Given, vec![3, 5]));
+    assert_eq!(tokens(&[0]), (Supply::Paced, vec![]));
+    assert_eq!(tokens(&[]), (Supply::Given, vec![6, 1]), "its part of them, in order");
+    assert_eq!(tokens(&[]), (Supply::Given, vec![2]));
+}
+
+#[test]
+fn one_that_is_cancelled_completes_alone_and_at_once() {
+    let scheduler = scheduler();
+    let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
+    let transfer = Arc::new(transfers(&[100]).remove(0));
+    let mut tickets = Vec::new();
+    for token in 0..3 {
+        let request = request(&transfer, token, &inbox);
+        tickets.push(Arc::clone(&request.errand.as_ref().expect("a request").ticket));
+        scheduler.submit(request, if token == 1 { Priority::High } else { Priority::Normal });
+    }
+    let before = scheduler.cancels();
+    let arrived = || {
+        let mut arrived = Vec::new();
+        inbox.collect(&mut arrived);
+        arrived.iter().map(|one| one.token).collect::<Vec<_>>()
+    };
+    for token in [2, 1] {
+        tickets[token].cancel();
+        scheduler.cancel_one(&tickets[token]);
+        assert_eq!(arrived(), [token as u64]);
+        assert_eq!(scheduler.cancels(), before, "no worker need look for it");
+    }
+    let mut ready = VecDeque::new();
+    scheduler.take(0, room(9), EndpointSet::EMPTY, &mut ready);
+    tickets[0].cancel();
+    scheduler.cancel_one(&tickets[0]);
+    assert!(ready.len() == 1 && arrived().is_empty(), "a worker has it");
+    assert_ne!(scheduler.cancels(), before, "and looks for it");
 }

@@ -271,7 +271,7 @@ impl Requests {
         tickets.insert(token, Arc::clone(&ticket));
         drop(tickets);
         let errand = Some(Errand::new(ticket, into));
-        self.scheduler.submit(Assignment { transfer: object.transfer, range, errand }, priority);
+        self.scheduler.submit(Assignment::new(object.transfer, range, errand), priority);
         Ok(())
     }
 
@@ -300,7 +300,7 @@ impl Requests {
         let ticket = self.tickets().get(&token).cloned();
         if let Some(ticket) = &ticket {
             ticket.cancel();
-            self.scheduler.cancel();
+            self.scheduler.cancel_one(ticket);
         }
         ticket.is_some()
     }

@@ -24,6 +24,7 @@ mod skip;
 mod without;
 
 mod complete;
+mod endpoints;
 mod files;
 mod filters;
 mod named;

@@ -95,7 +95,7 @@ impl Client {
         };
         let object = object(&key);
         let range = self.range(object.size_bytes, for_lease);
-        let transfer = Arc::new(Transfer::new(object, endpoint(0, tls), key.clone(), cut));
+        let transfer = Arc::new(Transfer::new(object, endpoint(token % 2, tls), key.clone(), cut));
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
         let length = usize::try_from(range.length).expect("small");
         let into = match for_lease {
@@ -106,7 +106,7 @@ impl Client {
         self.asked.insert(token, Asked { key, range, ticket, for_lease });
         let urgent = self.chance.hits(300);
         let priority = if urgent { Priority::High } else { Priority::Normal };
-        self.scheduler.submit(Assignment { transfer, range, errand }, priority);
+        self.scheduler.submit(Assignment::new(transfer, range, errand), priority);
     }
 
     fn cancel(&mut self) {

@@ -9,6 +9,7 @@ mod arrivals;
 mod chance;
 mod cipher;
 mod crew;
+mod endpoints;
 mod files;
 mod host;
 mod jobs;
@@ -85,11 +86,13 @@ fn object(key: &str) -> Object {
     Object { key: key.to_owned(), etag, size_bytes, ..Object::default() }
 }
 
+/// Each has a host of its own, but for those over TLS: the certificate is for one.
 fn endpoint(number: u64, tls: bool) -> Arc<Endpoint> {
+    let own = format!("{number}.{}", secure::NAME);
     Arc::new(Endpoint::new(
         &format!("bucket{number}"),
         tls,
-        secure::NAME,
+        if tls { secure::NAME } else { &own },
         "/",
         "us-east-1",
         vec!["127.0.0.1:80".parse().expect("an address")],

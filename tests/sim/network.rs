@@ -37,6 +37,8 @@ pub(crate) struct Terms {
     pub(crate) knee: u64,
     /// Requests a second that are answered; the others get 503. 0: all are.
     pub(crate) requests_per_second: u64,
+    /// Of objects whose keys begin so; the requests for others are all answered.
+    pub(crate) throttled: &'static str,
     /// For so long others take their part of the capacity.
     pub(crate) neighbour_us: Range<u64>,
     /// That part, in thousandths.
@@ -57,6 +59,7 @@ impl Terms {
             latency_us,
             knee: u64::MAX,
             requests_per_second: 0,
+            throttled: "",
             neighbour_us: 0..0,
             neighbour_per_mille: 0,
             file_call_us: 0,
@@ -122,10 +125,10 @@ impl Network {
     }
 
     /// True where one more request is more than the server takes: a bucket of a tenth of a second.
-    pub(super) fn refuses(&mut self, now_us: u64) -> bool {
+    pub(super) fn refuses(&mut self, key: &str, now_us: u64) -> bool {
         self.requests += 1;
         let rate = self.terms.requests_per_second;
-        if rate == 0 {
+        if rate == 0 || !key.starts_with(self.terms.throttled) {
             return false;
         }
         let elapsed_us = now_us - std::mem::replace(&mut self.tokens_us, now_us);
@@ -277,8 +280,8 @@ impl World {
     }
 
     /// What goes wrong with an answer because the server is asked for too much.
-    pub(super) fn overload(&mut self) -> Option<Fault> {
-        let refuses = self.network.as_mut()?.refuses(self.now_us);
+    pub(super) fn overload(&mut self, key: &str) -> Option<Fault> {
+        let refuses = self.network.as_mut()?.refuses(key, self.now_us);
         refuses.then_some(Fault::TooMany)
     }
 

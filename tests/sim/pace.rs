@@ -15,6 +15,7 @@ use inrush::files::sink::Sink;
 use inrush::files::transfer::{Cut, Outcome, Transfer};
 use inrush::limits::SLOT_BYTES_MIN;
 use inrush::plan::ranges::PartSize;
+use inrush::s3::Endpoint;
 use inrush::sys::{Handle, Ring, descriptor};
 
 use super::chance::Chance;
@@ -25,25 +26,44 @@ use super::{
     Bench, CALM, Crew, Scenario, Simulated, checked, endpoint, object, seeds, set_up_with,
 };
 
-const SECOND_US: u64 = 1_000_000;
-const MILLION: u64 = 1_000_000;
+pub(super) const SECOND_US: u64 = 1_000_000;
+pub(super) const MILLION: u64 = 1_000_000;
 const WORKERS: usize = 2;
 const SLOTS_PER_WORKER: usize = 64;
 const PART_BYTES: u64 = 4 * SLOT_BYTES_MIN as u64;
-const LARGE_BYTES: u64 = 4 << 20;
-const SMALL_BYTES: u64 = 16 << 10;
-const BOUNDS: Bounds = Bounds { least: 2, start: 8, ..Bounds::fixed(512) };
+pub(super) const LARGE_BYTES: u64 = 4 << 20;
+pub(super) const SMALL_BYTES: u64 = 16 << 10;
+pub(super) const BOUNDS: Bounds = Bounds { least: 2, start: 8, ..Bounds::fixed(512) };
 
-/// A run that has always more to fetch.
-struct Course {
-    bench: Bench,
-    pacer: Arc<Pacer>,
+/// Objects of one endpoint, which has always more of them.
+pub(super) struct Source {
+    endpoint: Arc<Endpoint>,
+    /// Their keys begin so.
+    prefix: &'static str,
     size_bytes: u64,
     made: u64,
+    fetched: u64,
+}
+
+impl Source {
+    pub(super) fn new(endpoint: Arc<Endpoint>, prefix: &'static str, size_bytes: u64) -> Self {
+        Self { endpoint, prefix, size_bytes, made: 0, fetched: 0 }
+    }
+}
+
+/// A run that has always more to fetch.
+pub(super) struct Course {
+    bench: Bench,
+    pub(super) pacer: Arc<Pacer>,
+    sources: Vec<Source>,
 }
 
 impl Course {
     fn new(seed: u64, terms: &Terms, size_bytes: u64, bounds: Bounds) -> Self {
+        Self::of(seed, terms, vec![Source::new(endpoint(0, false), "k", size_bytes)], bounds)
+    }
+
+    pub(super) fn of(seed: u64, terms: &Terms, sources: Vec<Source>, bounds: Bounds) -> Self {
         let world = World::new(seed, CALM);
         world.borrow_mut().network = Some(Network::new(Terms { alike: true, ..terms.clone() }));
         let counter = |_| descriptor::event_counter().expect("a descriptor");
@@ -73,23 +93,25 @@ impl Course {
             outcomes: Vec::new(),
             addresses,
         };
-        Self { bench, pacer, size_bytes, made: 0 }
+        Self { bench, pacer, sources }
     }
 
     /// The listing is ahead by a few rounds.
     fn list(&mut self) {
-        let ahead = if self.size_bytes > PART_BYTES { 24 } else { 512 };
-        let endpoint = endpoint(0, false);
-        while self.bench.scheduler.held() < ahead {
-            let key = format!("k{}-{}", self.made, self.size_bytes);
-            let new = Transfer::new(object(&key), Arc::clone(&endpoint), key, self.bench.cut);
-            self.bench.scheduler.push([new]);
-            self.made += 1;
+        for source in &mut self.sources {
+            let ahead = if source.size_bytes > PART_BYTES { 24 } else { 512 };
+            while source.made - source.fetched < ahead {
+                let key = format!("{}{}-{}", source.prefix, source.made, source.size_bytes);
+                let endpoint = Arc::clone(&source.endpoint);
+                let new = Transfer::new(object(&key), endpoint, key, self.bench.cut);
+                self.bench.scheduler.push([new]);
+                source.made += 1;
+            }
         }
     }
 
     /// Goes on for so long; returns the mean goodput in bytes a second.
-    fn go_on(&mut self, time_us: u64) -> u64 {
+    pub(super) fn go_on(&mut self, time_us: u64) -> u64 {
         let (from_us, before) = self.come();
         loop {
             let (now_us, bytes) = self.come();
@@ -107,10 +129,19 @@ impl Course {
                 assert!(outcome.result.is_ok(), "{key}: {:?}", outcome.result);
                 let world = &mut self.bench.world.borrow_mut();
                 let pieces = world.delivered.remove(&(key.clone(), 0)).expect("delivered");
-                assert_eq!(pieces.total(), self.size_bytes, "{key}: every byte once");
+                let mut sources = self.sources.iter_mut();
+                let source = sources.find(|source| key.starts_with(source.prefix));
+                let source = source.expect("somebody's");
+                assert_eq!(pieces.total(), source.size_bytes, "{key}: every byte once");
+                source.fetched += 1;
                 world.published.remove(key);
             }
         }
+    }
+
+    /// Bytes of the whole objects that have come from one of the sources.
+    pub(super) fn fetched_bytes(&self, source: usize) -> u64 {
+        self.sources[source].fetched * self.sources[source].size_bytes
     }
 
     /// The time, and the bytes of all objects that have come.
@@ -126,14 +157,14 @@ impl Course {
     }
 
     /// Requests that were refused, and all of them.
-    fn refused(&self) -> (u64, u64) {
+    pub(super) fn refused(&self) -> (u64, u64) {
         let world = self.bench.world.borrow();
         let network = world.network.as_ref().expect("a network");
         (network.refused, network.requests)
     }
 
     /// Ends it; returns what each worker counted.
-    fn end(self) -> Vec<WorkerMetrics> {
+    pub(super) fn end(self) -> Vec<WorkerMetrics> {
         let Bench { workers, scheduler, .. } = self.bench;
         scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
         let end = |simulated: Simulated| {

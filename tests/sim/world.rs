@@ -269,11 +269,12 @@ impl World {
         let request = std::mem::take(&mut self.sockets[socket].request);
         let request = String::from_utf8(request).expect("text");
         let kept = self.sockets[socket].answers > 0;
-        let fault = self.overload().or_else(|| self.rates.draw(&mut self.chance, kept));
+        let key = request.split(' ').next().expect("a key").to_owned();
+        let overload = self.overload(&key);
+        let fault = overload.or_else(|| self.rates.draw(&mut self.chance, kept));
         if let Some(fault) = fault {
             self.count(fault.name());
         }
-        let key = request.split(' ').next().expect("a key").to_owned();
         let model = self.model(&key);
         if fault == Some(Fault::WrongBit) {
             *self.flipped.entry(key.clone()).or_default() += 1;

@@ -3,7 +3,8 @@
 use super::levels::{Levels, per_mille};
 use super::rate::Rate;
 use super::timeline::{Change, Moment, Timeline};
-use super::{Bounds, Limits, Totals};
+use super::{Bounds, EndpointTotals, Limits, Totals};
+use crate::engine::endpoints::EndpointNumber;
 use crate::limits::{
     PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLIMB_PER_MILLE, PACE_DOWN_PAUSE_MAX_US,
     PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FLAT_PER_MILLE, PACE_FULL_CLIMB_PER_MILLE,
@@ -83,7 +84,8 @@ pub struct Controller {
     stage: Stage,
     ramp: Ramp,
     window: Window,
-    rate: Rate,
+    /// What each endpoint takes, and what it had said before.
+    rates: Vec<(Rate, EndpointTotals)>,
     timeline: Timeline,
     /// When it looks above next, and below.
     look_up_us: u64,
@@ -115,7 +117,7 @@ impl Controller {
             stage: Stage::Climb { below: None, again: false },
             ramp: Ramp::default(),
             window: Window::default(),
-            rate: Rate::default(),
+            rates: vec![Default::default()],
             timeline: Timeline::default(),
             look_up_us: 0,
             look_down_us: 0,
@@ -136,8 +138,15 @@ impl Controller {
     pub fn limits(&self, now_us: u64) -> Limits {
         Limits {
             requests_in_flight: self.ramp.requests(self.levels.requests(self.level), now_us),
-            requests_per_second: self.rate.per_second(now_us),
+            requests_per_second: self.rate(EndpointNumber::FIRST, now_us),
         }
+    }
+
+    /// Requests a second that may be sent to an endpoint now; `None` while it has not asked for
+    /// less.
+    #[must_use]
+    pub fn rate(&self, endpoint: EndpointNumber, now_us: u64) -> Option<u64> {
+        self.rates.get(endpoint.index()).and_then(|(rate, _)| rate.per_second(now_us))
     }
 
     /// What it chose so far.
@@ -148,20 +157,20 @@ impl Controller {
 
     /// Takes what has come so far. Calls within [`PACE_TICK_US`] of the last one are ignored.
     pub fn handle(&mut self, now_us: u64, totals: Totals) {
+        let Totals { answers, refused, .. } = totals;
+        self.handle_each(now_us, totals, &[EndpointTotals { answers, refused }]);
+    }
+
+    /// The same, with what each endpoint has said of that, by its number.
+    pub fn handle_each(&mut self, now_us: u64, totals: Totals, endpoints: &[EndpointTotals]) {
         if now_us < self.ticked_us + PACE_TICK_US {
             return;
         }
-        self.ticked_us = now_us;
+        let before_us = std::mem::replace(&mut self.ticked_us, now_us);
         let answers = totals.answers.saturating_sub(self.before.answers);
-        let refused = totals.refused.saturating_sub(self.before.refused);
         self.learn(answers, &totals);
         self.before = totals;
-        if self.rate.handle(now_us, answers, refused) {
-            self.tell(now_us, Change::Refused, 0);
-            if let Stage::Climb { .. } = self.stage {
-                // What more requests would bring is not for them to say now.
-                self.hold(now_us);
-            }
+        if self.judge_rates((before_us, now_us), endpoints) {
             self.begin_window(now_us);
         }
         if self.bounds.is_adaptive()
@@ -169,6 +178,37 @@ impl Controller {
         {
             self.decide(now_us, measured);
         }
+    }
+
+    /// Finds out what each endpoint takes; true when one asked for less, and gets it.
+    fn judge_rates(
+        &mut self,
+        (before_us, now_us): (u64, u64),
+        endpoints: &[EndpointTotals],
+    ) -> bool {
+        if self.rates.len() < endpoints.len() {
+            let new = || (Rate::begun(before_us), EndpointTotals::default());
+            self.rates.resize_with(endpoints.len(), new);
+        }
+        let is_only = self.rates.len() == 1;
+        let mut is_cut = false;
+        for (index, came) in endpoints.iter().enumerate() {
+            let (rate, before) = &mut self.rates[index];
+            let answers = came.answers.saturating_sub(before.answers);
+            let refused = came.refused.saturating_sub(before.refused);
+            *before = *came;
+            if !rate.handle(now_us, answers, refused) {
+                continue;
+            }
+            is_cut = true;
+            self.tell_of(now_us, Some(EndpointNumber::at(index)), Change::Refused, 0);
+            if let (Stage::Climb { .. }, true) = (self.stage, is_only) {
+                // What more requests would bring is not for them to say now. The others of several
+                // endpoints may still say it.
+                self.hold(now_us);
+            }
+        }
+        is_cut
     }
 
     /// Keeps the usual time to a first byte: an eighth of what is new.
@@ -392,13 +432,25 @@ impl Controller {
     }
 
     fn tell(&mut self, now_us: u64, change: Change, bytes_per_second: u64) {
+        self.tell_of(now_us, None, change, bytes_per_second);
+    }
+
+    fn tell_of(
+        &mut self,
+        now_us: u64,
+        endpoint: Option<EndpointNumber>,
+        change: Change,
+        bytes_per_second: u64,
+    ) {
         let requests_in_flight = self.levels.requests(self.level);
-        let requests_per_second = self.rate.per_second(now_us);
+        let only = (self.rates.len() == 1).then_some(EndpointNumber::FIRST);
+        let rate = endpoint.or(only).and_then(|endpoint| self.rate(endpoint, now_us));
         self.timeline.push(Moment {
             at_us: now_us,
             change,
+            endpoint,
             requests_in_flight,
-            requests_per_second,
+            requests_per_second: rate,
             bytes_per_second,
         });
     }

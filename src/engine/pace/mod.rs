@@ -3,9 +3,17 @@
 //! [`Controller`] decides: it is told the time and what has come so far ([`Totals`]) and says what
 //! may be asked for ([`Limits`]). Goodput is its signal. It climbs by doubling while that pays,
 //! keeps to the fewest requests with which nearly the best was reached, and looks beside from time
-//! to time, for neighbours come and go. A server that asks for less (503, 429) is given a rate of
-//! requests (`rate`); what a user bounds is a rate of bytes ([`Bandwidth`]). [`Pacer`] is the
+//! to time, for neighbours come and go. An endpoint that asks for less (503, 429) is given a rate
+//! of requests (`rate`); what a user bounds is a rate of bytes ([`Bandwidth`]). [`Pacer`] is the
 //! controller of a run as its workers share it, each by its [`Share`].
+//!
+//! A run may have several endpoints ([`EndpointNumber`]). What each asks for is its own: there is a
+//! rate for each. How many requests are in flight is one number for all of them, for that is what
+//! the machine, its network and its memory take, and what the user bounds; and goodput is that of
+//! all, for a controller of each would take for its own knee what the others leave it. So the sum
+//! stays within its bounds whatever each endpoint does, there is nothing to divide, and one
+//! endpoint is the case of several where there is one. Requests that an endpoint holds back count
+//! for nothing: the workers keep them aside, and have others in flight meanwhile.
 
 mod bandwidth;
 mod controller;
@@ -21,6 +29,7 @@ pub use pacer::Pacer;
 pub use share::Share;
 pub use timeline::{Change, Moment, Timeline};
 
+use crate::engine::endpoints::EndpointNumber;
 use crate::limits::PACE_PIECE_BYTES;
 
 /// Between which numbers of requests in flight a controller may choose.
@@ -71,11 +80,30 @@ pub struct Totals {
     pub held_up: u32,
 }
 
+/// Of that, what one endpoint has said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EndpointTotals {
+    /// Answers that were what was asked for.
+    pub answers: u64,
+    /// Answers that asked for less (503, 429).
+    pub refused: u64,
+}
+
+impl EndpointTotals {
+    /// Those of one endpoint, in a list that has as many as were needed so far.
+    pub fn of(all: &mut Vec<Self>, endpoint: EndpointNumber) -> &mut Self {
+        if all.len() <= endpoint.index() {
+            all.resize(endpoint.index() + 1, Self::default());
+        }
+        &mut all[endpoint.index()]
+    }
+}
+
 /// What may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Requests in flight.
     pub requests_in_flight: u32,
-    /// Requests a second; `None` while the server has not asked for less.
+    /// Requests a second of the first endpoint; `None` while it has not asked for less.
     pub requests_per_second: Option<u64>,
 }

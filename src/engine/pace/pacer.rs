@@ -1,11 +1,12 @@
 //! A controller as the workers of a run share it: counters in, their shares of the limits out. No
 //! lock is waited for.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use super::{Bandwidth, Bounds, Controller, Limits, Timeline, Totals};
-use crate::limits::{PACE_TICK_US, RATE_BURST_US};
+use super::{Bandwidth, Bounds, Controller, EndpointTotals, Limits, Timeline, Totals};
+use crate::engine::endpoints::EndpointNumber;
+use crate::limits::{ENDPOINTS_MAX, PACE_TICK_US, RATE_BURST_US};
 
 /// One worker's counters, on cache lines of their own.
 #[derive(Debug, Default)]
@@ -18,6 +19,23 @@ struct Cell {
     busy: AtomicU32,
     is_bound: AtomicBool,
     held_up: AtomicU32,
+    endpoints: [EndpointCell; ENDPOINTS_MAX],
+}
+
+/// What an endpoint has said to one worker.
+#[derive(Debug, Default)]
+struct EndpointCell {
+    answers: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// When requests may be sent to one endpoint.
+#[derive(Debug, Default)]
+struct Turnstile {
+    /// Nanoseconds between two requests of a limited rate; 0 where it is not.
+    interval_ns: AtomicU64,
+    /// When the next request of a limited rate is due, in nanoseconds.
+    due_ns: AtomicU64,
 }
 
 /// The controller of a run.
@@ -28,10 +46,10 @@ pub struct Pacer {
     /// When the controller is told next, in microseconds.
     next_us: AtomicU64,
     requests_in_flight: AtomicU32,
-    /// Nanoseconds between two requests of a limited rate; 0 where it is not.
-    interval_ns: AtomicU64,
-    /// When the next request of a limited rate is due, in nanoseconds.
-    due_ns: AtomicU64,
+    /// One for each endpoint.
+    turnstiles: [Turnstile; ENDPOINTS_MAX],
+    /// So many endpoints have said something.
+    endpoints: AtomicUsize,
     /// What the user bounds, of all pacers of a run together.
     bandwidth: Option<Arc<Bandwidth>>,
 }
@@ -47,8 +65,8 @@ impl Pacer {
             cells: (0..workers).map(|_| Cell::default()).collect(),
             next_us: AtomicU64::new(0),
             requests_in_flight: AtomicU32::new(limits.requests_in_flight),
-            interval_ns: AtomicU64::new(0),
-            due_ns: AtomicU64::new(0),
+            turnstiles: std::array::from_fn(|_| Turnstile::default()),
+            endpoints: AtomicUsize::new(1),
             bandwidth: None,
         }
     }
@@ -60,8 +78,24 @@ impl Pacer {
         self
     }
 
-    /// Shows a worker's counts, and has the controller decide where it is time.
+    /// Shows a worker's counts, and has the controller decide where it is time. All are of the
+    /// first endpoint.
     pub fn note(&self, worker: usize, now_us: u64, counts: Totals) {
+        let Totals { answers, refused, .. } = counts;
+        self.note_each(worker, now_us, counts, &[EndpointTotals { answers, refused }]);
+    }
+
+    /// The same, with what each endpoint has said of that, by its number.
+    ///
+    /// # Panics
+    /// With more endpoints than [`ENDPOINTS_MAX`].
+    pub fn note_each(
+        &self,
+        worker: usize,
+        now_us: u64,
+        counts: Totals,
+        endpoints: &[EndpointTotals],
+    ) {
         let cell = &self.cells[worker];
         cell.bytes.store(counts.bytes, Ordering::Relaxed);
         cell.answers.store(counts.answers, Ordering::Relaxed);
@@ -70,6 +104,13 @@ impl Pacer {
         cell.busy.store(counts.busy, Ordering::Relaxed);
         cell.is_bound.store(counts.is_bound, Ordering::Relaxed);
         cell.held_up.store(counts.held_up, Ordering::Relaxed);
+        for (cell, count) in cell.endpoints.iter().zip(endpoints) {
+            cell.answers.store(count.answers, Ordering::Relaxed);
+            cell.refused.store(count.refused, Ordering::Relaxed);
+        }
+        if endpoints.len() > self.endpoints.load(Ordering::Relaxed) {
+            self.endpoints.fetch_max(endpoints.len(), Ordering::Relaxed);
+        }
         if now_us < self.next_us.load(Ordering::Relaxed) {
             return;
         }
@@ -80,19 +121,36 @@ impl Pacer {
             Err(TryLockError::WouldBlock) => return,
         };
         self.next_us.store(now_us + PACE_TICK_US, Ordering::Relaxed);
-        controller.handle(now_us, self.totals());
-        let Limits { requests_in_flight, requests_per_second } = controller.limits(now_us);
+        let count = self.endpoints.load(Ordering::Relaxed);
+        let said: [EndpointTotals; ENDPOINTS_MAX] = std::array::from_fn(|index| {
+            if index < count { self.totals_of(index) } else { EndpointTotals::default() }
+        });
+        controller.handle_each(now_us, self.totals(), &said[..count]);
+        let Limits { requests_in_flight, .. } = controller.limits(now_us);
         self.requests_in_flight.store(requests_in_flight, Ordering::Relaxed);
-        let interval_ns = requests_per_second.map_or(0, |rate| 1_000_000_000 / rate.max(1));
-        self.interval_ns.store(interval_ns, Ordering::Relaxed);
+        for (index, turnstile) in self.turnstiles[..count].iter().enumerate() {
+            let rate = controller.rate(EndpointNumber::at(index), now_us);
+            let interval_ns = rate.map_or(0, |rate| 1_000_000_000 / rate.max(1));
+            turnstile.interval_ns.store(interval_ns, Ordering::Relaxed);
+        }
     }
 
     /// One for a single worker whose server is known to take so many requests a second.
     #[cfg(test)]
     pub(super) fn slowed(bounds: Bounds, requests_per_second: u64) -> Self {
         let pacer = Self::new(bounds, 1);
-        pacer.interval_ns.store(1_000_000_000 / requests_per_second, Ordering::Relaxed);
+        let interval_ns = 1_000_000_000 / requests_per_second;
+        pacer.turnstiles[0].interval_ns.store(interval_ns, Ordering::Relaxed);
         pacer
+    }
+
+    /// What an endpoint has said to all workers.
+    fn totals_of(&self, endpoint: usize) -> EndpointTotals {
+        let cells = self.cells.iter().map(|cell| &cell.endpoints[endpoint]);
+        cells.fold(EndpointTotals::default(), |all, cell| EndpointTotals {
+            answers: all.answers + cell.answers.load(Ordering::Relaxed),
+            refused: all.refused + cell.refused.load(Ordering::Relaxed),
+        })
     }
 
     fn totals(&self) -> Totals {
@@ -116,18 +174,20 @@ impl Pacer {
         (all / workers + usize::from(worker < all % workers)).max(1)
     }
 
-    /// Takes the right to send one request; where the server asked for less, it may have to wait.
+    /// Takes the right to send one request to an endpoint; where that asked for less, it may have
+    /// to wait.
     ///
     /// # Errors
     /// The time after which to ask again, in microseconds.
-    pub fn take_request(&self, now_us: u64) -> Result<(), u64> {
-        let interval_ns = self.interval_ns.load(Ordering::Relaxed);
+    pub fn take_request(&self, endpoint: EndpointNumber, now_us: u64) -> Result<(), u64> {
+        let Turnstile { interval_ns, due_ns } = &self.turnstiles[endpoint.index()];
+        let interval_ns = interval_ns.load(Ordering::Relaxed);
         if interval_ns == 0 {
             return Ok(());
         }
         let now_ns = now_us.saturating_mul(1000);
         let earliest_ns = now_ns.saturating_sub(RATE_BURST_US * 1000);
-        let taken = self.due_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |due_ns| {
+        let taken = due_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |due_ns| {
             (due_ns <= now_ns).then(|| due_ns.max(earliest_ns) + interval_ns)
         });
         taken.map(|_| ()).map_err(|due_ns| (due_ns - now_ns) / 1000 + 1)
@@ -157,6 +217,8 @@ impl Pacer {
 mod tests {
     use super::*;
 
+    const FIRST: EndpointNumber = EndpointNumber::FIRST;
+
     #[test]
     fn shares_add_up() {
         let pacer = Pacer::new(Bounds::fixed(7), 3);
@@ -168,12 +230,15 @@ mod tests {
     #[test]
     fn a_limited_rate_is_kept_by_all_together() {
         let pacer = Pacer::new(Bounds::fixed(64), 2);
-        assert!((0..10_000).all(|_| pacer.take_request(0) == Ok(())), "nobody asked for less");
+        assert!(
+            (0..10_000).all(|_| pacer.take_request(FIRST, 0) == Ok(())),
+            "nobody asked for less"
+        );
         let pacer = Pacer::slowed(Bounds::fixed(64), 1_000);
         let mut sent = 0;
         let mut now_us = 5_000_000;
         while now_us < 6_000_000 {
-            match pacer.take_request(now_us) {
+            match pacer.take_request(FIRST, now_us) {
                 Ok(()) => sent += 1,
                 Err(wait_us) => now_us += wait_us,
             }

@@ -91,6 +91,11 @@ struct Slice {
 }
 
 impl Rate {
+    /// Of a server from which nothing had come until now.
+    pub(super) fn begun(now_us: u64) -> Self {
+        Self { called_us: now_us, ..Self::default() }
+    }
+
     /// What came since the last call. True when the server asked for less and gets it.
     pub(super) fn handle(&mut self, now_us: u64, answers: u64, refused: u64) -> bool {
         if self.slice.answers + self.slice.refused == 0 {

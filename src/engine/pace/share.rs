@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::{Pacer, Timeline, Totals};
+use super::{EndpointTotals, Pacer, Timeline, Totals};
+use crate::engine::endpoints::EndpointNumber;
+use crate::limits::ENDPOINTS_MAX;
 
 /// A worker's part of what a run may ask for.
 #[derive(Debug)]
@@ -11,19 +13,29 @@ pub struct Share {
     pacer: Arc<Pacer>,
     /// Its number among those that share the pacer.
     number: usize,
-    /// When the next request may be sent, where the server asked for less, in microseconds.
-    next_us: u64,
+    /// What it may send to each endpoint.
+    rights: [Right; ENDPOINTS_MAX],
     /// When the next bytes may be asked for, where the user bounds them, in microseconds.
     bytes_next_us: u64,
+    /// What each endpoint has said.
+    said: Vec<EndpointTotals>,
+}
+
+/// Whether a worker may send a request to one endpoint.
+#[derive(Debug, Clone, Copy, Default)]
+struct Right {
+    /// When the next request may be sent, where the server asked for less, in microseconds.
+    next_us: u64,
     /// The right to send one was taken, and not used yet.
-    has_right: bool,
+    is_taken: bool,
 }
 
 impl Share {
     /// The part of worker `number`.
     #[must_use]
     pub fn new(pacer: Arc<Pacer>, number: usize) -> Self {
-        Self { pacer, number, next_us: 0, bytes_next_us: 0, has_right: false }
+        let rights = [Right::default(); ENDPOINTS_MAX];
+        Self { pacer, number, rights, bytes_next_us: 0, said: vec![EndpointTotals::default()] }
     }
 
     /// How many more requests it may have in flight than those that are `busy`.
@@ -32,49 +44,60 @@ impl Share {
         self.pacer.share(self.number).saturating_sub(busy)
     }
 
-    /// Whether a request may be sent now. The right to it is kept until one was [`Self::sent`].
-    pub fn may_send(&mut self, now_us: u64) -> bool {
+    /// Whether a request may be sent to an endpoint now. The right to it is kept until one was
+    /// [`Self::sent`].
+    pub fn may_send(&mut self, endpoint: EndpointNumber, now_us: u64) -> bool {
         self.bytes_next_us = now_us.saturating_add(self.pacer.bandwidth_wait_us(now_us));
-        self.bytes_next_us <= now_us && self.may_send_again(now_us)
+        self.bytes_next_us <= now_us && self.may_send_again(endpoint, now_us)
     }
 
     /// The same of a request whose bytes are charged already.
-    pub fn may_send_again(&mut self, now_us: u64) -> bool {
-        if !self.has_right && self.next_us <= now_us {
-            let taken = self.pacer.take_request(now_us);
-            self.has_right = taken.is_ok();
-            self.next_us = taken.err().map_or(self.next_us, |wait_us| now_us + wait_us);
+    pub fn may_send_again(&mut self, endpoint: EndpointNumber, now_us: u64) -> bool {
+        let right = &mut self.rights[endpoint.index()];
+        if !right.is_taken && right.next_us <= now_us {
+            let taken = self.pacer.take_request(endpoint, now_us);
+            right.is_taken = taken.is_ok();
+            right.next_us = taken.err().map_or(right.next_us, |wait_us| now_us + wait_us);
         }
-        self.has_right
+        right.is_taken
     }
 
-    /// A request for so many bytes was sent, after [`Self::may_send`].
-    pub fn sent(&mut self, now_us: u64, bytes: u64) {
-        self.has_right = false;
+    /// A request for so many bytes was sent to an endpoint, after [`Self::may_send`].
+    pub fn sent(&mut self, endpoint: EndpointNumber, now_us: u64, bytes: u64) {
+        self.rights[endpoint.index()].is_taken = false;
         self.pacer.charge(now_us, bytes);
     }
 
-    /// True while the next request has to wait because the server asked for less, or the user.
+    /// True while the next request to an endpoint has to wait because that asked for less, or the
+    /// user did.
     #[must_use]
-    pub fn is_slowed(&self, now_us: u64) -> bool {
-        now_us < self.next_us()
+    pub fn is_slowed(&self, endpoint: EndpointNumber, now_us: u64) -> bool {
+        now_us < self.next_us(endpoint)
     }
 
     /// Until when it has to, or had to, in microseconds.
     #[must_use]
-    pub fn next_us(&self) -> u64 {
-        self.next_us.max(self.bytes_next_us)
+    pub fn next_us(&self, endpoint: EndpointNumber) -> u64 {
+        self.next_again_us(endpoint).max(self.bytes_next_us)
     }
 
-    /// The same of a request whose bytes are charged already.
+    /// The same of a request whose bytes are charged already: what the endpoint asked for alone.
     #[must_use]
-    pub fn next_again_us(&self) -> u64 {
-        self.next_us
+    pub fn next_again_us(&self, endpoint: EndpointNumber) -> u64 {
+        self.rights[endpoint.index()].next_us
     }
 
-    /// Tells the pacer what has come.
+    /// What an endpoint has said, to be counted on.
+    pub fn said(&mut self, endpoint: EndpointNumber) -> &mut EndpointTotals {
+        EndpointTotals::of(&mut self.said, endpoint)
+    }
+
+    /// Tells the pacer what has come; what the endpoints have said is added up here.
     pub fn note(&self, now_us: u64, came: Totals) {
-        self.pacer.note(self.number, now_us, came);
+        let answers = self.said.iter().map(|said| said.answers).sum();
+        let refused = self.said.iter().map(|said| said.refused).sum();
+        let came = Totals { answers, refused, ..came };
+        self.pacer.note_each(self.number, now_us, came, &self.said);
     }
 
     /// What was chosen so far.
@@ -95,14 +118,47 @@ mod tests {
         let mut share = Share::new(pacer, 0);
         assert_eq!((share.room(1), share.room(9)), (3, 0));
         let now_us = 5_000_000;
-        assert!((0..100).all(|_| share.may_send(now_us)), "nothing was sent");
+        let to = EndpointNumber::FIRST;
+        assert!((0..100).all(|_| share.may_send(to, now_us)), "nothing was sent");
         let mut sent = 0;
-        while share.may_send(now_us) {
-            share.sent(now_us, 0);
+        while share.may_send(to, now_us) {
+            share.sent(to, now_us, 0);
             sent += 1;
         }
         assert!((1..100).contains(&sent), "a burst, and then it waits: {sent}");
-        assert!(share.is_slowed(now_us) && !share.may_send(share.next_us() - 1));
-        assert!(share.may_send(share.next_us()));
+        assert!(share.is_slowed(to, now_us) && !share.may_send(to, share.next_us(to) - 1));
+        assert!(share.may_send(to, share.next_us(to)));
+    }
+
+    #[test]
+    fn what_one_endpoint_asks_for_is_no_matter_of_another() {
+        let [quiet, busy] = [0, 1].map(EndpointNumber::at);
+        let pacer = Arc::new(Pacer::new(Bounds::fixed(64), 1));
+        let mut share = Share::new(Arc::clone(&pacer), 0);
+        let mut now_us = 0;
+        for _ in 0..60 {
+            now_us += crate::limits::PACE_TICK_US;
+            share.said(quiet).answers += 20;
+            let said = share.said(busy);
+            (said.answers, said.refused) = (said.answers + 10, said.refused + 15);
+            share.note(now_us, Totals { busy: 32, ..Totals::default() });
+        }
+        let mut send = |endpoint| {
+            let sent = (0..1000).take_while(|_| {
+                let may = share.may_send(endpoint, now_us);
+                if may {
+                    share.sent(endpoint, now_us, 0);
+                }
+                may
+            });
+            sent.count()
+        };
+        assert_eq!(send(quiet), 1000, "it asked for nothing");
+        assert!(send(busy) < 100);
+        assert!(share.is_slowed(busy, now_us) && !share.is_slowed(quiet, now_us));
+        let timeline = share.timeline();
+        let refused: Vec<_> =
+            timeline.moments().iter().filter_map(|moment| moment.endpoint).collect();
+        assert!(!refused.is_empty() && refused.iter().all(|endpoint| *endpoint == busy));
     }
 }

@@ -1,5 +1,6 @@
 //! What a controller chose, when and why: as many moments as fit a report.
 
+use crate::engine::endpoints::EndpointNumber;
 use crate::limits::TIMELINE_MOMENTS_MAX;
 
 /// Why a controller chose.
@@ -27,9 +28,11 @@ pub struct Moment {
     pub at_us: u64,
     /// Why.
     pub change: Change,
+    /// The endpoint that asked for less; `None` for what concerns all of them.
+    pub endpoint: Option<EndpointNumber>,
     /// Requests in flight from here on.
     pub requests_in_flight: u32,
-    /// Requests a second from here on, where the server asked for less.
+    /// Requests a second from here on, where that endpoint asked for less, or the only one.
     pub requests_per_second: Option<u64>,
     /// Bytes a second that were seen before.
     pub bytes_per_second: u64,

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::engine::endpoints::EndpointNumber;
 use crate::engine::metrics::AddressCount;
 use crate::limits::{ADDRESS_AVOID_BASE_US, ADDRESS_AVOID_MAX_US, ADDRESSES_KEPT_MAX};
 use crate::link::failure::Failure;
@@ -130,6 +131,16 @@ impl Known {
     }
 }
 
+/// An address as one endpoint has it: what is known of the address is the same for all endpoints
+/// that have it, and what came from there is counted for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The endpoint.
+    pub endpoint: EndpointNumber,
+    /// The address.
+    pub address: SocketAddr,
+}
+
 /// A worker's view: what all know, and what it counted itself.
 #[derive(Debug)]
 pub struct Addresses {
@@ -144,37 +155,39 @@ impl Addresses {
         Self { shared, counts: Vec::new() }
     }
 
-    fn count(&mut self, address: SocketAddr) -> &mut AddressCount {
-        let at = self.counts.iter().position(|count| count.address == address);
+    fn count(&mut self, at: Place) -> &mut AddressCount {
+        let new = AddressCount::new(at.endpoint, at.address);
+        let at = self.counts.iter().position(|count| count.is_of_same(&new));
         let at = at.unwrap_or_else(|| {
             if self.counts.len() == ADDRESSES_KEPT_MAX {
                 self.counts.remove(0);
             }
-            self.counts.push(AddressCount::new(address));
+            self.counts.push(new);
             self.counts.len() - 1
         });
         &mut self.counts[at]
     }
 
-    /// Begins a connection to one of these addresses: not to one that failed lately, nor to
-    /// `other_than`, where there is a choice, and then where all have the fewest open. It counts as
-    /// open until what is returned is dropped. `None` where there is no address.
+    /// Begins a connection to one of these addresses of an endpoint: not to one that failed lately,
+    /// nor to `other_than`, where there is a choice, and then where all have the fewest open. It
+    /// counts as open until what is returned is dropped. `None` where there is no address.
     pub fn connect(
         &mut self,
+        endpoint: EndpointNumber,
         of: &[SocketAddr],
         other_than: Option<SocketAddr>,
         now_us: u64,
     ) -> Option<OpenConnection> {
         let open = self.shared.connect(of, other_than, now_us)?;
-        self.count(open.address).connects += 1;
+        self.count(Place { endpoint, address: open.address }).connects += 1;
         Some(open)
     }
 
     /// It failed, or was far slower than its peers: for a while all avoid it, longer each time.
-    pub fn failed(&mut self, address: SocketAddr, now_us: u64) {
-        self.count(address).failures += 1;
+    pub fn failed(&mut self, at: Place, now_us: u64) {
+        self.count(at).failures += 1;
         let mut known = self.shared.lock();
-        let health = known.find(address);
+        let health = known.find(at.address);
         health.is_good = false;
         // What breaks many connections at once, or those begun before it was known, is one failure.
         if now_us >= health.avoid_until_us {
@@ -186,9 +199,9 @@ impl Addresses {
 
     /// An attempt failed there, before its time where it was ended as late. That alone says little
     /// of an address from which ranges came.
-    pub fn blame(&mut self, address: SocketAddr, failure: Failure, was_late: bool, now_us: u64) {
-        if !was_late || failure == Failure::ConnectTimeout || !self.is_good(address) {
-            self.failed(address, now_us);
+    pub fn blame(&mut self, at: Place, failure: Failure, was_late: bool, now_us: u64) {
+        if !was_late || failure == Failure::ConnectTimeout || !self.is_good(at.address) {
+            self.failed(at, now_us);
         }
     }
 
@@ -198,15 +211,17 @@ impl Addresses {
     }
 
     /// A range came from it.
-    pub fn brought(&mut self, address: SocketAddr, bytes: u64, times: RangeTimes) {
-        let count = self.count(address);
-        count.ranges += 1;
-        count.bytes += bytes;
-        count.first_byte_us += times.first_byte_us;
-        count.body_us += times.body_us;
+    pub fn brought(&mut self, at: Place, bytes: u64, times: RangeTimes, now_us: u64) {
+        let times = (times.first_byte_us, times.body_us);
+        self.count(at).brought(bytes, times, now_us);
         let mut known = self.shared.lock();
-        let health = known.find(address);
+        let health = known.find(at.address);
         (health.is_good, health.failed_in_a_row, health.avoid_until_us) = (true, 0, 0);
+    }
+
+    /// It asked for fewer requests.
+    pub fn refused(&mut self, at: Place) {
+        self.count(at).refused += 1;
     }
 
     /// What was counted here.
@@ -229,6 +244,10 @@ pub struct RangeTimes {
 mod tests {
     use super::*;
 
+    fn place(last: u8) -> Place {
+        Place { endpoint: EndpointNumber::FIRST, address: address(last) }
+    }
+
     fn address(last: u8) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, last], 80))
     }
@@ -243,7 +262,7 @@ mod tests {
 
     /// Where a connection would lead that ends at once.
     fn chosen(addresses: &mut Addresses, all: &[SocketAddr], now_us: u64) -> SocketAddr {
-        addresses.connect(all, None, now_us).expect("one of them").address()
+        addresses.connect(EndpointNumber::FIRST, all, None, now_us).expect("one of them").address()
     }
 
     #[test]
@@ -253,7 +272,9 @@ mod tests {
         let all = [address(1), address(2), address(3)];
         let mut open: Vec<_> = Vec::new();
         for turn in 0..9 {
-            open.push(workers[turn % 2].connect(&all, None, 0).expect("one"));
+            open.push(
+                workers[turn % 2].connect(EndpointNumber::FIRST, &all, None, 0).expect("one"),
+            );
             let counts = all.map(|at| shared.open(at));
             let (most, least) = (counts.iter().max(), counts.iter().min());
             assert!(most.expect("three") - least.expect("three") <= 1, "{counts:?}");
@@ -262,10 +283,12 @@ mod tests {
         // Those that end make room, whoever had them.
         open.retain(|open| open.address() != address(2));
         for turn in 0..3 {
-            open.push(workers[turn % 2].connect(&all, None, 0).expect("one"));
+            open.push(
+                workers[turn % 2].connect(EndpointNumber::FIRST, &all, None, 0).expect("one"),
+            );
         }
         assert_eq!(all.map(|at| shared.open(at)), [3; 3]);
-        assert!(workers[0].connect(&[], None, 0).is_none());
+        assert!(workers[0].connect(EndpointNumber::FIRST, &[], None, 0).is_none());
         let connects: u64 =
             workers.iter().flat_map(Addresses::counts).map(|count| count.connects).sum();
         assert_eq!(connects, 12, "each counts its own");
@@ -283,7 +306,7 @@ mod tests {
     fn what_fails_for_one_is_avoided_by_all_for_a_while() {
         let [mut one, mut other] = two();
         let all = [address(1), address(2)];
-        one.failed(address(1), 0);
+        one.failed(place(1), 0);
         for _ in 0..4 {
             assert_eq!(chosen(&mut one, &all, ADDRESS_AVOID_BASE_US - 1), address(2));
             assert_eq!(chosen(&mut other, &all, ADDRESS_AVOID_BASE_US - 1), address(2));
@@ -294,7 +317,7 @@ mod tests {
         let mut now_us = 0;
         for _ in 0..40 {
             now_us += ADDRESS_AVOID_MAX_US;
-            other.failed(address(1), now_us);
+            other.failed(place(1), now_us);
         }
         for _ in 0..2 {
             assert_eq!(chosen(&mut one, &all, now_us + ADDRESS_AVOID_MAX_US - 1), address(2));
@@ -303,7 +326,7 @@ mod tests {
         let later = [0; 2].map(|_| chosen(&mut one, &all, now_us));
         assert!(later.contains(&address(1)), "{later:?}");
         assert!(!one.is_good(address(1)));
-        other.brought(address(1), 5, QUICK);
+        other.brought(place(1), 5, QUICK, 9);
         assert!(one.is_good(address(1)) && !one.is_good(address(2)));
         let counts = [one.counts(), other.counts()].map(|counts| {
             let of = |at| counts.iter().find(move |count| count.address == at);
@@ -317,8 +340,8 @@ mod tests {
         let [mut one, mut other] = two();
         let all = [address(1), address(2)];
         for _ in 0..20 {
-            one.failed(address(1), 0);
-            other.failed(address(1), 7);
+            one.failed(place(1), 0);
+            other.failed(place(1), 7);
         }
         let later = [0; 2].map(|_| chosen(&mut other, &all, ADDRESS_AVOID_BASE_US));
         assert!(later.contains(&address(1)), "{later:?}");
@@ -328,15 +351,17 @@ mod tests {
     fn one_that_failed_is_tried_by_one_connection_until_it_brings_a_range() {
         let [mut one, mut other] = two();
         let all = [address(1), address(2)];
-        one.failed(address(1), 0);
-        let busy: Vec<_> =
-            (0..5).map(|_| one.connect(&all[1..], None, 0).expect("address 2")).collect();
-        let trial = other.connect(&all, None, ADDRESS_AVOID_BASE_US).expect("one");
+        one.failed(place(1), 0);
+        let busy: Vec<_> = (0..5)
+            .map(|_| one.connect(EndpointNumber::FIRST, &all[1..], None, 0).expect("address 2"))
+            .collect();
+        let trial =
+            other.connect(EndpointNumber::FIRST, &all, None, ADDRESS_AVOID_BASE_US).expect("one");
         assert_eq!(trial.address(), address(1));
         for _ in 0..3 {
             assert_eq!(chosen(&mut one, &all, ADDRESS_AVOID_BASE_US), address(2));
         }
-        other.brought(address(1), 5, QUICK);
+        other.brought(place(1), 5, QUICK, 9);
         assert_eq!(chosen(&mut one, &all, ADDRESS_AVOID_BASE_US), address(1));
         drop((busy, trial));
     }
@@ -345,8 +370,8 @@ mod tests {
     fn where_all_fail_the_one_that_is_free_first_is_taken() {
         let [mut one, mut other] = two();
         let all = [address(1), address(2)];
-        one.failed(address(1), 5);
-        one.failed(address(2), 0);
+        one.failed(place(1), 5);
+        one.failed(place(2), 0);
         for _ in 0..2 {
             assert_eq!(chosen(&mut other, &all, 6), address(2));
         }
@@ -356,11 +381,15 @@ mod tests {
     fn another_one_is_taken_where_there_is_a_choice() {
         let [mut one, mut other] = two();
         let all = [address(1), address(2)];
-        let busy: Vec<_> =
-            (0..9).map(|_| one.connect(&all[1..], None, 0).expect("address 2")).collect();
+        let busy: Vec<_> = (0..9)
+            .map(|_| one.connect(EndpointNumber::FIRST, &all[1..], None, 0).expect("address 2"))
+            .collect();
         let to = |open: Option<OpenConnection>| open.expect("one").address();
-        assert_eq!(to(other.connect(&all, Some(address(1)), 0)), address(2));
-        assert_eq!(to(other.connect(&all[..1], Some(address(1)), 0)), address(1));
+        assert_eq!(to(other.connect(EndpointNumber::FIRST, &all, Some(address(1)), 0)), address(2));
+        assert_eq!(
+            to(other.connect(EndpointNumber::FIRST, &all[..1], Some(address(1)), 0)),
+            address(1)
+        );
         assert_eq!(busy.len(), 9);
     }
 
@@ -369,9 +398,9 @@ mod tests {
         let mut workers = two();
         let shared = Arc::clone(&workers[0].shared);
         let at = |port: usize| SocketAddr::from(([127, 0, 0, 1], port.try_into().expect("a port")));
-        let held = workers[1].connect(&[at(1)], None, 0);
+        let held = workers[1].connect(EndpointNumber::FIRST, &[at(1)], None, 0);
         for port in 2..2 * ADDRESSES_KEPT_MAX {
-            drop(workers[0].connect(&[at(port)], None, 0));
+            drop(workers[0].connect(EndpointNumber::FIRST, &[at(port)], None, 0));
         }
         assert_eq!(workers[0].counts().len(), ADDRESSES_KEPT_MAX);
         assert_eq!(shared.lock().addresses.len(), ADDRESSES_KEPT_MAX);

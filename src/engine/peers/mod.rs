@@ -9,7 +9,7 @@ mod addresses;
 mod clock;
 mod pace;
 
-pub use addresses::{Addresses, OpenConnection, RangeTimes, SharedAddresses};
+pub use addresses::{Addresses, OpenConnection, Place, RangeTimes, SharedAddresses};
 pub use clock::NetworkClock;
 pub use pace::Paces;
 

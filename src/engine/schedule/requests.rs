@@ -1,105 +1,141 @@
 //! Requests of one priority that nobody has begun: in the order in which they came, but that those
 //! which must wait let the others pass.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Assignment;
+use crate::engine::endpoints::{EndpointNumber, EndpointSet};
 use crate::engine::lease::Leases;
 use crate::engine::request::Errand;
+
+/// Requests by how many had come before them: the first is next, and any of them is found.
+type Queue = BTreeMap<u64, Assignment>;
 
 /// Requests of one priority.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// How many are in flight is for their clients to say.
-    paced_by_client: VecDeque<Assignment>,
-    /// Those that the pace of this engine counts.
-    paced_here: VecDeque<Queued>,
-    /// Those that need a lease of the worker that takes them, too.
-    for_lease: VecDeque<Queued>,
-    /// How many have come.
-    came: u64,
+    /// How many are in flight is for their clients to say, and which endpoint has room.
+    paced_by_client: Queue,
+    /// The others, by the endpoint's number.
+    endpoints: Vec<OfEndpoint>,
 }
 
-/// A request, and how many had come before it.
-#[derive(Debug)]
-struct Queued {
-    number: u64,
-    request: Assignment,
+/// Requests to one endpoint that the pace of this engine counts.
+#[derive(Debug, Default)]
+struct OfEndpoint {
+    paced_here: Queue,
+    /// Those that need a lease of the worker that takes them, too.
+    for_lease: Queue,
+}
+
+impl OfEndpoint {
+    fn queue(&self, for_lease: bool) -> &Queue {
+        if for_lease { &self.for_lease } else { &self.paced_here }
+    }
+
+    fn queue_mut(&mut self, for_lease: bool) -> &mut Queue {
+        if for_lease { &mut self.for_lease } else { &mut self.paced_here }
+    }
 }
 
 impl Waiting {
     pub(super) fn count(&self) -> usize {
-        self.paced_by_client.len() + self.paced_here.len() + self.for_lease.len()
+        let of = |endpoint: &OfEndpoint| endpoint.paced_here.len() + endpoint.for_lease.len();
+        self.paced_by_client.len() + self.endpoints.iter().map(of).sum::<usize>()
     }
 
     /// Those that wait for a lease.
     pub(super) fn leases_wanted(&self) -> usize {
-        self.for_lease.len()
+        self.endpoints.iter().map(|endpoint| endpoint.for_lease.len()).sum()
     }
 
     /// True when there are some that only the pace holds back from a worker with these leases.
     pub(super) fn has_paced(&self, leases: &Leases) -> bool {
-        !self.paced_here.is_empty() || !self.for_lease.is_empty() && leases.has_room()
+        let has =
+            |for_lease| self.endpoints.iter().any(|endpoint| !endpoint.queue(for_lease).is_empty());
+        has(false) || has(true) && leases.has_room()
     }
 
-    pub(super) fn push(&mut self, request: Assignment) {
-        let errand = request.errand.as_ref();
-        let by_client = errand.is_some_and(Errand::is_paced_by_client);
-        let for_lease = errand.is_some_and(Errand::wants_lease);
-        self.came += 1;
-        let number = self.came;
-        match (for_lease, by_client) {
-            (true, _) => self.for_lease.push_back(Queued { number, request }),
-            (false, true) => self.paced_by_client.push_back(request),
-            (false, false) => self.paced_here.push_back(Queued { number, request }),
+    /// Takes one in, before which so many had come.
+    pub(super) fn push(&mut self, number: u64, request: Assignment) {
+        let errand = request.errand.as_ref().expect("a request");
+        let (for_lease, by_client) = (errand.wants_lease(), errand.is_paced_by_client());
+        errand.ticket.set_place(number);
+        if by_client && !for_lease {
+            self.paced_by_client.insert(number, request);
+            return;
         }
+        let index = request.endpoint.index();
+        if self.endpoints.len() <= index {
+            self.endpoints.resize_with(index + 1, OfEndpoint::default);
+        }
+        self.endpoints[index].queue_mut(for_lease).insert(number, request);
     }
 
     /// The next one for a worker with these leases, and whether it is paced here; where no more of
-    /// those may be, it is not.
+    /// those may be, it is not. Of those that are paced here endpoints are passed over.
     pub(super) fn next(
         &mut self,
         may_be_paced: bool,
         leases: &Arc<Leases>,
+        passed_over: EndpointSet,
     ) -> Option<(Assignment, bool)> {
-        if let Some(request) = self.paced_by_client.pop_front() {
+        if let Some((_, request)) = self.paced_by_client.pop_first() {
             return Some((request, false));
         }
         if !may_be_paced {
             return None;
         }
-        let number = |queue: &VecDeque<Queued>| queue.front().map(|queued| queued.number);
-        let (lease, other) = (number(&self.for_lease), number(&self.paced_here));
-        let is_lease = lease.is_some_and(|lease| other.is_none_or(|other| lease < other));
-        if is_lease && let Some(reserved) = leases.reserve() {
-            let Queued { mut request, .. } = self.for_lease.pop_front()?;
+        let first = |for_lease: bool| {
+            let endpoints = self.endpoints.iter().enumerate();
+            let may_be =
+                endpoints.filter(|(index, _)| !passed_over.has(EndpointNumber::at(*index)));
+            let firsts = may_be.filter_map(|(index, endpoint)| {
+                let (number, _) = endpoint.queue(for_lease).first_key_value()?;
+                Some((*number, index))
+            });
+            firsts.min()
+        };
+        let (lease, other) = (first(true), first(false));
+        if let Some((number, index)) = lease
+            && other.is_none_or(|(other, _)| number < other)
+            && let Some(reserved) = leases.reserve()
+        {
+            let (_, mut request) = self.endpoints[index].for_lease.pop_first()?;
             let errand = request.errand.as_mut().expect("a request");
             errand.grant(reserved);
             let is_paced = !errand.is_paced_by_client();
             return Some((request, is_paced));
         }
-        self.paced_here.pop_front().map(|queued| (queued.request, true))
+        let (_, index) = other?;
+        self.endpoints[index].paced_here.pop_first().map(|(_, request)| (request, true))
+    }
+
+    fn queues<'a>(&'a mut self) -> impl Iterator<Item = &'a mut Queue> {
+        let of = |endpoint: &'a mut OfEndpoint| [&mut endpoint.paced_here, &mut endpoint.for_lease];
+        [&mut self.paced_by_client].into_iter().chain(self.endpoints.iter_mut().flat_map(of))
     }
 
     /// Takes one out, whatever it waits for.
     pub(super) fn pop(&mut self) -> Option<Assignment> {
-        self.paced_by_client.pop_front().or_else(|| {
-            let queued = self.paced_here.pop_front().or_else(|| self.for_lease.pop_front());
-            queued.map(|queued| queued.request)
-        })
+        self.queues().find_map(|queue| queue.pop_first().map(|(_, request)| request))
+    }
+
+    /// Takes this one out, if it is here: a look into each queue, however long they are.
+    pub(super) fn take(&mut self, number: u64) -> Option<Assignment> {
+        self.queues().find_map(|queue| queue.remove(&number))
     }
 
     /// Takes those out that were cancelled.
     pub(super) fn take_cancelled(&mut self, into: &mut Vec<Errand>) {
-        let mut keeps = |request: &mut Assignment| {
-            let errand = request.errand.take_if(|errand| errand.ticket.is_cancelled());
-            let keeps = errand.is_none();
-            into.extend(errand);
-            keeps
-        };
-        self.paced_by_client.retain_mut(&mut keeps);
-        self.paced_here.retain_mut(|queued| keeps(&mut queued.request));
-        self.for_lease.retain_mut(|queued| keeps(&mut queued.request));
+        for queue in self.queues() {
+            queue.retain(|_, request| {
+                let errand = request.errand.take_if(|errand| errand.ticket.is_cancelled());
+                let keeps = errand.is_none();
+                into.extend(errand);
+                keeps
+            });
+        }
     }
 }

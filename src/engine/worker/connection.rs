@@ -4,6 +4,7 @@ use super::job::{Job, Route};
 use super::link::Link;
 use super::operation::Operation;
 use super::secure::Security;
+use crate::engine::peers::Place;
 use crate::link::conn::{Ask, BufferRange, Conn, EtagDigest, Target};
 use crate::sys::{Op, Slot};
 
@@ -99,6 +100,11 @@ impl Connection {
 
     pub(super) fn is_secure(&self) -> bool {
         self.link.as_ref().is_some_and(|link| matches!(link.security, Security::On(_)))
+    }
+
+    /// Where it leads, while it has a socket.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.link.as_ref().map(Link::place)
     }
 
     /// Its open socket.

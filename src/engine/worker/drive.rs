@@ -29,7 +29,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 Some(AfterFailure::Resume) => connection.conn.resume(),
                 Some(AfterFailure::Backoff { until_us }) => {
                     job.state = JobState::Backoff { until_us };
-                    return;
+                    return self.park(index, until_us);
                 }
                 Some(AfterFailure::GiveUp(error)) => return self.give_up(index, &error),
                 Some(AfterFailure::Yield) => return self.release(index),
@@ -175,16 +175,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn count_range(&mut self, index: usize) {
         let connection = &self.connections[index];
         let job = connection.state.job();
-        let (Some(link), Some(times)) = (&connection.link, job.times(self.now_us)) else { return };
-        let (address, bytes) = (link.address(), job.bytes.length);
-        self.addresses.brought(address, bytes, times);
-        let from = AddressCount {
-            ranges: 1,
-            bytes,
-            first_byte_us: times.first_byte_us,
-            body_us: times.body_us,
-            ..AddressCount::new(address)
-        };
+        let (Some(at), Some(times)) = (connection.place(), job.times(self.now_us)) else { return };
+        let bytes = job.bytes.length;
+        self.addresses.brought(at, bytes, times, self.now_us);
+        let mut from = AddressCount::new(at.endpoint, at.address);
+        from.brought(bytes, (times.first_byte_us, times.body_us), self.now_us);
         self.count_brought(job.range, from);
     }
 

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::files::host::{FileHost, SlotBytes};
 use crate::files::transfer::Shape;
 use crate::link::attempt::Attempts;
-use crate::link::conn::Manner;
+use crate::link::conn::{EtagDigest, Manner};
 use crate::sys::Ring;
 
 /// What a range is fetched for.
@@ -119,26 +119,38 @@ impl Route {
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Starts a range on a free connection.
     pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
-        let Assignment { transfer, range, errand } = assignment;
+        let Assignment { transfer, range, errand, endpoint } = assignment;
         let purpose = Purpose::of(errand);
         let into = Route::of(&purpose, transfer.shape);
         self.unpaced += usize::from(into.is_paced_by_client());
         let object = Arc::clone(&transfer);
         let number = self.ranges.insert(object, range.offset, self.now_us, purpose);
+        let etag = transfer.etag;
+        let object = (transfer, endpoint);
+        let job = Job::new(object, range, number, into, Attempts::default());
+        self.begin_on(index, job, etag);
+    }
+
+    /// Gives a range to a free connection, wherever that leads now.
+    pub(super) fn begin_on(&mut self, index: usize, job: Job, etag: Option<EtagDigest>) {
         let connection = &mut self.connections[index];
-        let same = connection.link.as_ref().is_some_and(|link| link.leads_to(&transfer.endpoint));
+        let endpoint = &job.object().endpoint;
+        let same = connection.link.as_ref().is_some_and(|link| link.leads_to(endpoint));
         if connection.conn.is_idle() && !same {
             connection.hang_up();
         }
-        let etag = transfer.etag;
-        connection.begin(Job::new(transfer, range, number, into, Attempts::default()), etag);
+        connection.begin(job, etag);
         self.drive(index);
     }
 
     /// Why nothing more is tried for a connection's range: its object fails, or its client does not
     /// want it any more.
     pub(super) fn failure_of(&self, index: usize) -> Option<Error> {
-        let job = self.connections[index].state.job();
+        self.failure_of_job(self.connections[index].state.job())
+    }
+
+    /// The same of a range, whoever has it.
+    pub(super) fn failure_of_job(&self, job: &Job) -> Option<Error> {
         let Some(ticket) = job.into.ticket() else {
             return job.object().failure().cloned();
         };
@@ -160,6 +172,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let cancels = self.scheduler.cancels();
         if self.cancels_seen == cancels {
             return;
+        }
+        let is_cancelled = |one: &mut Assignment| {
+            one.errand.as_ref().is_some_and(|errand| errand.ticket.is_cancelled())
+        };
+        while let Some(at) = self.ready.iter_mut().position(is_cancelled) {
+            self.ready.remove(at).into_iter().for_each(|assignment| refuse(assignment, None));
         }
         let mut is_done = true;
         for index in 0..self.connections.len() {

@@ -12,7 +12,7 @@ use crate::files::transfer::{Again, Transfer};
 use crate::limits::{RETRIES_BASE_MAX, RETRIES_PER_100_REQUESTS_MAX};
 use crate::link::attempt::{Cause, NextTry};
 use crate::link::conn::{BufferRange, Manner};
-use crate::link::failure::{Failure, Remedy};
+use crate::link::failure::{Failure, Remedy, RetryReason};
 use crate::link::tls::session::explain_failure;
 use crate::s3::answer::{self, ServerError};
 use crate::sys::Ring;
@@ -65,10 +65,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let job = connection.state.job_mut();
         job.last_failure = Some(failure);
         if let Some(link) = connection.link.as_ref().filter(|_| failure.is_of_address()) {
-            job.other_than = Some(link.address());
-            self.addresses.blame(link.address(), failure, late_end.is_some(), self.now_us);
+            let at = link.place();
+            job.other_than = Some(at.address);
+            self.addresses.blame(at, failure, late_end.is_some(), self.now_us);
             if let Some(ticket) = job.into.ticket() {
-                ticket.inbox().note_blame(link.address());
+                ticket.inbox().note_blame(at.endpoint, at.address);
             }
         }
         let transfer = job.object();
@@ -77,11 +78,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             // The range goes on without a pause, on the other connection.
             job.state = JobState::Failed(AfterFailure::Yield);
             job.rivalry = Rivalry::Alone;
-            if let Some(ticket) = job.into.ticket() {
-                ticket.inbox().note_retry(failure.reason(), false);
-            }
             self.connections[rival].state.job_mut().rivalry = Rivalry::Alone;
-            self.metrics.retries[failure.reason() as usize] += 1;
+            self.count_retry(index, failure, false);
             self.retries_excused += u64::from(is_unreachable || failure.is_overload());
             transfer.count_retry();
             return;
@@ -175,20 +173,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         ceiling_us: u64,
         is_moving: bool,
     ) {
+        self.metrics.last_retry = Some(failure.reason());
+        self.count_retry(index, failure, is_moving);
         let job = self.connections[index].state.job_mut();
-        let transfer = job.object();
-        let why = failure.reason();
-        self.metrics.retries[why as usize] += 1;
-        self.metrics.last_retry = Some(why);
-        transfer.count_retry();
+        job.object().count_retry();
         if job.manner() == Manner::Whole {
             job.data = None;
         }
-        let ticket = job.into.ticket();
-        if let Some(ticket) = ticket {
-            ticket.inbox().note_retry(why, is_moving);
-        }
-        let is_errand = ticket.is_some();
+        let is_errand = job.into.ticket().is_some();
         if ceiling_us == 0 {
             job.state = JobState::Failed(AfterFailure::Resume);
             return;
@@ -201,6 +193,31 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_excused = is_errand || cause != Cause::Faulty;
         self.retries_excused += u64::from(is_excused);
         self.spend_retry(failure);
+    }
+
+    /// Counts a failed attempt that another follows: for the run, for its client, and where it asks
+    /// for fewer requests for whoever paces them.
+    fn count_retry(&mut self, index: usize, failure: Failure, is_moving: bool) {
+        let reason = failure.reason();
+        self.metrics.retries[reason as usize] += 1;
+        let connection = &self.connections[index];
+        let (job, place) = (connection.state.job(), connection.place());
+        let (endpoint, ticket) = (job.endpoint, job.into.ticket());
+        if let Some(ticket) = ticket {
+            ticket.inbox().note_retry(endpoint, reason, is_moving);
+        }
+        if reason != RetryReason::SlowDown {
+            return;
+        }
+        if let Some(at) = place {
+            self.addresses.refused(at);
+            if let Some(ticket) = ticket {
+                ticket.inbox().note_refused(at.endpoint, at.address);
+            }
+        }
+        if !job.into.is_paced_by_client() {
+            self.share.said(endpoint).refused += 1;
+        }
     }
 
     /// Takes one from the run's budget of retries; an empty one ends the run.

@@ -18,7 +18,7 @@
 
 use super::Worker;
 use super::connection::ConnectionState;
-use super::job::{Job, Rivalry};
+use super::job::Rivalry;
 use super::link::Link;
 use crate::engine::peers::{self, LateEnd, Phase};
 use crate::files::host::FileHost;
@@ -48,8 +48,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
         let left = peers::is_within_budget(asked_again, requests, self.connections.len());
         // While the server asks for less, no range is asked for twice at once.
-        let has_free = |by_client| self.has_room(by_client) && !self.share.is_slowed(self.now_us);
-        let has_free = [has_free(false), has_free(true)];
+        let has_free = [false, true].map(|by_client| self.has_room(by_client));
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, connection) in self.connections.iter().enumerate() {
             busy += usize::from(!connection.is_free());
@@ -57,7 +56,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             late += 1;
             let job = connection.state.job();
             let by_client = job.into.is_paced_by_client();
-            let remedy = match (job.rival(), has_free[usize::from(by_client)]) {
+            let is_slowed = self.share.is_slowed(job.endpoint, self.now_us);
+            let has_free = has_free[usize::from(by_client)] && !is_slowed;
+            let remedy = match (job.rival(), has_free) {
                 _ if self.is_stuck(index) => LateRemedy::End,
                 // The second one is no better; the one that stays may be given another.
                 (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
@@ -118,17 +119,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let job = connection.state.job();
         let transfer = job.object();
         let at = connection.link.as_ref().map(Link::address);
-        let (bytes, range) = (job.bytes, job.range);
+        let bytes = job.bytes;
         let etag = connection.conn.etag().or(transfer.etag);
-        let delivered = match job.manner() {
-            Manner::Slots => connection.conn.reached() / self.slot_length * self.slot_length,
-            Manner::Whole => 0,
-            Manner::Stream => connection.conn.reached(),
-        };
-        let into = job.into.of_rival();
+        let delivered = self.delivered(late);
         // What is fetched again is no progress.
         let attempts = job.attempts.without_first(delivered);
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
+        let by_client = job.into.is_paced_by_client();
+        let mut job = job.for_rest(left, attempts);
         // Best is one that is open to another address already.
         let elsewhere = self.free.iter().rposition(|free| {
             let connection = &self.connections[*free];
@@ -138,7 +136,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         });
         let index = match elsewhere {
             Some(position) => self.free.remove(position),
-            None => match self.free_connection(into.is_paced_by_client()) {
+            None => match self.free_connection(by_client, &transfer.endpoint) {
                 Some(index) => index,
                 // The room has gone meanwhile.
                 None => return,
@@ -148,7 +146,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if elsewhere.is_none() {
             connection.hang_up();
         }
-        let mut job = Job::new(transfer, left, range, into, attempts);
         job.other_than = at;
         job.rivalry = Rivalry::HedgeOf(late);
         connection.begin(job, etag);
@@ -168,8 +165,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Rivalry::HedgedBy(loser) => loser,
             Rivalry::HedgeOf(loser) => {
                 self.metrics.hedges_won += 1;
-                if let Some(link) = &self.connections[loser].link {
-                    self.addresses.failed(link.address(), self.now_us);
+                if let Some(place) = self.connections[loser].place() {
+                    self.addresses.failed(place, self.now_us);
                 }
                 loser
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::stream::Flow;
 use crate::checksum::Mismatch;
+use crate::engine::endpoints::EndpointNumber;
 use crate::engine::peers::{LateEnd, RangeTimes};
 use crate::engine::request::Ticket;
 use crate::error::Error;
@@ -142,6 +143,8 @@ pub(super) enum Route {
 pub(super) struct Job {
     pub(super) state: JobState,
     transfer: Arc<Transfer>,
+    /// Where it is served.
+    pub(super) endpoint: EndpointNumber,
     pub(super) into: Route,
     /// What is asked for: the range, or what of it another connection had not delivered.
     pub(super) bytes: ByteRange,
@@ -168,7 +171,7 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(
-        transfer: Arc<Transfer>,
+        (transfer, endpoint): (Arc<Transfer>, EndpointNumber),
         bytes: ByteRange,
         range: usize,
         into: Route,
@@ -177,6 +180,7 @@ impl Job {
         Self {
             state: JobState::Active,
             transfer,
+            endpoint,
             into,
             bytes,
             range,
@@ -191,6 +195,12 @@ impl Job {
             other_than: None,
             request: None,
         }
+    }
+
+    /// The same range for another connection, which is asked for these of its bytes.
+    pub(super) fn for_rest(&self, bytes: ByteRange, attempts: Attempts) -> Self {
+        let object = (self.object(), self.endpoint);
+        Self::new(object, bytes, self.range, self.into.of_rival(), attempts)
     }
 
     pub(super) fn object(&self) -> Arc<Transfer> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::Worker;
 use super::secure::{Secure, Security};
-use crate::engine::peers::OpenConnection;
+use crate::engine::endpoints::EndpointNumber;
+use crate::engine::peers::{OpenConnection, Place};
 use crate::files::host::FileHost;
 use crate::limits::CONNECT_TIMEOUT_US;
 use crate::link::conn::Event;
@@ -19,6 +20,7 @@ pub(super) struct Link {
     pub(super) socket: Handle,
     /// Where it leads.
     pub(super) endpoint: Arc<Endpoint>,
+    number: EndpointNumber,
     /// Counts as open at its address, for all workers.
     open: OpenConnection,
     pub(super) security: Security,
@@ -34,6 +36,11 @@ impl Link {
     /// The address that it leads to.
     pub(super) fn address(&self) -> SocketAddr {
         self.open.address()
+    }
+
+    /// The same, with the endpoint that it is an address of.
+    pub(super) fn place(&self) -> Place {
+        Place { endpoint: self.number, address: self.address() }
     }
 
     /// It wakes nobody for a few bytes.
@@ -72,10 +79,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn connect(&mut self, index: usize) {
         let job = self.connections[index].state.job_mut();
         let endpoint = Arc::clone(&job.object().endpoint);
+        let number = job.endpoint;
         let other_than = job.other_than.take();
         let open = {
             let all = endpoint.addresses.read().unwrap_or_else(|poison| poison.into_inner());
-            self.addresses.connect(&all, other_than, self.now_us)
+            self.addresses.connect(number, &all, other_than, self.now_us)
         };
         let Some(open) = open else {
             return self.connections[index].conn.handle(Event::Failed(Errno::INVALID));
@@ -86,6 +94,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.connections[index].link = Some(Link {
                     socket: socket.clone(),
                     endpoint,
+                    number,
                     open,
                     security: Security::Plain,
                     low_water: 1,
@@ -95,7 +104,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.metrics.connects += 1;
                 let job = self.connections[index].state.job();
                 if let Some(ticket) = job.into.ticket() {
-                    ticket.inbox().note_connect(address);
+                    ticket.inbox().note_connect(number, address);
                 }
                 self.submit(index, Op::Connect { socket, address });
             }

@@ -18,6 +18,7 @@ mod job;
 mod link;
 mod operation;
 mod pace;
+mod parked;
 mod prefix;
 mod range;
 mod secure;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 
+use crate::engine::endpoints::EndpointSet;
 use crate::engine::lease::Leases;
 use crate::engine::metrics::{Gauge, WorkerMetrics};
 use crate::engine::pace::{Pacer, Share};
@@ -49,6 +51,8 @@ use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring};
 use connection::{Connection, ConnectionState};
 use errand::refuse;
 use job::JobState;
+use pace::Wait;
+use parked::Parked;
 use range::{Ranges, Writes};
 
 /// Token of the operation that waits for the event counter.
@@ -113,7 +117,7 @@ pub struct Worker<R, H> {
     unpaced: usize,
     /// What came of those.
     unpaced_bytes: u64,
-    unpaced_answers: u64,
+    unpaced_first_byte_us: u64,
     /// Up to there the scheduler's cancels were seen to.
     cancels_seen: u64,
     /// Buffers for plaintext on its way into pipes.
@@ -126,6 +130,9 @@ pub struct Worker<R, H> {
     /// Connections that wait for a data slot, in order.
     slot_queue: VecDeque<usize>,
     ready: VecDeque<Assignment>,
+    /// Ranges that wait for their next try without a connection, as many as there are connections
+    /// at most.
+    parked: VecDeque<Parked>,
     supply: Supply,
     /// When it asks for work again that was told to wait for its counter: a wake-up may be lost.
     ask_again_us: u64,
@@ -184,7 +191,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             leases,
             unpaced: 0,
             unpaced_bytes: 0,
-            unpaced_answers: 0,
+            unpaced_first_byte_us: 0,
             cancels_seen: 0,
             spare: Vec::new(),
             connections: Vec::new(),
@@ -192,9 +199,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             free: Vec::with_capacity(connections),
             slot_queue: VecDeque::with_capacity(connections),
             ready: VecDeque::with_capacity(RANGES_PER_HANDOUT_MAX + connections),
+            parked: VecDeque::new(),
             supply: Supply::Given,
             ask_again_us: 0,
-            ranges: Ranges::new(connections + slots),
+            ranges: Ranges::new(2 * connections + slots),
             writes: Writes::new(slots),
             file_jobs: 0,
             file_jobs_ended: 0,
@@ -249,6 +257,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.give_up_cancelled();
             self.paces.set_busy(self.busy());
             self.hedge();
+            self.resume_parked();
             has_more = self.assign();
         }
         if self.is_done() {
@@ -358,20 +367,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         // Objects that take no connection. There may be thousands, and a file system may be slow.
         let mut settled = 0;
+        let mut held = self.held_endpoints();
         while settled < EMPTY_OBJECTS_PER_TURN_MAX {
-            let is_full = self.file_jobs >= FILE_JOBS_MAX;
-            if is_full || self.ready.is_empty() && !self.take_ranges() {
+            if self.file_jobs >= FILE_JOBS_MAX {
                 return false;
             }
-            let Some(assignment) = self.ready.pop_front() else { return false };
+            let Some(at) = self.next_ready(held) else { return false };
+            let Some(assignment) = self.ready.remove(at) else { return false };
             let errand = assignment.errand.as_ref();
             if errand.is_some_and(|errand| errand.ticket.is_cancelled()) {
                 refuse(assignment, None);
                 continue;
             }
-            let (is_errand, by_client) =
-                (errand.is_some(), errand.is_some_and(Errand::is_paced_by_client));
-            let length = assignment.range.length;
+            let is_errand = errand.is_some();
             assignment.transfer.begin(self.now_us);
             if !is_errand && assignment.transfer.failure().is_some() {
                 self.settle(&assignment.transfer);
@@ -382,18 +390,42 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 if self.scheduler.is_stopped() {
                     return true;
                 }
-            } else if let Some(connection) = self.connection_to_ask(by_client, length) {
-                self.begin(connection, assignment);
             } else {
-                self.ready.push_front(assignment);
-                return false;
+                let connection = self.connection_to_ask(&assignment);
+                let endpoint = assignment.endpoint;
+                match connection {
+                    Ok(connection) => self.begin(connection, assignment),
+                    Err(_) => self.ready.insert(at, assignment),
+                }
+                match connection {
+                    Ok(_) => {}
+                    // Those of others go on.
+                    Err(Wait::ForEndpoint) if self.scheduler.endpoints().are_several() => {
+                        held.insert(endpoint);
+                    }
+                    Err(_) => return false,
+                }
             }
         }
         true
     }
 
+    /// The next range that may be begun, in order, of those that are here or are still to be taken;
+    /// those of `held` endpoints are passed over.
+    fn next_ready(&mut self, held: EndpointSet) -> Option<usize> {
+        let may_begin = |next: &Assignment| {
+            let by_client = next.errand.as_ref().is_some_and(Errand::is_paced_by_client);
+            by_client || next.range.length == 0 || !held.has(next.endpoint)
+        };
+        let here = self.ready.len();
+        if let Some(at) = self.ready.iter().position(may_begin) {
+            return Some(at);
+        }
+        self.take_ranges(held).then_some(here)
+    }
+
     /// Asks for ranges where a connection is free; false when there are none now.
-    fn take_ranges(&mut self) -> bool {
+    fn take_ranges(&mut self, held: EndpointSet) -> bool {
         let room = self.room();
         let may_get = match self.supply {
             Supply::Given => room.all > 0,
@@ -403,7 +435,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if !may_get {
             return false;
         }
-        self.supply = self.scheduler.take(self.number, room, &mut self.ready);
+        self.supply = self.scheduler.take(self.number, room, held, &mut self.ready);
         if self.is_told_later() {
             self.ask_again_us = self.now_us + TURN_WAIT_MAX_US;
         }
@@ -423,10 +455,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.is_told_later() && self.ask_again_us > self.now_us {
             wait_us = wait_us.min(self.ask_again_us - self.now_us);
         }
-        if !self.ready.is_empty() && self.share.is_slowed(self.now_us) {
-            wait_us = wait_us.min(self.share.next_us() - self.now_us);
-        }
-        self.metrics.waiting = 0;
+        wait_us = wait_us.min(self.slowed_wait_us().unwrap_or(u64::MAX));
+        wait_us = wait_us.min(self.parked_wait_us().unwrap_or(u64::MAX));
+        self.metrics.waiting = u32::try_from(self.parked.len()).unwrap_or(u32::MAX);
         for index in 0..self.connections.len() {
             wait_us = wait_us.min(self.tend_connection(index, clock_us));
         }
@@ -492,6 +523,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             transfer.fail(reason.clone());
             self.settle(&transfer);
         }
+        self.give_up_all_parked(&reason);
         self.recall_files(&reason);
         self.slot_queue.clear();
         for index in 0..self.connections.len() {

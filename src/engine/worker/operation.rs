@@ -241,9 +241,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             if conn.has_answer() {
                 self.metrics.answers += 1;
                 self.metrics.stages.first_byte_us += first_byte_us;
+                let endpoint = job.endpoint;
                 if let Some(ticket) = job.into.ticket() {
-                    self.unpaced_answers += u64::from(job.into.is_paced_by_client());
-                    ticket.inbox().note_answer(first_byte_us);
+                    ticket.inbox().note_answer(endpoint, first_byte_us);
+                }
+                if job.into.is_paced_by_client() {
+                    self.unpaced_first_byte_us += first_byte_us;
+                } else {
+                    self.share.said(endpoint).answers += 1;
                 }
             }
         }

@@ -1,15 +1,29 @@
 //! How many connections a worker uses, and when it may ask: its side of the pacer, and what waits
 //! for an answer without a slot.
 
+use std::sync::Arc;
+
 use super::Worker;
 use super::connection::Connection;
-use super::job::JobState;
+use super::job::{Job, JobState};
 use crate::engine::pace::Totals;
-use crate::engine::schedule::{Room, Supply};
+use crate::engine::request::Errand;
+use crate::engine::schedule::{Assignment, Room, Supply};
 use crate::files::host::FileHost;
-use crate::limits::{SLOTS_EAGER_SHARE, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN};
-use crate::link::failure::RetryReason;
+use crate::limits::{
+    FREE_CONNECTIONS_LOOKED_AT_MAX, SLOTS_EAGER_SHARE, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN,
+};
+use crate::s3::Endpoint;
 use crate::sys::{Ring, Slot};
+
+/// What a range waits for that is not asked for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Its endpoint asked for fewer requests.
+    ForEndpoint,
+    /// A connection, the pace, or the bandwidth: all others of its kind wait, too.
+    ForRoom,
+}
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Connections that have something to do.
@@ -31,12 +45,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if by_client { room.all > 0 } else { room.ranges > 0 }
     }
 
-    /// A connection for one more range, if there may be one.
-    pub(super) fn free_connection(&mut self, by_client: bool) -> Option<usize> {
+    /// A connection for one more range of this endpoint, if there may be one.
+    pub(super) fn free_connection(
+        &mut self,
+        by_client: bool,
+        endpoint: &Arc<Endpoint>,
+    ) -> Option<usize> {
         if !self.has_room(by_client) {
             return None;
         }
-        Some(self.free.pop().unwrap_or_else(|| {
+        Some(self.take_free(endpoint).unwrap_or_else(|| {
             let cipher = self.tls.as_ref().map(|(_, pool)| pool.take().expect("a slot each"));
             let control = self.control.take().expect("a control slot each");
             self.connections.push(Connection::new(control, cipher, self.data.slot_length_bytes()));
@@ -44,18 +62,47 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }))
     }
 
-    /// A connection for a range of so many bytes that is asked for now.
-    pub(super) fn connection_to_ask(&mut self, by_client: bool, bytes: u64) -> Option<usize> {
-        if by_client {
+    /// A connection that is free: the one that was used last. Where there are several endpoints,
+    /// one that leads there already, or nowhere; those that lead elsewhere are kept while there may
+    /// be more, and then the one goes that was used the longest time ago.
+    fn take_free(&mut self, endpoint: &Arc<Endpoint>) -> Option<usize> {
+        if !self.scheduler.endpoints().are_several() {
+            return self.free.pop();
+        }
+        let from = self.free.len().saturating_sub(FREE_CONNECTIONS_LOOKED_AT_MAX);
+        let link = |index: &usize| self.connections[*index].link.as_ref();
+        let leads = |index: &usize| link(index).is_some_and(|link| link.leads_to(endpoint));
+        let last = &self.free[from..];
+        let found =
+            last.iter().rposition(leads).or(last.iter().rposition(|index| link(index).is_none()));
+        let most = self.connections_max.min(self.share.room(0) * 2);
+        match found {
+            Some(at) => Some(self.free.remove(from + at)),
+            None if self.free.is_empty() || self.connections.len() < most => None,
+            None => Some(self.free.remove(0)),
+        }
+    }
+
+    /// A connection for a range that is asked for now.
+    ///
+    /// # Errors
+    /// What it waits for.
+    pub(super) fn connection_to_ask(&mut self, next: &Assignment) -> Result<usize, Wait> {
+        let to = &next.transfer.endpoint;
+        if next.errand.as_ref().is_some_and(Errand::is_paced_by_client) {
             // Its client had the right to send it.
-            return self.free_connection(true);
+            return self.free_connection(true, to).ok_or(Wait::ForRoom);
         }
-        if !self.has_room(false) || !self.share.may_send(self.now_us) {
-            return None;
+        if !self.has_room(false) {
+            return Err(Wait::ForRoom);
         }
-        let connection = self.free_connection(false)?;
-        self.share.sent(self.now_us, bytes);
-        Some(connection)
+        if !self.share.may_send(next.endpoint, self.now_us) {
+            let is_endpoint = self.now_us < self.share.next_again_us(next.endpoint);
+            return Err(if is_endpoint { Wait::ForEndpoint } else { Wait::ForRoom });
+        }
+        let connection = self.free_connection(false, to).ok_or(Wait::ForRoom)?;
+        self.share.sent(next.endpoint, self.now_us, next.range.length);
+        Ok(connection)
     }
 
     /// Takes the right to send a connection's request again.
@@ -63,30 +110,32 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// # Errors
     /// When to ask again, in microseconds.
     pub(super) fn may_resume(&mut self, index: usize) -> Result<(), u64> {
-        let into = &self.connections[index].state.job().into;
+        let Job { into, endpoint, .. } = self.connections[index].state.job();
+        let endpoint = *endpoint;
         if let Some(ticket) = into.ticket().filter(|_| into.is_paced_by_client()) {
-            let taken = ticket.inbox().take_request(self.now_us);
+            let taken = ticket.inbox().take_request(endpoint, self.now_us);
             return taken.map_err(|wait_us| self.now_us + wait_us);
         }
-        if self.share.may_send_again(self.now_us) {
+        if self.share.may_send_again(endpoint, self.now_us) {
             // Its bytes are charged already.
-            self.share.sent(self.now_us, 0);
+            self.share.sent(endpoint, self.now_us, 0);
             return Ok(());
         }
-        Err(self.share.next_again_us())
+        Err(self.share.next_again_us(endpoint))
     }
 
-    /// Tells the pacer what has come.
+    /// Tells the pacer what has come of what it paces. What clients pace is for them to tell.
     pub(super) fn note_pace(&mut self) {
         let more = matches!(self.supply, Supply::Given | Supply::Paced) || !self.ready.is_empty();
         let came = Totals {
             bytes: self.metrics.bytes - self.unpaced_bytes,
-            answers: self.metrics.answers - self.unpaced_answers,
-            refused: self.metrics.retries[RetryReason::SlowDown as usize],
-            first_byte_us: self.metrics.stages.first_byte_us,
+            first_byte_us: self.metrics.stages.first_byte_us - self.unpaced_first_byte_us,
             busy: u32::try_from(self.busy().saturating_sub(self.unpaced)).unwrap_or(u32::MAX),
             is_bound: more && !self.has_room(false),
             held_up: u32::try_from(self.held_up()).unwrap_or(u32::MAX),
+            // Those are counted by the share.
+            answers: 0,
+            refused: 0,
         };
         self.share.note(self.now_us, came);
     }

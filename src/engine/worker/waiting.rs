@@ -21,7 +21,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let elapsed_us = connection.waited_us(job, self.now_us, self.clock.now_us())?;
             Some((elapsed_us, job))
         });
-        let longest = waited.max_by_key(|(elapsed_us, _)| *elapsed_us);
+        let parked = self.parked.iter().filter_map(|parked| {
+            let elapsed_us = self.now_us.saturating_sub(parked.job.attempts.failing_since_us()?);
+            (elapsed_us >= WAIT_TOLD_AFTER_US).then_some((elapsed_us, &parked.job))
+        });
+        let longest = waited.chain(parked).max_by_key(|(elapsed_us, _)| *elapsed_us);
         let wait = longest.map(|(elapsed_us, job)| Wait {
             whom: job.object().endpoint.host.clone(),
             what: format!("to answer GET {}", job.told_range()),

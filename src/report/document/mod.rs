@@ -7,6 +7,7 @@
 mod bucket;
 mod check;
 mod ending;
+mod endpoints;
 mod object;
 mod pace;
 mod stream;
@@ -21,6 +22,7 @@ use crate::text::size::{Count, counted};
 pub use bucket::ListedBucket;
 pub use check::{CheckSummary, CheckedLine, Finding};
 pub use ending::{failure_json, summary_json};
+pub use endpoints::{AddressLine, EndpointLine};
 pub use object::{
     KeptReason, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, PlannedTotal,
     RemovedLine, Sizes, Status, Verified, moved,

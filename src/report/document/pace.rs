@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::endpoints::name_of;
 use crate::engine::pace::{Change, Moment, Timeline};
 
 /// What the pace of a run was.
@@ -22,6 +23,8 @@ pub struct PaceLine {
     pub seconds: f64,
     /// Why.
     pub change: Change,
+    /// The endpoint that asked for less; null for what concerns all of them together.
+    pub endpoint: Option<String>,
     /// Requests in flight from here on, one on each connection.
     pub requests_in_flight: u32,
     /// Requests a second from here on, where the server asked for less; else null.
@@ -31,10 +34,10 @@ pub struct PaceLine {
 }
 
 impl PaceTold {
-    /// What a timeline tells.
+    /// What a timeline tells, with the names of the endpoints by number.
     #[must_use]
-    pub fn new(adaptive: bool, timeline: &Timeline) -> Self {
-        let lines = timeline.moments().iter().map(PaceLine::new);
+    pub fn new(adaptive: bool, timeline: &Timeline, endpoints: &[String]) -> Self {
+        let lines = timeline.moments().iter().map(|moment| PaceLine::new(moment, endpoints));
         Self { adaptive, timeline: lines.collect(), left_out: timeline.left_out() }
     }
 
@@ -47,10 +50,11 @@ impl PaceTold {
 }
 
 impl PaceLine {
-    fn new(moment: &Moment) -> Self {
+    fn new(moment: &Moment, endpoints: &[String]) -> Self {
         Self {
             seconds: super::seconds(moment.at_us),
             change: moment.change,
+            endpoint: moment.endpoint.map(|endpoint| name_of(endpoint, endpoints)),
             requests_in_flight: moment.requests_in_flight,
             requests_per_second: moment.requests_per_second,
             bytes_per_second: moment.bytes_per_second,

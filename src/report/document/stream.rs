@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::summary::{AddressLine, moved};
+use super::endpoints::{AddressLine, EndpointLine};
+use super::summary::moved;
 use super::{PaceTold, asked_again, by_name, clock_corrected, tried_again};
 use crate::engine::metrics::{EpochCount, FeedCount};
 use crate::limits::PIPE_BYTES;
@@ -61,7 +62,10 @@ pub struct ChannelSummary {
     pub hedges: u64,
     /// Late ranges that were asked for again on another connection.
     pub moves: u64,
-    /// What came from which address; the times are those that were waited for the network.
+    /// What came from which endpoint.
+    pub endpoints: Vec<EndpointLine>,
+    /// What came from which address of which endpoint; the times are those that were waited for the
+    /// network.
     pub addresses: Vec<AddressLine>,
     /// Requests sent.
     pub requests: u64,
@@ -176,6 +180,7 @@ impl ChannelSummary {
         if self.moves > 0 {
             lines.push(named(moved(self.moves)));
         }
+        lines.extend(EndpointLine::in_words(&self.endpoints).into_iter().map(named));
         lines
     }
 
@@ -188,10 +193,11 @@ impl ChannelSummary {
             retries: by_name(&count.retries),
             hedges: count.hedges,
             moves: count.moves,
-            addresses: count.addresses.iter().map(AddressLine::new).collect(),
+            endpoints: EndpointLine::all(&count.addresses, &count.endpoints),
+            addresses: AddressLine::all(&count.addresses, &count.endpoints),
             requests: count.requests,
             connects: count.connects,
-            pace: PaceTold::new(count.pace.moments().len() > 1, &count.pace),
+            pace: PaceTold::new(count.pace.moments().len() > 1, &count.pace, &count.endpoints),
             pipe_bytes_min: count.pipe_bytes_min,
             backlog_bytes_max: count.backlog_bytes_max,
         }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::PaceTold;
+use super::endpoints::{AddressLine, EndpointLine};
 use super::{asked_again, by_name, clock_corrected, seconds, summary_json, tried_again};
-use crate::engine::metrics::{AddressCount, WorkerMetrics};
+use crate::engine::metrics::WorkerMetrics;
 use crate::error::{Error, ErrorKind};
 use crate::files::sink::Sink;
 use crate::link::failure::RetryCounts;
@@ -56,6 +57,8 @@ pub struct SummaryInputs {
     pub pages: Option<Pages>,
     /// How many requests were in flight, and why.
     pub pace: PaceTold,
+    /// How the endpoints are addressed, by number.
+    pub endpoints: Vec<String>,
     /// Length of a range.
     pub part_size_bytes: u64,
     /// Length of a data slot.
@@ -177,7 +180,9 @@ pub struct Summary {
     pub hedges_won: u64,
     /// Ranges that were moved from a late connection to another, where none was free.
     pub moves: u64,
-    /// What came from which address.
+    /// What came from which endpoint.
+    pub endpoints: Vec<EndpointLine>,
+    /// What came from which address of which endpoint.
     pub addresses: Vec<AddressLine>,
 }
 
@@ -185,41 +190,6 @@ pub struct Summary {
 pub(super) fn moved(moves: u64) -> String {
     let slow = counted(moves, "slow request", "slow requests");
     format!("{slow} moved to another connection")
-}
-
-/// What came from one address.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct AddressLine {
-    /// The address and its port.
-    pub address: String,
-    /// Connections begun to it.
-    pub connects: u64,
-    /// Ranges that came from it.
-    pub ranges: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// How often it did not answer, or was far slower than the others.
-    pub failures: u64,
-    /// Mean time from a request to the head of its answer; null where none came.
-    pub first_byte_seconds: Option<f64>,
-    /// Bytes per second of one connection while bodies came; null where none came.
-    pub bytes_per_second: Option<f64>,
-}
-
-impl AddressLine {
-    pub(super) fn new(count: &AddressCount) -> Self {
-        let body = seconds(count.body_us);
-        Self {
-            address: count.address.to_string(),
-            connects: count.connects,
-            ranges: count.ranges,
-            bytes: count.bytes,
-            failures: count.failures,
-            first_byte_seconds: (count.ranges > 0)
-                .then(|| seconds(count.first_byte_us) / count.ranges as f64),
-            bytes_per_second: (count.body_us > 0).then(|| count.bytes as f64 / body),
-        }
-    }
 }
 
 /// What the rings used of the kernel, all of them: the least that one did.
@@ -322,7 +292,8 @@ impl Summary {
             hedges: all.hedges,
             hedges_won: all.hedges_won,
             moves: all.moves,
-            addresses: all.addresses.iter().map(AddressLine::new).collect(),
+            endpoints: EndpointLine::all(&all.addresses, &inputs.endpoints),
+            addresses: AddressLine::all(&all.addresses, &inputs.endpoints),
         }
     }
 
@@ -416,6 +387,7 @@ impl Summary {
         if self.moves > 0 {
             lines.push(moved(self.moves));
         }
+        lines.extend(EndpointLine::in_words(&self.endpoints));
         lines.extend(self.direct_io_in_words());
         lines.extend(self.ring.map(RingUse::in_words));
         lines
@@ -490,7 +462,8 @@ fn stage_seconds(inputs: &SummaryInputs, all: &WorkerMetrics) -> StageSeconds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::metrics::Stages;
+    use crate::engine::endpoints::EndpointNumber;
+    use crate::engine::metrics::{AddressCount, Stages};
     use crate::engine::pace::{Bounds, Pacer, Timeline};
     use crate::link::failure::RetryReason;
     use crate::sys::uring::Features;
@@ -514,6 +487,7 @@ mod tests {
             peak_rss_bytes: 61 << 20,
             pages: None,
             pace: PaceTold::default(),
+            endpoints: vec!["https://s3.test".to_owned()],
             part_size_bytes: 8 << 20,
             slot_length_bytes: 1 << 20,
             memory_bytes: 64 << 20,
@@ -547,7 +521,8 @@ mod tests {
                 bytes: 8_000_000,
                 first_byte_us: 2_000_000,
                 body_us: 4_000_000,
-                ..AddressCount::new(([10, 0, 0, 1], 443).into())
+                busy_us: Some((0, 1_000_000)),
+                ..AddressCount::new(EndpointNumber::FIRST, ([10, 0, 0, 1], 443).into())
             }],
             short_writes: 1,
             files_direct: 10,
@@ -577,7 +552,7 @@ mod tests {
             transfer_us: 1_500_000,
             cpu_seconds: 0.609_18,
             pages: Some(Pages::Transparent),
-            pace: PaceTold::new(true, &timeline()),
+            pace: PaceTold::new(true, &timeline(), &[]),
             validated_objects: 1200,
             not_validated_objects: 34,
             not_validated: BTreeMap::from([("no checksum is stored", 34)]),
@@ -635,10 +610,10 @@ mod tests {
         assert_eq!(
             names(&json),
             "addresses anew_objects bytes clock_correction_seconds connections connects \
-             control_retries cpu_seconds cpu_seconds_per_terabyte deleted_files direct_io error \
-             error_kind exit_code failed_objects first_worker_done_seconds gigabytes_per_second \
-             hedges hedges_won kept_bytes kept_objects kept_unmarked_objects kind \
-             last_worker_done_seconds memory_bytes moves not_validated not_validated_objects \
+             control_retries cpu_seconds cpu_seconds_per_terabyte deleted_files direct_io \
+             endpoints error error_kind exit_code failed_objects first_worker_done_seconds \
+             gigabytes_per_second hedges hedges_won kept_bytes kept_objects kept_unmarked_objects \
+             kind last_worker_done_seconds memory_bytes moves not_validated not_validated_objects \
              objects pace pages part_size_bytes peak_rss_bytes requests resumed_bytes \
              resumed_objects retries ring seconds short_writes sink slot_length_bytes stages \
              turns unfinished_objects validated_objects version worker_cpu_seconds workers"
@@ -651,7 +626,7 @@ mod tests {
         assert_eq!(
             json["pace"],
             serde_json::json!({"adaptive": true, "left_out": 0, "timeline": [{
-                "seconds": 0.0, "change": "start", "requests_in_flight": 32,
+                "seconds": 0.0, "change": "start", "endpoint": null, "requests_in_flight": 32,
                 "requests_per_second": null, "bytes_per_second": 0
             }]})
         );
@@ -672,9 +647,16 @@ mod tests {
         assert_eq!(
             json["addresses"],
             serde_json::json!([{
-                "address": "10.0.0.1:443", "connects": 32, "ranges": 8, "bytes": 16_000_000,
-                "failures": 0, "first_byte_seconds": 0.5, "bytes_per_second": 2e6
+                "endpoint": "https://s3.test", "address": "10.0.0.1:443", "connects": 32,
+                "ranges": 8, "bytes": 16_000_000, "failures": 0, "slow_downs": 0,
+                "first_byte_seconds": 0.5, "bytes_per_second": 2e6,
+                "goodput_bytes_per_second": 16e6
             }])
+        );
+        assert_eq!(
+            names(&json["endpoints"][0]),
+            "bytes connects endpoint failures first_byte_seconds goodput_bytes_per_second ranges \
+             slow_downs"
         );
         assert_eq!((&json["pages"], &json["sink"]), (&"transparent".into(), &"files".into()));
     }

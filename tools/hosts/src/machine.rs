@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use inrush::engine::config::{Config, HostFacts, ResourceOptions};
+use inrush::engine::endpoints::EndpointSet;
 use inrush::engine::pace::{Pacer, Totals};
 use inrush::engine::schedule::{Room, Scheduler, Supply};
 use inrush::error::Result;
@@ -188,7 +189,7 @@ impl Machine {
                 self.lock(worker);
                 let room = Room { ranges: room, all: room };
                 let ready = &mut self.crews[worker].ready;
-                if self.scheduler.take(worker, room, ready) != Supply::Given {
+                if self.scheduler.take(worker, room, EndpointSet::EMPTY, ready) != Supply::Given {
                     return;
                 }
             }

@@ -172,6 +172,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         self.close_up();
         self.count.pace = self.share.timeline();
+        self.count.endpoints = self.window.endpoint_names();
         self.count.of_client(self.window.counts());
         self.count.pipe_bytes_min =
             self.count.pipe_bytes_min.into_iter().chain(self.staging.capacity_bytes()).min();
@@ -247,7 +248,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             || self.window.handover().is_some_and(|pipes| pipes.is_waiting());
         self.came.busy = u32::try_from(self.window.requests()).unwrap_or(u32::MAX);
         self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
-        (self.came.answers, self.came.first_byte_us, self.came.refused) = self.window.answered();
+        self.came.first_byte_us = self.window.inbox().first_byte_us();
+        let share = &mut self.share;
+        self.window.inbox().tell_said(|endpoint, said| *share.said(endpoint) = said);
         self.share.note(self.now_us, self.came);
     }
 
@@ -297,12 +300,14 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
                     // What asks for nothing waits for nothing, the end of an epoch least of all.
                     let asks = range.length > 0;
-                    if asks && (self.room() == 0 || !self.share.may_send(self.now_us)) {
+                    let endpoint = self.window.endpoint_of(&transfer);
+                    let has_room = self.room() > 0;
+                    if asks && !(has_room && self.share.may_send(endpoint, self.now_us)) {
                         self.pending = Some((transfer, range));
                         return;
                     }
                     if asks {
-                        self.share.sent(self.now_us, range.length);
+                        self.share.sent(endpoint, self.now_us, range.length);
                     }
                     if let Err(error) = self.window.ask(&mut self.host, transfer, range) {
                         self.failure.get_or_insert(error);
@@ -330,8 +335,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if let Some((look_us, _)) = self.unread {
             next_us = next_us.min(look_us);
         }
-        if self.share.is_slowed(self.now_us) {
-            next_us = next_us.min(self.share.next_us());
+        if let Some((transfer, _)) = &self.pending {
+            let endpoint = self.window.endpoint_of(transfer);
+            if self.share.is_slowed(endpoint, self.now_us) {
+                next_us = next_us.min(self.share.next_us(endpoint));
+            }
         }
         next_us.saturating_sub(self.now_us)
     }

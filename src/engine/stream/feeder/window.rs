@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::engine::backlog::{Backlog, RangeBacklog, Room};
+use crate::engine::endpoints::EndpointNumber;
 use crate::engine::handover::Handover;
 use crate::engine::metrics::ClientCounts;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
@@ -137,9 +138,19 @@ impl Window {
         self.backlog.used_bytes()
     }
 
-    /// As [`Inbox::answered`].
-    pub(super) fn answered(&self) -> (u64, u64, u64) {
-        self.inbox.answered()
+    /// What its requests have come to so far.
+    pub(super) fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// The endpoint that a range is asked of.
+    pub(super) fn endpoint_of(&self, transfer: &Transfer) -> EndpointNumber {
+        self.scheduler.endpoints().number_of(&transfer.endpoint)
+    }
+
+    /// How the endpoints are addressed, by number.
+    pub(super) fn endpoint_names(&self) -> Vec<String> {
+        self.scheduler.endpoints().names()
     }
 
     /// Asks for the next range of the stream.
@@ -175,7 +186,7 @@ impl Window {
         self.pieces.push_back(StreamPiece::Range(piece));
         self.ranges += 1;
         self.requests += 1;
-        self.scheduler.submit(Assignment { transfer, range, errand }, Priority::Normal);
+        self.scheduler.submit(Assignment::new(transfer, range, errand), Priority::Normal);
         Ok(())
     }
 

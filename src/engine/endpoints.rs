@@ -1,0 +1,183 @@
+//! What an endpoint is to the engine: a host and port as they are addressed, over TLS or not, and a
+//! small number. Pure.
+//!
+//! Buckets that are addressed by path share their server's endpoint. Buckets with a host of their
+//! own (virtual-hosted style), and those of S3 Express, are endpoints of their own: S3 limits the
+//! requests of each by itself. The numbers are those of one engine, which keeps at most
+//! [`ENDPOINTS_MAX`]; all endpoints beyond that share the last number, and what is known of it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use crate::limits::ENDPOINTS_MAX;
+use crate::s3::Endpoint;
+
+/// The number of an endpoint in its engine, from 0 on in the order in which they were met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct EndpointNumber(u8);
+
+impl EndpointNumber {
+    /// The first one; there may be no other.
+    pub const FIRST: Self = Self(0);
+
+    /// The number at this place; of those beyond the last one, the last one.
+    #[must_use]
+    pub fn at(index: usize) -> Self {
+        Self(u8::try_from(index.min(ENDPOINTS_MAX - 1)).expect("few"))
+    }
+
+    /// Its place among all.
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Some of the endpoints of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EndpointSet(u32);
+
+const _: () = assert!(ENDPOINTS_MAX <= u32::BITS as usize, "a bit for each");
+
+impl EndpointSet {
+    /// None of them.
+    pub const EMPTY: Self = Self(0);
+
+    /// Takes one in.
+    pub fn insert(&mut self, endpoint: EndpointNumber) {
+        self.0 |= 1 << endpoint.0;
+    }
+
+    /// True when it is among them.
+    #[must_use]
+    pub fn has(self, endpoint: EndpointNumber) -> bool {
+        self.0 & (1 << endpoint.0) != 0
+    }
+
+    /// True when none is.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Known {
+    host: String,
+    tls: bool,
+}
+
+/// The endpoints that an engine has met.
+#[derive(Debug, Default)]
+pub struct Endpoints {
+    known: RwLock<Vec<Known>>,
+    /// How many there are, for those who ask often.
+    count: AtomicUsize,
+    /// How many did not find a number of their own.
+    beyond: AtomicUsize,
+}
+
+impl Endpoints {
+    /// The number of an endpoint; a new one for one that was not met before.
+    ///
+    /// Asked for an object or a request, not for each range of an object.
+    #[must_use]
+    pub fn number_of(&self, endpoint: &Endpoint) -> EndpointNumber {
+        let is_same = |known: &Known| {
+            known.tls == endpoint.tls && known.host.eq_ignore_ascii_case(&endpoint.host)
+        };
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = known.iter().position(is_same) {
+            return EndpointNumber::at(index);
+        }
+        drop(known);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have been first.
+        let index = known.iter().position(is_same).unwrap_or(known.len());
+        if index == ENDPOINTS_MAX {
+            self.beyond.store(1, Ordering::Relaxed);
+        } else if index == known.len() {
+            known.push(Known { host: endpoint.host.clone(), tls: endpoint.tls });
+            self.count.store(known.len(), Ordering::Relaxed);
+        }
+        EndpointNumber::at(index)
+    }
+
+    /// How many have numbers.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// True when there are several: only then one may hold up another.
+    #[must_use]
+    pub fn are_several(&self) -> bool {
+        self.count() > 1
+    }
+
+    /// How they are addressed, by number: `https://host` or `http://host:port`. The last one says
+    /// so where others share its number.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let name = |known: &Known| {
+            format!("{}://{}", if known.tls { "https" } else { "http" }, known.host)
+        };
+        let mut names: Vec<String> = known.iter().map(name).collect();
+        if self.beyond.load(Ordering::Relaxed) > 0
+            && let Some(last) = names.last_mut()
+        {
+            last.push_str(" and others");
+        }
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(bucket: &str, tls: bool, host: &str) -> Endpoint {
+        Endpoint::new(bucket, tls, host, "/", "us-east-1", vec![])
+    }
+
+    #[test]
+    fn a_host_and_port_over_tls_or_not_is_one_endpoint() {
+        let all = Endpoints::default();
+        let number = |bucket, tls, host| all.number_of(&endpoint(bucket, tls, host)).index();
+        assert_eq!(number("a", true, "s3.test"), 0);
+        assert!(!all.are_several());
+        assert_eq!(number("b", true, "S3.Test"), 0, "a bucket by path; names have no case");
+        assert_eq!(number("a", false, "s3.test"), 1);
+        assert_eq!(number("a", true, "s3.test:444"), 2);
+        assert_eq!(number("a", true, "a.s3.test"), 3);
+        assert_eq!(number("c", false, "s3.test"), 1);
+        assert!(all.are_several() && all.count() == 4);
+        let names = ["https://s3.test", "http://s3.test", "https://s3.test:444"];
+        assert_eq!(all.names()[..3], names);
+    }
+
+    #[test]
+    fn those_beyond_the_last_one_share_its_number() {
+        let all = Endpoints::default();
+        for index in 0..2 * ENDPOINTS_MAX {
+            let number = all.number_of(&endpoint("b", true, &format!("h{index}")));
+            assert_eq!(number.index(), index.min(ENDPOINTS_MAX - 1));
+        }
+        assert_eq!(all.count(), ENDPOINTS_MAX);
+        let names = all.names();
+        assert_eq!(names[0], "https://h0");
+        assert_eq!(names[ENDPOINTS_MAX - 1], format!("https://h{} and others", ENDPOINTS_MAX - 1));
+    }
+
+    #[test]
+    fn a_set_has_what_was_put_into_it() {
+        let mut set = EndpointSet::EMPTY;
+        assert!(set.is_empty());
+        for index in [0, 7, ENDPOINTS_MAX - 1] {
+            set.insert(EndpointNumber::at(index));
+        }
+        let has = (0..ENDPOINTS_MAX).filter(|index| set.has(EndpointNumber::at(*index)));
+        assert_eq!(has.collect::<Vec<_>>(), [0, 7, ENDPOINTS_MAX - 1]);
+    }
+}

@@ -1,0 +1,132 @@
+//! Objects that are to be fetched, range by range: large ones first, a few at a time in turn, then
+//! small ones in the order of the listing.
+//!
+//! That is one order over all endpoints. Who asks may name endpoints to be passed over: those
+//! behind them come forward, and those of one endpoint are found without a look at the others'.
+
+use std::cmp::Ordering as Order;
+use std::collections::{BinaryHeap, VecDeque};
+use std::iter::Peekable;
+use std::sync::Arc;
+
+use super::Assignment;
+use crate::engine::endpoints::{EndpointNumber, EndpointSet};
+use crate::files::transfer::{Shape, Transfer};
+use crate::limits::OBJECTS_OPEN_MAX;
+use crate::plan::ranges::Ranges;
+
+/// The objects of all endpoints.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    /// By the endpoint's number.
+    queues: Vec<Queue>,
+    /// Large ones with ranges handed out and ranges left: of those that are not passed over
+    /// [`OBJECTS_OPEN_MAX`].
+    open: VecDeque<Open>,
+    /// How many small ones have come.
+    came: u64,
+}
+
+/// Those of one endpoint that nobody has begun.
+#[derive(Debug, Default)]
+struct Queue {
+    large: BinaryHeap<BySize>,
+    /// Each with how many had come before it.
+    small: VecDeque<(u64, Arc<Transfer>)>,
+}
+
+/// A large object with ranges left to hand out.
+#[derive(Debug)]
+struct Open {
+    endpoint: EndpointNumber,
+    transfer: Arc<Transfer>,
+    ranges: Peekable<Ranges>,
+}
+
+#[derive(Debug)]
+struct BySize(Arc<Transfer>);
+
+impl Ord for BySize {
+    fn cmp(&self, other: &Self) -> Order {
+        let (mine, theirs) = (&self.0.object, &other.0.object);
+        mine.size_bytes.cmp(&theirs.size_bytes).then_with(|| theirs.key.cmp(&mine.key))
+    }
+}
+
+impl PartialOrd for BySize {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for BySize {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for BySize {}
+
+impl Objects {
+    /// Takes one in.
+    pub(super) fn push(&mut self, endpoint: EndpointNumber, transfer: Arc<Transfer>) {
+        if self.queues.len() <= endpoint.index() {
+            self.queues.resize_with(endpoint.index() + 1, Queue::default);
+        }
+        let queue = &mut self.queues[endpoint.index()];
+        if transfer.shape == Shape::Ranges {
+            queue.large.push(BySize(transfer));
+        } else {
+            self.came += 1;
+            queue.small.push_back((self.came, transfer));
+        }
+    }
+
+    /// True when all their ranges are handed out.
+    pub(super) fn is_empty(&self) -> bool {
+        let is_empty = |queue: &Queue| queue.large.is_empty() && queue.small.is_empty();
+        self.open.is_empty() && self.queues.iter().all(is_empty)
+    }
+
+    /// The next range of an endpoint that is not passed over.
+    pub(super) fn next(&mut self, passed_over: EndpointSet) -> Option<Assignment> {
+        let may_be = |open: &&Open| !passed_over.has(open.endpoint);
+        while self.open.iter().filter(may_be).count() < OBJECTS_OPEN_MAX {
+            let Some((endpoint, transfer)) = self.pop_largest(passed_over) else { break };
+            let ranges = transfer.ranges().peekable();
+            self.open.push_back(Open { endpoint, transfer, ranges });
+        }
+        let next = self.open.iter().position(|open| may_be(&open));
+        let Some(mut open) = next.and_then(|at| self.open.remove(at)) else {
+            let (endpoint, transfer) = self.pop_small(passed_over)?;
+            let range = transfer.whole_range();
+            return Some(Assignment { transfer, range, errand: None, endpoint });
+        };
+        let range = open.ranges.next().expect("an open object has ranges left");
+        let (transfer, endpoint) = (Arc::clone(&open.transfer), open.endpoint);
+        if open.ranges.peek().is_some() {
+            self.open.push_back(open);
+        }
+        Some(Assignment { transfer, range, errand: None, endpoint })
+    }
+
+    /// The queues that are not passed over.
+    fn queues(&mut self, passed_over: EndpointSet) -> impl Iterator<Item = (usize, &mut Queue)> {
+        let queues = self.queues.iter_mut().enumerate();
+        queues.filter(move |(index, _)| !passed_over.has(EndpointNumber::at(*index)))
+    }
+
+    fn pop_largest(&mut self, passed_over: EndpointSet) -> Option<(EndpointNumber, Arc<Transfer>)> {
+        let queues = self.queues(passed_over).filter(|(_, queue)| !queue.large.is_empty());
+        let (index, queue) =
+            queues.max_by(|(_, one), (_, other)| one.large.peek().cmp(&other.large.peek()))?;
+        queue.large.pop().map(|BySize(transfer)| (EndpointNumber::at(index), transfer))
+    }
+
+    fn pop_small(&mut self, passed_over: EndpointSet) -> Option<(EndpointNumber, Arc<Transfer>)> {
+        let queues = self.queues(passed_over).filter(|(_, queue)| !queue.small.is_empty());
+        let (index, queue) =
+            queues.min_by_key(|(_, queue)| queue.small.front().map(|(came, _)| *came))?;
+        queue.small.pop_front().map(|(_, transfer)| (EndpointNumber::at(index), transfer))
+    }
+}
