@@ -463,6 +463,10 @@ pub const DEMO_LARGE_BYTES_MAX: u64 = 1 << 40;
 /// unprivileged user (pipe(7), pipe-max-size).
 pub const PIPE_BYTES: u64 = 1 << 20;
 
+/// Pieces of one body that a worker moves into a pipe before it looks after its other connections.
+/// A socket that is filled while it is emptied would else keep it for a whole range.
+pub const STREAM_PIECES_PER_TURN_MAX: usize = 16;
+
 /// Most bytes that one splice asks for.
 pub const SPLICE_BYTES_MAX: u64 = 4 << 20;
 

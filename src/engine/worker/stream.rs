@@ -20,7 +20,10 @@ use crate::engine::handover::Handover;
 use crate::engine::request::Ticket;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::FileHost;
-use crate::limits::{PIPE_BYTES, SPLICE_BYTES_MAX, STREAM_LOW_WATER_BYTES, TLS_PIECE_BYTES};
+use crate::limits::{
+    PIPE_BYTES, SPLICE_BYTES_MAX, STREAM_LOW_WATER_BYTES, STREAM_PIECES_PER_TURN_MAX,
+    TLS_PIECE_BYTES,
+};
 use crate::link::conn::{Action, Event};
 use crate::link::tls::session::Read;
 use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
@@ -120,11 +123,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.move_on(index);
     }
 
-    /// Moves a body on as far as it goes without waiting.
+    /// Moves a body on as far as it goes without waiting, and not further than others can wait for.
     pub(super) fn move_on(&mut self, index: usize) {
-        loop {
+        for pieces in 0.. {
             if self.failure_of(index).is_some() || self.scheduler.is_stopped() {
                 return self.connections[index].conn.handle(Event::Failed(Errno::CANCELED));
+            }
+            if pieces >= STREAM_PIECES_PER_TURN_MAX && self.rests_in_socket(index) {
+                // What is there already ends the wait at once.
+                return self.await_bytes(index);
             }
             match self.move_piece(index) {
                 Moved::Bytes(count) => {
@@ -156,6 +163,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 return;
             }
         }
+    }
+
+    /// True when all that a body still brings comes out of its socket as it is: a poll sees it.
+    /// What was decrypted, or came with the head, is bounded by the buffer that it is in.
+    fn rests_in_socket(&mut self, index: usize) -> bool {
+        let connection = &mut self.connections[index];
+        let is_plain = !connection.is_secure();
+        let flow = connection.state.job_mut().flow_mut();
+        let is_drained = flow.outlet.is_none() || flow.is_drained;
+        is_plain && is_drained && flow.with_head.is_empty() && flow.held.left.is_empty()
     }
 
     /// Bytes are in the pipe: nobody else brings them.
