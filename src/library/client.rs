@@ -181,9 +181,16 @@ pub(super) struct Shared {
 /// ```
 #[derive(Debug)]
 pub struct Client {
-    questions: Option<mpsc::Sender<Question>>,
+    thread: Arc<ControlThread>,
     pub(super) shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+}
+
+/// The control plane's thread: it answers questions, and renews credentials and addresses, until
+/// the client and all engines that use it are gone.
+#[derive(Debug)]
+pub(super) struct ControlThread {
+    questions: Option<mpsc::Sender<Question>>,
+    handle: Option<JoinHandle<()>>,
 }
 
 impl Client {
@@ -219,12 +226,18 @@ impl Client {
         let thread = std::thread::Builder::new().name("inrush-control".to_owned()).spawn(work);
         let thread = thread.map_err(Error::no_thread)?;
         let shared = readiness.recv().unwrap_or_else(|_| Err(gone()))?;
-        Ok(Self { questions: Some(questions), shared, thread: Some(thread) })
+        let thread = ControlThread { questions: Some(questions), handle: Some(thread) };
+        Ok(Self { thread: Arc::new(thread), shared })
     }
 
     fn ask(&self, question: Question) -> Result<()> {
-        let questions = self.questions.as_ref().ok_or_else(gone)?;
+        let questions = self.thread.questions.as_ref().ok_or_else(gone)?;
         questions.blocking_send(question).map_err(|_| gone())
+    }
+
+    /// What renews credentials and addresses, for an engine that uses them.
+    pub(super) fn thread(&self) -> Arc<ControlThread> {
+        Arc::clone(&self.thread)
     }
 
     /// Looks up one object (HEAD).
@@ -262,10 +275,10 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for ControlThread {
     fn drop(&mut self) {
         self.questions = None;
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.handle.take() {
             // One that panicked has said so.
             let _ = thread.join();
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::client::{Client, RemoteObject, Shared};
+use super::client::{Client, ControlThread, RemoteObject, Shared};
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::engine::lease::Lease;
 use crate::engine::pace::Bandwidth;
@@ -75,8 +75,8 @@ pub struct Request {
 }
 
 /// The workers that read ranges: one thread for each processor, each with its own io_uring. They
-/// run until the engine is dropped. The client renews credentials and addresses: keep it as long as
-/// the engine.
+/// run until the engine is dropped. Credentials and addresses are renewed as long as the engine or
+/// its client is there.
 ///
 /// ```no_run
 /// # fn main() -> inrush::Result<()> {
@@ -126,6 +126,8 @@ pub struct Request {
 #[derive(Debug)]
 pub struct Engine {
     workers: Workers,
+    /// Renews what the workers use.
+    _thread: Arc<ControlThread>,
     shared: Arc<Shared>,
     slot_length_bytes: u32,
     leases_max: usize,
@@ -164,6 +166,7 @@ impl Engine {
         })?;
         Ok(Self {
             workers,
+            _thread: client.thread(),
             shared: Arc::clone(&client.shared),
             slot_length_bytes: config.slot_length_bytes,
             leases_max: config.leases_max(),
