@@ -22,7 +22,8 @@ pub enum ErrorKind {
     Destination,
     /// The endpoint is unreachable, or answers incorrectly.
     Endpoint,
-    /// This machine cannot run the data plane: no io_uring, too little memory, too few descriptors.
+    /// This machine cannot run the data plane: too little memory, too few descriptors, or no
+    /// io_uring where that is asked for.
     Host,
     /// The deadline has passed.
     Deadline,

@@ -11,10 +11,10 @@
 //!
 //! Two planes. The **control plane** is ordinary async Rust on one thread: it finds credentials and
 //! endpoints, lists objects, and reports progress. The **data plane** moves the bytes: one pinned
-//! thread per core, each with an io_uring, a share of one region of memory, and a share of the
-//! connections; no async, no allocation per range. Code that decides is pure and gets the time as
-//! an argument; code that acts is small and at the edge. So the same worker runs on a
-//! seeded simulated machine in tests.
+//! thread per core, each with an io_uring (epoll where there is none), a share of one region of
+//! memory, and a share of the connections; no async, no allocation per range. Code that decides is
+//! pure and gets the time as an argument; code that acts is small and at the edge. So the same
+//! worker runs on a seeded simulated machine in tests.
 //!
 //! ```text
 //!          control plane                                 data plane: one per core
@@ -44,7 +44,8 @@
 //! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
 //! * [`engine`]: the data plane: requests, the workers that download them, their concurrency, and
 //!   the streams into pipes.
-//!   * [`engine::threads`]: starts and pins the workers, gathers what they counted.
+//!   * [`engine::threads`]: starts and pins the workers, which agree on one kind of ring; gathers
+//!     what they counted.
 //!   * [`engine::request`]: a range that somebody asks for by itself: where its bytes go (memory, a
 //!     leased slot, a pipe, nowhere), and how it ends. Pure.
 //!   * [`engine::lease`]: slots that clients keep for a while: how many, and who is woken when one
@@ -84,7 +85,10 @@
 //!     which. Pure.
 //!   * [`files::sink`]: what the bytes of a range become, and whether calls of the file system are
 //!     slow. Pure.
-//! * [`sys`]: ring, slots, descriptors: the only `unsafe`.
+//! * [`sys`]: rings, slots, descriptors: the only `unsafe`.
+//!   * [`sys::uring`]: the ring of io_uring.
+//!   * [`sys::readiness`]: the same over epoll, non-blocking calls, threads that write to files.
+//!   * [`sys::choice`]: which of the two, and why.
 //! * [`report`]: what users and their programs read of a run: progress, summary, document, data.
 //!   * [`report::document`]: counters into words and JSON.
 //!   * [`report::log`]: decisions in lines on standard error, with `--verbose`.
@@ -135,6 +139,7 @@
 //!   [`plan::split`], `tests/list`.
 //! * The kernel owns a slot while an operation on it is in flight: [`sys::Op`] owns its
 //!   [`sys::Slot`], which cannot be copied, and the ring keeps the operation until its completion.
+//! * Operations end alike over io_uring and over epoll: `tests/ring`, for every seed.
 //! * Every operation in flight is in the ring's slab; a run ends with none, and each slot back
 //!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
 //! * A listing gives every key once and in order, however many requests it is made by, whatever the
@@ -187,8 +192,8 @@
 //!   it waits for none, they overlap, and each object's come in order: tests of
 //!   [`files::sink::calls`] and [`files::system_host`], `tests/sim`.
 //! * The control plane's thread waits for no disk: helper threads do, and the runtime's ring where
-//!   there is one; unit tests of [`command`] and [`report::out`], `tests/interrupt.rs`. What moves
-//!   no bytes of objects runs without io_uring: `tests/errors/host.rs`.
+//!   there is one; unit tests of [`command`] and [`report::out`], `tests/interrupt.rs`. All
+//!   commands run without io_uring: `tests/errors/host.rs`, `tests/errors/ring.rs`.
 //! * Fields of the JSON report are added, never renamed: tests of [`report::document`].
 
 #[cfg_attr(not(inrush_map), doc(hidden))]
@@ -228,3 +233,4 @@ pub use engine::lease::Lease;
 pub use engine::request::{Completion, Destination, Priority};
 pub use error::{Error, ErrorKind, ErrorReason, Result};
 pub use library::{Client, ClientOptions, Engine, EngineOptions, RemoteObject, Request, Requests};
+pub use sys::choice::{RingChoice, RingKind};

@@ -266,6 +266,13 @@ pub const FILE_HELPERS_MAX: usize = 64;
 /// But each worker may have so many.
 pub const FILE_HELPERS_PER_WORKER_MIN: usize = 4;
 
+/// Threads of a run that write to files where there is no io_uring, shared out evenly among its
+/// workers: so many writes are at the disk at once.
+pub const RING_WRITERS_MAX: usize = 32;
+
+/// But each worker may have so many.
+pub const RING_WRITERS_PER_WORKER_MIN: usize = 4;
+
 /// Large objects that are in progress at once: few half-done files, but more than one inode.
 pub const OBJECTS_OPEN_MAX: usize = 4;
 

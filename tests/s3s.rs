@@ -45,6 +45,7 @@ fn get(server: &Server, destination: &Path, secret: &str, options: &[&str]) -> R
         .args(["--endpoint-url", &server.url(), "--region", "us-east-1", "--quiet", "--json"])
         .args(options)
         .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| name == "INRUSH_RING"))
         .env("HOME", home.path())
         .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
         .env("AWS_SECRET_ACCESS_KEY", secret)

@@ -17,8 +17,8 @@ pub(super) const ABOUT: &str = "Download objects from S3 to a training instance 
 pub(super) const LONG_ABOUT: &str = "Download objects from S3 to a training instance at line \
     rate.\n\n\
     Objects are downloaded in ranges over many connections. Each core runs one thread with its \
-    own io_uring. Large files bypass the page cache (O_DIRECT) if the file system supports it. A \
-    file appears under its name only when it is complete.";
+    own io_uring (epoll if that is unavailable). Large files bypass the page cache (O_DIRECT) if \
+    the file system supports it. A file appears under its name only when it is complete.";
 
 /// Both forms of `get`.
 pub(super) const GET_USAGE: &str = "inrush get [OPTIONS] SOURCE... DEST\n       \
@@ -317,7 +317,7 @@ pub(super) const COMMANDS: [About; 10] = [
 ];
 
 /// Variables that count where the option is not given.
-pub(super) const VARIABLES: [(&str, &str); 15] = [
+pub(super) const VARIABLES: [(&str, &str); 16] = [
     ("AWS_ENDPOINT_URL_S3", "see --endpoint-url; takes precedence over AWS_ENDPOINT_URL"),
     ("AWS_ENDPOINT_URL", "see --endpoint-url"),
     ("AWS_REGION", "see --region; takes precedence over AWS_DEFAULT_REGION"),
@@ -326,6 +326,7 @@ pub(super) const VARIABLES: [(&str, &str); 15] = [
     ("AWS_USE_DUALSTACK_ENDPOINT", "true: see --use-dualstack-endpoint"),
     ("AWS_USE_FIPS_ENDPOINT", "true: see --use-fips-endpoint"),
     ("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true: use directory buckets without sessions"),
+    ("INRUSH_RING", "see --ring"),
     ("INRUSH_SSE_C_KEY", "see --sse-c-key-file"),
     ("HTTPS_PROXY", "http:// proxy for https endpoints; HTTP_PROXY for http, ALL_PROXY for both"),
     ("NO_PROXY", "hosts to reach directly: a.example.com,.example.com,10.0.0.0/8,host:9000,*"),

@@ -37,7 +37,7 @@ pub use ls::LsArgs;
 pub use man::man;
 pub use options::{
     AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
-    ServiceArgs, TuningArgs, VerifyMode,
+    RingName, ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 pub use selection::SelectionArgs;

@@ -29,6 +29,18 @@ pub enum AddressingStyle {
     Virtual,
 }
 
+/// How the data plane talks to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RingName {
+    /// io_uring; epoll where the kernel or the container does not allow it
+    Auto,
+    /// io_uring, or an error
+    #[value(name = "io_uring")]
+    IoUring,
+    /// epoll and ordinary system calls
+    Epoll,
+}
+
 /// What is compared with checksums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum VerifyMode {
@@ -165,6 +177,9 @@ pub struct TuningArgs {
         default_value_t = limits::ATTEMPTS_MAX
     )]
     pub max_attempts: u32,
+    /// how to talk to the kernel [default: INRUSH_RING, or auto]
+    #[arg(long, value_name = "RING")]
+    pub ring: Option<RingName>,
 }
 
 impl Default for TuningArgs {
@@ -177,6 +192,7 @@ impl Default for TuningArgs {
             memory: None,
             bandwidth_limit: None,
             max_attempts: limits::ATTEMPTS_MAX,
+            ring: None,
         }
     }
 }

@@ -166,6 +166,9 @@ pub struct StreamArgs {
         aliases = options::RATE_ALIASES
     )]
     pub bandwidth_limit: Option<NonZeroU64>,
+    /// how to talk to the kernel [default: INRUSH_RING, or auto]
+    #[arg(long, value_name = "RING")]
+    pub ring: Option<options::RingName>,
     /// stop the run after this time, such as 90s or 1h30m; objects that are not complete by then
     /// have failed
     #[arg(

@@ -303,10 +303,13 @@ fn resources() {
         part_size: Some(16 << 20),
         memory: Some(1 << 30),
         max_attempts: 2,
+        ring: None,
     };
     assert_eq!(args.tuning, expected);
     assert_eq!(get("").tuning.max_attempts, limits::ATTEMPTS_MAX);
     assert_eq!(get("--max-connections 40").tuning.max_connections, Some(40));
+    assert_eq!(get("--ring io_uring").tuning.ring, Some(RingName::IoUring));
+    assert_eq!(get("--ring epoll").tuning.ring, Some(RingName::Epoll));
 }
 
 #[test]
@@ -566,6 +569,7 @@ const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 12] = [
             "max_connections",
             "memory",
             "part_size",
+            "ring",
             "stats",
         ],
     ),

@@ -11,16 +11,14 @@ use super::supply::{Opening, Wanted};
 use crate::engine::backlog::Room;
 use crate::engine::metrics::FeedCount;
 use crate::engine::pace::{Bandwidth, Bounds};
-use crate::engine::schedule::Scheduler;
 use crate::engine::stream::feed::StreamFeed;
 use crate::engine::stream::feeder::{Feeder, FeederParts};
 use crate::engine::stream::place::{Place, SystemPipeHost};
-use crate::engine::threads::event_counter;
+use crate::engine::threads::{Workers, event_counter, no_ring};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::ranges::PartSize;
 use crate::report::document::STDOUT_NAME;
 use crate::report::progress::Progress;
-use crate::sys::uring::Uring;
 
 /// Entries of a feeder's ring: its polls and their cancels.
 const RING_ENTRIES: u32 = 16;
@@ -64,11 +62,7 @@ pub(super) struct Running {
 impl Running {
     /// Starts a channel's thread, whose ranges these workers fetch, and waits until its first pipe
     /// is there.
-    pub(super) fn start(
-        plan: ChannelPlan,
-        scheduler: &Arc<Scheduler>,
-        begun: Instant,
-    ) -> Result<Self> {
+    pub(super) fn start(plan: ChannelPlan, engine: &Workers, begun: Instant) -> Result<Self> {
         let ChannelPlan { name, wanted, opening, place, part, connections, .. } = plan;
         let ChannelPlan { room, bandwidth, .. } = plan;
         let ChannelPlan { epochs, holds, marks, logs, .. } = plan;
@@ -78,11 +72,10 @@ impl Running {
         let ended = Arc::new(Notify::new());
         let (ready, readiness) = std::sync::mpsc::sync_channel(1);
         let (their_feed, their_end) = (Arc::clone(&feed), Arc::clone(&ended));
-        let scheduler = Arc::clone(scheduler);
+        let (scheduler, ring) = (Arc::clone(&engine.scheduler), engine.ring().clone());
         let work = move || {
-            let made = Uring::new(RING_ENTRIES)
-                .map_err(|error| Error::new(ErrorKind::Host, error.reason()).advise(error.advice()))
-                .and_then(|ring| {
+            let made =
+                ring.another(RING_ENTRIES).map_err(|error| no_ring(&error)).and_then(|ring| {
                     Feeder::new(FeederParts {
                         ring,
                         host: SystemPipeHost::new(begun, place),

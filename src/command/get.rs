@@ -17,6 +17,7 @@ use super::kept::{self, ExistingFiles, Verdict};
 use super::log;
 use super::mirror::Mirror;
 use super::reporting::open;
+use super::ring;
 use super::run::{Milestones, Run, RunOutputs};
 use super::session::{self, Interrupts};
 use super::sources;
@@ -36,6 +37,7 @@ use crate::report::document::{
 };
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
+use crate::sys::uring::SetupError;
 use crate::text::size::{Decimal, counted};
 
 /// What an interruption behind the last object leaves undone.
@@ -61,7 +63,7 @@ pub(super) async fn run(
 ) -> Result<Ended> {
     let progress = Progress::new(!args.output.quiet);
     session::raise_descriptor_limit();
-    let config = Config::resolve(options(&args.tuning), HostFacts::read())?;
+    let config = configure(&args)?;
     let filter = Filter::new(&args.selection.rules)?;
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
@@ -91,6 +93,7 @@ pub(super) async fn run(
     log::config(&run.config);
     let setup = RunSetup { destination, ..setup(&args, run.config, tls, &control, begun) };
     let engine = Workers::start(setup)?;
+    ring::tell(engine.ring(), &run.progress);
     interrupts::leaves(engine.last_words(run.target.folder()));
     let started = begun.elapsed();
     let upkeep = session::upkeep(control.clone());
@@ -99,7 +102,7 @@ pub(super) async fn run(
         done = run.drive(&engine, &mut interrupts) => done?,
         () = upkeep => unreachable!("upkeep has no end"),
     }
-    let (pages, pacer) = (engine.pages(), Arc::clone(&engine.pacer));
+    let (pages, pacer, ring) = (engine.pages(), Arc::clone(&engine.pacer), engine.ring().clone());
     let stop = engine.scheduler.stop_reason();
     let stopped = stop.as_ref().map(Error::kind);
     let scheduler = Arc::clone(&engine.scheduler);
@@ -120,9 +123,19 @@ pub(super) async fn run(
     inputs.endpoints = scheduler.endpoints().names();
     let is_adaptive = run.config.pace.is_adaptive();
     inputs.pace = PaceTold::new(is_adaptive, &pacer.timeline(), &inputs.endpoints);
+    inputs.io_uring_unavailable = ring.refused.as_ref().map(SetupError::cause);
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
     let told = (Summary::new(&inputs), error);
     tell(&mut run, told, &args, stopped, &mut interrupts).await
+}
+
+/// What a run may use of this machine.
+fn configure(args: &GetArgs) -> Result<Config> {
+    let resources = options(&args.tuning)?;
+    if !args.dry_run {
+        ring::require(resources.ring)?;
+    }
+    Config::resolve(resources, HostFacts::read())
 }
 
 /// What the workers of a run without a destination are started with.
@@ -233,14 +246,18 @@ fn none_is_there(mut missing: Vec<Missing>) -> Error {
 }
 
 /// What the options ask for.
-pub(super) fn options(tuning: &TuningArgs) -> ResourceOptions {
-    ResourceOptions {
+///
+/// # Errors
+/// [`ErrorKind::Usage`] when the environment names no ring.
+pub(super) fn options(tuning: &TuningArgs) -> Result<ResourceOptions> {
+    Ok(ResourceOptions {
         workers: tuning.workers,
         connections: tuning.connections,
         max_connections: tuning.max_connections,
         part_size_bytes: tuning.part_size,
         memory_bytes: tuning.memory,
-    }
+        ring: ring::choice(tuning.ring)?,
+    })
 }
 
 /// `--dry-run`: lists what would move.

@@ -110,7 +110,7 @@ impl PaceLog {
 /// from.
 pub(super) fn ended(summary: &Summary) {
     if let Some(ring) = &summary.ring {
-        info!("io_uring: {}", ring_in_words(ring));
+        info!("{}", ring_in_words(ring));
     }
     for (reason, count) in &summary.retries {
         info!("{} because of {reason}", counted(*count, "retry", "retries"));
@@ -127,14 +127,15 @@ pub(super) fn ended(summary: &Summary) {
 
 fn ring_in_words(ring: &RingUse) -> String {
     let mode = match ring.mode {
-        SetupMode::DeferTaskrun => "DEFER_TASKRUN",
-        SetupMode::CoopTaskrun => "COOP_TASKRUN; missing: DEFER_TASKRUN (Linux 6.1)",
-        SetupMode::Plain => {
+        None => return ring.in_words(),
+        Some(SetupMode::DeferTaskrun) => "DEFER_TASKRUN",
+        Some(SetupMode::CoopTaskrun) => "COOP_TASKRUN; missing: DEFER_TASKRUN (Linux 6.1)",
+        Some(SetupMode::Plain) => {
             "no flags; missing: COOP_TASKRUN (Linux 5.19), DEFER_TASKRUN (Linux 6.1)"
         }
     };
     match ring.registered_slots {
-        true => format!("{mode}; slots are registered"),
-        false => format!("{mode}; slots are not registered"),
+        true => format!("ring: {}, {mode}; slots are registered", ring.kind),
+        false => format!("ring: {}, {mode}; slots are not registered", ring.kind),
     }
 }

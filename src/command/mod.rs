@@ -16,6 +16,7 @@ mod ls;
 mod mirror;
 mod ready;
 mod reporting;
+mod ring;
 mod run;
 mod runtime;
 mod session;
@@ -29,7 +30,7 @@ mod verify;
 
 use std::time::Instant;
 
-use self::runtime::{on_runtime, require_io_uring};
+use self::runtime::on_runtime;
 pub use ending::refuse;
 use ending::{Done, Reader};
 
@@ -47,16 +48,16 @@ pub fn run(args: Args, begun: Instant) -> u8 {
     let done = match args {
         Args::Get(args) => {
             let credentials = session::credentials(&args.service);
-            let ended = start(!args.dry_run, || get::run(*args, credentials, begun));
+            let ended = start(|| get::run(*args, credentials, begun));
             ended.map(|ended| Done { code: ended.code, document: ended.document })
         }
-        Args::Verify(args) => start(false, || verify::run(*args, begun)),
-        Args::Ls(args) => nothing_more(start(false, || ls::run(*args))),
+        Args::Verify(args) => start(|| verify::run(*args, begun)),
+        Args::Ls(args) => nothing_more(start(|| ls::run(*args))),
         Args::Pipe(args) => {
             let credentials = session::credentials(&args.service);
-            start(true, || stream::pipe(*args, credentials, begun))
+            start(|| stream::pipe(*args, credentials, begun))
         }
-        Args::Cat(args) => start(true, || stream::cat(*args, begun)),
+        Args::Cat(args) => start(|| stream::cat(*args, begun)),
         Args::Demo(args) => demo::run(&args),
         Args::Guide(topic) => {
             let text = topic.map_or_else(guide::list, |topic| topic.text.to_owned());
@@ -74,14 +75,7 @@ fn nothing_more(ended: Result<()>) -> Result<Done> {
     ended.map(|()| Done::default())
 }
 
-/// Runs a command on the control plane's runtime. One that moves bytes of objects has a data plane,
-/// and that needs io_uring.
-fn start<T, F: Future<Output = Result<T>>>(
-    moves_bytes: bool,
-    command: impl FnOnce() -> F,
-) -> Result<T> {
-    if moves_bytes {
-        require_io_uring()?;
-    }
+/// Runs a command on the control plane's runtime.
+fn start<T, F: Future<Output = Result<T>>>(command: impl FnOnce() -> F) -> Result<T> {
     on_runtime(command)?
 }

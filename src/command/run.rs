@@ -68,7 +68,7 @@ pub(super) struct Run {
     pub(super) target: Target,
     keeper: ExistingFiles,
     pub(super) config: Config,
-    progress: Progress,
+    pub(super) progress: Progress,
     board: Arc<Board>,
     /// When bytes were last seen to come.
     moved: tokio::time::Instant,
@@ -471,6 +471,7 @@ impl Run {
             memory_bytes: self.config.memory_bytes,
             control_retries,
             clock_correction_seconds: 0,
+            io_uring_unavailable: None,
             exit_code,
         }
     }

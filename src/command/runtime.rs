@@ -7,19 +7,21 @@ use std::mem::ManuallyDrop;
 use tokio::task::LocalSet;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::uring::Uring;
+use crate::sys::descriptor;
+use crate::sys::uring::{SetupError, Uring};
+
+/// Descriptors of a runtime: a ring or none, epoll(7), its wake-up, and a pair for signals and its
+/// copy.
+const RUNTIME_DESCRIPTORS: usize = 6;
 
 thread_local! {
     /// The runtime of this thread has a ring.
     static HAS_RING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says what is missing where there is no io_uring, before anybody is asked for anything.
-pub(super) fn require_io_uring() -> Result<()> {
-    let probe = Uring::new(2);
-    probe
-        .map(drop)
-        .map_err(|error| Error::new(ErrorKind::Host, error.reason()).advise(error.advice()))
+/// Says why there is no io_uring, where there is none.
+pub(super) fn probe_io_uring() -> std::result::Result<(), SetupError> {
+    Uring::new(2).map(drop)
 }
 
 /// True inside a runtime with a ring; without one files are written by helper threads.
@@ -32,6 +34,7 @@ pub(super) fn has_ring() -> bool {
 /// Its runtime is never dropped: that would wait for a name lookup or a call of a slow file system
 /// under way, which nothing can cut short. The process ends next.
 pub(super) fn on_runtime<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
+    check_descriptors().map_err(|error| trouble(&error))?;
     match tokio_uring::Runtime::new(&tokio_uring::builder()) {
         Ok(runtime) => {
             let runtime = ManuallyDrop::new(runtime);
@@ -40,7 +43,6 @@ pub(super) fn on_runtime<F: Future>(future: impl FnOnce() -> F) -> Result<F::Out
             HAS_RING.set(false);
             return Ok(output);
         }
-        // A runtime without a ring needs descriptors, too; tokio's panics for want of them.
         Err(error) if is_of_descriptors(&error) => return Err(trouble(&error)),
         Err(_) => {}
     }
@@ -48,6 +50,13 @@ pub(super) fn on_runtime<F: Future>(future: impl FnOnce() -> F) -> Result<F::Out
     let runtime = ManuallyDrop::new(runtime.map_err(|error| trouble(&error))?);
     let tasks = ManuallyDrop::new(LocalSet::new());
     Ok(tasks.block_on(&runtime, async { future().await }))
+}
+
+/// That there are as many descriptors as a runtime opens: tokio's panics for want of them.
+fn check_descriptors() -> std::io::Result<()> {
+    let spare: std::result::Result<Vec<_>, _> =
+        (0..RUNTIME_DESCRIPTORS).map(|_| descriptor::event_counter()).collect();
+    spare.map(drop).map_err(|errno| errno.named().into())
 }
 
 /// True where this process or the machine has no descriptor left.

@@ -17,6 +17,7 @@ use super::channel::{ChannelPlan, Running};
 use super::ending::{Done, exit_code};
 use super::interrupts;
 use super::ready;
+use super::ring;
 use super::session::{self, Interrupts};
 use super::sources;
 use super::stream_report::StreamReport;
@@ -42,8 +43,9 @@ use crate::link::attempt::RetryPolicy;
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
-use crate::report::document::{STDOUT_NAME, StreamSummary, summary_json};
+use crate::report::document::{RingTold, STDOUT_NAME, StreamSummary, summary_json};
 use crate::report::progress::Progress;
+use crate::sys::choice::ChosenRing;
 use crate::sys::{Handle, usage};
 
 /// Connections with which a single channel begins, and all where there are more.
@@ -64,6 +66,7 @@ pub(super) async fn pipe(
     begun: Instant,
 ) -> Result<Done> {
     let progress = Progress::new(!args.stream.quiet);
+    ring::require(ring::choice(args.stream.ring)?)?;
     let deadline = args.stream.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let folder = args.folder.clone();
@@ -97,7 +100,8 @@ pub(super) async fn pipe(
     let told = (&progress, &mut report);
     let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
     let failed = report.finish(failed, &progress, &mut interrupts).await;
-    Ok(tell(&control, &channels, &args.stream, begun, failed.as_ref(), &progress))
+    let told = (&*control, engine.ring());
+    Ok(tell(told, &channels, &args.stream, begun, failed.as_ref(), &progress))
 }
 
 async fn start_pipes(
@@ -126,6 +130,7 @@ async fn start_pipes(
     let locks = lock_channels(args, &folder, progress)?;
     let (engine, connections, room) =
         start_engine(&args.stream, part, args.channels.len(), &control, (tls, retries), begun)?;
+    ring::tell(engine.ring(), progress);
     let bandwidth = session::bandwidth(args.stream.bandwidth_limit);
     let mut channels = Vec::new();
     let begun_channels = args.channels.iter().zip(openings).zip(locks);
@@ -144,7 +149,7 @@ async fn start_pipes(
             marks: args.epoch_markers,
             logs: args.stream.report.is_some(),
         };
-        match Running::start(plan, &engine.scheduler, begun) {
+        match Running::start(plan, &engine, begun) {
             Ok(running) => channels.push(running),
             Err(error) => {
                 abandon(&mut channels);
@@ -194,6 +199,7 @@ fn start_engine(
             workers: Some(workers),
             max_connections: Some(most),
             memory_bytes: args.memory,
+            ring: ring::choice(args.ring)?,
             ..ResourceOptions::default()
         },
         facts,
@@ -273,6 +279,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let deadline = args.stream.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let part = part_size(&args.stream)?;
+    ring::require(ring::choice(args.stream.ring)?)?;
     let filter = Filter::new(&args.selection.rules)?;
     interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
     let credentials = session::credentials(&args.service);
@@ -285,6 +292,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let retries = session::retries(&args.service, args.stream.max_attempts);
     let (engine, connections, room) =
         start_engine(&args.stream, part, 1, &control, (tls, retries), begun)?;
+    ring::tell(engine.ring(), &progress);
     let epochs = NonZeroU64::new(1);
     let plan = ChannelPlan {
         name: STDOUT_NAME.to_owned(),
@@ -300,7 +308,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         marks: false,
         logs: args.stream.report.is_some(),
     };
-    let mut channels = vec![Running::start(plan, &engine.scheduler, begun)?];
+    let mut channels = vec![Running::start(plan, &engine, begun)?];
     let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
     let told = (&progress, &mut report);
     let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
@@ -320,7 +328,8 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         failed = Some(error);
     }
     if args.stream.json || args.stream.stats {
-        return Ok(tell(&control, &channels, &args.stream, begun, failed.as_ref(), &progress));
+        let told = (&*control, engine.ring());
+        return Ok(tell(told, &channels, &args.stream, begun, failed.as_ref(), &progress));
     }
     Ok(Done { code: exit_code(failed.as_ref()), document: None })
 }
@@ -496,7 +505,7 @@ fn early_end(channels: &[Running], (interrupted, late): (bool, Option<String>)) 
 
 /// Tells people what each epoch came to, and returns it for programs.
 fn tell(
-    control: &Control,
+    (control, ring): (&Control, &ChosenRing),
     channels: &[Running],
     args: &StreamArgs,
     begun: Instant,
@@ -513,6 +522,7 @@ fn tell(
         &control.retries(),
         code,
     );
+    summary.ring = Some(RingTold::new(ring));
     summary.clock_correction_seconds = control.clock_ahead_seconds();
     for line in summary.lines(args.stats) {
         progress.note(line);

@@ -18,6 +18,7 @@ use crate::limits::{
     TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX, fits_whole,
 };
 use crate::plan::ranges::PartSize;
+use crate::sys::choice::RingChoice;
 
 /// What the user asked for; `None` where nothing was said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct ResourceOptions {
     pub part_size_bytes: Option<u64>,
     /// Bytes of slot memory.
     pub memory_bytes: Option<u64>,
+    /// How the workers talk to the kernel.
+    pub ring: RingChoice,
 }
 
 /// What this process may use.
@@ -109,6 +112,8 @@ pub struct Config {
     pub cipher_length_bytes: u32,
     /// Slot memory in bytes, control slots and ciphertext included.
     pub memory_bytes: u64,
+    /// How the workers talk to the kernel.
+    pub ring: RingChoice,
 }
 
 impl Config {
@@ -143,6 +148,7 @@ impl Config {
             part,
             cipher_length_bytes: 0,
             memory_bytes: memory,
+            ring: options.ring,
         };
         config.fit(memory);
         Ok(config)

@@ -9,7 +9,7 @@ use crate::engine::endpoints::EndpointNumber;
 use crate::engine::pace::Timeline;
 use crate::link::failure::{RetryCounts, RetryReason};
 use crate::link::waiting::Wait;
-use crate::sys::uring::Features;
+use crate::sys::choice::Features;
 
 /// What one worker counted.
 #[derive(Debug, Clone, Default, PartialEq)]

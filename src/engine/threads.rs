@@ -2,6 +2,8 @@
 //!
 //! One thread per worker, each with its own ring, slots and machine; they share the scheduler.
 
+mod agreement;
+
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,15 +25,17 @@ use crate::files::sink::Sink;
 use crate::files::system_host::{Persistence, SystemHost};
 use crate::limits::{
     CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, FILE_HELPERS_MAX, FILE_HELPERS_PER_WORKER_MIN,
-    FOLDERS_OPEN_MAX,
+    FOLDERS_OPEN_MAX, RING_WRITERS_MAX, RING_WRITERS_PER_WORKER_MIN,
 };
 use crate::link::attempt::RetryPolicy;
 use crate::link::failure::RetryReason;
 use crate::link::waiting::Wait;
 use crate::s3::sign::PublishedKeys;
+use crate::sys::choice::{ChosenRing, RingKind};
 use crate::sys::pool::{Chunk, Pages};
-use crate::sys::uring::Uring;
+use crate::sys::uring::SetupError;
 use crate::sys::{Handle, Pool, Region, descriptor, usage};
+use agreement::{Agreement, Seat};
 
 /// What a run of the data plane needs.
 #[derive(Debug)]
@@ -76,6 +80,7 @@ pub struct Workers {
     threads: Vec<JoinHandle<WorkerMetrics>>,
     ended: Arc<Notify>,
     pages: Pages,
+    ring: ChosenRing,
     folder: Option<Arc<OwnedFd>>,
     keys: Arc<PublishedKeys>,
     keeping: Persistence,
@@ -100,6 +105,7 @@ struct Start {
     gauge: Arc<Gauge>,
     addresses: Arc<SharedAddresses>,
     machine: SystemHost,
+    seat: Seat,
     ready: SyncSender<Result<()>>,
     ended: Arc<Notify>,
 }
@@ -108,8 +114,8 @@ impl Workers {
     /// Starts all workers and waits until each has its ring.
     ///
     /// # Errors
-    /// [`ErrorKind::Host`] when memory, descriptors or io_uring are not to be had; then no worker
-    /// is left.
+    /// [`ErrorKind::Host`] when memory, descriptors or the ring that is asked for are not to be
+    /// had; then no worker is left.
     pub fn start(setup: RunSetup) -> Result<Self> {
         let RunSetup { config, destination, keeping, tls, keys, retries, .. } = setup;
         let RunSetup { bandwidth, begun, .. } = setup;
@@ -133,11 +139,14 @@ impl Workers {
             threads: Vec::new(),
             ended: Arc::clone(&ended),
             pages: region.pages(),
+            ring: ChosenRing { choice: config.ring, kind: RingKind::IoUring, refused: None },
             folder: folder.clone(),
             keys: Arc::clone(&keys),
             keeping,
             begun,
         };
+        // Dropped before the workers, who wait for it.
+        let mut agreement = Agreement::new(config.ring, writers_of_a_worker(config.workers));
         for (number, counter) in counters.into_iter().enumerate() {
             let (connections, slots) = config.share(number);
             let gauge = Arc::new(Gauge::default());
@@ -171,6 +180,7 @@ impl Workers {
                 )
                 .with_folders_kept(folders)
                 .with_helpers(helpers_of_a_worker(config.workers), counter),
+                seat: agreement.seat(),
                 ready: ready.clone(),
                 ended: Arc::clone(&ended),
             };
@@ -178,6 +188,10 @@ impl Workers {
             workers.gauges.push(gauge);
         }
         drop(ready);
+        match agreement.settle() {
+            Ok(ring) => workers.ring = ring,
+            Err(error) => return Err(workers.not_begun(error)),
+        }
         workers.wait_until_ready(&readiness)?;
         Ok(workers)
     }
@@ -202,14 +216,19 @@ impl Workers {
             let lost = || Error::new(ErrorKind::Host, "a worker ended before it began");
             let answer = readiness.recv().unwrap_or_else(|_| Err(lost()));
             if let Err(error) = answer {
-                self.scheduler.stop(error.clone());
-                for thread in self.threads.drain(..) {
-                    let _ = thread.join();
-                }
-                return Err(error);
+                return Err(self.not_begun(error));
             }
         }
         Ok(())
+    }
+
+    /// Ends the workers that have begun, for want of another.
+    fn not_begun(&mut self, error: Error) -> Error {
+        self.scheduler.stop(error.clone());
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        error
     }
 
     /// How far all workers are.
@@ -267,6 +286,12 @@ impl Workers {
     pub fn longest_wait(&self) -> Option<Wait> {
         let waits = self.gauges.iter().filter_map(|gauge| gauge.wait());
         waits.max_by_key(|wait| wait.elapsed_us)
+    }
+
+    /// Which ring all workers have, and why.
+    #[must_use]
+    pub fn ring(&self) -> &ChosenRing {
+        &self.ring
     }
 
     /// What kind of pages the slots are on.
@@ -395,11 +420,12 @@ fn work(start: Start) -> WorkerMetrics {
     let data = Pool::new(start.data, start.slot_length);
     let control = Pool::new(start.control, CONTROL_SLOT_BYTES);
     let operations = (start.connections * 2 + data.count() * 2 + 2).next_power_of_two();
-    let mut ring = match Uring::new(u32::try_from(operations).expect("bounded by limits")) {
-        Ok(ring) => ring,
-        Err(error) => {
-            let _ =
-                ready.send(Err(Error::new(ErrorKind::Host, error.reason()).advise(error.advice())));
+    let operations = u32::try_from(operations).expect("bounded by limits");
+    let mut ring = match start.seat.ring(operations) {
+        None => return WorkerMetrics::default(),
+        Some(Ok(ring)) => ring,
+        Some(Err(error)) => {
+            let _ = ready.send(Err(no_ring(&error)));
             return WorkerMetrics::default();
         }
     };
@@ -447,6 +473,17 @@ fn folders_kept(config: &Config, descriptors_max: u64) -> usize {
 /// Helper threads that each of so many workers may have for slow calls of the file system.
 fn helpers_of_a_worker(workers: usize) -> usize {
     (FILE_HELPERS_MAX / workers).max(FILE_HELPERS_PER_WORKER_MIN)
+}
+
+/// Threads of each of so many workers that write to files, where its ring has none of the kernel's.
+fn writers_of_a_worker(workers: usize) -> usize {
+    (RING_WRITERS_MAX / workers).max(RING_WRITERS_PER_WORKER_MIN)
+}
+
+/// That there is no ring, and what to do.
+#[must_use]
+pub fn no_ring(error: &SetupError) -> Error {
+    Error::new(ErrorKind::Host, error.reason()).advise(error.advice())
 }
 
 #[cfg(test)]

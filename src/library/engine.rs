@@ -21,6 +21,7 @@ use crate::files::system_host::Persistence;
 use crate::limits::PART_BYTES_DEFAULT;
 use crate::link::attempt::RetryPolicy;
 use crate::s3::ByteRange;
+use crate::sys::choice::{RingChoice, RingKind};
 use crate::sys::{Handle, descriptor};
 
 /// Resources that an engine may use. Options that are `None` are chosen to fit the machine.
@@ -37,6 +38,8 @@ pub struct EngineOptions {
     pub memory_bytes: Option<u64>,
     /// Bytes a second at most, on average.
     pub bandwidth_limit_bytes_per_second: Option<NonZeroU64>,
+    /// How the workers talk to the kernel [default: io_uring, or epoll where that is unavailable].
+    pub ring: RingChoice,
 }
 
 impl EngineOptions {
@@ -50,6 +53,12 @@ impl EngineOptions {
     #[must_use]
     pub fn workers(self, workers: usize) -> Self {
         Self { workers: Some(workers), ..self }
+    }
+
+    /// Sets how the workers talk to the kernel.
+    #[must_use]
+    pub fn ring(self, ring: RingChoice) -> Self {
+        Self { ring, ..self }
     }
 
     /// Sets the exact number of requests in flight.
@@ -74,9 +83,9 @@ pub struct Request {
     pub token: u64,
 }
 
-/// The workers that read ranges: one thread for each processor, each with its own io_uring. They
-/// run until the engine is dropped. Credentials and addresses are renewed as long as the engine or
-/// its client is there.
+/// The workers that read ranges: one thread for each processor, each with its own io_uring, or
+/// epoll where that is unavailable. They run until the engine is dropped. Credentials and addresses
+/// are renewed as long as the engine or its client is there.
 ///
 /// ```no_run
 /// # fn main() -> inrush::Result<()> {
@@ -138,7 +147,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] for invalid options; [`ErrorKind::Host`] if memory, descriptors or
-    /// io_uring are unavailable.
+    /// the ring that was chosen are unavailable.
     #[expect(clippy::disallowed_methods, reason = "a run begins when it is started")]
     pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
         let EngineOptions { workers, connections, max_connections, memory_bytes, .. } = options;
@@ -150,6 +159,7 @@ impl Engine {
             max_connections,
             memory_bytes,
             part_size_bytes,
+            ring: options.ring,
         };
         let config = Config::resolve(options, HostFacts::read())?;
         let tls = client.shared.tls.clone();
@@ -171,6 +181,12 @@ impl Engine {
             slot_length_bytes: config.slot_length_bytes,
             leases_max: config.leases_max(),
         })
+    }
+
+    /// How the workers talk to the kernel.
+    #[must_use]
+    pub fn ring(&self) -> RingKind {
+        self.workers.ring().kind
     }
 
     /// Length in bytes of the longest range for a [`Destination::Lease`]: one data slot.

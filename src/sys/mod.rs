@@ -1,11 +1,14 @@
 //! The safe face of the only room with `unsafe`: slots, the ring, descriptors.
 //!
 //! It knows nothing of S3, HTTP or files' meaning. [`Ring`] is what a worker sees of the kernel's
-//! asynchronous side; [`uring::Uring`] is io_uring, and tests put a seeded simulator in its place.
-//! A ring over readiness (epoll and plain system calls) could take the same seat.
+//! asynchronous side; [`uring::Uring`] is io_uring, [`readiness::Readiness`] epoll and plain system
+//! calls where there is no io_uring, and [`choice::AnyRing`] one of the two. Tests put a seeded
+//! simulator in their place.
 
+pub mod choice;
 pub mod descriptor;
 pub mod pool;
+pub mod readiness;
 mod registered;
 pub mod uring;
 pub mod usage;
@@ -43,6 +46,8 @@ impl Errno {
     pub const INVALID: Self = Self::known(rustix::io::Errno::INVAL);
     /// Bad file descriptor.
     pub const BAD_DESCRIPTOR: Self = Self::known(rustix::io::Errno::BADF);
+    /// Operation not permitted.
+    pub const NOT_PERMITTED: Self = Self::known(rustix::io::Errno::PERM);
     /// Connection refused.
     pub const REFUSED: Self = Self::known(rustix::io::Errno::CONNREFUSED);
 
@@ -174,8 +179,8 @@ pub enum Op {
         /// Where in the file.
         offset: u64,
     },
-    /// Completes when one of these events is there, or an error or hang-up (poll(2)); the result is
-    /// the events.
+    /// Completes when one of these events is there, or an error or hang-up, be it of the peer's
+    /// sending side alone (POLLRDHUP, poll(2)); the result is the events.
     Poll {
         /// A socket, pipe or event counter.
         handle: Handle,
@@ -234,8 +239,8 @@ pub trait Ring {
     fn in_flight(&self) -> usize;
 
     /// True when a receive that was to fill its place, and is cancelled, completes with what had
-    /// come (Linux 6.1, commit 7e6b638ed501); older kernels may say that it was cancelled, and the
-    /// bytes are lost.
+    /// come. So it is over epoll, and over io_uring from Linux 6.1 on (commit 7e6b638ed501); older
+    /// kernels may say that it was cancelled, and the bytes are lost.
     fn keeps_what_came(&self) -> bool {
         true
     }

@@ -10,6 +10,7 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::net::SocketAddrAny;
 
+use super::choice::{Features, RingKind};
 use super::registered::Registered;
 use super::{Completion, Errno, Handle, Op, Pool, Ring, Slot};
 
@@ -21,6 +22,10 @@ const DRAIN_TURNS_MAX: usize = 50;
 
 /// Wait of one such turn, in microseconds.
 const DRAIN_WAIT_US: u64 = 100_000;
+
+/// Where locked memory is short a ring is made smaller, down to so many entries. Operations beyond
+/// them are submitted in several calls, and the kernel keeps completions that find no room.
+const ENTRIES_MIN: u32 = 64;
 
 /// The oldest kernel whose io_uring has what is needed, timed waits above all.
 pub const KERNEL_MIN: &str = "Linux 5.11";
@@ -37,23 +42,11 @@ pub enum SetupMode {
     Plain,
 }
 
-/// What a ring uses of the kernel, for the report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Features {
-    /// Set-up flags in force.
-    pub mode: SetupMode,
-    /// Slots are registered when they are first written from, so that writes need no page pinning;
-    /// false once the kernel has refused that.
-    pub registered_slots: bool,
-    /// The ring's own descriptor is registered (Linux 5.18): never, for the `io-uring` crate does
-    /// not keep the registration for later calls.
-    pub registered_ring: bool,
-}
-
 /// Why there is no ring, with what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetupError {
     errno: Errno,
+    kind: RingKind,
     missing: Option<&'static str>,
     /// Value of kernel.io_uring_disabled, where it can be read.
     disabled: Option<u8>,
@@ -64,11 +57,34 @@ impl SetupError {
         let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled")
             .ok()
             .and_then(|text| text.trim().parse().ok());
-        Self { errno, missing: None, disabled }
+        Self { errno, kind: RingKind::IoUring, missing: None, disabled }
     }
 
-    fn missing(operation: &'static str) -> Self {
-        Self { errno: Errno::INVALID, missing: Some(operation), disabled: None }
+    pub(crate) fn missing(operation: &'static str) -> Self {
+        Self { missing: Some(operation), disabled: None, ..Self::from_errno(Errno::INVALID) }
+    }
+
+    /// There is no epoll either, for want of descriptors.
+    pub(super) fn of_epoll(errno: Errno) -> Self {
+        Self { errno, kind: RingKind::Epoll, missing: None, disabled: None }
+    }
+
+    /// Why there is no io_uring, without advice.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        match self.missing {
+            Some(operation) => format!("this kernel's lacks {operation}"),
+            None => {
+                let text = self.errno.to_string();
+                // Users know the words, not the number.
+                text.split(" (os error").next().unwrap_or(&text).to_owned()
+            }
+        }
+    }
+
+    /// True where locked memory is short.
+    fn is_of_memory(&self) -> bool {
+        self.errno.named() == rustix::io::Errno::NOMEM
     }
 
     /// What failed.
@@ -76,7 +92,7 @@ impl SetupError {
     pub fn reason(&self) -> String {
         match self.missing {
             Some(operation) => format!("this kernel's io_uring lacks {operation}"),
-            None => format!("io_uring is not available: {}", self.errno),
+            None => format!("{} is not available: {}", self.kind, self.errno),
         }
     }
 
@@ -141,17 +157,33 @@ impl fmt::Debug for Uring {
 
 impl Uring {
     /// Sets up a ring for the calling thread with room for `entries` operations in flight, by the
-    /// newest mode that the kernel takes (io_uring_setup(2)).
+    /// newest mode that the kernel takes (io_uring_setup(2)). Its queues may be shorter, where
+    /// memory for them is short.
     ///
     /// # Errors
     /// When io_uring is absent, forbidden, or lacks an operation.
     pub fn new(entries: u32) -> Result<Self, SetupError> {
-        let (ring, mode) = Self::set_up(entries)?;
+        let (ring, mode) = Self::set_up_smaller(entries)?;
         Self::check_operations(&ring)?;
         let slab = (0..entries).map(|_| None).collect();
-        let features = Features { mode, registered_slots: true, registered_ring: false };
+        let features = Features {
+            kind: RingKind::IoUring,
+            mode: Some(mode),
+            registered_slots: true,
+            registered_ring: false,
+        };
         let free = (0..entries).rev().collect();
         Ok(Self { ring, entries: slab, free, features, registered: None })
+    }
+
+    /// Sets up a ring of so many entries, or of half as many, and so on.
+    fn set_up_smaller(mut entries: u32) -> Result<(IoUring, SetupMode), SetupError> {
+        loop {
+            match Self::set_up(entries) {
+                Err(error) if error.is_of_memory() && entries / 2 >= ENTRIES_MIN => entries /= 2,
+                outcome => return outcome,
+            }
+        }
     }
 
     fn set_up(entries: u32) -> Result<(IoUring, SetupMode), SetupError> {
@@ -353,7 +385,7 @@ impl Ring for Uring {
 
     fn keeps_what_came(&self) -> bool {
         // That mode came with the same release.
-        self.features.mode == SetupMode::DeferTaskrun
+        self.features.mode == Some(SetupMode::DeferTaskrun)
     }
 }
 
@@ -546,9 +578,9 @@ mod tests {
 
     #[test]
     fn setup_errors_say_what_to_do() {
-        let error = SetupError { errno: Errno::new(1), missing: None, disabled: Some(2) };
+        let error = SetupError { disabled: Some(2), ..SetupError::from_errno(Errno::new(1)) };
         assert!(error.to_string().contains("sysctl -w kernel.io_uring_disabled=0"), "{error}");
-        let error = SetupError { errno: Errno::new(38), missing: None, disabled: None };
+        let error = SetupError { disabled: None, ..SetupError::from_errno(Errno::new(38)) };
         assert!(error.to_string().contains("seccomp"), "{error}");
         let error = SetupError::missing("connect");
         assert!(error.to_string().contains("6.1"), "{error}");

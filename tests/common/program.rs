@@ -92,6 +92,8 @@ impl Program {
         let child = Command::new(words[0])
             .args(&words[1..])
             .env_clear()
+            // Suites are run on either ring.
+            .envs(std::env::vars_os().filter(|(name, _)| name == "INRUSH_RING"))
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(stdout)

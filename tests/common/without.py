@@ -1,6 +1,7 @@
 """Runs a command without something of the kernel: python3 without.py WHAT COMMAND...
 
-WHAT is `io_uring:ERRNO`: io_uring_setup fails with ERRNO; `fallocate:ERRNO`, `ftruncate:ERRNO`,
+WHAT is `io_uring:ERRNO`: io_uring_setup fails with ERRNO; `io_uring_above_COUNT:ERRNO`: it does for
+more entries than COUNT; `fallocate:ERRNO`, `ftruncate:ERRNO`,
 `fsync:ERRNO`, `linkat:ERRNO`, `pwrite64:ERRNO` and `renameat:ERRNO`: so does that call, as on a disk
 that is broken or over its quota; `tmpfile`: files without a name cannot be made; or `direct`: files
 cannot be opened past the page cache. Both are so on some file systems. A seccomp filter sees to it,
@@ -18,8 +19,8 @@ PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
 ALLOW = 0x7FFF_0000
 ERRNO = 0x0005_0000
-LOAD, JUMP_IF_EQUAL, JUMP_IF_SET, RETURN = 0x20, 0x15, 0x45, 0x06
-NUMBER, THIRD_ARGUMENT = 0, 32
+LOAD, JUMP_IF_EQUAL, JUMP_IF_GREATER, JUMP_IF_SET, RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+NUMBER, FIRST_ARGUMENT, THIRD_ARGUMENT = 0, 16, 32
 """Where they stand in struct seccomp_data."""
 CALLS = {
     "io_uring": {"x86_64": 425, "aarch64": 425},
@@ -47,6 +48,12 @@ def filter_of(what: str) -> list[tuple[int, int, int, int]]:
     name, _, error = what.partition(":")
     if name in CALLS:
         return [(LOAD, 0, 0, NUMBER), (JUMP_IF_EQUAL, 0, 1, CALLS[name][platform.machine()]),
+                (RETURN, 0, 0, ERRNO | int(error)), (RETURN, 0, 0, ALLOW)]
+    if name.startswith("io_uring_above_"):
+        number = CALLS["io_uring"][platform.machine()]
+        count = int(name.removeprefix("io_uring_above_"))
+        return [(LOAD, 0, 0, NUMBER), (JUMP_IF_EQUAL, 0, 3, number),
+                (LOAD, 0, 0, FIRST_ARGUMENT), (JUMP_IF_GREATER, 0, 1, count),
                 (RETURN, 0, 0, ERRNO | int(error)), (RETURN, 0, 0, ALLOW)]
     if name in ("tmpfile", "direct"):
         flag, refusal = (O_TMPFILE, EOPNOTSUPP) if name == "tmpfile" else (O_DIRECT, EINVAL)

@@ -28,6 +28,7 @@ mod faults;
 mod host;
 mod json;
 mod keys;
+mod ring;
 mod server;
 mod space;
 

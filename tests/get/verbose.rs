@@ -53,7 +53,7 @@ fn decisions_files_and_retries_are_logged() {
             "\n1 worker, 3 connections, parts of 8 MiB, ",
             &format!("\nget: s3://lab/p/a -> {data}/a (700 B) after 2 retries\n"),
             &format!("\nget: s3://lab/p/deep/b -> {data}/deep/b (3.15 MB)\n"),
-            "\nio_uring: ",
+            "\nring: ",
             "\n2 retries because of server_error\n",
         ],
     );

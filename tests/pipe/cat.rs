@@ -45,6 +45,7 @@ fn write_all(all: &Objects, words: &[&str]) {
 #[test]
 fn every_byte_to_a_pipe_and_to_a_file() {
     write_all(&mixture(), &[]);
+    write_all(&mixture(), &["--ring", "epoll"]);
     write_all(&names(), &["--part-size", "1MiB"]);
     write_all(&sizes(), &["--connections", "2"]);
     write_all(&many(4000), &[]);

@@ -33,6 +33,7 @@ mod ready;
 mod refuser;
 mod replaced;
 mod reports;
+mod ring;
 mod slow;
 
 use std::path::{Path, PathBuf};

@@ -68,6 +68,22 @@ fn an_interrupted_object_goes_on() {
 }
 
 #[test]
+fn what_one_ring_left_the_other_goes_on_with() {
+    let origin = start(slow(&large(), 20));
+    let folder = tempfile::tempdir().expect("a folder");
+    for (ring, megabytes) in [("epoll", 10), ("io_uring", 20)] {
+        let mut running = fetch(&origin, folder.path()).set("INRUSH_RING", ring).start();
+        let until = megabytes * MIB as u64;
+        assert!(running.until(|| origin.stats().body_bytes >= until), "it was too fast");
+        running.signal(Signal::INT);
+        running.wait().expect(130).expect_words(&["partly downloaded", "run it again"]);
+    }
+    let run = fetch(&origin, folder.path()).with(["--ring", "epoll"]).run().expect(0);
+    assert!(number(&run, "resumed_objects") > 0, "{run}");
+    assert_complete(folder.path(), &large());
+}
+
+#[test]
 fn what_changed_or_was_cut_otherwise_begins_anew() {
     for (other, words, reason) in [
         (true, &[][..], "the object has changed"),

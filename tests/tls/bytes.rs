@@ -45,6 +45,7 @@ fn both_versions_bring_every_byte() {
     for (versions, name) in [(TlsVersions::Only12, "TLSv1_2"), (TlsVersions::Only13, "TLSv1_3")] {
         let stage = Stage::new(&all, TlsConfig { versions, ..TlsConfig::default() });
         fetch_all(&stage, &all, &[]);
+        fetch_all(&stage, &all, &["--ring", "epoll"]);
         let stats = stage.origin.stats();
         assert!(stats.tls_suites.keys().all(|suite| suite.starts_with(name)), "{stats:?}");
         assert!(stats.tls_resumed > 0, "sessions are resumed: {stats:?}");

@@ -22,7 +22,8 @@ use tempfile::NamedTempFile;
 
 use super::ending::Done;
 use super::get;
-use super::runtime::{on_runtime, require_io_uring};
+use super::ring;
+use super::runtime::on_runtime;
 use super::session::Interrupts;
 use crate::cli::{
     AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, OnFailure,
@@ -50,9 +51,10 @@ const REGION: &str = "us-east-1";
 
 /// Runs the demo.
 pub(super) fn run(args: &DemoArgs) -> Result<Done> {
-    require_io_uring()?;
     let progress = Progress::new(!args.output.quiet);
-    let config = Config::resolve(get::options(&args.tuning), HostFacts::read())?;
+    let resources = get::options(&args.tuning)?;
+    ring::tell(&ring::probed(resources.ring)?, &progress);
+    let config = Config::resolve(resources, HostFacts::read())?;
     let (slot, part) = (u64::from(config.slot_length_bytes), config.part.bytes());
     let others = dataset::sets(0, slot, part).iter().map(Set::bytes).sum();
     let place = Place::choose(args.size, others)?;
@@ -241,6 +243,7 @@ impl Demo<'_> {
                 part_size: self.args.tuning.part_size,
                 max_attempts: self.args.tuning.max_attempts,
                 memory: self.args.tuning.memory,
+                ring: self.args.tuning.ring,
                 deadline: None,
                 report: None,
                 quiet: true,

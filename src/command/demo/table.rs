@@ -70,7 +70,7 @@ impl Row {
                 .then(|| summary.worker_cpu_seconds / terabytes),
             verified,
             direct_io: summary.direct_io,
-            ring: summary.ring,
+            ring: summary.ring.clone(),
             retries: summary.retries.values().sum(),
         }
     }
@@ -89,7 +89,7 @@ impl Row {
             told(format!("{:.0}", self.worker_cpu_seconds_per_terabyte.unwrap_or(0.0))),
             if self.verified { "yes" } else { "NO" },
             direct_io(self.direct_io),
-            ring(self.ring),
+            ring(self.ring.as_ref()),
         )
     }
 }
@@ -116,12 +116,13 @@ fn direct_io(direct: DirectIo) -> String {
     }
 }
 
-fn ring(ring: Option<RingUse>) -> String {
+fn ring(ring: Option<&RingUse>) -> String {
     let Some(ring) = ring else { return "-".to_owned() };
     let mode = match ring.mode {
-        SetupMode::DeferTaskrun => "defer_taskrun",
-        SetupMode::CoopTaskrun => "coop_taskrun",
-        SetupMode::Plain => "plain",
+        None => return format!("none: {}", ring.kind),
+        Some(SetupMode::DeferTaskrun) => "defer_taskrun",
+        Some(SetupMode::CoopTaskrun) => "coop_taskrun",
+        Some(SetupMode::Plain) => "plain",
     };
     let slots = if ring.registered_slots { "" } else { ", buffers not registered" };
     format!("{mode}{slots}")

@@ -10,6 +10,7 @@ mod ending;
 mod endpoints;
 mod object;
 mod pace;
+mod ring;
 mod stream;
 mod streamed;
 mod summary;
@@ -28,9 +29,10 @@ pub use object::{
     RemovedLine, Sizes, Status, Verified, moved,
 };
 pub use pace::{PaceLine, PaceTold};
+pub use ring::{RingTold, RingUse};
 pub use stream::{ChannelSummary, EpochSummary, STDOUT_NAME, StreamSummary};
 pub use streamed::StreamedLine;
-pub use summary::{DirectIo, Earlier, RingUse, StageSeconds, Summary, SummaryInputs};
+pub use summary::{DirectIo, Earlier, StageSeconds, Summary, SummaryInputs};
 
 /// How often something was tried again: only the reasons that there were, by name.
 fn by_name(counts: &RetryCounts) -> BTreeMap<&'static str, u64> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::endpoints::{AddressLine, EndpointLine};
 use super::summary::moved;
-use super::{PaceTold, asked_again, by_name, clock_corrected, tried_again};
+use super::{PaceTold, RingTold, asked_again, by_name, clock_corrected, tried_again};
 use crate::engine::metrics::{EpochCount, FeedCount};
 use crate::limits::PIPE_BYTES;
 use crate::link::failure::RetryCounts;
@@ -41,6 +41,8 @@ pub struct StreamSummary {
     /// By how many seconds the time that signed was ahead of this machine's clock, as a server
     /// said; 0 where no correction was in use.
     pub clock_correction_seconds: i64,
+    /// How the data plane talked to the kernel; null when it did not begin.
+    pub ring: Option<RingTold>,
     /// Each channel.
     pub channels: Vec<ChannelSummary>,
 }
@@ -127,6 +129,7 @@ impl StreamSummary {
             peak_rss_bytes,
             control_retries: by_name(control_retries),
             clock_correction_seconds: 0,
+            ring: None,
             channels,
         }
     }
@@ -145,6 +148,7 @@ impl StreamSummary {
             let cost = cost.map(|cost| format!(" ({cost:.0} s per TB)")).unwrap_or_default();
             let (cpu, memory) = (Seconds(self.cpu_seconds), Binary(self.peak_rss_bytes));
             lines.push(format!("CPU time {cpu}{cost}, peak memory {memory}"));
+            lines.extend(self.ring.as_ref().map(RingTold::in_words));
         }
         lines
     }

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::PaceTold;
 use super::endpoints::{AddressLine, EndpointLine};
+use super::{PaceTold, RingUse};
 use super::{asked_again, by_name, clock_corrected, seconds, summary_json, tried_again};
 use crate::engine::metrics::WorkerMetrics;
 use crate::error::{Error, ErrorKind};
 use crate::files::sink::Sink;
 use crate::link::failure::RetryCounts;
 use crate::sys::pool::Pages;
-use crate::sys::uring::SetupMode;
 use crate::text::size::{Binary, Count, Decimal, Seconds, counted, rate};
 
 /// Exit codes of runs that were ended before their objects were.
@@ -70,6 +69,8 @@ pub struct SummaryInputs {
     /// By how many seconds the time that signed was ahead of this machine's clock, as a server
     /// said; 0 where no correction was in use.
     pub clock_correction_seconds: i64,
+    /// Why the rings are not io_uring, where that was wanted.
+    pub io_uring_unavailable: Option<String>,
     /// What the process will exit with.
     pub exit_code: u8,
 }
@@ -192,17 +193,6 @@ pub(super) fn moved(moves: u64) -> String {
     format!("{slow} moved to another connection")
 }
 
-/// What the rings used of the kernel, all of them: the least that one did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct RingUse {
-    /// Set-up flags in force.
-    pub mode: SetupMode,
-    /// The slots are registered with every ring.
-    pub registered_slots: bool,
-    /// The descriptor of every ring is registered: it never is so far.
-    pub registered_ring: bool,
-}
-
 /// How large files were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DirectIo {
@@ -271,7 +261,7 @@ impl Summary {
             clock_correction_seconds: inputs.clock_correction_seconds,
             first_worker_done_seconds: done().min().map(seconds),
             last_worker_done_seconds: done().max().map(seconds),
-            ring: ring_use(&inputs.workers),
+            ring: RingUse::of(&inputs.workers, inputs.io_uring_unavailable.as_deref()),
             pages: inputs.pages,
             direct_io: DirectIo { used: files_direct > 0, files_direct, files_buffered },
             sink: match inputs.sink {
@@ -389,7 +379,7 @@ impl Summary {
         }
         lines.extend(EndpointLine::in_words(&self.endpoints));
         lines.extend(self.direct_io_in_words());
-        lines.extend(self.ring.map(RingUse::in_words));
+        lines.extend(self.ring.as_ref().map(RingUse::in_words));
         lines
     }
 
@@ -408,41 +398,6 @@ impl Summary {
             )),
         }
     }
-}
-
-impl RingUse {
-    fn in_words(self) -> String {
-        let mode = match self.mode {
-            SetupMode::DeferTaskrun => "DEFER_TASKRUN",
-            SetupMode::CoopTaskrun => "COOP_TASKRUN",
-            SetupMode::Plain => "no flags",
-        };
-        match self.registered_slots {
-            true => format!("io_uring: {mode}, registered buffers"),
-            false => format!(
-                "io_uring: {mode}, buffers not registered: raise the locked-memory limit \
-                 (ulimit -l) to save CPU time"
-            ),
-        }
-    }
-}
-
-fn ring_use(workers: &[WorkerMetrics]) -> Option<RingUse> {
-    let rank = |mode| match mode {
-        SetupMode::Plain => 0,
-        SetupMode::CoopTaskrun => 1,
-        SetupMode::DeferTaskrun => 2,
-    };
-    let uses = workers.iter().filter_map(|worker| worker.features).map(|features| RingUse {
-        mode: features.mode,
-        registered_slots: features.registered_slots,
-        registered_ring: features.registered_ring,
-    });
-    uses.reduce(|one, other| RingUse {
-        mode: if rank(one.mode) <= rank(other.mode) { one.mode } else { other.mode },
-        registered_slots: one.registered_slots && other.registered_slots,
-        registered_ring: one.registered_ring && other.registered_ring,
-    })
 }
 
 fn stage_seconds(inputs: &SummaryInputs, all: &WorkerMetrics) -> StageSeconds {
@@ -466,7 +421,8 @@ mod tests {
     use crate::engine::metrics::{AddressCount, Stages};
     use crate::engine::pace::{Bounds, Pacer, Timeline};
     use crate::link::failure::RetryReason;
-    use crate::sys::uring::Features;
+    use crate::sys::choice::{Features, RingKind};
+    use crate::sys::uring::SetupMode;
 
     fn empty() -> SummaryInputs {
         SummaryInputs {
@@ -493,6 +449,7 @@ mod tests {
             memory_bytes: 64 << 20,
             control_retries: RetryCounts::default(),
             clock_correction_seconds: 0,
+            io_uring_unavailable: None,
             exit_code: 0,
         }
     }
@@ -531,7 +488,8 @@ mod tests {
             done_us: 1_400_000,
             cpu_seconds: 0.25,
             features: Some(Features {
-                mode: SetupMode::DeferTaskrun,
+                kind: RingKind::IoUring,
+                mode: Some(SetupMode::DeferTaskrun),
                 registered_slots: true,
                 registered_ring: true,
             }),
@@ -635,7 +593,8 @@ mod tests {
         assert_eq!(
             json["ring"],
             serde_json::json!({
-                "mode": "defer_taskrun", "registered_slots": true, "registered_ring": true
+                "kind": "io_uring", "mode": "defer_taskrun", "registered_slots": true,
+                "registered_ring": true, "io_uring_unavailable": null
             })
         );
         assert_eq!(
@@ -761,13 +720,15 @@ mod tests {
     #[test]
     fn rings_that_differ_are_told_by_the_least() {
         let mut inputs = full();
-        let weak =
-            Features { mode: SetupMode::Plain, registered_slots: false, registered_ring: true };
+        let weak = Features {
+            kind: RingKind::IoUring,
+            mode: Some(SetupMode::Plain),
+            registered_slots: false,
+            registered_ring: true,
+        };
         inputs.workers[0].features = Some(weak);
         let ring = Summary::new(&inputs).ring.expect("there are rings");
-        assert_eq!(
-            ring,
-            RingUse { mode: SetupMode::Plain, registered_slots: false, registered_ring: true }
-        );
+        assert_eq!((ring.mode, ring.registered_slots), (Some(SetupMode::Plain), false));
+        assert!(ring.registered_ring);
     }
 }

@@ -13,12 +13,9 @@ use hyper::StatusCode;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refuses io_uring.
-    #[error(
-        "io_uring is not available: {0}; likely cause: an old kernel, kernel.io_uring_disabled, \
-         or a container's seccomp profile"
-    )]
-    Ring(#[source] io::Error),
+    /// A worker has nothing to run on, for want of descriptors as a rule.
+    #[error("cannot start a worker: {0}; likely cause: too few open files (ulimit -n)")]
+    Runtime(#[source] io::Error),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {

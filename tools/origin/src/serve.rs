@@ -1,8 +1,7 @@
 //! Threads, listeners and connections: one thread, one ring, its own listeners.
 //!
-//! The runtime is tokio-uring's, started with an error instead of a panic where io_uring is
-//! missing. Its sockets are tokio's: hyper polls for readiness, which tokio-uring's own sockets
-//! do not offer.
+//! The runtime is tokio-uring's, or tokio's where io_uring is missing. Its sockets are tokio's:
+//! hyper polls for readiness, which tokio-uring's own sockets do not offer.
 //!
 //! Not here: what a request means (`handle.rs`).
 
@@ -20,6 +19,7 @@ use hyper_util::rt::TokioIo;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::{Config, DeadAddress};
 use crate::error::Error;
@@ -144,6 +144,32 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// What a worker's futures run on.
+enum Runtime {
+    /// It sleeps in a ring of io_uring.
+    Ring(tokio_uring::Runtime),
+    /// There is no io_uring.
+    Plain(tokio::runtime::Runtime),
+}
+
+impl Runtime {
+    fn new() -> io::Result<Self> {
+        let mut builder = tokio_uring::builder();
+        builder.entries(RING_ENTRIES);
+        if let Ok(runtime) = tokio_uring::Runtime::new(&builder) {
+            return Ok(Self::Ring(runtime));
+        }
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map(Self::Plain)
+    }
+
+    fn block_on(&self, future: impl Future<Output = ()>) {
+        match self {
+            Self::Ring(runtime) => runtime.block_on(future),
+            Self::Plain(runtime) => LocalSet::new().block_on(runtime, future),
+        }
+    }
+}
+
 /// A worker's whole life.
 fn run(
     shared: Arc<Shared>,
@@ -151,12 +177,10 @@ fn run(
     mut stopped: watch::Receiver<bool>,
     report: &mpsc::Sender<Result<(), Error>>,
 ) {
-    let mut builder = tokio_uring::builder();
-    builder.entries(RING_ENTRIES);
-    let runtime = match tokio_uring::Runtime::new(&builder) {
+    let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            let _ = report.send(Err(Error::Ring(error)));
+            let _ = report.send(Err(Error::Runtime(error)));
             return;
         }
     };
@@ -167,9 +191,7 @@ fn run(
         let accepting: Vec<_> = listeners
             .into_iter()
             .enumerate()
-            .map(|(index, listener)| {
-                tokio_uring::spawn(accept(Rc::clone(&worker), index, listener))
-            })
+            .map(|(index, listener)| spawn_local(accept(Rc::clone(&worker), index, listener)))
             .collect();
         // An error means that the origin is gone without a word: stop as well.
         let _ = stopped.wait_for(|stop| *stop).await;
@@ -200,7 +222,7 @@ async fn accept(worker: Rc<Worker>, address_index: usize, listener: Listener) {
                 unanswered.push(stream);
             }
             Ok((stream, _)) => {
-                tokio_uring::spawn(converse(Rc::clone(&worker), address_index, stream));
+                spawn_local(converse(Rc::clone(&worker), address_index, stream));
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }

@@ -1,0 +1,75 @@
+//! Which ring a run is to have, and what is told of the one that it got.
+
+use super::runtime;
+use crate::cli::RingName;
+use crate::engine::threads::no_ring;
+use crate::error::{Error, ErrorKind, Result};
+use crate::report::progress::Progress;
+use crate::sys::choice::{ChosenRing, RingChoice};
+
+/// Names the ring where no option does.
+const RING_VARIABLE: &str = "INRUSH_RING";
+
+/// What the option asks for, else the environment.
+pub(super) fn choice(typed: Option<RingName>) -> Result<RingChoice> {
+    match typed {
+        Some(RingName::Auto) => Ok(RingChoice::Auto),
+        Some(RingName::IoUring) => Ok(RingChoice::IoUring),
+        Some(RingName::Epoll) => Ok(RingChoice::Epoll),
+        None => named(std::env::var_os(RING_VARIABLE).as_deref()),
+    }
+}
+
+fn named(value: Option<&std::ffi::OsStr>) -> Result<RingChoice> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return Ok(RingChoice::default());
+    };
+    let text = value.to_string_lossy();
+    text.parse().map_err(|expected: &str| {
+        let message = format!("{RING_VARIABLE}: '{text}' is no ring");
+        Error::new(ErrorKind::Usage, message).advise(expected)
+    })
+}
+
+/// Says what is missing where io_uring is asked for, before anybody is asked for anything.
+pub(super) fn require(choice: RingChoice) -> Result<()> {
+    match choice {
+        RingChoice::IoUring => runtime::probe_io_uring().map_err(|error| no_ring(&error)),
+        RingChoice::Auto | RingChoice::Epoll => Ok(()),
+    }
+}
+
+/// The ring that a run would get now.
+pub(super) fn probed(choice: RingChoice) -> Result<ChosenRing> {
+    let refused = match choice {
+        RingChoice::Epoll => None,
+        RingChoice::Auto | RingChoice::IoUring => runtime::probe_io_uring().err(),
+    };
+    ChosenRing::new(choice, refused).map_err(|error| no_ring(&error))
+}
+
+/// Says that a run goes on without io_uring.
+pub(super) fn tell(ring: &ChosenRing, progress: &Progress) {
+    if let Some(line) = ring.fallback() {
+        progress.note(format!("inrush: {line}"));
+    }
+    tracing::info!("ring: {}", ring.kind);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn the_variable_is_read_where_no_option_is_given() {
+        let of = |text: &str| named(Some(OsStr::new(text)));
+        assert_eq!(named(None), Ok(RingChoice::Auto));
+        assert_eq!(of(""), Ok(RingChoice::Auto));
+        assert_eq!(of("epoll"), Ok(RingChoice::Epoll));
+        let error = of("uring").expect_err("no ring").to_string();
+        assert!(error.contains("INRUSH_RING: 'uring'") && error.contains("io_uring"), "{error}");
+        assert_eq!(choice(Some(RingName::IoUring)), Ok(RingChoice::IoUring));
+    }
+}
