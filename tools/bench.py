@@ -3,7 +3,7 @@
 
     tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [tls] [tls-disk] [tls-cat]
                    [verify] [verify-disk] [stalls] [stalls-stream] [list] [pace] [small-latency]
-                   [small-discard] [throttle] [neighbor] [waiting] [--check] [--limit PATH]
+                   [small-discard] [throttle] [neighbor] [waiting] [ring] [--check] [--limit PATH]
                    [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH] [--json FILE]
 
 Without a name it runs the two claims, `large` and `small`.
@@ -35,6 +35,8 @@ Without a name it runs the two claims, `large` and `small`.
 * pace, pace-90, pace-25, pace-100ms, pace-none, pace-one, pace-cat, small-latency, small-discard,
   throttle, neighbor, waiting: the number of connections that inrush takes by itself, see
   tools/lab/pace.py.
+* ring: `--ring epoll` beside `--ring io_uring`: large, small, discard and pipe, and all but small
+  over TLS, too. `--check` wants at least 0.8 of the speed at 1.6 times the CPU time or less.
 * list: `ls` of 1,000,000 keys from an inrush-origin that takes 20 ms for each page, beside one
   request at a time. `--check` wants at least 300,000 keys/s and 8 times the speed.
 
@@ -62,7 +64,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import (authority, client, compare, dataset, install, listing, listings, measure, nginx,
-                 origin, pace, process, secure_cat, streams)
+                 origin, pace, process, rings, secure_cat, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -79,7 +81,7 @@ SPEED_RATIOS = {"gb_per_s": "told_gb_per_s", "told_gb_per_s": "told_gb_per_s",
 SECURE = {"gb_per_s": "GB/s", "cpu_s_per_tb": "CPU s/TB", "peak_rss_mib": "peak MiB"}
 SECURE_RATIOS = {name: name for name in SECURE}
 SECURE_VERSION = "TLSv1.3"
-SECURE_NAMES = ("tls", "tls-disk", "tls-cat")
+SECURE_NAMES = ("tls", "tls-disk", "tls-cat", "ring")
 ADDRESSES = tuple(f"127.0.0.{number}" for number in (1, 2, 3, 4))
 STALLED = ("--dead", "3:silent", "--faults", "7:stalled")
 STALLED_OBJECTS = 4_000
@@ -291,23 +293,29 @@ def sample(outcome: Outcome, size: int, told: float) -> measure.Sample:
         told_gb_per_s=told)
 
 
-def pipe(bench: Bench) -> tuple[str, dict[str, object]]:
-    """Pipe mode beside the limit of receiving and splicing."""
+def piped(bench: Bench, options: Sequence[str] = (), url: str = "") -> measure.Contender:
+    """`inrush pipe` of the large objects to a reader."""
     size = LARGE_OBJECTS * bench.args.large_mib * dataset.MIB
-    service = ["--endpoint-url", bench.server.url, "--region", "us-east-1", "--no-sign-request"]
+    service = ["--endpoint-url", url or bench.server.url, "--region", "us-east-1",
+               "--no-sign-request"]
 
     def ours(_every_byte: bool) -> measure.Sample:
         bench.destination.mkdir()
         outcome = streams.through_pipe(
             [bench.args.inrush, "pipe", f"s3://{BUCKET}/large/", bench.destination / "train",
-             "--quiet", "--json", *service, *bench.args.option],
+             "--quiet", "--json", *service, *bench.args.option, *options],
             bench.destination / "train_0", size, env=bench.env, seconds=RUN_SECONDS)
         require(outcome, "inrush")
         epoch = json.loads(outcome.stdout)["channels"][0]["epochs"][0]
         bench.clear()
         return sample(outcome, size, epoch["gigabytes_per_second"])
 
-    contenders: dict[str, measure.Contender] = {"inrush": ours}
+    return ours
+
+
+def pipe(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Pipe mode beside the limit of receiving and splicing."""
+    contenders: dict[str, measure.Contender] = {"inrush": piped(bench)}
     if bench.args.fifo_limit:
         contenders["limit"] = limit(bench, bench.args.fifo_limit,
                                     [str(bench.destination / "pipe"), "32", "splice"],
@@ -505,6 +513,27 @@ def list_keys(bench: Bench) -> tuple[str, dict[str, object]]:
     return listings.run(args.inrush, args.option, bench.env, RUN_SECONDS, args.warm_up, args.runs)
 
 
+def ring(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Both rings, in turns."""
+    url, trust = bench.server.tls_url(SECURE_VERSION), ("--ca-bundle", str(trusted(bench)))
+
+    def got(prefix: str, discard: bool, secure: bool) -> rings.MakeContender:
+        return lambda options: inrush(
+            bench, prefix, discard, (*options, *(trust if secure else ())), url if secure else "")
+
+    def streamed(secure: bool) -> rings.MakeContender:
+        return lambda options: piped(
+            bench, (*options, *(trust if secure else ())), url if secure else "")
+
+    cases = {"large": got("large/", False, False), "large, TLS": got("large/", False, True),
+             "discard": got("large/", True, False), "discard, TLS": got("large/", True, True),
+             "pipe": streamed(False), "pipe, TLS": streamed(True),
+             "small": got("small/", False, False), "small, discard": got("small/", True, False)}
+    if bench.args.case:
+        cases = {name: make for name, make in cases.items() if name in bench.args.case}
+    return rings.beside(bench.args.runs, bench.args.warm_up, cases)
+
+
 def large_objects(bench: Bench) -> str:
     """What the large objects are."""
     return f"{LARGE_OBJECTS} objects of {bench.args.large_mib:,} MiB"
@@ -527,7 +556,7 @@ BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "large": large, "small": small, "discard": discard, "rss": rss,
     "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk,
     "tls-cat": tls_cat, "verify": verify, "verify-disk": verify_disk, "stalls": stalls,
-    "stalls-stream": stalls_stream, "list": list_keys, **pace.BENCHES}
+    "stalls-stream": stalls_stream, "list": list_keys, "ring": ring, **pace.BENCHES}
 
 
 def write_objects(bucket: Path, args: argparse.Namespace) -> None:
@@ -539,7 +568,7 @@ def write_objects(bucket: Path, args: argparse.Namespace) -> None:
             dataset.write_stamped(bucket / f"large/object{number}", size, number)
         (bucket / "one").mkdir()
         (bucket / "one/object").hardlink_to(bucket / "large/object0")
-    if wanted & {"small", "rss"}:
+    if wanted & {"small", "rss", "ring"}:
         dataset.write_uniform(bucket, "small", args.small_count, SMALL_BYTES, SMALL_FOLDERS)
 
 
@@ -576,6 +605,8 @@ def run_all(args: argparse.Namespace) -> list[str]:
             complaints += pace.complaints(name, figures) if args.check else []
             if args.check and name == "list" and (slow := listings.complaint(figures)):
                 complaints.append(f"{name}: {slow}")
+            if args.check and name == "ring":
+                complaints += rings.complaints(figures)
             if args.json:
                 args.json.write_text(json.dumps(report, indent=1) + "\n")
     return complaints
@@ -600,7 +631,8 @@ def arguments() -> argparse.Namespace:
     add("--warm-up", type=int, default=1, help="runs that do not (default: %(default)s)")
     add("--check", action="store_true",
         help="exit code 1 when a figure of these is not what it has to be: "
-             f"{', '.join([*BOUNDS, *pace.BENCHES])}")
+             f"{', '.join([*BOUNDS, 'ring', *pace.BENCHES])}")
+    add("--case", action="append", help="a case of ring, such as 'pipe, TLS'; repeatable")
     add("--large-mib", type=int, default=1024,
         help="size of a large object; limit programs know 1024 alone (default: %(default)s)")
     add("--small-count", type=int, default=20_000, help="(default: %(default)s)")
