@@ -123,8 +123,7 @@ impl Workers {
         let counters = (0..config.workers).map(|_| event_counter());
         let counters = counters.collect::<Result<Vec<Handle>>>()?;
         let scheduler = Arc::new(Scheduler::new(counters.clone()));
-        let pacer = Pacer::new(config.pace, config.workers).within(bandwidth);
-        let pacer = Arc::new(pacer);
+        let pacer = Arc::new(Pacer::new(config.pace, config.workers).within(bandwidth));
         let addresses = Arc::new(SharedAddresses::default());
         let folder = destination.map(Arc::new);
         let sink = if folder.is_some() { Sink::File } else { Sink::Null };
@@ -148,22 +147,18 @@ impl Workers {
         // Dropped before the workers, who wait for it.
         let mut agreement = Agreement::new(config.ring, writers_of_a_worker(config.workers));
         for (number, counter) in counters.into_iter().enumerate() {
-            let (connections, slots) = config.share(number);
+            let (connections, _) = config.share(number);
             let gauge = Arc::new(Gauge::default());
-            let data_length = slots * config.slot_length_bytes as usize;
-            let control_length = connections * CONTROL_SLOT_BYTES as usize;
+            let [data, control, cipher] = carve(&region, &config, number, tls.is_some());
             let start = Start {
                 number,
                 core: cores.get(number).copied(),
                 connections,
                 pacer: Arc::clone(&pacer),
                 slot_length: config.slot_length_bytes,
-                data: region.carve(data_length).expect("the region was made for it"),
-                control: region.carve(control_length).expect("the region was made for it"),
-                tls: tls.as_ref().map(|tls| {
-                    let length = connections * config.cipher_length_bytes as usize;
-                    (Arc::clone(tls), region.carve(length).expect("the region was made for it"))
-                }),
+                data,
+                control,
+                tls: tls.clone().map(|tls| (tls, cipher)),
                 cipher_length: config.cipher_length_bytes,
                 sink,
                 retries,
@@ -188,10 +183,7 @@ impl Workers {
             workers.gauges.push(gauge);
         }
         drop(ready);
-        match agreement.settle() {
-            Ok(ring) => workers.ring = ring,
-            Err(error) => return Err(workers.not_begun(error)),
-        }
+        workers.ring = agreement.settle().map_err(|error| workers.not_begun(error))?;
         workers.wait_until_ready(&readiness)?;
         Ok(workers)
     }
@@ -378,6 +370,18 @@ fn make_region(config: &Config) -> Result<Arc<Region>> {
         Error::new(ErrorKind::Host, format!("cannot map {length} bytes for slots: {errno}"))
             .advise("lower --memory")
     })
+}
+
+/// A worker's memory: for data, for heads, and for ciphertext where there is some.
+fn carve(region: &Arc<Region>, config: &Config, number: usize, is_secure: bool) -> [Chunk; 3] {
+    let (connections, slots) = config.share(number);
+    let secure = if is_secure { connections } else { 0 };
+    [
+        slots * config.slot_length_bytes as usize,
+        connections * CONTROL_SLOT_BYTES as usize,
+        secure * config.cipher_length_bytes as usize,
+    ]
+    .map(|length| region.carve(length).expect("the region was made for it"))
 }
 
 /// One core for each worker when there are as many as this process may use. With fewer the kernel

@@ -127,7 +127,6 @@ pub struct Features {
 
 /// A ring of either kind.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "each thread has one, and never moves it")]
 pub enum AnyRing {
     /// Over io_uring.
     IoUring(Uring),
