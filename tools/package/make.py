@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Makes what people install, in one folder, from this checkout.
+
+    tools/package/make.py [binary | deb | image | all] [--arch NAME ...] [--output FOLDER]
+                          [--seccomp-default FILE] [--no-build]
+
+binary  inrush-VERSION-linux-ARCH.tar.gz: the static program, its manual page, its completions
+deb     inrush_VERSION_ARCH.deb
+image   inrush-VERSION-oci.tar: an OCI image layout with all architectures asked for
+all     all three (the default)
+
+With --seccomp-default, the default profile of a container engine, also inrush-seccomp.json (see
+tools/package/seccomp.py). SHA256SUMS lists all files. Everything but the program itself is the
+same, byte for byte, each time: times come from SOURCE_DATE_EPOCH, or from the last commit.
+
+Needs rustup, or Rust's musl targets. The compiler and linker (Zig) come from PyPI, pinned in
+tools/lab/install.py. --no-build takes the programs that an earlier run built. Exit code 2:
+something that is needed is missing; the message names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from lab import install  # noqa: E402
+from lab.process import LabError, must, say  # noqa: E402
+from package import archive, binary, debian, image, seccomp  # noqa: E402
+from package.archive import Entry  # noqa: E402
+from package.binary import MACHINES, Machine  # noqa: E402
+
+KINDS = ("binary", "deb", "image", "all")
+
+
+def default_output() -> Path:
+    """Where packages go unless somebody says otherwise."""
+    return install.build_folder() / "package"
+
+
+def tarball(machine: Machine, output: Path) -> Path:
+    """The program with its manual page and completions, to unpack anywhere."""
+    name = f"inrush-{binary.version()}-linux-{machine.name}"
+    runnable = binary.runnable()
+    entries = [
+        Entry(name, mode=0o755),
+        Entry(f"{name}/LICENSE", (install.REPOSITORY / "LICENSE").read_bytes()),
+        Entry(f"{name}/README.md", (install.REPOSITORY / "README.md").read_bytes()),
+        Entry(f"{name}/third-party-licenses.txt", debian.licenses(machine)),
+        Entry(f"{name}/inrush", binary.program(machine).read_bytes(), 0o755),
+        Entry(f"{name}/inrush.1", must([runnable, "man"]).encode()),
+        Entry(f"{name}/inrush.bash", must([runnable, "completions", "bash"]).encode()),
+        Entry(f"{name}/_inrush", must([runnable, "completions", "zsh"]).encode()),
+        Entry(f"{name}/inrush.fish", must([runnable, "completions", "fish"]).encode()),
+    ]
+    path = output / f"{name}.tar.gz"
+    path.write_bytes(archive.compressed(archive.tar(entries, binary.epoch())))
+    return path
+
+
+def make(kinds: set[str], machines: list[Machine], output: Path) -> list[Path]:
+    """Makes the packages of these kinds from programs that are there; their paths."""
+    output.mkdir(parents=True, exist_ok=True)
+    made = []
+    for machine in machines:
+        if "binary" in kinds:
+            made.append(tarball(machine, output))
+        if "deb" in kinds:
+            made.append(debian.build(machine, output))
+    if "image" in kinds:
+        made.append(image.build(machines, output))
+    return made
+
+
+def write_sums(output: Path) -> None:
+    """SHA256SUMS of all files in the folder, for `sha256sum --check`."""
+    files = sorted(path for path in output.iterdir() if path.name != "SHA256SUMS")
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (output / "SHA256SUMS").write_text("".join(lines))
+
+
+def arguments() -> argparse.Namespace:
+    """What was typed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kind", nargs="?", default="all", choices=KINDS)
+    parser.add_argument("--arch", nargs="+", default=list(MACHINES), choices=MACHINES)
+    parser.add_argument("--output", type=Path, default=default_output())
+    parser.add_argument("--seccomp-default", type=Path)
+    parser.add_argument("--no-build", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Builds, packs, and says what was made."""
+    asked = arguments()
+    machines = [MACHINES[name] for name in asked.arch]
+    kinds = set(KINDS[:-1]) if asked.kind == "all" else {asked.kind}
+    try:
+        for machine in machines:
+            if not asked.no_build:
+                binary.build(machine)
+            if not binary.program(machine).is_file():
+                raise LabError(f"{binary.program(machine)} is not built")
+        shutil.rmtree(asked.output, ignore_errors=True)
+        made = make(kinds, machines, asked.output)
+        if asked.seccomp_default:
+            profile = seccomp.allowing(json.loads(asked.seccomp_default.read_text()))
+            made.append(asked.output / "inrush-seccomp.json")
+            made[-1].write_text(json.dumps(profile, indent=2) + "\n")
+        write_sums(asked.output)
+    except (LabError, OSError, ValueError, seccomp.NoProfile) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for path in made:
+        say(f"{path.stat().st_size / 1e6:8.2f} MB  {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
