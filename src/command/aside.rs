@@ -84,7 +84,7 @@ impl<S, T> Drop for Aside<S, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(target_env = "musl")))]
 mod tests {
     use std::sync::mpsc;
     use std::time::Duration;

@@ -35,6 +35,8 @@ pub(super) fn has_ring() -> bool {
 /// under way, which nothing can cut short. The process ends next.
 pub(super) fn on_runtime<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
     check_descriptors().map_err(|error| trouble(&error))?;
+    // tokio-uring does not compile with musl.
+    #[cfg(not(target_env = "musl"))]
     match tokio_uring::Runtime::new(&tokio_uring::builder()) {
         Ok(runtime) => {
             let runtime = ManuallyDrop::new(runtime);
@@ -60,6 +62,7 @@ fn check_descriptors() -> std::io::Result<()> {
 }
 
 /// True where this process or the machine has no descriptor left.
+#[cfg(not(target_env = "musl"))]
 fn is_of_descriptors(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
     let found = error.raw_os_error();

@@ -69,17 +69,30 @@ impl HostFacts {
     }
 }
 
-/// Files that hold the limits of this process's own cgroup (v2) and of those above it.
+/// Files that hold the limits of this process's own cgroup and of those above it (cgroups(7)).
 fn own_cgroup_limits() -> Vec<String> {
-    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else {
-        return Vec::new();
-    };
+    cgroup_limits(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default())
+}
+
+/// The same for what `/proc/self/cgroup` says: of version 2, and of version 1 where it has the
+/// memory controller.
+fn cgroup_limits(text: &str) -> Vec<String> {
     let mut files = Vec::new();
-    let mut path = path.trim_end_matches('/');
-    while !path.is_empty() {
-        files.push(format!("/sys/fs/cgroup{path}/memory.max"));
-        path = path.rsplit_once('/').map_or("", |(above, _)| above);
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (number, controllers, path) = (fields.next(), fields.next(), fields.next());
+        let (folder, file) = match (number, controllers) {
+            (Some("0"), Some("")) => ("", "memory.max"),
+            (_, Some(names)) if names.split(',').any(|name| name == "memory") => {
+                ("/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let mut path = path.unwrap_or_default().trim_end_matches('/');
+        while !path.is_empty() {
+            files.push(format!("/sys/fs/cgroup{folder}{path}/{file}"));
+            path = path.rsplit_once('/').map_or("", |(above, _)| above);
+        }
     }
     files
 }
@@ -479,6 +492,19 @@ mod tests {
             "--memory 4194304 is too small for 200 connections; give at least --memory 13107200, \
              or fewer --connections",
         );
+    }
+
+    #[test]
+    fn the_files_of_a_cgroup_are_named() {
+        let first = "9:name=systemd:/a\n4:memory:/a/b\n3:cpu,cpuacct:/c\n0::/\n";
+        let folder = "/sys/fs/cgroup/memory/a";
+        let files = [
+            format!("{folder}/b/memory.limit_in_bytes"),
+            format!("{folder}/memory.limit_in_bytes"),
+        ];
+        assert_eq!(cgroup_limits(first), files);
+        assert_eq!(cgroup_limits("0::/a:b\n"), ["/sys/fs/cgroup/a:b/memory.max"]);
+        assert_eq!(cgroup_limits("4:memory:/\n0::/\nodd\n"), Vec::<String>::new());
     }
 
     #[test]

@@ -128,7 +128,8 @@ pub struct ReportWriter {
 
 /// The file itself.
 enum File {
-    /// Written through the runtime's ring.
+    /// Written through the runtime's ring, which there is none of with musl.
+    #[cfg(not(target_env = "musl"))]
     Ring(tokio_uring::fs::File),
     /// Written by a helper thread.
     Plain(Arc<OwnedFd>),
@@ -136,8 +137,13 @@ enum File {
 
 impl File {
     /// Opens it, or creates it; with `empties` without what is in it.
+    #[cfg_attr(
+        target_env = "musl",
+        expect(unused_variables, reason = "with musl there is no runtime with a ring")
+    )]
     async fn open(path: &Path, ring: bool, empties: bool) -> io::Result<Self> {
         use rustix::fs::{Mode, OFlags, open};
+        #[cfg(not(target_env = "musl"))]
         if ring {
             let mut options = tokio_uring::fs::OpenOptions::new();
             let options = options.write(true).create(true).truncate(empties);
@@ -151,8 +157,13 @@ impl File {
     }
 
     /// Writes these bytes at the end of the file, which is there; gives their memory back.
+    #[cfg_attr(
+        target_env = "musl",
+        expect(unused_variables, reason = "other writes go where the last one ended")
+    )]
     async fn append(&self, bytes: Vec<u8>, end_bytes: u64) -> (io::Result<()>, Vec<u8>) {
         match self {
+            #[cfg(not(target_env = "musl"))]
             Self::Ring(file) => file.write_all_at(bytes, end_bytes).await,
             Self::Plain(file) => {
                 let file = Arc::clone(file);
@@ -362,6 +373,7 @@ mod tests {
 
     /// Runs it on both runtimes of the control plane.
     fn with_and_without_a_ring(case: impl AsyncFn(bool)) {
+        #[cfg(not(target_env = "musl"))]
         tokio_uring::start(case(true));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");

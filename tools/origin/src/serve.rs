@@ -34,6 +34,7 @@ const BACKLOG: i32 = 4096;
 /// hyper takes pieces of a body until it holds so much, then it writes.
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// Nothing of the data goes through the ring: only its wake-ups.
+#[cfg(not(target_env = "musl"))]
 const RING_ENTRIES: u32 = 64;
 /// Answers that are on their way when the origin is stopped get so long to leave.
 const DRAIN_TIME: Duration = Duration::from_millis(200);
@@ -147,23 +148,28 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 /// What a worker's futures run on.
 enum Runtime {
     /// It sleeps in a ring of io_uring.
+    #[cfg(not(target_env = "musl"))]
     Ring(tokio_uring::Runtime),
-    /// There is no io_uring.
+    /// There is no io_uring, or tokio-uring does not compile.
     Plain(tokio::runtime::Runtime),
 }
 
 impl Runtime {
     fn new() -> io::Result<Self> {
-        let mut builder = tokio_uring::builder();
-        builder.entries(RING_ENTRIES);
-        if let Ok(runtime) = tokio_uring::Runtime::new(&builder) {
-            return Ok(Self::Ring(runtime));
+        #[cfg(not(target_env = "musl"))]
+        {
+            let mut builder = tokio_uring::builder();
+            builder.entries(RING_ENTRIES);
+            if let Ok(runtime) = tokio_uring::Runtime::new(&builder) {
+                return Ok(Self::Ring(runtime));
+            }
         }
         tokio::runtime::Builder::new_current_thread().enable_all().build().map(Self::Plain)
     }
 
     fn block_on(&self, future: impl Future<Output = ()>) {
         match self {
+            #[cfg(not(target_env = "musl"))]
             Self::Ring(runtime) => runtime.block_on(future),
             Self::Plain(runtime) => LocalSet::new().block_on(runtime, future),
         }
