@@ -127,7 +127,8 @@ def zig() -> Path:
 
 def authorities() -> Path:
     """The PEM file of the authorities that Mozilla trusts."""
-    for path in sorted(venv("certifi", CERTIFI).glob("lib/python*/site-packages/certifi/cacert.pem")):
+    folder = venv("certifi", CERTIFI)
+    for path in sorted(folder.glob("lib/python*/site-packages/certifi/cacert.pem")):
         return path
     raise LabError(f"{CERTIFI} has no certificates inside")
 

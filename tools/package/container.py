@@ -106,5 +106,6 @@ class Container:
         crun = install.system_program("crun")
         text = json.dumps(self.specification(words))
         (self.bundle / "config.json").write_text(text)
-        return run([*UNIFIED, crun, "--root", self.bundle / "state", "--cgroup-manager=disabled", "run",
-                    "--bundle", self.bundle, f"inrush-check-{os.getpid()}"], seconds=RUN_SECONDS)
+        return run([*UNIFIED, crun, "--root", self.bundle / "state", "--cgroup-manager=disabled",
+                    "run", "--bundle", self.bundle, f"inrush-check-{os.getpid()}"],
+                   seconds=RUN_SECONDS)

@@ -1,7 +1,7 @@
 """The container image, from scratch: an OCI image layout in one tar archive, for both processors.
 
-Written by the OCI Image Format Specification 1.1, without a daemon. `docker load`, `podman load`
-and `skopeo copy oci-archive:...` read it.
+Written by the OCI Image Format Specification 1.1, without a daemon. `skopeo copy oci-archive:...`
+copies it to a daemon or a registry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 USER = "65534:65534"
-PASSWD = b"root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n"
+PASSWD = b"root:x:0:0:root:/:/sbin/nologin\n" \
+         b"nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n"
 GROUP = b"root:x:0:\nnogroup:x:65534:\n"
 
 

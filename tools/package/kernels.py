@@ -189,9 +189,10 @@ def boot(kernel: Path, initrd: Path, disk: Path) -> str:
         file.truncate(DISK_BYTES)
     must([install.system_program("mkfs.ext4"), "-q", "-F", disk])
     qemu = install.system_program("qemu-system-x86_64")
-    outcome = run([qemu, "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "2",
-                   "-m", "2048", "-nographic", "-no-reboot", "-nic", "none", "-kernel", kernel,
-                   "-initrd", initrd, "-append", "console=ttyS0 quiet panic=-1",
+    outcome = run([qemu, "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off",
+                   "-smp", "2", "-m", "2048", "-nographic", "-no-reboot", "-nic", "none",
+                   "-kernel", kernel, "-initrd", initrd,
+                   "-append", "console=ttyS0 quiet panic=-1",
                    "-drive", f"file={disk},if=virtio,format=raw,cache=unsafe"],
                   seconds=BOOT_SECONDS)
     if outcome.timed_out or outcome.code != 0:

@@ -42,8 +42,8 @@ def allowing(profile: dict[str, Any]) -> dict[str, Any]:
 
 
 def for_runtime(profile: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """The profile as an OCI runtime takes it (config.json, `linux.seccomp`), for a container without
-    capabilities: as Docker resolves it. `architecture`: by Go's name."""
+    """The profile as an OCI runtime takes it (config.json, `linux.seccomp`), for a container
+    without capabilities: as Docker resolves it. `architecture`: by Go's name."""
     rules = []
     for rule in profile["syscalls"]:
         includes, excludes = rule.get("includes", {}), rule.get("excludes", {})

@@ -1,0 +1,153 @@
+//! How a test starts the program: by way of tools that take something away from it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::cgroup::Cgroup;
+use crate::program::Program;
+use crate::skip::skip;
+
+/// What the program is started by way of.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Launch {
+    before: Vec<String>,
+    home: Home,
+}
+
+#[derive(Debug, Clone, Default)]
+enum Home {
+    /// An empty folder.
+    #[default]
+    Empty,
+    None,
+    Named(&'static str),
+}
+
+/// A copy of the program where every user may start it, as long as the tests run.
+fn program() -> &'static str {
+    static COPY: OnceLock<(TempDir, String)> = OnceLock::new();
+    let (_, path) = COPY.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        open_to_all(folder.path());
+        let path = folder.path().join("inrush");
+        std::fs::copy(env!("CARGO_BIN_EXE_inrush"), &path).expect("a copy");
+        let text = path.to_str().expect("UTF-8").to_owned();
+        (folder, text)
+    });
+    path
+}
+
+/// Lets every user write into a folder.
+pub(crate) fn open_to_all(folder: &Path) {
+    let all = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(folder, all).expect("our own folder");
+}
+
+/// Becomes the copy with the program's words.
+const BECOME: &str = "program=$0; shift; exec \"$program\" \"$@\"";
+
+/// Where nothing can be written but in one folder. Its own mount stays as it is.
+const READ_ONLY: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind / && exec \"$@\"";
+
+impl Launch {
+    /// By way of nothing.
+    pub(crate) fn plain() -> Self {
+        Self::default()
+    }
+
+    /// By way of these tools, each with its words. `None`, said on standard error, where they do
+    /// not work.
+    pub(crate) fn of_tools(tools: &[&[&str]]) -> Option<Self> {
+        let before = tools.iter().flat_map(|words| words.iter().map(|word| (*word).to_owned()));
+        Self { before: before.collect(), home: Home::Empty }.if_it_works()
+    }
+
+    /// By way of a Python program beside this file.
+    pub(crate) fn python(file: &str, words: &[&str]) -> Option<Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/restricted");
+        let script = folder.join(file).to_str().expect("UTF-8").to_owned();
+        // The interpreter itself: a wrapper would need an environment.
+        let asked =
+            Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+        let Some(found) = asked.ok().filter(|output| output.status.success()) else {
+            skip(&format!("there is no python3 for {file}"));
+            return None;
+        };
+        let python = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+        let words = words.iter().map(|word| (*word).to_owned());
+        let before = [python, script].into_iter().chain(words).collect();
+        Self { before, home: Home::Empty }.if_it_works()
+    }
+
+    /// In a mount name space where only `writable` can be written to.
+    pub(crate) fn read_only_root(writable: &Path) -> Option<Self> {
+        let writable = writable.to_str().expect("UTF-8");
+        let words =
+            ["unshare", "--mount", "--propagation=private", "sh", "-c", READ_ONLY, writable];
+        Self::of_tools(&[&words])
+    }
+
+    /// Within a cgroup, too.
+    pub(crate) fn within(mut self, cgroup: &Cgroup) -> Self {
+        self.before.splice(0..0, cgroup.enter());
+        self
+    }
+
+    /// With no HOME at all.
+    pub(crate) fn without_home(mut self) -> Self {
+        self.home = Home::None;
+        self
+    }
+
+    /// With this HOME.
+    pub(crate) fn with_home(mut self, home: &'static str) -> Self {
+        self.home = Home::Named(home);
+        self
+    }
+
+    /// Starts the program, or what asks for it, this way.
+    pub(crate) fn start(&self, program_words: Program) -> Program {
+        let mut before = self.before.clone();
+        if matches!(self.home, Home::None) {
+            before.splice(0..0, ["env", "-u", "HOME"].map(str::to_owned));
+        }
+        before.extend(["sh", "-c", BECOME, program()].map(str::to_owned));
+        let started = match self.home {
+            Home::Named(home) => program_words.set("HOME", home),
+            Home::Empty | Home::None => program_words,
+        };
+        started.by_way_of(before)
+    }
+
+    fn if_it_works(self) -> Option<Self> {
+        let mut command = Command::new(&self.before[0]);
+        command.args(&self.before[1..]).arg("true").stdin(Stdio::null());
+        match command.output() {
+            Ok(output) if output.status.success() => Some(self),
+            Ok(output) => {
+                let words = String::from_utf8_lossy(&output.stderr);
+                skip(&format!("{}: {}", self.before.join(" "), words.trim()));
+                None
+            }
+            Err(error) => {
+                skip(&format!("{}: {error}", self.before[0]));
+                None
+            }
+        }
+    }
+}
+
+/// The folder below which a version of cgroups keeps a controller.
+pub(crate) fn controller_folder(name: &str) -> Option<PathBuf> {
+    let one = Path::new("/sys/fs/cgroup").join(name);
+    let two = Path::new("/sys/fs/cgroup");
+    if one.join("cgroup.procs").is_file() {
+        return Some(one);
+    }
+    let controllers = std::fs::read_to_string(two.join("cgroup.controllers")).ok()?;
+    controllers.split_whitespace().any(|word| word == name).then(|| two.to_owned())
+}
