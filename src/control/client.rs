@@ -79,8 +79,11 @@ impl Answer {
     }
 }
 
+/// What a body may fail with.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why there was no answer.
-enum Trouble {
+pub(super) enum Trouble {
     /// It may go better the next time; its cause, what it counts as, and why.
     Passing(Cause, RetryReason, String),
     /// It will not.
@@ -309,11 +312,12 @@ impl Client {
         let mut addresses = endpoint.addresses();
         fastrand::shuffle(&mut addresses);
         addresses.sort_by_key(|address| self.silent.borrow().contains(address));
+        let tls = endpoint.tls.then(|| self.tls_config()).transpose().map_err(Trouble::Lasting)?;
         let mut last = unreachable(RetryReason::Connect, "it has no address".to_owned());
         let mut waits = 0;
         for address in addresses {
             at.set(Some(address));
-            match timeout(CONNECT_TIMEOUT, self.connect_to(endpoint, address)).await {
+            match timeout(CONNECT_TIMEOUT, open(endpoint, address, tls.clone())).await {
                 Ok(Ok(sender)) => return Ok(HttpConnection { address, sender }),
                 Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(trouble),
                 Ok(Err(trouble)) => last = trouble,
@@ -330,42 +334,44 @@ impl Client {
         }
         Err(last)
     }
+}
 
-    async fn connect_to(
-        &self,
-        endpoint: &Endpoint,
-        address: SocketAddr,
-    ) -> Result<SendRequest<Empty<Bytes>>, Trouble> {
-        let at = |reason, error: std::io::Error| unreachable(reason, format!("{address}: {error}"));
-        let not_there = |error| at(RetryReason::Connect, error);
-        let stream = TcpStream::connect(address).await.map_err(not_there)?;
-        stream.set_nodelay(true).map_err(not_there)?;
-        if !endpoint.tls {
-            return handshake(stream).await;
+/// Connects to the endpoint at this address, its own or its proxy's; `tls` is how, where it speaks
+/// TLS.
+pub(super) async fn open<B>(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    tls: Option<Arc<ClientConfig>>,
+) -> Result<SendRequest<B>, Trouble>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let at = |reason, error: std::io::Error| unreachable(reason, format!("{address}: {error}"));
+    let not_there = |error| at(RetryReason::Connect, error);
+    let stream = TcpStream::connect(address).await.map_err(not_there)?;
+    stream.set_nodelay(true).map_err(not_there)?;
+    let Some(config) = tls else { return handshake(stream).await };
+    let stream = tunnel(endpoint, stream).await?;
+    let name = ServerName::try_from(endpoint.server_name().to_owned()).map_err(|_| {
+        let message = format!("'{}' is not a valid name for TLS", endpoint.server_name());
+        Trouble::Lasting(Error::new(ErrorKind::Usage, message))
+    })?;
+    let connector = TlsConnector::from(config);
+    let stream = connector.connect(name, stream).await.map_err(|error| {
+        let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match told {
+            Some(told) => Trouble::Lasting(explain_tls(&endpoint.host, told)),
+            None => at(RetryReason::Tls, error),
         }
-        let stream = tunnel(endpoint, stream).await?;
-        let config = self.tls_config().map_err(Trouble::Lasting)?;
-        let name = ServerName::try_from(endpoint.server_name().to_owned()).map_err(|_| {
-            let message = format!("'{}' is not a valid name for TLS", endpoint.server_name());
-            Trouble::Lasting(Error::new(ErrorKind::Usage, message))
-        })?;
-        let connector = TlsConnector::from(config);
-        let stream = connector.connect(name, stream).await.map_err(|error| {
-            let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-            match told {
-                Some(told) => Trouble::Lasting(explain_tls(&endpoint.host, told)),
-                None => at(RetryReason::Tls, error),
-            }
-        })?;
-        let session = stream.get_ref().1;
-        let (version, suite) = (session.protocol_version(), session.negotiated_cipher_suite());
-        info!(
-            "TLS to {} ({address}): {version:?}, {:?}",
-            endpoint.host,
-            suite.map(|suite| suite.suite())
-        );
-        handshake(stream).await
-    }
+    })?;
+    let session = stream.get_ref().1;
+    let (version, suite) = (session.protocol_version(), session.negotiated_cipher_suite());
+    info!(
+        "TLS to {} ({address}): {version:?}, {:?}",
+        endpoint.host,
+        suite.map(|suite| suite.suite())
+    );
+    handshake(stream).await
 }
 
 /// Has the proxy lead on to the server, where there is one, and hands the stream back for TLS.
@@ -409,9 +415,10 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
     }
 }
 
-async fn handshake<S>(stream: S) -> Result<SendRequest<Empty<Bytes>>, Trouble>
+async fn handshake<S, B>(stream: S) -> Result<SendRequest<B>, Trouble>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let mut builder = http1::Builder::new();
     builder.max_headers(HEADERS_MAX).max_buf_size(ANSWER_BUFFER_BYTES_MAX);
@@ -470,7 +477,7 @@ fn build(
     Ok(request)
 }
 
-async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Trouble> {
+pub(super) async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Trouble> {
     let told = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let mut whole = Vec::with_capacity(told.min(bytes_max));
     while let Some(frame) = body.frame().await {
@@ -491,7 +498,7 @@ async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Troubl
 }
 
 /// hyper's error with its causes, which hold the reason.
-fn passing(error: &hyper::Error) -> Trouble {
+pub(super) fn passing(error: &hyper::Error) -> Trouble {
     if error.is_parse_too_large() {
         let message = format!(
             "the answer has more than {HEADERS_MAX} headers, or headers of more than {} KiB",
@@ -527,7 +534,7 @@ fn passing(error: &hyper::Error) -> Trouble {
     Trouble::Passing(Cause::new(!is_fault, false), reason, why)
 }
 
-fn unreachable(reason: RetryReason, why: String) -> Trouble {
+pub(super) fn unreachable(reason: RetryReason, why: String) -> Trouble {
     Trouble::Passing(Cause::Unreachable, reason, why)
 }
 

@@ -18,6 +18,7 @@ use aws_types::region::Region;
 use tokio::time::timeout;
 use tracing::info;
 
+use super::chain_http::ChainHttp;
 use super::limits::{
     CREDENTIALS_TIMEOUT, METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE,
 };
@@ -58,13 +59,14 @@ impl KeyRefresher {
         source: &CredentialSource,
         profile: Option<&str>,
         region: &str,
+        http: ChainHttp,
     ) -> Result<Self> {
         match source {
             CredentialSource::Anonymous => Ok(Self::without_provider(None)),
             CredentialSource::Fixed(keys) => Ok(Self::without_provider(Some(keys.clone()))),
             CredentialSource::Chain => {
                 let region = Region::new(region.to_owned());
-                Self::with_provider(chain(profile, region).await, profile).await
+                Self::with_provider(chain(profile, region, http).await, profile).await
             }
         }
     }
@@ -139,20 +141,26 @@ impl KeyRefresher {
 
 /// The chain. A profile named on the command line stands alone: the environment's keys would
 /// otherwise win over it, and nobody who names a profile means that.
-async fn chain(profile: Option<&str>, region: Region) -> SharedCredentialsProvider {
+async fn chain(
+    profile: Option<&str>,
+    region: Region,
+    http: ChainHttp,
+) -> SharedCredentialsProvider {
+    let config = ProviderConfig::without_region().with_http_client(http);
     if let Some(name) = profile {
-        let config = ProviderConfig::without_region().with_region(Some(region));
+        let config = config.with_region(Some(region));
         let builder = ProfileFileCredentialsProvider::builder().configure(&config);
         return SharedCredentialsProvider::new(builder.profile_name(name).build());
     }
     let metadata = imds::Client::builder()
+        .configure(&config)
         .connect_timeout(METADATA_ATTEMPT_TIMEOUT)
         .read_timeout(METADATA_ATTEMPT_TIMEOUT)
         .operation_attempt_timeout(METADATA_ATTEMPT_TIMEOUT)
         .operation_timeout(METADATA_TIMEOUT)
         .build();
-    let builder = DefaultCredentialsChain::builder().region(region).imds_client(metadata);
-    SharedCredentialsProvider::new(builder.build().await)
+    let builder = DefaultCredentialsChain::builder().configure(config).region(region);
+    SharedCredentialsProvider::new(builder.imds_client(metadata).build().await)
 }
 
 async fn ask(provider: &SharedCredentialsProvider, profile: Option<&str>) -> Result<SigningKeys> {
@@ -240,7 +248,9 @@ pub(crate) async fn giving(access_keys: &'static [&'static str; 2]) -> KeyRefres
 #[cfg(test)]
 mod tests {
     use super::super::loopback::run;
+    use super::super::tls::Trust;
     use super::*;
+    use crate::s3::proxy::Proxies;
     use aws_credential_types::Credentials;
     use aws_credential_types::provider::future;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -304,7 +314,9 @@ mod tests {
         run(async {
             let keys = SigningKeys::new("A", "S", None, Some(at(1))).expect("keys");
             for source in [CredentialSource::Anonymous, CredentialSource::Fixed(keys)] {
-                let keeper = KeyRefresher::new(&source, None, "us-east-1").await.expect("a keeper");
+                let http = ChainHttp::new(Trust::System, Proxies::default());
+                let keeper = KeyRefresher::new(&source, None, "us-east-1", http).await;
+                let keeper = keeper.expect("a keeper");
                 assert_eq!(keeper.refresh_if_needed(at(9)).await, Ok(false));
                 assert_eq!(keeper.published().version(), 1);
                 let anonymous = matches!(source, CredentialSource::Anonymous);

@@ -11,6 +11,8 @@ use aws_types::service_config::ServiceConfigKey;
 use url::{Host, Url};
 
 use super::buckets::SERVICE;
+use super::chain_http::ChainHttp;
+use super::tls::Trust;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::arn::{ARN, AccessPoint};
@@ -255,6 +257,8 @@ impl Configured {
     /// Reads them. No server is asked, the instance's metadata least of all.
     pub(crate) async fn load(loader: ConfigLoader, profile: Option<&str>) -> Result<Self> {
         let mut loader = loader.no_credentials().region(None::<aws_types::region::Region>);
+        // It must have one, for the providers that it makes and does not ask.
+        loader = loader.http_client(ChainHttp::new(Trust::System, Proxies::default()));
         if let Some(profile) = profile {
             loader = loader.profile_name(profile);
         }

@@ -53,6 +53,8 @@ pub const LOOKUP_PAUSE_MAX: Duration = Duration::from_secs(60);
 pub const LOOKUP_PAUSE_DEFAULT: Duration = Duration::from_secs(30);
 /// Longest wait for credentials from all of the chain.
 pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest answer of a server that gives credentials, in bytes: those of STS have a few thousand.
+pub const CREDENTIALS_ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Longest wait for one answer of the instance's metadata service.
 pub const METADATA_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for the metadata service in all: where there is none, it is found out this soon.

@@ -8,6 +8,7 @@ pub mod ahead;
 mod answers;
 mod buckets;
 mod bundle;
+mod chain_http;
 pub mod checksum;
 pub(crate) mod client;
 pub mod credentials;
@@ -46,6 +47,7 @@ use crate::s3::proxy::Proxies;
 use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 use crate::s3::{Endpoint, Object, iso_date};
+use chain_http::ChainHttp;
 use client::{Answer, Client, Question};
 use credentials::{CredentialSource, KeyRefresher};
 use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region};
@@ -137,13 +139,21 @@ impl Control {
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("expected a name such as eu-west-1; check --region and AWS_REGION"));
         }
-        let trust = match (options.trust, configured.ca_bundle) {
-            (Trust::System, Some(path)) => Trust::Bundle(path),
-            (trust, _) => trust,
+        let configured_trust = configured.ca_bundle.map_or(Trust::System, Trust::Bundle);
+        let trust = match options.trust {
+            Trust::System => configured_trust.clone(),
+            trust => trust,
         };
+        let chain_trust = match &trust {
+            // Who gives keys gets secrets, too: it is verified even so.
+            Trust::Anyone => configured_trust,
+            trust => trust.clone(),
+        };
+        let chain_http = ChainHttp::new(chain_trust, options.proxies.clone());
+        let source = &options.credentials;
         Ok(Self {
             client: Client::new(trust, Patience::new(options.retry_for_us, Arc::default())),
-            keeper: KeyRefresher::new(&options.credentials, profile, &region).await?,
+            keeper: KeyRefresher::new(source, profile, &region, chain_http).await?,
             service: Service {
                 url,
                 addressing: options.addressing,

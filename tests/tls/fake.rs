@@ -1,5 +1,5 @@
-//! A server that answers whatever its test says, and keeps the heads that it got; over TLS when it
-//! has a certificate.
+//! A server that answers whatever its test says, and keeps the requests that it got; over TLS when
+//! it has a certificate.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -24,7 +24,8 @@ trait Wire: Read + Write {}
 impl<W: Read + Write> Wire for W {}
 
 impl Fake {
-    /// Answers each head with the answer to it, whole; its certificate goes to `bundle`.
+    /// Answers each request, its head and its body, with the answer to it, whole; its certificate
+    /// goes to `bundle`.
     pub(crate) fn start(
         bundle: Option<&Path>,
         answer: impl Fn(&str) -> String + Send + Sync + 'static,
@@ -49,7 +50,7 @@ impl Fake {
         format!("{}://{}", if self.tls { "https" } else { "http" }, self.address)
     }
 
-    /// The heads so far.
+    /// The requests so far.
     pub(crate) fn seen(&self) -> Vec<String> {
         self.seen.lock().expect("no thread panics").clone()
     }
@@ -87,6 +88,11 @@ fn talk(mut wire: Box<dyn Wire>, seen: &Mutex<Vec<String>>, answer: &dyn Fn(&str
     while let Ok(1) = wire.read(&mut byte) {
         head.push(byte[0]);
         if head.ends_with(b"\r\n\r\n") {
+            let mut body = vec![0; body_length(&head)];
+            if wire.read_exact(&mut body).is_err() {
+                return;
+            }
+            head.extend(body);
             let text = String::from_utf8(std::mem::take(&mut head)).expect("text");
             let reply = answer(&text);
             seen.lock().expect("no thread panics").push(text);
@@ -95,6 +101,13 @@ fn talk(mut wire: Box<dyn Wire>, seen: &Mutex<Vec<String>>, answer: &dyn Fn(&str
             }
         }
     }
+}
+
+/// How many bytes come after this head.
+fn body_length(head: &[u8]) -> usize {
+    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+    let written = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    written.map_or(0, |length| length.trim().parse().expect("a length"))
 }
 
 /// An answer with a body.

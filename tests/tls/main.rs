@@ -19,6 +19,7 @@ mod served;
 
 mod bytes;
 mod fake;
+mod keys;
 mod refusals;
 mod secrets;
 mod wire;

@@ -1,0 +1,273 @@
+//! HTTP of the credential chain: how its requests reach STS, single sign-on, a container's agent
+//! and the instance's metadata service.
+//!
+//! What is asked and how often it is tried is aws-config's matter. Requests go by the certificates
+//! and proxies of the run, each on a connection of its own: a run makes a handful of them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, Uri, header, uri};
+use http_body_util::Full;
+use hyper::client::conn::http1::SendRequest;
+use rustls::ClientConfig;
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::client::{Trouble, open, passing, read_body};
+use super::limits::{
+    ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX, CREDENTIALS_ANSWER_BYTES_MAX,
+};
+use super::resolver::{Resolver, reachable};
+use super::tls::{Trust, client_config};
+use crate::error::Result;
+use crate::s3::Endpoint;
+use crate::s3::proxy::{Proxies, Proxy};
+
+/// The chain's way to its servers.
+#[derive(Debug, Clone)]
+pub(crate) struct ChainHttp(Arc<Way>);
+
+#[derive(Debug)]
+struct Way {
+    trust: Trust,
+    proxies: Proxies,
+    tls: OnceLock<Arc<ClientConfig>>,
+}
+
+impl ChainHttp {
+    pub(crate) fn new(trust: Trust, proxies: Proxies) -> Self {
+        Self(Arc::new(Way { trust, proxies, tls: OnceLock::new() }))
+    }
+}
+
+impl HttpClient for ChainHttp {
+    fn http_connector(
+        &self,
+        settings: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
+        SharedHttpConnector::new(Connector {
+            way: Arc::clone(&self.0),
+            connect_timeout: settings.connect_timeout().unwrap_or(CONNECT_TIMEOUT),
+            answer_timeout: settings.read_timeout().unwrap_or(ANSWER_TIMEOUT),
+        })
+    }
+}
+
+/// The same, with the bounds of one kind of request.
+#[derive(Debug, Clone)]
+struct Connector {
+    way: Arc<Way>,
+    /// For the name, the connection and TLS together.
+    connect_timeout: Duration,
+    /// For the whole answer.
+    answer_timeout: Duration,
+}
+
+impl HttpConnector for Connector {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let connector = self.clone();
+        HttpConnectorFuture::new(async move { connector.ask(request).await })
+    }
+}
+
+impl Connector {
+    async fn ask(&self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        let request = request.try_into_http1x().map_err(|error| unusable(&error))?;
+        let endpoint = self.way.endpoint(request.uri())?;
+        let request = for_wire(request, &endpoint)?;
+        let method = request.method().clone();
+        let (sender, address) = timeout(self.connect_timeout, self.connect(&endpoint))
+            .await
+            .unwrap_or_else(|_| Err(late("connection to", &endpoint, self.connect_timeout)))?;
+        let answer = timeout(self.answer_timeout, exchange(sender, request))
+            .await
+            .unwrap_or_else(|_| Err(late("answer from", &endpoint, self.answer_timeout)))?;
+        let (status, host) = (answer.status().as_u16(), &endpoint.host);
+        debug!("credentials: {method} at {host} ({address}): {status}");
+        if let Some(relay) = endpoint.relay().filter(|_| status == 407) {
+            return Err(failed(Trouble::Lasting(relay.refusal(status, host))));
+        }
+        HttpResponse::try_from(answer.map(SdkBody::from)).map_err(|error| unusable(&error))
+    }
+
+    /// A connection to one of the addresses, and which; each has its share of the time.
+    async fn connect(
+        &self,
+        endpoint: &Endpoint,
+    ) -> Result<(SendRequest<Full<Bytes>>, SocketAddr), ConnectorError> {
+        let tls = endpoint.tls.then(|| self.way.tls_config()).transpose()?;
+        let (name, port) = endpoint.next_hop();
+        let found = Resolver::System.look_up(name).await.map_err(|not_found| {
+            let why = format!("the name {name} cannot be resolved: {}", not_found.why);
+            ConnectorError::io(why.into())
+        })?;
+        let addresses = found.addresses.into_iter().map(|address| (address, port).into());
+        let mut addresses = reachable(addresses.collect());
+        fastrand::shuffle(&mut addresses);
+        addresses.truncate(CONNECT_WAITS_MAX);
+        let share = self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(1);
+        let mut last = ConnectorError::io(format!("{name} has no address").into());
+        for address in addresses {
+            match timeout(share, open(endpoint, address, tls.clone())).await {
+                Ok(Ok(sender)) => return Ok((sender, address)),
+                Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(failed(trouble)),
+                Ok(Err(trouble)) => last = failed(trouble),
+                Err(_) => last = late("connection to", endpoint, share),
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Way {
+    /// Whom a URL names, and the proxy before it.
+    fn endpoint(&self, url: &Uri) -> Result<Endpoint, ConnectorError> {
+        let tls = url.scheme() == Some(&uri::Scheme::HTTPS);
+        let host = url.authority().ok_or_else(|| unusable(&"the URL has no host"))?;
+        let mut endpoint = Endpoint::new("", tls, host.as_str(), "/", "", vec![]);
+        if !is_near(endpoint.server_name()) {
+            endpoint.proxy =
+                self.proxies.of(&endpoint).map_err(|error| failed(Trouble::Lasting(error)))?;
+        }
+        Ok(endpoint)
+    }
+
+    fn tls_config(&self) -> Result<Arc<ClientConfig>, ConnectorError> {
+        if let Some(config) = self.tls.get() {
+            return Ok(Arc::clone(config));
+        }
+        let config = client_config(&self.trust).map_err(|error| failed(Trouble::Lasting(error)))?;
+        Ok(Arc::clone(self.tls.get_or_init(|| config)))
+    }
+}
+
+/// True of who is on this machine or its link, and of the metadata of EC2 and EKS over IPv6. A
+/// proxy would answer for its own machine, and would read what is secret.
+fn is_near(name: &str) -> bool {
+    match name.parse() {
+        Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_link_local(),
+        Ok(IpAddr::V6(address)) => {
+            let is_metadata = address.segments()[..2] == [0xfd00, 0x0ec2];
+            address.is_loopback() || address.is_unicast_link_local() || is_metadata
+        }
+        Err(_) => name.eq_ignore_ascii_case("localhost"),
+    }
+}
+
+/// The request as HTTP/1.1 sends it: to a proxy that relays with the whole URL.
+fn for_wire(
+    request: Request<SdkBody>,
+    endpoint: &Endpoint,
+) -> Result<Request<Full<Bytes>>, ConnectorError> {
+    let (mut head, body) = request.into_parts();
+    let body = body.bytes().map(Bytes::copy_from_slice);
+    let body = body.ok_or_else(|| unusable(&"the request's body is a stream"))?;
+    let header = |text: &str| HeaderValue::from_str(text).map_err(|error| unusable(&error));
+    if !head.headers.contains_key(header::HOST) {
+        head.headers.insert(header::HOST, header(&endpoint.host)?);
+    }
+    let relay = endpoint.relay();
+    if let Some(authorization) = relay.and_then(Proxy::authorization) {
+        let mut value = header(authorization)?;
+        value.set_sensitive(true);
+        head.headers.insert(header::PROXY_AUTHORIZATION, value);
+    }
+    if relay.is_none() {
+        let target = head.uri.path_and_query().map_or("/", uri::PathAndQuery::as_str);
+        head.uri = target.parse().map_err(|error: uri::InvalidUri| unusable(&error))?;
+    }
+    Ok(Request::from_parts(head, Full::new(body)))
+}
+
+async fn exchange(
+    mut sender: SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Bytes>, ConnectorError> {
+    let response = sender.send_request(request).await.map_err(|error| failed(passing(&error)))?;
+    let (head, body) = response.into_parts();
+    let body = read_body(body, CREDENTIALS_ANSWER_BYTES_MAX).await.map_err(failed)?;
+    Ok(Response::from_parts(head, body))
+}
+
+/// The failure in the chain's words: what may pass is tried again there.
+fn failed(trouble: Trouble) -> ConnectorError {
+    match trouble {
+        Trouble::Passing(_, _, why) => ConnectorError::io(why.into()),
+        Trouble::Lasting(error) => ConnectorError::other(error.into(), None),
+    }
+}
+
+fn late(what: &str, endpoint: &Endpoint, within: Duration) -> ConnectorError {
+    let seconds = within.as_secs_f32();
+    ConnectorError::timeout(format!("no {what} {} within {seconds} s", endpoint.host).into())
+}
+
+fn unusable(why: &dyn std::fmt::Display) -> ConnectorError {
+    ConnectorError::user(why.to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way() -> Way {
+        let proxy = |name: &str| (name == "all_proxy").then(|| "http://u:p@127.0.0.1:3128".into());
+        let proxies = Proxies::from_variables(proxy);
+        Way { trust: Trust::System, proxies, tls: OnceLock::new() }
+    }
+
+    fn endpoint(url: &str) -> Endpoint {
+        way().endpoint(&url.parse().expect("a URL")).expect("an endpoint")
+    }
+
+    #[test]
+    fn nobody_near_is_asked_through_a_proxy() {
+        for url in [
+            "http://169.254.169.254/latest/api/token",
+            "http://[fd00:ec2::254]/latest/api/token",
+            "http://169.254.170.2/v2/credentials",
+            "http://[fd00:ec2::23]/v1/credentials",
+            "http://127.0.0.1:9911/",
+            "http://[::1]:9911/",
+            "http://[fe80::1]/",
+            "https://localhost:9911/",
+        ] {
+            assert_eq!(endpoint(url).proxy, None, "{url}");
+        }
+        for url in ["https://sts.eu-west-1.amazonaws.com/", "http://10.0.0.1/", "http://[fd00::1]/"]
+        {
+            assert!(endpoint(url).proxy.is_some(), "{url}");
+        }
+    }
+
+    #[test]
+    fn requests_name_the_server_and_relays_get_the_whole_url() {
+        let written = |url: &str| {
+            let request = Request::get(url).body(SdkBody::from("x")).expect("a request");
+            let request = for_wire(request, &endpoint(url)).expect("a request");
+            let header =
+                |name| request.headers().get(name).map(|value| value.to_str().expect("text"));
+            let authorization = header(header::PROXY_AUTHORIZATION).map(str::to_owned);
+            (request.uri().to_string(), header(header::HOST).map(str::to_owned), authorization)
+        };
+        let near = ("/a?b=c".to_owned(), Some("127.0.0.1:99".to_owned()), None);
+        assert_eq!(written("http://127.0.0.1:99/a?b=c"), near);
+        let tunnelled = ("/".to_owned(), Some("sts.test".to_owned()), None);
+        assert_eq!(written("https://sts.test"), tunnelled);
+        // `printf u:p | base64`
+        let basic = Some("Basic dTpw".to_owned());
+        let relayed = ("http://sts.test/a?b".to_owned(), Some("sts.test".to_owned()), basic);
+        assert_eq!(written("http://sts.test/a?b"), relayed);
+    }
+}

@@ -1,0 +1,181 @@
+//! Keys from those who give them: each source of the chain, over HTTP and HTTPS, with the
+//! certificates and the proxy that the run has.
+
+use std::fs;
+use std::path::Path;
+
+use crate::fake::{Fake, listing, page};
+use crate::program::{Program, Run};
+use crate::{ACCESS, SECRET};
+
+/// The keys that are given, as the answers of STS, of metadata and of single sign-on name them.
+const GIVEN: &str = "AKIDGIVEN";
+const TOKEN: &str = "token-that-is-given";
+/// When they end: not within this run.
+const UNTIL: &str = "2100-01-01T00:00:00Z";
+const UNTIL_MS: u64 = 4_102_444_800_000;
+
+const ROLE: &str = "arn:aws:iam::123456789012:role/train";
+const BEARER: &str = "bearer-of-a-session";
+
+/// Gives keys to who asks as it must, and lists the bucket for these keys alone.
+fn giver(request: &str) -> String {
+    let target = request.split(' ').nth(1).expect("a target");
+    let path = target.strip_prefix("http://sts.invalid").unwrap_or(target);
+    let has = |words: &[&str]| words.iter().all(|words| request.contains(words));
+    match path {
+        _ if path.starts_with("/lab?") && has(&[&format!("Credential={GIVEN}/"), TOKEN]) => {
+            return listing(&[("a", "abc")]);
+        }
+        "/latest/api/token" if has(&["PUT ", "x-aws-ec2-metadata-token-ttl-seconds: "]) => {
+            return page("SESSION").replacen(
+                "\r\n",
+                "\r\nx-aws-ec2-metadata-token-ttl-seconds: 21600\r\n",
+                1,
+            );
+        }
+        "/latest/meta-data/iam/security-credentials/" if has(&["token: SESSION"]) => {
+            return page("train");
+        }
+        "/latest/meta-data/iam/security-credentials/train" if has(&["token: SESSION"]) => {
+            return page(&metadata());
+        }
+        "/container" if has(&["authorization: container-secret"]) => return page(&metadata()),
+        "/" if has(&["POST ", "Action=AssumeRoleWithWebIdentity", "WebIdentityToken=jwt"]) => {
+            return page(&assumed("AssumeRoleWithWebIdentity"));
+        }
+        "/" if has(&["POST ", "Action=AssumeRole&", "Credential=AKIDBASE/"]) => {
+            return page(&assumed("AssumeRole"));
+        }
+        _ if path.starts_with("/federation/credentials?")
+            && has(&["account_id=123456789012", "role_name=train", BEARER]) =>
+        {
+            return page(&format!(
+                "{{\"roleCredentials\":{{\"accessKeyId\":\"{GIVEN}\",\"secretAccessKey\":\
+                 \"{SECRET}\",\"sessionToken\":\"{TOKEN}\",\"expiration\":{UNTIL_MS}}}}}"
+            ));
+        }
+        _ => {}
+    }
+    "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_owned()
+}
+
+fn metadata() -> String {
+    format!(
+        "{{\"Code\":\"Success\",\"Type\":\"AWS-HMAC\",\"AccessKeyId\":\"{GIVEN}\",\
+         \"SecretAccessKey\":\"{SECRET}\",\"Token\":\"{TOKEN}\",\"Expiration\":\"{UNTIL}\"}}"
+    )
+}
+
+fn assumed(action: &str) -> String {
+    format!(
+        "<{action}Response><{action}Result><Credentials><AccessKeyId>{GIVEN}</AccessKeyId>\
+         <SecretAccessKey>{SECRET}</SecretAccessKey><SessionToken>{TOKEN}</SessionToken>\
+         <Expiration>{UNTIL}</Expiration></Credentials><AssumedRoleUser><AssumedRoleId>A:B\
+         </AssumedRoleId><Arn>{ROLE}</Arn></AssumedRoleUser></{action}Result></{action}Response>"
+    )
+}
+
+/// A listing at this server, without keys.
+fn program(server: &Fake) -> Program {
+    let url = server.url();
+    Program::new(["ls", "s3://lab/", "--endpoint-url", &url, "--region", "us-east-1"])
+}
+
+/// The same with a profile's file.
+fn with_config(server: &Fake, config: &str) -> Program {
+    let program = program(server);
+    let path = program.home().join("config");
+    fs::write(&path, config).expect("room");
+    program.set("AWS_CONFIG_FILE", path)
+}
+
+fn with_web_identity(program: Program, sts: &str) -> Program {
+    let token = program.home().join("jwt");
+    fs::write(&token, "jwt").expect("room");
+    program
+        .set("AWS_WEB_IDENTITY_TOKEN_FILE", token)
+        .set("AWS_ROLE_ARN", ROLE)
+        .set("AWS_ENDPOINT_URL_STS", sts)
+}
+
+#[track_caller]
+fn lists(run: Run) {
+    let run = run.expect(0);
+    run.check(run.stdout.ends_with(" s3://lab/a\n"), "the object is listed");
+    for secret in [SECRET, TOKEN, BEARER] {
+        run.check(!run.stdout.contains(secret) && !run.stderr.contains(secret), "a secret");
+    }
+}
+
+#[test]
+fn instances_and_containers_give_keys() {
+    let server = Fake::start(None, giver);
+    let instance = program(&server)
+        .set("AWS_EC2_METADATA_DISABLED", "false")
+        .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url());
+    lists(instance.with(["-vv"]).run());
+    let container = program(&server)
+        .set("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("{}/container", server.url()))
+        .set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "container-secret");
+    lists(container.with(["-vv"]).run());
+}
+
+#[test]
+fn roles_are_assumed_over_tls_by_the_certificates_of_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = folder.path().join("ca.pem");
+    let server = Fake::start(Some(&bundle), giver);
+    let believed = |program: Program| program.set("AWS_CA_BUNDLE", &bundle);
+    lists(believed(with_web_identity(program(&server), &server.url())).with(["-vv"]).run());
+    let role = format!(
+        "[default]\nrole_arn = {ROLE}\nsource_profile = base\n[profile base]\n\
+         aws_access_key_id = AKIDBASE\naws_secret_access_key = {SECRET}\n"
+    );
+    let role = with_config(&server, &role).set("AWS_ENDPOINT_URL_STS", server.url());
+    lists(believed(role).with(["-vv"]).run());
+    // --ca-bundle is for all servers, too; --no-verify-ssl is not for those who get secrets.
+    let given = with_web_identity(program(&server), &server.url());
+    lists(given.with(["--ca-bundle".as_ref(), bundle.as_os_str()]).run());
+    let asked = server.seen().len();
+    for words in [&[][..], &["--no-verify-ssl", "--quiet"]] {
+        let run = with_web_identity(program(&server), &server.url()).with(words).run();
+        let run = run.expect(ACCESS).expect_words(&["cannot get credentials", "certificate"]);
+        run.check(server.seen().len() == asked, "nobody was told the token");
+    }
+}
+
+#[test]
+fn sessions_of_single_sign_on_and_processes_give_keys() {
+    let server = Fake::start(None, giver);
+    let config = "[default]\nsso_session = lab\nsso_account_id = 123456789012\n\
+                  sso_role_name = train\n[sso-session lab]\nsso_region = us-east-1\n\
+                  sso_start_url = https://lab.invalid/start\n";
+    let program = with_config(&server, config).set("AWS_ENDPOINT_URL_SSO", server.url());
+    let cache = program.home().join(".aws/sso/cache");
+    fs::create_dir_all(&cache).expect("a folder");
+    // `printf lab | sha1sum`
+    let name = "3953f9ddf975ab5097ee468d99555c5b441169bf.json";
+    let token = format!(
+        "{{\"accessToken\":\"{BEARER}\",\"expiresAt\":\"{UNTIL}\",\"region\":\"us-east-1\",\
+         \"startUrl\":\"https://lab.invalid/start\"}}"
+    );
+    fs::write(cache.join(name), token).expect("room");
+    lists(program.with(["-vv"]).run());
+    let given = tempfile::NamedTempFile::new().expect("a file");
+    let answer = metadata().replace("\"Code\"", "\"Version\":1,\"Code\"");
+    fs::write(given.path(), answer.replace("\"Token\"", "\"SessionToken\"")).expect("room");
+    let path: &Path = given.path();
+    let config = format!("[default]\ncredential_process = /bin/cat {}\n", path.display());
+    lists(with_config(&server, &config).set("PATH", "/usr/bin:/bin").with(["-vv"]).run());
+}
+
+#[test]
+fn a_relay_gets_the_whole_url_of_the_service() {
+    let server = Fake::start(None, giver);
+    let program = with_web_identity(program(&server), "http://sts.invalid");
+    lists(program.set("http_proxy", server.url()).set("no_proxy", "127.0.0.1").run());
+    let seen = server.seen();
+    assert!(seen[0].starts_with("POST http://sts.invalid/ HTTP/1.1\r\n"), "{}", seen[0]);
+    assert!(seen[0].to_ascii_lowercase().contains("\r\nhost: sts.invalid\r\n"), "{}", seen[0]);
+}
