@@ -230,10 +230,11 @@ pub(crate) const EXCEPTIONS: [(&str, &str, &str); 1] =
     [("transfer", "sink", "a transfer holds its sink's open file, a sink asks for its shape")];
 
 /// The files of `tools/origin/src/`, each with those it uses, which are all above it.
-pub(crate) const FLOORS: [(&str, &[&str]); 26] = [
+pub(crate) const FLOORS: [(&str, &[&str]); 27] = [
     ("error", &[]),
     ("parse", &[]),
     ("map", &[]),
+    ("dates", &[]),
     ("synthetic", &[]),
     ("source", &["synthetic"]),
     ("request", &["error"]),
@@ -244,14 +245,14 @@ pub(crate) const FLOORS: [(&str, &[&str]); 26] = [
     ("certificate", &["error", "parse"]),
     ("tls", &["certificate", "error", "parse"]),
     ("config", &["checksum", "pace", "parse", "plan", "request", "tls"]),
-    ("signature", &["config", "error", "request"]),
+    ("signature", &["config", "dates", "error", "request"]),
     (
         "store",
         &["checksum", "config", "error", "map", "request", "signature", "source", "synthetic"],
     ),
-    ("list", &["checksum", "error", "request", "store", "synthetic"]),
+    ("list", &["checksum", "dates", "error", "request", "store", "synthetic"]),
     ("buckets", &["error", "request"]),
-    ("respond", &["buckets", "error", "list", "request", "source", "store"]),
+    ("respond", &["buckets", "dates", "error", "list", "request", "source", "store"]),
     ("stats", &["fault", "request"]),
     ("link", &["pace"]),
     ("wire", &["link", "stats"]),
@@ -263,6 +264,7 @@ pub(crate) const FLOORS: [(&str, &[&str]); 26] = [
         &[
             "body",
             "config",
+            "dates",
             "error",
             "fault",
             "link",

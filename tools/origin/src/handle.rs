@@ -16,12 +16,11 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use jiff::Timestamp;
-use jiff::fmt::rfc2822::DateTimePrinter;
 use tokio::time::Instant;
 
 use crate::body::{BodyOf, Ended, InFlight, ReplyBody};
 use crate::config::{Config, ObjectChange};
+use crate::dates::{http_date, iso, seconds};
 use crate::error::{Code, Error, S3Error};
 use crate::fault::{Fault, FaultRequest};
 use crate::link::{HeadAct, Link};
@@ -29,7 +28,7 @@ use crate::pace::Pace;
 use crate::plan::Injector;
 use crate::request::{Operation, Query, Target};
 use crate::respond::{Answer, CHECKSUM, CHECKSUM_TYPE, Responder};
-use crate::signature::{KeyCache, Signed, Verifier, iso, seconds};
+use crate::signature::{KeyCache, Signed, Verifier};
 use crate::source::Source;
 use crate::stats::Counters;
 use crate::store::Store;
@@ -189,7 +188,7 @@ impl Worker {
             _ => 0,
         };
         if ahead_seconds != 0 || self.shared.clock_offset_seconds != 0 {
-            answer.set(DATE, &http_date(self.shared.now(ahead_seconds)));
+            answer.set(DATE, &http_date(seconds(self.shared.now(ahead_seconds))));
         }
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
@@ -426,11 +425,6 @@ fn falsify(headers: &mut HeaderMap) {
             *value = wrong;
         }
     }
-}
-
-fn http_date(time: SystemTime) -> String {
-    let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
-    DateTimePrinter::new().timestamp_to_rfc9110_string(&time).unwrap_or_default()
 }
 
 fn change(answer: &mut Answer, name: HeaderName, to: impl FnOnce(&str) -> String) {

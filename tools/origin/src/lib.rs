@@ -48,6 +48,7 @@ mod buckets;
 mod certificate;
 mod checksum;
 mod config;
+mod dates;
 mod error;
 mod fault;
 mod gate;

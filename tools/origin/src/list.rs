@@ -8,10 +8,10 @@ use std::ops::Bound;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::checksum::ChecksumPolicy;
+use crate::dates::iso_millis;
 use crate::error::{Code, S3Error, element};
 use crate::request::Query;
 use crate::store::{About, Bucket, Store};
@@ -191,7 +191,7 @@ impl ListRequest {
         let mut date = (i64::MIN, String::new());
         for (key, about) in &page.objects {
             if date.0 != about.modified_seconds {
-                date = (about.modified_seconds, iso_date(about.modified_seconds));
+                date = (about.modified_seconds, iso_millis(about.modified_seconds));
             }
             xml.push_str("<Contents>");
             self.text(&mut xml, "Key", key);
@@ -278,11 +278,6 @@ fn as_str(bound: &Bound<String>) -> Bound<&str> {
         Bound::Excluded(key) => Bound::Excluded(key),
         Bound::Unbounded => Bound::Unbounded,
     }
-}
-
-fn iso_date(seconds: i64) -> String {
-    let time = Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH);
-    time.strftime("%Y-%m-%dT%H:%M:%S.000Z").to_string()
 }
 
 #[cfg(test)]

@@ -12,10 +12,9 @@ use hyper::header::{
     ACCEPT_RANGES, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
     IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RANGE,
 };
-use jiff::Timestamp;
-use jiff::fmt::rfc2822::DateTimePrinter;
 
 use crate::buckets::BucketsRequest;
+use crate::dates::http_date;
 use crate::error::{Code, S3Error, element};
 use crate::list::ListRequest;
 use crate::request::{Operation, Query, Target, Wanted};
@@ -266,10 +265,7 @@ pub(crate) fn content_range(start: u64, end: u64, length_bytes: u64) -> String {
 fn describe(answer: &mut Answer, about: &About) {
     answer.headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     answer.set(ETAG, &format!("\"{}\"", about.etag));
-    let time = Timestamp::from_second(about.modified_seconds).unwrap_or(Timestamp::UNIX_EPOCH);
-    if let Ok(date) = DateTimePrinter::new().timestamp_to_rfc9110_string(&time) {
-        answer.set(LAST_MODIFIED, &date);
-    }
+    answer.set(LAST_MODIFIED, &http_date(about.modified_seconds));
 }
 
 /// Whether `If-Match: "a", "b"` or `*` names this ETag; S3 takes it without quotes too.

@@ -8,17 +8,15 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use hmac::{Hmac, KeyInit, Mac};
 use hyper::header::{AUTHORIZATION, DATE, HOST, HeaderMap};
-use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use sha2::{Digest, Sha256};
 
 use crate::config::Credentials;
+use crate::dates::{basic_of_http, iso, parse_basic, seconds};
 use crate::error::{Code, S3Error};
 use crate::request::{Query, decode};
 
@@ -226,7 +224,7 @@ impl<'a> Claim<'a> {
         let header = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
         let time = match (header("x-amz-date"), header(DATE.as_str())) {
             (Some(time), _) => time.to_owned(),
-            (None, Some(date)) => from_http_date(date).ok_or(Code::AccessDenied)?,
+            (None, Some(date)) => basic_of_http(date).ok_or(Code::AccessDenied)?,
             (None, None) => {
                 let why = "AWS authentication requires a valid Date or x-amz-date header";
                 return Err(S3Error::new(Code::AccessDenied, why));
@@ -315,7 +313,7 @@ fn check_token(
 
 fn check_time(claim: &Claim<'_>, request: &Signed<'_>) -> Result<(), S3Error> {
     let now = seconds(request.now);
-    let Some(time) = parse_time(&claim.time) else {
+    let Some(time) = parse_basic(&claim.time) else {
         let why = "AWS authentication requires a valid Date or x-amz-date header";
         return Err(S3Error::new(Code::AccessDenied, why));
     };
@@ -419,39 +417,6 @@ fn canonical_request(claim: &Claim<'_>, request: &Signed<'_>, names: &[&str]) ->
     text.push('\n');
     text.push_str(claim.payload);
     text
-}
-
-/// Seconds since 1970 of `20130524T000000Z`.
-fn parse_time(text: &str) -> Option<i64> {
-    let bytes = text.as_bytes();
-    let shape = |(index, byte): (usize, &u8)| match index {
-        8 => *byte == b'T',
-        15 => *byte == b'Z',
-        _ => byte.is_ascii_digit(),
-    };
-    if bytes.len() != 16 || !bytes.iter().enumerate().all(shape) {
-        return None;
-    }
-    let number = |range: std::ops::Range<usize>| text[range].parse::<i8>().ok();
-    let year = text[0..4].parse::<i16>().ok()?;
-    let (month, day) = (number(4..6)?, number(6..8)?);
-    let (hour, minute, second) = (number(9..11)?, number(11..13)?, number(13..15)?);
-    let time = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
-    TimeZone::UTC.to_timestamp(time).ok().map(Timestamp::as_second)
-}
-
-fn from_http_date(text: &str) -> Option<String> {
-    let time = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-    Some(time.strftime("%Y%m%dT%H%M%SZ").to_string())
-}
-
-pub(crate) fn iso(seconds: i64) -> String {
-    Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
-}
-
-pub(crate) fn seconds(time: SystemTime) -> i64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 fn keyed(key: &[u8]) -> HmacSha256 {

@@ -1,5 +1,7 @@
 //! AWS's published examples of Signature Version 4, and every way to be refused.
 
+use std::time::Duration;
+
 use hyper::header::{HeaderName, HeaderValue};
 
 use super::*;

@@ -9,7 +9,7 @@ mod program;
 use std::io;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use inrush_origin::{
@@ -156,7 +156,8 @@ fn sign(path: &str, query: &str, secret: &str, token: &str) -> String {
         mac.finalize().into_bytes().to_vec()
     };
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let time = time.replace(['-', ':'], "");
     let scope = format!("{}/eu-west-3/s3/aws4_request", &time[..8]);
     let names = "host;x-amz-content-sha256;x-amz-date;x-amz-security-token";
     let canonical = format!(
