@@ -52,7 +52,8 @@ fn few_descriptors_are_enough_or_named() {
     let origin = serve(&all);
     for limit in ["8", "16", "24", "32", "48", "64", "100"] {
         let nowhere = Nowhere::new();
-        let before = ["sh", "-c", "ulimit -n $0 && exec \"$@\"", limit];
+        let close = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n $0 && exec \"$@\"";
+        let before = ["sh", "-c", close, limit];
         let run = get(&origin, ["s3://lab/"]).with([nowhere.path()]).by_way_of(before).run();
         // Folders that are only kept open give way.
         run.check(
