@@ -72,7 +72,7 @@ impl ErrorKind {
             Self::NotFound => "bucket, key or prefix not found",
             Self::Destination => "cannot write to the destination",
             Self::Endpoint => "the endpoint is unreachable or answers incorrectly",
-            Self::Host => "this machine lacks a resource (io_uring, memory, open files)",
+            Self::Host => "this machine lacks a resource (memory, open files, io_uring)",
             Self::Deadline => "the --deadline has passed",
             Self::Interrupted => "interrupted (Ctrl-C or SIGTERM)",
         }
@@ -184,7 +184,7 @@ impl ErrorReason {
             Self::Network => "the endpoint cannot be reached, or connections break",
             Self::Throttled => "the server asks for fewer requests",
             Self::Server => "the server fails or answers incorrectly",
-            Self::Host => "this machine lacks a resource (io_uring, memory, open files)",
+            Self::Host => "this machine lacks a resource (memory, open files, io_uring)",
             Self::Deadline => "the --deadline has passed",
             Self::Interrupted => "interrupted (Ctrl-C or SIGTERM)",
             Self::Internal => "a bug in inrush",

@@ -29,6 +29,8 @@ pub struct Handover {
     is_taken: AtomicBool,
     /// Bytes that the worker has moved into the outlet, and that were not counted yet.
     moved: AtomicU64,
+    /// The worker is between a move and its count.
+    is_moving: AtomicBool,
     /// Since when the worker waits for room in the outlet, and how long it did before, in
     /// microseconds.
     waits_since_us: AtomicU64,
@@ -47,6 +49,7 @@ impl Handover {
             is_offered: AtomicBool::new(false),
             is_taken: AtomicBool::new(false),
             moved: AtomicU64::new(0),
+            is_moving: AtomicBool::new(false),
             waits_since_us: AtomicU64::new(NEVER_US),
             waited_us: AtomicU64::new(0),
             has_no_reader: AtomicBool::new(false),
@@ -94,16 +97,32 @@ impl Handover {
         self.is_taken.load(Ordering::Acquire)
     }
 
-    /// The worker has moved so many bytes into the reader's pipe.
-    pub fn add_moved(&self, bytes: u64) {
-        self.moved.fetch_add(bytes, Ordering::AcqRel);
+    /// Moves bytes into the reader's pipe, and counts them.
+    ///
+    /// # Errors
+    /// Those of the move.
+    pub fn count_moved<E>(&self, move_bytes: impl FnOnce() -> Result<u64, E>) -> Result<u64, E> {
+        self.is_moving.store(true, Ordering::SeqCst);
+        let moved = move_bytes();
+        if let Ok(count) = moved {
+            self.moved.fetch_add(count, Ordering::SeqCst);
+        }
+        self.is_moving.store(false, Ordering::SeqCst);
+        moved
+    }
+
+    /// True while the reader may have bytes that are not counted yet. Look at this before
+    /// [`Self::take_moved`].
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.is_moving.load(Ordering::SeqCst)
     }
 
     /// Bytes that the worker has moved since the last call.
     pub fn take_moved(&self) -> u64 {
-        match self.moved.load(Ordering::Acquire) {
+        match self.moved.load(Ordering::SeqCst) {
             0 => 0,
-            _ => self.moved.swap(0, Ordering::AcqRel),
+            _ => self.moved.swap(0, Ordering::SeqCst),
         }
     }
 
@@ -169,8 +188,14 @@ mod tests {
     #[test]
     fn what_was_moved_is_counted_once() {
         let handover = handover();
-        handover.add_moved(5);
-        handover.add_moved(6);
+        for count in [5, 6] {
+            let moved = handover.count_moved(|| {
+                assert!(handover.is_moving(), "the reader may have them, and nobody knows");
+                Ok::<u64, ()>(count)
+            });
+            assert_eq!((moved, handover.is_moving()), (Ok(count), false));
+        }
+        assert_eq!(handover.count_moved(|| Err(())), Err(()));
         assert_eq!((handover.take_moved(), handover.take_moved()), (11, 0));
     }
 

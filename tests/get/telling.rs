@@ -191,7 +191,7 @@ fn notes_are_for_people_and_quiet_has_none() {
     // Where nothing was left to do, that comes first.
     let all = Program::new(["get", "s3://lab/p/deep/"]).with([place.path().join("deep")]);
     let run = all.asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(0);
-    run.check(run.stderr.starts_with("1 object (2.10 MB) already present, skipped -> "), "first");
+    run.check(run.stderr.starts_with("2 objects (2.10 MB) already present, skipped -> "), "first");
     run.check(run.stderr.matches("already present").count() == 1, "said once");
 }
 

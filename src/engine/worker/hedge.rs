@@ -176,6 +176,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Takes its range from a connection that another one brings; the range is not settled by it.
     pub(super) fn release(&mut self, index: usize) {
+        self.end_waiting(index);
         let connection = &mut self.connections[index];
         if connection.state.job().state.is_parked() {
             self.slot_queue.retain(|waiting| *waiting != index);

@@ -188,11 +188,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if flow.waited == Waited::RoomCame {
             flow.waited = Waited::Room;
         }
-        if let FlowInto::Handover(pipes) = &flow.into
-            && flow.is_drained
-        {
-            pipes.add_moved(count);
-        }
         flow.ticket.moved_on();
         connection.conn.handle(Event::Moved(count));
     }
@@ -236,17 +231,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 flow.is_drained = flow.with_head.is_empty();
                 None
             }
-            Ok(_) => Some(match self.host.splice(pipes.reader(), outlet, PIPE_BYTES) {
-                Ok(0) => Moved::Failed(Errno::IO),
-                Ok(count) => {
-                    pipes.add_moved(count);
-                    flow.ticket.moved_on();
-                    Moved::Drained
-                }
-                // Where the channel has emptied it meanwhile there is room soon.
-                Err(errno) if errno.is_transient() => Moved::AwaitsRoom,
-                Err(errno) => Moved::Failed(errno),
-            }),
+            Ok(_) => {
+                let host = &mut self.host;
+                let moved = pipes.count_moved(|| host.splice(pipes.reader(), outlet, PIPE_BYTES));
+                Some(match moved {
+                    Ok(0) => Moved::Failed(Errno::IO),
+                    Ok(_) => {
+                        flow.ticket.moved_on();
+                        Moved::Drained
+                    }
+                    // Where the channel has emptied it meanwhile there is room soon.
+                    Err(errno) if errno.is_transient() => Moved::AwaitsRoom,
+                    Err(errno) => Moved::Failed(errno),
+                })
+            }
             Err(errno) => Some(Moved::Failed(errno)),
         }
     }
@@ -375,15 +373,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let job = state.job_mut();
         let was_readable = matches!(job.state, JobState::Readable);
         let Flow { into, outlet, waited, .. } = job.flow_mut();
-        let pipe = match into {
-            FlowInto::Pipe(pipe) => pipe,
-            FlowInto::Handover(pipes) => outlet.as_ref().unwrap_or(pipes.writer()),
-            FlowInto::Memory(_) => unreachable!("only over TLS"),
-        };
         let waited = *waited;
         let socket = &link.as_ref().expect("it is connected").socket;
         let length = conn.body_left().min(SPLICE_BYTES_MAX);
-        match self.host.splice(socket, pipe, length) {
+        let host = &mut self.host;
+        let moved = match (into, outlet) {
+            (FlowInto::Pipe(pipe), _) => host.splice(socket, pipe, length),
+            (FlowInto::Handover(pipes), Some(outlet)) => {
+                pipes.count_moved(|| host.splice(socket, outlet, length))
+            }
+            (FlowInto::Handover(pipes), None) => host.splice(socket, pipes.writer(), length),
+            (FlowInto::Memory(_), _) => unreachable!("only over TLS"),
+        };
+        match moved {
             Ok(count) => Moved::Bytes(count),
             Err(errno) if errno.is_transient() && was_readable => Moved::AwaitsRoom,
             Err(errno) if errno.is_transient() && waited == Waited::Room => Moved::AwaitsRoom,
@@ -460,15 +462,21 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         Ok(())
     }
 
-    /// A connection is done with a range that went into a pipe.
-    pub(super) fn end_moving(&mut self, index: usize) {
-        let Connection { state, link, .. } = &mut self.connections[index];
-        let Route::Stream(flow) = &mut state.job_mut().into else { return };
+    /// A connection waits for no room any more.
+    pub(super) fn end_waiting(&mut self, index: usize) {
+        let Route::Stream(flow) = &self.connections[index].state.job().into else { return };
         match &flow.into {
             FlowInto::Memory(range) => range.stop_waiting(),
             FlowInto::Handover(pipes) => pipes.wait_ends(self.now_us),
             FlowInto::Pipe(_) => {}
         }
+    }
+
+    /// A connection is done with a range that went into a pipe.
+    pub(super) fn end_moving(&mut self, index: usize) {
+        self.end_waiting(index);
+        let Connection { state, link, .. } = &mut self.connections[index];
+        let Route::Stream(flow) = &mut state.job_mut().into else { return };
         if !flow.held.buffer.is_empty() {
             self.spare.push(std::mem::take(&mut flow.held).buffer);
         }

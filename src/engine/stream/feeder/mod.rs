@@ -275,8 +275,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// A range that cannot be had ends the channel: a stream with a hole is no stream.
     fn take_completions(&mut self) {
-        if let Err(Lost { error, has_no_reader, transfer, epochs }) =
-            self.window.take_completions()
+        if let Err(Lost { error, has_no_reader, transfer, epochs }) = self.window.take_completions()
         {
             if has_no_reader && matches!(self.outlet, Outlet::Open { .. }) {
                 return self.reader_left();

@@ -223,6 +223,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// The reader has closed: what is left of the epoch is not wanted. One that took all of it has
     /// not left early, though it saw no end of file.
     pub(super) fn reader_left(&mut self) {
+        // It may have bytes that are not counted yet. The next poll says again that it has left.
+        if self.window.handover().is_some_and(|pipes| pipes.is_moving()) {
+            return;
+        }
         self.take_moved();
         if let Outlet::Open { handle, .. } = &self.outlet
             && self.window.is_epoch_handed_on()

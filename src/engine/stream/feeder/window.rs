@@ -77,6 +77,13 @@ pub(super) struct Lost {
     pub(super) epochs: u64,
 }
 
+impl Lost {
+    /// A reader that has left ends its epoch only: what fails behind that ends the channel.
+    fn matters_more(&self, before: &Self) -> bool {
+        before.has_no_reader && !self.has_no_reader && self.epochs > before.epochs
+    }
+}
+
 /// The pieces that are not handed on yet.
 #[derive(Debug)]
 pub(super) struct Window {
@@ -223,7 +230,7 @@ impl Window {
             };
             match result {
                 Ok(()) => range.came = true,
-                Err(error) if failed.is_ok() => {
+                Err(error) => {
                     let transfer = Arc::clone(&range.transfer);
                     let has_no_reader = match &range.inlet {
                         Inlet::Pipe { handover, .. } => handover.has_no_reader(),
@@ -232,9 +239,11 @@ impl Window {
                     let is_end =
                         |piece: &&StreamPiece| matches!(piece, StreamPiece::EpochEnd { .. });
                     let epochs = self.pieces.iter().take(index).filter(is_end).count() as u64;
-                    failed = Err(Lost { error, has_no_reader, transfer, epochs });
+                    let lost = Lost { error, has_no_reader, transfer, epochs };
+                    if failed.as_ref().map_or_else(|before| lost.matters_more(before), |()| true) {
+                        failed = Err(lost);
+                    }
                 }
-                Err(_) => {}
             }
         }
         failed
