@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tokio::time::timeout;
 
-use super::{on_runtime, session};
+use super::{on_runtime, ring, session};
 use crate::cli::CompleteArgs;
 use crate::control::Control;
 use crate::control::limits::{COMPLETION_BUCKET_PAGES_MAX, COMPLETION_TIME, PROFILES_BYTES_MAX};
@@ -27,7 +27,9 @@ pub(super) fn run(args: CompleteArgs) -> Result<()> {
     } else if args.before == "--profile" {
         profiles(&args.word)
     } else if args.word.starts_with(SCHEME) {
-        let asked = on_runtime(|| async { timeout(COMPLETION_TIME, addresses(&args)).await });
+        let asked = on_runtime(ring::of_control_plane(None), || async {
+            timeout(COMPLETION_TIME, addresses(&args)).await
+        });
         asked.ok().and_then(|asked| asked.ok()?.ok()).unwrap_or_default()
     } else {
         Vec::new()

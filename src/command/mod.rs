@@ -38,6 +38,7 @@ use crate::cli::Args;
 use crate::error::Result;
 use crate::guide;
 use crate::report::out;
+use crate::sys::choice::RingChoice;
 
 /// Runs what was typed; returns the exit code. `begun` is when the process began.
 #[must_use]
@@ -48,16 +49,21 @@ pub fn run(args: Args, begun: Instant) -> u8 {
     let done = match args {
         Args::Get(args) => {
             let credentials = session::credentials(&args.service);
-            let ended = start(|| get::run(*args, credentials, begun));
+            let ring = ring::of_control_plane(args.tuning.ring);
+            let ended = start(ring, || get::run(*args, credentials, begun));
             ended.map(|ended| Done { code: ended.code, document: ended.document })
         }
-        Args::Verify(args) => start(|| verify::run(*args, begun)),
-        Args::Ls(args) => nothing_more(start(|| ls::run(*args))),
+        Args::Verify(args) => start(ring::of_control_plane(None), || verify::run(*args, begun)),
+        Args::Ls(args) => nothing_more(start(ring::of_control_plane(None), || ls::run(*args))),
         Args::Pipe(args) => {
             let credentials = session::credentials(&args.service);
-            start(|| stream::pipe(*args, credentials, begun))
+            let ring = ring::of_control_plane(args.stream.ring);
+            start(ring, || stream::pipe(*args, credentials, begun))
         }
-        Args::Cat(args) => start(|| stream::cat(*args, begun)),
+        Args::Cat(args) => {
+            let ring = ring::of_control_plane(args.stream.ring);
+            start(ring, || stream::cat(*args, begun))
+        }
         Args::Demo(args) => demo::run(&args),
         Args::Guide(topic) => {
             let text = topic.map_or_else(guide::list, |topic| topic.text.to_owned());
@@ -76,6 +82,9 @@ fn nothing_more(ended: Result<()>) -> Result<Done> {
 }
 
 /// Runs a command on the control plane's runtime.
-fn start<T, F: Future<Output = Result<T>>>(command: impl FnOnce() -> F) -> Result<T> {
-    on_runtime(command)?
+fn start<T, F>(ring: RingChoice, command: impl FnOnce() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    on_runtime(ring, command)?
 }

@@ -20,6 +20,12 @@ pub(super) fn choice(typed: Option<RingName>) -> Result<RingChoice> {
     }
 }
 
+/// The same for what moves no bytes of objects, where none can be wrong: nothing is tried then that
+/// may be forbidden. Commands that move bytes tell the error before they do.
+pub(super) fn of_control_plane(typed: Option<RingName>) -> RingChoice {
+    choice(typed).unwrap_or(RingChoice::Epoll)
+}
+
 fn named(value: Option<&std::ffi::OsStr>) -> Result<RingChoice> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return Ok(RingChoice::default());

@@ -7,6 +7,7 @@ use std::mem::ManuallyDrop;
 use tokio::task::LocalSet;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::choice::RingChoice;
 use crate::sys::descriptor;
 use crate::sys::uring::{SetupError, Uring};
 
@@ -29,29 +30,45 @@ pub(super) fn has_ring() -> bool {
     HAS_RING.get()
 }
 
-/// Runs the control plane on this thread.
+/// Runs the control plane on this thread: with a ring, unless epoll is asked for. A profile may end
+/// a process that only tries.
 ///
 /// Its runtime is never dropped: that would wait for a name lookup or a call of a slow file system
 /// under way, which nothing can cut short. The process ends next.
-pub(super) fn on_runtime<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
+pub(super) fn on_runtime<F: Future>(
+    choice: RingChoice,
+    future: impl FnOnce() -> F,
+) -> Result<F::Output> {
     check_descriptors().map_err(|error| trouble(&error))?;
     // tokio-uring does not compile with musl.
     #[cfg(not(target_env = "musl"))]
-    match tokio_uring::Runtime::new(&tokio_uring::builder()) {
-        Ok(runtime) => {
-            let runtime = ManuallyDrop::new(runtime);
-            HAS_RING.set(true);
-            let output = runtime.block_on(future());
-            HAS_RING.set(false);
-            return Ok(output);
-        }
-        Err(error) if is_of_descriptors(&error) => return Err(trouble(&error)),
-        Err(_) => {}
+    if let Some(runtime) = ring_runtime(choice).map_err(|error| trouble(&error))? {
+        let runtime = ManuallyDrop::new(runtime);
+        HAS_RING.set(true);
+        let output = runtime.block_on(future());
+        HAS_RING.set(false);
+        return Ok(output);
     }
+    #[cfg(target_env = "musl")]
+    let _ = choice;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = ManuallyDrop::new(runtime.map_err(|error| trouble(&error))?);
     let tasks = ManuallyDrop::new(LocalSet::new());
     Ok(tasks.block_on(&runtime, async { future().await }))
+}
+
+/// A runtime with a ring; `None` where there is to be none, or it could not be used: tokio-uring
+/// does not look whether a ring can be entered.
+#[cfg(not(target_env = "musl"))]
+fn ring_runtime(choice: RingChoice) -> std::io::Result<Option<tokio_uring::Runtime>> {
+    if choice == RingChoice::Epoll || probe_io_uring().is_err() {
+        return Ok(None);
+    }
+    match tokio_uring::Runtime::new(&tokio_uring::builder()) {
+        Ok(runtime) => Ok(Some(runtime)),
+        Err(error) if is_of_descriptors(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// That there are as many descriptors as a runtime opens: tokio's panics for want of them.

@@ -10,6 +10,7 @@ pub mod descriptor;
 pub mod pool;
 pub mod readiness;
 mod registered;
+mod shorter;
 pub mod uring;
 pub mod usage;
 

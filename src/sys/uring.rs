@@ -12,6 +12,7 @@ use rustix::net::SocketAddrAny;
 
 use super::choice::{Features, RingKind};
 use super::registered::Registered;
+use super::shorter::set_up_shorter;
 use super::{Completion, Errno, Handle, Op, Pool, Ring, Slot};
 
 /// Marks the completion of a cancel request, which nobody waits for.
@@ -22,10 +23,6 @@ const DRAIN_TURNS_MAX: usize = 50;
 
 /// Wait of one such turn, in microseconds.
 const DRAIN_WAIT_US: u64 = 100_000;
-
-/// Where locked memory is short a ring is made smaller, down to so many entries. Operations beyond
-/// them are submitted in several calls, and the kernel keeps completions that find no room.
-const ENTRIES_MIN: u32 = 64;
 
 /// The oldest kernel whose io_uring has what is needed, timed waits above all.
 pub const KERNEL_MIN: &str = "Linux 5.11";
@@ -100,6 +97,9 @@ impl SetupError {
     #[must_use]
     pub fn advice(&self) -> String {
         use rustix::io::Errno as Named;
+        if self.kind == RingKind::Epoll {
+            return "raise the limit of open files (ulimit -n)".to_owned();
+        }
         match (self.errno.named(), self.disabled) {
             (Named::PERM, Some(value @ 1..)) => format!(
                 "kernel.io_uring_disabled is {value}; run \
@@ -163,8 +163,10 @@ impl Uring {
     /// # Errors
     /// When io_uring is absent, forbidden, or lacks an operation.
     pub fn new(entries: u32) -> Result<Self, SetupError> {
-        let (ring, mode) = Self::set_up_smaller(entries)?;
+        let (ring, mode) = set_up_shorter(entries, Self::set_up, SetupError::is_of_memory)?;
         Self::check_operations(&ring)?;
+        // Of nothing: a filter may forbid io_uring_enter(2) alone.
+        ring.submit().map_err(|error| SetupError::from_errno(error.into()))?;
         let slab = (0..entries).map(|_| None).collect();
         let features = Features {
             kind: RingKind::IoUring,
@@ -176,21 +178,11 @@ impl Uring {
         Ok(Self { ring, entries: slab, free, features, registered: None })
     }
 
-    /// Sets up a ring of so many entries, or of half as many, and so on.
-    fn set_up_smaller(mut entries: u32) -> Result<(IoUring, SetupMode), SetupError> {
-        loop {
-            match Self::set_up(entries) {
-                Err(error) if error.is_of_memory() && entries / 2 >= ENTRIES_MIN => entries /= 2,
-                outcome => return outcome,
-            }
-        }
-    }
-
-    fn set_up(entries: u32) -> Result<(IoUring, SetupMode), SetupError> {
+    fn set_up(entries: u32, completions: u32) -> Result<(IoUring, SetupMode), SetupError> {
         const INVALID: i32 = 22;
         for mode in [SetupMode::DeferTaskrun, SetupMode::CoopTaskrun, SetupMode::Plain] {
             let mut builder = IoUring::builder();
-            builder.setup_cqsize(entries * 2).dontfork();
+            builder.setup_cqsize(completions).dontfork();
             match mode {
                 SetupMode::DeferTaskrun => {
                     builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all();
@@ -584,5 +576,9 @@ mod tests {
         assert!(error.to_string().contains("seccomp"), "{error}");
         let error = SetupError::missing("connect");
         assert!(error.to_string().contains("6.1"), "{error}");
+        for errno in [Errno::new(24), Errno::new(12), Errno::NOT_PERMITTED] {
+            let text = SetupError::of_epoll(errno).to_string();
+            assert!(text.starts_with("epoll is not") && text.ends_with("(ulimit -n)"), "{text}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 """Runs a command without something of the kernel: python3 without.py WHAT COMMAND...
 
-WHAT is `io_uring:ERRNO`: io_uring_setup fails with ERRNO; `io_uring_above_COUNT:ERRNO`: it does for
+WHAT is `io_uring:ERRNO`: io_uring_setup fails with ERRNO, or ends the process where that is `kill`;
+`io_uring_enter:ERRNO`: so does io_uring_enter; `io_uring_above_COUNT:ERRNO`: it does for
 more entries than COUNT; `fallocate:ERRNO`, `ftruncate:ERRNO`,
 `fsync:ERRNO`, `linkat:ERRNO`, `pwrite64:ERRNO` and `renameat:ERRNO`: so does that call, as on a disk
 that is broken or over its quota; `tmpfile`: files without a name cannot be made; or `direct`: files
@@ -19,11 +20,13 @@ PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
 ALLOW = 0x7FFF_0000
 ERRNO = 0x0005_0000
+KILL_PROCESS = 0x8000_0000
 LOAD, JUMP_IF_EQUAL, JUMP_IF_GREATER, JUMP_IF_SET, RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 NUMBER, FIRST_ARGUMENT, THIRD_ARGUMENT = 0, 16, 32
 """Where they stand in struct seccomp_data."""
 CALLS = {
     "io_uring": {"x86_64": 425, "aarch64": 425},
+    "io_uring_enter": {"x86_64": 426, "aarch64": 426},
     "fallocate": {"x86_64": 285, "aarch64": 47},
     "fsync": {"x86_64": 74, "aarch64": 82},
     "ftruncate": {"x86_64": 77, "aarch64": 46},
@@ -48,7 +51,8 @@ def filter_of(what: str) -> list[tuple[int, int, int, int]]:
     name, _, error = what.partition(":")
     if name in CALLS:
         return [(LOAD, 0, 0, NUMBER), (JUMP_IF_EQUAL, 0, 1, CALLS[name][platform.machine()]),
-                (RETURN, 0, 0, ERRNO | int(error)), (RETURN, 0, 0, ALLOW)]
+                (RETURN, 0, 0, KILL_PROCESS if error == "kill" else ERRNO | int(error)),
+                (RETURN, 0, 0, ALLOW)]
     if name.startswith("io_uring_above_"):
         number = CALLS["io_uring"][platform.machine()]
         count = int(name.removeprefix("io_uring_above_"))

@@ -10,11 +10,13 @@ use crate::served::{ACCESS_KEY, SECRET, serve};
 use crate::without::without;
 use crate::{HOST, Nowhere, objects};
 
-/// Refused (EPERM), not there (ENOSYS), and without room in locked memory (ENOMEM); what is told.
-const REFUSALS: [(&str, [&str; 2]); 3] = [
+/// Refused (EPERM), not there (ENOSYS), without room in locked memory (ENOMEM), and set up but of no
+/// use; what is told.
+const REFUSALS: [(&str, [&str; 2]); 4] = [
     ("io_uring:1", ["not permitted", "seccomp"]),
     ("io_uring:38", ["not implemented", "seccomp"]),
     ("io_uring:12", ["annot allocate", "ulimit -l"]),
+    ("io_uring_enter:1", ["not permitted", "seccomp"]),
 ];
 
 fn mixture() -> Objects {
@@ -86,6 +88,31 @@ fn what_is_asked_for_is_used_and_the_option_wins() {
 }
 
 #[test]
+fn what_is_not_asked_for_is_not_tried() {
+    let all = mixture();
+    let origin = serve(&all);
+    let Some(before) = without("io_uring:kill") else { return };
+    let run = get(&origin, &["--ring=auto", "--discard"]).by_way_of(&before).run();
+    run.check(run.status.code().is_none(), "who tries is killed");
+    let nowhere = Nowhere::new();
+    let run = get(&origin, &["--ring=epoll"]).with([nowhere.path()]).set("INRUSH_RING", "io_uring");
+    run.by_way_of(&before).run().expect(0);
+    nowhere.assert_holds(&all);
+    cat(&origin).with(["--ring=epoll"]).by_way_of(&before).run().expect(0);
+    let path = nowhere.path();
+    let path = path.to_str().expect("UTF-8");
+    for variable in ["epoll", "uring"] {
+        for words in [&["ls", "s3://lab/"][..], &["verify", "s3://lab/", path]] {
+            let run = Program::new(words).asking(&origin).with_keys(ACCESS_KEY, SECRET);
+            run.set("INRUSH_RING", variable).by_way_of(&before).run().expect(0);
+        }
+        let run = Program::new(["complete", "--", "inrush", "ls", "s3://la"]);
+        run.set("INRUSH_RING", variable).by_way_of(&before).run().expect(0);
+    }
+    demo(&before, "epoll");
+}
+
+#[test]
 fn where_io_uring_is_asked_for_the_setting_is_named() {
     let origin = serve(&objects(&[("a", 3)]));
     let nowhere = Nowhere::new();
@@ -130,19 +157,25 @@ fn where_memory_for_a_ring_is_short_it_is_smaller() {
 #[test]
 fn the_demo_runs_without_io_uring() {
     let Some(before) = without("io_uring:1") else { return };
+    let told = demo(&before, "auto");
+    assert_eq!(told.matches("using epoll").count(), 1, "{told}");
+}
+
+/// Runs the demo; what it says.
+fn demo(before: &[String], ring: &str) -> String {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let output = Command::new(&before[0])
         .args(&before[1..])
         .arg(env!("CARGO_BIN_EXE_inrush"))
-        .args(["demo", "--size", "64MiB", "--json", "--ring", "auto"])
+        .args(["demo", "--size", "64MiB", "--json", "--ring", ring])
         .env_clear()
         .env("TMPDIR", folder.path())
         .current_dir(folder.path())
         .output()
         .expect("it starts");
-    let told = String::from_utf8_lossy(&output.stderr);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{told}");
-    assert_eq!(told.matches("using epoll").count(), 1, "{told}");
     let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(outcome["verified"], true, "{told}");
+    told
 }

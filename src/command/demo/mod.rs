@@ -37,6 +37,7 @@ use crate::report::document::{failure_json, summary_json};
 use crate::report::progress::Progress;
 use crate::s3::sign::SigningKeys;
 use crate::s3::uri::S3Uri;
+use crate::sys::choice::RingKind;
 use crate::sys::usage;
 use crate::text::size::Decimal;
 use dataset::{BUCKET, Set};
@@ -53,13 +54,14 @@ const REGION: &str = "us-east-1";
 pub(super) fn run(args: &DemoArgs) -> Result<Done> {
     let progress = Progress::new(!args.output.quiet);
     let resources = get::options(&args.tuning)?;
-    ring::tell(&ring::probed(resources.ring)?, &progress);
+    let ring = ring::probed(resources.ring)?;
+    ring::tell(&ring, &progress);
     let config = Config::resolve(resources, HostFacts::read())?;
     let (slot, part) = (u64::from(config.slot_length_bytes), config.part.bytes());
     let others = dataset::sets(0, slot, part).iter().map(Set::bytes).sum();
     let place = Place::choose(args.size, others)?;
     let sets = dataset::sets(place.large_bytes, slot, part);
-    let origin = start_origin(&sets, args.tls)?;
+    let origin = start_origin(&sets, args.tls, ring.kind)?;
     progress.note(format!(
         "test server on {}, signatures verified; files go to {}{}",
         origin.url(),
@@ -71,19 +73,20 @@ pub(super) fn run(args: &DemoArgs) -> Result<Done> {
     ));
     let rows = Vec::new();
     let demo = Demo { args, origin: &origin, progress: &progress, bundle: None, rows };
-    let done = on_runtime(|| demo.run(&place, sets)).and_then(|done| done);
+    let done = on_runtime(ring.choice, || demo.run(&place, sets)).and_then(|done| done);
     origin.stop();
     done
 }
 
 /// An origin that serves these objects to who signs with the demo's keys.
-fn start_origin(sets: &[Set], tls: bool) -> Result<Origin> {
+fn start_origin(sets: &[Set], tls: bool, ring: RingKind) -> Result<Origin> {
     let config = OriginConfig {
         workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         objects: dataset::specs(sets),
         credentials: vec![Credentials::new(ACCESS_KEY, SECRET)],
         region: REGION.to_owned(),
         tls: tls.then(TlsConfig::default),
+        io_uring: ring == RingKind::IoUring,
         ..OriginConfig::default()
     };
     Origin::start(config).map_err(|error| {

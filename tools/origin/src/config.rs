@@ -73,6 +73,8 @@ pub struct Config {
     pub faults: FaultPlan,
     /// How TLS is spoken; `None`: not at all.
     pub tls: Option<TlsConfig>,
+    /// Workers use io_uring where that is available; otherwise it is not tried.
+    pub io_uring: bool,
 }
 
 impl Default for Config {
@@ -100,6 +102,7 @@ impl Default for Config {
             clock_offset_seconds: 0,
             faults: FaultPlan::none(),
             tls: None,
+            io_uring: true,
         }
     }
 }

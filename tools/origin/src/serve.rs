@@ -53,7 +53,7 @@ pub(crate) struct Threads {
 impl Threads {
     /// Listens and starts all workers, or nothing.
     pub(crate) fn start(config: &Config, shared: &Arc<Shared>) -> Result<Self, Error> {
-        let workers = config.workers.get();
+        let (workers, io_uring) = (config.workers.get(), config.io_uring);
         let (addresses, mut listeners) = listen(config, workers)?;
         let (stop, stopped) = watch::channel(false);
         let (report, reports) = mpsc::channel();
@@ -61,7 +61,7 @@ impl Threads {
         for index in (0..workers).rev() {
             let own = listeners.pop().expect("one set of listeners a worker");
             let (shared, stopped, report) = (Arc::clone(shared), stopped.clone(), report.clone());
-            let run = move || run(shared, own, stopped, &report);
+            let run = move || run(shared, io_uring, own, stopped, &report);
             let thread = std::thread::Builder::new().name(format!("origin-{index}"));
             // An early return drops `threads`, which stops and joins those that run.
             threads.handles.push(thread.spawn(run).map_err(Error::Thread)?);
@@ -155,9 +155,12 @@ enum Runtime {
 }
 
 impl Runtime {
-    fn new() -> io::Result<Self> {
+    /// Without io_uring where that is not wanted, or not available.
+    fn new(io_uring: bool) -> io::Result<Self> {
+        #[cfg(target_env = "musl")]
+        let _ = io_uring;
         #[cfg(not(target_env = "musl"))]
-        {
+        if io_uring {
             let mut builder = tokio_uring::builder();
             builder.entries(RING_ENTRIES);
             if let Ok(runtime) = tokio_uring::Runtime::new(&builder) {
@@ -179,11 +182,12 @@ impl Runtime {
 /// A worker's whole life.
 fn run(
     shared: Arc<Shared>,
+    io_uring: bool,
     listeners: Vec<Listener>,
     mut stopped: watch::Receiver<bool>,
     report: &mpsc::Sender<Result<(), Error>>,
 ) {
-    let runtime = match Runtime::new() {
+    let runtime = match Runtime::new(io_uring) {
         Ok(runtime) => runtime,
         Err(error) => {
             let _ = report.send(Err(Error::Runtime(error)));

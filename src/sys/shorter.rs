@@ -1,0 +1,72 @@
+//! How long a ring's queues are where memory for them is short (RLIMIT_MEMLOCK before Linux 5.12,
+//! the memory of a control group).
+
+/// The submission queue is made shorter down to so many entries: operations beyond them are
+/// submitted in several calls.
+const ENTRIES_MIN: u32 = 64;
+
+/// The completion queue, down to so many: it is to have twice the room, for the kernel keeps
+/// completions that find none in memory of its own, and submits nothing meanwhile.
+const COMPLETIONS_MIN: u32 = ENTRIES_MIN * 2;
+
+/// Sets up queues for so many operations, of submissions and completions; where memory is short,
+/// shorter ones: the submissions first, which cost time alone.
+pub(super) fn set_up_shorter<T, E>(
+    entries: u32,
+    mut set_up: impl FnMut(u32, u32) -> Result<T, E>,
+    is_of_memory: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let (mut submissions, mut completions) = (entries, entries.saturating_mul(2));
+    loop {
+        match set_up(submissions, completions) {
+            Err(error) if is_of_memory(&error) => {
+                if submissions / 2 >= ENTRIES_MIN {
+                    submissions /= 2;
+                } else if completions / 2 >= COMPLETIONS_MIN {
+                    completions /= 2;
+                } else {
+                    return Err(error);
+                }
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is tried for so many entries, where memory is short for all that `fits` says no to.
+    fn tried(entries: u32, fits: impl Fn(u32, u32) -> bool) -> (Vec<(u32, u32)>, bool) {
+        let mut tried = Vec::new();
+        let set_up = |submissions, completions| {
+            tried.push((submissions, completions));
+            if fits(submissions, completions) { Ok(()) } else { Err(12) }
+        };
+        let made = set_up_shorter(entries, set_up, |errno| *errno == 12);
+        (tried, made.is_ok())
+    }
+
+    #[test]
+    fn submissions_are_shortened_before_completions() {
+        let (attempts, made) = tried(256, |submissions, _| submissions <= 64);
+        assert_eq!((attempts, made), (vec![(256, 512), (128, 512), (64, 512)], true));
+        let (attempts, made) = tried(256, |_, completions| completions <= 128);
+        let all = vec![(256, 512), (128, 512), (64, 512), (64, 256), (64, 128)];
+        assert_eq!((attempts, made), (all.clone(), true));
+        assert_eq!(tried(256, |_, _| false), (all, false));
+        assert_eq!(tried(2, |_, _| false), (vec![(2, 4)], false), "never below the least");
+    }
+
+    #[test]
+    fn another_error_is_told_at_once() {
+        let mut count = 0;
+        let refused = |_, _| {
+            count += 1;
+            Err::<(), _>(1)
+        };
+        assert_eq!(set_up_shorter(256, refused, |errno| *errno == 12), Err(1));
+        assert_eq!(count, 1);
+    }
+}
