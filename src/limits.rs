@@ -421,8 +421,11 @@ pub const TURN_WAIT_MAX_US: u64 = 200_000;
 pub const FOLDERS_OPEN_MAX: usize = 512;
 
 /// Descriptors that a run has besides its connections and what it keeps for later: standard
-/// streams, runtime, rings, large objects with their journals.
+/// streams, runtime, large objects with their journals; a worker has some of its own.
 pub const DESCRIPTORS_OTHER: u64 = 48;
+
+/// Descriptors of each worker: its event counter and its ring, which are two over epoll.
+pub const DESCRIPTORS_PER_WORKER: u64 = 3;
 
 /// Objects whose paths `sync --delete` remembers, at 8 bytes each: a source with more is an error.
 pub const SYNC_DELETE_OBJECTS_MAX: usize = 1 << 25;

@@ -26,7 +26,9 @@ use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::engine::backlog::Room;
-use crate::engine::config::{Config, HostFacts, ResourceOptions, check_descriptors};
+use crate::engine::config::{
+    Config, HostFacts, ResourceOptions, check_descriptors, descriptors_besides,
+};
 use crate::engine::pace::Bounds;
 use crate::engine::stream::fifos::Fifos;
 use crate::engine::stream::lock::ChannelLock;
@@ -36,8 +38,8 @@ use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
 use crate::limits::{
     BACKLOG_BYTES_MIN, BACKLOG_BYTES_PER_WORKER, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX,
-    DESCRIPTORS_OTHER, DESCRIPTORS_PER_RANGE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN,
-    PIPE_BYTES, SLOT_BYTES_MAX, TLS_PIECE_BYTES, WORKERS_MAX,
+    DESCRIPTORS_PER_RANGE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, PIPE_BYTES,
+    SLOT_BYTES_MAX, TLS_PIECE_BYTES, WORKERS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
 use crate::plan::epoch::Shard;
@@ -178,21 +180,23 @@ fn start_engine(
     begun: Instant,
 ) -> Result<(Workers, Bounds, Room)> {
     let facts = HostFacts::read();
+    // Splicing takes a few per cent of a core for each GB/s: feeders, readers and the training job
+    // need the others. Decryption takes all there are.
+    let workers = facts.processors.min(WORKERS_MAX);
+    let workers = if tls.is_some() { workers } else { workers.div_ceil(PLAIN_WORKERS_SHARE) };
     let wanted = match (args.connections, args.max_connections) {
         (Some(each), _) => {
-            check_descriptors(each * channels, DESCRIPTORS_PER_RANGE, facts.descriptors)?;
+            let ranges = each * channels;
+            check_descriptors(ranges, DESCRIPTORS_PER_RANGE, workers, facts.descriptors)?;
             each.saturating_mul(channels)
         }
         (None, Some(each)) => each.saturating_mul(channels),
         (None, None) => CONNECTIONS_ALL.max(channels * CONNECTIONS_LEAST),
     };
-    let affordable = facts.descriptors.saturating_sub(DESCRIPTORS_OTHER) / DESCRIPTORS_PER_RANGE;
+    let left = facts.descriptors.saturating_sub(descriptors_besides(workers));
+    let affordable = left / DESCRIPTORS_PER_RANGE;
     let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(1);
     let most = wanted.min(affordable).min(CONNECTIONS_MAX);
-    // Splicing takes a few per cent of a core for each GB/s: feeders, readers and the training job
-    // need the others. Decryption takes all there are.
-    let workers = facts.processors.min(WORKERS_MAX);
-    let workers = if tls.is_some() { workers } else { workers.div_ceil(PLAIN_WORKERS_SHARE) };
     let most = most.min(workers * CONNECTIONS_PER_WORKER_MAX);
     let config = Config::resolve(
         ResourceOptions {

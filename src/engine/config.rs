@@ -11,11 +11,11 @@ use crate::files::transfer::Cut;
 use crate::limits::{
     CONNECTIONS_DEFAULT_MAX, CONNECTIONS_DEFAULT_PER_WORKER, CONNECTIONS_LEAST, CONNECTIONS_MAX,
     CONNECTIONS_PER_WORKER_MAX, CONNECTIONS_PER_WORKER_START, CONNECTIONS_START_MAX,
-    CONTROL_MEMORY_SHARE, CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, MEMORY_BYTES_DEFAULT_MAX,
-    MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER, MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT,
-    PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_BYTES_SMALL,
-    SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN, TLS_CONNECTIONS_PER_WORKER, TLS_MEMORY_SHARE,
-    TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX, fits_whole,
+    CONTROL_MEMORY_SHARE, CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, DESCRIPTORS_PER_WORKER,
+    MEMORY_BYTES_DEFAULT_MAX, MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER, MEMORY_CGROUP_SHARE,
+    PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX, SLOT_BYTES_MIN,
+    SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN, TLS_CONNECTIONS_PER_WORKER,
+    TLS_MEMORY_SHARE, TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX, fits_whole,
 };
 use crate::plan::ranges::PartSize;
 use crate::sys::choice::RingChoice;
@@ -288,14 +288,14 @@ fn bounds(
     if let Some(connections) = options.connections {
         check("--connections", connections as u64, 1, most as u64)?;
         check_memory(connections, memory)?;
-        check_descriptors(connections, 1, facts.descriptors)?;
+        check_descriptors(connections, 1, workers, facts.descriptors)?;
         return Ok(Bounds::fixed(short(connections)));
     }
     let usual = CONNECTIONS_DEFAULT_MAX.max(workers * CONNECTIONS_DEFAULT_PER_WORKER);
     let wanted = options.max_connections.unwrap_or(usual.min(most));
     check("--max-connections", wanted as u64, 1, most as u64)?;
     // Descriptors are for files, too.
-    let sockets = facts.descriptors.saturating_sub(DESCRIPTORS_OTHER) / 2;
+    let sockets = facts.descriptors.saturating_sub(descriptors_besides(workers)) / 2;
     let affordable = (memory / CONNECTION_MEMORY_BYTES).min(sockets);
     let most = wanted.min(usize::try_from(affordable).unwrap_or(usize::MAX).max(1));
     let start = (workers * CONNECTIONS_PER_WORKER_START).min(CONNECTIONS_START_MAX).min(most);
@@ -307,12 +307,24 @@ fn bounds(
 /// leaves that its share.
 const CONNECTION_MEMORY_BYTES: u64 = CONTROL_SLOT_BYTES as u64 * CONTROL_MEMORY_SHARE;
 
-/// That so many connections, with so many descriptors each, can be open.
+/// Descriptors that a run of so many workers has besides its connections.
+#[must_use]
+pub fn descriptors_besides(workers: usize) -> u64 {
+    DESCRIPTORS_OTHER + DESCRIPTORS_PER_WORKER * workers as u64
+}
+
+/// That so many connections, with so many descriptors each, can be open, and so many workers run.
 ///
 /// # Errors
 /// [`ErrorKind::Host`] when the limit of open files is too low.
-pub fn check_descriptors(connections: usize, each: u64, descriptors: u64) -> Result<()> {
-    let needed = (connections as u64).saturating_mul(each).saturating_add(DESCRIPTORS_OTHER);
+pub fn check_descriptors(
+    connections: usize,
+    each: u64,
+    workers: usize,
+    descriptors: u64,
+) -> Result<()> {
+    let besides = descriptors_besides(workers);
+    let needed = (connections as u64).saturating_mul(each).saturating_add(besides);
     if needed <= descriptors {
         return Ok(());
     }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use rustls::ClientConfig;
 use tokio::sync::Notify;
 
-use crate::engine::config::Config;
+use crate::engine::config::{Config, descriptors_besides};
 use crate::engine::metrics::{Gauge, WorkerMetrics};
 use crate::engine::pace::{Bandwidth, Pacer};
 use crate::engine::peers::SharedAddresses;
@@ -24,8 +24,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::sink::Sink;
 use crate::files::system_host::{Persistence, SystemHost};
 use crate::limits::{
-    CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, FILE_HELPERS_MAX, FILE_HELPERS_PER_WORKER_MIN,
-    FOLDERS_OPEN_MAX, RING_WRITERS_MAX, RING_WRITERS_PER_WORKER_MIN,
+    CONTROL_SLOT_BYTES, FILE_HELPERS_MAX, FILE_HELPERS_PER_WORKER_MIN, FOLDERS_OPEN_MAX,
+    RING_WRITERS_MAX, RING_WRITERS_PER_WORKER_MIN,
 };
 use crate::link::attempt::RetryPolicy;
 use crate::link::failure::RetryReason;
@@ -456,7 +456,7 @@ fn work(start: Start) -> WorkerMetrics {
     if let Err(errno) = worker.run() {
         scheduler.stop(
             Error::new(ErrorKind::Host, format!("a worker's ring failed: {errno}"))
-                .advise("check the kernel log"),
+                .advise(errno.advice_for_ring()),
         );
         return WorkerMetrics { features: Some(features), ..WorkerMetrics::default() };
     }
@@ -469,7 +469,7 @@ fn work(start: Start) -> WorkerMetrics {
 /// Folders that each worker may keep open: of the descriptors that are left over, half are for
 /// files.
 fn folders_kept(config: &Config, descriptors_max: u64) -> usize {
-    let needed = DESCRIPTORS_OTHER + config.connections() as u64;
+    let needed = descriptors_besides(config.workers) + config.connections() as u64;
     let each = descriptors_max.saturating_sub(needed) / 2 / config.workers as u64;
     usize::try_from(each).unwrap_or(usize::MAX).clamp(1, FOLDERS_OPEN_MAX)
 }
@@ -501,7 +501,7 @@ mod tests {
         let config = Config::resolve(options, HostFacts::read()).expect("it fits");
         for limit in [0, 64, 1024, 4096] {
             let kept = (folders_kept(&config, limit) * config.workers) as u64;
-            let rest = limit.saturating_sub(config.connections() as u64 + DESCRIPTORS_OTHER);
+            let rest = limit.saturating_sub(config.connections() as u64 + descriptors_besides(16));
             assert!(kept <= (rest / 2).max(config.workers as u64), "{kept} of {limit}");
         }
         assert_eq!(folders_kept(&config, 1 << 20), FOLDERS_OPEN_MAX);

@@ -174,6 +174,9 @@ impl Engine {
             bandwidth: bandwidth_limit.map(|limit| Arc::new(Bandwidth::new(limit))),
             begun: Instant::now(),
         })?;
+        if let Some(line) = workers.ring().fallback() {
+            tracing::warn!("{line}");
+        }
         Ok(Self {
             workers,
             _thread: client.thread(),
@@ -187,6 +190,13 @@ impl Engine {
     #[must_use]
     pub fn ring(&self) -> RingKind {
         self.workers.ring().kind
+    }
+
+    /// Why that is not io_uring, and what to do, where io_uring was wanted but is not available.
+    /// The same is logged as a warning when the engine starts (`tracing`).
+    #[must_use]
+    pub fn ring_fallback(&self) -> Option<String> {
+        self.workers.ring().fallback()
     }
 
     /// Length in bytes of the longest range for a [`Destination::Lease`]: one data slot.

@@ -52,6 +52,16 @@ impl Errno {
     /// Connection refused.
     pub const REFUSED: Self = Self::known(rustix::io::Errno::CONNREFUSED);
 
+    /// What to do about a ring that failed so ([`Ring::enter`]).
+    #[must_use]
+    pub fn advice_for_ring(self) -> &'static str {
+        match self.named() {
+            // epoll(7): what one user may watch.
+            rustix::io::Errno::NOSPC => "raise the limit with 'sysctl fs.epoll.max_user_watches'",
+            _ => "check the kernel log",
+        }
+    }
+
     const fn known(errno: rustix::io::Errno) -> Self {
         match NonZeroI32::new(errno.raw_os_error()) {
             Some(number) => Self(number),

@@ -1,5 +1,5 @@
-//! How long a ring's queues are where memory for them is short (RLIMIT_MEMLOCK before Linux 5.12,
-//! the memory of a control group).
+//! How long a ring's queues are where memory for them is short: some kernels count them towards
+//! RLIMIT_MEMLOCK.
 
 /// The submission queue is made shorter down to so many entries: operations beyond them are
 /// submitted in several calls.

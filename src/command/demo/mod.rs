@@ -33,7 +33,7 @@ use crate::control::credentials::CredentialSource;
 use crate::engine::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
-use crate::report::document::{failure_json, summary_json};
+use crate::report::document::{Summary, failure_json, summary_json};
 use crate::report::progress::Progress;
 use crate::s3::sign::SigningKeys;
 use crate::s3::uri::S3Uri;
@@ -71,8 +71,14 @@ pub(super) fn run(args: &DemoArgs) -> Result<Done> {
             false => String::new(),
         }
     ));
-    let rows = Vec::new();
-    let demo = Demo { args, origin: &origin, progress: &progress, bundle: None, rows };
+    let demo = Demo {
+        args,
+        origin: &origin,
+        progress: &progress,
+        bundle: None,
+        rows: Vec::new(),
+        is_fallback_told: ring.refused.is_some(),
+    };
     let done = on_runtime(ring.choice, || demo.run(&place, sets)).and_then(|done| done);
     origin.stop();
     done
@@ -102,6 +108,8 @@ struct Demo<'a> {
     /// Over TLS: what the origin's authority signs with.
     bundle: Option<NamedTempFile>,
     rows: Vec<Row>,
+    /// Whether it is told why there is no io_uring.
+    is_fallback_told: bool,
 }
 
 impl Demo<'_> {
@@ -183,6 +191,7 @@ impl Demo<'_> {
         let whole = findings.problem_count == 0
             && findings.bytes == set.bytes()
             && summary.objects == set.items.len() as u64;
+        self.tell_fallback(&summary);
         let row = Row::new(&set, &summary, whole);
         self.progress.note(row.to_text());
         self.rows.push(row);
@@ -197,6 +206,15 @@ impl Demo<'_> {
             set.name
         ));
         Ok(ErrorKind::Objects.exit_code())
+    }
+
+    /// Says why the workers have no io_uring, where the look before them had found one.
+    fn tell_fallback(&mut self, summary: &Summary) {
+        let told = summary.ring.as_ref().filter(|ring| ring.io_uring_unavailable.is_some());
+        if let Some(ring) = told.filter(|_| !self.is_fallback_told) {
+            self.progress.note(format!("inrush: {}", ring.in_words()));
+            self.is_fallback_told = true;
+        }
     }
 
     /// Serves one set through named pipes to a reader in this process, which compares it.

@@ -130,7 +130,7 @@ pub struct Summary {
     pub cpu_seconds_per_terabyte: Option<f64>,
     /// Processor time of the process.
     pub cpu_seconds: f64,
-    /// Of that: of the workers' threads.
+    /// Of that: of the workers' threads, but not of those that write to files over epoll.
     pub worker_cpu_seconds: f64,
     /// Highest resident set of the process.
     pub peak_rss_bytes: u64,

@@ -87,6 +87,8 @@ pub struct Readiness {
     /// What they gave back last: empty, for its room.
     written: Vec<Written>,
     completions: VecDeque<Completion>,
+    /// Why it is of no use any more.
+    broken: Option<Errno>,
 }
 
 impl fmt::Debug for Readiness {
@@ -113,6 +115,7 @@ impl Readiness {
             writers,
             written: Vec::with_capacity(room),
             completions: VecDeque::with_capacity(room),
+            broken: None,
         })
     }
 
@@ -178,6 +181,11 @@ impl Readiness {
             Err(Errno::NOT_PERMITTED) => {
                 let ready = events & (EventFlags::IN | EventFlags::OUT);
                 if ready.is_empty() { Err(Errno::INVALID) } else { Ok(ready.bits()) }
+            }
+            // Nothing more can be watched: whoever tries again would not wait. No disk is full.
+            Err(errno) if is_of_room(errno) => {
+                self.broken = Some(errno);
+                Err(Errno::from(rustix::io::Errno::NOBUFS))
             }
             Err(errno) => Err(errno),
         };
@@ -322,6 +330,11 @@ fn owned(handle: &Handle) -> &Arc<OwnedFd> {
     }
 }
 
+/// True where epoll_ctl(2) has no room, in the user's limit (ENOSPC) or in memory (ENOMEM).
+fn is_of_room(errno: Errno) -> bool {
+    matches!(errno.named(), rustix::io::Errno::NOSPC | rustix::io::Errno::NOMEM)
+}
+
 /// What an operation acts on.
 fn descriptor(op: &Op) -> &Arc<OwnedFd> {
     match op {
@@ -400,6 +413,9 @@ impl Ring for Readiness {
 
     #[expect(clippy::disallowed_methods, reason = "it waits once more for what is left of a wait")]
     fn enter(&mut self, wait_us: u64) -> Result<(), Errno> {
+        if let Some(errno) = self.broken.filter(|_| self.completions.is_empty()) {
+            return Err(errno);
+        }
         let mut budget = BYTES_PER_ENTER;
         self.work(&mut budget);
         let mut left_us = wait_us;

@@ -232,3 +232,20 @@ fn nothing_ready_is_waited_for_and_not_asked_again() {
         assert!(ring.watches.looks() - before <= 2, "one look, or one more after a signal");
     }
 }
+
+#[test]
+fn where_nothing_more_can_be_watched_the_ring_fails() {
+    use rustix::io::Errno as Named;
+    for reason in [Named::NOSPC, Named::NOMEM] {
+        let (mut ring, _pool) = ring_and_pool(1);
+        let (_peer, handle) = pair();
+        ring.watches.full = Some(reason);
+        ring.submit(1, poll(&handle, POLL_IN)).expect("room");
+        // What is over is taken first, and no disk is full.
+        let ended = complete(&mut ring).result.expect_err("it cannot wait");
+        assert_eq!(ended.named(), Named::NOBUFS);
+        ring.submit(2, poll(&handle, POLL_IN)).expect("room");
+        assert_eq!(ring.enter(0), Err(Errno::from(reason)));
+        assert_eq!(ring.enter(0), Err(Errno::from(reason)), "for good");
+    }
+}

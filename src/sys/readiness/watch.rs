@@ -54,6 +54,9 @@ pub(super) struct Watches {
     events: Vec<Event>,
     #[cfg(test)]
     looks: u64,
+    /// Nothing more is watched, for this reason.
+    #[cfg(test)]
+    pub(super) full: Option<rustix::io::Errno>,
 }
 
 impl Watches {
@@ -67,6 +70,8 @@ impl Watches {
             events: Vec::with_capacity(EVENTS_MAX),
             #[cfg(test)]
             looks: 0,
+            #[cfg(test)]
+            full: None,
         })
     }
 
@@ -226,6 +231,8 @@ impl Watches {
                 errno => Err(errno),
             }),
         };
+        #[cfg(test)]
+        let told = self.full.map_or(told, Err);
         watch.is_known = told.is_ok();
         told?;
         watch.armed = wanted;

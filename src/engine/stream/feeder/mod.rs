@@ -162,7 +162,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 Ok(false) => break Ok(()),
                 Err(errno) => {
                     break Err(Error::new(ErrorKind::Host, format!("the ring failed: {errno}"))
-                        .advise("check the kernel log"));
+                        .advise(errno.advice_for_ring()));
                 }
             }
         };
