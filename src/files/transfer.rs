@@ -157,11 +157,17 @@ impl Transfer {
         Self { restarts, restarted, replaced_bytes, mismatch_before, ..fresh }
     }
 
-    /// Whether its bytes are wrong just as they were when it was fetched before: so it is stored,
-    /// and nothing on the way has changed them.
+    /// Whether its bytes are wrong just as they were when it was fetched before.
     #[must_use]
-    pub fn is_wrong_again(&self) -> bool {
+    pub fn is_wrong_alike(&self) -> bool {
         self.mismatch_before.is_some() && self.mismatch.get() == self.mismatch_before.as_ref()
+    }
+
+    /// Whether they are and nobody else can be asked. Of several addresses one may have sent the
+    /// wrong bytes both times: which one a range comes from is for chance to say.
+    #[must_use]
+    pub fn is_wrong_for_good(&self) -> bool {
+        self.is_wrong_alike() && !self.endpoint.has_several_addresses()
     }
 
     /// Records why it fails, and that it may be had by fetching it anew. Where something else had
@@ -299,18 +305,18 @@ impl Transfer {
             Ok(algorithm) => self.verification.validated(algorithm),
             Err(mismatch) => {
                 let _ = self.mismatch.set(mismatch);
-                let again = self.is_wrong_again();
+                let alike = self.is_wrong_alike();
                 let error =
-                    Self::wrong_bytes(&mismatch, again).within(format!("get {}", self.name()));
+                    Self::wrong_bytes(&mismatch, alike).within(format!("get {}", self.name()));
                 self.fail_for_now(Again::Checksum, error);
             }
         }
     }
 
-    /// Bytes that are not those whose checksum is stored, as an error; `again` where the same came
+    /// Bytes that are not those whose checksum is stored, as an error; `alike` where the same came
     /// twice.
     #[must_use]
-    pub fn wrong_bytes(mismatch: &Mismatch, again: bool) -> Error {
+    pub fn wrong_bytes(mismatch: &Mismatch, alike: bool) -> Error {
         let message = format!("the bytes have another checksum: {mismatch}");
         let error = Error::new(ErrorKind::Objects, message).because(ErrorReason::Integrity);
         error.advise(match mismatch.stored.form {
@@ -318,9 +324,10 @@ impl Transfer {
                 "run it again; if it stays so, the server's ETags may not be MD5s, and --verify \
                  auto takes such objects"
             }
-            _ if again => {
-                "two downloads gave the same bytes, so the object differs from its checksum where \
-                 it is stored: upload it again, or take it as it is with --verify off"
+            _ if alike => {
+                "two downloads gave the same bytes: the object, or what serves it (a cache, a \
+                 proxy, or a node of the server), differs from the stored checksum; upload it \
+                 again, or download it as it is with --verify off"
             }
             _ => "run it again; if it stays so, the object is damaged where it is stored",
         })
@@ -419,6 +426,7 @@ fn to_the_second(time: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checksum::Stored;
     use crate::sys::Handle;
 
     fn transfer(key: &str, size_bytes: u64) -> Transfer {
@@ -442,6 +450,29 @@ mod tests {
         ] {
             let transfer = transfer(key, size);
             assert_eq!((transfer.shape, transfer.unsettled()), (shape, ranges), "{key} {size}");
+        }
+    }
+
+    #[test]
+    fn the_same_wrong_bytes_are_final_where_nobody_else_can_be_asked() {
+        let part = PartSize::new(8 << 20).expect("aligned");
+        let cut = Cut { part, slot_length_bytes: 1 << 20 };
+        let (algorithm, form) = (Algorithm::Crc32c, Form::FullObject);
+        let stored = Stored { algorithm, form, digest: algorithm.digest(b"right") };
+        let wrong = |bytes: &[u8]| stored.check(algorithm.digest(bytes)).map(|()| algorithm);
+        for (addresses, is_final) in [(1, true), (2, false)] {
+            let of = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+            let first = transfer("a", 9 << 20);
+            *first.endpoint.addresses.write().expect("no other thread") =
+                (0..addresses).map(of).collect();
+            first.take_verdict(wrong(b"wrong"));
+            assert!(!first.is_wrong_alike() && !first.is_wrong_for_good());
+            let second = first.anew(first.object.clone(), cut);
+            second.take_verdict(wrong(b"wrong"));
+            assert_eq!((second.is_wrong_alike(), second.is_wrong_for_good()), (true, is_final));
+            let third = second.anew(first.object.clone(), cut);
+            third.take_verdict(wrong(b"wrong in another way"));
+            assert!(!third.is_wrong_alike() && !third.is_wrong_for_good());
         }
     }
 

@@ -170,6 +170,12 @@ impl Endpoint {
         written.unwrap_or(if self.tls { 443 } else { 80 })
     }
 
+    /// True when name resolution gave more than one address.
+    #[must_use]
+    pub fn has_several_addresses(&self) -> bool {
+        self.addresses.read().unwrap_or_else(PoisonError::into_inner).len() > 1
+    }
+
     /// The addresses known now.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {

@@ -135,7 +135,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn begin_on(&mut self, index: usize, job: Job, etag: Option<EtagDigest>) {
         let connection = &mut self.connections[index];
         let endpoint = &job.object().endpoint;
-        let same = connection.link.as_ref().is_some_and(|link| link.leads_to(endpoint));
+        let is_other = job.other_than.is_none() || !endpoint.has_several_addresses();
+        let same = connection.link.as_ref().is_some_and(|link| {
+            link.leads_to(endpoint) && (is_other || job.other_than != Some(link.address()))
+        });
         if connection.conn.is_idle() && !same {
             connection.hang_up();
         }

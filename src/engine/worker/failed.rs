@@ -59,7 +59,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         let late_end = self.connections[index].state.job_mut().late_end.take();
         let is_moving = late_end == Some(LateEnd::Move);
-        let is_stored_so = failure == Failure::Checksum && self.is_wrong_again(index);
+        let is_wrong_for_good = failure == Failure::Checksum && self.note_mismatch(index);
         self.count_failure(index, failure, is_moving);
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
@@ -94,7 +94,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
         let cause = Cause::new(is_unreachable, failure.is_overload());
         let next = match failure.remedy() {
-            _ if !hopeful || is_stored_so || self.scheduler.is_stopped() => NextTry::GiveUp,
+            _ if !hopeful || is_wrong_for_good || self.scheduler.is_stopped() => NextTry::GiveUp,
             _ if repeat => NextTry::Again { ceiling_us: 0 },
             Remedy::Backoff => job.attempts.failed(self.now_us, cause, self.retries),
             Remedy::Repeat | Remedy::GiveUp => NextTry::GiveUp,
@@ -123,15 +123,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         true
     }
 
-    /// Whether the bytes are wrong in the way in which they were the last time, which is noted: so
-    /// it is stored, and nothing on the way has changed them.
-    fn is_wrong_again(&mut self, index: usize) -> bool {
+    /// Notes how the bytes were wrong; true where a further try cannot help.
+    fn note_mismatch(&mut self, index: usize) -> bool {
         let connection = &mut self.connections[index];
-        let mismatch = connection.conn.comparison().mismatch();
-        let job = connection.state.job_mut();
-        job.is_wrong_again = mismatch.is_some() && job.mismatch == mismatch;
-        job.mismatch = mismatch;
-        job.is_wrong_again
+        let (mismatch, place) = (connection.conn.comparison().mismatch(), connection.place());
+        let (Some(mismatch), Some(place)) = (mismatch, place) else { return false };
+        connection.state.job_mut().note_mismatch(mismatch, place.address)
     }
 
     fn is_endpoint_gone(&self) -> bool {
@@ -280,7 +277,7 @@ impl Connection {
             }
             (Failure::Checksum, _) => {
                 let mismatch = self.conn.comparison().mismatch().expect("it was compared");
-                Transfer::wrong_bytes(&mismatch, job.is_wrong_again).within(context)
+                Transfer::wrong_bytes(&mismatch, job.is_wrong_alike).within(context)
             }
             (Failure::NoChecksum, _) => {
                 let reason = self.conn.comparison().basis().and_then(Result::err);

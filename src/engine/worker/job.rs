@@ -158,10 +158,10 @@ pub(super) struct Job {
     pub(super) attempts: Attempts,
     /// Why the last of its attempts failed.
     pub(super) last_failure: Option<Failure>,
-    /// How the bytes of the last whole body were wrong, where they were.
-    pub(super) mismatch: Option<Mismatch>,
+    /// How the bytes of the last whole body were wrong, where they were, and who sent them.
+    pub(super) mismatch: Option<(Mismatch, SocketAddr)>,
     /// The one before was wrong in the same way.
-    pub(super) is_wrong_again: bool,
+    pub(super) is_wrong_alike: bool,
     /// The attempt that fails now was ended for this reason, not after its timeout.
     pub(super) late_end: Option<LateEnd>,
     /// The next connect goes to another address than this, where there is one.
@@ -190,7 +190,7 @@ impl Job {
             attempts,
             last_failure: None,
             mismatch: None,
-            is_wrong_again: false,
+            is_wrong_alike: false,
             late_end: None,
             other_than: None,
             request: None,
@@ -201,6 +201,29 @@ impl Job {
     pub(super) fn for_rest(&self, bytes: ByteRange, attempts: Attempts) -> Self {
         let object = (self.object(), self.endpoint);
         Self::new(object, bytes, self.range, self.into.of_rival(), attempts)
+    }
+
+    /// The same for another connection's next try, with what the tries before have shown.
+    pub(super) fn for_next_try(&self, bytes: ByteRange, attempts: Attempts) -> Self {
+        Self {
+            moves: self.moves,
+            last_failure: self.last_failure,
+            mismatch: self.mismatch,
+            other_than: self.other_than,
+            ..self.for_rest(bytes, attempts)
+        }
+    }
+
+    /// Notes that the bytes of a whole body from this address were wrong; true where a further try
+    /// cannot help: another address sent the same, or there is none. Else the next try goes to
+    /// another address: one node, or a cache before it, may send the same wrong bytes each time.
+    pub(super) fn note_mismatch(&mut self, mismatch: Mismatch, from: SocketAddr) -> bool {
+        let before = self.mismatch.replace((mismatch, from));
+        let alike = before.filter(|(before, _)| *before == mismatch);
+        self.is_wrong_alike = alike.is_some();
+        let has_others = self.transfer.endpoint.has_several_addresses();
+        self.other_than = Some(from).filter(|_| has_others);
+        alike.is_some_and(|(_, sender)| sender != from || !has_others)
     }
 
     pub(super) fn object(&self) -> Arc<Transfer> {

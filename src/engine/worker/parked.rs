@@ -40,9 +40,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
-        let mut rest = job.for_rest(left, job.attempts.without_first(delivered));
-        (rest.moves, rest.last_failure) = (job.moves, job.last_failure);
-        rest.other_than = job.other_than;
+        let rest = job.for_next_try(left, job.attempts.without_first(delivered));
         let parked =
             Parked { job: rest, etag: connection.conn.etag().or(job.object().etag), until_us };
         self.connections[index].conn.forget();
