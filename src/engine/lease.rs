@@ -51,6 +51,12 @@ impl Leases {
         self.most.store(leases_of(slots), Ordering::SeqCst);
     }
 
+    /// How many there may be.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+
     /// True when one more may be reserved.
     #[must_use]
     pub fn has_room(&self) -> bool {

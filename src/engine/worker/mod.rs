@@ -52,7 +52,7 @@ use connection::{Connection, ConnectionState};
 use errand::refuse;
 use job::JobState;
 use pace::Wait;
-use parked::Parked;
+use parked::{Parked, parked_max};
 use range::{Ranges, Writes};
 
 /// Token of the operation that waits for the event counter.
@@ -130,8 +130,7 @@ pub struct Worker<R, H> {
     /// Connections that wait for a data slot, in order.
     slot_queue: VecDeque<usize>,
     ready: VecDeque<Assignment>,
-    /// Ranges that wait for their next try without a connection, as many as there are connections
-    /// at most.
+    /// Ranges that wait for their next try without a connection, at most [`parked_max`].
     parked: VecDeque<Parked>,
     supply: Supply,
     /// When it asks for work again that was told to wait for its counter: a wake-up may be lost.
@@ -202,7 +201,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             parked: VecDeque::new(),
             supply: Supply::Given,
             ask_again_us: 0,
-            ranges: Ranges::new(2 * connections + slots),
+            ranges: Ranges::new(connections + parked_max(connections) + slots),
             writes: Writes::new(slots),
             file_jobs: 0,
             file_jobs_ended: 0,

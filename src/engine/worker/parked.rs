@@ -1,14 +1,18 @@
-//! Ranges that wait for their next try without a connection: what one endpoint refuses, or cannot
-//! bring now, takes no connection that another endpoint could use.
+//! Ranges that wait for their next try without a connection: the pauses of what one endpoint
+//! refuses, or cannot bring now, take no connection that another endpoint could use. A try takes
+//! one: where nothing answers, for as long as a connect may take.
 //!
 //! Only where there are several endpoints; else a range keeps its connection, for nobody else wants
-//! it. What comes first is what was parked: new ranges of its endpoint wait behind it.
+//! it. What comes first is what was parked: new ranges of its endpoint wait behind it. Each endpoint
+//! has its part of the places, which no other can fill, and of the leases that parked requests keep.
 
 use std::sync::Arc;
 
 use super::Worker;
+use super::errand::Purpose;
 use super::job::Job;
 use crate::engine::endpoints::{EndpointNumber, EndpointSet};
+use crate::engine::request::{Destination, Errand};
 use crate::engine::schedule::Supply;
 use crate::error::Error;
 use crate::files::host::FileHost;
@@ -26,7 +30,89 @@ pub(super) struct Parked {
     until_us: u64,
 }
 
+/// How many ranges of a worker with so many connections may be parked at most: as many as it has
+/// connections, and what of their parts the other endpoints had not used before.
+pub(super) const fn parked_max(connections: usize) -> usize {
+    2 * connections + ENDPOINTS_MAX
+}
+
+/// How many ranges are parked, by endpoint.
+#[derive(Debug)]
+struct Counts {
+    all: usize,
+    ranges: [usize; ENDPOINTS_MAX],
+    /// Those of them that have a lease reserved.
+    leases: [usize; ENDPOINTS_MAX],
+}
+
+/// What the endpoints of a worker have between them.
+#[derive(Debug, Clone, Copy)]
+struct Means {
+    endpoints: usize,
+    connections: usize,
+    /// Requests that may be in flight now.
+    share: usize,
+    leases: usize,
+}
+
+impl Means {
+    /// How many places are an endpoint's own.
+    fn places(&self) -> usize {
+        (self.connections / self.endpoints.max(1)).max(1)
+    }
+}
+
+impl Counts {
+    fn none() -> Self {
+        Self { all: 0, ranges: [0; ENDPOINTS_MAX], leases: [0; ENDPOINTS_MAX] }
+    }
+
+    fn add(&mut self, endpoint: EndpointNumber, has_lease: bool) {
+        self.all += 1;
+        self.ranges[endpoint.index()] += 1;
+        self.leases[endpoint.index()] += usize::from(has_lease);
+    }
+
+    /// One more of this endpoint finds a place: one that anybody may have, or one of its own.
+    fn has_place(&self, endpoint: EndpointNumber, means: Means) -> bool {
+        self.all < means.connections || self.ranges[endpoint.index()] < means.places()
+    }
+
+    /// No new range of this endpoint is begun: it has its part of the places or of the leases, or
+    /// some where no place is left that anybody may have.
+    fn holds(&self, endpoint: EndpointNumber, means: Means) -> bool {
+        let (ranges, leases) = (self.ranges[endpoint.index()], self.leases[endpoint.index()]);
+        let most = means.share.min(means.places()).max(1);
+        let is_full = self.all >= means.connections;
+        ranges >= most
+            || is_full && ranges > 0
+            || leases > 0 && leases * means.endpoints >= means.leases
+    }
+}
+
 impl<R: Ring, H: FileHost> Worker<R, H> {
+    fn parked_counts(&self) -> Counts {
+        let mut counts = Counts::none();
+        for Parked { job, .. } in &self.parked {
+            let purpose = self.ranges.purpose(job.range);
+            let has_lease = matches!(
+                purpose,
+                Purpose::Errand { errand: Errand { into: Destination::Lease(_), .. }, .. }
+            );
+            counts.add(job.endpoint, has_lease);
+        }
+        counts
+    }
+
+    fn means(&self) -> Means {
+        Means {
+            endpoints: self.scheduler.endpoints().count(),
+            connections: self.connections_max,
+            share: self.share.room(0),
+            leases: self.leases.most(),
+        }
+    }
+
     /// Takes the range from a connection that waits for its next try, where another endpoint could
     /// use the connection. One whose client says how many are in flight keeps it: that client has
     /// connections enough.
@@ -35,8 +121,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let connection = &self.connections[index];
         let job = connection.state.job();
         let (delivered, bytes) = (self.delivered(index), job.bytes);
-        let is_full = self.parked.len() >= self.connections_max;
-        if !several || is_full || job.into.is_paced_by_client() || delivered >= bytes.length {
+        if !several || job.into.is_paced_by_client() || delivered >= bytes.length {
+            return;
+        }
+        if !self.parked_counts().has_place(job.endpoint, self.means()) {
             return;
         }
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
@@ -138,25 +226,84 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// The endpoints that no new range is asked of now: those that asked for less and have had it,
-    /// and those of which as many ranges are parked as may be in flight. None where there is only
-    /// one: whatever waits then, waits for that one.
+    /// and those that have their part of what is parked. None where there is only one: whatever
+    /// waits then, waits for that one.
     pub(super) fn held_endpoints(&self) -> EndpointSet {
         let endpoints = self.scheduler.endpoints();
         let mut held = EndpointSet::EMPTY;
         if !endpoints.are_several() {
             return held;
         }
-        let mut parked = [0; ENDPOINTS_MAX];
-        for Parked { job, .. } in &self.parked {
-            parked[job.endpoint.index()] += 1;
-        }
-        let most = self.share.room(0);
+        let (parked, means) = (self.parked_counts(), self.means());
         for endpoint in (0..endpoints.count()).map(EndpointNumber::at) {
             let is_slowed = self.now_us < self.share.next_again_us(endpoint);
-            if is_slowed || parked[endpoint.index()] >= most {
+            if is_slowed || parked.holds(endpoint, means) {
                 held.insert(endpoint);
             }
         }
         held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEANS: Means = Means { endpoints: 3, connections: 1, share: 1, leases: 0 };
+
+    fn three() -> [EndpointNumber; 3] {
+        [0, 1, 2].map(EndpointNumber::at)
+    }
+
+    #[test]
+    fn two_endpoints_that_bring_nothing_leave_the_connections_to_a_third() {
+        let [one, other, free] = three();
+        for connections in 1..100 {
+            for share in 0..=connections {
+                let means = Means { connections, share, ..MEANS };
+                let mut parked = Counts::none();
+                // As many as may be in flight of each fail at once, whichever is first.
+                for busy in [one, other] {
+                    for _ in 0..connections / 2 + 1 {
+                        if parked.has_place(busy, means) {
+                            parked.add(busy, false);
+                        }
+                    }
+                    assert!(parked.ranges[busy.index()] > 0, "{connections}: it has a place");
+                }
+                assert!(parked.has_place(free, means) && !parked.holds(free, means));
+                let is_held = |busy| parked.holds(busy, means);
+                assert!(is_held(one) && is_held(other), "{connections} {share}: {parked:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_parked_is_bounded() {
+        for connections in 1..100 {
+            for endpoints in 2..=ENDPOINTS_MAX {
+                let means = Means { endpoints, connections, ..MEANS };
+                let mut parked = Counts::none();
+                for endpoint in (0..endpoints).map(EndpointNumber::at) {
+                    while parked.has_place(endpoint, means) {
+                        parked.add(endpoint, false);
+                    }
+                }
+                assert!(parked.all <= parked_max(connections), "{connections} {endpoints}");
+            }
+        }
+    }
+
+    #[test]
+    fn parked_requests_of_an_endpoint_keep_no_more_leases_than_its_part() {
+        let [busy, free, _] = three();
+        let means = Means { endpoints: 2, connections: 64, share: 64, leases: 8 };
+        let mut parked = Counts::none();
+        assert!(!parked.holds(busy, Means { leases: 0, ..means }), "it has none");
+        for count in 1..=8 {
+            parked.add(busy, true);
+            assert_eq!(parked.holds(busy, means), count >= 4, "{count} of 8");
+            assert!(!parked.holds(free, means));
+        }
     }
 }
