@@ -276,6 +276,10 @@ pub const RING_WRITERS_PER_WORKER_MIN: usize = 4;
 /// Large objects that are in progress at once: few half-done files, but more than one inode.
 pub const OBJECTS_OPEN_MAX: usize = 4;
 
+/// The same with those of endpoints that are passed over now. Beyond it another is begun only where
+/// nothing else may be asked for.
+pub const OBJECTS_OPEN_ALL_MAX: usize = 2 * OBJECTS_OPEN_MAX;
+
 /// Tries of one range, the first included.
 pub const ATTEMPTS_MAX: u32 = 8;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::Assignment;
 use crate::engine::endpoints::{EndpointNumber, EndpointSet};
 use crate::files::transfer::{Shape, Transfer};
-use crate::limits::OBJECTS_OPEN_MAX;
+use crate::limits::{OBJECTS_OPEN_ALL_MAX, OBJECTS_OPEN_MAX};
 use crate::plan::ranges::Ranges;
 
 /// The objects of all endpoints.
@@ -21,7 +21,7 @@ pub(super) struct Objects {
     /// By the endpoint's number.
     queues: Vec<Queue>,
     /// Large ones with ranges handed out and ranges left: of those that are not passed over
-    /// [`OBJECTS_OPEN_MAX`].
+    /// [`OBJECTS_OPEN_MAX`], and of all [`OBJECTS_OPEN_ALL_MAX`] while one is not passed over.
     open: VecDeque<Open>,
     /// How many small ones have come.
     came: u64,
@@ -91,10 +91,12 @@ impl Objects {
     /// The next range of an endpoint that is not passed over.
     pub(super) fn next(&mut self, passed_over: EndpointSet) -> Option<Assignment> {
         let may_be = |open: &&Open| !passed_over.has(open.endpoint);
-        while self.open.iter().filter(may_be).count() < OBJECTS_OPEN_MAX {
+        let mut given = self.open.iter().filter(may_be).count();
+        while given == 0 || given < OBJECTS_OPEN_MAX && self.open.len() < OBJECTS_OPEN_ALL_MAX {
             let Some((endpoint, transfer)) = self.pop_largest(passed_over) else { break };
             let ranges = transfer.ranges().peekable();
             self.open.push_back(Open { endpoint, transfer, ranges });
+            given += 1;
         }
         let next = self.open.iter().position(|open| may_be(&open));
         let Some(mut open) = next.and_then(|at| self.open.remove(at)) else {
@@ -128,5 +130,39 @@ impl Objects {
         let (index, queue) =
             queues.min_by_key(|(_, queue)| queue.small.front().map(|(came, _)| *came))?;
         queue.small.pop_front().map(|(_, transfer)| (EndpointNumber::at(index), transfer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::transfer::Cut;
+    use crate::plan::ranges::PartSize;
+    use crate::s3::{Endpoint, Object};
+
+    #[test]
+    fn few_are_open_however_many_endpoints_are_passed_over_in_turn() {
+        const ENDPOINTS: usize = 6;
+        let cut =
+            Cut { part: PartSize::new(1 << 20).expect("aligned"), slot_length_bytes: 1 << 16 };
+        let mut objects = Objects::default();
+        for number in 0..ENDPOINTS * 10 {
+            let to = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
+            let key = number.to_string();
+            let object = Object { key: key.clone(), size_bytes: 90 << 20, ..Object::default() };
+            let endpoint = EndpointNumber::at(number % ENDPOINTS);
+            objects.push(endpoint, Arc::new(Transfer::new(object, to, key, cut)));
+        }
+        // All but one are passed over, each in turn.
+        for turn in 0..ENDPOINTS * 8 {
+            let mut passed_over = EndpointSet::EMPTY;
+            let asked = EndpointNumber::at(turn % ENDPOINTS);
+            let others = (0..ENDPOINTS).map(EndpointNumber::at).filter(|other| *other != asked);
+            others.for_each(|other| passed_over.insert(other));
+            let next = objects.next(passed_over).expect("it has more");
+            assert_eq!(next.endpoint, asked);
+            let most = OBJECTS_OPEN_ALL_MAX + ENDPOINTS - OBJECTS_OPEN_ALL_MAX / OBJECTS_OPEN_MAX;
+            assert!(objects.open.len() <= most, "{} are open", objects.open.len());
+        }
     }
 }
