@@ -3,8 +3,9 @@
 //! one: where nothing answers, for as long as a connect may take.
 //!
 //! Only where there are several endpoints; else a range keeps its connection, for nobody else wants
-//! it. What comes first is what was parked: new ranges of its endpoint wait behind it. Each endpoint
-//! has its part of the places, which no other can fill, and of the leases that parked requests keep.
+//! it. What comes first is what was parked: new ranges of its endpoint wait behind it. Each
+//! endpoint has its part of the places, which no other can fill, and of the leases that parked
+//! requests keep.
 
 use std::sync::Arc;
 
