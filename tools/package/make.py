@@ -10,8 +10,9 @@ image   inrush-VERSION-oci.tar: an OCI image layout with all architectures asked
 all     all three (the default)
 
 With --seccomp-default, the default profile of a container engine, also inrush-seccomp.json (see
-tools/package/seccomp.py). SHA256SUMS lists all files. Everything but the program itself is the
-same, byte for byte, each time: times come from SOURCE_DATE_EPOCH, or from the last commit.
+tools/package/seccomp.py). What is made replaces what an earlier run made of the same kind; nothing
+else in the folder is touched. SHA256SUMS lists all packages in it. Everything but the program itself
+is the same, byte for byte, each time: times come from SOURCE_DATE_EPOCH, or from the last commit.
 
 Needs rustup, or Rust's musl targets. The compiler and linker (Zig) come from PyPI, pinned in
 tools/lab/install.py. --no-build takes the programs that an earlier run built. Exit code 2:
@@ -23,9 +24,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -36,6 +38,8 @@ from package.archive import Entry  # noqa: E402
 from package.binary import MACHINES, Machine  # noqa: E402
 
 KINDS = ("binary", "deb", "image", "all")
+SECCOMP = "inrush-seccomp.json"
+SUMS = "SHA256SUMS"
 
 
 def default_output() -> Path:
@@ -77,11 +81,36 @@ def make(kinds: set[str], machines: list[Machine], output: Path) -> list[Path]:
     return made
 
 
+def patterns(kinds: Iterable[str], machines: Iterable[Machine]) -> list[str]:
+    """The names of the packages of these kinds, for these processors, of any version."""
+    names = {"binary": [f"inrush-*-linux-{machine.name}.tar.gz" for machine in machines],
+             "deb": [f"inrush_*_{machine.debian}.deb" for machine in machines],
+             "image": ["inrush-*-oci.tar"]}
+    return [name for kind in kinds for name in names[kind]]
+
+
+def packages(output: Path, names: Iterable[str]) -> list[Path]:
+    """The files in the folder, no folders and no links, whose names match one of these."""
+    found = {path for name in names for path in output.glob(name)}
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+
+
+def remove_earlier(output: Path, names: Iterable[str]) -> None:
+    """Removes what an earlier run left there of what is made now, and nothing else."""
+    for path in packages(output, names):
+        path.unlink()
+
+
+def profile_of(default: Path | None) -> dict[str, Any] | None:
+    """The engine's default profile with io_uring allowed: read before anything is made."""
+    return seccomp.allowing(json.loads(default.read_text())) if default else None
+
+
 def write_sums(output: Path) -> None:
-    """SHA256SUMS of all files in the folder, for `sha256sum --check`."""
-    files = sorted(path for path in output.iterdir() if path.name != "SHA256SUMS")
+    """SHA256SUMS of the packages in the folder, for `sha256sum --check`."""
+    files = packages(output, [*patterns(KINDS[:-1], MACHINES.values()), SECCOMP])
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
-    (output / "SHA256SUMS").write_text("".join(lines))
+    (output / SUMS).write_text("".join(lines))
 
 
 def arguments() -> argparse.Namespace:
@@ -101,19 +130,19 @@ def main() -> int:
     machines = [MACHINES[name] for name in asked.arch]
     kinds = set(KINDS[:-1]) if asked.kind == "all" else {asked.kind}
     try:
+        profile = profile_of(asked.seccomp_default)
         for machine in machines:
             if not asked.no_build:
                 binary.build(machine)
             if not binary.program(machine).is_file():
                 raise LabError(f"{binary.program(machine)} is not built")
-        shutil.rmtree(asked.output, ignore_errors=True)
+        remove_earlier(asked.output, [*patterns(kinds, machines), SUMS])
         made = make(kinds, machines, asked.output)
-        if asked.seccomp_default:
-            profile = seccomp.allowing(json.loads(asked.seccomp_default.read_text()))
-            made.append(asked.output / "inrush-seccomp.json")
+        if profile is not None:
+            made.append(asked.output / SECCOMP)
             made[-1].write_text(json.dumps(profile, indent=2) + "\n")
         write_sums(asked.output)
-    except (LabError, OSError, ValueError, seccomp.NoProfile) as error:
+    except (LabError, OSError, ValueError, AttributeError, seccomp.NoProfile) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for path in made:
