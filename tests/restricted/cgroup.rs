@@ -1,10 +1,11 @@
 //! A cgroup of a test's own, of version 1 or 2 (cgroups(7)).
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::launch::controller_folder;
+use crate::launch::{controller_folder, skip_on_this_machine};
 use crate::skip::skip;
 
 /// Longest wait until the last process of a cgroup is gone.
@@ -29,17 +30,26 @@ pub(crate) struct Cgroup {
 impl Cgroup {
     /// Of these sizes; `None`, said on standard error, where none can be made.
     pub(crate) fn new(memory_bytes: u64, processor_percent: u64) -> Option<Self> {
-        let made = Self::make(memory_bytes, processor_percent);
+        let name = format!("inrush-test-{}", std::process::id());
+        let folder = |controller: &str| Some(controller_folder(controller)?.join(&name));
+        let (Some(memory), Some(processor)) = (folder("memory"), folder("cpu")) else {
+            // As in a container: no user may change that.
+            skip_on_this_machine("the controllers memory and cpu are not given to cgroups here");
+            return None;
+        };
+        let made = Self::make(memory, processor, memory_bytes, processor_percent);
         if made.is_none() {
             skip("no cgroup with memory and cpu can be made here");
         }
         made
     }
 
-    fn make(memory_bytes: u64, processor_percent: u64) -> Option<Self> {
-        let name = format!("inrush-test-{}", std::process::id());
-        let folder = |controller: &str| Some(controller_folder(controller)?.join(&name));
-        let (memory, processor) = (folder("memory")?, folder("cpu")?);
+    fn make(
+        memory: PathBuf,
+        processor: PathBuf,
+        memory_bytes: u64,
+        processor_percent: u64,
+    ) -> Option<Self> {
         let is_second = memory == processor;
         let cgroup = Self { memory, processor, is_second };
         let quota = PERIOD_US * processor_percent / 100;
@@ -77,11 +87,15 @@ impl Cgroup {
         line.expect("a line").trim().parse().expect("a number")
     }
 
-    /// The most that it has used, in bytes.
-    pub(crate) fn peak_bytes(&self) -> u64 {
+    /// The most that it has used, in bytes; `None` where the kernel does not tell: version 2 has
+    /// had `memory.peak` since Linux 5.19.
+    pub(crate) fn peak_bytes(&self) -> Option<u64> {
         let file = if self.is_second { "memory.peak" } else { "memory.max_usage_in_bytes" };
-        let text = fs::read_to_string(self.memory.join(file)).expect("a file of the cgroup");
-        text.trim().parse().expect("a number")
+        match fs::read_to_string(self.memory.join(file)) {
+            Ok(text) => Some(text.trim().parse().expect("a number")),
+            Err(error) if self.is_second && error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("{file}: {error}"),
+        }
     }
 }
 

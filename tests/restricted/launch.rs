@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, Weak};
 
 use tempfile::TempDir;
 
@@ -27,18 +27,36 @@ enum Home {
     Named(&'static str),
 }
 
-/// A copy of the program where every user may start it, as long as the tests run.
-fn program() -> &'static str {
-    static COPY: OnceLock<(TempDir, String)> = OnceLock::new();
-    let (_, path) = COPY.get_or_init(|| {
+/// A copy of the program where every user may start it. It goes with the last test that holds it.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    path: String,
+    _folder: TempDir,
+}
+
+impl Copied {
+    /// The copy that all tests share, made where none is there.
+    pub(crate) fn shared() -> Arc<Self> {
+        static COPY: Mutex<Weak<Copied>> = Mutex::new(Weak::new());
+        let mut copy = COPY.lock().expect("copying does not panic");
+        if let Some(copied) = copy.upgrade() {
+            return copied;
+        }
         let folder = tempfile::tempdir().expect("a folder");
         open_to_all(folder.path());
         let path = folder.path().join("inrush");
         std::fs::copy(env!("CARGO_BIN_EXE_inrush"), &path).expect("a copy");
-        let text = path.to_str().expect("UTF-8").to_owned();
-        (folder, text)
-    });
-    path
+        let path = path.to_str().expect("UTF-8").to_owned();
+        let copied = Arc::new(Self { path, _folder: folder });
+        *copy = Arc::downgrade(&copied);
+        copied
+    }
+}
+
+/// Says on standard error that a test cannot run on this machine, whatever is installed and whoever
+/// runs it: `INRUSH_TESTS_MUST_RUN` asks for no more than can be had.
+pub(crate) fn skip_on_this_machine(reason: &str) {
+    eprintln!("!! SKIPPED on this machine: {reason}");
 }
 
 /// Lets every user write into a folder.
@@ -50,8 +68,11 @@ pub(crate) fn open_to_all(folder: &Path) {
 /// Becomes the copy with the program's words.
 const BECOME: &str = "program=$0; shift; exec \"$program\" \"$@\"";
 
-/// Where nothing can be written but in one folder. Its own mount stays as it is.
-const READ_ONLY: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind / && exec \"$@\"";
+/// Where one folder can be written to and another not, nor anything else of the root's mount. The
+/// folders get mounts of their own: what holds them may be one, too.
+const READ_ONLY: &str = "mount --bind \"$0\" \"$0\" && mount --bind \"$1\" \"$1\" && \
+                         mount -o remount,ro,bind \"$1\" && mount -o remount,ro,bind / && \
+                         shift && exec \"$@\"";
 
 impl Launch {
     /// By way of nothing.
@@ -83,12 +104,12 @@ impl Launch {
         Self { before, home: Home::Empty }.if_it_works()
     }
 
-    /// In a mount name space where only `writable` can be written to.
-    pub(crate) fn read_only_root(writable: &Path) -> Option<Self> {
-        let writable = writable.to_str().expect("UTF-8");
-        let words =
-            ["unshare", "--mount", "--propagation=private", "sh", "-c", READ_ONLY, writable];
-        Self::of_tools(&[&words])
+    /// In a mount name space where `writable` can be written to, and neither `elsewhere` nor the
+    /// root.
+    pub(crate) fn read_only_root(writable: &Path, elsewhere: &Path) -> Option<Self> {
+        let [writable, elsewhere] = [writable, elsewhere].map(|path| path.to_str().expect("UTF-8"));
+        let apart = ["unshare", "--mount", "--propagation=private", "sh", "-c", READ_ONLY];
+        Self::of_tools(&[&apart, &[writable, elsewhere]])
     }
 
     /// Within a cgroup, too.
@@ -109,13 +130,13 @@ impl Launch {
         self
     }
 
-    /// Starts the program, or what asks for it, this way.
-    pub(crate) fn start(&self, program_words: Program) -> Program {
+    /// Starts this copy of the program, or what asks for it, this way.
+    pub(crate) fn start(&self, copied: &Copied, program_words: Program) -> Program {
         let mut before = self.before.clone();
         if matches!(self.home, Home::None) {
             before.splice(0..0, ["env", "-u", "HOME"].map(str::to_owned));
         }
-        before.extend(["sh", "-c", BECOME, program()].map(str::to_owned));
+        before.extend(["sh", "-c", BECOME, &copied.path].map(str::to_owned));
         let started = match self.home {
             Home::Named(home) => program_words.set("HOME", home),
             Home::Empty | Home::None => program_words,
@@ -148,6 +169,7 @@ pub(crate) fn controller_folder(name: &str) -> Option<PathBuf> {
     if one.join("cgroup.procs").is_file() {
         return Some(one);
     }
-    let controllers = std::fs::read_to_string(two.join("cgroup.controllers")).ok()?;
+    // What its children get, and not what it has itself: a container's root gives them nothing.
+    let controllers = std::fs::read_to_string(two.join("cgroup.subtree_control")).ok()?;
     controllers.split_whitespace().any(|word| word == name).then(|| two.to_owned())
 }

@@ -17,10 +17,11 @@ PIPES_MAX = 1024
 def main() -> None:
     """Takes the pages and becomes the command."""
     user = int(sys.argv[1])
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
+    if os.geteuid() != 0:
+        sys.exit("only root can take the pages of another user's pipes")
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
     size = LARGE_BYTES
     for _ in range(PIPES_MAX):
         reader, writer = os.pipe()
