@@ -45,8 +45,8 @@ OVERRIDES = "inrush: statically-linked-binary [usr/bin/inrush]\n"
 
 def maintainer() -> str:
     """Who is named in the package: DEBFULLNAME and DEBEMAIL, as for Debian's own tools."""
-    name = os.environ.get("DEBFULLNAME", "inrush maintainers")
-    return f"{name} <{os.environ.get('DEBEMAIL', 'maintainers@inrush.example.org')}>"
+    name = os.environ.get("DEBFULLNAME") or "inrush maintainers"
+    return f"{name} <{os.environ.get('DEBEMAIL') or 'maintainers@inrush.example.org'}>"
 
 
 def third_party(machine: Machine) -> bytes:

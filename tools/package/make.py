@@ -11,8 +11,9 @@ all     all three (the default)
 
 With --seccomp-default, the default profile of a container engine, also inrush-seccomp.json (see
 tools/package/seccomp.py). What is made replaces what an earlier run made of the same kind; nothing
-else in the folder is touched. SHA256SUMS lists all packages in it. Everything but the program itself
-is the same, byte for byte, each time: times come from SOURCE_DATE_EPOCH, or from the last commit.
+else in the folder is touched. SHA256SUMS lists all packages in it. Everything but the program
+itself is the same, byte for byte, each time: times come from SOURCE_DATE_EPOCH, or from the last
+commit.
 
 Needs rustup, or Rust's musl targets. The compiler and linker (Zig) come from PyPI, pinned in
 tools/lab/install.py. --no-build takes the programs that an earlier run built. Exit code 2:
