@@ -65,18 +65,30 @@ def add_target(machine: Machine) -> None:
     must(["rustup", "target", "add", machine.target], seconds=600)
 
 
+def folders() -> dict[Path, str]:
+    """The folders of the build, by what the program calls them. One that is inside another comes
+    after it: the compilers take the last that fits."""
+    found = {Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo"): "/cargo",
+             install.REPOSITORY: "/inrush", install.build_folder(): "/target"}
+    return dict(sorted(found.items(), key=lambda item: len(item[0].parts)))
+
+
 def environment(machine: Machine) -> dict[str, str]:
     """For cargo: Zig in the path, and names of folders in the program that are alike everywhere."""
     folder = install.zig()
-    cargo_home = os.environ.get("CARGO_HOME") or Path.home() / ".cargo"
-    flags = f"--remap-path-prefix={cargo_home}=/cargo " \
-            f"--remap-path-prefix={install.REPOSITORY}=/inrush"
+    for path in folders():
+        if " " in str(path):
+            raise LabError(f"{path}: a folder of the build must have no space in its name")
     target = machine.target.replace("-", "_")
-    variable = f"CARGO_TARGET_{target.upper()}_RUSTFLAGS"
-    return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-            "CARGO_ZIGBUILD_PYTHON_PATH": str(folder / "python"), variable: flags,
-            f"CFLAGS_{target}": f"-ffile-prefix-map={cargo_home}=/cargo",
-            "CARGO_TARGET_DIR": str(install.build_folder())}
+    # These would replace the target's own flags.
+    kept = {name: value for name, value in os.environ.items()
+            if name not in ("RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS")}
+    rust = [f"--remap-path-prefix={path}={name}" for path, name in folders().items()]
+    c = [f"-ffile-prefix-map={path}={name}" for path, name in folders().items()]
+    return {**kept, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+            "CARGO_ZIGBUILD_PYTHON_PATH": str(folder / "python"),
+            f"CARGO_TARGET_{target.upper()}_RUSTFLAGS": " ".join(rust),
+            f"CFLAGS_{target}": " ".join(c), "CARGO_TARGET_DIR": str(install.build_folder())}
 
 
 def build(machine: Machine) -> Path:
@@ -86,8 +98,12 @@ def build(machine: Machine) -> Path:
     command = [cargo, "zigbuild", "--release", "--locked", "--target", machine.target,
                "--package", "inrush", "--package", "inrush-origin", "--bins"]
     note(" ".join(command))
-    child = subprocess.run(command, cwd=install.REPOSITORY, env=environment(machine), check=False,
-                           timeout=BUILD_SECONDS, stdin=subprocess.DEVNULL)
+    try:
+        child = subprocess.run(command, cwd=install.REPOSITORY, env=environment(machine),
+                               check=False, timeout=BUILD_SECONDS, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired as error:
+        raise LabError(f"cargo zigbuild for {machine.target}: not done after "
+                       f"{BUILD_SECONDS:.0f} s") from error
     if child.returncode != 0:
         raise LabError(f"cargo zigbuild for {machine.target}: exit {child.returncode}")
     return program(machine)

@@ -97,8 +97,7 @@ class Check:
         self.debs = {machine: self.packages / f"inrush_{version}_{machine.debian}.deb"
                      for machine in MACHINES.values()}
         self.image = self.packages / f"inrush-{version}-oci.tar"
-        self.own = next(machine for machine in MACHINES.values()
-                        if machine.name == os.uname().machine)
+        self.own = MACHINES.get(os.uname().machine)
 
     def run(self, words: Sequence[str | Path], seconds: float = 120) -> Outcome:
         """Runs a command without credentials, in a folder that goes away."""
@@ -118,16 +117,18 @@ class Check:
             if machine == self.own:
                 self.started(program)
                 self.demonstrated([program], machine)
+            elif self.own is None or not self.tarballs[self.own].is_file():
+                skipped(f"{path.name}: no program of this machine's processor to compare it with")
             else:
-                self.emulated(program, machine)
+                self.emulated(program, machine, self.own)
 
     def static(self, program: Path) -> None:
         """Nothing of the build's machine, no dynamic linker, not too large."""
         content = program.read_bytes()
         expect(not has_interpreter(content), f"{program} is not static")
         expect(len(content) < BINARY_BYTES_MAX, f"{program} has {len(content)} bytes")
-        for folder in (str(install.REPOSITORY), str(Path.home() / ".cargo")):
-            expect(folder.encode() not in content, f"{program} names {folder}")
+        for folder in binary.folders():
+            expect(str(folder).encode() not in content, f"{program} names {folder}")
         say(f"{program.parent.name}: static, {len(content) / 1e6:.1f} MB")
 
     def started(self, program: Path) -> None:
@@ -158,17 +159,17 @@ class Check:
         emulated = len(command) > 1
         return ["epoll"] if emulated else ["io_uring", "epoll"]
 
-    def emulated(self, program: Path, machine: Machine) -> None:
-        """A program of another processor, under qemu-user, which has no io_uring."""
+    def emulated(self, program: Path, machine: Machine, this: Machine) -> None:
+        """A program of another processor, under qemu-user, which has no io_uring, held against the
+        one of this machine."""
+        own = self.temp / this.name / f"inrush-{binary.version()}-linux-{this.name}" / "inrush"
         command = [install.system_program(f"qemu-{machine.name}"), program]
         for words in (["--version"], ["get", "--help"], ["guide", "containers"], ["man"],
                       ["completions", "bash"]):
             outcome = self.run([*command, *words])
-            own = self.run([self.temp / self.own.name /
-                            f"inrush-{binary.version()}-linux-{self.own.name}" / "inrush", *words])
-            expect(outcome.code == 0 and outcome.stdout == own.stdout, " ".join(words), outcome)
-        say(f"{machine.name}: help, guide, manual and completions as on {self.own.name}")
-        own = self.temp / self.own.name / f"inrush-{binary.version()}-linux-{self.own.name}/inrush"
+            wanted = self.run([own, *words]).stdout
+            expect(outcome.code == 0 and outcome.stdout == wanted, " ".join(words), outcome)
+        say(f"{machine.name}: help, guide, manual and completions as on {this.name}")
         with self.serving() as endpoint:
             asked = ["--endpoint-url", endpoint, "--region", "us-east-1", "--no-sign-request"]
             outcome = self.run([*command, "ls", "--recursive", "--summarize", SOURCE, *asked])
@@ -232,6 +233,7 @@ class Check:
         content = self.image.read_bytes()
         there = container.architectures(self.image)
         machines = [machine for machine in MACHINES.values() if machine.debian in there]
+        own: Container | None = None
         for machine in machines:
             config = container.unpack(self.image, machine.debian,
                                       self.temp / machine.debian / "root")
@@ -244,6 +246,9 @@ class Check:
         expect(digests[0] == digests[1], f"the image differs when made again: {digests}")
         say(f"{self.image.name}: {', '.join(machine.debian for machine in machines)}; digests "
             "right, the same when made again")
+        if own is None:
+            skipped("containers: the image has no program of this machine's processor")
+            return
         outcome = own.run(["--version"])
         if outcome.code != 0:
             skipped(f"containers: crun cannot start one here: {outcome.last_words()}")
@@ -266,7 +271,7 @@ class Check:
         if self.profile is None:
             skipped("the default seccomp profile: give it with --seccomp-default")
             return
-        own.seccomp = seccomp.for_runtime(self.profile, self.own.debian)
+        own.seccomp = seccomp.for_runtime(self.profile, own.config["architecture"])
         outcome = own.run([*DEMO, "--json"])
         if self.rings([binary.runnable()]):
             expect(outcome.code == 0, "demo under the default profile", outcome)
@@ -276,7 +281,8 @@ class Check:
             expect(refused, "demo under the default profile names io_uring", outcome)
             say("container: under the engine's default profile demo says that io_uring is missing")
             skipped("demo under the default profile: this program has no other ring")
-        own.seccomp = seccomp.for_runtime(seccomp.allowing(self.profile), self.own.debian)
+        allowing = seccomp.allowing(self.profile)
+        own.seccomp = seccomp.for_runtime(allowing, own.config["architecture"])
         self.ran(own, [*DEMO, "--json"], "with io_uring added to the default profile")
 
     def ran(self, own: Container, words: Sequence[str], how: str) -> None:
@@ -287,11 +293,20 @@ class Check:
         say(f"container: demo {how}: every byte right")
 
     def named(self, own: Container) -> None:
-        """Names are found without the C library's resolver, and authorities without a variable."""
+        """Names are found without the C library's resolver."""
         resolv = self.temp / "resolv.conf"
         resolv.write_text(f"nameserver {NAME_SERVER}\n")
         own.mounts["/etc/resolv.conf"] = resolv
         asked = ["--region", "us-east-1", "--no-sign-request", "--retry-for", "2s"]
+        try:
+            self.resolved(own, asked)
+        except names.AddressTaken as error:
+            skipped(f"names by /etc/resolv.conf: {error}")
+        del own.mounts["/etc/resolv.conf"]
+        self.refused(own, asked)
+
+    def resolved(self, own: Container, asked: Sequence[str]) -> None:
+        """A name of a name server is found, and another is not."""
         with names.serving(NAME_SERVER, NAME, "127.0.0.1"), self.serving() as endpoint:
             by_name = endpoint.replace("127.0.0.1", NAME)
             outcome = own.run(["ls", SOURCE, "--endpoint-url", by_name, *asked])
@@ -299,13 +314,15 @@ class Check:
             outcome = own.run(["ls", SOURCE, "--endpoint-url", "http://no.such.test", *asked])
             expect(outcome.code != 0 and "no.such.test" in outcome.stderr, "no such name", outcome)
         say("container: names by /etc/resolv.conf")
+
+    def refused(self, own: Container, asked: Sequence[str]) -> None:
+        """Authorities are found without a variable, and others are refused."""
         words = ["--tls", "--ca-out", self.temp / "ca.pem", "--synthetic", SYNTHETIC[1]]
         with origin.serving(self.origin, words, self.temp) as endpoint:
-            asked += ["--endpoint-url", endpoint.replace("http:", "https:")]
-            outcome = own.run(["ls", SOURCE, *asked])
+            by_tls = ["--endpoint-url", endpoint.replace("http:", "https:")]
+            outcome = own.run(["ls", SOURCE, *asked, *by_tls])
             unknown = "--ca-bundle" in outcome.stderr
             expect(outcome.code != 0 and unknown, "an unknown authority is refused", outcome)
-        del own.mounts["/etc/resolv.conf"]
         say("container: an unknown authority is refused by the image's own certificates")
 
     def examples(self) -> None:

@@ -17,6 +17,7 @@ from lab import install
 from lab.process import LabError, Outcome, run
 
 RUN_SECONDS = 120.0
+DELETE_SECONDS = 20.0
 # crun looks at the cgroups even where it shall make none, and refuses a mixture of both versions:
 # in a mount name space of its own it finds version 2 alone.
 UNIFIED = ("unshare", "--mount", "sh", "-c",
@@ -106,6 +107,10 @@ class Container:
         crun = install.system_program("crun")
         text = json.dumps(self.specification(words))
         (self.bundle / "config.json").write_text(text)
-        return run([*UNIFIED, crun, "--root", self.bundle / "state", "--cgroup-manager=disabled",
-                    "run", "--bundle", self.bundle, f"inrush-check-{os.getpid()}"],
-                   seconds=RUN_SECONDS)
+        runtime = [*UNIFIED, crun, "--root", self.bundle / "state", "--cgroup-manager=disabled"]
+        name = f"inrush-check-{os.getpid()}"
+        try:
+            return run([*runtime, "run", "--bundle", self.bundle, name], seconds=RUN_SECONDS)
+        finally:
+            # One that has ended is gone; one that was cut short is not.
+            run([*runtime, "delete", "--force", name], seconds=DELETE_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 import threading
@@ -34,6 +35,10 @@ def answer(query: bytes, name: str, address: str) -> bytes:
     return head + question + record + socket.inet_aton(address)
 
 
+class AddressTaken(LabError):
+    """Another name server listens there."""
+
+
 @contextmanager
 def serving(listen: str, name: str, address: str) -> Iterator[None]:
     """Answers on port 53 of a loopback address, over UDP, until it is left."""
@@ -41,7 +46,8 @@ def serving(listen: str, name: str, address: str) -> Iterator[None]:
         try:
             server.bind((listen, 53))
         except OSError as error:
-            raise LabError(f"cannot listen on {listen}:53: {error.strerror}") from error
+            kind = AddressTaken if error.errno == errno.EADDRINUSE else LabError
+            raise kind(f"cannot listen on {listen}:53: {error.strerror}") from error
         server.settimeout(LOOK_SECONDS)
         done = threading.Event()
 
