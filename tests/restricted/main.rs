@@ -245,7 +245,7 @@ fn in_a_cgroup_with_little_memory_and_half_a_processor() {
 }
 
 /// Where its user may have so many processes and threads.
-fn limited(processes: u32, user: u32) -> Option<Launch> {
+fn limited(processes: usize, user: u32) -> Option<Launch> {
     let limit = format!("--nproc={processes}:{processes}");
     let user = format!("--reuid={user}");
     Launch::of_tools(&[&["prlimit", &limit], &USER, &[&user]])
@@ -259,7 +259,7 @@ fn with_few_processes() {
     place.starts(&launch);
     // `cat` decides by itself how many workers it has: at most one for each processor.
     let processors = std::thread::available_parallelism().expect("a number").get();
-    let Some(launch) = limited(24 + processors as u32, 65533) else { return };
+    let Some(launch) = limited(24 + processors, 65533) else { return };
     place.cats(&launch, &[]);
 }
 
