@@ -55,6 +55,11 @@ fn an_option_of_another_command_is_said_to_be_that() {
     told(&["get", "-H", "s3://bucket/", "b"], "-H is an option of ls, not of get");
     told(&["cat", "--dry-run", "s3://bucket/a"], "--dry-run is an option of get");
     told(&["demo", "--region=x"], "--region is an option of get, sync, verify, ls, pipe and cat");
+    let behind = "pipe and cat; options go behind the command";
+    told(&["--adopt", "get", "s3://bucket/a", "b"], "verify; options go behind the command");
+    told(&["--region=x", "get", "s3://bucket/a", "b"], behind);
+    told(&["--region", "x", "demo"], behind);
+    told(&["--region"], behind);
     // What nobody has is as clap tells it, with what is spelled alike.
     told(&["get", "--deadlin", "1s"], "unexpected argument '--deadlin' found");
     told(&["get", "--deadlin", "1s"], "'--deadline'");

@@ -12,19 +12,26 @@ pub(super) fn named(refusal: clap::Error, words: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(option)) = refusal.get(ContextKind::InvalidArg) else {
         return refusal;
     };
-    let typed = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     if refusal.kind() != ErrorKind::UnknownArgument {
         return refusal;
     }
+    let table = command();
+    let words = || words.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
+    let typed = words().find(|word| table.find_subcommand(word).is_some()).unwrap_or_default();
+    let is_before = words().take_while(|word| *word != typed).any(|word| word.starts_with(option));
     match owners(option).as_slice() {
         [] => refusal,
-        owners if owners.iter().any(|owner| owner == typed) => refusal,
+        owners if !is_before && owners.iter().any(|owner| owner == typed) => refusal,
         [owners @ .., last] => {
             let all = match owners {
                 [] => last.clone(),
                 _ => format!("{} and {last}", owners.join(", ")),
             };
-            let message = format!("{option} is an option of {all}, not of {typed}\n");
+            let message = if is_before {
+                format!("{option} is an option of {all}; options go behind the command\n")
+            } else {
+                format!("{option} is an option of {all}, not of {typed}\n")
+            };
             clap::Error::raw(ErrorKind::UnknownArgument, message)
         }
     }

@@ -22,7 +22,8 @@ pub(super) struct Mirror {
 }
 
 impl Mirror {
-    /// None yet. Only of whole folders it is known what they do not have.
+    /// None yet. Only of whole folders it is known what they do not have. What reads as a glob may
+    /// have been meant as one: a folder of just this name would keep nothing else.
     pub(super) fn new(sources: &[Source], filter: Filter) -> Result<Self> {
         if let Some(source) =
             sources.iter().find(|source| !matches!(source.found, SourceKind::Folder { .. }))
@@ -30,6 +31,12 @@ impl Mirror {
             let message = format!("{} is not a folder; --delete requires folders", source.uri);
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("give s3://BUCKET/FOLDER/ with --include, or omit --delete"));
+        }
+        if let Some(source) = sources.iter().find(|source| source.is_literal()) {
+            let message = format!("{} reads as a glob; --delete requires folders", source.uri);
+            return Err(Error::new(ErrorKind::Usage, message).advise(
+                "for the folder of exactly this name, write \\ before each of * ? [, or use --raw",
+            ));
         }
         Ok(Self { filter, listed: Vec::new() })
     }

@@ -136,6 +136,23 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_asked_for_behind_the_first_that_is_missing() {
+        let server = Server::start(|head| match head.contains("/000 ") || head.contains("list-") {
+            true if head.contains("list-") => Reply::new(200, Server::page(&[], None)),
+            true => Reply::new(404, ""),
+            false => Reply::new(200, "").header("Content-Length", "3"),
+        });
+        run(async {
+            let control = Rc::new(control(&server).await);
+            let error = control.resolve_all(&uris(900)).await.expect_err("one is missing");
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+            assert!(error.to_string().contains("s3://bkt/000"), "{error}");
+        });
+        let asked = server.seen().len();
+        assert!(asked < 2 * SOURCES_ASKED_MAX, "{asked} requests");
+    }
+
+    #[test]
     fn the_first_failure_in_their_order_is_told() {
         let server = Server::start(|head| match head.contains("/017 ") || head.contains("/018 ") {
             true => Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"),

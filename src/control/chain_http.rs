@@ -27,7 +27,7 @@ use super::client::{Trouble, open, passing, read_body};
 use super::limits::{
     ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX, CREDENTIALS_ANSWER_BYTES_MAX,
 };
-use super::resolver::{Resolver, reachable};
+use super::resolver::{Resolver, is_local, reachable};
 use super::tls::{Trust, client_config};
 use crate::error::Result;
 use crate::s3::Endpoint;
@@ -134,8 +134,18 @@ impl Way {
     /// Whom a URL names, and the proxy before it.
     fn endpoint(&self, url: &Uri) -> Result<Endpoint, ConnectorError> {
         let tls = url.scheme() == Some(&uri::Scheme::HTTPS);
-        let host = url.authority().ok_or_else(|| unusable(&"the URL has no host"))?;
-        let mut endpoint = Endpoint::new("", tls, host.as_str(), "/", "", vec![]);
+        let authority = url.authority().ok_or_else(|| unusable(&"the URL has no host"))?;
+        if authority.as_str().contains('@') {
+            // A password may be in it: neither is repeated.
+            return Err(unusable(&"the URL has a user name before its host; omit it"));
+        }
+        let default = if tls { 443 } else { 80 };
+        // As signatures have it: without the port that is the scheme's own.
+        let host = match authority.port_u16() {
+            Some(port) if port != default => format!("{}:{port}", authority.host()),
+            _ => authority.host().to_owned(),
+        };
+        let mut endpoint = Endpoint::new("", tls, &host, "/", "", vec![]);
         if !is_near(endpoint.server_name()) {
             endpoint.proxy =
                 self.proxies.of(&endpoint).map_err(|error| failed(Trouble::Lasting(error)))?;
@@ -155,13 +165,13 @@ impl Way {
 /// True of who is on this machine or its link, and of the metadata of EC2 and EKS over IPv6. A
 /// proxy would answer for its own machine, and would read what is secret.
 fn is_near(name: &str) -> bool {
-    match name.parse() {
+    match name.parse().map(|address: IpAddr| address.to_canonical()) {
         Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_link_local(),
         Ok(IpAddr::V6(address)) => {
             let is_metadata = address.segments()[..2] == [0xfd00, 0x0ec2];
             address.is_loopback() || address.is_unicast_link_local() || is_metadata
         }
-        Err(_) => name.eq_ignore_ascii_case("localhost"),
+        Err(_) => is_local(name),
     }
 }
 
@@ -242,12 +252,48 @@ mod tests {
             "http://[::1]:9911/",
             "http://[fe80::1]/",
             "https://localhost:9911/",
+            "http://LOCALHOST.:9911/",
+            "http://sts.localhost/",
+            "http://[::ffff:127.0.0.1]:9911/",
+            "http://[::ffff:169.254.169.254]/latest/api/token",
         ] {
             assert_eq!(endpoint(url).proxy, None, "{url}");
         }
-        for url in ["https://sts.eu-west-1.amazonaws.com/", "http://10.0.0.1/", "http://[fd00::1]/"]
-        {
+        for url in [
+            "https://sts.eu-west-1.amazonaws.com/",
+            "http://10.0.0.1/",
+            "http://[fd00::1]/",
+            "http://[::ffff:10.0.0.1]/",
+            "http://notlocalhost/",
+        ] {
             assert!(endpoint(url).proxy.is_some(), "{url}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_as_signatures_have_them() {
+        for (url, host, name, port) in [
+            ("https://sts.test:443/", "sts.test", "sts.test", 443),
+            ("http://sts.test:80/", "sts.test", "sts.test", 80),
+            ("http://sts.test:443/", "sts.test:443", "sts.test", 443),
+            ("https://sts.test:/", "sts.test", "sts.test", 443),
+            ("https://[fd00::1]:443/", "[fd00::1]", "fd00::1", 443),
+            ("https://[fd00::1]:80/", "[fd00::1]:80", "fd00::1", 80),
+            ("https://[fd00::1]/", "[fd00::1]", "fd00::1", 443),
+        ] {
+            let endpoint = endpoint(url);
+            let found = (endpoint.host.as_str(), endpoint.server_name(), endpoint.port());
+            assert_eq!(found, (host, name, port), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_user_in_a_url_is_refused_and_not_repeated() {
+        for url in ["https://me:pass@sts.test/", "http://me@127.0.0.1:9/", "http://:pass@[::1]/"] {
+            let refused = way().endpoint(&url.parse().expect("a URL")).expect_err("a user");
+            let told = format!("{refused:?} {refused}");
+            assert!(told.contains("user name before its host"), "{told}");
+            assert!(!told.contains("me:") && !told.contains("pass"), "{told}");
         }
     }
 

@@ -124,16 +124,19 @@ impl Control {
     /// Finds out what all of these stand for, several at once.
     ///
     /// # Errors
-    /// That of the first of them, in their order, which cannot be found out; and
-    /// [`ErrorKind::Usage`] when there are too many.
+    /// That of the first of them, in their order, which is not there or cannot be found out: those
+    /// behind it are given up; and [`ErrorKind::Usage`] when there are too many.
     pub async fn resolve_all(self: &Rc<Self>, uris: &[S3Uri]) -> Result<Vec<Source>> {
-        match self.resolve_there(uris).await? {
-            (sources, missing) if missing.is_empty() => Ok(sources),
-            (_, mut missing) => Err(missing.swap_remove(0).error),
+        let (mut sources, mut listed) = (Vec::with_capacity(uris.len()), 0);
+        let mut ahead = self.ahead(uris)?;
+        while let Some(source) = ahead.next().await? {
+            count_listed(&mut listed, &source)?;
+            sources.push(source);
         }
+        Ok(sources)
     }
 
-    /// The same, and apart from them those of which there is nothing.
+    /// The same of all of them, and apart from them those of which there is nothing.
     ///
     /// # Errors
     /// Those of [`Control::resolve_all`], but for what is not there.
@@ -141,12 +144,9 @@ impl Control {
         self: &Rc<Self>,
         uris: &[S3Uri],
     ) -> Result<(Vec<Source>, Vec<Missing>)> {
-        if uris.len() > SOURCES_MAX {
-            return Err(too_many_sources());
-        }
         let (mut sources, mut absent) = (Vec::with_capacity(uris.len()), Vec::new());
         let mut listed = 0;
-        let mut ahead = ResolveAhead::new(Rc::clone(self), uris.to_vec(), Depth::All);
+        let mut ahead = self.ahead(uris)?;
         while let Some(found) = ahead.next_or_missing().await? {
             let source = match found {
                 Ok(source) => source,
@@ -155,15 +155,17 @@ impl Control {
                     continue;
                 }
             };
-            listed += usize::from(!source.is_object());
-            if listed > LISTED_SOURCES_MAX {
-                let message = format!("more than {LISTED_SOURCES_MAX} folders and globs are given");
-                return Err(Error::new(ErrorKind::Usage, message)
-                    .advise("give a common folder and --include instead"));
-            }
+            count_listed(&mut listed, &source)?;
             sources.push(source);
         }
         Ok((sources, absent))
+    }
+
+    fn ahead(self: &Rc<Self>, uris: &[S3Uri]) -> Result<ResolveAhead> {
+        if uris.len() > SOURCES_MAX {
+            return Err(too_many_sources());
+        }
+        Ok(ResolveAhead::new(Rc::clone(self), uris.to_vec(), Depth::All))
     }
 
     /// Finds out what the address stands for; what is not there is an error with near matches.
@@ -321,6 +323,16 @@ impl Control {
         }
         Ok(Vec::new())
     }
+}
+
+/// One more source; an error when too many of them are listed.
+fn count_listed(listed: &mut usize, source: &Source) -> Result<()> {
+    *listed += usize::from(!source.is_object());
+    if *listed <= LISTED_SOURCES_MAX {
+        return Ok(());
+    }
+    let message = format!("more than {LISTED_SOURCES_MAX} folders and globs are given");
+    Err(Error::new(ErrorKind::Usage, message).advise("give a common folder and --include instead"))
 }
 
 /// What is listed for a glob. Directory buckets take no prefix but a folder's.

@@ -105,7 +105,8 @@ async fn look_up_by_system(name: &str) -> Result<Resolved, NotFound> {
     Err(NotFound { why: format!("{of_servers}; getaddrinfo: {why}"), is_unknown })
 }
 
-fn is_local(name: &str) -> bool {
+/// Whether the name is `localhost` or below it, which is this machine (RFC 6761 section 6.3).
+pub(super) fn is_local(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
 }

@@ -146,18 +146,28 @@ fn only_a_run_that_succeeds_removes() {
 
 #[test]
 fn sources_that_cannot_tell_what_is_gone_are_refused() {
-    let origin = start(computed(&some()));
+    let mut all = some();
+    all.extend([("run*/x".to_owned(), vec![1]), ("run1/y".to_owned(), vec![1])]);
+    let origin = start(computed(&all));
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("stale"), "stale").expect("written");
     for (source, words) in [
         ("s3://lab/d/a", "is not a folder"),
         ("s3://lab/d/*", "is not a folder"),
         ("s3://lab/nothing/", "nothing"),
+        // There is a folder of just this name; as a glob it is more.
+        ("s3://lab/run*/", "reads as a glob"),
+        ("s3://lab/run*/x", "is not a folder"),
     ] {
         let program = Program::new(["sync", source, "--delete"]).with([folder.path()]);
         let run = program.asking(&origin).with_keys(ACCESS_KEY, SECRET).run();
         run.check(!run.status.success() && run.stderr.contains(words), "it is refused");
         assert!(folder.path().join("stale").exists(), "{run}");
+    }
+    for words in [&[r"s3://lab/run\*/"][..], &["--raw", "s3://lab/run*/"]] {
+        let program = Program::new(["sync", "--delete", "--dry-run"]).with(words);
+        let run = program.with([folder.path()]).asking(&origin).with_keys(ACCESS_KEY, SECRET).run();
+        run.expect(0).expect_words(&["stale"]);
     }
     // A key that has no path: the listing is whole, the run is not.
     let mut odd = some();

@@ -324,7 +324,8 @@ impl Summary {
     /// Whether there was nothing to do: every object was there already.
     #[must_use]
     pub fn is_all_present(&self) -> bool {
-        self.objects == 0 && self.failed_objects == 0 && self.earlier.kept_objects > 0
+        let is_whole = self.exit_code == 0 && self.failed_objects == 0;
+        is_whole && self.objects == 0 && self.earlier.kept_objects > 0
     }
 
     fn headline(&self) -> String {
@@ -534,6 +535,11 @@ mod tests {
         (present.earlier.kept_objects, present.earlier.kept_bytes) = (3, 2_100_000);
         let all = "3 objects (2.10 MB) already present, skipped -> t1/ in 0 s";
         assert_eq!(present.lines(false), [all]);
+        // Ended before it came to the others.
+        for early in [INTERRUPTED, DEADLINE] {
+            present.exit_code = early;
+            assert_eq!(present.lines(false), ["0 objects, 0 B -> t1/ in 0 s"]);
+        }
         assert_eq!(summary.lines(true)[1], "CPU time 0 s, peak memory 61 MiB");
         let json: serde_json::Value = serde_json::from_str(&summary.to_json(None)).expect("JSON");
         assert!(json["ring"].is_null() && json["gigabytes_per_second"].is_null());
