@@ -22,8 +22,9 @@ from lab import client, origin, process, shells
 from lab.process import LabError, say
 
 ACCESS_KEY, SECRET = "AKIDLAB", "lab/secret"
+RUN = "run$(id)`id`\"q'\\s.bin"
 KEYS = ["plain.bin", "deep/below.bin", "two words.bin", "star*.bin", "[set].bin", "what?.bin",
-        "back\\slash.bin", "quote's.bin", "dollar$HOME.bin", "ünïcode.bin"]
+        "back\\slash.bin", "quote's.bin", "dollar$HOME.bin", "ünïcode.bin", RUN]
 # What is typed, and the key or bucket that is meant: as much as makes it the only one.
 TYPED = [("s3://la", "s3://lab/"), ("s3://lab/pl", "s3://lab/plain.bin"),
          ("s3://lab/de", "s3://lab/deep/"), ("s3://lab/deep/", "s3://lab/deep/below.bin"),
@@ -36,7 +37,12 @@ TYPED = [("s3://la", "s3://lab/"), ("s3://lab/pl", "s3://lab/plain.bin"),
          ("s3://lab/two\\ w", "s3://lab/two words.bin"),
          ("s3://lab/star\\\\\\*", "s3://lab/star*.bin"),
          ("'s3://lab/two w", "s3://lab/two words.bin"),
-         ("'s3://lab/st", "s3://lab/star*.bin")]
+         ("'s3://lab/st", "s3://lab/star*.bin"),
+         # Where a quote is open, what the shell would obey stays a part of the key.
+         ('"s3://lab/do', "s3://lab/dollar$HOME.bin"), ('"s3://lab/ba', "s3://lab/back\\slash.bin"),
+         ('"s3://lab/qu', "s3://lab/quote's.bin"), ("'s3://lab/qu", "s3://lab/quote's.bin"),
+         ("'s3://lab/do", "s3://lab/dollar$HOME.bin"), ("s3://lab/ru", f"s3://lab/{RUN}"),
+         ('"s3://lab/ru', f"s3://lab/{RUN}"), ("'s3://lab/ru", f"s3://lab/{RUN}")]
 
 
 def environment(url: str, folder: Path) -> dict[str, str]:

@@ -16,10 +16,12 @@ const FUNCTION: &str = "_inrush() {\n";
 
 /// bash cuts words at colons and equal signs, replaces only what is behind the last one, and hands
 /// words on as they were typed: quotes and backslashes are this script's matter. A word in an open
-/// quote is not cut, and bash itself quotes what takes its place.
+/// quote is not cut. Keys are anybody's, and bash inserts them into the line as they come: whatever
+/// has a meaning there is escaped, and what cannot be escaped (`!` in `"`) is not offered. Nor is
+/// anything where a quote stands inside of the word: what is open there is not known.
 const BASH: &str = r#"_inrush() {
     local -a _words=()
-    local _at _raw _found _next _typed="" _quote="" _cut=""
+    local _at _raw _found _next _quoted _stops="\"'" _typed="" _quote="" _cut=""
     for ((_at = 0; _at <= COMP_CWORD; _at++)); do
         _raw="${COMP_WORDS[_at]}"
         if ((_at > 1)) && [[ "$_raw" == [:=]* || "${COMP_WORDS[_at - 1]}" == *[:=] ]]; then
@@ -35,20 +37,33 @@ const BASH: &str = r#"_inrush() {
         if [[ -z "$_quote" ]]; then
             [[ "${COMP_WORDS[COMP_CWORD]}" == "$_raw" ]] || _cut="${_raw%"${_raw##*[:=]}"}"
         fi
+        COMPREPLY=()
+        [[ -z "$_quote" ]] || _stops="$_quote"
         for ((_at = 0; _at < ${#_raw}; _at++)); do
             _next="${_raw:_at + 1:1}"
             if [[ "${_raw:_at:1}" == "\\" && "$_quote" != "'" ]] &&
                 [[ -z "$_quote" || "$_next" == [\"\\\$\`] ]]; then
                 _at=$((_at + 1))
+            elif [[ "${_raw:_at:1}" == ["$_stops"] ]]; then
+                return 0
             fi
             _typed+="${_raw:_at:1}"
         done
         _words[${#_words[@]} - 1]="$_typed"
-        COMPREPLY=()
         while IFS= read -r _found; do
+            [[ "$_quote" == '"' && "$_found" == *!* ]] && continue
             [[ "$_found" == */ ]] && compopt -o nospace 2>/dev/null
-            [[ -n "$_quote" ]] || printf -v _found '%q' "$_found"
-            COMPREPLY+=("${_found#"$_cut"}")
+            printf -v _quoted '%q' "$_found"
+            [[ -z "$_quote" ]] || _quoted=""
+            for ((_at = 0; _at < ${#_found} && ${#_quote}; _at++)); do
+                _next="${_found:_at:1}"
+                case "$_quote$_next" in
+                    \"[\"\\\$\`]) _quoted+="\\" ;;
+                    "''") _quoted+="'\\'" ;;
+                esac
+                _quoted+="$_next"
+            done
+            COMPREPLY+=("${_quoted#"$_cut"}")
         done < <(inrush complete -- "${_words[@]:1}" 2>/dev/null)
         return 0
     fi

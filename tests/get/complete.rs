@@ -1,6 +1,7 @@
 //! Completion by bash, as its own functions call the script: options, profiles and keys.
 
 use std::fs;
+use std::process::Command;
 
 use inrush_origin::{Config, ObjectSpec, Origin};
 
@@ -47,7 +48,7 @@ fn keys_are_offered_level_by_level() {
     for typed in [r"s3://lab/p/s\\\*", r"s3://lab/p/s\*", "s3://lab/p/s*", r#""s3://lab/p/s*"#] {
         let run = asking(&origin, &["ls", typed]);
         let quoted = typed.starts_with('"');
-        let expected = if quoted { r"s3://lab/p/s\*r" } else { r"s3://lab/p/s\\\*r" };
+        let expected = if quoted { r"s3://lab/p/s\\*r" } else { r"s3://lab/p/s\\\*r" };
         assert_eq!(offered(&run), [expected], "{typed}");
     }
     assert_eq!(
@@ -65,6 +66,32 @@ fn keys_are_offered_level_by_level() {
     let program = complete(&words).with_keys(ACCESS_KEY, SECRET).set("AWS_REGION", "us-east-1");
     let run = program.run().expect(0);
     assert_eq!(offered(&run), ["//lab/q"], "{run}");
+}
+
+#[test]
+fn no_key_is_more_than_a_word_in_an_open_quote() {
+    let keys = ["h/$(id)", "h/`id`", "h/\"q", "h/it's", r"h/\$(id)", "h/a!b", "h/!\"`id`'$(id)\""];
+    let origin = serve(&objects(&keys.map(|key| (key, 1))));
+    for quote in ["", "\"", "'"] {
+        let run = asking(&origin, &["ls", &format!("{quote}s3://lab/h/")]);
+        // What bash reads, a word a line: each key, as the program takes it, and nothing else.
+        let closed = |word: &str| format!(" {quote}{word}{quote}");
+        let closed: String = offered(&run).into_iter().map(closed).collect();
+        let script = format!("printf '%s\\n'{closed}");
+        let read = Command::new("bash").args(["-c", &script]).output().expect("bash");
+        let read = String::from_utf8(read.stdout).expect("text");
+        // History is expanded in double quotes, and nothing keeps it from that.
+        let is_meant = |key: &&str| quote != "\"" || !key.contains('!');
+        let mut meant: Vec<_> = keys.into_iter().filter(is_meant).collect();
+        meant.sort_unstable();
+        let meant: Vec<_> =
+            meant.iter().map(|key| format!("s3://lab/{}", key.replace('\\', r"\\"))).collect();
+        assert_eq!(read.lines().collect::<Vec<_>>(), meant, "{quote}: {script}");
+    }
+    // A quote inside of the word: where it would go on, something else may be open.
+    for typed in ["s3://lab/\"h/", "s3://lab/'h/", "\"s3://lab/\"h/", "'s3://lab/h'/"] {
+        assert_eq!(offered(&asking(&origin, &["ls", typed])), [""; 0], "{typed}");
+    }
 }
 
 #[test]
