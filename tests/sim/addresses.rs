@@ -67,6 +67,54 @@ fn an_address_that_one_worker_found_dead_is_avoided_by_all() {
 }
 
 #[test]
+fn wrong_bytes_of_one_address_are_asked_of_another() {
+    let met = AtomicU64::new(0);
+    seeds("wrong_bytes_of_one_address_are_asked_of_another", 60, |seed| {
+        let endpoints = [endpoint(0, false)];
+        *endpoints[0].addresses.write().unwrap_or_else(PoisonError::into_inner) = four().to_vec();
+        let scenario = Scenario { verify: true, ..SCENARIO };
+        let mut chance = Chance(seed);
+        let bench = set_up_at(&endpoints, seed, scenario, &mut chance, 1 << 16, &[5_000; 40]);
+        bench.world.borrow_mut().wrong_at = Some(four()[usize::try_from(seed % 4).expect("small")]);
+        let (world, outcomes) = checked(bench, seed, scenario);
+        for Outcome { transfer, result, .. } in outcomes {
+            assert!(result.is_ok(), "three of four have the right bytes: {result:?}");
+            let retries = u64::from(transfer.retries());
+            assert!(retries <= 1 || world.borrow().late != [0; 3], "{retries} retries");
+            met.fetch_add(retries, Ordering::Relaxed);
+        }
+    });
+    let is_one = std::env::var_os("INRUSH_SIM_SEED").is_some();
+    assert!(is_one || met.into_inner() > 60, "wrong bytes came");
+}
+
+/// Also where the range waits for its next try without a connection, as there are two endpoints.
+#[test]
+fn the_same_wrong_bytes_of_an_only_address_are_asked_for_twice() {
+    let met = AtomicU64::new(0);
+    seeds("the_same_wrong_bytes_of_an_only_address_are_asked_for_twice", 60, |seed| {
+        let endpoints = [endpoint(0, false), endpoint(1, false)];
+        *endpoints[1].addresses.write().unwrap_or_else(PoisonError::into_inner) = vec![four()[1]];
+        let scenario = Scenario { verify: true, ..SCENARIO };
+        let mut chance = Chance(seed);
+        let bench = set_up_at(&endpoints, seed, scenario, &mut chance, 1 << 16, &[5_000; 40]);
+        bench.world.borrow_mut().wrong_at = Some(four()[1]);
+        let (world, outcomes) = checked(bench, seed, scenario);
+        for Outcome { transfer, result, .. } in outcomes {
+            let is_wrong = Arc::ptr_eq(&transfer.endpoint, &endpoints[1]);
+            assert_eq!(result.is_err(), is_wrong, "{result:?}");
+            let Err(error) = result else { continue };
+            assert!(error.to_string().contains("two downloads gave the same bytes"), "{error}");
+            let retries = transfer.retries();
+            assert!(retries == 1 || world.borrow().late != [0; 3], "{retries} retries");
+            met.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let is_one = std::env::var_os("INRUSH_SIM_SEED").is_some();
+    assert!(is_one || met.into_inner() > 60, "objects of the second endpoint");
+}
+
+#[test]
 fn an_endpoint_that_is_gone_is_not_asked_for_every_object() {
     seeds("an_endpoint_that_is_gone_is_not_asked_for_every_object", 5, |seed| {
         // No connection is ever made.

@@ -39,6 +39,8 @@ pub(super) struct Socket {
     pub(super) transit: Transit,
     /// Calls on it return at once, and a ring's operations fail.
     pub(super) nonblocking: bool,
+    /// Where it leads, once it is connected.
+    pub(super) address: Option<SocketAddr>,
 }
 
 impl Socket {
@@ -90,6 +92,8 @@ pub(crate) struct World {
     /// Nobody listens at this address; when that was found out first.
     pub(crate) dead: Option<SocketAddr>,
     pub(crate) dead_found_us: Option<u64>,
+    /// What serves this address has another last byte of every object than is stored.
+    pub(crate) wrong_at: Option<SocketAddr>,
     /// Pipes, and the streams that go through them.
     pub(crate) plumbing: Plumbing,
 }
@@ -122,6 +126,7 @@ impl World {
             connects: Vec::new(),
             dead: None,
             dead_found_us: None,
+            wrong_at: None,
             plumbing: Plumbing::default(),
         }))
     }
@@ -170,10 +175,11 @@ impl World {
                 End::Writer(pipe) => Some(Ok(u32::from(self.pipe_readiness(pipe, *events)))),
                 End::Reader(_) => unreachable!("nobody polls that"),
             },
-            Op::Connect { address, .. } => {
+            Op::Connect { socket, address } => {
                 if cancelled {
                     return Some(Err(Errno::CANCELED));
                 }
+                self.sockets[number(socket)].address = Some(*address);
                 if Some(*address) == self.dead {
                     self.dead_found_us.get_or_insert(self.now_us);
                     return Some(Err(Errno::REFUSED));
@@ -279,7 +285,10 @@ impl World {
         if fault == Some(Fault::WrongBit) {
             *self.flipped.entry(key.clone()).or_default() += 1;
         }
-        let (bytes, end) = answer(&request, &model, fault, &mut self.chance);
+        let (mut bytes, end) = answer(&request, &model, fault, &mut self.chance);
+        if self.wrong_at.is_some() && self.sockets[socket].address == self.wrong_at {
+            *bytes.last_mut().expect("an answer") ^= 1;
+        }
         let end = end.or((self.cut_bytes < bytes.len()).then_some((self.cut_bytes, Fault::End)));
         let served = self.served.entry(key);
         *served.or_default() += bytes.len() as u64;
