@@ -99,6 +99,9 @@ fn with_web_identity(program: Program, sts: &str) -> Program {
         .set("AWS_ENDPOINT_URL_STS", sts)
 }
 
+/// Runs that may come too late.
+const RUNS_MAX: usize = 10;
+
 #[track_caller]
 fn lists(run: Run) {
     let run = run.expect(0);
@@ -111,14 +114,26 @@ fn lists(run: Run) {
 #[test]
 fn instances_and_containers_give_keys() {
     let server = Fake::start(None, giver);
-    let instance = program(&server)
-        .set("AWS_EC2_METADATA_DISABLED", "false")
-        .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url());
-    lists(instance.with(["-vv"]).run());
-    let container = program(&server)
-        .set("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("{}/container", server.url()))
-        .set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "container-secret");
-    lists(container.with(["-vv"]).run());
+    let instance = || {
+        program(&server)
+            .set("AWS_EC2_METADATA_DISABLED", "false")
+            .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url())
+            .with(["-vv"])
+    };
+    lists(in_time(instance));
+    let container = || {
+        program(&server)
+            .set("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("{}/container", server.url()))
+            .set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "container-secret")
+            .with(["-vv"])
+    };
+    lists(in_time(container));
+}
+
+/// A run that found keys: a busy machine may take longer than metadata services are waited for.
+fn in_time(program: impl Fn() -> Program) -> Run {
+    let mut runs = (1..RUNS_MAX).map(|_| program().run());
+    runs.find(|run| run.status.success()).unwrap_or_else(|| program().run())
 }
 
 #[test]
