@@ -410,7 +410,7 @@ mod tests {
         assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 96));
         let few = HostFacts { descriptors: 1024, ..FACTS };
         let config = Config::resolve(ResourceOptions::default(), few).expect("valid");
-        assert_eq!(config.pace.most, 488);
+        assert_eq!(config.pace.most, 485);
         let large = HostFacts { processors: 192, memory_bytes: 2 << 40, ..FACTS };
         let config = Config::resolve(ResourceOptions::default(), large).expect("valid");
         assert_eq!((config.workers, config.pace.start, config.pace.most), (192, 256, 12_288));
@@ -428,7 +428,7 @@ mod tests {
         );
         assert_eq!(error.expect_err("too many").kind(), ErrorKind::Host);
         let clamped = ResourceOptions { max_connections: Some(64), ..ResourceOptions::default() };
-        assert_eq!(Config::resolve(clamped, few).expect("clamped").pace.most, 8);
+        assert_eq!(Config::resolve(clamped, few).expect("clamped").pace.most, 5);
         let bounded =
             resolve(ResourceOptions { max_connections: Some(20), ..ResourceOptions::default() });
         assert_eq!(bounded.pace, Bounds { least: 4, start: 20, ..Bounds::fixed(20) });

@@ -10,8 +10,8 @@ use crate::served::{ACCESS_KEY, SECRET, serve};
 use crate::without::without;
 use crate::{HOST, Nowhere, objects};
 
-/// Refused (EPERM), not there (ENOSYS), without room in locked memory (ENOMEM), and set up but of no
-/// use; what is told.
+/// Refused (EPERM), not there (ENOSYS), without room in locked memory (ENOMEM), and set up but of
+/// no use; what is told.
 const REFUSALS: [(&str, [&str; 2]); 4] = [
     ("io_uring:1", ["not permitted", "seccomp"]),
     ("io_uring:38", ["not implemented", "seccomp"]),
