@@ -152,10 +152,11 @@ async fn chain(
         let builder = ProfileFileCredentialsProvider::builder().configure(&config);
         return SharedCredentialsProvider::new(builder.profile_name(name).build());
     }
+    // That of an attempt is the first to pass: only then is a silent service told from none.
     let metadata = imds::Client::builder()
         .configure(&config)
-        .connect_timeout(METADATA_ATTEMPT_TIMEOUT)
-        .read_timeout(METADATA_ATTEMPT_TIMEOUT)
+        .connect_timeout(METADATA_TIMEOUT)
+        .read_timeout(METADATA_TIMEOUT)
         .operation_attempt_timeout(METADATA_ATTEMPT_TIMEOUT)
         .operation_timeout(METADATA_TIMEOUT)
         .build();
