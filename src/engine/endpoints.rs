@@ -6,7 +6,7 @@
 //! requests of each by itself. The numbers are those of one engine, which keeps at most
 //! [`ENDPOINTS_MAX`]; all endpoints beyond that share the last number, and what is known of it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use crate::limits::ENDPOINTS_MAX;
@@ -73,8 +73,8 @@ pub struct Endpoints {
     known: RwLock<Vec<Known>>,
     /// How many there are, for those who ask often.
     count: AtomicUsize,
-    /// How many did not find a number of their own.
-    beyond: AtomicUsize,
+    /// Some did not find a number of their own.
+    has_beyond: AtomicBool,
 }
 
 impl Endpoints {
@@ -95,7 +95,7 @@ impl Endpoints {
         // Another thread may have been first.
         let index = known.iter().position(is_same).unwrap_or(known.len());
         if index == ENDPOINTS_MAX {
-            self.beyond.store(1, Ordering::Relaxed);
+            self.has_beyond.store(true, Ordering::Relaxed);
         } else if index == known.len() {
             known.push(Known { host: endpoint.host.clone(), tls: endpoint.tls });
             self.count.store(known.len(), Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl Endpoints {
             format!("{}://{}", if known.tls { "https" } else { "http" }, known.host)
         };
         let mut names: Vec<String> = known.iter().map(name).collect();
-        if self.beyond.load(Ordering::Relaxed) > 0
+        if self.has_beyond.load(Ordering::Relaxed)
             && let Some(last) = names.last_mut()
         {
             last.push_str(" and others");

@@ -13,8 +13,6 @@ use crate::limits::{ENDPOINTS_MAX, PACE_TICK_US, RATE_BURST_US};
 #[repr(align(128))]
 struct Cell {
     bytes: AtomicU64,
-    answers: AtomicU64,
-    refused: AtomicU64,
     first_byte_us: AtomicU64,
     busy: AtomicU32,
     is_bound: AtomicBool,
@@ -85,7 +83,7 @@ impl Pacer {
         self.note_each(worker, now_us, counts, &[EndpointTotals { answers, refused }]);
     }
 
-    /// The same, with what each endpoint has said of that, by its number.
+    /// The same; what was answered and refused is what each endpoint has said, by its number.
     ///
     /// # Panics
     /// With more endpoints than [`ENDPOINTS_MAX`].
@@ -98,8 +96,6 @@ impl Pacer {
     ) {
         let cell = &self.cells[worker];
         cell.bytes.store(counts.bytes, Ordering::Relaxed);
-        cell.answers.store(counts.answers, Ordering::Relaxed);
-        cell.refused.store(counts.refused, Ordering::Relaxed);
         cell.first_byte_us.store(counts.first_byte_us, Ordering::Relaxed);
         cell.busy.store(counts.busy, Ordering::Relaxed);
         cell.is_bound.store(counts.is_bound, Ordering::Relaxed);
@@ -125,7 +121,7 @@ impl Pacer {
         let said: [EndpointTotals; ENDPOINTS_MAX] = std::array::from_fn(|index| {
             if index < count { self.totals_of(index) } else { EndpointTotals::default() }
         });
-        controller.handle_each(now_us, self.totals(), &said[..count]);
+        controller.handle_each(now_us, self.totals(&said[..count]), &said[..count]);
         let Limits { requests_in_flight, .. } = controller.limits(now_us);
         self.requests_in_flight.store(requests_in_flight, Ordering::Relaxed);
         for (index, turnstile) in self.turnstiles[..count].iter().enumerate() {
@@ -153,15 +149,18 @@ impl Pacer {
         })
     }
 
-    fn totals(&self) -> Totals {
-        self.cells.iter().fold(Totals::default(), |all, cell| Totals {
+    /// The counts of all workers, with what the endpoints have said to them.
+    fn totals(&self, said: &[EndpointTotals]) -> Totals {
+        let answers = said.iter().map(|said| said.answers).sum();
+        let refused = said.iter().map(|said| said.refused).sum();
+        let begin = Totals { answers, refused, ..Totals::default() };
+        self.cells.iter().fold(begin, |all, cell| Totals {
             bytes: all.bytes + cell.bytes.load(Ordering::Relaxed),
-            answers: all.answers + cell.answers.load(Ordering::Relaxed),
-            refused: all.refused + cell.refused.load(Ordering::Relaxed),
             first_byte_us: all.first_byte_us + cell.first_byte_us.load(Ordering::Relaxed),
             busy: all.busy + cell.busy.load(Ordering::Relaxed),
             is_bound: all.is_bound || cell.is_bound.load(Ordering::Relaxed),
             held_up: all.held_up + cell.held_up.load(Ordering::Relaxed),
+            ..all
         })
     }
 

@@ -92,11 +92,8 @@ impl Share {
         EndpointTotals::of(&mut self.said, endpoint)
     }
 
-    /// Tells the pacer what has come; what the endpoints have said is added up here.
+    /// Tells the pacer what has come, and what the endpoints have said.
     pub fn note(&self, now_us: u64, came: Totals) {
-        let answers = self.said.iter().map(|said| said.answers).sum();
-        let refused = self.said.iter().map(|said| said.refused).sum();
-        let came = Totals { answers, refused, ..came };
         self.pacer.note_each(self.number, now_us, came, &self.said);
     }
 
