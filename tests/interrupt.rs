@@ -13,6 +13,8 @@ mod matrix;
 #[path = "common/program.rs"]
 #[expect(dead_code, reason = "JSON and plain runs belong to other tests")]
 mod program;
+#[path = "common/python.rs"]
+mod python;
 #[path = "common/served.rs"]
 #[expect(dead_code, reason = "most tests have no use for a rate")]
 mod served;

@@ -9,21 +9,16 @@ cannot be opened past the page cache. Both are so on some file systems. A seccom
 for the command and all that it starts.
 """
 
-import ctypes
 import os
 import platform
-import struct
 import sys
 
-PR_SET_SECCOMP = 22
-PR_SET_NO_NEW_PRIVS = 38
-SECCOMP_MODE_FILTER = 2
-ALLOW = 0x7FFF_0000
-ERRNO = 0x0005_0000
-KILL_PROCESS = 0x8000_0000
-LOAD, JUMP_IF_EQUAL, JUMP_IF_GREATER, JUMP_IF_SET, RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
-NUMBER, FIRST_ARGUMENT, THIRD_ARGUMENT = 0, 16, 32
-"""Where they stand in struct seccomp_data."""
+# Nothing is left beside the tests.
+sys.dont_write_bytecode = True
+
+from seccomp import (ALLOW, ERRNO, FIRST_ARGUMENT, JUMP_IF_EQUAL, JUMP_IF_GREATER, JUMP_IF_SET,
+                     KILL_PROCESS, LOAD, NUMBER, RETURN, THIRD_ARGUMENT, run_under)
+
 CALLS = {
     "io_uring": {"x86_64": 425, "aarch64": 425},
     "io_uring_enter": {"x86_64": 426, "aarch64": 426},
@@ -38,12 +33,6 @@ OPENAT = {"x86_64": 257, "aarch64": 56}
 O_TMPFILE = 0o20000000
 O_DIRECT = os.O_DIRECT
 EINVAL, EOPNOTSUPP = 22, 95
-
-
-class Program(ctypes.Structure):
-    """struct sock_fprog."""
-
-    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
 def filter_of(what: str) -> list[tuple[int, int, int, int]]:
@@ -67,15 +56,4 @@ def filter_of(what: str) -> list[tuple[int, int, int, int]]:
     sys.exit(f"{what} is not CALL:ERRNO, tmpfile or direct")
 
 
-def main() -> None:
-    """Forbids it to this process and becomes the command."""
-    lines = filter_of(sys.argv[1])
-    program = Program(len(lines), b"".join(struct.pack("=HBBI", *line) for line in lines))
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-            or prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)):
-        sys.exit(f"no seccomp: {os.strerror(ctypes.get_errno())}")
-    os.execv(sys.argv[2], sys.argv[2:])
-
-
-main()
+run_under(filter_of(sys.argv[1]), sys.argv[2:])

@@ -15,6 +15,8 @@ mod mount;
 #[path = "../common/program.rs"]
 #[expect(dead_code, reason = "signals belong to other tests")]
 mod program;
+#[path = "../common/python.rs"]
+mod python;
 #[path = "../common/served.rs"]
 mod served;
 #[path = "../common/skip.rs"]

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::program::Program;
+use crate::program::{Program, Run};
 use crate::served::{ACCESS_KEY, SECRET, get, serve};
 use crate::{ACCESS, ENDPOINT, NOT_FOUND, Nowhere, USAGE, objects};
 
@@ -25,6 +25,16 @@ fn no_credentials_are_told_soon() {
     nowhere.assert_untouched();
 }
 
+/// A run that asks the metadata service at this address for credentials.
+fn get_by_metadata(origin: &inrush_origin::Origin, nowhere: &Nowhere, address: &str) -> Run {
+    Program::new(["get", "--quiet", "s3://lab/"])
+        .with([nowhere.path()])
+        .asking(origin)
+        .set("AWS_EC2_METADATA_DISABLED", "false")
+        .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
+        .run()
+}
+
 #[test]
 fn a_silent_metadata_service_is_given_up_soon() {
     let origin = serve(&objects(&[("a", 3)]));
@@ -32,12 +42,7 @@ fn a_silent_metadata_service_is_given_up_soon() {
     // It takes connections and never says a word.
     let silent = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
     let address = format!("http://{}", silent.local_addr().expect("its address"));
-    let run = Program::new(["get", "--quiet", "s3://lab/"])
-        .with([nowhere.path()])
-        .asking(&origin)
-        .set("AWS_EC2_METADATA_DISABLED", "false")
-        .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
-        .run();
+    let run = get_by_metadata(&origin, &nowhere, &address);
     let words = ["no credentials found", "of this instance", "does not answer", "--profile"];
     let run = run.expect(ACCESS).expect_error(&words);
     run.check(run.seconds < 15.0, "it took too long");
@@ -59,12 +64,7 @@ fn a_metadata_service_that_refuses_is_told_in_plain_words() {
             let _ = stream.write_all(head);
         }
     });
-    let run = Program::new(["get", "--quiet", "s3://lab/"])
-        .with([nowhere.path()])
-        .asking(&origin)
-        .set("AWS_EC2_METADATA_DISABLED", "false")
-        .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)
-        .run();
+    let run = get_by_metadata(&origin, &nowhere, &address);
     let words = ["no credentials found: not in the environment", "refuses to give any"];
     let run = run.expect(ACCESS).expect_error(&words);
     run.check(!run.stderr.contains("IMDS"), "no word of the library");

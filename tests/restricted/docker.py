@@ -7,20 +7,17 @@ that are newer than the profile. They fail with EPERM; clone3 fails with ENOSYS,
 the C library tries clone.
 """
 
-import ctypes
-import os
 import platform
-import struct
 import sys
+from pathlib import Path
 
-PR_SET_SECCOMP = 22
-PR_SET_NO_NEW_PRIVS = 38
-SECCOMP_MODE_FILTER = 2
-ALLOW = 0x7FFF_0000
-ERRNO = 0x0005_0000
-LOAD, JUMP_IF_EQUAL, JUMP_IF_MORE_OR_EQUAL, RETURN = 0x20, 0x15, 0x35, 0x06
-NUMBER = 0
-"""Where it stands in struct seccomp_data."""
+# Nothing is left beside the tests.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent.parent / "common"))
+
+from seccomp import (ALLOW, ERRNO, JUMP_IF_EQUAL, JUMP_IF_MORE_OR_EQUAL, LOAD, NUMBER, RETURN,
+                     run_under)
+
 EPERM, ENOSYS = 1, 38
 CLONE3 = 435
 NEWER = 463
@@ -65,21 +62,4 @@ def lines() -> list[tuple[int, int, int, int]]:
     return [*program, (RETURN, 0, 0, ALLOW)]
 
 
-class Program(ctypes.Structure):
-    """struct sock_fprog."""
-
-    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
-
-
-def main() -> None:
-    """Forbids the calls to this process and becomes the command."""
-    filter_ = lines()
-    program = Program(len(filter_), b"".join(struct.pack("=HBBI", *line) for line in filter_))
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-            or prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)):
-        sys.exit(f"no seccomp: {os.strerror(ctypes.get_errno())}")
-    os.execvp(sys.argv[1], sys.argv[1:])
-
-
-main()
+run_under(lines(), sys.argv[1:])

