@@ -36,7 +36,9 @@ Without a name it runs the two claims, `large` and `small`.
   throttle, neighbor, waiting: the number of connections that inrush takes by itself, see
   tools/lab/pace.py.
 * ring: `--ring epoll` beside `--ring io_uring`: large, small, discard and pipe, and all but small
-  over TLS, too. `--check` wants at least 0.8 of the speed at 1.6 times the CPU time or less.
+  over TLS, too. `--check` wants at least 0.8 of the speed at 1.6 times the CPU time or less. What
+  writes files also runs beside s5cmd and the program of Amazon's transfer manager for Rust (built
+  on first use: some minutes), and is to be faster than each, with less CPU time.
 * list: `ls` of 1,000,000 keys from an inrush-origin that takes 20 ms for each page, beside one
   request at a time. `--check` wants at least 300,000 keys/s and 8 times the speed.
 
@@ -220,16 +222,36 @@ def limit(bench: Bench, program: Path, arguments: Sequence[str], objects: int) -
 
 
 def s5cmd(bench: Bench, prefix: str, url: str = "") -> measure.Contender:
-    """s5cmd with its defaults; what it prints goes nowhere."""
-    program, objects = install.s5cmd(), bench.below(prefix)
+    """s5cmd with its defaults."""
+    program = [install.s5cmd(), "--endpoint-url", url or bench.server.url, "--no-sign-request"]
+    command = [*program, "cp", f"s3://{BUCKET}/{prefix}*"]
+    return downloader(bench, prefix, "s5cmd", command, bench.env)
+
+
+def transfer_manager(bench: Bench, prefix: str, url: str = "") -> measure.Contender:
+    """The example program of Amazon's transfer manager for Rust, with its defaults."""
+    env = {**bench.env, "AWS_ENDPOINT_URL": url or bench.server.url, "AWS_REGION": "us-east-1",
+           "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
+    command = [install.transfer_manager(), "--recursive", f"s3://{BUCKET}/{prefix}"]
+    once = downloader(bench, prefix, "transfer manager", command, env)
+
+    def into_a_folder(every_byte: bool) -> measure.Sample:
+        bench.destination.mkdir()
+        return once(every_byte)
+
+    return into_a_folder
+
+
+def downloader(bench: Bench, prefix: str, name: str, command: Sequence[str | Path],
+               env: Mapping[str, str]) -> measure.Contender:
+    """Another program whose last argument is the destination; what it prints goes nowhere."""
+    objects = bench.below(prefix)
 
     def once(every_byte: bool) -> measure.Sample:
-        outcome = process.run(
-            [program, "--endpoint-url", url or bench.server.url, "--no-sign-request", "cp",
-             f"s3://{BUCKET}/{prefix}*", f"{bench.destination}/"],
-            seconds=RUN_SECONDS, env=bench.env, keep_stdout=False)
-        require(outcome, "s5cmd")
-        check(bench, prefix, "s5cmd", every_byte)
+        outcome = process.run([*command, f"{bench.destination}/"], seconds=RUN_SECONDS, env=env,
+                              keep_stdout=False)
+        require(outcome, name)
+        check(bench, prefix, name, every_byte)
         bench.clear(keep=len(objects) > SMALL_FOLDERS)
         return measure.Sample(
             bytes=sum(entry.size for entry in objects), files=len(objects),
@@ -525,10 +547,18 @@ def ring(bench: Bench) -> tuple[str, dict[str, object]]:
         return lambda options: piped(
             bench, (*options, *(trust if secure else ())), url if secure else "")
 
-    cases = {"large": got("large/", False, False), "large, TLS": got("large/", False, True),
-             "discard": got("large/", True, False), "discard, TLS": got("large/", True, True),
-             "pipe": streamed(False), "pipe, TLS": streamed(True),
-             "small": got("small/", False, False), "small, discard": got("small/", True, False)}
+    def peers(prefix: str, secure: bool) -> dict[str, measure.Contender]:
+        where = url if secure else ""
+        return {"s5cmd": s5cmd(bench, prefix, where),
+                "transfer manager": transfer_manager(bench, prefix, where)}
+
+    cases = {"large": rings.Case(got("large/", False, False), peers("large/", False)),
+             "large, TLS": rings.Case(got("large/", False, True), peers("large/", True)),
+             "discard": rings.Case(got("large/", True, False)),
+             "discard, TLS": rings.Case(got("large/", True, True)),
+             "pipe": rings.Case(streamed(False)), "pipe, TLS": rings.Case(streamed(True)),
+             "small": rings.Case(got("small/", False, False), peers("small/", False)),
+             "small, discard": rings.Case(got("small/", True, False))}
     if bench.args.case:
         cases = {name: make for name, make in cases.items() if name in bench.args.case}
     return rings.beside(bench.args.runs, bench.args.warm_up, cases)

