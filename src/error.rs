@@ -27,7 +27,7 @@ pub enum ErrorKind {
     Host,
     /// The deadline has passed.
     Deadline,
-    /// Stopped by the user (SIGINT or SIGTERM).
+    /// Stopped by the user (SIGINT, SIGTERM or SIGHUP).
     Interrupted,
 }
 
@@ -74,7 +74,7 @@ impl ErrorKind {
             Self::Endpoint => "the endpoint is unreachable or answers incorrectly",
             Self::Host => "this machine lacks a resource (memory, open files, io_uring)",
             Self::Deadline => "the --deadline has passed",
-            Self::Interrupted => "interrupted (Ctrl-C or SIGTERM)",
+            Self::Interrupted => "interrupted (Ctrl-C, SIGTERM or SIGHUP)",
         }
     }
 }
@@ -115,7 +115,7 @@ pub enum ErrorReason {
     Host,
     /// The `--deadline` has passed.
     Deadline,
-    /// SIGINT or SIGTERM.
+    /// SIGINT, SIGTERM or SIGHUP.
     Interrupted,
     /// A bug in inrush.
     Internal,
@@ -186,7 +186,7 @@ impl ErrorReason {
             Self::Server => "the server fails or answers incorrectly",
             Self::Host => "this machine lacks a resource (memory, open files, io_uring)",
             Self::Deadline => "the --deadline has passed",
-            Self::Interrupted => "interrupted (Ctrl-C or SIGTERM)",
+            Self::Interrupted => "interrupted (Ctrl-C, SIGTERM or SIGHUP)",
             Self::Internal => "a bug in inrush",
         }
     }

@@ -42,6 +42,7 @@
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
+//! * [`train`]: the input of a training job: its channels, configuration files, variables. Pure.
 //! * [`engine`]: the data plane: requests, the workers that download them, their concurrency, and
 //!   the streams into pipes.
 //!   * [`engine::threads`]: starts and pins the workers, which agree on one kind of ring; gathers
@@ -85,7 +86,7 @@
 //!     which. Pure.
 //!   * [`files::sink`]: what the bytes of a range become, and whether calls of the file system are
 //!     slow. Pure.
-//! * [`sys`]: rings, slots, descriptors: the only `unsafe`.
+//! * [`sys`]: rings, slots, descriptors, child processes: the only `unsafe`.
 //!   * [`sys::uring`]: the ring of io_uring.
 //!   * [`sys::readiness`]: the same over epoll, non-blocking calls, threads that write to files.
 //!   * [`sys::choice`]: which of the two, and why.
@@ -162,7 +163,12 @@
 //!   whatever reader and network do: `tests/sim` and `tests/pipe`.
 //! * The marker of an epoch appears before its end of file, and only when its reader has taken
 //!   every byte; with `--on-failure hold` a failed stream has no end: `tests/sim`, `tests/pipe`.
-//! * A shard is the same objects for every command that takes one: `tests/pipe/parts.rs`.
+//! * An epoch that cannot be had whole fails when its reader comes, the first at once; the epochs
+//!   before are whole: tests of [`command`], `tests/train`.
+//! * The command of `train` sees no end of an epoch that failed, and nothing of it is left when it
+//!   has ended: `tests/train`.
+//! * A shard is the same objects for every command that takes one: `tests/pipe/parts.rs`. Hosts of
+//!   a job have each object of a channel once: tests of [`control::channel`].
 //! * A name appears at the destination only when all its bytes are there: tests of
 //!   [`files::system_host`], `tests/sim`.
 //! * What an earlier run left counts only where it is surely of this object, in this version, and
@@ -229,6 +235,8 @@ pub mod s3;
 pub mod sys;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod text;
+#[cfg_attr(not(inrush_map), doc(hidden))]
+pub mod train;
 
 pub use engine::lease::Lease;
 pub use engine::request::{Completion, Destination, Priority};

@@ -4,8 +4,10 @@
 //! what depends on the machine or the command line is in [`crate::engine::config`].
 
 mod pace;
+mod train;
 
 pub use pace::*;
+pub use train::*;
 
 /// Direct I/O alignment in bytes: of memory, file offset and length. Every common device and file
 /// system takes 4,096 (statx(2), STATX_DIOALIGN); one that asks for more refuses the write.
@@ -423,6 +425,8 @@ pub const TURN_WAIT_MAX_US: u64 = 200_000;
 
 /// Folder handles that one worker keeps open, at most; fewer where descriptors are scarce.
 pub const FOLDERS_OPEN_MAX: usize = 512;
+/// Descriptors that `verify` leaves for its runtime, its signals, its report and its listing.
+pub const VERIFY_DESCRIPTORS_BESIDES: u64 = 20;
 
 /// Descriptors that a run has besides its connections and what it keeps for later: standard
 /// streams, runtime, large objects with their journals; a worker has some of its own.
@@ -441,6 +445,19 @@ pub const SWEEP_DEPTH_MAX: usize = 600;
 /// call to the kernel waits for: what was in flight ends in a fraction of it on a file system that
 /// answers.
 pub const ENDING_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// After a signal, or when its input fails, the command of `train` is given so long to end before
+/// it is killed, where no option says otherwise.
+pub const COMMAND_GRACE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The longest that an option may say.
+pub const COMMAND_GRACE_MAX: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// Most characters of `output/failure`: those of `FailureReason` of Amazon's `DescribeTrainingJob`.
+pub const FAILURE_TEXT_MAX: usize = 1024;
+
+/// Most problems that are told of one channel before a training job begins.
+pub const CHANNEL_PROBLEMS_TOLD_MAX: usize = 10;
 
 /// So long it then waits until its last words are written.
 pub const LAST_WORDS_TIME: std::time::Duration = std::time::Duration::from_millis(500);
@@ -500,6 +517,31 @@ pub const UNREAD_PAUSE_LAST_US: u64 = 20_000;
 /// Objects that wait in a channel's feed, at most.
 pub const FEED_OBJECTS_MAX: usize = 2048;
 
+/// Bytes of one piece of a stream that inrush itself writes, at most. Longer texts are several.
+pub const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// Such bytes that wait in a channel's feed, beside one batch more, and in its feeder's window,
+/// beside one piece more.
+pub const INLINE_AHEAD_BYTES_MAX: usize = 1 << 20;
+
+/// Pieces of them in a feeder's window, at most: several for each range that is on its way.
+pub const INLINE_AHEAD_PIECES_MAX: usize = 1024;
+
+/// Attributes of an augmented manifest that a stream has, at most: as many as SageMaker takes.
+pub const AUGMENTED_ATTRIBUTES_MAX: usize = 16;
+
+/// Characters in the name of one.
+pub const ATTRIBUTE_NAME_CHARS_MAX: usize = 256;
+
+/// Longest line of an augmented manifest, in bytes.
+pub const AUGMENTED_LINE_BYTES_MAX: usize = 1 << 20;
+
+/// Longest augmented manifest in bytes, which is kept in memory with 8 bytes for each line.
+pub const AUGMENTED_BYTES_MAX: u64 = 4 << 30;
+
+/// How many buckets its lines may name.
+pub const AUGMENTED_BUCKETS_MAX: usize = 100;
+
 /// Markers of whole epochs that a channel keeps in its folder: the last ones.
 pub const EPOCH_MARKERS_MAX: u64 = 1000;
 
@@ -528,6 +570,7 @@ pub const LISTED_AHEAD_RANGES_MIN: u64 = 64;
 /// Epochs of a channel that are told one by one at the end: the last ones.
 pub const EPOCHS_TOLD_MAX: usize = 1000;
 
+const _: () = assert!(INLINE_BYTES_MAX < INLINE_AHEAD_BYTES_MAX);
 const _: () = assert!(SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(SLOT_BYTES_MAX.is_power_of_two() && SLOT_BYTES_MIN.is_power_of_two());
 const _: () = assert!(SLOT_BYTES_SMALL >= SLOT_BYTES_MIN && SLOT_BYTES_SMALL <= SLOT_BYTES_MAX);

@@ -54,8 +54,11 @@ fn an_option_of_another_command_is_said_to_be_that() {
     told(&["ls", "--adopt", "s3://bucket/"], "--adopt is an option of verify, not of ls");
     told(&["get", "-H", "s3://bucket/", "b"], "-H is an option of ls, not of get");
     told(&["cat", "--dry-run", "s3://bucket/a"], "--dry-run is an option of get");
-    told(&["demo", "--region=x"], "--region is an option of get, sync, verify, ls, pipe and cat");
-    let behind = "pipe and cat; options go behind the command";
+    told(
+        &["demo", "--region=x"],
+        "--region is an option of get, sync, verify, ls, pipe, cat and train",
+    );
+    let behind = "cat and train; options go behind the command";
     told(&["--adopt", "get", "s3://bucket/a", "b"], "verify; options go behind the command");
     told(&["--region=x", "get", "s3://bucket/a", "b"], behind);
     told(&["--region", "x", "demo"], behind);
@@ -63,6 +66,50 @@ fn an_option_of_another_command_is_said_to_be_that() {
     // What nobody has is as clap tells it, with what is spelled alike.
     told(&["get", "--deadlin", "1s"], "unexpected argument '--deadlin' found");
     told(&["get", "--deadlin", "1s"], "'--deadline'");
+}
+
+#[test]
+fn what_other_programs_have_is_said_in_one_line() {
+    let told = |words: &[&str], expected: &str| {
+        let (stdout, stderr) = check(words, 2);
+        assert!(stdout.is_empty() && stderr.contains(expected), "{words:?}: {stderr}");
+        assert_eq!(stderr.matches('\n').count(), 1, "{words:?}: {stderr}");
+    };
+    let get = |option: &str, expected: &str| told(&["get", "s3://b/a", option, "d"], expected);
+    get("--no-check-certificate", "'--no-check-certificate': use --no-verify-ssl\n");
+    get("--ignore-existing", "use --overwrite never");
+    get("--timeout=5", "unexpected argument '--timeout': use --retry-for");
+    get("-r", "it is not needed, a folder is downloaded whole");
+    get("--progress", "shown by default");
+    told(&["ls", "-R", "s3://bucket/"], "use --recursive");
+    told(&["ls", "--output", "json"], "use --json");
+    for word in ["rm", "mb", "put", "s3", "head", "presign"] {
+        told(&[word, "s3://bucket/a"], &format!("subcommand '{word}': inrush only reads from S3"));
+    }
+    told(&["du", "s3://bucket/a"], "use 'inrush ls --recursive --summarize s3://BUCKET/FOLDER/'");
+    // Neither is an operand, so clap's tip to type it behind `--` would mislead.
+    for option in ["-P", "-o", "-l", "--qqq"] {
+        let (_, stderr) = check(&["cat", option, "s3://bucket/a"], 2);
+        assert!(!stderr.contains("-- ") && !stderr.contains("tip:"), "{stderr}");
+    }
+}
+
+#[test]
+fn help_that_cannot_be_printed_is_a_failure() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let output = inrush(&["--version"]).stdout(full).output().expect("the program starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    assert!(stderr.starts_with("error: cannot write to standard output: "), "{stderr}");
+}
+
+#[test]
+fn no_topic_is_suggested_at_random() {
+    let (_, stderr) = check(&["guide", "nope"], 2);
+    assert!(!stderr.contains("similar") && stderr.contains("sources"), "{stderr}");
+    let (_, stderr) = check(&["guide", "resume"], 2);
+    assert!(stderr.contains("similar value exists: 'resuming'"), "{stderr}");
+    assert_eq!(check(&["guide", "Sources"], 0), check(&["guide", "sources"], 0));
 }
 
 const COMMANDS: [&str; 7] = ["get", "verify", "ls", "demo", "guide", "completions", "man"];
@@ -110,6 +157,7 @@ fn usage_errors_exit_with_2_and_say_what_to_do() {
     told(&["get", "s3://bucket/a", "b", "--adopt"], "--adopt is an option of verify, not of get");
     told(&["ls", "--recursive"], "--recursive needs a source such as s3://BUCKET/");
     told(&["cat"], "<SOURCE>");
+    told(&["cat"], "Usage: inrush cat [OPTIONS] SOURCE...");
     told(&["ls", "bucket/a"], "does not start with s3://");
     told(&["completions", "ksh"], "possible values");
 }

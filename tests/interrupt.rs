@@ -166,13 +166,13 @@ fn stop_one(signal: Signal, moment: impl Fn(&Origin, &Path) -> bool, before: &[S
     run.check(seconds < STOP_SECONDS, &format!("it took {seconds:.2} s to stop"));
     let whole = assert_whole(&destination, false, &run);
     let left = match unfinished(&destination) {
-        0 => "nothing of the others is left".to_owned(),
+        0 => "partial data was discarded".to_owned(),
         parts => format!("{parts} partly downloaded"),
     };
     run.check(run.stderr.contains(&left), &format!("{left} was expected"));
     let folders = usize::from(destination.join("mark").is_dir());
     run.check(whole < OBJECTS.len() - 1, "it was too fast to be interrupted");
-    let told = format!("interrupted: {} object", whole + folders);
+    let told = format!("interrupted: {} o", whole + folders);
     run.check(run.stderr.contains(&told), &format!("{told} was expected"));
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "beside it\n{run}");
     eprintln!("{signal:?} with {whole} objects whole: stopped after {seconds:.3} s");
@@ -188,6 +188,21 @@ fn interrupted_at_the_first_request() {
     for signal in [Signal::INT, Signal::TERM] {
         stop_when(signal, |origin, _| origin.stats().gets > 0);
     }
+}
+
+#[test]
+fn a_session_that_ends_interrupts_unless_that_is_ignored() {
+    stop_when(Signal::HUP, sent(4 << 20));
+    let origin = start(slow());
+    let folder = tempfile::tempdir().expect("a folder");
+    let before = ["sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""].map(str::to_owned);
+    let mut running = start_get(&origin, folder.path(), &before);
+    assert!(running.until(|| origin.stats().body_bytes > 1 << 20));
+    running.signal(Signal::HUP);
+    let stop = origin.stats().body_bytes + (2 << 20);
+    assert!(running.until(|| origin.stats().body_bytes > stop), "it goes on");
+    running.signal(Signal::TERM);
+    running.wait().expect(INTERRUPTED);
 }
 
 #[test]

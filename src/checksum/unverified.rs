@@ -28,6 +28,21 @@ pub const NOT_STORED: &str = "the server stores no checksum for it";
 /// Nobody asked for one yet.
 pub const NOT_REQUESTED: &str = "no checksum was requested";
 
+/// The reason in the words for so many objects.
+#[must_use]
+pub fn of_many(reason: &str, objects: u64) -> &str {
+    match reason {
+        _ if objects == 1 => reason,
+        NO_BYTES => "they are empty",
+        NOT_ANSWERED => "the requests for their checksums failed",
+        PARTS_DIFFER => "the parts that their checksums cover differ in size",
+        CHANGED => "they have changed since they were listed",
+        UNREADABLE => "the stored checksums cannot be read",
+        NOT_STORED => "the server stores no checksum for them",
+        _ => reason,
+    }
+}
+
 /// Codes of a mark are below this.
 pub const CODES: u8 = 128;
 /// The code of a verdict that is not known.
@@ -87,6 +102,17 @@ pub fn decode(code: u8) -> Option<Result<Algorithm, &'static str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_have_a_form_for_many_objects() {
+        for reason in REASONS {
+            assert_eq!(of_many(reason, 1), reason);
+            let many = of_many(reason, 2);
+            let words = || many.split(' ');
+            assert!(!words().any(|word| matches!(word, "it" | "its")), "{many}");
+        }
+        assert_eq!(of_many(NOT_STORED, 22), "the server stores no checksum for them");
+    }
 
     #[test]
     fn verdicts_have_codes_that_come_back() {

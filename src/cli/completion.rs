@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use super::{ServiceArgs, command, help};
 
 /// Commands with the options of [`ServiceArgs`].
-const REMOTE: [&str; 6] = ["get", "sync", "verify", "ls", "pipe", "cat"];
+const REMOTE: [&str; 7] = ["get", "sync", "verify", "ls", "pipe", "cat", "train"];
 
 /// What the first line of the generated function is in bash and in zsh.
 const FUNCTION: &str = "_inrush() {\n";

@@ -1,14 +1,18 @@
-//! Options that were typed with a command that does not have them, though another has.
+//! Options that were typed with a command that does not have them, though another command has, or
+//! another program.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::command;
+use super::{command, guess};
 
-/// The refusal in these words where the option belongs to other commands; else as it is. clap would
-/// suggest what is spelled alike.
-pub(super) fn named(refusal: clap::Error, words: &[OsString]) -> clap::Error {
+/// The refusal in these words where the option belongs to other commands or other programs; else
+/// as it is. clap would suggest what is spelled alike.
+pub(super) fn named(mut refusal: clap::Error, words: &[OsString]) -> clap::Error {
+    if refusal.kind() == ErrorKind::InvalidValue {
+        forget_a_far_value(&mut refusal);
+    }
     let Some(ContextValue::String(option)) = refusal.get(ContextKind::InvalidArg) else {
         return refusal;
     };
@@ -18,10 +22,16 @@ pub(super) fn named(refusal: clap::Error, words: &[OsString]) -> clap::Error {
     let table = command();
     let words = || words.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
     let typed = words().find(|word| table.find_subcommand(word).is_some()).unwrap_or_default();
+    if let Some(instead) = guess::of_option(option, typed, words()) {
+        let message = format!("unexpected argument '{option}': {instead}\n");
+        return clap::Error::raw(ErrorKind::UnknownArgument, message);
+    }
     let is_before = words().take_while(|word| *word != typed).any(|word| word.starts_with(option));
     match owners(option).as_slice() {
-        [] => refusal,
-        owners if !is_before && owners.iter().any(|owner| owner == typed) => refusal,
+        [] => without_dashes(refusal),
+        owners if !is_before && owners.iter().any(|owner| owner == typed) => {
+            without_dashes(refusal)
+        }
         [owners @ .., last] => {
             let all = match owners {
                 [] => last.clone(),
@@ -37,8 +47,15 @@ pub(super) fn named(refusal: clap::Error, words: &[OsString]) -> clap::Error {
     }
 }
 
+/// The refusal without the tip to type the option as an operand behind `--`: no source or
+/// destination begins so.
+fn without_dashes(mut refusal: clap::Error) -> clap::Error {
+    refusal.remove(ContextKind::Suggested);
+    refusal
+}
+
 /// The commands that have this option, of those that people see.
-fn owners(option: &str) -> Vec<String> {
+pub(super) fn owners(option: &str) -> Vec<String> {
     let mut table = command();
     table.build();
     let has = |child: &&clap::Command| {
@@ -52,4 +69,17 @@ fn owners(option: &str) -> Vec<String> {
         })
     };
     table.get_subcommands().filter(has).map(|child| child.get_name().to_owned()).collect()
+}
+
+/// Takes back the suggestion of a value that does not begin as the typed one does: what is spelled
+/// alike only in its middle is seldom meant.
+fn forget_a_far_value(refusal: &mut clap::Error) {
+    let text = |kind| match refusal.get(kind) {
+        Some(ContextValue::String(text)) => text.to_ascii_lowercase(),
+        _ => String::new(),
+    };
+    let (typed, meant) = (text(ContextKind::InvalidValue), text(ContextKind::SuggestedValue));
+    if typed.chars().next() != meant.chars().next() {
+        refusal.remove(ContextKind::SuggestedValue);
+    }
 }

@@ -30,9 +30,19 @@ pub(super) const SYNC_USAGE: &str = "inrush sync [OPTIONS] SOURCE... DEST";
 /// The form of `verify`.
 pub(super) const VERIFY_USAGE: &str = "inrush verify [OPTIONS] SOURCE... DIR";
 
-/// Both forms of `pipe`.
+/// The form of `cat`.
+pub(super) const CAT_USAGE: &str = "inrush cat [OPTIONS] SOURCE...";
+
+/// The forms of `pipe`.
 pub(super) const PIPE_USAGE: &str = "inrush pipe [OPTIONS] SOURCE... DIR/CHANNEL\n       \
-    inrush pipe [OPTIONS] --channel NAME=SOURCE... DIR";
+    inrush pipe [OPTIONS] --channel NAME=SOURCE... DIR\n       \
+    inrush pipe [OPTIONS] --augmented-manifest FILE --attribute NAME... DIR/CHANNEL";
+
+/// Both forms of `train`.
+pub(super) const TRAIN_USAGE: &str = "inrush train [OPTIONS] --channel NAME=SOURCE... [--] \
+    [COMMAND [ARG]...]\n       \
+    inrush train [OPTIONS] --job FILE [--] [COMMAND [ARG]...]\n       \
+    inrush train [OPTIONS] --init-config FILE [--] [COMMAND [ARG]...]";
 
 /// A command in words.
 pub(super) struct About {
@@ -48,8 +58,15 @@ pub(super) struct About {
     pub(super) remote: bool,
 }
 
+impl About {
+    /// True where wildcards in sources and filters mean something: a channel's prefix is literal.
+    pub(super) fn takes_globs(&self) -> bool {
+        self.remote && self.name != "train"
+    }
+}
+
 /// Every command.
-pub(super) const COMMANDS: [About; 10] = [
+pub(super) const COMMANDS: [About; 11] = [
     About {
         name: "get",
         operands: &[
@@ -98,6 +115,10 @@ pub(super) const COMMANDS: [About; 10] = [
             (
                 "download the objects that a file lists",
                 "inrush get --files-from list.txt /mnt/train/",
+            ),
+            (
+                "download the objects that a manifest of SageMaker lists",
+                "inrush get --manifest s3://bucket/train.manifest /mnt/train/",
             ),
             (
                 "download only some objects",
@@ -153,13 +174,13 @@ pub(super) const COMMANDS: [About; 10] = [
             listing, each object costs one HEAD request, or three if its checksum is a checksum \
             of parts. If S3 stores no checksum, the MD5 of the file is compared with the \
             ETag.\n\n\
-            The result for each object is validated, missing, mismatch (a different size or \
-            checksum; both values are reported) or not validated. An object is not validated if \
+            The result for each object is verified, missing, mismatch (a different size or \
+            checksum; both values are reported) or not verified. An object is not verified if \
             S3 stores no checksum and the ETag is not the MD5 of the file, or if the checksum \
             cannot be computed from the file. Its file then has the right size, and the object \
             counts as failed only with --strict. Files in DIR that are not in the source are \
             ignored. Links in DIR are not followed.\n\n\
-            With --adopt, files that are validated or empty, whatever program wrote them, get \
+            With --adopt, files that are verified or empty, whatever program wrote them, get \
             the mark that a download would have given them, and the file system is synced at the \
             end. get and sync then skip them until the object or the file changes. A file that \
             changes while it is read is not adopted and counts as failed; programs that map and \
@@ -177,7 +198,7 @@ pub(super) const COMMANDS: [About; 10] = [
                 "inrush verify s3://bucket/train/ data/ --adopt",
             ),
             (
-                "fail if a file cannot be validated",
+                "fail if a file cannot be verified",
                 "inrush verify s3://bucket/train/ data/ --strict",
             ),
         ],
@@ -233,6 +254,16 @@ pub(super) const COMMANDS: [About; 10] = [
             finds no marker after end of file has only part of the epoch. The marker holds one \
             line of JSON with epoch, objects and bytes. Markers of an earlier run are removed \
             before the pipe of their epoch is created.\n\n\
+            With --record-wrapper recordio each object is one record of MXNet's RecordIO. A key \
+            that ends in a slash and has no bytes is no record. An object of 2^29 bytes or more \
+            fits no record, and ends the run, before the first pipe is created if the first page \
+            of the listing has it.\n\n\
+            With --augmented-manifest each line of FILE is a JSON object, and each --attribute \
+            adds its value to the stream, in the order given: of NAME-ref the object whose \
+            s3:// address it is, of a string its text, of anything else its JSON as written. \
+            With --record-wrapper each value is one record. The shuffle and the shard are of \
+            lines. A line that lacks an attribute ends the run before the first pipe is \
+            created.\n\n\
             --report writes a line for each object that was written into its pipe completely, and \
             for the object that ended a stream with an error, with channel and epoch. Other \
             objects of an epoch that ended early have none.",
@@ -248,8 +279,17 @@ pub(super) const COMMANDS: [About; 10] = [
                 --channel test=s3://bucket/test/ /opt/ml/input/data --ready-file /tmp/ready",
             ),
             (
+                "stream all objects whose keys begin alike, as S3Prefix of SageMaker does",
+                "inrush pipe --prefix s3://bucket/data/train /opt/ml/input/data/train",
+            ),
+            (
                 "stream one quarter of the objects",
                 "inrush pipe s3://bucket/train/ data/train --shard 0/4",
+            ),
+            (
+                "stream images with their labels, each a record",
+                "inrush pipe --augmented-manifest train.jsonl --attribute source-ref \
+                --attribute class --record-wrapper recordio data/train",
             ),
         ],
         remote: true,
@@ -268,6 +308,55 @@ pub(super) const COMMANDS: [About; 10] = [
                 "inrush cat --range 0-1023 s3://bucket/train/0.tar | xxd",
             ),
             ("write all objects of a folder", "inrush cat s3://bucket/logs/ | zstd > logs.zst"),
+        ],
+        remote: true,
+    },
+    About {
+        name: "train",
+        operands: &[(
+            "COMMAND [ARG]...",
+            &["the training program; without it the input is prepared and served"],
+        )],
+        details: "Lays DIR out as Amazon SageMaker lays out /opt/ml: input/config with the \
+            configuration files, input/data with the channels, model and output/data. All \
+            channels are listed first, and everything that is wrong with them is reported \
+            before anything is downloaded. COMMAND starts when the channels in File mode are \
+            complete.\n\n\
+            SOURCE is s3://BUCKET/PREFIX or the path of a local folder. The objects of a \
+            channel in File mode are files below input/data/NAME; files of an earlier run \
+            are kept as get keeps them. A channel in Pipe mode is the named pipes \
+            input/data/NAME_0, NAME_1 and so on, one for each epoch: the first exists before \
+            COMMAND starts, the next one as soon as COMMAND opens its predecessor, and a \
+            pipe is removed at the end of its epoch. A reader that closes its pipe early \
+            ends that epoch. A local folder becomes the symbolic link input/data/NAME; that \
+            nothing is written to it is not enforced.\n\n\
+            COMMAND runs in a process group of its own. SIGTERM, SIGINT, SIGHUP, SIGUSR1 and \
+            SIGUSR2 are forwarded to it. After one of the first three it has the time of \
+            --grace to end; then, or at a second signal, its group is killed. On a terminal \
+            COMMAND is the foreground job, and gets Ctrl-C and Ctrl-Z itself. What is left \
+            of its group when COMMAND has ended is killed, and the pipes are removed. If \
+            inrush itself is killed, the kernel kills COMMAND.\n\n\
+            If the input fails, the reason is printed and written to output/failure (1024 \
+            characters at most). If COMMAND runs, its pipes give no more data and no end of \
+            file, so that it cannot take part of an epoch for the whole epoch, and it is \
+            ended as after SIGTERM.\n\n\
+            The exit code is that of COMMAND, or 128 and the number of the signal that ended \
+            it. With a COMMAND, inrush's own exit codes are 125 (the input failed), 126 \
+            (COMMAND cannot be executed), 127 (COMMAND was not found), 2 (usage error) and \
+            130 (interrupted before COMMAND started). Without, and with --check, they are \
+            those of the table below. With COMMAND, --json prints to standard error.",
+        examples: &[
+            (
+                "download one channel, stream another, and train",
+                "inrush train --channel train=s3://bucket/train/,mode=Pipe \
+                --channel test=s3://bucket/test/ -- python3 train.py --epochs 3",
+            ),
+            ("check the input of a job", "inrush train --check --channel train=s3://bucket/train/"),
+            (
+                "train outside of a container, as the first of four hosts",
+                "inrush train --base-dir /tmp/ml --shard 0/4 \
+                --channel train=s3://bucket/train/ -- ./train.sh",
+            ),
         ],
         remote: true,
     },
@@ -329,7 +418,7 @@ pub(super) const VARIABLES: [(&str, &str); 16] = [
     ("INRUSH_RING", "see --ring"),
     ("INRUSH_SSE_C_KEY", "see --sse-c-key-file"),
     ("HTTPS_PROXY", "http:// proxy for https endpoints; HTTP_PROXY for http, ALL_PROXY for both"),
-    ("NO_PROXY", "hosts to reach directly: a.example.com,.example.com,10.0.0.0/8,host:9000,*"),
+    ("NO_PROXY", "hosts to reach directly: a.example.com,10.0.0.0/8,host:9000,*"),
     ("AWS_ACCESS_KEY_ID", "access key, with AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"),
     ("AWS_CONFIG_FILE", "configuration file, instead of ~/.aws/config"),
     ("AWS_SHARED_CREDENTIALS_FILE", "credentials file, instead of ~/.aws/credentials"),
@@ -341,9 +430,9 @@ pub(super) const GLOBS: [(&str, &str); 6] = [
     ("*", "any characters of one name: it stops at '/'"),
     ("**", "as a whole name: any folders, or none, as in 'train/**/*.tar'"),
     ("?", "one character, not '/'"),
-    ("[a-z]", "one character of a set; [!a-z] is one that is not of it"),
+    ("[a-z]", "one character of the set; [!a-z] is any character outside the set"),
     ("{a,b}", "either, in --include and --exclude; in a source braces mean themselves"),
-    ("\\*", "the character itself; so does a source that is exactly an object's key, and --raw"),
+    ("\\*", "the character '*'; --raw, and the exact key of an object, need no backslash"),
 ];
 
 /// How filters are read.
@@ -354,7 +443,7 @@ pub(super) const FILTERS: &str = "--include and --exclude are taken in the order
     it is a folder. What matches a folder counts for all below it.";
 
 /// Where else keys come from.
-pub(super) const CREDENTIALS: &str = "Credentials are searched for like in the AWS CLI: \
+pub(super) const CREDENTIALS: &str = "Credentials are searched for as in the AWS CLI: \
     environment, profile (keys, SSO, process, role), web identity, container, instance.";
 
 /// Exit codes and what they mean, success included.
@@ -390,10 +479,12 @@ pub(super) fn after(about: &About) -> String {
     for (what, typed) in about.examples {
         text += &format!("  # {what}\n  {typed}\n");
     }
-    if about.remote {
+    if about.takes_globs() {
         text += "\nGLOBS:\n";
         text += &columns(GLOBS.into_iter());
         text += &format!("\n{FILTERS}\n");
+    }
+    if about.remote {
         text += "\nEnvironment:\n";
         text += &columns(VARIABLES.into_iter());
         text += &format!("\n{CREDENTIALS}\n");
@@ -428,10 +519,34 @@ fn exit_code_table() -> String {
     })
 }
 
-fn columns<'a>(rows: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> String {
+/// Columns that the tables fit into: clap breaks longer lines of a terminal, and continues them in
+/// the column of the names.
+const TABLE_COLUMNS: usize = 80;
+
+pub(super) fn columns<'a>(rows: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> String {
     let width = rows.clone().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let room = TABLE_COLUMNS.saturating_sub(width + "    ".len());
     rows.fold(String::new(), |mut table, (name, meaning)| {
-        let _ = writeln!(table, "  {name:width$}  {meaning}");
+        let mut name = name;
+        for line in broken(meaning, room) {
+            let _ = writeln!(table, "  {name:width$}  {line}");
+            name = "";
+        }
         table
     })
+}
+
+/// The text in lines of so many columns, as far as its words allow it.
+fn broken(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }

@@ -27,6 +27,8 @@ pub struct LsArgs {
     pub json: bool,
     /// Nothing but lines and errors.
     pub quiet: bool,
+    /// No line of progress.
+    pub no_progress: bool,
     /// How often `--verbose` was given.
     pub verbose: u8,
     /// Which of the objects.
@@ -59,8 +61,17 @@ pub(super) struct LsTyped {
     #[arg(long)]
     json: bool,
     /// print no notes; errors are always printed
-    #[arg(long, short = 'q', conflicts_with = "verbose", aliases = super::options::QUIET_ALIASES)]
+    #[arg(
+        long,
+        short = 'q',
+        conflicts_with = "verbose",
+        overrides_with = "quiet",
+        alias = super::options::QUIET_ALIAS
+    )]
     quiet: bool,
+    /// print no progress line on a terminal; notes and the summary are printed
+    #[arg(long, overrides_with = "no_progress")]
+    no_progress: bool,
     /// log decisions and retries to standard error; -vv: also every request
     #[arg(long, short = 'v', action = ArgAction::Count)]
     verbose: u8,
@@ -81,6 +92,8 @@ impl LsTyped {
             (!self.selection.rules.is_empty(), "--include or --exclude"),
             (self.selection.raw, "--raw"),
             (self.selection.files_from.is_some(), "--files-from"),
+            (self.selection.prefix, "--prefix"),
+            (self.selection.manifest.is_some(), "--manifest"),
             (self.service.version_id.is_some(), "--version-id"),
         ];
         match typed.iter().find(|(typed, _)| *typed) {
@@ -92,7 +105,7 @@ impl LsTyped {
     }
 
     pub(super) fn settle(self) -> Result<LsArgs, clap::Error> {
-        let none_given = self.sources.is_empty() && self.selection.files_from.is_none();
+        let none_given = self.sources.is_empty() && !self.selection.has_more();
         let buckets = none_given || self.sources.as_slice() == ["s3://"];
         let mut sources = if buckets {
             self.check_no_source()?;
@@ -112,6 +125,7 @@ impl LsTyped {
             human_readable: self.human_readable,
             json: self.json,
             quiet: self.quiet,
+            no_progress: self.no_progress,
             verbose: self.verbose,
             selection: self.selection,
             service: self.service,

@@ -8,12 +8,14 @@
 
 mod completion;
 mod elsewhere;
+mod guess;
 mod help;
 mod ls;
 mod man;
 mod options;
 mod pipe;
 mod selection;
+mod train;
 mod verify;
 
 use std::ffi::OsString;
@@ -30,6 +32,7 @@ use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
 use ls::LsTyped;
 use pipe::{CatTyped, PipeTyped};
+use train::TrainTyped;
 use verify::VerifyTyped;
 
 pub use completion::{CompleteArgs, completions};
@@ -39,8 +42,9 @@ pub use options::{
     AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
     RingName, ServiceArgs, TuningArgs, VerifyMode,
 };
-pub use pipe::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
-pub use selection::SelectionArgs;
+pub use pipe::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
+pub use selection::{ManifestPlace, SelectionArgs};
+pub use train::{JobSource, TrainArgs};
 pub use verify::VerifyArgs;
 
 /// What was typed.
@@ -56,6 +60,8 @@ pub enum Args {
     Pipe(Box<PipeArgs>),
     /// `inrush cat`
     Cat(Box<CatArgs>),
+    /// `inrush train`
+    Train(Box<TrainArgs>),
     /// `inrush demo`
     Demo(Box<DemoArgs>),
     /// `inrush guide`: this page; the list of all without one.
@@ -78,8 +84,24 @@ impl Args {
             Self::Ls(args) => args.verbose,
             Self::Pipe(args) => args.stream.verbose,
             Self::Cat(args) => args.stream.verbose,
+            Self::Train(args) => args.output.verbose,
             Self::Demo(args) => args.output.verbose,
             Self::Guide(_) | Self::Completions(_) | Self::Complete(_) | Self::Man => 0,
+        }
+    }
+
+    /// Whether no line of progress is drawn: `--no-progress` was given.
+    #[must_use]
+    pub fn no_progress(&self) -> bool {
+        match self {
+            Self::Get(args) => args.output.no_progress,
+            Self::Verify(args) => args.output.no_progress,
+            Self::Ls(args) => args.no_progress,
+            Self::Pipe(args) => args.stream.no_progress,
+            Self::Cat(args) => args.stream.no_progress,
+            Self::Train(args) => args.output.no_progress,
+            Self::Demo(args) => args.output.no_progress,
+            Self::Guide(_) | Self::Completions(_) | Self::Complete(_) | Self::Man => false,
         }
     }
 }
@@ -133,7 +155,6 @@ pub struct GetArgs {
     pub output: OutputArgs,
 }
 
-/// What was typed after `ls`.
 /// What was typed after `demo`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DemoArgs {
@@ -186,6 +207,7 @@ fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
         TypedCommand::Ls(typed) => typed.settle().map(Box::new).map(Args::Ls),
         TypedCommand::Pipe(typed) => typed.settle().map(Box::new).map(Args::Pipe),
         TypedCommand::Cat(typed) => typed.settle().map(Box::new).map(Args::Cat),
+        TypedCommand::Train(typed) => typed.settle().map(Box::new).map(Args::Train),
         TypedCommand::Demo(args) => Ok(Args::Demo(Box::new(args))),
         TypedCommand::Guide { topic } => Ok(Args::Guide(topic)),
         TypedCommand::Completions { shell } => Ok(Args::Completions(shell)),
@@ -193,25 +215,21 @@ fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
     }
 }
 
-/// Commands of other programs that people type for `get`.
-const OTHERS: [&str; 5] = ["copy", "cp", "download", "move", "mv"];
-
-/// The words as this program has them: `help get` is `get --help`. Commands that other programs
-/// have for `get` are refused with its name.
+/// The words as this program has them: `help get` is `get --help`. Commands that only other
+/// programs have are refused with what to do instead.
 fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     match words.get(1).and_then(|word| word.to_str()) {
         Some("help") => {
             words.remove(1);
             words.push("--help".into());
         }
-        Some(other) if OTHERS.contains(&other) => {
-            let message = format!(
-                "unrecognized subcommand '{other}': download with 'inrush get s3://BUCKET/KEY \
-                 DEST'; inrush does not upload and never changes the bucket\n"
-            );
-            return Err(clap::Error::raw(ErrorKind::InvalidSubcommand, message));
+        Some(other) => {
+            if let Some(instead) = guess::of_command(other) {
+                let message = format!("unrecognized subcommand '{other}': {instead}\n");
+                return Err(clap::Error::raw(ErrorKind::InvalidSubcommand, message));
+            }
         }
-        _ => {}
+        None => {}
     }
     // As the AWS CLI has it, with a space.
     let payer =
@@ -283,13 +301,17 @@ enum TypedCommand {
     #[command(override_usage = help::PIPE_USAGE)]
     Pipe(PipeTyped),
     /// write objects to standard output
+    #[command(override_usage = help::CAT_USAGE)]
     Cat(CatTyped),
+    /// prepare the input of a training job as SageMaker does, and run its command
+    #[command(override_usage = help::TRAIN_USAGE)]
+    Train(TrainTyped),
     /// download from a local test server and report the speed of this machine
     Demo(DemoArgs),
     /// print a page of the user guide, or the list of its topics
     Guide {
         /// the page to print
-        #[arg(value_name = "TOPIC", value_parser = topics())]
+        #[arg(value_name = "TOPIC", value_parser = topics(), ignore_case = true)]
         topic: Option<&'static Topic>,
     },
     /// print a completion script to standard output
@@ -302,11 +324,12 @@ enum TypedCommand {
     Man,
 }
 
-/// The names of the guide's pages; clap suggests near ones.
+/// The names of the guide's pages, in letters of either case; clap suggests near ones.
 fn topics() -> impl TypedValueParser<Value = &'static Topic> {
     let topics = guide::TOPICS.iter();
     let names = topics.map(|topic| PossibleValue::new(topic.name).help(topic.summary));
-    PossibleValuesParser::new(names).map(|name| guide::topic(&name).expect("one of the names"))
+    PossibleValuesParser::new(names)
+        .map(|name| guide::topic(&name.to_ascii_lowercase()).expect("one of the names"))
 }
 
 /// `get` before its operands are told apart.
@@ -315,7 +338,7 @@ struct GetTyped {
     /// download and verify, but write nothing; takes no DEST
     #[arg(long)]
     discard: bool,
-    /// take only part I of N of the objects (pipe: of every epoch); I starts at 0
+    /// take only part I of N of the objects; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
     /// not an option of get: see cat
@@ -418,7 +441,7 @@ impl FetchTyped {
                     "source and destination are missing: inrush {name} s3://BUCKET/KEY DEST"
                 ))
             })?;
-            check_direction(&operands, &last)?;
+            check_direction(name, &operands, &last)?;
             Destination::Local(parse_destination(last)?)
         };
         let mut sources = sources(name, operands, discard, &self.selection)?;
@@ -449,35 +472,44 @@ fn sources(
     discard: bool,
     selection: &SelectionArgs,
 ) -> Result<Vec<S3Uri>, clap::Error> {
-    if operands.is_empty() && selection.files_from.is_none() {
+    if operands.is_empty() && !selection.has_more() {
         let message = format!("the source is missing: give s3://BUCKET/KEY after '{name}'");
         return Err(usage(&message));
+    }
+    if !operands.is_empty() && selection.manifest.is_some() {
+        return Err(usage("--manifest lists all objects: give no source besides"));
     }
     let sources = operands.into_iter().map(|operand| match operand.to_str() {
         Some(text) if discard && !text.contains("://") => Err(usage(&format!(
             "unexpected destination '{}': --discard writes nothing",
             shown(text)
         ))),
-        Some(text) => parse_source(text, selection.raw),
+        Some(text) => parse_source(text, selection),
         None => Err(usage(&format!("{} is not UTF-8, but keys always are", operand.display()))),
     });
     sources.collect()
 }
 
-/// An address as typed; `raw` where no character of it is a wildcard.
-fn parse_source(text: &str, raw: bool) -> Result<S3Uri, clap::Error> {
-    let parsed = if raw { S3Uri::parse_raw(text) } else { S3Uri::parse(text) };
-    parsed.map_err(|error| usage(&error.to_string()))
+/// An address as typed.
+fn parse_source(text: &str, selection: &SelectionArgs) -> Result<S3Uri, clap::Error> {
+    selection.read_source()(text).map_err(|error| usage(&error.to_string()))
 }
 
-/// Refuses what would be an upload.
-fn check_direction(sources: &[OsString], last: &OsString) -> Result<(), clap::Error> {
+/// Refuses what would be an upload or a copy in S3.
+fn check_direction(name: &str, sources: &[OsString], last: &OsString) -> Result<(), clap::Error> {
     let is_remote = |operand: &OsString| operand.as_encoded_bytes().starts_with(b"s3://");
+    // Of s3://BUCKET/KEY.
+    let bucket =
+        |operand: &OsString| operand.to_string_lossy().split('/').nth(2).map(str::to_owned);
     match sources {
         [local, ..] if is_remote(last) && !sources.iter().any(is_remote) => Err(usage(&format!(
             "inrush does not upload, and '{}' is not an S3 address: give \
              s3://BUCKET/KEY first, then the folder or file that it goes to",
             shown(&local.display().to_string())
+        ))),
+        [.., source] if is_remote(last) && bucket(source) != bucket(last) => Err(usage(&format!(
+            "inrush does not copy between buckets: give a local folder or file after the sources \
+             of inrush {name}"
         ))),
         _ => Ok(()),
     }

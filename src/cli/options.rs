@@ -165,10 +165,10 @@ pub struct TuningArgs {
     /// Bytes of buffers, for all workers together.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, help = help_memory())]
     pub memory: Option<u64>,
-    /// limit the run to so many bytes a second on average, such as 50MB or 1GiB
+    /// limit the run to this many bytes a second on average, such as 50MB or 1GiB
     #[arg(long, value_name = "RATE", value_parser = parse_rate, aliases = RATE_ALIASES)]
     pub bandwidth_limit: Option<NonZeroU64>,
-    /// fail a range after so many attempts in a row without new data; while the endpoint does not
+    /// fail a range after N attempts in a row without new data; while the endpoint does not
     /// answer, only after --retry-for has passed as well
     #[arg(
         long,
@@ -253,7 +253,7 @@ pub struct KeepArgs {
     /// do not skip a file because its size and time match: only what inrush downloaded is skipped
     #[arg(long)]
     pub ignore_times: bool,
-    /// leave files the time of their download instead of the object's Last-Modified
+    /// keep the download time as the modification time, not the object's Last-Modified
     #[arg(long)]
     pub no_times: bool,
     /// when data is synced to disk
@@ -320,8 +320,17 @@ pub struct OutputArgs {
     #[arg(long)]
     pub json: bool,
     /// print no progress, notes or summary; errors are always printed
-    #[arg(long, short = 'q', conflicts_with = "verbose", aliases = QUIET_ALIASES)]
+    #[arg(
+        long,
+        short = 'q',
+        conflicts_with = "verbose",
+        overrides_with = "quiet",
+        alias = QUIET_ALIAS
+    )]
     pub quiet: bool,
+    /// print no progress line on a terminal; notes and the summary are printed
+    #[arg(long, overrides_with = "no_progress")]
+    pub no_progress: bool,
     /// log decisions and retries to standard error; -vv: also every listing and metadata request
     #[arg(long, short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
@@ -334,14 +343,14 @@ fn help_workers() -> String {
 
 fn help_connections() -> String {
     format!(
-        "use exactly so many connections, 1 to {} [default: adapt to the throughput]",
+        "use exactly N connections, 1 to {} [default: adapt to the throughput]",
         limits::CONNECTIONS_MAX
     )
 }
 
 fn help_max_connections() -> String {
     format!(
-        "use at most so many connections, 1 to {} [default: {}, or {} a worker where that is more; \
+        "use at most N connections, 1 to {} [default: {}, or {} a worker where that is more; \
          fewer if memory or open files are short]",
         limits::CONNECTIONS_MAX,
         limits::CONNECTIONS_DEFAULT_MAX,
@@ -399,7 +408,7 @@ fn parse_workers(text: &str) -> Result<usize, String> {
 }
 
 /// What the AWS CLI calls it.
-pub(super) const QUIET_ALIASES: [&str; 2] = ["only-show-errors", "no-progress"];
+pub(super) const QUIET_ALIAS: &str = "only-show-errors";
 
 /// What curl and rclone call it.
 pub(super) const RATE_ALIASES: [&str; 2] = ["limit-rate", "bwlimit"];
@@ -460,15 +469,23 @@ fn help_retry_for() -> String {
     )
 }
 
+/// A time such as `1m30s`; a plain number is of seconds, as in timeout(1).
+fn parse_time(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string()),
+    }
+}
+
 fn parse_retry_for(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let time = parse_time(text)?;
     let most = limits::RETRY_FOR_MAX;
     let fits = time <= most;
     if fits { Ok(time) } else { Err(format!("expected at most {}h", most.as_secs() / 3600)) }
 }
 
 pub(super) fn parse_deadline(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let time = parse_time(text)?;
     if time.is_zero() { Err("expected a time above zero".to_owned()) } else { Ok(time) }
 }
 

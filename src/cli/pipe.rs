@@ -36,10 +36,31 @@ pub enum OnFailure {
     Hold,
 }
 
+/// What stands around each object of a stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum RecordWrapper {
+    /// nothing: the bytes of all objects are joined
+    #[default]
+    #[value(alias = "None")]
+    None,
+    /// each object, or value of a manifest, is one record of MXNet's RecordIO
+    #[value(alias = "RecordIO")]
+    Recordio,
+}
+
+/// An augmented manifest, and what of its lines is streamed.
+#[derive(Debug, Clone)]
+pub struct AugmentedArgs {
+    /// Its file.
+    pub manifest: PathBuf,
+    /// The attributes, in the order of the stream; never empty.
+    pub attributes: Vec<String>,
+}
+
 /// What was typed after `pipe`.
 #[derive(Debug, Clone)]
 pub struct PipeArgs {
-    /// The channels; never empty, no name twice.
+    /// The channels; never empty, no name twice. Without sources where there is a manifest.
     pub channels: Vec<Channel>,
     /// The folder of the pipes.
     pub folder: PathBuf,
@@ -55,6 +76,10 @@ pub struct PipeArgs {
     pub on_failure: OnFailure,
     /// Whether each epoch that its reader got whole is marked.
     pub epoch_markers: bool,
+    /// What stands around each object.
+    pub record_wrapper: RecordWrapper,
+    /// A manifest in place of sources.
+    pub augmented: Option<AugmentedArgs>,
     /// Which of the objects.
     pub selection: SelectionArgs,
     /// How the stream is fetched.
@@ -83,14 +108,14 @@ pub struct CatArgs {
 pub(super) struct CatTyped {
     /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several are merged by the
     /// path below each
-    #[arg(value_name = "SOURCE", required_unless_present = "files_from")]
+    #[arg(value_name = "SOURCE", required_unless_present_any = ["files_from", "manifest"])]
     sources: Vec<OsString>,
     /// write only these bytes of a single object: START-END with END included, START- or -SUFFIX
     #[arg(
         long,
         value_name = "RANGE",
         allow_hyphen_values = true,
-        conflicts_with_all = ["files_from", "report"]
+        conflicts_with_all = ["files_from", "manifest", "report"]
     )]
     range: Option<TypedRange>,
     #[command(flatten)]
@@ -122,10 +147,10 @@ impl CatTyped {
 /// How a stream is fetched and what is told of it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct StreamArgs {
-    /// use exactly so many connections per channel [default: adapt to the throughput]
+    /// use exactly N connections per channel [default: adapt to the throughput]
     #[arg(long, value_name = "N", value_parser = parse_connections)]
     pub connections: Option<usize>,
-    /// use at most so many connections per channel [default: 256 for all channels together]
+    /// use at most N connections per channel [default: 256 for all channels together]
     #[arg(
         long,
         value_name = "N",
@@ -141,7 +166,7 @@ pub struct StreamArgs {
         help = options::help_part_size()
     )]
     pub part_size: Option<u64>,
-    /// fail a range after so many attempts in a row without new data; while the endpoint does not
+    /// fail a range after N attempts in a row without new data; while the endpoint does not
     /// answer, only after --retry-for has passed as well
     #[arg(
         long,
@@ -158,7 +183,7 @@ pub struct StreamArgs {
         help = options::help_memory()
     )]
     pub memory: Option<u64>,
-    /// limit the run to so many bytes a second on average, such as 50MB or 1GiB
+    /// limit the run to this many bytes a second on average, such as 50MB or 1GiB
     #[arg(
         long,
         value_name = "RATE",
@@ -187,8 +212,17 @@ pub struct StreamArgs {
     )]
     pub report: Option<PathBuf>,
     /// print no progress, notes or summary; errors are always printed
-    #[arg(long, short = 'q', conflicts_with = "verbose", aliases = options::QUIET_ALIASES)]
+    #[arg(
+        long,
+        short = 'q',
+        conflicts_with = "verbose",
+        overrides_with = "quiet",
+        alias = options::QUIET_ALIAS
+    )]
     pub quiet: bool,
+    /// print no progress line on a terminal; notes and the summary are printed
+    #[arg(long, overrides_with = "no_progress")]
+    pub no_progress: bool,
     /// log decisions and retries to standard error; -vv: also every listing and metadata request
     #[arg(long, short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
@@ -224,7 +258,7 @@ pub(super) struct PipeTyped {
     /// shuffle every epoch with this seed
     #[arg(long, value_name = "SEED")]
     shuffle_seed: Option<u64>,
-    /// take only part I of N of the objects (pipe: of every epoch); I starts at 0
+    /// take only part I of N of the objects of every epoch; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
     /// create this file with the names of the first pipes when they exist; removed at the end
@@ -236,6 +270,27 @@ pub(super) struct PipeTyped {
     /// create the file CHANNEL_N.ok next to the pipes when the reader of epoch N got every byte
     #[arg(long)]
     epoch_markers: bool,
+    /// what stands around each object, and around each value of --augmented-manifest
+    #[arg(long, value_name = "WRAPPER", value_enum, default_value_t)]
+    record_wrapper: RecordWrapper,
+    /// stream what the lines of this file (JSON Lines) name, instead of sources
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        requires = "attribute",
+        conflicts_with_all = ["channel", "include", "exclude", "raw", "files_from", "version_id"]
+    )]
+    augmented_manifest: Option<PathBuf>,
+    /// an attribute of the lines that is streamed; repeatable, in the order of the stream: of
+    /// NAME-ref the object of that address, of any other name the value
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "augmented_manifest",
+        value_parser = parse_attribute
+    )]
+    attribute: Vec<String>,
     #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]
@@ -245,9 +300,9 @@ pub(super) struct PipeTyped {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Epochs(Option<NonZeroU64>);
+pub(super) struct Epochs(pub(super) Option<NonZeroU64>);
 
-fn parse_epochs(text: &str) -> Result<Epochs, String> {
+pub(super) fn parse_epochs(text: &str) -> Result<Epochs, String> {
     match text {
         "forever" => Ok(Epochs(None)),
         _ => text
@@ -257,15 +312,39 @@ fn parse_epochs(text: &str) -> Result<Epochs, String> {
     }
 }
 
+fn parse_attribute(text: &str) -> Result<String, String> {
+    match text.chars().count() {
+        1..=limits::ATTRIBUTE_NAME_CHARS_MAX => Ok(text.to_owned()),
+        _ => Err(format!("expected 1 to {} characters", limits::ATTRIBUTE_NAME_CHARS_MAX)),
+    }
+}
+
+/// The manifest, where one is given: then there are no sources.
+fn augmented(
+    manifest: Option<PathBuf>,
+    attributes: Vec<String>,
+    operands: &[OsString],
+) -> Result<Option<AugmentedArgs>, clap::Error> {
+    let Some(manifest) = manifest else { return Ok(None) };
+    if attributes.len() > limits::AUGMENTED_ATTRIBUTES_MAX {
+        let (count, most) = (attributes.len(), limits::AUGMENTED_ATTRIBUTES_MAX);
+        return Err(usage(&format!("too many attributes: {count}, at most {most}")));
+    }
+    match operands {
+        [] => Ok(Some(AugmentedArgs { manifest, attributes })),
+        _ => Err(usage("with --augmented-manifest the only operand is DIR/CHANNEL")),
+    }
+}
+
 impl PipeTyped {
     pub(super) fn settle(self) -> Result<PipeArgs, clap::Error> {
         let mut operands = self.operands;
-        let raw = self.selection.raw;
         let place = operands.pop().map(PathBuf::from);
         let place = place.filter(|place| !place.as_os_str().as_encoded_bytes().starts_with(b"s3:"));
         let Some(place) = place else {
             return Err(usage("the destination is missing: add DIR/CHANNEL after the sources"));
         };
+        let augmented = augmented(self.augmented_manifest, self.attribute, &operands)?;
         let (folder, mut channels) = if self.channel.is_empty() {
             let name = place
                 .file_name()
@@ -274,22 +353,32 @@ impl PipeTyped {
             let Some(name) = name else {
                 return Err(usage("the destination is DIR/CHANNEL: the channel is missing"));
             };
+            if place.as_os_str() == "-" {
+                return Err(usage("for standard output, use inrush cat SOURCE"));
+            }
             let name = check_name(name)?;
-            let sources = sources("pipe", operands, false, &self.selection)?;
+            let sources = match &augmented {
+                Some(_) => Vec::new(),
+                None => sources("pipe", operands, false, &self.selection)?,
+            };
             let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty());
             let folder = parent.map_or_else(|| PathBuf::from("."), PathBuf::from);
             (folder, vec![Channel { name, sources }])
         } else {
-            if self.selection.files_from.is_some() {
-                return Err(usage(
-                    "--channel and --files-from do not go together: give DIR/CHANNEL for the \
-                     sources of a file",
-                ));
+            let more = [
+                (self.selection.files_from.is_some(), "--files-from"),
+                (self.selection.manifest.is_some(), "--manifest"),
+            ];
+            if let Some((_, option)) = more.iter().find(|(given, _)| *given) {
+                return Err(usage(&format!(
+                    "--channel and {option} do not go together: give DIR/CHANNEL for the sources \
+                     of a file"
+                )));
             }
             if !operands.is_empty() {
                 return Err(usage("with --channel the only operand is the folder of the pipes"));
             }
-            (place, channels(&self.channel, raw)?)
+            (place, channels(&self.channel, &self.selection)?)
         };
         let sources = channels.iter_mut().flat_map(|channel| channel.sources.iter_mut());
         self.service.with_version(sources)?;
@@ -302,6 +391,8 @@ impl PipeTyped {
             ready_file: self.ready_file,
             on_failure: self.on_failure,
             epoch_markers: self.epoch_markers,
+            record_wrapper: self.record_wrapper,
+            augmented,
             selection: self.selection,
             stream: self.stream,
             service: self.service,
@@ -309,7 +400,7 @@ impl PipeTyped {
     }
 }
 
-fn channels(typed: &[String], raw: bool) -> Result<Vec<Channel>, clap::Error> {
+fn channels(typed: &[String], selection: &SelectionArgs) -> Result<Vec<Channel>, clap::Error> {
     if typed.len() > CHANNELS_MAX {
         return Err(usage(&format!("too many channels: {}, at most {CHANNELS_MAX}", typed.len())));
     }
@@ -324,7 +415,7 @@ fn channels(typed: &[String], raw: bool) -> Result<Vec<Channel>, clap::Error> {
         if channels.iter().any(|channel| channel.name == name) {
             return Err(usage(&format!("the channel '{name}' is given twice")));
         }
-        let source = parse_source(source, raw)?;
+        let source = parse_source(source, selection)?;
         channels.push(Channel { name, sources: vec![source] });
     }
     Ok(channels)
@@ -339,4 +430,59 @@ fn check_name(name: &str) -> Result<String, clap::Error> {
         return Ok(name.to_owned());
     }
     Err(usage(&format!("'{}' is not a valid channel name", shown(name))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Args, parse};
+    use super::*;
+
+    fn pipe(words: &str) -> Result<PipeArgs, String> {
+        let words = ["inrush", "pipe"].into_iter().chain(words.split_whitespace());
+        match parse(words) {
+            Ok(Args::Pipe(args)) => Ok(*args),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn wrappers_are_spelled_as_options_or_as_sagemaker_does() {
+        let wrapper = |words: &str| pipe(words).expect(words).record_wrapper;
+        assert_eq!(wrapper("s3://bkt/ d/c"), RecordWrapper::None);
+        for (name, expected) in [
+            ("none", RecordWrapper::None),
+            ("None", RecordWrapper::None),
+            ("recordio", RecordWrapper::Recordio),
+            ("RecordIO", RecordWrapper::Recordio),
+        ] {
+            assert_eq!(wrapper(&format!("s3://bkt/ d/c --record-wrapper {name}")), expected);
+        }
+        let error = pipe("s3://bkt/ d/c --record-wrapper tar").expect_err("no wrapper");
+        assert!(error.contains("[possible values: none, recordio]"), "{error}");
+    }
+
+    #[test]
+    fn a_manifest_stands_in_place_of_sources() {
+        let words = "--augmented-manifest m.jsonl --attribute b-ref --attribute a d/c";
+        let args = pipe(words).expect("a manifest");
+        let augmented = args.augmented.expect("a manifest");
+        assert_eq!(augmented.manifest, PathBuf::from("m.jsonl"));
+        assert_eq!(augmented.attributes, ["b-ref", "a"]);
+        assert!(args.channels.len() == 1 && args.channels[0].sources.is_empty());
+        let refused = |words: &str, expected: &str| {
+            let error = pipe(words).expect_err(expected);
+            assert!(error.contains(expected), "{words}: {error}");
+        };
+        refused("--augmented-manifest m d/c", "--attribute <NAME>");
+        refused("--attribute a s3://bkt/ d/c", "--augmented-manifest <FILE>");
+        refused(&format!("s3://bkt/ {words}"), "the only operand is DIR/CHANNEL");
+        refused(&format!("{words} --include x"), "cannot be used with");
+        refused("--augmented-manifest m --attribute a --channel c=s3://bkt/ d", "cannot be used");
+        let many = " --attribute x".repeat(limits::AUGMENTED_ATTRIBUTES_MAX - 1);
+        refused(&format!("{words}{many}"), "too many attributes: 17, at most 16");
+        assert!(pipe(&format!("{words}{}", &many[" --attribute x".len()..])).is_ok());
+        let long = "x".repeat(limits::ATTRIBUTE_NAME_CHARS_MAX + 1);
+        refused(&format!("{words} --attribute {long}"), "expected 1 to 256 characters");
+    }
 }

@@ -3,14 +3,21 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, ValueHint, value_parser};
 
+use crate::error::Error;
 use crate::plan::filter::Rule;
+use crate::plan::manifest::Layout;
+use crate::s3::uri::{KeyPattern, S3Uri};
 
 const INCLUDE: &str = "include";
 const EXCLUDE: &str = "exclude";
 const RAW: &str = "raw";
+const PREFIX: &str = "prefix";
 const FILES_FROM: &str = "files_from";
+const MANIFEST: &str = "manifest";
+const LAYOUT: &str = "manifest_layout";
 
 /// Which objects of the sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,8 +26,54 @@ pub struct SelectionArgs {
     pub rules: Vec<Rule>,
     /// No character of a source is a wildcard.
     pub raw: bool,
+    /// Sources are literal prefixes: every key that begins so.
+    pub prefix: bool,
     /// Further sources, one a line of this file; `-` is standard input.
     pub files_from: Option<PathBuf>,
+    /// The list of objects that stands for sources.
+    pub manifest: Option<ManifestPlace>,
+    /// Which part of the keys of that list are paths.
+    pub manifest_layout: Layout,
+}
+
+/// Where a manifest is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ManifestPlace {
+    /// In a file.
+    File(PathBuf),
+    /// In this bucket, with this key.
+    S3(String, String),
+}
+
+impl SelectionArgs {
+    /// Reads an address as these options say.
+    ///
+    /// # Errors
+    /// As those of [`S3Uri::parse`].
+    pub fn read_source(&self) -> fn(&str) -> Result<S3Uri, Error> {
+        match (self.prefix, self.raw) {
+            (true, _) => S3Uri::parse_prefix,
+            (false, true) => S3Uri::parse_raw,
+            (false, false) => S3Uri::parse,
+        }
+    }
+
+    /// Whether a list gives sources, of whatever length.
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
+        self.files_from.is_some() || self.manifest.is_some()
+    }
+}
+
+fn parse_manifest(text: &str) -> Result<ManifestPlace, String> {
+    if !text.starts_with("s3://") {
+        return Ok(ManifestPlace::File(PathBuf::from(text)));
+    }
+    let uri = S3Uri::parse_raw(text).map_err(|error| error.to_string())?;
+    match uri.key {
+        KeyPattern::Key(key) => Ok(ManifestPlace::S3(uri.bucket, key)),
+        _ => Err("expected a file or s3://BUCKET/KEY".to_owned()),
+    }
 }
 
 impl Args for SelectionArgs {
@@ -33,7 +86,7 @@ impl Args for SelectionArgs {
                 .help_heading("Selection")
                 .help(help)
         };
-        command
+        let command = command
             .arg(filter(
                 INCLUDE,
                 "take what matches; of all filters the last one typed that matches decides, and \
@@ -51,6 +104,16 @@ impl Args for SelectionArgs {
                     .help("take sources as they are written: no character is a wildcard"),
             )
             .arg(
+                Arg::new(PREFIX)
+                    .long(PREFIX)
+                    .action(ArgAction::SetTrue)
+                    .help_heading("Selection")
+                    .help(
+                        "take every key that begins with the source, as S3Prefix of SageMaker \
+                         does: s3://BUCKET/train takes train2/a, too; no character is a wildcard",
+                    ),
+            )
+            .arg(
                 Arg::new(FILES_FROM)
                     .long("files-from")
                     .value_name("FILE")
@@ -62,12 +125,50 @@ impl Args for SelectionArgs {
                         "read sources from this file, one per line, besides those given; '-' is \
                          standard input; empty lines and lines that start with # are skipped",
                     ),
-            )
+            );
+        with_manifest(command)
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
         Self::augment_args(command)
     }
+}
+
+/// The options of lists of objects.
+fn with_manifest(command: clap::Command) -> clap::Command {
+    command
+        .arg(
+            Arg::new(MANIFEST)
+                .long(MANIFEST)
+                .value_name("FILE")
+                .value_parser(parse_manifest)
+                .value_hint(ValueHint::FilePath)
+                .conflicts_with_all(["version_id", FILES_FROM, PREFIX])
+                .help_heading("Selection")
+                .help(
+                    "take the objects that this file or s3://BUCKET/KEY lists, as ManifestFile \
+                     of SageMaker does; there are no other sources",
+                ),
+        )
+        .arg(
+            Arg::new(LAYOUT)
+                .long("manifest-layout")
+                .value_name("LAYOUT")
+                .value_parser(layouts())
+                .default_value("relative")
+                .requires(MANIFEST)
+                .help_heading("Selection")
+                .help("path of an object of a manifest below the destination"),
+        )
+}
+
+pub(super) fn layouts() -> impl TypedValueParser<Value = Layout> {
+    let relative = PossibleValue::new("relative").help("what follows the prefix of the manifest");
+    let full = PossibleValue::new("full").help("the whole key");
+    PossibleValuesParser::new([relative, full]).map(|name| match name.as_str() {
+        "full" => Layout::Full,
+        _ => Layout::Relative,
+    })
 }
 
 impl FromArgMatches for SelectionArgs {
@@ -84,7 +185,10 @@ impl FromArgMatches for SelectionArgs {
         Ok(Self {
             rules: rules.into_iter().map(|(_, rule)| rule).collect(),
             raw: matches.get_flag(RAW),
+            prefix: matches.get_flag(PREFIX),
             files_from: matches.get_one::<PathBuf>(FILES_FROM).cloned(),
+            manifest: matches.get_one::<ManifestPlace>(MANIFEST).cloned(),
+            manifest_layout: matches.get_one::<Layout>(LAYOUT).copied().unwrap_or_default(),
         })
     }
 

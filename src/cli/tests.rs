@@ -1,12 +1,15 @@
 //! Tests of the arguments: what each option takes and refuses, and rules over the table of all.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::*;
 use crate::error::ErrorKind as Kind;
 use crate::limits;
 use crate::plan::filter::Rule;
+use crate::plan::manifest::Layout;
 use crate::plan::typed_range::TypedRange;
+use crate::s3::uri::KeyPattern;
 
 fn parse_line(line: &str) -> Result<Args, clap::Error> {
     parse(std::iter::once("inrush").chain(line.split_whitespace()))
@@ -75,6 +78,7 @@ fn operands_that_do_not_fit_are_told_in_one_line() {
     check("get s3://bucket/a", "the destination is missing: add a folder or a file");
     check("get s3://bucket/a", "or use --discard");
     check("get s3://bucket/a s3://bucket/b", "after 's3://bucket/b'");
+    check("get s3://bucket/a s3://other/", "inrush does not copy between buckets");
     check("get s3://bucket/a s3a://bucket/b", "'s3a://bucket/b' is not a local destination");
     check("get s3://bucket/a -", "'-' is not a destination: 'inrush cat SOURCE' writes");
     check("get a.tar s3://bucket/a", "inrush does not upload, and 'a.tar' is not an S3 address");
@@ -149,6 +153,62 @@ fn a_file_of_sources_stands_for_sources() {
 }
 
 #[test]
+fn prefixes_and_manifests() {
+    let selection = |line: &str| match parse_line(line).expect(line) {
+        Args::Get(args) => (args.selection, args.sources),
+        Args::Verify(args) => (args.selection, args.sources),
+        Args::Pipe(args) => (args.selection, args.channels[0].sources.clone()),
+        Args::Cat(args) => (args.selection, args.sources),
+        Args::Ls(args) => (args.selection, args.sources),
+        other => panic!("{other:?}"),
+    };
+    for line in [
+        "get --prefix s3://bkt/a* d",
+        "sync --prefix s3://bkt/a* d",
+        "verify --prefix s3://bkt/a* d",
+        "pipe --prefix s3://bkt/a* d/c",
+        "pipe --prefix --channel c=s3://bkt/a* d",
+        "cat --prefix s3://bkt/a*",
+        "ls --prefix --raw s3://bkt/a*",
+    ] {
+        let (selection, sources) = selection(line);
+        assert!(selection.prefix, "{line}");
+        assert!(matches!(&sources[0].key, KeyPattern::Prefix(key) if key == "a*"), "{line}");
+    }
+    let file = Some(ManifestPlace::File("m.json".into()));
+    let layouts = [
+        ("", Layout::Relative),
+        ("--manifest-layout relative ", Layout::Relative),
+        ("--manifest-layout full ", Layout::Full),
+    ];
+    for line in ["get ~d", "sync ~d", "verify ~d", "pipe ~d/c", "cat ~", "ls ~"] {
+        for (typed, layout) in layouts {
+            let line = line.replace('~', &format!("--manifest m.json {typed}"));
+            let (selection, sources) = selection(line.trim());
+            assert!(sources.is_empty(), "{line}");
+            assert_eq!((&selection.manifest, selection.manifest_layout), (&file, layout), "{line}");
+        }
+    }
+    let (of_s3, _) = selection("ls --manifest s3://bkt/a*/m.json");
+    let place = ManifestPlace::S3("bkt".to_owned(), "a*/m.json".to_owned());
+    assert_eq!(of_s3.manifest, Some(place));
+    for (line, expected) in [
+        ("get --manifest m s3://bkt/a d", "give no source besides"),
+        ("get --manifest m --prefix d", "cannot be used with"),
+        ("get --manifest m --files-from f d", "cannot be used with"),
+        ("ls --manifest m --version-id V", "cannot be used with"),
+        ("get --manifest s3://bkt/ d", "expected a file or s3://BUCKET/KEY"),
+        ("get --manifest-layout full s3://bkt/a d", "--manifest <FILE>"),
+        ("get --prefix s3://bkt/a --version-id V d", "is not a single object"),
+        ("pipe --channel c=s3://bkt/k --manifest m d", "do not go together"),
+        ("ls s3:// --manifest m", "--manifest needs a source"),
+        ("demo --manifest m", "is an option of get, sync, verify, ls, pipe and cat"),
+    ] {
+        assert!(told(line).contains(expected), "{line}: {}", told(line));
+    }
+}
+
+#[test]
 fn options_of_parts() {
     let Ok(Args::Cat(args)) = parse_line("cat --range 0-99 s3://bkt/k") else { panic!("a range") };
     assert_eq!(args.range, Some(TypedRange::From { first: 0, last: Some(99) }));
@@ -199,6 +259,20 @@ fn what_is_done_and_told() {
     assert_eq!(get("--report r.jsonl").report, Some("r.jsonl".into()));
     assert!(refusal("--report -").contains("/dev/stdout"));
     assert!(refusal("--report r --dry-run").contains("cannot be used with"));
+}
+
+#[test]
+fn quiet_may_be_said_twice_and_progress_be_hidden_alone() {
+    for typed in ["--quiet --no-progress", "--only-show-errors --no-progress", "-q -q", "-qq"] {
+        assert!(get(typed).output.quiet, "{typed}");
+        for line in ["ls", "cat s3://bkt/k", "verify s3://bkt/a/ d", "demo"] {
+            assert!(parse_line(&format!("{line} {typed}")).is_ok(), "{line} {typed}");
+        }
+    }
+    let args = parse_line("get s3://bkt/a/ d --no-progress --no-progress").expect("twice");
+    let Args::Get(get) = &args else { panic!("{args:?}") };
+    assert!(args.no_progress() && !get.output.quiet);
+    assert!(refusal("-q -v").contains("cannot be used with"));
 }
 
 #[test]
@@ -413,8 +487,15 @@ fn an_option_means_the_same_everywhere() {
             // A stream's connections are its channel's own, and cat's standard output is the
             // stream.
             if streams
-                && matches!(arg.get_id().as_str(), "connections" | "max_connections" | "json")
+                && matches!(
+                    arg.get_id().as_str(),
+                    "connections" | "max_connections" | "json" | "shard"
+                )
             {
+                continue;
+            }
+            // Those of train have a mode, and its shard is a host.
+            if child.get_name() == "train" && matches!(arg.get_id().as_str(), "channel" | "shard") {
                 continue;
             }
             let help = arg.get_help().map(ToString::to_string);
@@ -473,6 +554,29 @@ fn help_is_also_a_command() {
 }
 
 #[test]
+fn times_may_be_plain_seconds() {
+    assert_eq!(get("--deadline 90").failures.deadline, Some(Duration::from_secs(90)));
+    assert_eq!(get("--retry-for 0").service.retry_for, Some(Duration::ZERO));
+    assert_eq!(get("--deadline 1m30s").failures.deadline, Some(Duration::from_secs(90)));
+    assert!(refusal("--deadline 0").contains("above zero"));
+    assert!(refusal("--deadline 9x").contains("invalid value"));
+}
+
+#[test]
+fn tables_fit_into_a_terminal_and_go_on_in_their_second_column() {
+    for about in help::COMMANDS.iter().filter(|about| about.remote) {
+        let text = long_help(about.name);
+        let table = text.split_once("\nEnvironment:\n").expect("a table").1;
+        let table = table.split_once("\n\n").expect("an end").0;
+        assert!(table.lines().all(|line| line.len() <= 80), "{table}");
+        let indented = " ".repeat(39);
+        let more = table.lines().filter(|line| line.starts_with(&indented)).count();
+        assert_eq!(table.lines().count() - more, help::VARIABLES.len(), "{table}");
+        assert!(more > 0, "{table}");
+    }
+}
+
+#[test]
 fn the_default_may_be_typed() {
     assert_eq!(get("--recursive").sources.len(), 1);
     assert!(!long_help("get").contains("--recursive"));
@@ -497,7 +601,11 @@ fn every_help_has_examples_and_all_exit_codes() {
             assert!(text.contains(variable), "{} {variable}", about.name);
         }
         for (glob, meaning) in help::GLOBS {
-            assert!(text.contains(&format!("  {glob:5}  {meaning}\n")), "{} {glob}", about.name);
+            let row = help::columns([(glob, meaning)].into_iter());
+            let row = row.trim_start().split_once(' ').expect("two columns").1.trim_start();
+            let first = row.lines().next().expect("a line");
+            let is_there = text.contains(&format!("  {glob:5}  {first}\n"));
+            assert_eq!(is_there, about.takes_globs(), "{} {glob}", about.name);
         }
     }
 }
@@ -557,7 +665,7 @@ fn completions_know_the_options() {
 }
 
 /// The options that not all commands with sources have: who has them, and why the others do not.
-const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 12] = [
+const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 13] = [
     (
         &["get", "sync", "pipe", "cat"],
         "ls and verify bring no object: they have no data plane to bound or to measure",
@@ -606,6 +714,11 @@ const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 12] = [
         &["pipe"],
         "only it has channels, epochs and readers that come later",
         &["channel", "epoch_markers", "epochs", "on_failure", "ready_file", "shuffle_seed"],
+    ),
+    (
+        &["pipe"],
+        "only its readers are those of SageMaker's Pipe mode",
+        &["attribute", "augmented_manifest", "record_wrapper"],
     ),
 ];
 

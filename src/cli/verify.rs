@@ -40,13 +40,13 @@ pub(super) struct VerifyTyped {
     // The help has them apart: help::COMMANDS.
     #[arg(value_name = "SOURCE... DIR", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
-    /// fail objects that cannot be validated
+    /// fail objects that cannot be verified
     #[arg(long)]
     strict: bool,
-    /// mark files that are validated, so that get and sync skip them like files they downloaded
+    /// mark files that are verified, so that get and sync skip them like files they downloaded
     #[arg(long)]
     adopt: bool,
-    /// take only part I of N of the objects (pipe: of every epoch); I starts at 0
+    /// take only part I of N of the objects; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
     /// write one JSON line per object to this file

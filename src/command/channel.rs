@@ -126,9 +126,14 @@ impl Running {
         self.name == STDOUT_NAME
     }
 
+    /// True when this failure is on standard error.
+    pub(super) fn has_told(&self, error: &Error) -> bool {
+        self.told.as_ref() == Some(error)
+    }
+
     /// Prints a failure, once.
     pub(super) fn tell(&mut self, error: Error, progress: &Progress) {
-        if self.told.as_ref() != Some(&error) {
+        if !self.has_told(&error) {
             let named = error.clone().within(format!("channel {}", self.name));
             progress.error(if self.is_stdout() { &error } else { &named });
             self.told = Some(error);

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::report::document::failure_json;
 use crate::report::out;
 use crate::report::progress::Progress;
+use crate::sys::standard::is_stdout_closed;
 
 /// How a command ended.
 #[derive(Debug, Default)]
@@ -45,6 +46,11 @@ impl Reader {
             Args::Ls(args) => args.json,
             Args::Pipe(args) => args.stream.json,
             Args::Cat(args) if args.stream.json => return Self::Stderr,
+            // Standard output is the command's.
+            Args::Train(args) if args.output.json && !args.check && !args.command.is_empty() => {
+                return Self::Stderr;
+            }
+            Args::Train(args) => args.output.json,
             Args::Demo(args) => args.output.json,
             Args::Cat(_) | Args::Guide(_) => false,
             Args::Completions(_) | Args::Complete(_) | Args::Man => false,
@@ -57,7 +63,7 @@ impl Reader {
         let options = || words.iter().take_while(|word| *word != "--");
         match words.get(1) {
             _ if !options().any(|word| word == "--json") => Self::Nobody,
-            Some(command) if command == "cat" => Self::Stderr,
+            Some(command) if command == "cat" || command == "train" => Self::Stderr,
             _ => Self::Stdout,
         }
     }
@@ -97,6 +103,25 @@ impl Reader {
             }
         }
     }
+}
+
+/// Refuses what prints to a standard output that was closed before it began.
+///
+/// # Errors
+/// [`ErrorKind::Destination`].
+pub(super) fn require_stdout(args: &Args, reader: Reader) -> Result<()> {
+    let prints = match args {
+        Args::Get(args) => args.dry_run,
+        Args::Train(args) => args.check,
+        Args::Verify(_) | Args::Pipe(_) | Args::Demo(_) => false,
+        Args::Ls(_) | Args::Cat(_) | Args::Guide(_) => true,
+        Args::Completions(_) | Args::Complete(_) | Args::Man => true,
+    };
+    if (prints || reader == Reader::Stdout) && is_stdout_closed() {
+        return Err(Error::new(ErrorKind::Destination, "standard output is closed")
+            .advise("redirect it to a file, a pipe or /dev/null"));
+    }
+    Ok(())
 }
 
 /// A document was printed. A run that is ended by force may end by itself at the same time.

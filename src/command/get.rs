@@ -15,12 +15,12 @@ use super::failures::Failures;
 use super::interrupts;
 use super::kept::{self, ExistingFiles, Verdict};
 use super::log;
-use super::mirror::Mirror;
+use super::mirror::{Mirror, OwnFiles};
 use super::reporting::open;
 use super::ring;
 use super::run::{Milestones, Run, RunOutputs};
 use super::session::{self, Interrupts};
-use super::sources;
+use super::sources::{self, Narrowed};
 use super::target::Target;
 use crate::cli::{Durability, GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::control::Control;
@@ -53,6 +53,15 @@ pub(super) struct Ended {
     pub(super) summary: Option<Summary>,
     /// All of that for programs, where they asked for it.
     pub(super) document: Option<String>,
+    /// Why it failed; reported already.
+    pub(super) error: Option<Error>,
+}
+
+/// How a `get` is seen by its user.
+pub(super) struct Shown {
+    pub(super) progress: Progress,
+    /// What stands before the lines of the summary, where that is not all that is told.
+    pub(super) label: Option<String>,
 }
 
 /// Fetches with these credentials, and tells what it came to.
@@ -68,7 +77,20 @@ pub(super) async fn run(
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let found = interrupts.unless(find(&mut args, credentials, filter, &progress)).await?;
+    fetch(found, &args, config, Shown { progress, label: None }, &mut interrupts, begun).await
+}
+
+/// Fetches what was found, and tells what it came to.
+pub(super) async fn fetch(
+    found: Intake,
+    args: &GetArgs,
+    config: Config,
+    shown: Shown,
+    interrupts: &mut Interrupts,
+    begun: Instant,
+) -> Result<Ended> {
     let Intake { control, tls, target, present, walk, mirror } = found;
+    let Shown { progress, label } = shown;
     let config = if tls.is_some() { config.secured() } else { config };
     let rules = (args.keep, args.verify);
     let mut keeper = ExistingFiles::new(present, rules, args.dry_run, begun, control.keys());
@@ -77,7 +99,7 @@ pub(super) async fn run(
         return interrupts.unless(planned).await;
     }
     // Not before: a run that fails early leaves the report of an earlier one.
-    let report = open(args.report.as_deref(), &mut interrupts).await?;
+    let report = open(args.report.as_deref(), interrupts).await?;
     let resolved = begun.elapsed();
     let undecided = Undecided::new(control.clone(), args.failures.on_change, args.verify);
     let questions = (Checksums::new(control.clone(), args.verify), undecided);
@@ -86,12 +108,14 @@ pub(super) async fn run(
     run.checks_space = !args.keep.no_space_check;
     run.deadline = args.failures.deadline;
     run.mirror = mirror;
+    run.label = label;
+    run.sources = args.sources.len() as u64;
     if let Err(error) = interrupts.unless(run.read_ahead()).await {
-        return Err(run.ended_before(error, &mut interrupts).await);
+        return Err(run.ended_before(error, interrupts).await);
     }
     let destination = interrupts.unless(run.target.open()).await?;
     log::config(&run.config);
-    let setup = RunSetup { destination, ..setup(&args, run.config, tls, &control, begun) };
+    let setup = RunSetup { destination, ..setup(args, run.config, tls, &control, begun) };
     let engine = Workers::start(setup)?;
     ring::tell(engine.ring(), &run.progress);
     interrupts::leaves(engine.last_words(run.target.folder()));
@@ -99,7 +123,7 @@ pub(super) async fn run(
     let upkeep = session::upkeep(control.clone());
     tokio::select! {
         biased;
-        done = run.drive(&engine, &mut interrupts) => done?,
+        done = run.drive(&engine, interrupts) => done?,
         () = upkeep => unreachable!("upkeep has no end"),
     }
     let (pages, pacer, ring) = (engine.pages(), Arc::clone(&engine.pacer), engine.ring().clone());
@@ -110,7 +134,7 @@ pub(super) async fn run(
     run.collect(&scheduler);
     run.give_up_undecided();
     let concluded = match stop {
-        None => conclude(&mut run, args.keep.durability, &mut interrupts).await,
+        None => conclude(&mut run, args.keep.durability, interrupts).await,
         Some(_) => Ok(()),
     };
     let stopped = stopped.or(concluded.as_ref().err().map(Error::kind));
@@ -126,7 +150,7 @@ pub(super) async fn run(
     inputs.io_uring_unavailable = ring.refused.as_ref().map(SetupError::cause);
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
     let told = (Summary::new(&inputs), error);
-    tell(&mut run, told, &args, stopped, &mut interrupts).await
+    tell(&mut run, told, args, stopped, interrupts).await
 }
 
 /// What a run may use of this machine.
@@ -184,18 +208,18 @@ async fn tell(
         summary.exit_code = exit_code(error.as_ref());
     }
     let document = args.output.json.then(|| summary.to_json(error.as_ref()));
-    Ok(Ended { code: summary.exit_code, summary: Some(summary), document })
+    Ok(Ended { code: summary.exit_code, summary: Some(summary), document, error })
 }
 
 /// What is to move, where from and where to.
-struct Intake {
-    control: Rc<Control>,
-    tls: Option<Arc<ClientConfig>>,
-    target: Target,
+pub(super) struct Intake {
+    pub(super) control: Rc<Control>,
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    pub(super) target: Target,
     /// Its folder, if it is there already.
-    present: Option<OwnedFd>,
-    walk: Walk,
-    mirror: Option<Mirror>,
+    pub(super) present: Option<OwnedFd>,
+    pub(super) walk: Walk,
+    pub(super) mirror: Option<Mirror>,
 }
 
 /// Finds the sources out.
@@ -210,22 +234,31 @@ async fn find(
     }
     sources::add(&mut args.sources, &args.selection).await?;
     let control = session::control(&args.service, credentials, progress).await?;
+    let narrowed = Narrowed { filter, shard: args.shard };
+    let narrowed =
+        sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
+    let Narrowed { filter, shard } = narrowed;
     let (sources, missing) = control.resolve_there(&args.sources).await?;
-    if sources.is_empty() {
+    if !missing.is_empty() && sources.is_empty() {
         return Err(none_is_there(missing));
     }
     log::sources(&sources);
     for source in sources.iter().filter(|source| source.is_literal()) {
         progress.note(format!("{}: taken as a name that exists, not as a glob", source.uri));
     }
-    let many = args.sync.is_some() || args.sources.len() > 1;
+    let is_list = args.selection.has_more();
+    let many = args.sync.is_some() || is_list || args.sources.len() > 1;
     let target = Target::choose(&args.destination, &sources, many).await?;
     let present = target.present().await;
     let mirror = match args.sync {
-        Some(SyncArgs { delete: true }) => Some(Mirror::new(&sources, filter.clone())?),
+        Some(SyncArgs { delete: true }) => {
+            let folder = target.folder().expect("sync has a destination").to_owned();
+            let own = OwnFiles { folder, files: sources::own_files(args) };
+            Some(Mirror::new(&sources, filter.clone(), own)?)
+        }
         _ => None,
     };
-    let walk = Walk::new(control.clone(), sources, filter)?.sharded(args.shard)?;
+    let walk = Walk::new(control.clone(), sources, filter)?.sharded(shard)?.without_repeated();
     // Of several sources those that are there are fetched.
     let walk = if args.sources.len() > 1 { walk.passing_over(missing) } else { walk };
     let tls = session::tls(&control, &args.sources).await?;
@@ -300,6 +333,9 @@ async fn plan_only(
                 return Ok(Ended::default());
             }
         }
+    }
+    if let Some(repeated) = walk.repeated() {
+        progress.note(repeated);
     }
     for missing in walk.take_missing() {
         failures.add(&missing.error);

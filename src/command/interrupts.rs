@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use rustix::process::Signal as KernelSignal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
+use super::child;
 use super::ending::Reader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
@@ -19,11 +21,23 @@ use crate::link::waiting::Board;
 use crate::report::document::failure_json;
 use crate::report::progress::Progress;
 
-/// Ctrl-C and SIGTERM.
+/// Ctrl-C, SIGTERM and SIGHUP.
 #[derive(Debug)]
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` where it is ignored, as under nohup(1).
+    hangup: Option<Signal>,
+}
+
+/// Whether SIGHUP means nothing to this process (SigIgn of proc_pid_status(5)). Where that cannot
+/// be read it is left as it is.
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let bit = 1u64 << (KernelSignal::HUP.as_raw() - 1);
+    ignored.is_none_or(|mask| mask & bit != 0)
 }
 
 impl Signals {
@@ -37,23 +51,36 @@ impl Signals {
         // has listened the write fails instead, and is an error of its file.
         drop(listen(SignalKind::from_raw(KernelSignal::XFSZ.as_raw()))?);
         let interrupt = listen(SignalKind::interrupt())?;
-        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
+        let listened = (!is_hangup_ignored()).then(|| listen(SignalKind::hangup()));
+        let hangup = listened.transpose()?;
+        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())?, hangup })
     }
 
     async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            () = next_of(self.hangup.as_mut()) => {}
         }
     }
 }
 
-/// Ctrl-C and SIGTERM, listened to from here on: until then they end the process at once. SIGXFSZ
-/// means nothing from here on.
+/// Waits for this signal; without one for ever.
+async fn next_of(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Ctrl-C, SIGTERM and SIGHUP, listened to from here on: until then they end the process at once.
+/// SIGXFSZ means nothing from here on.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     signals: Signals,
     deadline: Option<Instant>,
+    /// What ends a run as a signal does.
+    halt: Arc<Notify>,
 }
 
 impl Interrupts {
@@ -66,7 +93,12 @@ impl Interrupts {
     pub(super) fn listen_until(deadline: Option<Instant>) -> Result<Self> {
         let signals = Signals::listen()?;
         guard(deadline)?;
-        Ok(Self { signals, deadline })
+        Ok(Self { signals, deadline, halt: Arc::default() })
+    }
+
+    /// To be notified where the run is to end as by a signal.
+    pub(super) fn halt(&self) -> Arc<Notify> {
+        Arc::clone(&self.halt)
     }
 
     /// When the run is to end.
@@ -76,7 +108,10 @@ impl Interrupts {
 
     /// Waits for a signal; may be dropped and asked again.
     pub(super) async fn next(&mut self) {
-        self.signals.next().await;
+        tokio::select! {
+            () = self.signals.next() => {}
+            () = self.halt.notified() => {}
+        }
     }
 
     /// Does this before anything is fetched, unless it is interrupted or the deadline passes.
@@ -90,13 +125,14 @@ impl Interrupts {
         when: &str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        let deadline = self.deadline;
         tokio::select! {
             biased;
-            () = self.signals.next() => {
+            () = self.next() => {
                 Err(Error::new(ErrorKind::Interrupted, format!("interrupted {when}")))
             }
             // Asked before the work is dropped, which waits.
-            blame = async { until(self.deadline).await; blame() } => {
+            blame = async { until(deadline).await; blame() } => {
                 let error = Error::new(
                     ErrorKind::Deadline,
                     format!("the deadline has passed {when}{blame}"),
@@ -177,6 +213,7 @@ impl Forced {
             Self::Signal | Self::SecondSignal => ErrorKind::Interrupted,
             Self::Deadline => ErrorKind::Deadline,
         };
+        child::end_by_force();
         // Standard error may be what does not come back.
         let (said, saying) = sync_channel(1);
         std::thread::spawn(move || {
@@ -227,14 +264,40 @@ fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
         };
         let _ = ready.send(Ok(()));
         let forced = tokio::select! {
-            () = signals.next() => tokio::select! {
-                () = signals.next() => Forced::SecondSignal,
-                () = tokio::time::sleep(ENDING_GRACE) => Forced::Signal,
-            },
+            () = signals.next() => after_signal(&mut signals).await,
             () = until(deadline.map(|deadline| deadline + ENDING_GRACE)) => Forced::Deadline,
         };
         forced.exit()
     });
+}
+
+/// How the process ends that was sent a signal, where its run does not. While a command runs
+/// signals are for it: it has its grace, and its run decides what a second one means.
+async fn after_signal(signals: &mut Signals) -> Forced {
+    let mut end = tokio::time::Instant::now() + ENDING_GRACE;
+    let mut has_grace = false;
+    loop {
+        if let Some(grace) = child::grace().filter(|_| !has_grace) {
+            end += grace;
+            has_grace = true;
+        }
+        tokio::select! {
+            () = signals.next() => {
+                match child::grace() {
+                    Some(_) => {}
+                    None if !has_grace => return Forced::SecondSignal,
+                    // It may be what has just killed the command: the run ends by itself now.
+                    None => end = end.min(tokio::time::Instant::now() + ENDING_GRACE),
+                }
+            }
+            () = tokio::time::sleep_until(end) => {
+                // One may have started since.
+                if has_grace || child::grace().is_none() {
+                    return Forced::Signal;
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -250,7 +313,8 @@ mod tests {
         runtime.expect("a runtime").block_on(async {
             let deadline = left.map(|left| Instant::now() + left);
             // Not by `listen`: the guard would end the process of the tests.
-            let mut interrupts = Interrupts { signals: Signals::listen()?, deadline };
+            let signals = Signals::listen()?;
+            let mut interrupts = Interrupts { signals, deadline, halt: Arc::default() };
             interrupts.unless_told("behind the last object", work).await
         })
     }

@@ -145,7 +145,8 @@ impl ExistingFiles {
 
     /// Counts what was there of an object that is fetched.
     pub(super) fn count_before(&mut self, before: &Before) {
-        if before.resumed {
+        // A journal alone saves nothing.
+        if before.resumed && before.done_bytes > 0 {
             self.resumed.0 += 1;
             self.resumed.1 = self.resumed.1.saturating_add(before.done_bytes);
         }

@@ -19,6 +19,7 @@ pub(super) fn sources(sources: &[Source]) {
             SourceKind::Object(object) => format!("one object of {}", Binary(object.size_bytes)),
             SourceKind::Folder { .. } => "everything below it".to_owned(),
             SourceKind::Glob(_) => "every object that matches".to_owned(),
+            SourceKind::Prefix { .. } => "every object whose key begins so".to_owned(),
         };
         info!("source {}: {what}", source.uri);
     }

@@ -4,7 +4,8 @@
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use super::{session, sources};
+use super::session;
+use super::sources::{self, Narrowed};
 use crate::cli::LsArgs;
 use crate::control::Control;
 use crate::control::ahead::ResolveAhead;
@@ -31,6 +32,10 @@ pub(super) async fn run(mut args: LsArgs) -> Result<()> {
     if args.buckets {
         return buckets(&control, args.json).await;
     }
+    let narrowed = Narrowed { filter, shard: args.shard };
+    let narrowed =
+        sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
+    let Narrowed { filter, shard } = narrowed;
     let sizes = if args.human_readable { Sizes::Human } else { Sizes::Bytes };
     let mut listing = Listing {
         json: args.json,
@@ -39,11 +44,11 @@ pub(super) async fn run(mut args: LsArgs) -> Result<()> {
         lines: Lines::stdout(),
         total: ListedTotal::default(),
     };
-    if args.shard != Shard::WHOLE {
+    if shard != Shard::WHOLE {
         // As other commands take them: all sources in one order.
         let sources = control.resolve_all(&args.sources).await?;
-        let walk = Walk::new(control, sources, listing.filter.clone())?.sharded(args.shard)?;
-        let listed = listing.walk(walk, true).await?;
+        let walk = Walk::new(control, sources, listing.filter.clone())?.sharded(shard)?;
+        let listed = listing.walk(walk.for_objects(), true).await?;
         return listing.end(args.summarize, listed);
     }
     let depth = if args.recursive { Depth::All } else { Depth::Level };
@@ -100,7 +105,7 @@ impl Listing {
         // Of very many single objects not each is a write.
         let flushes = !source.is_object();
         let walk = Walk::new(Rc::clone(control), vec![source], self.filter.clone())?;
-        self.walk(walk, flushes).await
+        self.walk(walk.for_objects(), flushes).await
     }
 
     /// All objects of a walk; `flushes` where they are to be seen as they come.

@@ -3,6 +3,8 @@
 //! A path is remembered by 64 bits of its digest. Two that share them are held for one: then a file
 //! that should go stays, and none goes that should stay.
 
+use std::path::{Path, PathBuf};
+
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
@@ -19,12 +21,37 @@ pub(super) struct Mirror {
     /// Of what it leaves out nothing is known.
     filter: Filter,
     listed: Vec<u64>,
+    own: OwnFiles,
+}
+
+/// Files that this run itself reads or writes: they may lie below the destination, and stay.
+#[derive(Debug)]
+pub(super) struct OwnFiles {
+    /// The destination.
+    pub(super) folder: PathBuf,
+    /// As they were named.
+    pub(super) files: Vec<PathBuf>,
+}
+
+impl OwnFiles {
+    /// Their paths below the destination: of each its name, and what a link of that name leads to.
+    fn below(&self) -> Vec<PathBuf> {
+        let Ok(folder) = self.folder.canonicalize() else { return Vec::new() };
+        let named = |file: &Path| {
+            let above = file.parent().filter(|above| !above.as_os_str().is_empty());
+            let above = above.unwrap_or(Path::new(".")).canonicalize().ok()?;
+            Some(above.join(file.file_name()?))
+        };
+        let both = self.files.iter().flat_map(|file| [named(file), file.canonicalize().ok()]);
+        let below = |path: PathBuf| path.strip_prefix(&folder).map(Path::to_owned).ok();
+        both.flatten().filter_map(below).collect()
+    }
 }
 
 impl Mirror {
     /// None yet. Only of whole folders it is known what they do not have. What reads as a glob may
     /// have been meant as one: a folder of just this name would keep nothing else.
-    pub(super) fn new(sources: &[Source], filter: Filter) -> Result<Self> {
+    pub(super) fn new(sources: &[Source], filter: Filter, own: OwnFiles) -> Result<Self> {
         if let Some(source) =
             sources.iter().find(|source| !matches!(source.found, SourceKind::Folder { .. }))
         {
@@ -38,7 +65,7 @@ impl Mirror {
                 "for the folder of exactly this name, write \\ before each of * ? [, or use --raw",
             ));
         }
-        Ok(Self { filter, listed: Vec::new() })
+        Ok(Self { filter, own, listed: Vec::new() })
     }
 
     /// The source has this path.
@@ -80,7 +107,9 @@ impl Mirror {
     ) -> Swept {
         self.listed.sort_unstable();
         let listed = |path: &str| self.listed.binary_search(&Identity::of(&[path]).short()).is_ok();
-        let is_extra = |path: &str| !listed(path) && self.filter.takes(path);
+        let own = self.own.below();
+        let is_own = |path: &str| own.iter().any(|own| own == Path::new(path));
+        let is_extra = |path: &str| !listed(path) && self.filter.takes(path) && !is_own(path);
         machine.sweep(Sweep { dry, unfinished: self.filter.is_empty() }, &is_extra, &mut tell)
     }
 }

@@ -4,13 +4,17 @@ mod again;
 mod aside;
 mod channel;
 mod checksums;
+mod child;
 mod complete;
 mod demo;
+mod devices;
 mod ending;
 mod failures;
+mod framing;
 mod get;
 mod interrupts;
 mod kept;
+mod lines;
 mod log;
 mod ls;
 mod mirror;
@@ -26,7 +30,9 @@ mod stream;
 mod stream_report;
 mod supply;
 mod target;
+mod train;
 mod verify;
+mod whole_file;
 
 use std::time::Instant;
 
@@ -44,8 +50,14 @@ use crate::sys::choice::RingChoice;
 #[must_use]
 pub fn run(args: Args, begun: Instant) -> u8 {
     crate::report::log::start(args.verbose());
+    if args.no_progress() {
+        crate::report::progress::draw_no_bar();
+    }
     let reader = Reader::of(&args);
     interrupts::tells(reader);
+    if let Err(error) = ending::require_stdout(&args, reader) {
+        return Reader::Nobody.end(Err(error));
+    }
     let done = match args {
         Args::Get(args) => {
             let credentials = session::credentials(&args.service);
@@ -63,6 +75,11 @@ pub fn run(args: Args, begun: Instant) -> u8 {
         Args::Cat(args) => {
             let ring = ring::of_control_plane(args.stream.ring);
             start(ring, || stream::cat(*args, begun))
+        }
+        Args::Train(args) => {
+            let credentials = session::credentials(&args.service);
+            let ring = ring::of_control_plane(args.tuning.ring);
+            start(ring, || train::run(*args, credentials, begun))
         }
         Args::Demo(args) => demo::run(&args),
         Args::Guide(topic) => {

@@ -1,14 +1,10 @@
 //! The file that tells whoever waits for it that the first pipes are there.
 
-use std::fs::Permissions;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::whole_file;
 use crate::error::{Error, ErrorKind, Result};
-
-/// Mode of a new file before the umask, as a shell's redirection has it.
-const MODE: u32 = 0o666;
 
 /// The ready file of a run; it goes when this is dropped, unless it was there before.
 #[derive(Debug)]
@@ -42,7 +38,7 @@ pub(super) fn tell(path: &Path, names: &[String]) -> Result<ReadyFile> {
     let written = if is_there {
         std::fs::write(path, text).map(|()| None)
     } else {
-        appear(path, text.as_bytes()).map(Some)
+        whole_file::write(path, text.as_bytes(), ".inrush-ready-").map(Some)
     };
     let made = written.map_err(|error| {
         Error::new(ErrorKind::Destination, format!("cannot write {}: {error}", path.display()))
@@ -51,27 +47,11 @@ pub(super) fn tell(path: &Path, names: &[String]) -> Result<ReadyFile> {
     Ok(ReadyFile { path: path.to_owned(), made })
 }
 
-/// Makes the file; its device and inode.
-fn appear(path: &Path, text: &[u8]) -> io::Result<(u64, u64)> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .prefix(".inrush-ready-")
-        .permissions(Permissions::from_mode(MODE))
-        .tempfile_in(folder)?;
-    file.write_all(text)?;
-    let made = file.as_file().metadata()?;
-    file.persist(path)?;
-    Ok((made.dev(), made.ino()))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::mem::MaybeUninit;
     use std::os::unix::fs::symlink;
+    use std::{fs, io};
 
     use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 

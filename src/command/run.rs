@@ -105,7 +105,12 @@ pub(super) struct Run {
     pub(super) deadline: Option<Duration>,
     /// What the source has, where all else is to go.
     pub(super) mirror: Option<Mirror>,
+    /// How many sources were given, and of how many of them there is nothing.
+    pub(super) sources: u64,
+    missing: u64,
     removed: u64,
+    /// What stands before the lines of its summary.
+    pub(super) label: Option<String>,
     paces: PaceLog,
 }
 
@@ -151,7 +156,10 @@ impl Run {
             undecided,
             deadline: None,
             mirror: None,
+            sources: 1,
+            missing: 0,
             removed: 0,
+            label: None,
             paces: PaceLog::default(),
         }
     }
@@ -316,7 +324,7 @@ impl Run {
         self.report_line(|| ObjectLine::new(&outcome).to_json());
         log::outcome(&outcome, &self.target);
         self.unfinished += u64::from(outcome.transfer.can_go_on());
-        self.resumed_ended += u64::from(outcome.transfer.resumed().is_some());
+        self.resumed_ended += u64::from(outcome.transfer.resumed_bytes() > 0);
         let Err(error) = outcome.result else {
             self.objects_ok += 1;
             match outcome.transfer.verification.verdict() {
@@ -354,19 +362,25 @@ impl Run {
         let (mut told, swept) = mirror.sweep_aside(self.keeper.machine_at(folder), false);
         while let Some(path) = told.recv().await {
             self.removed += 1;
-            self.progress.note(format!("delete: {path}"));
+            let place = self.target.place(&path).unwrap_or_default();
+            self.progress.note(format!("delete: {place}"));
             self.report_line(|| RemovedLine::new(&path, false).to_json());
-            tracing::info!("delete: {}", self.target.place(&path).unwrap_or_default());
+            tracing::info!("delete: {place}");
             keep_up(self.report.as_ref()).await;
         }
         let swept = swept.await;
+        if swept.unfinished > 0 {
+            let files = counted(swept.unfinished, "unfinished file", "unfinished files");
+            self.progress.note(format!("deleted {files} of earlier runs"));
+        }
         if self.removed > 0 || swept.left > 0 {
             let (files, left) = (counted(self.removed, "file", "files"), swept.left);
             self.progress.note(match left {
                 0 => format!("deleted {files} not in the source"),
                 _ => format!(
-                    "deleted {files} not in the source; skipped {left} special files, names that \
-                     are not UTF-8 or other file systems"
+                    "deleted {files} not in the source; skipped {} (special files, names that are \
+                     not UTF-8, other file systems)",
+                    counted(left, "entry", "entries")
                 ),
             });
         }
@@ -413,10 +427,24 @@ impl Run {
         self.unfinished + resumed.min(self.known.objects_known.saturating_sub(ended))
     }
 
+    /// Objects that neither failed nor are complete; `None` where not all are known.
+    fn untried(&self) -> Option<u64> {
+        let ended = self.objects_ok + self.failures.count();
+        self.listed_all.then(|| self.known.objects_known.saturating_sub(ended))
+    }
+
     fn interrupted(&self) -> String {
-        let whole = counted(self.objects_ok + self.keeper.kept.0, "object", "objects");
+        let whole = self.objects_ok + self.keeper.kept.0;
+        let whole = match self.known.listing_complete {
+            true => {
+                let all = self.known.objects_known + self.keeper.kept.0;
+                format!("{} of {}", Count(whole), counted(all.max(whole), "object", "objects"))
+            }
+            false => counted(whole, "object", "objects"),
+        };
         match self.unfinished() {
-            0 => format!("interrupted: {whole} complete; nothing of the others is left"),
+            0 if self.target.told().is_none() => format!("interrupted: {whole} complete"),
+            0 => format!("interrupted: {whole} complete; partial data was discarded"),
             unfinished => format!(
                 "interrupted: {whole} complete, {} partly downloaded in temporary files; run it \
                  again to resume",
@@ -473,6 +501,8 @@ impl Run {
             clock_correction_seconds: 0,
             io_uring_unavailable: None,
             exit_code,
+            untried_objects: self.untried(),
+            missing_sources: (self.missing, self.sources),
         }
     }
 
@@ -503,8 +533,16 @@ impl Run {
             // The first line says so.
             notes.remove(0);
         }
+        if let Some(repeated) = self.walk.repeated() {
+            notes.push(repeated);
+        }
         lines.splice(1..1, notes);
-        lines.iter().for_each(|line| self.progress.note(line));
+        for line in &lines {
+            match &self.label {
+                Some(label) => self.progress.note(format!("{label}: {line}")),
+                None => self.progress.note(line),
+            }
+        }
         let Some(report) = self.report.take() else { return Ok(()) };
         let finished = finish(report, stopped, interrupts).await;
         finished.inspect_err(|error| self.progress.error(error))

@@ -73,6 +73,12 @@ pub(super) async fn control(
         },
     };
     let control = Rc::new(Control::new(options).await?);
+    if args.no_verify_ssl && control.is_tls() {
+        progress.warn(
+            "certificates are not verified (--no-verify-ssl): anyone on the network path can \
+             read and change the data",
+        );
+    }
     tell_waits(&control, progress);
     super::interrupts::waits_for(control.board());
     Ok(control)
@@ -116,14 +122,10 @@ pub(super) async fn tls(
     Ok(None)
 }
 
-/// Whose certificates are believed, as the options say. Believing everyone is said on every run,
-/// whatever is quiet.
+/// Whose certificates are believed, as the options say. Believing everyone is said on every run
+/// that uses TLS, whatever is quiet.
 fn trust(args: &ServiceArgs) -> Trust {
     if args.no_verify_ssl {
-        Progress::new(false).warn(
-            "certificates are not verified (--no-verify-ssl): anyone on the network path can \
-             read and change the data",
-        );
         return Trust::Anyone;
     }
     args.ca_bundle.clone().map_or(Trust::System, Trust::Bundle)

@@ -1,17 +1,29 @@
-//! Sources that stand in a file or come from standard input (`--files-from`), one a line.
+//! Sources that stand in a file or come from standard input (`--files-from`), one a line; and lists
+//! of objects (`--manifest`).
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
 use super::aside::aside;
-use crate::cli::SelectionArgs;
-use crate::control::limits::{SOURCE_LINE_BYTES_MAX, SOURCES_MAX};
+use super::whole_file;
+use crate::cli::{GetArgs, ManifestPlace, SelectionArgs};
+use crate::control::Control;
+use crate::control::limits::{
+    MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, SOURCE_LINE_BYTES_MAX, SOURCES_MAX,
+};
 use crate::control::resolve::too_many_sources;
+use crate::control::walk::leaves_nothing;
 use crate::error::{Error, ErrorKind, Result};
-use crate::s3::uri::S3Uri;
+use crate::plan::epoch::Shard;
+use crate::plan::filter::Filter;
+use crate::plan::manifest;
+use crate::s3::uri::{S3Uri, shown};
+
+/// How an address is read.
+type ReadSource = fn(&str) -> Result<S3Uri>;
 
 /// Stands for standard input.
 const STDIN: &str = "-";
@@ -19,10 +31,10 @@ const STDIN: &str = "-";
 /// Adds the sources of the file, where one is named, to those that were typed.
 pub(super) async fn add(sources: &mut Vec<S3Uri>, selection: &SelectionArgs) -> Result<()> {
     let Some(path) = selection.files_from.clone() else { return Ok(()) };
-    let raw = selection.raw;
+    let reads = selection.read_source();
     let room = SOURCES_MAX.saturating_sub(sources.len());
     // Standard input may be a terminal, and a file a pipe that nobody writes to.
-    sources.extend(aside(move || read(&path, raw, room)).await?);
+    sources.extend(aside(move || read(&path, reads, room)).await?);
     if sources.is_empty() {
         let message = "no source is given, and the file of --files-from has none";
         return Err(Error::new(ErrorKind::Usage, message)
@@ -47,18 +59,47 @@ pub(super) fn require_whole(selection: &SelectionArgs) -> Result<()> {
     }
 }
 
-fn read(path: &Path, raw: bool, room: usize) -> Result<Vec<S3Uri>> {
+/// Files of the user that variables name.
+const FILE_VARIABLES: [&str; 4] = [
+    "AWS_CA_BUNDLE",
+    "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+];
+
+/// Files that this run itself reads or writes, as they are named.
+pub(super) fn own_files(args: &GetArgs) -> Vec<PathBuf> {
+    let options = [
+        &args.report,
+        &args.selection.files_from,
+        &args.service.ca_bundle,
+        &args.service.sse_c_key_file,
+    ];
+    let manifest = match &args.selection.manifest {
+        Some(ManifestPlace::File(path)) => Some(path),
+        Some(ManifestPlace::S3(..)) | None => None,
+    };
+    let variables = FILE_VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
+    options.into_iter().flatten().chain(manifest).cloned().chain(variables).collect()
+}
+
+fn read(path: &Path, reads: ReadSource, room: usize) -> Result<Vec<S3Uri>> {
     let name = path.display().to_string();
     if path.as_os_str() == STDIN {
-        return parse(io::stdin().lock(), "standard input", raw, room);
+        return parse(io::stdin().lock(), "standard input", reads, room);
     }
     let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let file = opened.map_err(|errno| unreadable(&name, errno.into()))?;
-    parse(BufReader::new(Descriptor(file)), &name, raw, room)
+    parse(BufReader::new(Descriptor(file)), &name, reads, room)
 }
 
 /// Reads lines; `name` is that of their file.
-fn parse(mut lines: impl BufRead, name: &str, raw: bool, room: usize) -> Result<Vec<S3Uri>> {
+fn parse(
+    mut lines: impl BufRead,
+    name: &str,
+    reads: ReadSource,
+    room: usize,
+) -> Result<Vec<S3Uri>> {
     let mut sources = Vec::new();
     let mut line = Vec::new();
     for number in 1u64.. {
@@ -86,10 +127,62 @@ fn parse(mut lines: impl BufRead, name: &str, raw: bool, room: usize) -> Result<
         if sources.len() == room {
             return Err(at(too_many_sources()));
         }
-        let source = if raw { S3Uri::parse_raw(text) } else { S3Uri::parse(text) };
-        sources.push(source.map_err(at)?);
+        sources.push(reads(text).map_err(at)?);
     }
     Ok(sources)
+}
+
+/// What is left for a walk to do.
+#[derive(Debug)]
+pub(super) struct Narrowed {
+    pub(super) filter: Filter,
+    pub(super) shard: Shard,
+}
+
+/// Adds the objects of the manifest, where there is one, which filter and shard choose from before
+/// anything is asked of them: objects of a shard are counted in the order of the list.
+pub(super) async fn add_manifest(
+    control: &Control,
+    sources: &mut Vec<S3Uri>,
+    selection: &SelectionArgs,
+    Narrowed { filter, shard }: Narrowed,
+) -> Result<Narrowed> {
+    let layout = selection.manifest_layout;
+    let (name, objects) = match &selection.manifest {
+        None => return Ok(Narrowed { filter, shard }),
+        Some(ManifestPlace::S3(bucket, key)) => {
+            let objects = control.manifest(bucket, key, layout).await?;
+            (format!("s3://{bucket}/{}", shown(key)), objects)
+        }
+        Some(ManifestPlace::File(path)) => {
+            let (name, path) = (path.display().to_string(), path.clone());
+            let bytes = aside(move || read_manifest(&path)).await?;
+            let objects = manifest::parse(&bytes, layout, MANIFEST_OBJECTS_MAX);
+            let objects = objects.map_err(|error| error.within(&name))?;
+            (name, objects)
+        }
+    };
+    if objects.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, format!("{name}: it lists no object")));
+    }
+    *sources =
+        manifest::choose(objects, &filter, shard).map_err(|all| leaves_nothing(&name, all))?;
+    Ok(Narrowed { filter: Filter::default(), shard: Shard::WHOLE })
+}
+
+fn read_manifest(path: &Path) -> Result<Vec<u8>> {
+    let name = path.display();
+    let bytes = whole_file::read(path, MANIFEST_BYTES_MAX as u64).map_err(|errno| {
+        Error::new(ErrorKind::Usage, format!("cannot read {name}: {errno}"))
+            .advise("give --manifest a file or s3://BUCKET/KEY")
+    })?;
+    if bytes.len() > MANIFEST_BYTES_MAX {
+        let message = format!("{name}: a manifest has at most {MANIFEST_BYTES_MAX} bytes");
+        return Err(
+            Error::new(ErrorKind::Usage, message).advise("split it, or give a common prefix")
+        );
+    }
+    Ok(bytes)
 }
 
 fn unreadable(name: &str, error: io::Error) -> Error {
@@ -111,15 +204,15 @@ mod tests {
     use super::*;
     use crate::s3::uri::KeyPattern;
 
-    fn parsed(text: &[u8], raw: bool) -> Result<Vec<String>> {
-        let sources = parse(text, "list", raw, 3)?;
+    fn parsed(text: &[u8], reads: ReadSource) -> Result<Vec<String>> {
+        let sources = parse(text, "list", reads, 3)?;
         Ok(sources.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn lines() {
         let check = |text: &str, expected: &[&str]| {
-            assert_eq!(parsed(text.as_bytes(), false).expect(text), expected, "{text:?}");
+            assert_eq!(parsed(text.as_bytes(), S3Uri::parse).expect(text), expected, "{text:?}");
         };
         check("", &[]);
         check("\n\n  \n# s3://bkt/no\n", &[]);
@@ -127,15 +220,17 @@ mod tests {
         check("s3://bkt/a\r\n\r\ns3://bkt/b #\r\n", &["s3://bkt/a", "s3://bkt/b #"]);
         check("\u{feff}s3://bkt/a\ns3://bkt/no-end", &["s3://bkt/a", "s3://bkt/no-end"]);
         check(&format!("# {}\n", "x".repeat(SOURCE_LINE_BYTES_MAX - 3)), &[]);
-        let parse = |raw| parse(&b"s3://bkt/[a]\n"[..], "list", raw, 1).expect("one").remove(0).key;
-        assert!(matches!(parse(false), KeyPattern::Glob(_)));
-        assert!(matches!(parse(true), KeyPattern::Key(_)));
+        let parse =
+            |reads| parse(&b"s3://bkt/[a]\n"[..], "list", reads, 1).expect("one").remove(0).key;
+        assert!(matches!(parse(S3Uri::parse), KeyPattern::Glob(_)));
+        assert!(matches!(parse(S3Uri::parse_raw), KeyPattern::Key(_)));
+        assert!(matches!(parse(S3Uri::parse_prefix), KeyPattern::Prefix(_)));
     }
 
     #[test]
     fn a_wrong_line_is_told_with_its_number() {
         let check = |text: &[u8], expected: &str| {
-            let error = parsed(text, false).expect_err(expected);
+            let error = parsed(text, S3Uri::parse).expect_err(expected);
             assert_eq!(error.kind(), ErrorKind::Usage);
             assert!(error.to_string().starts_with(expected), "{error}");
         };

@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,13 +17,14 @@ use super::aside::aside;
 use super::channel::{ChannelPlan, Running};
 use super::ending::{Done, exit_code};
 use super::interrupts;
+use super::lines;
 use super::ready;
 use super::ring;
 use super::session::{self, Interrupts};
-use super::sources;
+use super::sources::{self, Narrowed};
 use super::stream_report::StreamReport;
 use super::supply::{EpochOrder, Opening, Wanted, supply};
-use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, StreamArgs};
+use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::engine::backlog::Room;
@@ -42,6 +44,7 @@ use crate::limits::{
     SLOT_BYTES_MAX, TLS_PIECE_BYTES, WORKERS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
+use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
@@ -75,11 +78,17 @@ pub(super) async fn pipe(
     interrupts::leaves(move || {
         format!("a system call has not returned; named pipes may be left in {}", folder.display())
     });
-    if let [Channel { sources, .. }] = args.channels.as_mut_slice() {
+    if let [Channel { sources, .. }] = args.channels.as_mut_slice()
+        && args.augmented.is_none()
+    {
         interrupts.unless(sources::add(sources, &args.selection)).await?;
     }
+    let manifest = match &args.augmented {
+        Some(augmented) => Some(interrupts.unless(lines::read(augmented)).await?),
+        None => None,
+    };
     let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
-    let started = start_pipes(&args, credentials, begun, &progress);
+    let started = start_pipes(&mut args, manifest, credentials, begun, &progress);
     let Served { control, engine, mut channels } = interrupts.unless(started).await?;
     let names: Vec<String> = args
         .channels
@@ -97,25 +106,40 @@ pub(super) async fn pipe(
         }
         None => None,
     };
-    let order =
-        EpochOrder { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard };
-    let told = (&progress, &mut report);
+    let (told, order) = ((&progress, &mut report), order_of(&args));
     let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
     let failed = report.finish(failed, &progress, &mut interrupts).await;
     let told = (&*control, engine.ring());
     Ok(tell(told, &channels, &args.stream, begun, failed.as_ref(), &progress))
 }
 
+/// How the epochs are ordered.
+fn order_of(args: &PipeArgs) -> EpochOrder {
+    EpochOrder { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard }
+}
+
 async fn start_pipes(
-    args: &PipeArgs,
+    args: &mut PipeArgs,
+    manifest: Option<Arc<AugmentedManifest>>,
     credentials: CredentialSource,
     begun: Instant,
     progress: &Progress,
 ) -> Result<Served> {
     let part = part_size(&args.stream)?;
-    let filter = Filter::new(&args.selection.rules)?;
+    let mut filter = Filter::new(&args.selection.rules)?;
     let control = session::control(&args.service, credentials, progress).await?;
+    if let [channel] = args.channels.as_mut_slice() {
+        // A shuffle is one of all objects.
+        let is_late = args.shuffle_seed.is_some() && args.selection.manifest.is_some();
+        let shard = if is_late { Shard::WHOLE } else { args.shard };
+        let narrowed = Narrowed { filter, shard };
+        let sources = &mut channel.sources;
+        let narrowed = sources::add_manifest(&control, sources, &args.selection, narrowed).await?;
+        filter = narrowed.filter;
+        args.shard = if is_late { args.shard } else { narrowed.shard };
+    }
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
+    let sources = sources.chain(manifest.iter().flat_map(|manifest| manifest.buckets()));
     let tls = session::tls(&control, sources).await?;
     let folder = Arc::new(system_host::open_destination(&args.folder)?);
     session::raise_descriptor_limit();
@@ -124,42 +148,60 @@ async fn start_pipes(
     // that nobody waits for.
     let mut openings = Vec::with_capacity(args.channels.len());
     for Channel { name, sources } in &args.channels {
-        let wanted = Wanted { sources: sources.clone(), filter: filter.clone(), range: None };
-        let opening = Opening::of(&control, &wanted).await;
+        let wanted = Wanted {
+            sources: sources.clone(),
+            manifest: manifest.clone(),
+            wraps: args.record_wrapper == RecordWrapper::Recordio,
+            filter: filter.clone(),
+            range: None,
+        };
+        let opening = Opening::of(&control, &wanted, order_of(args), 0).await;
         let opening = opening.map_err(|error| error.within(format!("channel {name}")))?;
         openings.push((wanted, opening));
     }
-    let locks = lock_channels(args, &folder, progress)?;
+    let names = args.channels.iter().map(|channel| channel.name.as_str());
+    let locks = lock_channels(names, (&args.folder, &folder), progress)?;
     let (engine, connections, room) =
         start_engine(&args.stream, part, args.channels.len(), &control, (tls, retries), begun)?;
     ring::tell(engine.ring(), progress);
     let bandwidth = session::bandwidth(args.stream.bandwidth_limit);
+    let parts = args.channels.iter().zip(openings).zip(locks);
+    let plans = parts.map(|((Channel { name, .. }, (wanted, opening)), lock)| ChannelPlan {
+        name: name.clone(),
+        wanted,
+        opening: Some(opening),
+        place: Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock)),
+        part,
+        connections,
+        room,
+        bandwidth: bandwidth.clone(),
+        epochs: args.epochs,
+        holds: args.on_failure == OnFailure::Hold,
+        marks: args.epoch_markers,
+        logs: args.stream.report.is_some(),
+    });
+    let channels = start_channels(plans, &engine, begun).map_err(|(_, error)| error)?;
+    Ok(Served { control, engine, channels })
+}
+
+/// Starts channels, or none of them: then the name of the one that could not be, and why.
+pub(super) fn start_channels(
+    plans: impl Iterator<Item = ChannelPlan>,
+    engine: &Workers,
+    begun: Instant,
+) -> Result<Vec<Running>, (String, Error)> {
     let mut channels = Vec::new();
-    let begun_channels = args.channels.iter().zip(openings).zip(locks);
-    for ((Channel { name, .. }, (wanted, opening)), lock) in begun_channels {
-        let plan = ChannelPlan {
-            name: name.clone(),
-            wanted,
-            opening: Some(opening),
-            place: Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock)),
-            part,
-            connections,
-            room,
-            bandwidth: bandwidth.clone(),
-            epochs: args.epochs,
-            holds: args.on_failure == OnFailure::Hold,
-            marks: args.epoch_markers,
-            logs: args.stream.report.is_some(),
-        };
-        match Running::start(plan, &engine, begun) {
+    for plan in plans {
+        let name = plan.name.clone();
+        match Running::start(plan, engine, begun) {
             Ok(running) => channels.push(running),
             Err(error) => {
                 abandon(&mut channels);
-                return Err(error);
+                return Err((name, error));
             }
         }
     }
-    Ok(Served { control, engine, channels })
+    Ok(channels)
 }
 
 /// What serves the channels.
@@ -171,7 +213,7 @@ struct Served {
 
 /// Starts the workers of so many channels; says between which numbers of ranges in flight each
 /// channel's pace is found.
-fn start_engine(
+pub(super) fn start_engine(
     args: &StreamArgs,
     part: PartSize,
     channels: usize,
@@ -256,16 +298,16 @@ fn bounds(args: &StreamArgs, part: PartSize, most: usize, channels: usize) -> Bo
 }
 
 /// Takes the locks of all channels before any of them begins.
-fn lock_channels(
-    args: &PipeArgs,
-    folder: &Arc<OwnedFd>,
+pub(super) fn lock_channels<'a>(
+    names: impl Iterator<Item = &'a str>,
+    (path, folder): (&Path, &Arc<OwnedFd>),
     progress: &Progress,
 ) -> Result<Vec<Option<ChannelLock>>> {
     let mut locks = Vec::new();
-    for channel in &args.channels {
-        let place = args.folder.join(&channel.name);
-        let lock = ChannelLock::take(folder, &channel.name)
-            .map_err(|error| error.within(place.display()))?;
+    for name in names {
+        let place = path.join(name);
+        let lock =
+            ChannelLock::take(folder, name).map_err(|error| error.within(place.display()))?;
         if lock.is_none() {
             progress.note(format!(
                 "{}: the file system does not support flock; start no second run for this channel",
@@ -289,6 +331,9 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, &progress);
     let control = interrupts.unless(control).await?;
+    let narrowed = Narrowed { filter, shard: Shard::WHOLE };
+    let added = sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed);
+    let Narrowed { filter, .. } = interrupts.unless(added).await?;
     let tls = interrupts.unless(session::tls(&control, &args.sources)).await?;
     let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
     let (place, pump) = output()?;
@@ -300,7 +345,13 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let epochs = NonZeroU64::new(1);
     let plan = ChannelPlan {
         name: STDOUT_NAME.to_owned(),
-        wanted: Wanted { sources: args.sources.clone(), filter, range: args.range },
+        wanted: Wanted {
+            sources: args.sources.clone(),
+            manifest: None,
+            wraps: false,
+            filter,
+            range: args.range,
+        },
         opening: None,
         place,
         part,
@@ -338,7 +389,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     Ok(Done { code: exit_code(failed.as_ref()), document: None })
 }
 
-fn part_size(args: &StreamArgs) -> Result<PartSize> {
+pub(super) fn part_size(args: &StreamArgs) -> Result<PartSize> {
     let bytes = args.part_size.unwrap_or(PART_BYTES_DEFAULT);
     if !(PART_BYTES_MIN..=PART_BYTES_MAX).contains(&bytes) {
         return Err(Error::new(ErrorKind::Usage, format!("--part-size {bytes} is out of bounds"))

@@ -5,6 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::framing::{Framer, check_record};
+use super::lines::LineWalk;
 use crate::control::Control;
 use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::{Entry, Walk};
@@ -14,6 +16,7 @@ use crate::files::transfer::{Cut, Transfer};
 use crate::limits::{
     LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX, SLOT_BYTES_MAX,
 };
+use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::{Shard, permutation};
 use crate::plan::filter::Filter;
 use crate::plan::listing::Listing;
@@ -38,8 +41,12 @@ pub(super) struct EpochOrder {
 /// Which objects a channel serves.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
-    /// Never empty.
+    /// Empty where a manifest has the objects, or where a shard of one has none.
     pub(super) sources: Vec<S3Uri>,
+    /// What its lines say, in place of sources.
+    pub(super) manifest: Option<Arc<AugmentedManifest>>,
+    /// Whether each object, and each value of a line, becomes a record.
+    pub(super) wraps: bool,
     pub(super) filter: Filter,
     /// These bytes of the only source, which is one object.
     pub(super) range: Option<TypedRange>,
@@ -70,26 +77,32 @@ pub(super) async fn supply(
         let handed_on = async {
             let opened = match opening.take() {
                 Some(opening) => opening,
-                None => Opening::of(control, wanted).await?,
+                None => Opening::of(control, wanted, order, epoch).await?,
+            };
+            let framer = Framer::new(feed, wanted.wraps);
+            let opened = match opened {
+                Opening::Lines(lines) => return lines.hand_on(cut, framer).await,
+                Opening::Listing(listing) => listing,
             };
             if order.shuffle_seed.is_some() || unordered {
-                opened.collect(&mut listing).await?;
+                opened.collect(&mut listing, wanted.wraps).await?;
                 if unordered {
                     listing.sort();
                 }
-                hand_on_in_order(&listing, epoch, cut, feed, order).await;
+                hand_on_in_order(&listing, epoch, cut, framer, order).await?;
                 let count = u64::from(listing.count());
                 listing.clear();
                 Ok(count)
             } else {
-                opened.hand_on(cut, feed, order.shard).await
+                opened.hand_on(cut, framer, order.shard).await
             }
         };
         let objects = match handed_on.await {
             Ok(objects) => objects,
             Err(error) => {
-                // The epochs before have all they need: their readers get them whole.
-                while feed.reading() < epoch && !feed.is_stopped() {
+                // The epochs before have all they need: their readers get them whole. And perhaps
+                // nobody wants this one.
+                while epoch > 0 && feed.opened() <= epoch && !feed.is_stopped() {
                     tokio::time::sleep(EPOCH_PAUSE).await;
                 }
                 return Err(error);
@@ -113,25 +126,23 @@ async fn hand_on_in_order(
     listing: &Listing,
     epoch: u64,
     cut: Cut,
-    feed: &StreamFeed,
+    mut framer: Framer<'_>,
     order: EpochOrder,
-) {
+) -> Result<()> {
     let count = listing.count();
     let permuted = order.shuffle_seed.map(|seed| permutation(seed, epoch, count));
     let at = |place: u32| permuted.as_ref().map_or(place, |permuted| permuted[place as usize]);
-    let mut mine =
-        (0..count).filter(|place| order.shard.takes(u64::from(*place))).map(at).peekable();
-    while mine.peek().is_some() {
-        let room = room(feed).await;
-        feed.push(mine.by_ref().take(room).map(|index| {
-            let endpoint = Arc::clone(listing.endpoint(index));
-            Arc::new(Transfer::new(listing.object(index), endpoint, String::new(), cut))
-        }));
+    for index in (0..count).filter(|place| order.shard.takes(u64::from(*place))).map(at) {
+        let endpoint = Arc::clone(listing.endpoint(index));
+        let transfer = Transfer::new(listing.object(index), endpoint, String::new(), cut);
+        framer.object(Arc::new(transfer)).await?;
     }
+    framer.finish().await;
+    Ok(())
 }
 
 /// Waits for room in the feed.
-async fn room(feed: &StreamFeed) -> usize {
+pub(super) async fn room(feed: &StreamFeed) -> usize {
     loop {
         match feed.room() {
             0 => tokio::time::sleep(FEED_PAUSE).await,
@@ -140,39 +151,68 @@ async fn room(feed: &StreamFeed) -> usize {
     }
 }
 
+/// An epoch that has begun: what it needs first is there.
+#[derive(Debug)]
+pub(super) enum Opening {
+    /// The lines of a manifest.
+    Lines(Box<LineWalk>),
+    /// What is below the sources.
+    Listing(Box<OpenListing>),
+}
+
+impl Opening {
+    /// Asks for the sources and their first objects, or for the first object of a manifest: a name
+    /// that is not there, and keys or permissions that do not do, are its errors.
+    pub(super) async fn of(
+        control: &Rc<Control>,
+        wanted: &Wanted,
+        order: EpochOrder,
+        epoch: u64,
+    ) -> Result<Self> {
+        match &wanted.manifest {
+            Some(manifest) => {
+                let lines = LineWalk::begin(control, manifest, wanted.wraps, order, epoch);
+                lines.await.map(|it| Self::Lines(Box::new(it)))
+            }
+            None => OpenListing::of(control, wanted).await.map(|it| Self::Listing(Box::new(it))),
+        }
+    }
+}
+
 /// A listing that has begun: its sources are there, its first objects are known.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct OpenListing {
     walk: Walk,
     first: Option<Vec<Entry>>,
     /// Which bytes of the only object.
     window: Option<ByteRange>,
 }
 
-impl Opening {
-    /// Asks for the sources and their first objects: a name that is not there, and keys or
-    /// permissions that do not do, are its errors.
-    pub(super) async fn of(control: &Rc<Control>, wanted: &Wanted) -> Result<Self> {
+impl OpenListing {
+    async fn of(control: &Rc<Control>, wanted: &Wanted) -> Result<Self> {
         let found = control.resolve_all(&wanted.sources).await?;
         let window = match (wanted.range, found.as_slice()) {
             (Some(range), [source]) => Some(window(range, source)?),
             _ => None,
         };
-        let mut walk = Walk::new(Rc::clone(control), found, wanted.filter.clone())?;
+        let mut walk = Walk::new(Rc::clone(control), found, wanted.filter.clone())?.for_stream();
         let first = walk.next_batch().await?;
+        if wanted.wraps {
+            check_records(first.iter().flatten())?;
+        }
         Ok(Self { walk, first, window })
     }
 
     /// Hands on the epoch's part of what is listed, in the order of the listing, page by page; how
     /// many objects were listed.
-    async fn hand_on(self, cut: Cut, feed: &StreamFeed, shard: Shard) -> Result<u64> {
+    async fn hand_on(self, cut: Cut, mut framer: Framer<'_>, shard: Shard) -> Result<u64> {
         let Self { mut walk, first, window } = self;
         let mut place = 0u64;
         let mut next = first;
         if let Some(window) = window {
             let entry = next.take().into_iter().flatten().next();
             if let Some(entry) = entry {
-                feed.push_part(transfer(entry, cut), window);
+                framer.part(transfer(entry, cut), window);
                 place += 1;
             }
         }
@@ -181,22 +221,25 @@ impl Opening {
                 place += 1;
                 shard.takes(place - 1)
             });
-            let mut mine: Vec<_> = mine.map(|entry| transfer(entry, cut)).collect();
-            while !mine.is_empty() {
-                let count = room(feed).await.min(mine.len());
-                feed.push(mine.drain(..count));
+            for entry in mine {
+                framer.object(transfer(entry, cut)).await?;
             }
+            framer.send().await;
             next = walk.next_batch().await?;
         }
+        framer.finish().await;
         Ok(place)
     }
 
     /// Takes the whole listing into memory.
-    async fn collect(self, listing: &mut Listing) -> Result<()> {
+    async fn collect(self, listing: &mut Listing, wraps: bool) -> Result<()> {
         let Self { mut walk, first, window, .. } = self;
         assert!(window.is_none(), "part of one object is no listing");
         let mut next = first;
         while let Some(batch) = next {
+            if wraps {
+                check_records(&batch)?;
+            }
             for entry in batch {
                 listing.push(&entry.object, &entry.endpoint)?;
             }
@@ -204,6 +247,12 @@ impl Opening {
         }
         Ok(())
     }
+}
+
+/// Refuses what fits no record, of whatever shard it is: a data set that has one is no data set of
+/// records.
+fn check_records<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<()> {
+    entries.into_iter().try_for_each(|entry| check_record(&entry.object, &entry.endpoint))
 }
 
 /// Which bytes of the object that a source is.
@@ -230,6 +279,12 @@ mod tests {
     use crate::engine::stream::feed::{NextStep, StreamStep};
     use crate::sys::Handle;
 
+    /// All that is below this source, as it is.
+    fn wanted(source: S3Uri) -> Wanted {
+        let (sources, filter) = (vec![source], Filter::default());
+        Wanted { sources, manifest: None, wraps: false, filter, range: None }
+    }
+
     /// How often the reader looks for the next object before it gives up.
     const LOOKS_MAX: u32 = 20_000;
 
@@ -246,7 +301,7 @@ mod tests {
         let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
         loopback::run(async {
             let (control, part, feed) = set_up(server).await;
-            let wanted = Wanted { sources: vec![source], filter: Filter::default(), range: None };
+            let wanted = wanted(source);
             let supplied = supply(&control, &wanted, part, &feed, order, None);
             let (supplied, epochs) = tokio::join!(supplied, read(&feed));
             supplied.expect("it is listed");
@@ -261,6 +316,7 @@ mod tests {
                 NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
                     keys.push(transfer.object.key.clone())
                 }
+                NextStep::StreamStep(StreamStep::Inline(_)) => panic!("no wrapper is asked for"),
                 NextStep::StreamStep(StreamStep::EpochEnd { .. }) => {
                     epochs.push(std::mem::take(&mut keys));
                     feed.set_reading(epochs.len() as u64);
@@ -330,7 +386,7 @@ mod tests {
         let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
         loopback::run(async {
             let (control, part, feed) = set_up(server).await;
-            let wanted = Wanted { sources: vec![source], filter: Filter::default(), range: None };
+            let wanted = wanted(source);
             let supplied = async {
                 let error = supply(&control, &wanted, part, &feed, order, None).await;
                 feed.stop(error.expect_err("a listing is refused"));
@@ -348,9 +404,14 @@ mod tests {
                         NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
                             taken += &transfer.object.key
                         }
+                        NextStep::StreamStep(StreamStep::Inline(_)) => panic!("no wrapper"),
                         NextStep::StreamStep(StreamStep::EpochEnd { .. }) => {
                             taken.push('.');
                             feed.set_reading(1);
+                            // Perhaps nobody comes for the next one: it may fail when one does.
+                            tokio::time::sleep(Duration::from_millis(100)).await;
+                            assert!(!feed.is_stopped(), "nobody wants it yet");
+                            feed.set_opened(2);
                         }
                         NextStep::Later => tokio::time::sleep(Duration::from_millis(1)).await,
                         NextStep::Ended => panic!("it ends after {taken}"),
@@ -407,7 +468,7 @@ mod tests {
         loopback::run(async {
             let (control, part, feed) = set_up(&server).await;
             let range = Some("100-199".parse().expect("a range"));
-            let wanted = Wanted { sources: vec![source], filter: Filter::default(), range };
+            let wanted = Wanted { range, ..wanted(source) };
             let order = EpochOrder { epochs: NonZeroU64::new(1), ..KEY_ORDER };
             supply(&control, &wanted, part, &feed, order, None).await.expect("it is there");
             let NextStep::StreamStep(StreamStep::Range(_, range)) = feed.next() else {

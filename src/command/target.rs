@@ -3,9 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FileType;
+use rustix::fs::{Access, AtFlags, CWD, FileType};
+use rustix::io::Errno;
 
 use super::aside::aside;
+use super::devices::Spot;
 use crate::cli::Destination;
 use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::Entry;
@@ -14,6 +16,32 @@ use crate::files::sink::Sink;
 use crate::files::system_host;
 use crate::files::transfer::{Cut, Transfer};
 use crate::s3::uri::shown;
+
+/// A folder by its path, which is empty for the current one.
+fn here(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
+}
+
+/// What is no folder though the path needs it for one.
+fn in_the_way(path: &Path) -> Option<(PathBuf, FileType)> {
+    // Components have no slash at the end.
+    path.components().as_path().ancestors().find_map(|above| {
+        let found = rustix::fs::stat(here(above)).ok()?;
+        let found = FileType::from_raw_mode(found.st_mode);
+        (found != FileType::Directory).then(|| (above.to_owned(), found))
+    })
+}
+
+/// Refuses what stands where a folder is needed.
+fn no_folder(path: &Path, found: FileType) -> Error {
+    let what = match found {
+        FileType::RegularFile => "is a file, not a folder",
+        FileType::Fifo => "is a named pipe, not a folder",
+        _ => "is not a folder",
+    };
+    Error::new(ErrorKind::Destination, format!("{} {what}", path.display()))
+        .advise("give a folder, or move the file")
+}
 
 /// Where the bytes go.
 #[derive(Debug)]
@@ -47,13 +75,19 @@ impl Target {
         let one = matches!(sources, [Source { found: SourceKind::Object(_), .. }]);
         let as_folder = many || path.as_os_str().as_encoded_bytes().ends_with(b"/");
         let asked = path.clone();
-        let found = aside(move || rustix::fs::stat(&asked)).await;
+        let (found, spot) = aside(move || (rustix::fs::stat(&asked), Spot::of(&asked))).await;
+        let ordinary = spot.require_ordinary(path);
+        if spot == Spot::StandardOutput {
+            ordinary.clone()?;
+        }
         match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
-            Ok(FileType::Directory) => return Ok(Self::Folder(path.clone())),
-            Ok(_) if !one || as_folder => {
-                let message = format!("{} is a file, not a folder", path.display());
-                return Err(Error::new(ErrorKind::Destination, message)
-                    .advise("give a folder, or move the file"));
+            Ok(FileType::Directory) => return ordinary.map(|()| Self::Folder(path.clone())),
+            Ok(found) if !one || as_folder => return Err(no_folder(path, found)),
+            Err(Errno::NOTDIR) => {
+                let asked = path.clone();
+                if let Some((file, found)) = aside(move || in_the_way(&asked)).await {
+                    return Err(no_folder(&file, found));
+                }
             }
             // A device or a pipe would be replaced by a file of its name.
             Ok(found) if found != FileType::RegularFile => {
@@ -61,7 +95,7 @@ impl Target {
                 return Err(Error::new(ErrorKind::Destination, message)
                     .advise("give a file or a folder; to write nothing, use --discard"));
             }
-            _ => {}
+            _ => ordinary?,
         }
         if !one || as_folder {
             return Ok(Self::Folder(path.clone()));
@@ -89,6 +123,31 @@ impl Target {
     /// nothing is written.
     pub(super) fn place(&self, path: &str) -> Option<String> {
         self.folder().map(|folder| folder.join(path).display().to_string())
+    }
+
+    /// Refuses a destination where the file of this path cannot be made, before its bytes come.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`].
+    pub(super) async fn require_writable(&self, path: &str) -> Result<()> {
+        let Some(folder) = self.folder() else { return Ok(()) };
+        let file = folder.join(path);
+        let refused = aside(move || {
+            // What is there of its folders.
+            let mut folders = file.ancestors().skip(1).map(here);
+            let folder = folders.find(|folder| rustix::fs::stat(*folder).is_ok())?;
+            let access = Access::WRITE_OK | Access::EXEC_OK;
+            match rustix::fs::accessat(CWD, folder, access, AtFlags::EACCESS) {
+                Err(errno @ (Errno::ACCESS | Errno::ROFS | Errno::PERM)) => {
+                    Some((folder.display().to_string(), errno))
+                }
+                // Where nobody can tell, the first file will.
+                _ => None,
+            }
+        });
+        let Some((folder, errno)) = refused.await else { return Ok(()) };
+        let message = format!("cannot write to {folder}: {errno}");
+        Err(Error::new(ErrorKind::Destination, message).advise("choose a writable destination"))
     }
 
     /// The folder, made if it is not there.

@@ -19,7 +19,7 @@ use super::failures::Failures;
 use super::interrupts;
 use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
-use super::sources;
+use super::sources::{self, Narrowed};
 use super::target::Target;
 
 use crate::checksum::{Algorithm, InOrder, Sequence, unverified};
@@ -31,12 +31,13 @@ use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::mark::Identity;
 use crate::files::system_host::{Adopter, Adoption, Look, Proven, Reader, There};
 use crate::files::transfer::identity_of;
-use crate::limits::{CHECK_PIECE_BYTES, CHECK_READERS_MAX};
+use crate::limits::{CHECK_PIECE_BYTES, CHECK_READERS_MAX, VERIFY_DESCRIPTORS_BESIDES};
 use crate::plan::filter::Filter;
 use crate::report::document::{CheckSummary, CheckedLine, Finding};
 use crate::report::out::ReportWriter;
 use crate::report::progress::{Progress, ProgressState};
 use crate::s3::uri::shown;
+use crate::sys::usage;
 
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(100);
@@ -44,6 +45,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Checks what is there.
 pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
     let progress = Progress::new(!args.output.quiet);
+    session::raise_descriptor_limit();
     let filter = Filter::new(&args.selection.rules)?;
     let mut interrupts = Interrupts::listen()?;
     interrupts::leaves(|| {
@@ -52,7 +54,7 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
             .to_owned()
     });
     interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
-    let found = interrupts.unless(find(&args, filter, &progress, begun)).await?;
+    let found = interrupts.unless(find(&mut args, filter, &progress, begun)).await?;
     // Not before: a run that fails early leaves the report of an earlier one.
     let report = open(args.report.as_deref(), &mut interrupts).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -61,6 +63,7 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
         target: found.target,
         looks: Aside::new(found.folder),
         tasks: JoinSet::new(),
+        at_once: share().min(CHECKSUMS_ASKED_MAX),
         readers: Rc::new(Semaphore::new(readers.min(CHECK_READERS_MAX))),
         read: Arc::default(),
         strict: args.strict,
@@ -83,6 +86,13 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
     check.end(driven, begun.elapsed(), args.output.json, &mut interrupts).await
 }
 
+/// What each holds of the open files that this process may have: the files that are read, the
+/// connections that ask for their checksums, and the folders that are kept open.
+fn share() -> usize {
+    let left = usage::descriptors_max().saturating_sub(VERIFY_DESCRIPTORS_BESIDES);
+    usize::try_from(left / 4).unwrap_or(usize::MAX).max(1)
+}
+
 /// What is to be checked, and where.
 struct Intake {
     control: Rc<Control>,
@@ -93,25 +103,30 @@ struct Intake {
 }
 
 async fn find(
-    args: &VerifyArgs,
+    args: &mut VerifyArgs,
     filter: Filter,
     progress: &Progress,
     begun: Instant,
 ) -> Result<Intake> {
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, progress).await?;
+    let narrowed = Narrowed { filter, shard: args.shard };
+    let narrowed =
+        sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
+    let Narrowed { filter, shard } = narrowed;
     let sources = control.resolve_all(&args.sources).await?;
     super::log::sources(&sources);
-    let target = Target::choose(&Destination::Local(args.folder.clone()), &sources, false).await?;
+    let many = args.selection.has_more();
+    let target = Target::choose(&Destination::Local(args.folder.clone()), &sources, many).await?;
     let folder = target.folder().expect("a local destination has a folder").to_owned();
     let adopts = args.adopt;
     let (folder, adopter) = aside(move || {
         let adopter = adopts.then(|| Adopter::open(&folder, begun)).transpose()?;
-        let reader = Reader::open(&folder)?;
+        let reader = Reader::open(&folder)?.with_folders_kept(share());
         Ok::<_, Error>((reader, adopter.map(Arc::new)))
     })
     .await?;
-    let walk = Walk::new(control.clone(), sources, filter)?.sharded(args.shard)?;
+    let walk = Walk::new(control.clone(), sources, filter)?.sharded(shard)?.without_repeated();
     Ok(Intake { control, target, folder, adopter, walk })
 }
 
@@ -132,6 +147,8 @@ struct Check {
     /// Looks at files by a helper thread.
     looks: Aside<Reader, Vec<Looked>>,
     tasks: JoinSet<Checked>,
+    /// How many there may be.
+    at_once: usize,
     /// How many files may be read at the same time.
     readers: Rc<Semaphore>,
     /// Bytes of files that were read.
@@ -166,7 +183,7 @@ impl Check {
         let mut waiting = Vec::new().into_iter();
         let mut listed = None;
         loop {
-            let room = CHECKSUMS_ASKED_MAX - self.tasks.len();
+            let room = self.at_once - self.tasks.len();
             if room > 0 && !self.looks.is_busy() && !waiting.as_slice().is_empty() {
                 self.look(waiting.by_ref().take(room));
             }
@@ -182,7 +199,12 @@ impl Check {
                 }
                 batch = walk.next_batch(), if wants_more => match batch {
                     Ok(Some(batch)) => waiting = batch.into_iter(),
-                    Ok(None) => listed = Some(Ok(())),
+                    Ok(None) => {
+                        if let Some(repeated) = walk.repeated() {
+                            self.progress.note(repeated);
+                        }
+                        listed = Some(Ok(()));
+                    }
                     Err(error) => listed = Some(Err(error)),
                 },
                 _ = tick.tick() => self.draw(listed.is_some()),
@@ -218,6 +240,8 @@ impl Check {
     fn begin(&mut self, (entry, path, there): Looked) -> Result<()> {
         let size_bytes = entry.object.size_bytes;
         let found = match there {
+            // So it fares with the others, too.
+            Err(error) if error.kind() == ErrorKind::Host => return Err(error),
             Err(error) => Err(error),
             Ok(There::Folder) if entry.folder => Ok(Finding::Empty),
             Ok(There::Folder) => Ok(Finding::Missing("it is a folder".to_owned())),

@@ -24,7 +24,7 @@ pub struct StoredChecksums {
     pub etag: Option<Stored>,
 }
 
-const MODE: Option<(&str, &str)> = Some(("x-amz-checksum-mode", "ENABLED"));
+const MODE: (&str, &str) = ("x-amz-checksum-mode", "ENABLED");
 
 impl Control {
     /// What the origin says of an object's checksum. One that has changed since it was listed has
@@ -101,7 +101,7 @@ impl Control {
             method: Method::HEAD,
             target,
             of_object: true,
-            header: MODE,
+            header: Some((MODE.0, MODE.1.into())),
             body_bytes_max: ERROR_BODY_BYTES_MAX,
         };
         let answer = self.ask(Ask { bucket, question, what }).await?;

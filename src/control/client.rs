@@ -3,6 +3,7 @@
 //! Retries what may pass (connections, 5xx, slow down) with backoff and full jitter, and counts
 //! it. What an answer means is not decided here. Bytes of objects never come this way.
 
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -51,7 +52,7 @@ pub(crate) struct Question {
     /// It is about an object, not about a bucket.
     pub(crate) of_object: bool,
     /// A header of the question's own: its name and value.
-    pub(crate) header: Option<(&'static str, &'static str)>,
+    pub(crate) header: Option<(&'static str, Cow<'static, str>)>,
     /// How long an answer's body may be, in bytes.
     pub(crate) body_bytes_max: usize,
 }
@@ -185,6 +186,8 @@ impl Client {
             let NextTry::Again { ceiling_us } = attempts.failed(now_us, cause, policy) else {
                 return answer.unwrap_or_else(|| {
                     let (host, tried) = (&endpoint.host, attempts.told(now_us).times());
+                    // An endpoint without a name is the address itself.
+                    let why = why.strip_prefix(&format!("{host}: ")).unwrap_or(&why);
                     let message = format!("{host} does not answer: {why}, {tried}");
                     let advice = endpoint.advice("check the network, --endpoint-url and --region");
                     Err(Error::new(ErrorKind::Endpoint, message).advise(advice))
@@ -453,8 +456,8 @@ fn build(
         .uri(&target)
         .header(header::HOST, &endpoint.host)
         .header(header::USER_AGENT, USER_AGENT);
-    if let Some((name, value)) = question.header {
-        request = request.header(name, value);
+    if let Some((name, value)) = &question.header {
+        request = request.header(*name, value.as_ref());
     }
     for (name, value) in endpoint.headers.iter(question.of_object) {
         let mut value = HeaderValue::from_str(value).expect("made of plain characters");

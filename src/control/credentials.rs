@@ -24,6 +24,7 @@ use super::limits::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::{PublishedKeys, SigningKeys};
+use crate::s3::uri::shown;
 
 /// Longest text of a failure taken over from the chain, in characters.
 const REASON_CHARS_MAX: usize = 400;
@@ -65,6 +66,9 @@ impl KeyRefresher {
             CredentialSource::Anonymous => Ok(Self::without_provider(None)),
             CredentialSource::Fixed(keys) => Ok(Self::without_provider(Some(keys.clone()))),
             CredentialSource::Chain => {
+                if profile.is_none() {
+                    require_whole_pair(|name| std::env::var(name).ok())?;
+                }
                 let region = Region::new(region.to_owned());
                 Self::with_provider(chain(profile, region, http).await, profile).await
             }
@@ -139,6 +143,21 @@ impl KeyRefresher {
     }
 }
 
+/// Refuses half a pair of keys, which the chain would go past without a word.
+fn require_whole_pair(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
+    let is_set = |name: &str| variable(name).is_some_and(|value| !value.trim().is_empty());
+    let (key, secret) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
+    // The second name of the secret is the chain's, too.
+    let has_secret = is_set(secret) || is_set("SECRET_ACCESS_KEY");
+    let (set, missing) = match (is_set(key), has_secret) {
+        (true, false) => (key, secret),
+        (false, true) if is_set(secret) => (secret, key),
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Access, format!("{set} is set, but {missing} is not"))
+        .advise("set both or neither, or give --profile"))
+}
+
 /// The chain. A profile named on the command line stands alone: the environment's keys would
 /// otherwise win over it, and nobody who names a profile means that.
 async fn chain(
@@ -179,8 +198,8 @@ async fn ask(provider: &SharedCredentialsProvider, profile: Option<&str>) -> Res
     let ends =
         given.expiry().map(|at| format!(", until {}", humantime::format_rfc3339_seconds(at)));
     info!(
-        "credentials: by {:?}{}",
-        providers.map_or(&[][..], Vec::as_slice),
+        "credentials: {}{}",
+        origin(providers.map_or(&[][..], Vec::as_slice)),
         ends.unwrap_or_default()
     );
     SigningKeys::new(
@@ -191,12 +210,51 @@ async fn ask(provider: &SharedCredentialsProvider, profile: Option<&str>) -> Res
     )
 }
 
+/// How aws-config begins to tell of a process that failed; its status and standard error follow.
+const PROCESS_FAILED_WORDS: &str = "external process exited with code ";
+
+/// How aws-config says that a profile is in no file.
+const PROFILE_MISSING_WORDS: &str = "was not defined";
+
+/// Where credentials came from, in the words of the AWS CLI's documentation.
+fn origin(features: &[AwsCredentialFeature]) -> &'static str {
+    use AwsCredentialFeature as Feature;
+    let words = |feature: &Feature| {
+        Some(match feature {
+            Feature::CredentialsEnvVars => "from the environment",
+            Feature::CredentialsImds => "from the role of this instance",
+            Feature::CredentialsHttp => "from the role of this container",
+            Feature::CredentialsProcess | Feature::CredentialsProfileProcess => {
+                "from the profile's credential_process"
+            }
+            Feature::CredentialsSso | Feature::CredentialsProfileSso => "from single sign-on",
+            Feature::CredentialsEnvVarsStsWebIdToken
+            | Feature::CredentialsStsAssumeRoleWebId
+            | Feature::CredentialsProfileStsWebIdToken => "from a web identity token",
+            Feature::CredentialsStsAssumeRole
+            | Feature::CredentialsProfileSourceProfile
+            | Feature::CredentialsProfileNamedProvider => "from a role of the profile",
+            Feature::CredentialsProfile => "from the profile",
+            _ => return None,
+        })
+    };
+    features.iter().find_map(words).unwrap_or("from the chain of the AWS SDKs")
+}
+
 fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
     if matches!(error, CredentialsError::CredentialsNotLoaded(_)) {
         if let Some(profile) = profile {
-            let message = format!("the profile '{profile}' has no credentials");
-            return Error::new(ErrorKind::Access, message)
-                .advise("check --profile, ~/.aws/config and ~/.aws/credentials");
+            let why = std::error::Error::source(error).map(ToString::to_string);
+            let is_missing = why.is_some_and(|why| why.contains(PROFILE_MISSING_WORDS));
+            let message = match is_missing {
+                true => format!("the profile '{profile}' does not exist"),
+                false => format!("the profile '{profile}' has no credentials"),
+            };
+            return Error::new(ErrorKind::Access, message).advise(format!(
+                "check --profile, {} and {}",
+                named("AWS_CONFIG_FILE", "~/.aws/config"),
+                named("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+            ));
         }
         return no_credentials("");
     }
@@ -223,15 +281,39 @@ fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
     }
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
+    if let Some((_, ended)) = reason.split_once(PROCESS_FAILED_WORDS) {
+        let (status, said) = ended.split_once(". Stderr:").unwrap_or((ended, ""));
+        let said = said.trim();
+        let ended = if said.is_empty() { status.to_owned() } else { format!("{status}: {said}") };
+        let message = format!("the profile's credential_process ended with {ended}");
+        return Error::new(ErrorKind::Access, message).advise(
+            "run the command of credential_process in ~/.aws/config by itself to check it",
+        );
+    }
     Error::new(ErrorKind::Access, format!("cannot get credentials: {reason}"))
         .advise("check --profile; to renew a single sign-on session: aws sso login")
 }
 
+/// The file that this variable names, or the usual one.
+fn named(variable: &str, usual: &str) -> String {
+    let name = std::env::var(variable).ok().filter(|name| !name.trim().is_empty());
+    name.map_or_else(|| usual.to_owned(), |name| shown(&name).to_string())
+}
+
 /// The error where nobody has any, with what is known of the last that was asked.
 fn no_credentials(instance: &str) -> Error {
+    let (config, credentials) = (
+        named("AWS_CONFIG_FILE", "~/.aws/config"),
+        named("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    );
+    let asked = std::env::var("AWS_EC2_METADATA_DISABLED");
+    let roles = match asked.is_ok_and(|asked| asked.eq_ignore_ascii_case("true")) {
+        true => "no role of a container (AWS_EC2_METADATA_DISABLED is true)".to_owned(),
+        false => format!("no role of a container or of this instance{instance}"),
+    };
     let message = format!(
-        "no credentials found: not in the environment, not in ~/.aws, and no role of a container \
-         or of this instance{instance}"
+        "no credentials found: not in the environment, not in {config} and {credentials}, and \
+         {roles}"
     );
     Error::new(ErrorKind::Access, message).advise(
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --profile, or for public data \
@@ -324,6 +406,32 @@ mod tests {
                 assert_eq!(keeper.published().get().is_none(), anonymous);
             }
         });
+    }
+
+    #[test]
+    fn a_process_that_fails_is_told_with_what_it_said() {
+        let told = |said: &str| {
+            explain(&CredentialsError::provider_error(said.to_owned()), None).to_string()
+        };
+        let start = "Error retrieving credentials: external process exited with code exit status";
+        let expected = "the profile's credential_process ended with exit status: 3: boom; run the";
+        let line = told(&format!("{start}: 3. Stderr: boom\n"));
+        assert!(line.starts_with(expected) && !line.contains("sso"), "{line}");
+        let line = told(&format!("{start}: 3. Stderr: "));
+        assert!(line.contains("ended with exit status: 3; run the"), "{line}");
+    }
+
+    #[test]
+    fn where_credentials_came_from_is_told_in_words() {
+        use AwsCredentialFeature as Feature;
+        let process = [Feature::CredentialsProfileProcess, Feature::CredentialsProcess];
+        assert_eq!(origin(&process), "from the profile's credential_process");
+        assert_eq!(origin(&[Feature::CredentialsEnvVars]), "from the environment");
+        assert_eq!(
+            origin(&[Feature::ResolvedAccountId, Feature::CredentialsProfile]),
+            "from the profile"
+        );
+        assert_eq!(origin(&[]), "from the chain of the AWS SDKs");
     }
 
     #[test]

@@ -63,6 +63,9 @@ impl EndpointUrl {
                 "the endpoint contains a user or an '@'; keys come from the AWS_ variables",
             ));
         }
+        if !text.is_empty() && !text.contains("://") {
+            return Err(refuse("http:// or https:// is missing"));
+        }
         let url = Url::parse(text.trim()).map_err(|error| refuse(&error.to_string()))?;
         let tls = match url.scheme() {
             "https" => true,
@@ -218,6 +221,15 @@ impl Service {
 }
 
 impl EndpointUrl {
+    /// The path that was given, without its last slash; `None` where there is none.
+    pub(crate) fn given_path(&self) -> Option<&str> {
+        Some(self.path.trim_end_matches('/')).filter(|path| !path.is_empty())
+    }
+
+    pub(crate) const fn is_tls(&self) -> bool {
+        self.tls
+    }
+
     /// What is here beside buckets: the list of them.
     fn service(self, region: &str) -> Endpoint {
         Endpoint::new(SERVICE, self.tls, &self.host, &self.path, region, vec![])
@@ -348,7 +360,8 @@ mod tests {
             assert!(error.to_string().contains(expected), "{error}");
         };
         check("s3.example.com", "expected a URL such as");
-        check("localhost:9000", "http:// or https://");
+        check("localhost:9000", "http:// or https:// is missing");
+        check("127.0.0.1:9000", "http:// or https:// is missing; expected a URL");
         check("ftp://h", "http:// or https://");
         check("http://h?x=1", "query");
         check("", "not an endpoint");

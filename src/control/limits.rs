@@ -32,7 +32,7 @@ pub const RESOLVE_TRIES_MAX: u32 = 3;
 /// answer at all.
 pub const TRIES_MAX: u32 = 6;
 /// How many connections wait for the next question.
-pub const IDLE_CONNECTIONS_MAX: usize = SOURCES_ASKED_MAX;
+pub const IDLE_CONNECTIONS_MAX: usize = HEADS_ASKED_MAX;
 /// How many pages of listings are asked for ahead of the one that is used, in all sources of a walk
 /// together; about 250 KiB each. So far ahead of the first of its requests may the last one be.
 pub const LIST_PAGES_AHEAD_MAX: usize = 128;
@@ -75,8 +75,19 @@ pub const SOURCES_MAX: usize = 1_000_000;
 /// How many of them may be folders and globs, which are listed: each holds two pages in memory, or
 /// its share of [`LIST_PAGES_AHEAD_MAX`].
 pub const LISTED_SOURCES_MAX: usize = 1_000;
+/// How many keys in the folder of a literal prefix that begin with its name are compared with those
+/// beside that folder; each takes about its length and 50 bytes.
+pub const NAMESAKES_MAX: usize = 1_000_000;
+/// How many objects a manifest may list: each is a source.
+pub const MANIFEST_OBJECTS_MAX: usize = SOURCES_MAX;
+/// Longest manifest, in bytes: so many objects of 128 bytes each.
+pub const MANIFEST_BYTES_MAX: usize = 128 << 20;
+/// How many bytes of a manifest one request fetches: each has [`ANSWER_TIMEOUT`] to come.
+pub const MANIFEST_PIECE_BYTES: usize = 8 << 20;
 /// For how many sources at once it is asked what they are.
 pub const SOURCES_ASKED_MAX: usize = 64;
+/// About how many objects of a manifest it is asked at once: at 25 ms an answer, 10,000 a second.
+pub const HEADS_ASKED_MAX: usize = 256;
 /// Longest line of a file of sources, in bytes: the longest key of S3 with each byte escaped, an
 /// ARN before it, and some more.
 pub const SOURCE_LINE_BYTES_MAX: usize = 8 << 10;
@@ -85,6 +96,7 @@ const _: () = assert!(METADATA_ATTEMPT_TIMEOUT.as_millis() < METADATA_TIMEOUT.as
 const _: () = assert!(METADATA_TIMEOUT.as_millis() <= CREDENTIALS_TIMEOUT.as_millis());
 const _: () = assert!(LIST_REQUESTS_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(CHECKSUMS_ASKED_MAX <= IDLE_CONNECTIONS_MAX);
+const _: () = assert!(SOURCES_ASKED_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(LISTED_SOURCES_MAX <= SOURCES_MAX);
 const _: () = assert!(TRIES_MAX > 0 && RESOLVE_TRIES_MAX > 0);
 const _: () = assert!(2 * NAME_SERVER_TIMEOUT_MAX.as_millis() < RESOLVE_TIMEOUT.as_millis());

@@ -9,14 +9,17 @@ mod answers;
 mod buckets;
 mod bundle;
 mod chain_http;
+pub mod channel;
 pub mod checksum;
 pub(crate) mod client;
 pub mod credentials;
 pub mod endpoint;
 mod express;
+pub mod heads;
 pub mod limits;
 #[cfg(test)]
 pub(crate) mod loopback;
+pub mod manifest;
 mod names;
 mod pages;
 mod patience;
@@ -123,7 +126,7 @@ impl Control {
         };
         let told = |given: bool, found: bool| match (given, found) {
             (true, _) => "as given",
-            (false, true) => "of the environment or the profile",
+            (false, true) => "from the environment or the profile",
             (false, false) => "the default",
         };
         let endpoint_from = told(options.endpoint_url.is_some(), configured.endpoint_url.is_some());
@@ -306,7 +309,7 @@ impl Control {
             400 | 401 | 403 | 405 => {
                 // An answer to HEAD has no body, so the reason is asked for with the smallest GET.
                 question.method = Method::GET;
-                question.header = Some(("range", "bytes=0-0"));
+                question.header = Some(("range", "bytes=0-0".into()));
                 self.ask(Ask { bucket, question, what: &what }).await?
             }
             _ => answer,
@@ -321,6 +324,11 @@ impl Control {
         }
     }
 
+    /// Whether requests are encrypted, wherever buckets are.
+    pub fn is_tls(&self) -> bool {
+        self.service.url.as_ref().is_none_or(EndpointUrl::is_tls)
+    }
+
     /// One page of a listing.
     pub async fn list_page(&self, bucket: &str, query: &ListQuery) -> Result<Page> {
         let what = format!("list s3://{bucket}/{}", shown(&query.prefix));
@@ -333,7 +341,15 @@ impl Control {
         };
         let answer = self.ask(Ask { bucket, question, what: &what }).await?;
         if answer.status != 200 {
-            return Err(refusal(&answer, &what));
+            let path = self.service.url.as_ref().and_then(EndpointUrl::given_path);
+            let error = refusal(&answer, &what);
+            return Err(match path.filter(|_| answer.status == 404) {
+                // It often is the bucket's name, which stands in the address already.
+                Some(path) => {
+                    error.advise(format!("the endpoint URL has the path {path}: omit it"))
+                }
+                None => error,
+            });
         }
         let page = parse_page(&answer.body).map_err(|error| error.within(&what))?;
         if page.next_token.is_some() && page.next_token == query.token {

@@ -53,6 +53,12 @@ pub enum SourceKind {
     },
     /// All objects that match. Whether there is one shows at the end of the walk.
     Glob(KeyGlob),
+    /// All objects whose key begins so, whether or not a slash follows. Of a directory bucket
+    /// shows at the end of the walk whether there is one.
+    Prefix {
+        /// What every key starts with; may be empty.
+        prefix: String,
+    },
 }
 
 /// An address of whose object, folder or glob there is nothing, in a bucket that is there.
@@ -196,6 +202,11 @@ impl Control {
                 }
                 None => self.folder(uri, &format!("{key}/"), depth, helps).await?,
             },
+            KeyPattern::Prefix(prefix) => self.prefix(uri, prefix, helps).await?,
+            KeyPattern::Exact { key, .. } => match self.head(bucket, key, "").await? {
+                Some(object) => (SourceKind::Object(object), None),
+                None => return Err(self.missing(uri, key, helps).await?),
+            },
         };
         // Asking may have led to another region.
         let endpoint = self.endpoint(bucket).await?;
@@ -213,12 +224,26 @@ impl Control {
         let query = ListQuery { by_folder, ..ListQuery::new(prefix) };
         let page = self.list_page(&uri.bucket, &query).await?;
         if page.has_nothing() {
-            let error = self.nothing_there(uri, prefix, helps).await;
-            let endpoint = self.endpoint(&uri.bucket).await?;
-            let missing = Missing { uri: uri.clone(), endpoint, error };
-            return Err(Unresolved::Missing(Box::new(missing)));
+            return Err(self.missing(uri, prefix, helps).await?);
         }
         Ok((SourceKind::Folder { prefix: prefix.to_owned() }, Some(page)))
+    }
+
+    async fn prefix(&self, uri: &S3Uri, prefix: &str, helps: bool) -> Result<Found, Unresolved> {
+        let endpoint = self.endpoint(&uri.bucket).await?;
+        let listed = listed_prefix(prefix, &endpoint);
+        let page = self.list_page(&uri.bucket, &ListQuery::new(listed)).await?;
+        if page.has_nothing() {
+            return Err(self.missing(uri, prefix, helps).await?);
+        }
+        Ok((SourceKind::Prefix { prefix: prefix.to_owned() }, Some(page)))
+    }
+
+    /// That there is nothing of this address.
+    async fn missing(&self, uri: &S3Uri, prefix: &str, helps: bool) -> Result<Unresolved> {
+        let error = self.nothing_there(uri, prefix, helps).await;
+        let endpoint = self.endpoint(&uri.bucket).await?;
+        Ok(Unresolved::Missing(Box::new(Missing { uri: uri.clone(), endpoint, error })))
     }
 
     /// The object of this key, else of the key exactly as it was typed: with its backslashes.
@@ -276,6 +301,11 @@ impl Control {
         let nothing = |message: String| Error::new(ErrorKind::NotFound, message);
         let message = match (&uri.key, &uri.not_a_glob) {
             (KeyPattern::Bucket, _) => return nothing(format!("{uri}: the bucket is empty")),
+            (KeyPattern::Prefix(_), _) if prefix.is_empty() => {
+                return nothing(format!("{uri}: the bucket is empty"));
+            }
+            (KeyPattern::Prefix(_), _) => format!("{uri}: no key begins with this prefix"),
+            (KeyPattern::Exact { .. }, _) => format!("{uri}: there is no object with this key"),
             (KeyPattern::Key(_), None) => {
                 format!("{uri}: there is no object with this key and no such folder")
             }
@@ -338,6 +368,14 @@ fn count_listed(listed: &mut usize, source: &Source) -> Result<()> {
 /// What is listed for a glob. Directory buckets take no prefix but a folder's.
 pub(super) fn listed<'a>(glob: &'a KeyGlob, endpoint: &Endpoint) -> &'a str {
     if endpoint.is_directory() { &glob.folder } else { &glob.list_prefix }
+}
+
+/// What is listed for a literal prefix, which is all of it but in directory buckets.
+pub(super) fn listed_prefix<'a>(prefix: &'a str, endpoint: &Endpoint) -> &'a str {
+    match endpoint.is_directory() {
+        true => &prefix[..prefix.rfind('/').map_or(0, |at| at + 1)],
+        false => prefix,
+    }
 }
 
 /// Up to three names, nearest first; none that shares too little to be meant.
@@ -405,6 +443,7 @@ mod tests {
                 }
                 SourceKind::Folder { prefix } => format!("folder {prefix}"),
                 SourceKind::Glob(glob) => format!("glob {}", glob.list_prefix),
+                SourceKind::Prefix { prefix } => format!("prefix {prefix}"),
             };
             assert_eq!(found, expected, "{text}");
             assert_eq!(source.endpoint.bucket, "bkt");

@@ -4,19 +4,23 @@
 //! each are fetched while this one is used (`pages`). Whether links or files at the
 //! destination are in the way is the sink's matter.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Control;
-use super::limits::{BATCH_ENTRIES_MAX, SOURCES_MAX};
+use super::limits::{BATCH_ENTRIES_MAX, NAMESAKES_MAX, SOURCES_MAX};
 use super::pages::Pages;
-use super::resolve::{Missing, Source, SourceKind, listed, too_many_sources};
+use super::resolve::{Missing, Source, SourceKind, listed, listed_prefix, too_many_sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::plan::merge::{Merge, PathGuard};
 use crate::plan::path::{PathProblem, RelativePath};
-use crate::s3::uri::{S3Uri, shown};
+use crate::plan::prefix::{Namesakes, is_beside_folder, is_folder, path_start};
+use crate::s3::cycle::CycleGuard;
+use crate::s3::list::ListQuery;
+use crate::s3::uri::{KeyPattern, S3Uri, shown};
 use crate::s3::{Endpoint, Object};
 
 /// One object of the run.
@@ -34,23 +38,52 @@ pub struct Entry {
     pub folder: bool,
 }
 
+impl Entry {
+    /// Whether it only marks a folder, and has no bytes.
+    #[must_use]
+    pub const fn is_mark(&self) -> bool {
+        self.folder && self.object.size_bytes == 0
+    }
+}
+
 /// A stream of entries.
+///
+/// Sources that are literal prefixes or exact keys are taken as SageMaker takes those of a channel:
+/// marks of folders are no objects, so they have no place among those that shards count, and every
+/// shard has them.
 #[derive(Debug)]
 pub struct Walk {
+    control: Rc<Control>,
     filter: Filter,
+    /// All sources are such.
+    is_channel: bool,
+    /// Nobody asks for paths: exact keys come in the order of their sources.
+    is_for_objects: bool,
+    drops_marks: bool,
+    /// A folder of its own below the destination.
+    under: Option<String>,
+    /// What comes when this has ended.
+    rest: VecDeque<Walk>,
     /// Objects of the sources so far, and how many of them the filter left out.
     seen: u64,
     left_out: u64,
     feeds: Vec<SourceListing>,
     /// Feeds whose next object is not in `merge` yet.
     hungry: Vec<usize>,
-    merge: Merge<Object>,
+    /// Each object with its path, where it is not in the order of that.
+    merge: Merge<(Option<String>, Object)>,
     guard: PathGuard,
     /// Which of the entries are handed out, and how many there were so far.
     shard: Shard,
     place: u64,
     /// Sources of which there is nothing, where others go on; `None` where that ends the walk.
     missing: Option<Vec<Missing>>,
+    /// An object that several sources have is handed out once.
+    once: bool,
+    /// The first that had the last path, while that is asked for: its source, and the object.
+    last: Option<(usize, String, Object)>,
+    /// Objects that were not handed out again.
+    repeated: u64,
     /// Entries that have not been handed out; kept here so that a dropped future loses none.
     batch: Vec<Entry>,
 }
@@ -83,6 +116,8 @@ struct SourceListing {
     pages: Option<Pages>,
     /// Whether any object was one of those wanted, before the filter.
     any: bool,
+    /// Of a literal prefix, once they are needed.
+    namesakes: Option<Namesakes>,
 }
 
 impl Walk {
@@ -102,11 +137,36 @@ impl Walk {
             );
             return Err(Error::new(ErrorKind::Usage, message).advise("give one source at a time"));
         }
+        let is_mixed = |source: &&Source| match &source.found {
+            SourceKind::Prefix { prefix } => !is_folder(prefix),
+            _ => false,
+        };
+        if sources.len() > 1
+            && let Some(source) = sources.iter().find(is_mixed)
+        {
+            let message = format!(
+                "{}: the paths of a prefix without a slash at its end are not in key order, so \
+                 several sources cannot be compared",
+                source.uri
+            );
+            return Err(Error::new(ErrorKind::Usage, message)
+                .advise("give one source at a time, or end the prefix in a slash"));
+        }
+        let is_of_channel = |source: &Source| {
+            matches!(source.uri.key, KeyPattern::Prefix(_) | KeyPattern::Exact { .. })
+        };
+        let is_channel = sources.iter().all(is_of_channel);
         let listings = sources.iter().filter(|source| !source.is_object()).count();
         let feed = |source| SourceListing::new(&control, source, listings);
         let feeds: Vec<SourceListing> = sources.into_iter().map(feed).collect();
         Ok(Self {
+            control,
             filter,
+            is_channel,
+            is_for_objects: false,
+            drops_marks: false,
+            under: None,
+            rest: VecDeque::new(),
             seen: 0,
             left_out: 0,
             hungry: (0..feeds.len()).collect(),
@@ -116,6 +176,9 @@ impl Walk {
             shard: Shard::WHOLE,
             place: 0,
             missing: None,
+            once: false,
+            last: None,
+            repeated: 0,
             batch: Vec::new(),
         })
     }
@@ -130,6 +193,41 @@ impl Walk {
     /// The sources that it went past, since the last time.
     pub fn take_missing(&mut self) -> Vec<Missing> {
         self.missing.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The same, which hands an object out once, however many sources have it under one path.
+    #[must_use]
+    pub fn without_repeated(self) -> Self {
+        Self { once: self.feeds.len() > 1, ..self }
+    }
+
+    /// What is to be said of objects that were not handed out again.
+    #[must_use]
+    pub fn repeated(&self) -> Option<String> {
+        match self.repeated {
+            0 => None,
+            1 => Some("1 object is given more than once".to_owned()),
+            count => Some(format!("{count} objects are given more than once")),
+        }
+    }
+
+    /// Whether another source had this very object under this path.
+    fn is_repeated(&mut self, source: usize, relative: &str, object: &Object) -> bool {
+        if !self.once {
+            return false;
+        }
+        match &self.last {
+            Some((first, path, known)) if path == relative => {
+                let bucket = |source: usize| &self.feeds[source].endpoint.bucket;
+                *first != source
+                    && bucket(*first) == bucket(source)
+                    && (&known.key, &known.version_id) == (&object.key, &object.version_id)
+            }
+            _ => {
+                self.last = Some((source, relative.to_owned(), object.clone()));
+                false
+            }
+        }
     }
 
     /// The same, of whose entries only this part is handed out: every N-th in their order, as
@@ -153,22 +251,69 @@ impl Walk {
         }
     }
 
+    /// The same for who asks for no paths: what is in each other's way is not looked for, and exact
+    /// keys come in the order of their sources, not of their paths.
+    #[must_use]
+    pub fn for_objects(self) -> Self {
+        Self { is_for_objects: true, ..self }
+    }
+
+    /// The same for a stream, which also leaves out marks of folders where the sources are those of
+    /// a channel.
+    #[must_use]
+    pub fn for_stream(self) -> Self {
+        Self { drops_marks: true, ..self.for_objects() }
+    }
+
+    /// The same with all paths in a folder of this name; without one where it is empty.
+    #[must_use]
+    pub fn under(self, folder: &str) -> Self {
+        Self { under: Some(folder.to_owned()).filter(|folder| !folder.is_empty()), ..self }
+    }
+
+    /// This walk, and then another. What is in each other's way is looked for in each by itself:
+    /// give them different folders ([`Walk::under`]).
+    #[must_use]
+    pub fn then(mut self, next: Self) -> Self {
+        self.rest.push_back(next);
+        self
+    }
+
     /// The next entries, at least one; `None` at the end.
     ///
     /// The future may be dropped and made again: no entry is lost. After an error the walk is over.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Entry>>> {
         loop {
+            if let Some(batch) = self.next_of_this().await? {
+                return Ok(Some(batch));
+            }
+            let Some(mut next) = self.rest.pop_front() else { return Ok(None) };
+            next.rest.append(&mut self.rest);
+            if let Some(mut missing) = self.missing.take() {
+                missing.append(next.missing.get_or_insert_default());
+                next.missing = Some(missing);
+            }
+            *self = next;
+        }
+    }
+
+    async fn next_of_this(&mut self) -> Result<Option<Vec<Entry>>> {
+        loop {
             let complete = self.feed().await?;
             if complete
                 && self.batch.len() < BATCH_ENTRIES_MAX
-                && let Some((source, relative, object)) = self.merge.pop()
+                && let Some((source, rank, (path, object))) = self.merge.pop()
             {
                 self.hungry.push(source);
+                let relative = path.unwrap_or(rank);
+                if self.is_repeated(source, &relative, &object) {
+                    self.repeated += 1;
+                    continue;
+                }
                 let entry = self.entry(source, &relative, object)?;
-                if self.shard.takes(self.place) {
+                if self.takes(&entry) {
                     self.batch.push(entry);
                 }
-                self.place += 1;
                 continue;
             }
             if self.batch.is_empty() {
@@ -178,11 +323,26 @@ impl Walk {
         }
     }
 
+    /// Whether the next entry is handed out.
+    fn takes(&mut self, entry: &Entry) -> bool {
+        if self.is_channel && entry.is_mark() {
+            return !self.drops_marks;
+        }
+        self.place += 1;
+        self.shard.takes(self.place - 1)
+    }
+
     /// Gets the next object of every feed that has none in the merge. False when that would mean
     /// to wait although there are entries to hand out.
     async fn feed(&mut self) -> Result<bool> {
         while let Some(source) = self.hungry.last().copied() {
             let feed = &mut self.feeds[source];
+            if !self.is_for_objects && feed.needs_namesakes() {
+                if !self.batch.is_empty() {
+                    return Ok(false);
+                }
+                feed.find_namesakes(&self.control, &self.filter).await?;
+            }
             let Some(object) = feed.current.next() else {
                 if !self.batch.is_empty() && !feed.is_ready()? {
                     return Ok(false);
@@ -203,7 +363,13 @@ impl Walk {
             self.seen += 1;
             if self.filter.takes(&relative) {
                 self.hungry.pop();
-                self.merge.push(source, relative, object);
+                // Of equal ranks the first source comes first.
+                let by_source = self.is_for_objects && feed.is_exact();
+                let (rank, path) = match by_source {
+                    true => (String::new(), Some(relative)),
+                    false => (relative, None),
+                };
+                self.merge.push(source, rank, (path, object));
             } else {
                 self.left_out += 1;
             }
@@ -225,16 +391,22 @@ impl Walk {
 
     fn entry(&mut self, source: usize, relative: &str, object: Object) -> Result<Entry> {
         let folder = object.key.ends_with('/');
-        let path = if folder && object.size_bytes > 0 {
-            Err(PathProblem::FolderWithBytes)
-        } else {
-            RelativePath::parse(relative.strip_suffix('/').unwrap_or(relative))
-        };
-        let path = match path {
-            Ok(path) => self.guard.check(source, relative).map(|()| path),
-            problem => problem,
+        let path = match &self.under {
+            Some(under) => own_path(&format!("{under}/{relative}"), &object),
+            None => own_path(relative, &object),
         };
         let feed = &self.feeds[source];
+        if self.is_for_objects && feed.is_exact() {
+            return Ok(Entry { source, endpoint: feed.endpoint.clone(), object, path, folder });
+        }
+        let path = match path {
+            Ok(path) => {
+                let apart = feed.check_namesakes(source, &object.key, relative);
+                // Both see all paths.
+                self.guard.check(source, relative).and(apart).map(|()| path)
+            }
+            problem => problem,
+        };
         if !self.guard.is_sorted() && self.feeds.len() > 1 {
             let message = format!(
                 "{}: the listing is not in order, so several sources cannot be compared with each \
@@ -246,6 +418,14 @@ impl Walk {
             );
         }
         Ok(Entry { source, endpoint: feed.endpoint.clone(), object, path, folder })
+    }
+}
+
+/// The path of an object by itself; a folder's may end in a slash.
+fn own_path(relative: &str, object: &Object) -> Result<RelativePath, PathProblem> {
+    match object.key.ends_with('/') && object.size_bytes > 0 {
+        true => Err(PathProblem::FolderWithBytes),
+        false => RelativePath::parse(relative.strip_suffix('/').unwrap_or(relative)),
     }
 }
 
@@ -261,8 +441,80 @@ impl SourceListing {
             SourceKind::Object(object) => (vec![object.clone()], None),
             SourceKind::Folder { prefix } => (Vec::new(), pages_of(prefix)),
             SourceKind::Glob(glob) => (Vec::new(), pages_of(listed(glob, &endpoint))),
+            SourceKind::Prefix { prefix } => {
+                (Vec::new(), pages_of(listed_prefix(prefix, &endpoint)))
+            }
         };
-        Self { uri: source.uri, endpoint, found, current: current.into_iter(), pages, any: false }
+        let current = current.into_iter();
+        Self { uri: source.uri, endpoint, found, current, pages, any: false, namesakes: None }
+    }
+
+    /// Whether it is one key of a list of keys.
+    const fn is_exact(&self) -> bool {
+        matches!(self.uri.key, KeyPattern::Exact { .. })
+    }
+
+    /// Whether the next object is the first one beside the folder of a literal prefix.
+    fn needs_namesakes(&self) -> bool {
+        let SourceKind::Prefix { prefix } = &self.found else { return false };
+        let next = self.current.as_slice().first();
+        let is_beside = |object: &Object| {
+            object.key.starts_with(prefix) && is_beside_folder(prefix, &object.key)
+        };
+        self.namesakes.is_none() && next.is_some_and(is_beside)
+    }
+
+    /// Lists what in the folder of a literal prefix may be in the way of what is beside it.
+    async fn find_namesakes(&mut self, control: &Control, filter: &Filter) -> Result<()> {
+        let SourceKind::Prefix { prefix } = &self.found else { return Ok(()) };
+        let wanted = Namesakes::prefix(prefix);
+        let bucket = &self.endpoint.bucket;
+        let mut query = ListQuery::new(listed_prefix(&wanted, &self.endpoint));
+        let (mut found, mut cycle) = (Namesakes::default(), CycleGuard::default());
+        loop {
+            let page = control.list_page(bucket, &query).await?;
+            if let Some(token) = &page.next_token {
+                let first = page.objects.first().map(|object| object.key.as_str());
+                let followed = cycle.follow(first, token);
+                followed.map_err(|error| error.within(format!("list {}", self.uri)))?;
+            }
+            for object in page.objects.iter().filter(|object| object.key.starts_with(&wanted)) {
+                let relative = &object.key[path_start(prefix, &object.key)..];
+                // What has a problem of its own is in nobody's way.
+                let path = own_path(relative, object);
+                if path.is_ok() && filter.takes(relative) {
+                    let count = found.insert(relative.to_owned());
+                    if count > NAMESAKES_MAX {
+                        return Err(self.too_many_namesakes(&wanted));
+                    }
+                }
+            }
+            query.token = page.next_token;
+            if query.token.is_none() {
+                self.namesakes = Some(found);
+                return Ok(());
+            }
+        }
+    }
+
+    fn too_many_namesakes(&self, wanted: &str) -> Error {
+        let message = format!(
+            "{}: more than {NAMESAKES_MAX} keys begin with '{}', too many to be compared with \
+             those beside that folder",
+            self.uri,
+            shown(wanted)
+        );
+        Error::new(ErrorKind::Usage, message).advise("end the prefix in a slash")
+    }
+
+    /// Whether a path beside the folder of a literal prefix is in the way of one in it.
+    fn check_namesakes(&self, source: usize, key: &str, relative: &str) -> Result<(), PathProblem> {
+        match (&self.found, &self.namesakes) {
+            (SourceKind::Prefix { prefix }, Some(namesakes)) if is_beside_folder(prefix, key) => {
+                namesakes.check(source, relative)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether turning the page takes no waiting.
@@ -278,14 +530,18 @@ impl SourceListing {
             return Ok(Turned::Page);
         }
         self.pages = None;
-        let is_glob = matches!(self.found, SourceKind::Glob(_));
-        Ok(if is_glob && !self.any { Turned::NoMatch } else { Turned::End })
+        let may_match = matches!(self.found, SourceKind::Glob(_) | SourceKind::Prefix { .. });
+        Ok(if may_match && !self.any { Turned::NoMatch } else { Turned::End })
     }
 
-    /// A glob that matches nothing, and is not the very name of something either.
+    /// A glob that matches nothing, and is not the very name of something either; or a prefix.
     fn nothing_matches(&self) -> Missing {
-        let error = Error::new(ErrorKind::NotFound, format!("{}: nothing matches", self.uri))
-            .advise("'*' matches within one folder, '**' across folders");
+        let nothing = |why: &str| Error::new(ErrorKind::NotFound, format!("{}: {why}", self.uri));
+        let error = match &self.found {
+            SourceKind::Prefix { .. } => nothing("no key begins with this prefix"),
+            _ => nothing("nothing matches")
+                .advise("'*' matches within one folder, '**' across folders"),
+        };
         Missing { uri: self.uri.clone(), endpoint: self.endpoint.clone(), error }
     }
 
@@ -294,9 +550,17 @@ impl SourceListing {
     fn relative(&mut self, object: &Object) -> Result<Option<String>> {
         let key = object.key.as_str();
         let (prefix, start) = match &self.found {
-            SourceKind::Object(_) => ("", key.rfind('/').map_or(0, |at| at + 1)),
+            SourceKind::Object(_) => match &self.uri.key {
+                KeyPattern::Exact { path_start, .. } => ("", *path_start),
+                _ => ("", key.rfind('/').map_or(0, |at| at + 1)),
+            },
             SourceKind::Folder { prefix } => (prefix.as_str(), prefix.len()),
             SourceKind::Glob(glob) => (listed(glob, &self.endpoint), glob.folder.len()),
+            SourceKind::Prefix { prefix } if key.starts_with(prefix) => {
+                (prefix.as_str(), path_start(prefix, key))
+            }
+            // A directory bucket lists the folder of the prefix.
+            SourceKind::Prefix { prefix } => (listed_prefix(prefix, &self.endpoint), key.len()),
         };
         if !key.starts_with(prefix) {
             let message = format!(
@@ -306,7 +570,12 @@ impl SourceListing {
             );
             return Err(Error::new(ErrorKind::Endpoint, message));
         }
-        if matches!(&self.found, SourceKind::Glob(glob) if !glob.matches(key)) {
+        let is_wanted = match &self.found {
+            SourceKind::Glob(glob) => glob.matches(key),
+            SourceKind::Prefix { prefix } => key.starts_with(prefix),
+            SourceKind::Object(_) | SourceKind::Folder { .. } => true,
+        };
+        if !is_wanted {
             return Ok(None);
         }
         self.any = true;

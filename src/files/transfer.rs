@@ -344,7 +344,7 @@ impl Transfer {
     /// Bytes that cannot be validated though they must be, as an error.
     #[must_use]
     pub fn unverified(reason: &str) -> Error {
-        Error::new(ErrorKind::Objects, format!("it cannot be validated: {reason}"))
+        Error::new(ErrorKind::Objects, format!("it cannot be verified: {reason}"))
             .because(ErrorReason::Integrity)
             .advise("--verify auto takes such objects and says so")
     }

@@ -1,13 +1,17 @@
-//! The plan: how sources are listed, which objects move, under which names, in which ranges. Pure:
-//! no clock, no file.
+//! The plan: how sources are listed, which objects move, under which names, in which ranges,
+//! and how records of a stream are framed. Pure: no clock, no file.
 
+pub mod augmented;
 pub mod epoch;
 pub mod filter;
 pub mod guess;
 pub mod listing;
+pub mod manifest;
 pub mod merge;
 pub mod path;
+pub mod prefix;
 pub mod ranges;
+pub mod recordio;
 pub mod split;
 pub mod splitmix;
 pub mod typed_range;

@@ -105,6 +105,8 @@ pub enum PathProblem {
     OwnName,
     /// The path is longer than the kernel takes.
     PathTooLong,
+    /// Another key of a literal prefix without a slash at its end has the same path.
+    SharedPath,
 }
 
 impl PathProblem {
@@ -164,6 +166,9 @@ impl PathProblem {
                      use --exclude"
                 )
             }
+            Self::SharedPath => "another key in the folder of the prefix has the same path: end \
+                                 the prefix in a slash, or use --exclude for one of them"
+                .into(),
         }
     }
 }
@@ -245,6 +250,7 @@ mod tests {
             PathProblem::NameTooLong,
             PathProblem::Nul,
             PathProblem::PathTooLong,
+            PathProblem::SharedPath,
         ] {
             let line = problem.explain();
             assert!(!line.contains('\n') && !line.contains("  ") && !line.ends_with('.'), "{line}");

@@ -15,6 +15,9 @@ const SHOWN_SECONDS: f64 = 5.0;
 /// against a stall, so that one does not multiply the estimate.
 const ETA_SECONDS: f64 = 60.0;
 
+/// How early the count of objects is left out. It and what comes after it make room for the bar.
+const OBJECTS_RANK: u8 = 5;
+
 /// Where a run stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProgressState {
@@ -134,8 +137,8 @@ pub(super) fn line(
     if state.retries > 0 {
         fields.push((4, counted(state.retries, "retry", "retries")));
     }
-    let objects = (Count(state.objects_done), Count(state.objects_known));
-    fields.push((5, format!("{} of {} objects", objects.0, objects.1)));
+    let known = counted(state.objects_known, "object", "objects");
+    fields.push((OBJECTS_RANK, format!("{} of {known}", Count(state.objects_done))));
     if state.objects_kept > 0 {
         fields.push((6, format!("{} skipped", Count(state.objects_kept))));
     }
@@ -145,13 +148,20 @@ pub(super) fn line(
 /// Leaves out what matters least until the rest fits, and puts the bar before it where there is
 /// room.
 fn fit(mut fields: Fields, state: &ProgressState, room: usize) -> String {
-    loop {
+    let joined = |fields: &[(u8, String)]| {
         let words: Vec<&str> = fields.iter().map(|(_, words)| words.as_str()).collect();
-        let line = words.join(", ");
-        let length = line.chars().count();
-        if state.listing_complete && length + BAR_COLUMNS + 3 <= room {
+        words.join(", ")
+    };
+    for rank in (OBJECTS_RANK..OBJECTS_RANK + 3).rev().filter(|_| state.listing_complete) {
+        let kept: Fields = fields.iter().filter(|(other, _)| *other < rank).cloned().collect();
+        let line = joined(&kept);
+        if line.chars().count() + BAR_COLUMNS + 3 <= room {
             return format!("[{}] {line}", bar(state));
         }
+    }
+    loop {
+        let line = joined(&fields);
+        let length = line.chars().count();
         let least = fields.iter().map(|(rank, _)| *rank).max().filter(|rank| *rank > 0);
         let Some(least) = least.filter(|_| length > room) else { return line };
         fields.retain(|(rank, _)| *rank != least);
@@ -213,13 +223,22 @@ mod tests {
         let all = "1 GB of 4 GB, 100 MB/s, 30 s left, 3 waiting after slow down, 7 retries, \
                    12 of 1,234 objects, 9 skipped";
         assert_eq!(told(200), format!("[======>                 ] {all}"));
-        assert_eq!(told(120), all);
-        assert_eq!(told(100), all.trim_end_matches(", 9 skipped"));
-        assert_eq!(told(80), all.split(", 12 of").next().expect("a part"));
+        let bar = "[======>                 ]";
+        assert_eq!(told(120), format!("{bar} {}", all.trim_end_matches(", 9 skipped")));
+        let short = all.split(", 12 of").next().expect("a part");
+        assert_eq!(told(100), format!("{bar} {short}"));
+        assert_eq!(told(80), short);
         assert_eq!(told(40), "1 GB of 4 GB, 100 MB/s, 30 s left");
         let calm = ProgressState { retries: 1, waiting: None, objects_kept: 0, ..KNOWN };
-        let known = "1 GB of 4 GB, 100 MB/s, 30 s left, 1 retry, 12 of 1,234 objects";
-        assert_eq!(line(&calm, &speed(), None, 80), known);
+        let known = "1 GB of 4 GB, 100 MB/s, 30 s left, 1 retry";
+        assert_eq!(line(&calm, &speed(), None, 80), format!("{bar} {known}"));
+        // From the first byte on the line looks alike.
+        let start = ProgressState { bytes_done: 0, objects_known: 1, objects_done: 0, ..calm };
+        let told = line(&start, &Speed::default(), None, 80);
+        assert_eq!(
+            told,
+            format!("[>{}] 0 B of 4 GB, 0 B/s, 1 retry, 0 of 1 object", " ".repeat(23))
+        );
         let listing = ProgressState { listing_complete: false, retries: 0, ..calm };
         let known = "1 GB of 4 GB, 100 MB/s, listing, 12 of 1,234 objects";
         assert_eq!(line(&listing, &speed(), None, 200), known);

@@ -82,7 +82,7 @@ impl<W: Write> Lines<W> {
                 Ok(ControlFlow::Break(()))
             }
             Err(error) => {
-                let message = format!("write to standard output: {error}");
+                let message = format!("cannot write to standard output: {error}");
                 Err(Error::new(ErrorKind::Destination, message).because(reason(&error)))
             }
         }
@@ -108,12 +108,20 @@ pub fn print(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Prints help or a usage error where it belongs; returns the exit code, 0 or 2.
+/// Prints help or a usage error where it belongs; returns the exit code: 0, 2, or that of an
+/// output that takes no bytes.
 #[must_use]
 pub fn leave(refusal: &clap::Error) -> u8 {
-    // Nobody to tell: neither stream can be written.
-    let _ = refusal.print();
-    if refusal.use_stderr() { ErrorKind::Usage.exit_code() } else { 0 }
+    let printed = refusal.print().and_then(|()| io::stdout().flush());
+    match printed {
+        // Nobody to tell: standard error cannot be written.
+        _ if refusal.use_stderr() => ErrorKind::Usage.exit_code(),
+        Err(error) if error.kind() != Io::BrokenPipe => {
+            let _ = writeln!(io::stderr(), "error: cannot write to standard output: {error}");
+            ErrorKind::Destination.exit_code()
+        }
+        _ => 0,
+    }
 }
 
 /// A file of lines, such as the report of every object. It is written through the runtime's ring,
@@ -244,7 +252,8 @@ impl ReportWriter {
             }
             Err(error) => {
                 let message = format!("create the report {}: {error}", path.display());
-                Err(Error::new(ErrorKind::Usage, message)
+                Err(Error::new(ErrorKind::Destination, message)
+                    .because(reason(&error))
                     .advise("give --report a file in a writable folder"))
             }
         }
@@ -402,17 +411,17 @@ mod tests {
         assert_eq!(lines.line("a"), Ok(ControlFlow::Continue(())));
         let error = lines.flush().expect_err("no room");
         assert_eq!(error.kind(), ErrorKind::Destination);
-        assert!(error.to_string().starts_with("write to standard output: "), "{error}");
+        assert!(error.to_string().starts_with("cannot write to standard output: "), "{error}");
     }
 
     #[test]
-    fn a_report_that_cannot_be_written_is_a_usage_error() {
+    fn a_report_that_cannot_be_written_is_an_error_of_the_destination() {
         with_and_without_a_ring(async |ring| {
             let folder = tempfile::tempdir().expect("a folder");
             for path in [folder.path().join("a/b"), folder.path().to_owned()] {
                 let error =
                     ReportWriter::create(&path, ring).await.expect_err("no file can be there");
-                assert_eq!(error.kind(), ErrorKind::Usage);
+                assert_eq!(error.kind(), ErrorKind::Destination);
                 let text = error.to_string();
                 assert!(!text.contains('\n') && text.contains(path.to_str().expect("UTF-8")));
             }

@@ -1,8 +1,8 @@
 //! What people see while a run goes on, on standard error: a bar, notes, errors.
 //!
-//! The bar is drawn on a terminal only. Without one, notes are plain lines; with `--quiet` there
-//! are neither. Errors are always printed. Data goes to standard output: see
-//! [`crate::report::out`].
+//! The bar is drawn on a terminal only. Without one, or with `--no-progress`, notes are plain
+//! lines; with `--quiet` there are neither. Errors are always printed. Data goes to standard
+//! output: see [`crate::report::out`].
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -35,12 +35,12 @@ const COLUMNS_DEFAULT: usize = 80;
 /// How often the sign of life before a wait moves.
 const SPIN: Duration = Duration::from_millis(250);
 
-/// Log lines go between all others.
-static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+/// Log lines go between all others, or nobody wants a bar.
+static HAS_NO_BAR: AtomicBool = AtomicBool::new(false);
 
 /// From here on no bar is drawn.
 pub fn draw_no_bar() {
-    IS_LOGGED.store(true, Ordering::Relaxed);
+    HAS_NO_BAR.store(true, Ordering::Relaxed);
 }
 
 /// The bar, and the lines above it.
@@ -62,6 +62,8 @@ struct Waits {
     now: Mutex<Option<Wait>>,
     /// The bar is drawn, and tells it.
     is_drawn: AtomicBool,
+    /// Nobody is to be told any more.
+    is_hushed: AtomicBool,
     /// The line that tells it before.
     line: Mutex<Option<ProgressBar>>,
 }
@@ -99,6 +101,9 @@ impl Teller {
         if self.quiet {
             return;
         }
+        if self.waits.is_hushed.load(Ordering::Relaxed) {
+            return self.waits.clear_line();
+        }
         match wait {
             None => self.waits.clear_line(),
             Some(_) if self.is_terminal && self.waits.is_drawn.load(Ordering::Relaxed) => {
@@ -131,8 +136,8 @@ impl Progress {
     }
 
     fn on(target: ProgressDrawTarget, enabled: bool, columns: fn() -> usize) -> Self {
-        let is_logged = IS_LOGGED.load(Ordering::Relaxed);
-        let bar = (enabled && !is_logged && !target.is_hidden()).then(|| {
+        let has_none = HAS_NO_BAR.load(Ordering::Relaxed);
+        let bar = (enabled && !has_none && !target.is_hidden()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), target);
             bar.set_style(style(TEMPLATE));
             bar
@@ -177,6 +182,13 @@ impl Progress {
     /// Prints a warning in one line, always: it is about safety.
     pub fn warn(&self, line: impl Display) {
         self.print(&labelled("warning", line));
+    }
+
+    /// From here on nothing but errors is printed, nor by those who tell what is waited for.
+    pub fn hush(&mut self) {
+        self.finish();
+        self.waits.is_hushed.store(true, Ordering::Relaxed);
+        (self.bar, self.quiet) = (None, true);
     }
 
     /// Takes the bar away.

@@ -82,6 +82,15 @@ pub enum KeyPattern {
     Key(String),
     /// The keys that match.
     Glob(KeyGlob),
+    /// Every key that begins so, whether or not a slash follows; may be empty.
+    Prefix(String),
+    /// This key, and no folder.
+    Exact {
+        /// The key; it may end in a slash.
+        key: String,
+        /// At which of its bytes the path below a destination begins.
+        path_start: usize,
+    },
 }
 
 /// A glob over whole keys.
@@ -135,6 +144,35 @@ impl S3Uri {
         Self::parse_with(text, text.trim_start(), |key| literal(key.to_owned()))
     }
 
+    /// Reads the start of keys, as `S3Prefix` of SageMaker has it: `s3://bucket/train` is every
+    /// key that begins with `train`, and `s3://bucket` all.
+    ///
+    /// # Errors
+    /// As those of [`S3Uri::parse`].
+    pub fn parse_prefix(text: &str) -> Result<Self> {
+        Self::parse_with(text, text.trim_start(), |key| {
+            check_length(key)?;
+            Ok(KeyPattern::Prefix(key.to_owned()))
+        })
+    }
+
+    /// Reads exactly one key, whose path below a destination is its last `path_bytes` bytes, or all
+    /// of it where it has fewer, without a slash at their start.
+    ///
+    /// # Errors
+    /// As those of [`S3Uri::parse`], and when there is no key.
+    pub fn parse_exact(text: &str, path_bytes: usize) -> Result<Self> {
+        Self::parse_with(text, text.trim_start(), |key| {
+            check_length(key)?;
+            if key.is_empty() {
+                return Err("the key is missing".to_owned());
+            }
+            let start = key.len().saturating_sub(path_bytes);
+            let path_start = start + usize::from(key[start..].starts_with('/'));
+            Ok(KeyPattern::Exact { key: key.to_owned(), path_start })
+        })
+    }
+
     fn parse_with(
         text: &str,
         trimmed: &str,
@@ -142,7 +180,10 @@ impl S3Uri {
     ) -> Result<Self> {
         let refuse = |why: &str| Err(malformed(text, why));
         if trimmed != text {
-            return refuse("it starts or ends with white space");
+            return match text.starts_with(SCHEME) {
+                true => refuse("it ends with white space; with --raw it is taken as written"),
+                false => refuse("it starts or ends with white space"),
+            };
         }
         let Some(rest) = text.strip_prefix(SCHEME) else {
             return refuse(other_scheme(text));
@@ -337,6 +378,7 @@ mod tests {
                 KeyPattern::Glob(glob) => {
                     format!("{} glob {} {}", uri.bucket, glob.folder, glob.list_prefix)
                 }
+                other => panic!("{text}: {other:?}"),
             },
         }
     }
@@ -387,6 +429,43 @@ mod tests {
                 other => panic!("{text}: {other:?}"),
             };
             assert_eq!(prefix, expected);
+        }
+    }
+
+    #[test]
+    fn prefixes_and_exact_keys_are_taken_as_they_are_written() {
+        for (text, expected) in [
+            ("s3://bucket", ""),
+            ("s3://bucket/", ""),
+            ("s3://bucket/a*/[b] ", "a*/[b] "),
+            ("s3://bucket/a/", "a/"),
+            ("s3://bucket//", "/"),
+            ("s3://arn:aws:s3:us-west-2:123456789012:accesspoint/test/a[1]", "a[1]"),
+        ] {
+            let uri = S3Uri::parse_prefix(text).expect("an address");
+            let KeyPattern::Prefix(prefix) = &uri.key else { panic!("{text}: {:?}", uri.key) };
+            assert_eq!((prefix.as_str(), uri.literal_key()), (expected, expected), "{text}");
+            assert!(uri.with_version("V").is_err(), "no single object");
+        }
+        let exact = |text: &str, path_bytes: usize| {
+            let uri = S3Uri::parse_exact(text, path_bytes)?;
+            let KeyPattern::Exact { key, path_start } = &uri.key else { panic!("{:?}", uri.key) };
+            Ok::<_, Error>(format!("{key} > {}", &key[*path_start..]))
+        };
+        for (path_bytes, path) in [(usize::MAX, "a*/b/"), (5, "a*/b/"), (2, "b/"), (3, "b/")] {
+            let told = exact("s3://bucket/a*/b/", path_bytes).expect("an address");
+            assert_eq!(told, format!("a*/b/ > {path}"), "{path_bytes}");
+        }
+        let long = format!("s3://bucket/{}", "k".repeat(KEY_BYTES_MAX + 1));
+        for (text, why) in [
+            ("s3://bucket/", "the key is missing"),
+            ("s3://bucket", "the key is missing"),
+            ("s3://Bucket/k", "upper-case"),
+            (" s3://bucket/k", "white space"),
+            (&long, "1025 bytes"),
+        ] {
+            let error = exact(text, 1).expect_err(why);
+            assert!(error.to_string().contains(why), "{error}");
         }
     }
 

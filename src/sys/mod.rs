@@ -8,9 +8,11 @@
 pub mod choice;
 pub mod descriptor;
 pub mod pool;
+pub mod process;
 pub mod readiness;
 mod registered;
 mod shorter;
+pub mod standard;
 pub mod uring;
 pub mod usage;
 

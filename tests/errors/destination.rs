@@ -93,7 +93,7 @@ fn a_file_is_no_place_for_a_folder() {
         get(&origin, words)
             .run()
             .expect(DESTINATION)
-            .expect_error(&[file, "give a writable folder"]);
+            .expect_error(&[file, "file is a file, not a folder; give a folder"]);
     }
     assert_eq!(fs::read(file).expect("a file"), b"as it was");
     assert_eq!(names(folder.path()), ["file"]);
@@ -119,14 +119,108 @@ fn what_is_no_ordinary_file_is_not_replaced() {
     assert_eq!(names(folder.path()), ["link", "pipe"]);
 }
 
+/// Standard output of these runs is a regular file. No path of the test is one that a program
+/// which replaced it would really take from the machine.
+#[test]
+fn the_names_of_standard_output_are_not_replaced() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("/dev/stdout", &link).expect("a link");
+    let second = folder.path().join("second");
+    std::os::unix::fs::symlink("link", &second).expect("a link");
+    for path in [&link, &second, Path::new("/proc/self/fd/1"), Path::new("/dev/fd/1")] {
+        for options in [&[][..], &["--overwrite", "always"]] {
+            let run = get(&origin, ["s3://lab/a"]).with([path]).with(options).run();
+            let words = ["is standard output; use inrush cat SOURCE"];
+            run.expect(DESTINATION).expect_error(&words);
+        }
+    }
+    let error = folder.path().join("error");
+    std::os::unix::fs::symlink("/dev/fd/2", &error).expect("a link");
+    let run = get(&origin, ["s3://lab/a"]).with([&error]).run();
+    run.expect(DESTINATION).expect_error(&["error is in /proc; choose another destination"]);
+    let run = get(&origin, ["s3://lab/a", "/dev/inrush/deep/"]).run();
+    run.expect(DESTINATION).expect_error(&["is in /dev; choose another destination"]);
+    assert_eq!(origin.stop().gets, 0);
+    assert!(link.is_symlink() && second.is_symlink() && error.is_symlink());
+}
+
+#[test]
+fn a_link_to_a_file_is_replaced_and_its_target_stays() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = folder.path().join("target");
+    fs::write(&target, "as it was").expect("a file");
+    for (name, leads_to) in [("link", "target"), ("dangling", "nowhere")] {
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink(leads_to, &link).expect("a link");
+        get(&origin, ["s3://lab/a"]).with([&link]).run().expect(0);
+        assert!(!link.is_symlink());
+        assert_eq!(fs::read(&link).expect("a file"), bytes_of("a", 3));
+    }
+    assert_eq!(fs::read(&target).expect("a file"), b"as it was");
+    assert_eq!(names(folder.path()), ["dangling", "link", "target"]);
+}
+
+/// A process that permissions bind, as they bind all users but root.
+const UNPRIVILEGED: [&str; 3] = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+
+#[test]
+fn a_folder_without_permission_is_told_before_any_byte() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let all = objects(&[("p/a", 3), ("p/b", 2 * MIB), ("p/sub/c", 3), ("q/sub/d", 3)]);
+    let origin = serve(&all);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ro");
+    fs::create_dir_all(path.join("sub")).expect("a folder");
+    let permit = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode));
+    permit(0o555).expect("it is ours");
+    let is_root = rustix::process::geteuid().is_root();
+    let before = if is_root { &UNPRIVILEGED[..] } else { &["env"] };
+    let run =
+        |words: &[&str], place: &Path| get(&origin, words).with([place]).by_way_of(before).run();
+    for place in [path.clone(), path.join("new"), path.join("b")] {
+        let source = if place.ends_with("b") { "s3://lab/p/b" } else { "s3://lab/p/" };
+        let run = run(&[source], &place).expect(DESTINATION);
+        let words = format!("cannot write to {}: Permission denied", path.display());
+        run.expect_error(&[&words, "; choose a writable destination"]);
+    }
+    assert_eq!(origin.stats().gets, 0, "no object is asked for");
+    // What goes to another folder is none of its business, and what is there needs no writing.
+    run(&["s3://lab/q/"], &path).expect(0);
+    run(&["s3://lab/q/"], &path).expect(0);
+    permit(0o755).expect("it is ours");
+    assert_eq!(names(&path), ["sub"]);
+}
+
+#[test]
+fn a_name_of_a_pipe_that_something_else_has_is_told() {
+    use crate::program::Program;
+    use crate::served::{ACCESS_KEY, SECRET};
+    let origin = serve(&objects(&[("p/a", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("train_0"), "as it was").expect("a file");
+    let pipe = |place: &Path| {
+        let program = Program::new(["pipe", "--quiet", "s3://lab/p/"]).with([place]);
+        program.asking(&origin).with_keys(ACCESS_KEY, SECRET).run()
+    };
+    let run = pipe(&folder.path().join("train")).expect(DESTINATION);
+    run.expect_words(&[
+        "train_0 exists and is not a named pipe; remove it or choose another channel name",
+    ]);
+    assert_eq!(fs::read(folder.path().join("train_0")).expect("a file"), b"as it was");
+    pipe(Path::new("-")).expect(USAGE).expect_words(&["use inrush cat SOURCE"]);
+}
+
 #[test]
 fn nobody_can_write_to_proc() {
     let origin = serve(&objects(&[("folder/a", 3)]));
     for (source, destination, named) in [
-        ("s3://lab/folder/", "/proc/inrush", "cannot use /proc/inrush"),
-        ("s3://lab/folder/a", "/proc/inrush", "create inrush"),
-        ("s3://lab/folder/a", "/proc/inrush/", "cannot use /proc/inrush"),
-        ("s3://lab/folder/", "/proc", "create a"),
+        ("s3://lab/folder/", "/proc/inrush", "/proc/inrush is in /proc"),
+        ("s3://lab/folder/a", "/proc/inrush", "/proc/inrush is in /proc"),
+        ("s3://lab/folder/a", "/proc/inrush/", "/proc/inrush/ is in /proc"),
+        ("s3://lab/folder/", "/proc", "/proc is in /proc"),
     ] {
         let run = get(&origin, [source, destination]).run();
         run.expect(DESTINATION).expect_error(&[named]);
@@ -221,7 +315,7 @@ fn a_report_that_cannot_be_written_is_told_before_anything_moves() {
     for report in ["/proc/inrush/report", "/proc"] {
         let words = ["s3://lab/", "--report", report];
         let run = get(&origin, words).with([nowhere.path()]).run();
-        run.expect(USAGE).expect_error(&[report, "--report"]);
+        run.expect(DESTINATION).expect_error(&[report, "--report"]);
     }
     nowhere.assert_untouched();
     assert_eq!(origin.stop().gets, 0);

@@ -6,7 +6,7 @@ use crate::matrix::bytes_of;
 use crate::program::Program;
 use crate::served::{ACCESS_KEY, SECRET, config, get, serve, start};
 use crate::without::without;
-use crate::{HOST, Nowhere, assert_whole, objects};
+use crate::{DESTINATION, HOST, Nowhere, assert_whole, objects};
 
 /// Refused (EPERM), not there (ENOSYS), and without room in locked memory (ENOMEM).
 const REFUSALS: [&str; 3] = ["io_uring:1", "io_uring:38", "io_uring:12"];
@@ -43,6 +43,38 @@ fn without_io_uring_what_is_there_is_listed_and_verified() {
         run.check(run.stderr.contains("lab/a"), "it is named");
         std::fs::write(&file, right).expect("it is a file");
     }
+}
+
+#[test]
+fn a_closed_standard_output_is_told_before_anything_is_done() {
+    let all = objects(&[("a", 3)]);
+    let origin = serve(&all);
+    let nowhere = Nowhere::new();
+    let path = nowhere.path();
+    let asking = |words: &[&str]| Program::new(words).asking(&origin).with_keys(ACCESS_KEY, SECRET);
+    let closed = ["sh", "-c", "exec \"$0\" \"$@\" >&-"];
+    // As Python's subprocess.DEVNULL: what the program would find where it was closed, too.
+    let devnull = ["sh", "-c", "exec \"$0\" \"$@\" 1<>/dev/null"];
+    let programs = || {
+        [
+            asking(&["ls", "s3://lab/"]),
+            asking(&["cat", "s3://lab/a"]),
+            asking(&["get", "--dry-run", "s3://lab/"]).with([&path]),
+            asking(&["get", "--json", "s3://lab/"]).with([&path]),
+            Program::new(["guide"]),
+        ]
+    };
+    for program in programs() {
+        let run = program.by_way_of(closed).run().expect(DESTINATION);
+        run.expect_words(&["error: standard output is closed; redirect it"]);
+    }
+    nowhere.assert_untouched();
+    for program in programs() {
+        program.by_way_of(devnull).run().expect(0);
+    }
+    nowhere.assert_holds(&all);
+    let run = asking(&["get", "--quiet", "--overwrite", "always", "s3://lab/"]).with([&path]);
+    run.by_way_of(closed).run().expect(0);
 }
 
 #[test]

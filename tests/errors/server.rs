@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::program::{Program, Run};
+use crate::program::{Program, Run, url};
 use crate::served::{ACCESS_KEY, SECRET, get, serve};
 use crate::{ACCESS, ENDPOINT, NOT_FOUND, Nowhere, USAGE, objects};
 
@@ -22,6 +22,30 @@ fn no_credentials_are_told_soon() {
         ["no credentials found: not in the environment", "AWS_ACCESS_KEY_ID", "--no-sign-request"];
     let run = run.expect(ACCESS).expect_error(&words);
     run.check(run.seconds < 10.0, "it took too long");
+    nowhere.assert_untouched();
+}
+
+#[test]
+fn half_a_pair_of_keys_is_refused() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let nowhere = Nowhere::new();
+    let pairs = [
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+        ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+    ];
+    for (set, missing) in pairs {
+        let program = Program::new(["get", "s3://lab/"]).with([nowhere.path()]).asking(&origin);
+        let run = program.set(set, "x").run().expect(ACCESS);
+        run.expect_error(&[&format!("{set} is set, but {missing} is not; set both or neither")]);
+    }
+    let program = Program::new(["ls", "s3://lab/"]).asking(&origin);
+    let program = program.set("AWS_CONFIG_FILE", "/etc/elsewhere/config");
+    let program = program.set("AWS_SHARED_CREDENTIALS_FILE", "/etc/elsewhere/keys");
+    let run = program.run().expect(ACCESS).expect_error(&[
+        "not in /etc/elsewhere/config and /etc/elsewhere/keys",
+        "(AWS_EC2_METADATA_DISABLED is true)",
+    ]);
+    run.check(!run.stderr.contains("instance"), "the metadata service was not asked");
     nowhere.assert_untouched();
 }
 
@@ -130,6 +154,7 @@ fn malformed_addresses_are_refused_before_anything_is_asked() {
         ("https://lab.s3.amazonaws.com/a", "--endpoint-url"),
         ("arn:aws:s3:::lab/a", "ARN"),
         (" s3://lab/a", "white space"),
+        ("s3://lab/a ", "with --raw it is taken as written"),
     ] {
         let run = get(&origin, words_of(source, &nowhere.path())).run();
         run.expect(USAGE).expect_error(&[words]);
@@ -176,9 +201,41 @@ fn an_endpoint_that_is_not_there_is_told_in_bounded_time() {
             .with_keys(ACCESS_KEY, SECRET)
             .run();
         let run = run.expect(ENDPOINT).expect_error(&["127.0.0.1", "refused", "--endpoint-url"]);
+        run.check(run.stderr.matches("127.0.0.1").count() == 1, "the address is told once");
         run.check(run.seconds < 30.0, "it took too long");
     }
     nowhere.assert_untouched();
+}
+
+#[test]
+fn a_bucket_in_the_endpoint_is_told() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let endpoint = format!("{}/lab", url(&origin));
+    for source in ["s3://lab/", "s3://lab/a", "s3://lab/none/"] {
+        let run = Program::new(["ls", source, "--endpoint-url", &endpoint])
+            .with_keys(ACCESS_KEY, SECRET)
+            .run();
+        run.expect(NOT_FOUND).expect_error(&["the endpoint URL has the path /lab: omit it"]);
+    }
+}
+
+#[test]
+fn profiles_that_give_no_keys_are_told() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config");
+    let profiles = "[profile empty]\nregion = us-east-1\n\
+                    [profile broken]\ncredential_process = echo out of keys >&2; exit 3\n";
+    std::fs::write(&config, profiles).expect("written");
+    let told = |profile: &str, words: &[&str]| {
+        let run = Program::new(["ls", "s3://lab/", "--profile", profile]).asking(&origin);
+        run.set("AWS_CONFIG_FILE", &config).run().expect(ACCESS).expect_error(words);
+    };
+    told("nope", &["error: the profile 'nope' does not exist; check --profile"]);
+    told("empty", &["error: the profile 'empty' has no credentials; check --profile"]);
+    let ended = "credential_process ended with exit status: 3: out of keys; run the command";
+    told("broken", &[ended]);
+    assert_eq!(origin.stop().requests, 0);
 }
 
 #[test]
@@ -208,7 +265,7 @@ fn what_speaks_no_http_is_told() {
 fn bad_endpoints_and_regions_are_refused() {
     let nowhere = Nowhere::new();
     for (endpoint, region, words) in [
-        ("127.0.0.1:9000", "us-east-1", "http://"),
+        ("127.0.0.1:9000", "us-east-1", "http:// or https:// is missing"),
         ("ftp://127.0.0.1/", "us-east-1", "must start with http:// or https://"),
         ("http://user:secret@127.0.0.1/", "us-east-1", "AWS_"),
         ("http://127.0.0.1:1/", "EU west", "is not a region"),

@@ -25,11 +25,13 @@ mod skip;
 #[path = "../common/without.rs"]
 mod without;
 
+mod channels;
 mod complete;
 mod endpoints;
 mod files;
 mod filters;
 mod named;
+mod repeated;
 mod service;
 mod shown;
 mod sources;

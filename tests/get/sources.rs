@@ -52,6 +52,21 @@ fn all_commands_take_sources_of_a_file_beside_those_typed() {
 }
 
 #[test]
+fn a_list_of_one_line_goes_into_a_folder_as_longer_ones_do() {
+    let (origin, place) = (serve(&some()), Place::new());
+    let list = list(place.folder.path(), "s3://lab/d/3.txt\n");
+    let from = ["--files-from", &list];
+    get(&origin, from).with([place.path()]).run().expect(0);
+    place.assert_holds(&pick(&some(), &[("3.txt", "d/3.txt")]));
+    program(&origin, &["verify", "--quiet"]).with(from).with([place.path()]).run().expect(0);
+    let file = place.path().join("3.txt");
+    for command in ["get", "verify"] {
+        let run = program(&origin, &[command]).with(from).with([&file]).run();
+        run.expect(5).expect_error(&["3.txt is a file, not a folder"]);
+    }
+}
+
+#[test]
 fn standard_input_is_a_file_of_sources_too() {
     let (origin, place) = (serve(&some()), Place::new());
     let list = list(place.folder.path(), "s3://lab/d/3.txt\ns3://lab/[f]\n");

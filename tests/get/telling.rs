@@ -177,8 +177,14 @@ fn notes_are_for_people_and_quiet_has_none() {
     run.check(run.stdout.is_empty(), "data is only told when asked for");
     let start = format!("4 objects, 2.10 MB -> {} in ", place.path().display());
     run.check(run.stderr.starts_with(&start), "a summary was expected");
-    run.check(run.stderr.contains("B/s), not verified\n"), "the origin stores no checksums");
-    run.check(run.stderr.contains("\n2 objects not verified: the server stores no"), "a reason");
+    run.check(
+        run.stderr.contains("B/s), not verified, 2 empty\n"),
+        "the origin stores no checksums",
+    );
+    run.check(
+        run.stderr.contains("\n2 objects not verified: the server stores no checksum for them\n"),
+        "a reason",
+    );
     run.check(run.stderr.lines().count() == 2, "nothing else happened");
     run.check(!run.stderr.contains('\u{1b}'), "no colours, no bar without a terminal");
     let again = Program::new(["get", "s3://lab/p/", "--stats"]).with([place.path()]);
@@ -274,5 +280,5 @@ fn a_full_standard_output_is_a_failure() {
     let stderr = Stdio::from(errors.reopen().expect("a file"));
     ls(&origin, &["s3://lab/"]).start_with(full(), stderr).wait().expect(5);
     let said = fs::read_to_string(errors.path()).expect("text");
-    assert!(said.starts_with("error: write to standard output: "), "{said}");
+    assert!(said.starts_with("error: cannot write to standard output: "), "{said}");
 }

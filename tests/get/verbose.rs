@@ -46,7 +46,7 @@ fn decisions_files_and_retries_are_logged() {
         &[
             "\nregion: us-east-1 (as given)\n",
             "(as given)\n",
-            "credentials: by [CredentialsEnvVars]\n",
+            "credentials: from the environment\n",
             "bucket lab: http://127.0.0.1:",
             "\nLIST s3://lab/p/ is tried again, try 2: the server answered 500\n",
             "\nsource s3://lab/p/: everything below it\n",
@@ -81,7 +81,7 @@ fn secrets_are_in_no_line() {
     ] {
         let run =
             loud(&origin, words).with(["-vv"]).set("AWS_SESSION_TOKEN", TOKEN).run().expect(0);
-        check(&run, &["request id", "credentials: by", "bucket lab: "]);
+        check(&run, &["request id", "credentials: from", "bucket lab: "]);
         let told = run.stderr.to_ascii_lowercase();
         for secret in [SECRET, TOKEN, "signature", "authorization", "x-amz-", "aws4"] {
             run.check(!told.contains(&secret.to_ascii_lowercase()), "a secret is told");

@@ -107,6 +107,22 @@ fn every_key_comes_once_and_in_order() {
 }
 
 #[test]
+fn a_literal_prefix_lists_every_key_that_begins_so() {
+    let keys = keys();
+    let origin = start(Config { first_byte_latency: Duration::from_millis(10), ..config(&keys) });
+    // In a folder, beside one, the start of a folder's name, and all.
+    for prefix in ["numbers/1", "page", "uneven/h", ""] {
+        assert_listed(&origin, &keys, prefix, &["--prefix"]);
+    }
+    // Object `i` of all keys in order is of shard `i` modulo 3, across folders.
+    for (index, shard) in ["0/3", "1/3", "2/3"].into_iter().enumerate() {
+        let found = listed(&origin, "u", &["--prefix", "--shard", shard]);
+        let mine = keys.iter().filter(|key| key.starts_with('u')).skip(index).step_by(3);
+        assert!(mine.eq(&found), "{shard}: {} objects", found.len());
+    }
+}
+
+#[test]
 fn short_listings_cost_no_request_more() {
     let keys = keys();
     let latency = Duration::from_millis(20);

@@ -11,7 +11,6 @@
 #[expect(dead_code, reason = "what is checked of a folder belongs to other tests")]
 mod matrix;
 #[path = "../common/program.rs"]
-#[expect(dead_code, reason = "the way a run is killed belongs to other tests")]
 mod program;
 #[path = "../common/served.rs"]
 #[expect(dead_code, reason = "`get` belongs to other tests")]
@@ -20,16 +19,19 @@ mod served;
 mod skip;
 
 mod cat;
+mod channels;
 mod epochs;
 mod faults;
 mod hold;
 mod life;
+mod lines;
 mod lock;
 mod markers;
 mod parts;
 mod reader;
 mod readers;
 mod ready;
+mod records;
 mod refuser;
 mod replaced;
 mod reports;

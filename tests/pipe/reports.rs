@@ -106,7 +106,7 @@ fn cat_reports_what_it_wrote_and_what_failed() {
 fn a_report_that_cannot_be_written_is_told_before_any_byte_moves() {
     let origin = serve(&objects(&[("a", 10)]));
     let words = ["cat", "s3://lab/a", "--report", "/nowhere/report"];
-    let run = Program::new(words).asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(2);
+    let run = Program::new(words).asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(5);
     run.expect_error(&["create the report /nowhere/report"]);
     assert_eq!(origin.stats().gets, 0);
 }

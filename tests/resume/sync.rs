@@ -81,18 +81,25 @@ fn with_delete_the_folder_is_as_the_source() {
         let lines = run.stderr.lines().filter_map(|line| line.strip_prefix("delete: "));
         lines.map(str::to_owned).collect()
     };
-    let expected_paths = ["b/note.txt", "b/old/deep/stale", "link", "stale"].map(str::to_owned);
+    let at = |path: &str| folder.path().join(path).display().to_string();
+    let expected_paths = ["b/note.txt", "b/old/deep/stale", "link", "stale"].map(at);
     assert_eq!(told(&run), expected_paths.into(), "{run}");
     fs::write(folder.path().join("a\u{1b}b"), "stale").expect("written");
     let run = sync(&origin, folder.path()).with(["--delete", "--dry-run"]).run().expect(0);
     assert_eq!((told(&run).len(), run.stdout.contains("would_be_deleted")), (0, true), "{run}");
     let run = sync(&origin, folder.path()).with(["--delete"]).run().expect(0);
-    assert_eq!(told(&run), ["a\\u{1b}b".to_owned()].into(), "control characters are shown\n{run}");
+    assert_eq!(told(&run), [at("a\\u{1b}b")].into(), "control characters are shown\n{run}");
     fs::write(folder.path().join("quiet"), "stale").expect("written");
     let run = sync(&origin, folder.path()).with(["--delete", "--quiet"]).run().expect(0);
     assert_eq!((removed(&run), run.stderr.as_str()), (1, ""), "{run}");
+    let part = folder.path().join(".inrush-0123456789abcdef.part");
+    fs::write(&part, "of an object that is gone").expect("written");
     let run = sync(&origin, folder.path()).with(["--delete"]).run().expect(0);
     assert_eq!((removed(&run), &run.json()["kept_objects"]), (0, &3.into()), "{run}");
+    run.check(run.stderr.contains("deleted 1 unfinished file of earlier runs"), "it is told");
+    assert!(!part.exists());
+    let run = sync(&origin, folder.path()).with(["--delete"]).run().expect(0);
+    run.check(!run.stderr.contains("unfinished"), "there is none any more");
 }
 
 #[test]
@@ -105,6 +112,37 @@ fn what_a_filter_leaves_out_stays() {
     assert_eq!(removed(&run), 2, "{run}");
     assert!(folder.path().join("b/note.txt").exists() && folder.path().join("link").is_symlink());
     assert!(!folder.path().join("stale").exists());
+}
+
+#[test]
+fn files_of_the_run_itself_stay() {
+    let origin = start(computed(&some()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("lists")).expect("made");
+    fs::write(at("lists/sources"), "s3://lab/d/\n").expect("written");
+    fs::write(at("aws"), "[default]\n").expect("written");
+    symlink("aws", at("config")).expect("a link");
+    fs::write(at("stale"), "stale").expect("written");
+    for dry in [true, false] {
+        let program = Program::new(["sync", "--delete", "--json"]).asking(&origin);
+        let program = program.with_keys(ACCESS_KEY, SECRET).set("AWS_CONFIG_FILE", at("config"));
+        // By another name of the same folder.
+        let list = at("lists/../lists/sources");
+        let program = program.with(["--files-from".as_ref(), list.as_os_str()]);
+        let report = at("report").display().to_string();
+        let more = if dry { vec!["--dry-run"] } else { vec!["--report", &report] };
+        let program = program.with(more);
+        let run = program.with([folder.path()]).run().expect(0);
+        if !dry {
+            assert_eq!(removed(&run), 1, "{run}");
+        }
+        run.check(!dry || run.stdout.matches("would_be_deleted").count() == 1, "one file");
+    }
+    assert!(!at("stale").exists());
+    for name in ["report", "lists/sources", "aws", "config", "a"] {
+        assert!(at(name).exists(), "{name}");
+    }
 }
 
 #[test]

@@ -181,7 +181,7 @@ fn without_resume_nothing_is_left_and_nothing_counts() {
     let mut running = fetch(&origin, folder.path()).with(["--no-resume"]).start();
     assert!(running.until(|| origin.stats().body_bytes > 20 << 20), "it was too fast");
     running.signal(Signal::INT);
-    running.wait().expect(130).expect_words(&["nothing of the others is left"]);
+    running.wait().expect(130).expect_words(&["partial data was discarded"]);
     assert!(temporaries(folder.path()).is_empty());
 }
 
@@ -285,4 +285,22 @@ fn a_file_system_without_attributes_has_an_index() {
     assert_eq!(number(&run, "kept_objects"), 0, "{run}");
     fs::remove_file(folder.join(".inrush-index")).expect("written again");
     assert_complete(&folder, &large());
+}
+
+/// Killed before its journal says anything of its bytes.
+#[test]
+fn an_unfinished_file_without_bytes_is_not_resumed() {
+    let all = objects(&[("a", 8 * MIB)]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let origin = start(slow(&all, 1));
+    let mut running = fetch(&origin, folder.path()).start();
+    assert!(running.until(|| temporaries(folder.path()).len() == 2), "it begins");
+    running.signal(Signal::KILL);
+    running.wait();
+    let run = fetch(&start(computed(&all)), folder.path()).run().expect(0);
+    let told = run.json();
+    let (objects, bytes) = (&told["resumed_objects"], &told["resumed_bytes"]);
+    run.check((objects == 0) == (bytes == 0), "what is resumed has bytes");
+    run.check(!run.stderr.contains("resumed: 0 B"), "that says nothing");
+    assert_complete(folder.path(), &all);
 }

@@ -107,7 +107,7 @@ fn a_hash_needs_all_bytes_in_order() {
     let (origin, folder) = interrupted(ChecksumPolicy::full_object(ChecksumAlgorithm::Sha256));
     let (run, _, line) = again(&origin, folder.path(), &["--verify", "strict"], 1);
     let error = line["error"].as_str().expect("an error");
-    assert!(error.contains("cannot be validated: an earlier run downloaded part of it"), "{run}");
+    assert!(error.contains("cannot be verified: an earlier run downloaded part of it"), "{run}");
     let options = ["--verify", "strict", "--no-resume"];
     let (_, _, line) = again(&origin, folder.path(), &options, 0);
     assert_eq!(line["verified"]["algorithm"], "SHA256");

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
-use inrush::engine::stream::feed::StreamFeed;
+use inrush::engine::stream::feed::{FeedItem, StreamFeed};
 use inrush::error::{Error, ErrorKind};
 use inrush::files::host::WholeEpoch;
-use inrush::files::transfer::Transfer;
 use inrush::limits::TURN_WAIT_MAX_US;
 use inrush::sys::Handle;
 
@@ -43,7 +42,7 @@ pub(crate) struct Manner {
 /// Something that the control plane does.
 #[derive(Debug)]
 pub(crate) enum Act {
-    Push(Vec<Arc<Transfer>>),
+    Push(Vec<FeedItem>),
     EndEpoch,
     Complete,
     Stop,

@@ -300,7 +300,7 @@ impl World {
             let (_, act) = plan.pop_front().expect("just seen");
             self.plumbing.events += 1;
             match act {
-                Act::Push(objects) => feed.push(objects),
+                Act::Push(items) => feed.push(items),
                 Act::EndEpoch => feed.end_epoch(),
                 Act::Complete => feed.complete(),
                 Act::Stop => feed.stop(Error::new(ErrorKind::Interrupted, "stopped")),

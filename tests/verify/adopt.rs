@@ -112,7 +112,7 @@ fn the_summary_says_how_many_were_adopted() {
     let words = ["verify", "s3://lab/", "--adopt"];
     let program = Program::new(words).with([filled.data()]).asking(&filled.origin);
     let run = program.with_keys(served::ACCESS_KEY, served::SECRET).run().expect(0);
-    run.expect_words(&["2 files adopted"]);
+    run.expect_words(&["2 files newly adopted"]);
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn what_cannot_be_validated_fails_where_it_must() {
         let summary = run.json();
         assert_eq!(summary["not_validated_objects"], 2, "{run}");
         assert_eq!(summary["failed_objects"], 2 * code, "{run}");
-        let told = run.stderr.matches("cannot be validated: ").count();
+        let told = run.stderr.matches("cannot be verified: ").count();
         assert_eq!(told, if code == 0 { 0 } else { 2 }, "{run}");
     }
     // Its size is wrong, which needs no checksum.
@@ -304,6 +304,21 @@ fn a_question_that_is_refused_is_a_failure() {
     assert_eq!(verdict(&lines["b"]), "validated (CRC64NVME)");
     assert_eq!(run.json()["unknown_objects"], 1, "{run}");
     refuse(None).verify(&[], 3);
+}
+
+#[test]
+fn few_descriptors_are_enough() {
+    let keys: Vec<String> = (0..240).map(|number| format!("{}/{number}", number % 40)).collect();
+    let keys: Vec<(&str, usize)> = keys.iter().map(|key| (key.as_str(), 100)).collect();
+    let filled = Filled::crc(&keys);
+    let close = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -S -n $0 && exec \"$@\"";
+    let hard = close.replace("-S ", "");
+    for (limit, how) in [("32", close), ("48", &hard), ("32", &hard)] {
+        let program = Program::new(["verify", "--json", "s3://lab/"]).with([filled.data()]);
+        let program = program.asking(&filled.origin).with_keys(served::ACCESS_KEY, served::SECRET);
+        let run = program.by_way_of(["sh", "-c", how, limit]).run().expect(0);
+        assert_eq!(run.json()["objects"], keys.len(), "{run}");
+    }
 }
 
 #[test]

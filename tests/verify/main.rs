@@ -325,7 +325,7 @@ fn what_cannot_be_validated_fails_where_it_must_be() {
     let (run, lines) = scene.get(&["--verify", "strict"], 1);
     for (key, line) in &lines {
         let error = line["error"].as_str().expect("an error");
-        assert!(error.contains("cannot be validated") && error.contains("--verify auto"), "{run}");
+        assert!(error.contains("cannot be verified") && error.contains("--verify auto"), "{run}");
         scene.assert_absent(key);
     }
     let (run, _) = scene.get(&[], 0);

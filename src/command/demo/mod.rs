@@ -27,7 +27,7 @@ use super::runtime::on_runtime;
 use super::session::Interrupts;
 use crate::cli::{
     AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, OnFailure,
-    OutputArgs, PipeArgs, SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
+    OutputArgs, PipeArgs, RecordWrapper, SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
 };
 use crate::control::credentials::CredentialSource;
 use crate::engine::config::{Config, HostFacts};
@@ -257,6 +257,8 @@ impl Demo<'_> {
             ready_file: None,
             on_failure: OnFailure::End,
             epoch_markers: false,
+            record_wrapper: RecordWrapper::None,
+            augmented: None,
             stream: StreamArgs {
                 bandwidth_limit: self.args.tuning.bandwidth_limit,
                 connections: None,
@@ -268,6 +270,7 @@ impl Demo<'_> {
                 deadline: None,
                 report: None,
                 quiet: true,
+                no_progress: true,
                 verbose: 0,
                 json: false,
                 stats: false,
@@ -300,7 +303,7 @@ impl Demo<'_> {
             },
             tuning: self.args.tuning.clone(),
             failures: FailureArgs::default(),
-            output: OutputArgs { json: false, quiet: true, verbose: 0 },
+            output: OutputArgs { quiet: true, ..OutputArgs::default() },
         }
     }
 }

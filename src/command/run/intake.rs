@@ -16,11 +16,19 @@ use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
-use crate::files::transfer::{Outcome, Transfer};
+use crate::files::transfer::{Outcome, Shape, Transfer};
 use crate::limits::OBJECTS_QUEUED_MAX;
 use crate::report::document::ObjectLine;
 use crate::s3::Object;
 use crate::text::size::Decimal;
+
+/// The path of an object's file that is to be made.
+fn first_file(verdict: &Verdict) -> Option<&str> {
+    match verdict {
+        Verdict::Fetch(transfer, _) if transfer.shape != Shape::Folder => Some(&transfer.path),
+        _ => None,
+    }
+}
 
 impl Run {
     /// Takes the first page with anything to move, so that what is wrong with it shows before any
@@ -42,6 +50,10 @@ impl Run {
             self.take(batch)?;
             if self.keeper.is_busy() {
                 let verdicts = self.keeper.next().await;
+                // As the first file fares, so do the others.
+                if let Some(path) = verdicts.iter().find_map(first_file).filter(|_| nothing_yet) {
+                    self.target.require_writable(path).await?;
+                }
                 self.take_verdicts(verdicts)?;
             }
         }
@@ -117,6 +129,7 @@ impl Run {
         let object = Object { key: missing.key().to_owned(), ..Object::default() };
         let transfer = Transfer::new(object, missing.endpoint, String::new(), self.config.cut());
         self.known.objects_known += 1;
+        self.missing += 1;
         self.admit(Err(Box::new((transfer, missing.error))));
     }
 
@@ -191,6 +204,7 @@ impl Run {
 
     /// Lets go of what was taken in and not handed to the scheduler.
     pub(super) fn clear(&mut self) {
+        self.listed_all &= !self.keeper.is_busy();
         self.keeper.give_up();
         self.pending.clear();
         self.checksums.clear();

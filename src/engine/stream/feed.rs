@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::inline::InlineBytes;
 use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Outcome, Transfer};
-use crate::limits::FEED_OBJECTS_MAX;
+use crate::limits::{FEED_OBJECTS_MAX, INLINE_AHEAD_BYTES_MAX};
 use crate::plan::ranges::{PartSize, Ranges};
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
@@ -16,11 +17,28 @@ use crate::sys::{Handle, descriptor};
 pub enum StreamStep {
     /// Bytes of an object; of length 0 for an object without bytes, where each is told.
     Range(Arc<Transfer>, ByteRange),
+    /// Bytes that are written as they stand here.
+    Inline(InlineBytes),
     /// The end of an epoch.
     EpochEnd {
         /// How many objects it had, those without bytes among them.
         objects: u64,
     },
+}
+
+/// What a stream is made of, in order.
+#[derive(Debug)]
+pub enum FeedItem {
+    /// All of an object.
+    Object(Arc<Transfer>),
+    /// Bytes beside those of objects; the place of the stream must be a pipe that does not wait.
+    Inline(InlineBytes),
+}
+
+impl From<Arc<Transfer>> for FeedItem {
+    fn from(transfer: Arc<Transfer>) -> Self {
+        Self::Object(transfer)
+    }
 }
 
 /// What the feed has now.
@@ -43,6 +61,8 @@ pub struct StreamFeed {
     interrupted: AtomicBool,
     /// The epoch that is being read, or waits for its reader.
     reading: AtomicU64,
+    /// How many epochs have had a reader.
+    opened: AtomicU64,
     counter: Handle,
     part: PartSize,
     /// How objects ended, where that is told of each.
@@ -65,6 +85,8 @@ struct State {
     open: Option<(Arc<Transfer>, Ranges)>,
     /// How many objects were pushed since the last end of an epoch.
     pushed: u64,
+    /// Bytes beside those of objects that wait.
+    inline_bytes: usize,
     complete: bool,
     asleep: bool,
     /// Epochs before this one are not wanted any more.
@@ -78,6 +100,7 @@ struct State {
 enum Entry {
     /// All of an object, or these bytes of it.
     Object(Arc<Transfer>, Option<ByteRange>),
+    Inline(InlineBytes),
     EpochEnd {
         objects: u64,
     },
@@ -92,6 +115,7 @@ impl StreamFeed {
             stopped: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             reading: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
             counter,
             part,
             log: None,
@@ -146,10 +170,14 @@ impl StreamFeed {
         }
     }
 
-    /// How many more objects it takes now; what was noted and not collected takes room, too.
+    /// How many more items it takes now; what was noted and not collected takes room, too.
     #[must_use]
     pub fn room(&self) -> usize {
-        FEED_OBJECTS_MAX.saturating_sub(self.lock().objects.len() + self.log_length())
+        let state = self.lock();
+        if state.inline_bytes >= INLINE_AHEAD_BYTES_MAX {
+            return 0;
+        }
+        FEED_OBJECTS_MAX.saturating_sub(state.objects.len() + self.log_length())
     }
 
     /// How many ranges wait to be taken, the next epoch's included.
@@ -158,19 +186,27 @@ impl StreamFeed {
         let state = self.lock();
         let waiting = state.objects.iter().map(|entry| match entry {
             Entry::Object(transfer, window) => self.cut(transfer, *window).left(),
-            Entry::EpochEnd { .. } => 0,
+            Entry::Inline(_) | Entry::EpochEnd { .. } => 0,
         });
         waiting.sum::<u64>() + state.open.as_ref().map_or(0, |(_, ranges)| ranges.left())
     }
 
-    /// Takes the next objects; those without bytes add nothing to the stream, and stand in it only
+    /// Takes what comes next; objects without bytes add nothing to the stream, and stand in it only
     /// where it is told how each object ends.
-    pub fn push(&self, objects: impl IntoIterator<Item = Arc<Transfer>>) {
+    pub fn push<I: Into<FeedItem>>(&self, items: impl IntoIterator<Item = I>) {
         let mut state = self.lock();
-        for transfer in objects {
-            state.pushed += 1;
-            if transfer.object.size_bytes > 0 || self.is_logged() {
-                state.objects.push_back(Entry::Object(transfer, None));
+        for item in items {
+            match item.into() {
+                FeedItem::Object(transfer) => {
+                    state.pushed += 1;
+                    if transfer.object.size_bytes > 0 || self.is_logged() {
+                        state.objects.push_back(Entry::Object(transfer, None));
+                    }
+                }
+                FeedItem::Inline(inline) => {
+                    state.inline_bytes += inline.bytes().len();
+                    state.objects.push_back(Entry::Inline(inline));
+                }
             }
         }
         self.wake(&mut state);
@@ -239,6 +275,17 @@ impl StreamFeed {
         self.reading.store(epoch, Ordering::Release);
     }
 
+    /// How many epochs have had a reader.
+    #[must_use]
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Acquire)
+    }
+
+    /// Says how many those are.
+    pub fn set_opened(&self, epochs: u64) {
+        self.opened.store(epochs, Ordering::Release);
+    }
+
     /// Why it was ended early.
     #[must_use]
     pub fn stop_reason(&self) -> Option<Error> {
@@ -273,6 +320,12 @@ impl StreamFeed {
                     if state.epoch >= state.wanted {
                         let ranges = self.cut(&transfer, window);
                         state.open = Some((transfer, ranges));
+                    }
+                }
+                Some(Entry::Inline(inline)) => {
+                    state.inline_bytes -= inline.bytes().len();
+                    if state.epoch >= state.wanted {
+                        return NextStep::StreamStep(StreamStep::Inline(inline));
                     }
                 }
                 Some(Entry::EpochEnd { objects }) => {
@@ -314,6 +367,9 @@ mod tests {
             NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
                 format!("{} {}+{}", transfer.object.key, range.offset, range.length)
             }
+            NextStep::StreamStep(StreamStep::Inline(inline)) => {
+                format!("{:?}", String::from_utf8_lossy(inline.bytes()))
+            }
             NextStep::StreamStep(StreamStep::EpochEnd { objects }) => format!("end of {objects}"),
             NextStep::Later => "later".to_owned(),
             NextStep::Ended => "ended".to_owned(),
@@ -347,6 +403,41 @@ mod tests {
         feed.end_epoch();
         assert_eq!(feed.ranges_left(), 3);
         assert_eq!(take(&feed), ["a 4000+96", "a 4096+4096", "a 8192+808", "end of 1", "later"]);
+    }
+
+    fn inline(text: &str) -> FeedItem {
+        FeedItem::Inline(InlineBytes::new(text.as_bytes()))
+    }
+
+    #[test]
+    fn bytes_of_ours_stand_between_objects_and_are_none() {
+        let feed = feed();
+        feed.push([inline("head"), transfer("a", 5000).into(), inline("tail")]);
+        assert_eq!(feed.ranges_left(), 2);
+        assert_eq!(take(&feed), ["\"head\"", "a 0+4096", "a 4096+904", "\"tail\"", "later"]);
+        feed.push([inline("x"), transfer("b", 1).into(), inline("y")]);
+        feed.end_epoch();
+        feed.push([inline("next")]);
+        feed.end_epoch();
+        assert_eq!(take(&feed), ["\"x\""]);
+        feed.skip_epoch(0);
+        assert_eq!(take(&feed), ["end of 2", "\"next\"", "end of 0", "later"]);
+    }
+
+    #[test]
+    fn bytes_of_ours_are_bounded_whether_they_are_taken_or_passed_over() {
+        let feed = feed();
+        let long = "x".repeat(INLINE_AHEAD_BYTES_MAX / 16);
+        feed.push((0..15).map(|_| inline(&long)));
+        assert_eq!(feed.room(), FEED_OBJECTS_MAX - 15);
+        feed.push([inline(&long)]);
+        assert_eq!(feed.room(), 0);
+        assert!(next(&feed).starts_with("\"xxx"));
+        assert_eq!(feed.room(), FEED_OBJECTS_MAX - 15);
+        feed.push([inline(&long)]);
+        feed.end_epoch();
+        feed.skip_epoch(0);
+        assert_eq!((take(&feed), feed.room()), (["end of 0".to_owned()], FEED_OBJECTS_MAX));
     }
 
     #[test]

@@ -95,7 +95,10 @@ impl Fifos {
         let at = |step, errno: Code| FileError { step, path: name.clone(), errno: errno.into() };
         match rustix::fs::mkfifoat(folder, &name, MODE) {
             Err(Code::EXIST) => {
-                remove_left(folder, &name).map_err(|errno| at("replace pipe", errno))?;
+                remove_left(folder, &name).map_err(|errno| match errno {
+                    Code::EXIST => no_pipe(&name),
+                    _ => at("replace pipe", errno).into(),
+                })?;
                 rustix::fs::mkfifoat(folder, &name, MODE)
                     .map_err(|errno| at("make pipe", errno))?;
             }
@@ -221,6 +224,12 @@ fn look(folder: &OwnedFd, name: &str) -> Result<(OwnedFd, Identity), Code> {
         FileType::Fifo => Ok((pipe, identity(&found))),
         _ => Err(Code::EXIST),
     }
+}
+
+/// Refuses what has a pipe's name and is none.
+fn no_pipe(name: &str) -> Error {
+    let message = format!("{name} exists and is not a named pipe");
+    Error::new(ErrorKind::Destination, message).advise("remove it or choose another channel name")
 }
 
 /// Removes a pipe that an earlier run left; anything else is somebody's. It is not used again: its

@@ -344,12 +344,15 @@ fn clear_stem(folder: &OwnedFd, stem: &str) -> u64 {
 }
 
 /// Removes an unfinished file or a journal of this name and its other half, unless somebody is at
-/// work on them.
-pub(super) fn clear_left(folder: &OwnedFd, name: &str) {
+/// work on them. True when an unfinished file went.
+pub(super) fn clear_left(folder: &OwnedFd, name: &str) -> bool {
+    let is_there = |name: &str| rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
     let stem = name.strip_suffix(PART).or_else(|| name.strip_suffix(JOURNAL));
-    if let Some(stem) = stem {
-        clear_stem(folder, stem);
-    }
+    let Some(stem) = stem else { return false };
+    let part = format!("{stem}{PART}");
+    let was_there = is_there(&part);
+    clear_stem(folder, stem);
+    was_there && !is_there(&part)
 }
 
 fn split(path: &str) -> (&str, &str) {

@@ -10,6 +10,8 @@ use rustix::io::Errno as Code;
 
 use super::{Folders, open_folder, open_folder_at};
 use crate::error::{Error, ErrorKind};
+use crate::limits::FOLDERS_OPEN_MAX;
+use crate::sys::Errno;
 
 /// A destination that is only read.
 #[derive(Debug)]
@@ -35,6 +37,13 @@ impl Reader {
     /// When it is not there, is none, or cannot be opened.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         Ok(Self { folders: Folders::new(Arc::new(open_folder_at(folder)?), false) })
+    }
+
+    /// The same, keeping no more folders open than these.
+    #[must_use]
+    pub fn with_folders_kept(mut self, most: usize) -> Self {
+        self.folders.kept_max = most.min(FOLDERS_OPEN_MAX);
+        self
     }
 
     /// What stands under a path below the folder; no link is followed.
@@ -82,8 +91,14 @@ fn absent() -> There {
     There::Nothing("it does not exist".to_owned())
 }
 
-fn trouble(path: &str, errno: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Destination, format!("cannot inspect '{path}': {errno}"))
+fn trouble(path: &str, errno: impl Into<Errno>) -> Error {
+    let errno = errno.into();
+    let message = format!("cannot inspect '{path}': {errno}");
+    if matches!(errno.named(), Code::MFILE | Code::NFILE) {
+        return Error::new(ErrorKind::Host, message)
+            .advise("raise the limit of open files (ulimit -n)");
+    }
+    Error::new(ErrorKind::Destination, message)
         .advise("make sure that its folders and files are readable")
 }
 

@@ -19,6 +19,8 @@ use crate::plan::path::is_own;
 pub struct Swept {
     /// Files and links that were removed, or would be.
     pub removed: u64,
+    /// Unfinished files of earlier runs that were removed.
+    pub unfinished: u64,
     /// Names that were left alone although the source does not have them.
     pub left: u64,
     /// The first that could not be read or removed.
@@ -86,7 +88,8 @@ impl Sweeper<'_> {
             }
         };
         if self.sweep.unfinished && !self.sweep.dry {
-            found.own.iter().for_each(|name| parts::clear_left(folder, name));
+            let cleared = found.own.iter().filter(|name| parts::clear_left(folder, name)).count();
+            self.swept.unfinished += cleared as u64;
         }
         let mut changed = false;
         for name in found.extra {

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::object::{Status, Verified};
 use super::{asked_again, by_name, clock_corrected, gigabytes, json, seconds, summary_json};
+use crate::checksum::unverified::of_many;
 use crate::error::Error;
 use crate::link::failure::RetryCounts;
 use crate::s3::Object;
@@ -46,7 +47,7 @@ impl Finding {
         match self {
             Self::Validated(_) | Self::Empty | Self::Adopted(_) => None,
             Self::NotAdopted(_, why) => Some(format!("not adopted: {why}")),
-            Self::NotValidated(reason) => strict.then(|| format!("cannot be validated: {reason}")),
+            Self::NotValidated(reason) => strict.then(|| format!("cannot be verified: {reason}")),
             Self::Missing(why) => Some(format!("missing: {why}")),
             Self::Mismatch(what) => Some(format!("mismatch: {what}")),
             Self::OtherEtag(what) => strict.then(|| format!("mismatch: {what}")),
@@ -222,13 +223,13 @@ impl CheckSummary {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut headline = format!(
-            "{}, {}: {} validated",
+            "{}, {}: {} verified",
             counted(self.objects, "object", "objects"),
             Decimal(self.bytes),
             Count(self.validated_objects)
         );
         let others = [
-            (self.not_validated_objects, "not validated"),
+            (self.not_validated_objects, "not verified"),
             (self.empty_objects, "empty"),
             (self.missing_objects, "missing"),
             (self.mismatched_objects, "mismatched"),
@@ -239,11 +240,12 @@ impl CheckSummary {
         }
         let mut lines = vec![headline];
         for (reason, objects) in &self.not_validated {
-            lines.push(format!("{} not validated: {reason}", Count(*objects)));
+            let reason = of_many(reason, *objects);
+            lines.push(format!("{} not verified: {reason}", Count(*objects)));
         }
         if let Some(adopted) = self.adopted_objects {
             let adopted = counted(adopted, "file", "files");
-            lines.push(format!("{adopted} adopted: get and sync skip what is marked"));
+            lines.push(format!("{adopted} newly adopted: get and sync skip what is marked"));
         }
         let speed = rate(self.bytes_read, self.seconds).map(|rate| format!(" ({rate})"));
         let (read, took) = (Decimal(self.bytes_read), Seconds(self.seconds));
@@ -304,7 +306,7 @@ mod tests {
             let expected = format!("{start}{expected}}},\"adopted\":false}}");
             assert_eq!(told(finding, false), expected);
         }
-        assert!(told(&findings()[2], true).contains(r#""failed","error":"cannot be validated: "#));
+        assert!(told(&findings()[2], true).contains(r#""failed","error":"cannot be verified: "#));
         assert!(told(&findings()[1], true).contains(r#""ok""#));
         let other = Finding::OtherEtag("7 is not 8".to_owned());
         for (strict, parts) in [
@@ -336,7 +338,7 @@ mod tests {
         }
         let CheckSummary { validated_objects, empty_objects, failed_objects, .. } = summary;
         assert_eq!((validated_objects, empty_objects, failed_objects), (3, 2, 2));
-        assert_eq!(summary.lines()[1], "2 files adopted: get and sync skip what is marked");
+        assert_eq!(summary.lines()[1], "2 files newly adopted: get and sync skip what is marked");
     }
 
     #[test]
@@ -371,9 +373,9 @@ mod tests {
             assert_eq!(
                 summary.lines(),
                 [
-                    "6 objects, 60 B: 1 validated, 1 not validated, 1 empty, 1 missing, \
+                    "6 objects, 60 B: 1 verified, 1 not verified, 1 empty, 1 missing, \
                      1 mismatched, 1 could not be checked",
-                    "1 not validated: there is none",
+                    "1 not verified: there is none",
                     "20 B read in 2.0 s (10 B/s)",
                 ]
             );

@@ -166,8 +166,8 @@ impl Verified {
 fn kept_after(earlier: Result<Algorithm, &'static str>) -> String {
     let kept = KeptReason::Same.unverified();
     match earlier {
-        Ok(algorithm) => format!("{kept}, and it was validated by {} then", algorithm.name()),
-        Err(reason) => format!("{reason}; {kept}, and it was not validated then"),
+        Ok(algorithm) => format!("{kept}, and it was verified by {} then", algorithm.name()),
+        Err(reason) => format!("{reason}; {kept}, and it was not verified then"),
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::endpoints::{AddressLine, EndpointLine};
 use super::{PaceTold, RingUse};
 use super::{asked_again, by_name, clock_corrected, seconds, summary_json, tried_again};
+use crate::checksum::unverified::of_many;
 use crate::engine::metrics::WorkerMetrics;
 use crate::error::{Error, ErrorKind};
 use crate::files::sink::Sink;
@@ -73,6 +74,10 @@ pub struct SummaryInputs {
     pub io_uring_unavailable: Option<String>,
     /// What the process will exit with.
     pub exit_code: u8,
+    /// Objects that neither failed nor are complete; `None` where not all are known.
+    pub untried_objects: Option<u64>,
+    /// Sources of which there is nothing, which failed as objects do; and all sources.
+    pub missing_sources: (u64, u64),
 }
 
 /// What of earlier runs counted.
@@ -108,6 +113,12 @@ pub struct Summary {
     pub objects: u64,
     /// Objects that failed.
     pub failed_objects: u64,
+    /// Objects that neither failed nor are complete, for people; `None` where not all are known.
+    #[serde(skip)]
+    pub untried_objects: Option<u64>,
+    /// Of the failed ones sources of which there is nothing; and all sources.
+    #[serde(skip)]
+    pub missing_sources: (u64, u64),
     /// Objects that are whole and have their stored checksum.
     pub validated_objects: u64,
     /// Objects with bytes that are whole and were held against no checksum.
@@ -242,6 +253,8 @@ impl Summary {
         Self {
             version: env!("CARGO_PKG_VERSION"),
             exit_code: inputs.exit_code,
+            untried_objects: inputs.untried_objects,
+            missing_sources: inputs.missing_sources,
             objects: all.objects,
             failed_objects: inputs.failed_objects,
             validated_objects: inputs.validated_objects,
@@ -298,21 +311,39 @@ impl Summary {
     pub fn lines(&self, stats: bool) -> Vec<String> {
         let mut lines = vec![self.headline()];
         for (reason, objects) in &self.not_validated {
+            let reason = of_many(reason, *objects);
             let objects = counted(*objects, "object", "objects");
             lines.push(format!("{objects} not verified: {reason}"));
         }
         lines.extend(tried_again("retry", "retries", &self.retries));
         lines.extend(asked_again(&self.control_retries));
         lines.extend(clock_corrected(self.clock_correction_seconds));
-        if self.failed_objects > 0 {
-            let failed = counted(self.failed_objects, "object", "objects");
+        let (missing, sources) = self.missing_sources;
+        if missing > 0 {
+            let exist = if missing == 1 { "does not exist" } else { "do not exist" };
+            let told = format!("{missing} of {} {exist}", counted(sources, "source", "sources"));
+            lines.push(match self.exit_code {
+                SOME_FAILED if self.failed_objects == missing => {
+                    format!("{told}; the objects of the others are complete")
+                }
+                _ => told,
+            });
+        }
+        let failed_objects = self.failed_objects - missing;
+        if failed_objects > 0 {
+            let failed = counted(failed_objects, "object", "objects");
             lines.push(match self.exit_code {
                 INTERRUPTED | DEADLINE => format!("{failed} not downloaded completely"),
                 SOME_FAILED if self.objects + self.earlier.kept_objects == 0 => {
                     format!("{failed} failed")
                 }
                 SOME_FAILED => format!("{failed} failed; all others are complete"),
-                _ => format!("{failed} failed; the run ended before all objects were tried"),
+                _ => match self.untried_objects {
+                    Some(0) => format!("{failed} failed"),
+                    Some(1) => format!("{failed} failed, 1 was not tried"),
+                    Some(untried) => format!("{failed} failed, {} were not tried", Count(untried)),
+                    None => format!("{failed} failed; the run ended before all objects were tried"),
+                },
             });
         }
         if stats {
@@ -344,11 +375,17 @@ impl Summary {
         if let Some(rate) = rate(self.bytes, self.seconds) {
             line += &format!(" ({rate})");
         }
-        line + &match (self.validated_objects, self.not_validated_objects) {
-            (0, 0) => String::new(),
+        line += &match (self.validated_objects, self.not_validated_objects) {
+            (0, 0) => return line,
             (0, _) => ", not verified".to_owned(),
-            (_, 0) => ", all verified".to_owned(),
+            (_, 0) => return line + ", all verified",
             (validated, _) => format!(", {} verified", Count(validated)),
+        };
+        // The rest of the objects, that the numbers add up.
+        let others = self.validated_objects + self.not_validated_objects;
+        match self.objects.saturating_sub(others) {
+            0 => line,
+            empty => line + &format!(", {} empty", Count(empty)),
         }
     }
 
@@ -452,6 +489,8 @@ mod tests {
             clock_correction_seconds: 0,
             io_uring_unavailable: None,
             exit_code: 0,
+            untried_objects: None,
+            missing_sources: (0, 1),
         }
     }
 
@@ -697,6 +736,11 @@ mod tests {
             (inputs.failed_objects, inputs.exit_code) = (2, ErrorKind::Endpoint.exit_code());
         };
         check(ended, "2 objects failed; the run ended before all objects were tried");
+        let untried = |inputs: &mut SummaryInputs| {
+            (inputs.failed_objects, inputs.exit_code) = (2, ErrorKind::Endpoint.exit_code());
+            inputs.untried_objects = Some(485);
+        };
+        check(untried, "2 objects failed, 485 were not tried");
         let interrupted = |inputs: &mut SummaryInputs| {
             (inputs.failed_objects, inputs.exit_code) = (2, INTERRUPTED);
         };

@@ -45,6 +45,7 @@ fn an_epoch_is_marked_though_its_reader_closes_after_the_last_byte() {
         let leaves_at = usize::try_from(bytes - unread).ok();
         let leaver = Manner { late_us: 5_000_000, leaves_at, ..PATIENT };
         let course = Course {
+            inline_per_mille: 0,
             epochs: vec![vec![bytes], vec![5]],
             manners: vec![vec![leaver, PATIENT]],
             never: false,

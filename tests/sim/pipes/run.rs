@@ -9,12 +9,13 @@ use inrush::engine::metrics::{FeedCount, WorkerMetrics};
 use inrush::engine::pace::{Bounds, Pacer};
 use inrush::engine::peers::SharedAddresses;
 use inrush::engine::schedule::Scheduler;
-use inrush::engine::stream::feed::StreamFeed;
+use inrush::engine::stream::feed::{FeedItem, StreamFeed};
 use inrush::engine::stream::feeder::FeederParts;
+use inrush::engine::stream::inline::InlineBytes;
 use inrush::error::{Error, ErrorKind};
 use inrush::files::sink::Sink;
 use inrush::files::transfer::{Cut, Transfer};
-use inrush::limits::SLOT_BYTES_MIN;
+use inrush::limits::{INLINE_BYTES_MAX, SLOT_BYTES_MIN};
 use inrush::link::failure::RetryReason;
 use inrush::plan::ranges::PartSize;
 use inrush::s3::Endpoint;
@@ -24,10 +25,14 @@ use crate::chance::Chance;
 use crate::crew::{Crew, Simulated};
 use crate::origin::Rates;
 use crate::places::{Act, Channel, Manner};
+use crate::plumbing::small;
 use crate::ring::Owner;
 use crate::stage::{Fed, Stage};
 use crate::world::{Shared, World};
 use crate::{endpoint, object, secure};
+
+/// Most pieces of an epoch that has bytes of ours.
+const PIECES_MAX: usize = 300;
 
 /// A reader that comes at once and takes everything.
 pub(super) const PATIENT: Manner = Manner {
@@ -49,6 +54,8 @@ pub(super) struct Course {
     /// Some answers take far longer than others.
     pub(super) uneven: bool,
     pub(super) slots_max: u64,
+    /// Places of a thousand before and behind objects where inrush writes bytes of its own.
+    pub(super) inline_per_mille: u64,
     /// Of each feeder: ranges at once.
     pub(super) connections: usize,
     /// Of each worker.
@@ -79,8 +86,8 @@ pub(super) struct Ran {
     pub(super) world: Shared,
     /// How the feeder of each channel ended.
     pub(super) fed: Vec<Fed>,
-    /// Of each channel the keys of each epoch, and how many bytes may stand in memory.
-    keys: Vec<(Vec<Vec<String>>, u64)>,
+    /// Of each channel what each epoch is made of, and how many bytes may stand in memory.
+    made: Vec<(Vec<Made>, u64)>,
     /// What the workers counted.
     pub(super) metrics: WorkerMetrics,
 }
@@ -117,34 +124,65 @@ impl Ran {
     }
 }
 
-/// The control plane's steps, and the keys of each epoch.
+/// What an epoch is made of, in order.
+type Made = Vec<Piece>;
+
+/// A piece of an epoch.
+enum Piece {
+    /// The object of this key.
+    Object(String),
+    /// Bytes that inrush writes itself.
+    Inline(InlineBytes),
+}
+
+/// Bytes of some length, where the course has some.
+fn inline(course: &Course, chance: &mut Chance) -> Option<InlineBytes> {
+    let lengths = [1, 8, 11, 23, 4095, 4096, 4097, 9000, INLINE_BYTES_MAX as u64];
+    chance.hits(course.inline_per_mille).then(|| {
+        let length = lengths[small(chance.below(lengths.len() as u64))];
+        let first = chance.below(256);
+        let byte = |at| u8::try_from((first + at * 7) % 251).expect("below 251");
+        InlineBytes::new(&(0..length).map(byte).collect::<Vec<u8>>())
+    })
+}
+
+/// The control plane's steps, and what each epoch is made of.
 fn plan(
     course: &Course,
     endpoints: &[Arc<Endpoint>; 2],
     chance: &mut Chance,
-) -> (VecDeque<(u64, Act)>, Vec<Vec<String>>) {
+) -> (VecDeque<(u64, Act)>, Vec<Made>) {
     let part = PartSize::new(course.part).expect("aligned");
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MIN };
-    let (mut acts, mut keys) = (VecDeque::new(), Vec::new());
+    let (mut acts, mut made) = (VecDeque::new(), Vec::new());
     let mut at_us = 0;
     for sizes in &course.epochs {
         let mut own = Vec::new();
         let mut batch = Vec::new();
+        let add = |chance: &mut Chance, own: &mut Made, batch: &mut Vec<FeedItem>| {
+            while let Some(bytes) = inline(course, chance).filter(|_| own.len() < PIECES_MAX) {
+                batch.push(FeedItem::Inline(bytes.clone()));
+                own.push(Piece::Inline(bytes));
+            }
+        };
         for size in sizes {
+            add(chance, &mut own, &mut batch);
             let key = format!("k{}-{size}", chance.below(1000));
             let which = usize::from(chance.hits(200));
             let target = Arc::clone(&endpoints[which]);
-            batch.push(Arc::new(Transfer::new(object(&key), target, key.clone(), cut)));
-            own.push(key);
+            let transfer = Arc::new(Transfer::new(object(&key), target, key.clone(), cut));
+            batch.push(transfer.into());
+            own.push(Piece::Object(key));
             if chance.hits(500) {
                 at_us += chance.below(course.pace_us);
                 acts.push_back((at_us, Act::Push(std::mem::take(&mut batch))));
             }
         }
+        add(chance, &mut own, &mut batch);
         acts.push_back((at_us, Act::Push(batch)));
         at_us += chance.below(course.pace_us);
         acts.push_back((at_us, Act::EndEpoch));
-        keys.push(own);
+        made.push(own);
     }
     if !course.never {
         acts.push_back((at_us + chance.below(course.pace_us), Act::Complete));
@@ -153,7 +191,7 @@ fn plan(
         acts.push_back((stop_us, Act::Stop));
         acts.make_contiguous().sort_by_key(|(at_us, _)| *at_us);
     }
-    (acts, keys)
+    (acts, made)
 }
 
 /// All of a course's ranges at once, or as many as bring the most.
@@ -179,21 +217,21 @@ fn world(seed: u64, course: &Course) -> Shared {
     world
 }
 
-/// A feeder for each list of readers; returns its streams' keys, and how many bytes may stand in
-/// memory.
+/// A feeder for each list of readers; returns what its streams are made of, and how many bytes may
+/// stand in memory.
 fn add_feeders(
     seed: u64,
     course: &Course,
     stage: &Rc<Stage>,
     scheduler: &Arc<Scheduler>,
     world: &Shared,
-) -> Vec<(Vec<Vec<String>>, u64)> {
+) -> Vec<(Vec<Made>, u64)> {
     let mut chance = Chance(seed ^ 0x919e);
     let endpoints = [endpoint(0, course.tls), endpoint(1, course.tls)];
     let part = PartSize::new(course.part).expect("aligned");
     let mut all = Vec::new();
     for manners in &course.manners {
-        let (plan, keys) = plan(course, &endpoints, &mut chance);
+        let (plan, made) = plan(course, &endpoints, &mut chance);
         let counter = descriptor::event_counter().expect("a descriptor");
         let feed = Arc::new(StreamFeed::new(counter.clone(), part));
         let places = Default::default();
@@ -219,7 +257,7 @@ fn add_feeders(
         });
         // At its turn a range may have four buffers, whatever there is ahead of it.
         let most = ahead_bytes + 4 * buffer_bytes as u64;
-        all.push((keys, most));
+        all.push((made, most));
     }
     all
 }
@@ -249,7 +287,7 @@ fn run(seed: u64, course: &Course) -> Ran {
         stage.add_worker(worker, flights, woken_by);
         pools.push((data, control, cipher, slots, connections));
     }
-    let keys = add_feeders(seed, course, &stage, &scheduler, &world);
+    let made = add_feeders(seed, course, &stage, &scheduler, &world);
     let fed = stage.feed();
     if scheduler.is_stopped() || seed.is_multiple_of(2) {
         scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
@@ -269,7 +307,7 @@ fn run(seed: u64, course: &Course) -> Ran {
     for (address, _) in &world.borrow().connects {
         assert_eq!(crew.addresses.open(*address), 0, "no connection is left at {address}");
     }
-    Ran { world, fed, keys, metrics }
+    Ran { world, fed, made, metrics }
 }
 
 /// Runs a course and checks what always holds.
@@ -305,7 +343,7 @@ pub(super) fn check(seed: u64, course: &Course) -> Ran {
 
 /// What always holds of a channel.
 fn check_channel(ran: &Ran, course: &Course, channel: usize, fed: &Fed) {
-    let (count, (keys, most)): (&FeedCount, _) = (&fed.count, &ran.keys[channel]);
+    let (count, (made, most)): (&FeedCount, _) = (&fed.count, &ran.made[channel]);
     assert!(count.backlog_bytes_max <= *most, "{} in memory", count.backlog_bytes_max);
     assert!(course.tls || count.backlog_bytes_max == 0, "what is spliced is never in memory");
     let manners = &course.manners[channel];
@@ -319,9 +357,14 @@ fn check_channel(ran: &Ran, course: &Course, channel: usize, fed: &Fed) {
     assert!(!whole || opened == course.epochs.len(), "every epoch was read");
     for (number, told) in (earlier..).zip(&count.epochs) {
         let epoch = number as u64;
-        let keys = keys.get(number).map_or(&[] as &[String], Vec::as_slice);
-        let models: Vec<Rc<Vec<u8>>> = keys.iter().map(|key| world.model(key)).collect();
-        let model: Vec<u8> = models.iter().flat_map(|bytes| bytes.iter().copied()).collect();
+        let made = made.get(number).map_or(&[] as &[Piece], Vec::as_slice);
+        let mut model: Vec<u8> = Vec::new();
+        for piece in made {
+            match piece {
+                Piece::Object(key) => model.extend_from_slice(&world.model(key)),
+                Piece::Inline(bytes) => model.extend_from_slice(bytes.bytes()),
+            }
+        }
         let place = &places[&epoch];
         let length = place.got.len();
         assert!(model.get(..length) == Some(place.got.as_slice()), "{epoch}: wrong bytes");
@@ -335,7 +378,8 @@ fn check_channel(ran: &Ran, course: &Course, channel: usize, fed: &Fed) {
             assert_eq!(length, model.len(), "{epoch}: lost bytes");
         }
         if let Some(marked) = place.marked {
-            let objects = keys.len() as u64;
+            let is_object = |piece: &&Piece| matches!(piece, Piece::Object(_));
+            let objects = made.iter().filter(is_object).count() as u64;
             assert!(!told.left_early && length == model.len(), "{epoch}: marked, not read");
             assert_eq!((marked.objects, marked.bytes), (objects, model.len() as u64), "{epoch}");
         }

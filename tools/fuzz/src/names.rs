@@ -43,6 +43,7 @@ fn wanted(pattern: &KeyPattern, text: &str) {
                 );
             }
         }
+        KeyPattern::Prefix(_) | KeyPattern::Exact { .. } => panic!("{text:?} is an address"),
     }
 }
 
@@ -64,6 +65,7 @@ fn means_itself(key: &str) {
         KeyPattern::Folder(folder) => assert_eq!(folder, key),
         KeyPattern::Key(other) => assert_eq!(other, key),
         KeyPattern::Glob(_) => panic!("{text:?} has no wildcard"),
+        KeyPattern::Prefix(_) | KeyPattern::Exact { .. } => panic!("{text:?} is an address"),
     }
 }
 
@@ -124,6 +126,7 @@ fn is_so(problem: PathProblem, key: &str) -> bool {
         PathProblem::PathTooLong => key.len() >= PATH_BYTES_MAX,
         PathProblem::Duplicate { .. }
         | PathProblem::FileAndFolder { .. }
-        | PathProblem::FolderWithBytes => false,
+        | PathProblem::FolderWithBytes
+        | PathProblem::SharedPath => false,
     }
 }

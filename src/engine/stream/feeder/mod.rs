@@ -97,6 +97,9 @@ pub struct Feeder<R, H> {
     feed_look_us: u64,
     /// The next range of the stream, which may not be asked for yet.
     pending: Option<(Arc<Transfer>, ByteRange)>,
+    /// The first epoch that cannot be had whole, an object of it that cannot be had, and why: told
+    /// when its reader comes, for perhaps nobody wants it.
+    broken: Option<(u64, Arc<Transfer>, Error)>,
     ended: bool,
     now_us: u64,
     current: EpochCount,
@@ -142,6 +145,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             fed: true,
             feed_look_us: 0,
             pending: None,
+            broken: None,
             ended: false,
             now_us: 0,
             current: EpochCount::default(),
@@ -213,6 +217,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.take_completions();
         self.assign();
         self.deliver();
+        self.meet_broken();
         self.window.wake();
         if matches!(self.outlet, Outlet::Closed) || self.failure.is_some() {
             return None;
@@ -273,24 +278,50 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// A range that cannot be had ends the channel: a stream with a hole is no stream.
+    /// A range that cannot be had ends the channel, for a stream with a hole is no stream; but not
+    /// before somebody reads its epoch, if that is not the first.
     fn take_completions(&mut self) {
-        if let Err(Lost { error, has_no_reader, transfer, epochs }) = self.window.take_completions()
-        {
-            if has_no_reader && matches!(self.outlet, Outlet::Open { .. }) {
-                return self.reader_left();
-            }
+        let is_open = matches!(self.outlet, Outlet::Open { .. });
+        let mut has_left = false;
+        for Lost { error, has_no_reader, transfer, epochs } in self.window.take_completions() {
             let epoch = self.epoch + epochs;
+            if has_no_reader && is_open {
+                has_left = true;
+            } else if self.broken.as_ref().is_none_or(|(first, ..)| epoch < *first) {
+                self.broken = Some((epoch, transfer, error));
+            }
+        }
+        if has_left {
+            self.reader_left();
+        }
+        self.meet_broken();
+    }
+
+    /// Fails where it has come to an epoch that cannot be had whole.
+    fn meet_broken(&mut self) {
+        let Some((epoch, transfer, error)) = self.broken.take() else { return };
+        let is_met = match self.outlet {
+            Outlet::Open { .. } | Outlet::Left { .. } => epoch == self.epoch,
+            Outlet::Wanted { .. } => epoch == 0,
+            Outlet::Skipping | Outlet::Closed => false,
+        };
+        if is_met {
             self.feed.note_end(epoch, transfer, self.now_us, Err(error.clone()));
             self.failure.get_or_insert(error);
+        } else if epoch >= self.epoch {
+            self.broken = Some((epoch, transfer, error));
         }
     }
 
     /// Asks for the next ranges of the stream.
     fn assign(&mut self) {
+        // What could not be asked for is a hole: nothing may stand behind it, no end of file least.
+        if self.failure.is_some() {
+            return;
+        }
         // A wake-up that was lost costs a pause, not the stream.
         self.fed |= self.feed_look_us <= self.now_us;
-        while self.fed && !self.ended && self.window.pieces() <= self.pieces_max {
+        while self.fed && !self.ended && self.window.takes_more(self.pieces_max) {
             let step = match self.pending.take() {
                 Some((transfer, range)) => NextStep::StreamStep(StreamStep::Range(transfer, range)),
                 None => self.feed.next(),
@@ -313,6 +344,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                         return;
                     }
                 }
+                NextStep::StreamStep(StreamStep::Inline(bytes)) => self.window.push_inline(bytes),
                 NextStep::StreamStep(StreamStep::EpochEnd { objects }) => {
                     self.window.end_epoch(objects)
                 }

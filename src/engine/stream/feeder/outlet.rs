@@ -52,6 +52,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 self.current =
                     EpochCount { epoch, opened_us: self.now_us, ..EpochCount::default() };
                 self.outlet = Outlet::Open { handle, full: false };
+                self.feed.set_opened(epoch + 1);
                 if self.epochs.is_none_or(|epochs| epoch + 1 < epochs)
                     && let Err(error) = offer(&mut self.host, self.marks, epoch + 1)
                 {
@@ -122,6 +123,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             let range = match self.window.front() {
                 Some(StreamPiece::Range(range)) => range,
                 Some(StreamPiece::Empty(_)) => return true,
+                Some(StreamPiece::Inline(_)) => return self.deliver_inline(out),
                 _ => return false,
             };
             if range.left == 0 {
@@ -157,19 +159,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                         return false;
                     }
                 }
-                Err(Errno::PIPE) => {
-                    self.reader_left();
-                    return false;
-                }
-                Err(errno) if matches!(errno.named(), Named::MFILE | Named::NFILE) => {
-                    self.failure = Some(no_pipe(errno));
-                    return false;
-                }
                 Err(errno) => {
-                    self.failure = Some(
-                        Error::new(ErrorKind::Destination, format!("cannot write: {errno}"))
-                            .advise("see the reader's end"),
-                    );
+                    self.write_failed(errno);
                     return false;
                 }
                 // Nothing moved out of a pipe that somebody writes to: the kernel contradicts
@@ -180,6 +171,45 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 }
             }
         }
+    }
+
+    /// The reader's pipe took nothing for this reason, which is not of the moment.
+    fn write_failed(&mut self, errno: Errno) {
+        match errno {
+            Errno::PIPE => self.reader_left(),
+            _ => self.failure = Some(unwritable(errno)),
+        }
+    }
+
+    /// Writes bytes of our own; true when that is all of them. No endpoint brought them: the pace
+    /// does not learn of them, nor do they count as the first byte.
+    fn deliver_inline(&mut self, out: &Handle) -> bool {
+        while let Some(StreamPiece::Inline(inline)) = self.window.front()
+            && !inline.left().is_empty()
+        {
+            match self.host.write_pipe(out, inline.left()) {
+                Ok(count) if count > 0 => {
+                    inline.hand_on(count);
+                    self.current.bytes += count as u64;
+                }
+                Ok(_) => {
+                    self.failure = Some(Error::new(ErrorKind::Host, "a write wrote nothing"));
+                    return false;
+                }
+                Err(Errno::AGAIN) => {
+                    if let Outlet::Open { full, .. } = &mut self.outlet {
+                        *full = true;
+                    }
+                    return false;
+                }
+                Err(errno) if errno.is_transient() => {}
+                Err(errno) => {
+                    self.write_failed(errno);
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Which pipe a splice that moved less than it could waits for: the range's, which is empty, or
@@ -244,7 +274,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             match self.window.front() {
                 Some(StreamPiece::Range(range)) if !range.came => return false,
                 Some(StreamPiece::Range(_) | StreamPiece::Empty(_)) => self.pop(),
-                _ => break,
+                Some(StreamPiece::Inline(_) | StreamPiece::EpochEnd { .. }) | None => break,
             }
         }
         let Some(objects) = self.window.epoch_end() else { return false };
@@ -430,7 +460,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.window.clear();
         for turn in 0..SETTLE_TURNS_MAX {
             // Why the last ones were given up is told already.
-            let _ = self.window.take_completions();
+            drop(self.window.take_completions());
             if self.window.requests() == 0 {
                 self.ring.cancel(TOKEN_WAKE);
             } else if !self.awaiting {
@@ -453,6 +483,15 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
         }
     }
+}
+
+/// The error of a reader's pipe, or of one before it, that takes nothing.
+fn unwritable(errno: Errno) -> Error {
+    if matches!(errno.named(), Named::MFILE | Named::NFILE) {
+        return no_pipe(errno);
+    }
+    Error::new(ErrorKind::Destination, format!("cannot write: {errno}"))
+        .advise("see the reader's end")
 }
 
 /// What was cancelled comes back at once; after so many looks it is left.

@@ -1,9 +1,10 @@
 //! What of a stream is on its way: ranges that workers bring, each into a pipe of its own or
-//! into memory, and the ends of epochs, in the order of the stream.
+//! into memory, bytes of our own, and the ends of epochs, in the order of the stream.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::super::inline::InlineBytes;
 use crate::engine::backlog::{Backlog, RangeBacklog, Room};
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::handover::Handover;
@@ -13,7 +14,7 @@ use crate::engine::schedule::{Assignment, Scheduler};
 use crate::error::{Error, ErrorKind};
 use crate::files::host::{PipeHost, PrivatePipe};
 use crate::files::transfer::Transfer;
-use crate::limits::PIPE_BYTES;
+use crate::limits::{INLINE_AHEAD_BYTES_MAX, INLINE_AHEAD_PIECES_MAX, PIPE_BYTES};
 use crate::s3::ByteRange;
 use crate::sys::Errno;
 
@@ -55,12 +56,32 @@ impl Range {
     }
 }
 
+/// Bytes that the feeder writes itself.
+#[derive(Debug)]
+pub(super) struct Inline {
+    bytes: InlineBytes,
+    written: usize,
+}
+
+impl Inline {
+    /// Those that are not handed on yet.
+    pub(super) fn left(&self) -> &[u8] {
+        &self.bytes.bytes()[self.written..]
+    }
+
+    /// So many of them are.
+    pub(super) fn hand_on(&mut self, count: usize) {
+        self.written += count;
+    }
+}
+
 /// One piece of the stream, in order.
 #[derive(Debug)]
 pub(super) enum StreamPiece {
     Range(Range),
     /// An object without bytes.
     Empty(Arc<Transfer>),
+    Inline(Inline),
     EpochEnd {
         objects: u64,
     },
@@ -77,13 +98,6 @@ pub(super) struct Lost {
     pub(super) epochs: u64,
 }
 
-impl Lost {
-    /// A reader that has left ends its epoch only: what fails behind that ends the channel.
-    fn matters_more(&self, before: &Self) -> bool {
-        before.has_no_reader && !self.has_no_reader && self.epochs > before.epochs
-    }
-}
-
 /// The pieces that are not handed on yet.
 #[derive(Debug)]
 pub(super) struct Window {
@@ -93,8 +107,12 @@ pub(super) struct Window {
     pieces: VecDeque<StreamPiece>,
     /// Number of the first piece; they are counted on. A request's is its token.
     first: u64,
-    /// How many of the pieces are ranges.
+    /// How many of the pieces are ranges, and how many ranges were taken away before them.
     ranges: usize,
+    ranges_before: u64,
+    /// How many of them are bytes of our own, and how many bytes that is.
+    inlines: usize,
+    inline_bytes: usize,
     /// Requests that have not completed, those that are not wanted any more among them.
     requests: usize,
     /// Pipes without bytes.
@@ -113,6 +131,9 @@ impl Window {
             pieces: VecDeque::new(),
             first: 0,
             ranges: 0,
+            ranges_before: 0,
+            inlines: 0,
+            inline_bytes: 0,
             requests: 0,
             free: Vec::new(),
             arrived: Vec::new(),
@@ -123,6 +144,13 @@ impl Window {
     /// How many pieces there are.
     pub(super) fn pieces(&self) -> usize {
         self.pieces.len()
+    }
+
+    /// True when there may be one more, of so many besides bytes of our own.
+    pub(super) fn takes_more(&self, pieces_max: usize) -> bool {
+        self.pieces.len() - self.inlines <= pieces_max
+            && self.inlines < INLINE_AHEAD_PIECES_MAX
+            && self.inline_bytes < INLINE_AHEAD_BYTES_MAX
     }
 
     /// How many of them are ranges.
@@ -176,7 +204,8 @@ impl Window {
         }
         let token = self.first + self.pieces.len() as u64;
         let (inlet, into) = if transfer.endpoint.tls {
-            let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), token));
+            let number = self.ranges_before + self.ranges as u64;
+            let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), number));
             (Inlet::Memory(Arc::clone(&range)), Destination::Backlog(range))
         } else {
             let own = self.pipe(host)?;
@@ -208,18 +237,22 @@ impl Window {
         Ok(pipe)
     }
 
+    /// Bytes of our own stand behind what was asked for.
+    pub(super) fn push_inline(&mut self, bytes: InlineBytes) {
+        self.inlines += 1;
+        self.inline_bytes += bytes.bytes().len();
+        self.pieces.push_back(StreamPiece::Inline(Inline { bytes, written: 0 }));
+    }
+
     /// The epoch ends behind what was asked for.
     pub(super) fn end_epoch(&mut self, objects: u64) {
         self.pieces.push_back(StreamPiece::EpochEnd { objects });
     }
 
-    /// Takes in what has come.
-    ///
-    /// # Errors
-    /// Why one of the ranges will not come, its object, and how many epochs end before it.
-    pub(super) fn take_completions(&mut self) -> Result<(), Lost> {
+    /// Takes in what has come; returns the ranges that will not come.
+    pub(super) fn take_completions(&mut self) -> Vec<Lost> {
         self.inbox.collect(&mut self.arrived);
-        let mut failed = Ok(());
+        let mut lost = Vec::new();
         for Completion { token, result, .. } in self.arrived.drain(..) {
             self.requests -= 1;
             // What was dropped from the window completes, too, and nobody cares how.
@@ -239,14 +272,11 @@ impl Window {
                     let is_end =
                         |piece: &&StreamPiece| matches!(piece, StreamPiece::EpochEnd { .. });
                     let epochs = self.pieces.iter().take(index).filter(is_end).count() as u64;
-                    let lost = Lost { error, has_no_reader, transfer, epochs };
-                    if failed.as_ref().map_or_else(|before| lost.matters_more(before), |()| true) {
-                        failed = Err(lost);
-                    }
+                    lost.push(Lost { error, has_no_reader, transfer, epochs });
                 }
             }
         }
-        failed
+        lost
     }
 
     /// The head of the stream.
@@ -266,7 +296,7 @@ impl Window {
     pub(super) fn epoch_end(&self) -> Option<u64> {
         match self.pieces.front()? {
             StreamPiece::EpochEnd { objects } => Some(*objects),
-            StreamPiece::Range(_) | StreamPiece::Empty(_) => None,
+            StreamPiece::Range(_) | StreamPiece::Empty(_) | StreamPiece::Inline(_) => None,
         }
     }
 
@@ -275,7 +305,7 @@ impl Window {
         let mut ranges = self.pieces.iter().skip_while(|piece| match piece {
             StreamPiece::Range(range) => range.left == 0,
             StreamPiece::Empty(_) => true,
-            StreamPiece::EpochEnd { .. } => false,
+            StreamPiece::Inline(_) | StreamPiece::EpochEnd { .. } => false,
         });
         matches!(ranges.next(), Some(StreamPiece::EpochEnd { .. }))
     }
@@ -286,22 +316,37 @@ impl Window {
         let object = match self.pieces.pop_front()? {
             StreamPiece::Range(range) => {
                 assert!(range.came && range.left == 0, "all of it was handed on");
-                self.ranges -= 1;
+                self.drop_range();
                 if let Inlet::Pipe { own, .. } = range.inlet {
                     self.free.push(own);
                 }
                 range.is_last.then_some(range.transfer)
             }
             StreamPiece::Empty(transfer) => Some(transfer),
+            StreamPiece::Inline(inline) => {
+                assert!(inline.left().is_empty(), "all of it was handed on");
+                self.drop_inline(&inline);
+                return None;
+            }
             StreamPiece::EpochEnd { .. } => None,
         };
         self.next_turn();
         object
     }
 
-    /// It is the turn of the head of the stream: those that waited for room may have it now.
+    fn drop_range(&mut self) {
+        self.ranges -= 1;
+        self.ranges_before += 1;
+    }
+
+    fn drop_inline(&mut self, inline: &Inline) {
+        self.inlines -= 1;
+        self.inline_bytes -= inline.bytes.bytes().len();
+    }
+
+    /// It is the turn of the first range: those that waited for room may have it now.
     fn next_turn(&self) {
-        self.backlog.set_turn(self.first);
+        self.backlog.set_turn(self.ranges_before);
         self.wake();
     }
 
@@ -325,8 +370,9 @@ impl Window {
             match piece {
                 StreamPiece::EpochEnd { .. } => over = true,
                 StreamPiece::Empty(_) => {}
+                StreamPiece::Inline(inline) => self.drop_inline(&inline),
                 StreamPiece::Range(range) => {
-                    self.ranges -= 1;
+                    self.drop_range();
                     range.ticket.cancel();
                     if let Inlet::Memory(memory) = &range.inlet {
                         memory.clear();

@@ -1,0 +1,180 @@
+//! `train`: what was typed.
+
+use std::ffi::OsString;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueHint;
+
+use super::pipe::{Epochs, parse_epochs};
+use super::selection::layouts;
+use super::{KeepArgs, OutputArgs, ServiceArgs, TuningArgs, VerifyMode, usage};
+use crate::limits;
+use crate::plan::epoch::Shard;
+use crate::plan::manifest::Layout;
+
+/// What describes the input of a job.
+#[derive(Debug, Clone)]
+pub enum JobSource {
+    /// Channels as typed, `NAME=SOURCE[,KEY=VALUE...]`; never empty.
+    Channels(Vec<String>),
+    /// A file with the request of `CreateTrainingJob`.
+    Job(PathBuf),
+    /// An `init-config.json`.
+    InitConfig(PathBuf),
+}
+
+/// What was typed after `train`.
+#[derive(Debug, Clone)]
+pub struct TrainArgs {
+    /// What stands for `/opt/ml`.
+    pub base_dir: PathBuf,
+    /// What describes the job.
+    pub source: JobSource,
+    /// Which host this is of how many; `None` where that is to be found out.
+    pub shard: Option<Shard>,
+    /// How many epochs of the channels in Pipe mode; `None` for ever.
+    pub epochs: Option<NonZeroU64>,
+    /// Which part of the keys of a manifest are paths.
+    pub manifest_layout: Layout,
+    /// The command starts before the files are complete.
+    pub start_early: bool,
+    /// How long the command may take to end.
+    pub grace: Duration,
+    /// Print what would be done, and do nothing.
+    pub check: bool,
+    /// The command and its arguments; empty where none is to be started.
+    pub command: Vec<OsString>,
+    /// How strictly downloads are verified.
+    pub verify: VerifyMode,
+    /// The summary tells what the run cost, too.
+    pub stats: bool,
+    /// What of earlier runs counts.
+    pub keep: KeepArgs,
+    /// Which server, and as whom.
+    pub service: ServiceArgs,
+    /// How much of the machine.
+    pub tuning: TuningArgs,
+    /// What is told.
+    pub output: OutputArgs,
+}
+
+/// `train` before it is checked.
+#[derive(Debug, clap::Args)]
+pub(super) struct TrainTyped {
+    /// the command to run, with its arguments
+    // The help has it: help::COMMANDS.
+    #[arg(
+        value_name = "COMMAND",
+        hide = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    command: Vec<OsString>,
+    /// a channel: its name, s3://BUCKET/PREFIX/ or a local folder, and options such as ',mode=Pipe'
+    /// (see 'inrush guide training'); repeatable
+    #[arg(long, value_name = "NAME=SOURCE", conflicts_with_all = ["job", "init_config"])]
+    channel: Vec<String>,
+    /// read the job from this file: the request of CreateTrainingJob, as JSON or YAML
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    job: Option<PathBuf>,
+    /// read the job from this init-config.json of a SageMaker instance
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "job"
+    )]
+    init_config: Option<PathBuf>,
+    /// folder that is laid out as /opt/ml of a SageMaker training container
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        default_value = "/opt/ml"
+    )]
+    base_dir: PathBuf,
+    /// this is host I of N, from 0; every channel of --channel is then sharded, unless it names its
+    /// distribution [default: by the launcher's variables]
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// number of epochs, or 'forever'
+    #[arg(long, value_name = "N", default_value = "forever", value_parser = parse_epochs)]
+    epochs: Epochs,
+    /// path of an object of a manifest below the destination
+    #[arg(long, value_name = "LAYOUT", value_parser = layouts(), default_value = "relative")]
+    manifest_layout: Layout,
+    /// start COMMAND at once, not when all channels in File mode are complete
+    #[arg(long)]
+    start_early: bool,
+    /// time for COMMAND to end after SIGTERM, before SIGKILL [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = parse_grace)]
+    grace: Option<Duration>,
+    /// list the channels and print what would be done, then exit
+    #[arg(long)]
+    check: bool,
+    /// whether downloaded data is verified before the file gets its name
+    #[arg(long, value_name = "MODE", value_enum, default_value_t)]
+    verify: VerifyMode,
+    /// print CPU time, memory, connections and I/O modes after the summary
+    #[arg(long, help_heading = "Output")]
+    stats: bool,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+    #[command(flatten)]
+    tuning: TuningArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl TrainTyped {
+    pub(super) fn settle(self) -> Result<TrainArgs, clap::Error> {
+        let source = match (self.job, self.init_config) {
+            (Some(path), _) => JobSource::Job(path),
+            (None, Some(path)) => JobSource::InitConfig(path),
+            (None, None) if self.channel.is_empty() => {
+                return Err(usage(
+                    "the input is missing: add --channel NAME=s3://BUCKET/PREFIX/ or --job FILE",
+                ));
+            }
+            (None, None) => JobSource::Channels(self.channel),
+        };
+        if self.start_early && self.command.is_empty() {
+            return Err(usage("--start-early needs a COMMAND to start"));
+        }
+        if self.service.version_id.is_some() {
+            return Err(usage("--version-id is for a single object: channels have many"));
+        }
+        if self.base_dir.as_os_str().is_empty() {
+            return Err(usage("--base-dir is empty: give a folder"));
+        }
+        Ok(TrainArgs {
+            base_dir: self.base_dir,
+            source,
+            shard: self.shard,
+            epochs: self.epochs.0,
+            manifest_layout: self.manifest_layout,
+            start_early: self.start_early,
+            grace: self.grace.unwrap_or(limits::COMMAND_GRACE),
+            check: self.check,
+            command: self.command,
+            verify: self.verify,
+            stats: self.stats,
+            keep: self.keep,
+            service: self.service,
+            tuning: self.tuning,
+            output: self.output,
+        })
+    }
+}
+
+fn parse_grace(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let most = limits::COMMAND_GRACE_MAX;
+    let fits = time <= most;
+    if fits { Ok(time) } else { Err(format!("expected at most {}h", most.as_secs() / 3600)) }
+}

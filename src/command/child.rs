@@ -1,0 +1,417 @@
+//! The command that `train` runs: started, watched, sent signals, ended, and its end awaited.
+//!
+//! It leads a process group of its own, so that nothing of it is left when it has ended, and a
+//! signal reaches it once. On a terminal that group is in the foreground, as a shell would have it:
+//! what is typed there, Ctrl-C and Ctrl-Z too, is for the command alone, and when it is stopped
+//! this process stops as well, so that the shell takes over. Elsewhere signals are forwarded to
+//! it, not to its group: a program that starts others decides what they are told.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, Signal as KernelSignal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process,
+    kill_process_group, waitid, waitpgid, waitpid,
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::process;
+
+/// The exit code where the command cannot be executed, as env(1), nohup(1) and shells have it.
+pub(super) const NOT_EXECUTABLE: u8 = 126;
+/// The exit code where there is no such command.
+pub(super) const NOT_THERE: u8 = 127;
+/// Added to the number of the signal that ended a command, as shells do.
+const SIGNAL_BASE: i32 = 128;
+/// Looks for the command's end at least so often: a wake-up that was lost costs this pause.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// Signals that are forwarded, and whether each asks for the end.
+const FORWARDED: [(KernelSignal, bool); 5] = [
+    (KernelSignal::INT, true),
+    (KernelSignal::TERM, true),
+    (KernelSignal::HUP, true),
+    (KernelSignal::USR1, false),
+    (KernelSignal::USR2, false),
+];
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// With this code.
+    Code(u8),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// What this process exits with then.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => u8::try_from(SIGNAL_BASE + signal).unwrap_or(u8::MAX),
+        }
+    }
+}
+
+/// What is to be done about a command that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    Send(KernelSignal),
+    /// Kill it and all of its group.
+    Kill,
+}
+
+/// How far a command is on its way to its end. Times are any moments of one clock.
+#[derive(Debug)]
+struct Ending {
+    grace: Duration,
+    /// It was asked to end, and is killed then.
+    kill_at: Option<Instant>,
+}
+
+impl Ending {
+    /// A signal came for the command; a second one that asks for the end kills it.
+    fn signal(&mut self, signal: KernelSignal, ends: bool, now: Instant) -> Deed {
+        match (ends, self.kill_at) {
+            (false, _) => Deed::Send(signal),
+            (true, Some(_)) => Deed::Kill,
+            (true, None) => {
+                self.kill_at = Some(now + self.grace);
+                Deed::Send(signal)
+            }
+        }
+    }
+
+    /// The command is to end for a reason of ours.
+    fn ask(&mut self, now: Instant) -> Option<Deed> {
+        let is_first = self.kill_at.is_none();
+        is_first.then(|| self.signal(KernelSignal::TERM, true, now))
+    }
+
+    /// What is due.
+    fn due(&self, now: Instant) -> Option<Deed> {
+        self.kill_at.filter(|at| *at <= now).map(|_| Deed::Kill)
+    }
+}
+
+/// The group of the command, as long as it is certainly that of the command; for [`end_by_force`].
+static GROUP: Mutex<Option<(Pid, Duration)>> = Mutex::new(None);
+
+/// How long the command that runs may take to end; `None` where none runs.
+pub(super) fn grace() -> Option<Duration> {
+    GROUP.lock().unwrap_or_else(PoisonError::into_inner).map(|(_, grace)| grace)
+}
+
+/// Kills the command that runs, if one does; for a process that ends without its run.
+pub(super) fn end_by_force() {
+    if let Some((group, _)) = *GROUP.lock().unwrap_or_else(PoisonError::into_inner) {
+        let _ = kill_process_group(group, KernelSignal::KILL);
+    }
+}
+
+/// A command that runs; it is killed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Child {
+    pid: Pid,
+    /// It has the terminal.
+    has_terminal: bool,
+    ending: Ending,
+    signals: Vec<(Signal, KernelSignal, bool)>,
+    children: Signal,
+    exit: Option<Exit>,
+}
+
+/// Why a command did not start, and what this process exits with then.
+#[derive(Debug)]
+pub(super) struct NotStarted {
+    pub(super) code: u8,
+    pub(super) error: Error,
+}
+
+impl Child {
+    /// Starts a command with these variables beside those of this process. It must be called on the
+    /// main thread, inside a runtime.
+    pub(super) fn start(
+        words: &[OsString],
+        variables: &BTreeMap<String, String>,
+        grace: Duration,
+    ) -> Result<Self, NotStarted> {
+        let [program, arguments @ ..] = words else { unreachable!("there is a command") };
+        let ours = |error: Error| NotStarted { code: error.kind().exit_code(), error };
+        // Before it starts: a signal that comes meanwhile is for it.
+        let signals = listen().map_err(ours)?;
+        let children = listener(SignalKind::child()).map_err(ours)?;
+        let has_terminal = process::has_terminal();
+        let mut command = Command::new(program);
+        command.args(arguments).envs(variables);
+        process::supervise(&mut command, has_terminal);
+        let spawned = command.spawn().map_err(|error| {
+            if has_terminal {
+                let _ = process::take_terminal();
+            }
+            not_started(program, &error)
+        })?;
+        let pid = Pid::from_child(&spawned);
+        *GROUP.lock().unwrap_or_else(PoisonError::into_inner) = Some((pid, grace));
+        let ending = Ending { grace, kill_at: None };
+        Ok(Self { pid, has_terminal, ending, signals, children, exit: None })
+    }
+
+    /// Waits for its end, forwards signals, and kills it when its time is over. The future may be
+    /// dropped and made again.
+    pub(super) async fn ended(&mut self) -> Exit {
+        loop {
+            if let Some(exit) = self.look() {
+                return exit;
+            }
+            if let Some(deed) = self.ending.due(Instant::now()) {
+                self.act(deed);
+            }
+            let look_at = Instant::now() + LOOK_PAUSE;
+            let until = self.ending.kill_at.filter(|at| *at > Instant::now());
+            tokio::select! {
+                _ = self.children.recv() => {}
+                (signal, ends) = next(&mut self.signals) => {
+                    let deed = self.ending.signal(signal, ends, Instant::now());
+                    self.act(deed);
+                }
+                () = tokio::time::sleep_until(until.map_or(look_at, |at| at.min(look_at))) => {}
+            }
+        }
+    }
+
+    /// Asks it to end, and kills it after its grace; [`Self::ended`] must be waited for.
+    pub(super) fn end(&mut self) {
+        if let Some(deed) = self.ending.ask(Instant::now()) {
+            self.act(deed);
+        }
+    }
+
+    /// True when it was asked to end.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.kill_at.is_some()
+    }
+
+    fn act(&self, deed: Deed) {
+        // One that has just ended cannot be signalled, and its end is seen next.
+        let _ = match deed {
+            Deed::Send(signal) => {
+                tracing::info!("{} is sent to the command", name(signal));
+                let sent = kill_process(self.pid, signal);
+                if self.is_ending() {
+                    // One that is stopped would only see it when somebody lets it go on.
+                    let _ = kill_process(self.pid, KernelSignal::CONT);
+                }
+                sent
+            }
+            Deed::Kill => {
+                tracing::info!("the command is killed");
+                kill_process_group(self.pid, KernelSignal::KILL)
+            }
+        };
+    }
+
+    /// How it ended, if it has; nothing of its group is left then.
+    fn look(&mut self) -> Option<Exit> {
+        if self.exit.is_some() {
+            return self.exit;
+        }
+        let seen = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if let Ok(Some(_)) = waitid(WaitId::Pid(self.pid), seen) {
+            // As long as it is not awaited nobody else can get its number.
+            let _ = kill_process_group(self.pid, KernelSignal::KILL);
+            *GROUP.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            let (_, status) = waitpid(Some(self.pid), WaitOptions::empty()).ok().flatten()?;
+            self.exit = Some(match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+                (None, signal) => Exit::Signal(signal.unwrap_or(KernelSignal::KILL.as_raw())),
+            });
+            if self.has_terminal {
+                // Where it is gone meanwhile nobody reads it.
+                let _ = process::take_terminal();
+            }
+            return self.exit;
+        }
+        self.reap_others();
+        if self.has_terminal {
+            self.stop_with_it();
+        }
+        None
+    }
+
+    /// Of a container's first process, all whose parents have ended are children.
+    fn reap_others(&self) {
+        if getpid() != Pid::INIT {
+            return;
+        }
+        // The command itself may end in between: it is of this group, so each is looked at first.
+        let seen = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        while let Ok(None) = waitid(WaitId::Pid(self.pid), seen) {
+            match waitpgid(self.pid, WaitOptions::NOHANG) {
+                Ok(Some((pid, _))) if pid != self.pid => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// When it was stopped, by Ctrl-Z as a rule, this process stops, too: whoever started it, a
+    /// shell, has the terminal then. Both go on together.
+    fn stop_with_it(&self) {
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let Ok(Some(status)) = waitid(WaitId::Pid(self.pid), stopped) else { return };
+        if !status.stopped() {
+            return;
+        }
+        let _ = process::take_terminal();
+        let _ = kill_process(getpid(), KernelSignal::STOP);
+        // It goes on: in the foreground where this process is there, which the shell decides.
+        if process::has_terminal() {
+            let _ = process::give_terminal(self.pid);
+        }
+        let _ = kill_process_group(self.pid, KernelSignal::CONT);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.look().is_none() {
+            self.act(Deed::Kill);
+            let _ = waitpid(Some(self.pid), WaitOptions::empty());
+            *GROUP.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            if self.has_terminal {
+                let _ = process::take_terminal();
+            }
+        }
+    }
+}
+
+fn listener(kind: SignalKind) -> Result<Signal> {
+    signal(kind).map_err(|error| {
+        Error::new(ErrorKind::Host, format!("cannot listen for signals: {error}"))
+            .advise("raise the limit of open files (ulimit -n)")
+    })
+}
+
+/// Listens for what is forwarded. What this process ignores the command ignores as well.
+fn listen() -> Result<Vec<(Signal, KernelSignal, bool)>> {
+    FORWARDED
+        .into_iter()
+        .filter(|(signal, _)| !process::ignores(*signal))
+        .map(|(signal, ends)| {
+            let listener = listener(SignalKind::from_raw(signal.as_raw()))?;
+            Ok((listener, signal, ends))
+        })
+        .collect()
+}
+
+/// The next of these signals, and whether it asks for the end.
+async fn next(signals: &mut [(Signal, KernelSignal, bool)]) -> (KernelSignal, bool) {
+    std::future::poll_fn(|context| {
+        for (listener, signal, ends) in signals.iter_mut() {
+            if listener.poll_recv(context).is_ready() {
+                return std::task::Poll::Ready((*signal, *ends));
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+fn name(signal: KernelSignal) -> &'static str {
+    match signal {
+        KernelSignal::INT => "SIGINT",
+        KernelSignal::TERM => "SIGTERM",
+        KernelSignal::HUP => "SIGHUP",
+        KernelSignal::USR1 => "SIGUSR1",
+        _ => "SIGUSR2",
+    }
+}
+
+fn not_started(program: &OsString, error: &io::Error) -> NotStarted {
+    let (code, advice) = match error.kind() {
+        io::ErrorKind::NotFound => (NOT_THERE, "check its name and PATH"),
+        io::ErrorKind::PermissionDenied => (NOT_EXECUTABLE, "make it executable (chmod +x)"),
+        _ => (NOT_EXECUTABLE, "check that it is a program for this machine"),
+    };
+    let message = format!("cannot start {}: {error}", program.display());
+    NotStarted { code, error: Error::new(ErrorKind::Usage, message).advise(advice) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(30);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A command that nobody has asked to end, and any moment.
+    fn running() -> (Ending, Instant) {
+        (Ending { grace: GRACE, kill_at: None }, Instant::now())
+    }
+
+    #[test]
+    fn it_is_asked_once_and_killed_when_its_time_is_over() {
+        let (mut ending, now) = running();
+        assert_eq!(ending.due(now), None);
+        let deed = ending.signal(KernelSignal::INT, true, now);
+        assert_eq!(deed, Deed::Send(KernelSignal::INT));
+        assert_eq!(ending.due(now + GRACE - SECOND), None);
+        assert_eq!(ending.ask(now + SECOND), None, "it was asked already");
+        assert_eq!(ending.due(now + GRACE), Some(Deed::Kill));
+    }
+
+    #[test]
+    fn a_second_signal_kills_whichever_it_is() {
+        let (mut ending, now) = running();
+        ending.signal(KernelSignal::INT, true, now);
+        assert_eq!(ending.signal(KernelSignal::TERM, true, now + SECOND), Deed::Kill);
+        let (mut ending, now) = running();
+        assert_eq!(ending.ask(now), Some(Deed::Send(KernelSignal::TERM)));
+        assert_eq!(ending.signal(KernelSignal::HUP, true, now), Deed::Kill);
+    }
+
+    #[test]
+    fn what_asks_for_no_end_is_only_forwarded() {
+        let (mut ending, now) = running();
+        for _ in 0..3 {
+            let deed = ending.signal(KernelSignal::USR1, false, now);
+            assert_eq!(deed, Deed::Send(KernelSignal::USR1));
+        }
+        assert_eq!(ending.due(now + 2 * GRACE), None);
+        ending.signal(KernelSignal::TERM, true, now);
+        let deed = ending.signal(KernelSignal::USR2, false, now);
+        assert_eq!(deed, Deed::Send(KernelSignal::USR2));
+        assert_eq!(ending.due(now + GRACE), Some(Deed::Kill));
+    }
+
+    #[test]
+    fn without_grace_it_is_killed_at_once() {
+        let (_, now) = running();
+        let mut ending = Ending { grace: Duration::ZERO, kill_at: None };
+        ending.signal(KernelSignal::TERM, true, now);
+        assert_eq!(ending.due(now), Some(Deed::Kill));
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_shells() {
+        assert_eq!(Exit::Code(0).code(), 0);
+        assert_eq!(Exit::Code(255).code(), 255);
+        assert_eq!(Exit::Signal(15).code(), 143);
+        assert_eq!(Exit::Signal(9).code(), 137);
+    }
+
+    #[test]
+    fn why_it_did_not_start_decides_the_code() {
+        let code = |kind: io::ErrorKind| not_started(&"x".into(), &kind.into()).code;
+        assert_eq!(code(io::ErrorKind::NotFound), NOT_THERE);
+        assert_eq!(code(io::ErrorKind::PermissionDenied), NOT_EXECUTABLE);
+        assert_eq!(code(io::ErrorKind::ArgumentListTooLong), NOT_EXECUTABLE);
+    }
+}

@@ -1,0 +1,205 @@
+//! What stands around the objects of a stream: their records, and texts between them.
+//!
+//! The end of a record and the header of the next are one piece of the stream, so that an object
+//! costs one write besides its own bytes; texts join them up to [`INLINE_BYTES_MAX`].
+
+use std::sync::Arc;
+
+use super::supply::room;
+use crate::engine::stream::feed::{FeedItem, StreamFeed};
+use crate::engine::stream::inline::InlineBytes;
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::transfer::{Shape, Transfer};
+use crate::limits::INLINE_BYTES_MAX;
+use crate::plan::recordio::{self, RECORD_BYTES_MAX};
+use crate::s3::uri::shown;
+use crate::s3::{ByteRange, Endpoint, Object};
+
+/// Items that are handed to the feed at once, at most.
+const BATCH_ITEMS_MAX: usize = 256;
+
+/// Refuses an object that is too long for a record.
+///
+/// # Errors
+/// [`ErrorKind::Objects`] with its name.
+pub(super) fn check_record(object: &Object, endpoint: &Endpoint) -> Result<()> {
+    if object.size_bytes <= RECORD_BYTES_MAX {
+        return Ok(());
+    }
+    let (bucket, key) = (&endpoint.bucket, shown(&object.key));
+    let message = format!(
+        "s3://{bucket}/{key}: it has {} bytes, and a RecordIO record at most {RECORD_BYTES_MAX}",
+        object.size_bytes
+    );
+    Err(Error::new(ErrorKind::Objects, message)
+        .advise("exclude it, store it as smaller objects, or omit --record-wrapper"))
+}
+
+/// Hands objects and texts to a feed, each in a record of its own or as they are.
+#[derive(Debug)]
+pub(super) struct Framer<'a> {
+    feed: &'a StreamFeed,
+    wraps: bool,
+    /// Bytes behind the last item of the batch.
+    pending: Vec<u8>,
+    batch: Vec<FeedItem>,
+}
+
+impl<'a> Framer<'a> {
+    pub(super) fn new(feed: &'a StreamFeed, wraps: bool) -> Self {
+        Self { feed, wraps, pending: Vec::new(), batch: Vec::new() }
+    }
+
+    /// An object. One that stands for a folder is no record.
+    ///
+    /// # Errors
+    /// When it is too long for a record.
+    pub(super) async fn object(&mut self, transfer: Arc<Transfer>) -> Result<()> {
+        let length = transfer.object.size_bytes;
+        let wraps = self.wraps && transfer.shape != Shape::Folder;
+        if wraps {
+            check_record(&transfer.object, &transfer.endpoint)?;
+            self.pending.extend(recordio::header(length).into_iter().flatten());
+        }
+        self.close();
+        self.batch.push(FeedItem::Object(transfer));
+        if wraps {
+            self.pending.extend_from_slice(recordio::padding(length));
+        }
+        if self.batch.len() >= BATCH_ITEMS_MAX {
+            self.send().await;
+        }
+        Ok(())
+    }
+
+    /// Some bytes of an object, which lie in it, and are no record.
+    pub(super) fn part(&self, transfer: Arc<Transfer>, window: ByteRange) {
+        assert!(!self.wraps && self.batch.is_empty(), "it is alone, and as it is");
+        self.feed.push_part(transfer, window);
+    }
+
+    /// A text, shorter than the longest record.
+    pub(super) async fn text(&mut self, text: &str) {
+        let length = text.len() as u64;
+        if self.wraps {
+            self.pending.extend(recordio::header(length).expect("no line is as long"));
+        }
+        self.pending.extend_from_slice(text.as_bytes());
+        if self.wraps {
+            self.pending.extend_from_slice(recordio::padding(length));
+        }
+        if self.pending.len() >= INLINE_BYTES_MAX {
+            self.close();
+            self.send().await;
+        }
+    }
+
+    fn close(&mut self) {
+        let pieces = self.pending.chunks(INLINE_BYTES_MAX);
+        self.batch.extend(pieces.map(|bytes| FeedItem::Inline(InlineBytes::new(bytes))));
+        self.pending.clear();
+    }
+
+    /// Hands on what is there, but for the bytes behind the last object.
+    pub(super) async fn send(&mut self) {
+        while !self.batch.is_empty() {
+            let count = room(self.feed).await.min(self.batch.len());
+            self.feed.push(self.batch.drain(..count));
+        }
+    }
+
+    /// The epoch ends here.
+    pub(super) async fn finish(mut self) {
+        self.close();
+        self.send().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::stream::feed::{NextStep, StreamStep};
+    use crate::files::transfer::Cut;
+    use crate::plan::ranges::PartSize;
+    use crate::sys::Handle;
+
+    const PART: PartSize = PartSize::new(1 << 20).expect("aligned");
+
+    fn transfer(key: &str, size_bytes: u64) -> Arc<Transfer> {
+        let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
+        let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
+        let cut = Cut { part: PART, slot_length_bytes: 64 << 10 };
+        Arc::new(Transfer::new(object, endpoint, String::new(), cut))
+    }
+
+    /// What the feed has: lengths of our own bytes, and keys.
+    fn taken(feed: &StreamFeed) -> Vec<String> {
+        let mut told = Vec::new();
+        loop {
+            match feed.next() {
+                NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
+                    told.push(transfer.object.key.clone())
+                }
+                NextStep::StreamStep(StreamStep::Inline(bytes)) => {
+                    told.push(bytes.bytes().len().to_string())
+                }
+                _ => return told,
+            }
+        }
+    }
+
+    /// Frames what `fill` gives.
+    fn framed(wraps: bool, fill: impl AsyncFnOnce(&mut Framer<'_>)) -> Vec<String> {
+        let feed = StreamFeed::new(Handle::Simulated(0), PART);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut framer = Framer::new(&feed, wraps);
+            fill(&mut framer).await;
+            framer.finish().await;
+        });
+        taken(&feed)
+    }
+
+    #[test]
+    fn what_stands_between_two_objects_is_one_piece() {
+        let fill = async |framer: &mut Framer<'_>| {
+            for (key, length) in [("a", 5), ("b", 4), ("folder/", 0), ("none", 0), ("c", 1)] {
+                framer.object(transfer(key, length)).await.expect("short enough");
+            }
+        };
+        // A header; padding and a header; a header, twice, since an object may be told between.
+        assert_eq!(framed(true, fill), ["8", "a", "11", "b", "8", "8", "c", "3"]);
+        assert_eq!(framed(false, fill), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn texts_join_what_is_around_them_and_are_cut_where_they_are_long() {
+        let fill = async |framer: &mut Framer<'_>| {
+            framer.text("12345").await;
+            framer.object(transfer("a", 3)).await.expect("short enough");
+            framer.text("").await;
+            framer.text("1").await;
+            framer.object(transfer("b", 4)).await.expect("short enough");
+            framer.text(&"x".repeat(INLINE_BYTES_MAX + 1)).await;
+            framer.text("last").await;
+        };
+        let long = INLINE_BYTES_MAX.to_string();
+        assert_eq!(framed(true, fill), ["24", "a", "29", "b", &long, "12", "12"]);
+        assert_eq!(framed(false, fill), ["5", "a", "1", "b", &long, "1", "4"]);
+    }
+
+    #[test]
+    fn an_object_that_fits_no_record_is_refused_by_its_name() {
+        let long = transfer("long", 1 << 29);
+        framed(false, async |framer| framer.object(Arc::clone(&long)).await.expect("no record"));
+        framed(true, async |framer| {
+            let just = framer.object(transfer("just", (1 << 29) - 1)).await;
+            assert!(just.is_ok());
+            let error = framer.object(Arc::clone(&long)).await.expect_err("too long");
+            assert_eq!(error.kind(), ErrorKind::Objects);
+            let told = "s3://bkt/long: it has 536870912 bytes, and a RecordIO record at most \
+                        536870911";
+            assert!(error.to_string().starts_with(told), "{error}");
+        });
+    }
+}

@@ -1,0 +1,192 @@
+//! The lines of an augmented manifest as a stream: read once, looked at whole, then walked in the
+//! order of each epoch.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::aside::aside;
+use super::framing::{Framer, check_record};
+use super::supply::EpochOrder;
+use super::whole_file;
+use crate::cli::AugmentedArgs;
+use crate::control::Control;
+use crate::control::heads::{Found, HeadsAhead};
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::transfer::{Cut, Transfer};
+use crate::limits::{AUGMENTED_BYTES_MAX, INLINE_AHEAD_BYTES_MAX};
+use crate::plan::augmented::{AugmentedManifest, Value};
+use crate::plan::epoch::permutation;
+use crate::s3::uri::S3Uri;
+
+/// Reads a manifest.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] when it cannot be read or a line is wrong.
+pub(super) async fn read(args: &AugmentedArgs) -> Result<Arc<AugmentedManifest>> {
+    let AugmentedArgs { manifest, attributes } = args.clone();
+    // Nobody may write to a pipe, and many lines take their time.
+    let read = aside(move || {
+        let name = manifest.display().to_string();
+        let unreadable = |why: String| {
+            Error::new(ErrorKind::Usage, format!("cannot read {name}: {why}"))
+                .advise("give --augmented-manifest a file of JSON Lines")
+        };
+        let text = whole_file::read(&manifest, AUGMENTED_BYTES_MAX);
+        let text = text.map_err(|error| unreadable(error.to_string()))?;
+        if text.len() as u64 > AUGMENTED_BYTES_MAX {
+            return Err(unreadable(format!("it has more than {AUGMENTED_BYTES_MAX} bytes")));
+        }
+        AugmentedManifest::new(name, text, attributes)
+    });
+    read.await.map(Arc::new)
+}
+
+/// A value of a line, in the order of the stream.
+#[derive(Debug)]
+enum Item {
+    Text(String),
+    /// The next of the objects that were asked about.
+    Object {
+        line: u32,
+        attribute: usize,
+    },
+}
+
+/// The lines of one epoch: their values are read, and their objects asked about, ahead of the
+/// stream.
+#[derive(Debug)]
+pub(super) struct LineWalk {
+    manifest: Arc<AugmentedManifest>,
+    order: EpochOrder,
+    permuted: Option<Vec<u32>>,
+    /// The place in the epoch that comes next.
+    place: u32,
+    /// Values of the line that is being read, the last one first.
+    rest: Vec<(Item, Option<S3Uri>)>,
+    heads: HeadsAhead,
+    ahead: VecDeque<Item>,
+    text_bytes: usize,
+    /// The first object, which was waited for before anything else.
+    first: Option<Found>,
+    wraps: bool,
+}
+
+impl LineWalk {
+    /// Begins an epoch: one whose first object cannot be had does not begin.
+    ///
+    /// # Errors
+    /// Why it cannot, with its line and attribute.
+    pub(super) async fn begin(
+        control: &Rc<Control>,
+        manifest: &Arc<AugmentedManifest>,
+        wraps: bool,
+        order: EpochOrder,
+        epoch: u64,
+    ) -> Result<Self> {
+        let permuted = order.shuffle_seed.map(|seed| permutation(seed, epoch, manifest.count()));
+        let mut walk = Self {
+            manifest: Arc::clone(manifest),
+            order,
+            permuted,
+            place: 0,
+            rest: Vec::new(),
+            heads: HeadsAhead::new(Rc::clone(control)),
+            ahead: VecDeque::new(),
+            text_bytes: 0,
+            first: None,
+            wraps,
+        };
+        walk.fill();
+        walk.first = match walk.ahead.iter().find(|item| matches!(item, Item::Object { .. })) {
+            Some(&Item::Object { line, attribute }) => Some(walk.found(line, attribute).await?),
+            _ => None,
+        };
+        Ok(walk)
+    }
+
+    /// Reads lines ahead, as far as there is room.
+    fn fill(&mut self) {
+        while self.text_bytes < INLINE_AHEAD_BYTES_MAX {
+            let Some((item, uri)) = self.rest.pop() else {
+                if !self.read_line() {
+                    return;
+                }
+                continue;
+            };
+            match (&item, uri) {
+                (_, Some(uri)) if !self.heads.takes(&uri) => {
+                    self.rest.push((item, Some(uri)));
+                    return;
+                }
+                (_, Some(uri)) => self.heads.ask(uri),
+                (Item::Text(text), None) => self.text_bytes += text.len() + size_of::<Item>(),
+                (Item::Object { .. }, None) => unreachable!("an object has an address"),
+            }
+            self.ahead.push_back(item);
+        }
+    }
+
+    /// Reads the next line of this shard; false behind the last.
+    fn read_line(&mut self) -> bool {
+        let shard = self.order.shard;
+        let mut places = self.place..self.manifest.count();
+        let Some(place) = places.find(|place| shard.takes(u64::from(*place))) else { return false };
+        self.place = place + 1;
+        let line = self.permuted.as_ref().map_or(place, |permuted| permuted[place as usize]);
+        let values = self.manifest.values(line).into_iter().enumerate();
+        let items = values.map(|(attribute, value)| match value {
+            Value::Text(text) => (Item::Text(text.into_owned()), None),
+            Value::Reference(uri) => (Item::Object { line, attribute }, Some(*uri)),
+        });
+        self.rest.extend(items.rev());
+        true
+    }
+
+    /// Hands on the whole epoch; how many objects it has.
+    ///
+    /// # Errors
+    /// Why one of its objects cannot be had, with its line and attribute.
+    pub(super) async fn hand_on(mut self, cut: Cut, mut framer: Framer<'_>) -> Result<u64> {
+        let mut objects = 0;
+        loop {
+            self.fill();
+            match self.ahead.pop_front() {
+                None => break,
+                Some(Item::Text(text)) => {
+                    self.text_bytes -= text.len() + size_of::<Item>();
+                    framer.text(&text).await;
+                }
+                Some(Item::Object { line, attribute }) => {
+                    let (object, endpoint) = match self.first.take() {
+                        Some(first) => first,
+                        None => {
+                            if !self.heads.is_ready() {
+                                framer.send().await;
+                            }
+                            self.found(line, attribute).await?
+                        }
+                    };
+                    let transfer = Transfer::new(object, endpoint, String::new(), cut);
+                    framer.object(Arc::new(transfer)).await?;
+                    objects += 1;
+                }
+            }
+        }
+        framer.finish().await;
+        Ok(objects)
+    }
+
+    /// The next object that was asked about.
+    async fn found(&mut self, line: u32, attribute: usize) -> Result<Found> {
+        let checked = async {
+            let found = self.heads.next().await?.expect("it was asked about");
+            if self.wraps {
+                check_record(&found.0, &found.1)?;
+            }
+            Ok(found)
+        };
+        let found: Result<Found> = checked.await;
+        found.map_err(|error| error.within(self.manifest.place(line, attribute)))
+    }
+}

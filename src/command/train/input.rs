@@ -1,0 +1,224 @@
+//! What was given as the input of a training job: its description, read and checked, and which host
+//! this is.
+
+use std::path::Path;
+
+use super::super::whole_file;
+use crate::cli::{JobSource, TrainArgs};
+use crate::control::Control;
+use crate::control::channel::{ChannelObjects, ChannelSource};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::JOB_BYTES_MAX;
+use crate::plan::epoch::Shard;
+use crate::plan::manifest::Layout;
+use crate::s3::uri::S3Uri;
+use crate::train::problem::{self, Problem};
+use crate::train::ranks::{self, Given, Rank, Unit};
+use crate::train::{
+    Channel, ChannelData, Compression, Distribution, Hosts, InputMode, RecordWrapper, S3Location,
+    TrainingInput, check, files, init_config, job, typed,
+};
+
+/// A job, and which of its hosts this is.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub(super) input: TrainingInput,
+    /// What says which host this is; `None` where nothing does.
+    pub(super) rank: Option<Rank>,
+}
+
+/// The input that was described.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] with all that is wrong with the description, and for what cannot be served.
+pub(super) fn of(args: &TrainArgs) -> Result<Described> {
+    let (source, parsed, beside) = match &args.source {
+        JobSource::Channels(channels) => {
+            // Who types a shard and no distribution wants every channel in parts.
+            let distribution = match args.shard {
+                Some(_) => Distribution::ShardedByS3Key,
+                None => Distribution::default(),
+            };
+            let typed = typed::parse(channels.iter().map(String::as_str), distribution);
+            (String::new(), typed, None)
+        }
+        JobSource::Job(path) => (path.display().to_string(), job::parse(&read(path)?), None),
+        JobSource::InitConfig(path) => {
+            let beside = path.with_file_name(files::RESOURCE_CONFIG);
+            let beside = if beside.exists() { Some(read(&beside)?) } else { None };
+            (path.display().to_string(), init_config::parse(&read(path)?), beside)
+        }
+    };
+    let mut input = parsed.map_err(|problems| refused(&source, &problems))?;
+    let instances = input.instance_groups.iter().map(|group| group.count);
+    let given = Given {
+        shard: args.shard,
+        host_config: input.hosts.as_ref(),
+        resource_config: beside.as_deref(),
+        instances: instances.reduce(u32::saturating_add),
+    };
+    let rank = ranks::find(Unit::Host, &given, |name| std::env::var(name).ok())?;
+    if let Some(rank) = &rank {
+        input.hosts = Some(rank.hosts.clone());
+    }
+    check::hosts(&input).map_err(|problem| refused(&source, &[problem]))?;
+    let unserved: Vec<Problem> = input.channels.iter().filter_map(unserved).collect();
+    if !unserved.is_empty() {
+        return Err(refused(&source, &unserved));
+    }
+    Ok(Described { input, rank })
+}
+
+fn refused(source: &str, problems: &[Problem]) -> Error {
+    match source {
+        // Each problem names its option.
+        "" => problem::error("train", problems),
+        _ => problem::error(source, problems),
+    }
+}
+
+/// The text of a description.
+fn read(path: &Path) -> Result<String> {
+    let name = path.display();
+    let refused = |why: String| Err(Error::new(ErrorKind::Usage, why));
+    let most = JOB_BYTES_MAX as u64;
+    let text = match whole_file::read(path, most) {
+        Ok(text) if text.len() as u64 > most => {
+            return refused(format!("{name} has more than {most} bytes"));
+        }
+        Ok(text) => text,
+        Err(errno) => return refused(format!("cannot read {name}: {errno}")),
+    };
+    String::from_utf8(text).or_else(|_| refused(format!("cannot read {name}: it is not UTF-8")))
+}
+
+/// What would be served otherwise than it is described.
+fn unserved(channel: &Channel) -> Option<Problem> {
+    let what = match (&channel.data, channel.mode, channel.compression, channel.record_wrapper) {
+        (_, InputMode::FastFile, ..) => {
+            "InputMode FastFile cannot be served yet: use File, or Pipe"
+        }
+        (ChannelData::AugmentedManifest { .. }, ..) => {
+            "S3DataType AugmentedManifestFile cannot be served yet: use inrush pipe"
+        }
+        (_, _, Compression::Gzip, _) => "CompressionType Gzip cannot be served yet",
+        (_, _, Compression::None, RecordWrapper::None | RecordWrapper::RecordIo) => return None,
+    };
+    Some(Problem::new(format!("channel {}", channel.name), what))
+}
+
+/// Where the objects of each channel are, in the order of the channels; `None` for a local folder.
+pub(super) type Sources = Vec<Option<ChannelSource>>;
+
+/// Finds out where the objects of the channels are: a list of them is fetched.
+///
+/// # Errors
+/// With the channel whose list is not there or is none.
+pub(super) async fn sources(
+    control: &Control,
+    input: &TrainingInput,
+    layout: Layout,
+) -> Result<Sources> {
+    let mut sources = Vec::with_capacity(input.channels.len());
+    for channel in &input.channels {
+        let within = |error: Error| error.within(format!("channel {}", channel.name));
+        let objects = match &channel.data {
+            ChannelData::Prefix(S3Location { bucket, key }) => {
+                let prefix =
+                    S3Uri::parse_prefix(&format!("s3://{bucket}/{key}")).map_err(within)?;
+                ChannelObjects::Prefix(Box::new(prefix))
+            }
+            ChannelData::Manifest(S3Location { bucket, key }) => {
+                let list = control.manifest(bucket, key, layout).await;
+                ChannelObjects::List(list.map_err(within)?)
+            }
+            ChannelData::Folder { .. } | ChannelData::AugmentedManifest { .. } => {
+                sources.push(None);
+                continue;
+            }
+        };
+        let (folder, shard) = (String::new(), shard(channel, input));
+        let allow_empty = channel.allow_empty;
+        sources.push(Some(ChannelSource { folder, objects, shard, allow_empty }));
+    }
+    Ok(sources)
+}
+
+/// One address of each bucket, for what depends on buckets alone.
+pub(super) fn buckets(sources: &Sources) -> impl Iterator<Item = &S3Uri> {
+    sources.iter().flatten().filter_map(|source| match &source.objects {
+        ChannelObjects::Prefix(prefix) => Some(&**prefix),
+        ChannelObjects::List(list) => list.first(),
+    })
+}
+
+/// The part of a channel's objects that this host gets.
+fn shard(channel: &Channel, input: &TrainingInput) -> Shard {
+    match (channel.distribution, &input.hosts) {
+        (Distribution::ShardedByS3Key, Some(Hosts { rank, count, .. })) => {
+            Shard { index: *rank, count: *count }
+        }
+        _ => Shard::WHOLE,
+    }
+}
+
+/// Whether a channel is a folder of files that are downloaded.
+pub(super) fn is_files(channel: &Channel) -> bool {
+    channel.mode != InputMode::Pipe && !matches!(channel.data, ChannelData::Folder { .. })
+}
+
+/// The channels that are streams, or those that are files, with their objects.
+pub(super) fn of_objects<'a>(
+    input: &'a TrainingInput,
+    sources: &'a Sources,
+    pipes: bool,
+) -> impl Iterator<Item = (&'a Channel, &'a ChannelSource)> {
+    let both = input.channels.iter().zip(sources);
+    let of_objects = both.filter_map(|(channel, source)| Some((channel, source.as_ref()?)));
+    of_objects.filter(move |(channel, _)| (channel.mode == InputMode::Pipe) == pipes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel() -> Channel {
+        let place = S3Location { bucket: "bkt".to_owned(), key: "a/".to_owned() };
+        Channel::new("train", ChannelData::Prefix(place))
+    }
+
+    #[test]
+    fn only_sharded_channels_have_shards() {
+        let mut sharded = channel();
+        let hosts = Some(Hosts::numbered(2, 3));
+        let input = TrainingInput { hosts, ..TrainingInput::default() };
+        assert_eq!(shard(&sharded, &input), Shard::WHOLE);
+        sharded.distribution = Distribution::ShardedByS3Key;
+        assert_eq!(shard(&sharded, &input), Shard { index: 2, count: 3 });
+        assert_eq!(shard(&sharded, &TrainingInput::default()), Shard::WHOLE);
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_refused() {
+        assert_eq!(unserved(&channel()), None);
+        let check = |change: fn(&mut Channel), word: &str| {
+            let mut channel = channel();
+            change(&mut channel);
+            let problem = unserved(&channel).expect(word).to_string();
+            assert!(problem.starts_with("channel train: ") && problem.contains(word), "{problem}");
+        };
+        check(|channel| channel.mode = InputMode::FastFile, "FastFile");
+        check(|channel| channel.compression = Compression::Gzip, "Gzip");
+    }
+
+    #[test]
+    fn a_text_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.json");
+        std::fs::write(&path, vec![b' '; JOB_BYTES_MAX]).unwrap();
+        assert_eq!(read(&path).expect("as much as may be").len(), JOB_BYTES_MAX);
+        std::fs::write(&path, vec![b' '; JOB_BYTES_MAX + 1]).unwrap();
+        let error = read(&path).expect_err("a byte too many");
+        assert!(error.to_string().contains("job.json has more than"), "{error}");
+    }
+}

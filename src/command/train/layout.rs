@@ -1,0 +1,319 @@
+//! The folders and files of a training container: where they are, how they come about, and what is
+//! wrong with them before.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+use super::super::whole_file;
+use super::input::is_files;
+use super::machine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::FAILURE_TEXT_MAX;
+use crate::train::layout::Layout as Paths;
+use crate::train::{Channel, ChannelData, Hosts, InputMode, TrainingInput, files, variables};
+
+/// What names of files begin with until they are whole.
+const TEMPORARY_PREFIX: &str = ".inrush-";
+
+/// The base folder, `/opt/ml` as a rule, and what is below it.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    paths: Paths,
+}
+
+impl Layout {
+    /// That of this folder, wherever the command goes: its path is absolute.
+    pub(super) fn new(base: &Path) -> Result<Self> {
+        let base = std::path::absolute(base)
+            .map_err(|error| unusable(base, &error).advise("give --base-dir another folder"))?;
+        Ok(Self { paths: Paths { base } })
+    }
+
+    /// Where the channels are.
+    pub(super) fn data(&self) -> PathBuf {
+        self.paths.data()
+    }
+
+    /// The folder of a channel in File mode, and the link to a local one.
+    pub(super) fn channel(&self, channel: &Channel) -> PathBuf {
+        self.paths.channel(channel)
+    }
+
+    fn failure(&self) -> PathBuf {
+        self.paths.output().join("failure")
+    }
+
+    /// Everything that is in the way, as far as it can be seen without making anything.
+    pub(super) fn problems(&self, input: &TrainingInput) -> Vec<Error> {
+        let mut problems = Vec::new();
+        problems.extend(check_writable(&self.data()).err());
+        problems.extend(check_writable(&self.paths.output()).err());
+        for channel in &input.channels {
+            let outcome = match (&channel.data, channel.mode) {
+                (ChannelData::Folder { path, .. }, _) => self.check_link(channel, path),
+                (_, InputMode::Pipe) => self.check_pipe(channel),
+                _ => self.check_folder(channel),
+            };
+            problems.extend(
+                outcome.err().map(|error| error.within(format!("channel {}", channel.name))),
+            );
+        }
+        problems
+    }
+
+    /// A local folder can be read, and its link can be made.
+    fn check_link(&self, channel: &Channel, path: &Path) -> Result<()> {
+        let is_folder = std::fs::metadata(path).map_err(|error| unusable(path, &error))?.is_dir();
+        if !is_folder {
+            return Err(in_the_way(path, "is not a folder"));
+        }
+        access(path, Access::READ_OK | Access::EXEC_OK)
+            .map_err(|errno| unusable(path, &errno.into()))?;
+        let link = self.channel(channel);
+        match link.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Ok(_) if std::fs::read_link(&link).is_ok_and(|target| target == path) => Ok(()),
+            _ => Err(in_the_way(&link, "is there already, and is not the link to the folder")),
+        }
+    }
+
+    /// What has the name of the first pipe is a pipe.
+    fn check_pipe(&self, channel: &Channel) -> Result<()> {
+        let path = self.paths.pipe(channel, 0);
+        match path.symlink_metadata() {
+            Ok(found) if !found.file_type().is_fifo() => {
+                Err(in_the_way(&path, "is not a named pipe"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The channel's folder is one, and is no link into another.
+    fn check_folder(&self, channel: &Channel) -> Result<()> {
+        let path = self.channel(channel);
+        match path.symlink_metadata() {
+            Ok(found) if !found.is_dir() => Err(in_the_way(&path, "is not a folder")),
+            Ok(_) => check_writable(&path),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether files of an earlier run may be in a channel's folder.
+    pub(super) fn has_files(&self, channel: &Channel) -> bool {
+        let entries = std::fs::read_dir(self.channel(channel));
+        entries.is_ok_and(|mut entries| entries.next().is_some())
+    }
+
+    /// Makes folders, links and configuration files; what an earlier job said of its failure goes.
+    pub(super) fn make(&self, input: &TrainingInput) -> Result<()> {
+        let paths = &self.paths;
+        let fixed = [paths.config(), paths.data(), paths.model(), paths.output_data()];
+        let channels = input.channels.iter().filter(|channel| is_files(channel));
+        let channels = channels.map(|channel| self.channel(channel));
+        let folders = fixed.into_iter().chain(channels);
+        for folder in folders {
+            std::fs::create_dir_all(&folder).map_err(|error| unusable(&folder, &error))?;
+        }
+        let failure = self.failure();
+        match std::fs::remove_file(&failure) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(unusable(&failure, &error));
+            }
+            _ => {}
+        }
+        for channel in &input.channels {
+            if let ChannelData::Folder { path, .. } = &channel.data {
+                self.link(channel, path)
+                    .map_err(|error| error.within(format!("channel {}", channel.name)))?;
+            }
+        }
+        for (name, text) in config_files(input) {
+            let path = self.paths.config().join(name);
+            whole_file::write(&path, text.as_bytes(), TEMPORARY_PREFIX)
+                .map_err(|error| unusable(&path, &error))?;
+        }
+        Ok(())
+    }
+
+    fn link(&self, channel: &Channel, path: &Path) -> Result<()> {
+        let link = self.channel(channel);
+        match symlink(path, &link) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.check_link(channel, path)
+            }
+            outcome => outcome.map_err(|error| unusable(&link, &error)),
+        }
+    }
+
+    /// Writes why the job failed, for whoever started the container.
+    pub(super) fn tell_failure(&self, error: &Error) -> Result<()> {
+        let path = self.failure();
+        let text: String = error.to_string().chars().take(FAILURE_TEXT_MAX).collect();
+        let written = match path.parent() {
+            Some(folder) => std::fs::create_dir_all(folder),
+            None => Ok(()),
+        };
+        let written =
+            written.and_then(|()| whole_file::write(&path, text.as_bytes(), TEMPORARY_PREFIX));
+        written.map(drop).map_err(|error| unusable(&path, &error))
+    }
+
+    /// The variables that the command gets.
+    pub(super) fn variables(&self, input: &TrainingInput) -> BTreeMap<String, String> {
+        variables::variables(input, &hosts(input), &self.paths, &machine::this())
+    }
+}
+
+/// The hosts of a job; one that says nothing of them has this one alone.
+fn hosts(input: &TrainingInput) -> Hosts {
+    input.hosts.clone().unwrap_or_else(|| Hosts::numbered(0, 1))
+}
+
+/// The files of `input/config`: name and text.
+fn config_files(input: &TrainingInput) -> [(&'static str, String); 3] {
+    let interface = machine::this().network_interface;
+    let resources = files::resource_config(&hosts(input), &input.instance_groups, &interface);
+    [
+        (files::INPUT_DATA_CONFIG, files::input_data_config(input)),
+        (files::HYPERPARAMETERS, files::hyperparameters(input)),
+        (files::RESOURCE_CONFIG, resources),
+    ]
+}
+
+/// The number of an epoch.
+pub(super) fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A folder, or the nearest one above it that is there, can be written to.
+fn check_writable(path: &Path) -> Result<()> {
+    for folder in path.ancestors() {
+        match folder.metadata() {
+            Ok(found) if !found.is_dir() => return Err(in_the_way(folder, "is not a folder")),
+            Ok(_) => {
+                return access(folder, Access::WRITE_OK | Access::EXEC_OK)
+                    .map_err(|errno| unusable(folder, &errno.into()));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // What is above says it: it is no folder, or may not be looked into.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+            Err(error) => return Err(unusable(folder, &error)),
+        }
+    }
+    Ok(())
+}
+
+fn in_the_way(path: &Path, what: &str) -> Error {
+    Error::new(ErrorKind::Destination, format!("{} {what}", path.display()))
+        .advise("move it, or give --base-dir another folder")
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Error {
+    Error::new(ErrorKind::Destination, format!("cannot use {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn layout(folder: &Path) -> Layout {
+        Layout::new(&folder.join("ml")).expect("an absolute path")
+    }
+
+    fn input(channels: Vec<Channel>) -> TrainingInput {
+        TrainingInput { channels, ..TrainingInput::default() }
+    }
+
+    fn channel(name: &str, data: ChannelData, mode: InputMode) -> Channel {
+        let content_type = Some("text/csv".to_owned());
+        Channel { mode, content_type, ..Channel::new(name, data) }
+    }
+
+    fn of_s3(name: &str, mode: InputMode) -> Channel {
+        let place = crate::train::S3Location { bucket: "bkt".to_owned(), key: "a/".to_owned() };
+        channel(name, ChannelData::Prefix(place), mode)
+    }
+
+    #[test]
+    fn all_that_is_in_the_way_is_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = layout(folder.path());
+        let local = |path: PathBuf| {
+            channel("local", ChannelData::Folder { path, writable: false }, InputMode::File)
+        };
+        let missing = folder.path().join("missing");
+        let wrong =
+            input(vec![of_s3("a", InputMode::Pipe), of_s3("b", InputMode::File), local(missing)]);
+        fs::create_dir_all(layout.data().join("a_0")).unwrap();
+        fs::write(layout.data().join("b"), "").unwrap();
+        let told: Vec<String> = layout.problems(&wrong).iter().map(Error::to_string).collect();
+        assert_eq!(told.len(), 3, "{told:?}");
+        for word in ["a_0", "data/b is not a folder", "missing"] {
+            assert_eq!(
+                told.iter().filter(|line| line.contains(word)).count(),
+                1,
+                "{word}: {told:?}"
+            );
+        }
+        let right = input(vec![of_s3("c", InputMode::Pipe), local(folder.path().to_owned())]);
+        assert_eq!(layout.problems(&right), []);
+    }
+
+    #[test]
+    fn a_base_that_cannot_be_made_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("ml"), "").unwrap();
+        let told = layout(folder.path()).problems(&input(Vec::new()));
+        assert!(told[0].to_string().contains("ml is not a folder"), "{told:?}");
+    }
+
+    #[test]
+    fn folders_links_and_files_are_made_twice_as_well_as_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (layout, target) = (layout(folder.path()), folder.path().join("fsx"));
+        fs::create_dir(&target).unwrap();
+        let data = ChannelData::Folder { path: target.clone(), writable: false };
+        let input = input(vec![
+            of_s3("files", InputMode::FastFile),
+            of_s3("pipe", InputMode::Pipe),
+            channel("local", data, InputMode::File),
+        ]);
+        for _ in 0..2 {
+            fs::create_dir_all(layout.paths.output()).unwrap();
+            fs::write(layout.failure(), "of an earlier job").unwrap();
+            layout.make(&input).unwrap();
+            assert!(!layout.failure().exists());
+        }
+        for made in ["input/data/files", "model", "output/data"] {
+            assert!(layout.paths.base.join(made).is_dir(), "{made}");
+        }
+        assert!(!layout.data().join("pipe").exists());
+        assert_eq!(fs::read_link(layout.data().join("local")).unwrap(), target);
+        let text = fs::read_to_string(layout.paths.config().join("inputdataconfig.json")).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(told["files"]["TrainingInputMode"], "File");
+        assert_eq!(told["pipe"]["TrainingInputMode"], "Pipe");
+        assert_eq!(told["pipe"]["ContentType"], "text/csv");
+        assert_eq!(
+            fs::read_dir(layout.paths.config()).unwrap().count(),
+            3,
+            "nothing temporary is left"
+        );
+    }
+
+    #[test]
+    fn a_failure_is_short_and_never_cut_within_a_character() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = layout(folder.path());
+        let error = Error::new(ErrorKind::Endpoint, "ü".repeat(5000));
+        layout.tell_failure(&error).unwrap();
+        let text = fs::read_to_string(layout.failure()).unwrap();
+        assert_eq!(text.chars().count(), FAILURE_TEXT_MAX);
+    }
+}

@@ -1,0 +1,429 @@
+//! `inrush train`: lays the input of a training job out as SageMaker does, serves it, and runs the
+//! job's command.
+
+mod files;
+mod input;
+mod layout;
+mod machine;
+mod streams;
+mod survey;
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::ClientConfig;
+
+use super::aside::aside;
+use super::child::{Child, Exit, NotStarted};
+use super::ending::Done;
+use super::interrupts;
+use super::ring;
+use super::session::{self, Interrupts};
+use crate::cli::TrainArgs;
+use crate::control::Control;
+use crate::control::credentials::CredentialSource;
+use crate::engine::metrics::FeedCount;
+use crate::error::{Error, ErrorKind, Result};
+use crate::report::document::{
+    CommandTold, StreamSummary, Summary, TrainPlan, TrainSummary, summary_json,
+};
+use crate::report::out::Lines;
+use crate::report::progress::Progress;
+use crate::sys::usage;
+use crate::text::size::counted;
+use crate::train::TrainingInput;
+use files::Downloads;
+use input::{Described, Sources};
+use layout::Layout;
+use streams::{Event, Streams};
+
+/// The exit code of a run with a command whose input failed, as env(1) and timeout(1) have it for
+/// failures of their own.
+const INPUT_FAILED: u8 = 125;
+
+/// Why a run failed.
+struct Failure {
+    error: Error,
+    /// It is on standard error.
+    is_told: bool,
+    /// The exit code that says so, where the kind of the error does not.
+    code: Option<u8>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, is_told: false, code: None }
+    }
+}
+
+impl From<NotStarted> for Failure {
+    fn from(NotStarted { code, error }: NotStarted) -> Self {
+        Self { error, is_told: false, code: Some(code) }
+    }
+}
+
+impl Failure {
+    /// What the process exits with.
+    fn code(&self, has_command: bool) -> u8 {
+        let own = self.error.kind().exit_code();
+        let is_plain = matches!(self.error.kind(), ErrorKind::Usage | ErrorKind::Interrupted);
+        self.code.unwrap_or(if has_command && !is_plain { INPUT_FAILED } else { own })
+    }
+
+    /// Whether the files of the job say so, too: a command line that is wrong begins no job.
+    fn is_of_the_job(&self) -> bool {
+        let is_plain = matches!(self.error.kind(), ErrorKind::Usage | ErrorKind::Interrupted);
+        self.code.is_some() || !is_plain
+    }
+}
+
+/// Prepares the input, and runs the command.
+pub(super) async fn run(
+    args: TrainArgs,
+    credentials: CredentialSource,
+    begun: Instant,
+) -> Result<Done> {
+    let Described { input, rank } = input::of(&args)?;
+    let layout = Layout::new(&args.base_dir)?;
+    let mut progress = Progress::new(!args.output.quiet);
+    if let Some(rank) = rank.filter(|rank| rank.hosts.count > 1) {
+        progress.note(rank);
+    }
+    let mut interrupts = Interrupts::listen()?;
+    let data = layout.data();
+    interrupts::leaves(move || {
+        format!("a system call has not returned; named pipes may be left in {}", data.display())
+    });
+    session::raise_descriptor_limit();
+    let mut job = Job::new((&args, &input, &layout), begun, &mut progress);
+    let outcome = job.run(credentials, &mut interrupts).await;
+    let told = job.end();
+    match outcome {
+        Ok(Some(plan)) => tell_plan(&plan, &args),
+        Ok(None) => conclude(&args, &layout, told, None, begun).await,
+        Err(failure) => conclude(&args, &layout, told, Some(failure), begun).await,
+    }
+}
+
+/// What the parts of a job came to.
+struct Told {
+    files: Vec<(String, Summary)>,
+    pipes: Vec<(String, FeedCount)>,
+    exit: Option<(Exit, f64)>,
+    retries: crate::link::failure::RetryCounts,
+}
+
+/// Tells people and programs how a job ended.
+async fn conclude(
+    args: &TrainArgs,
+    layout: &Layout,
+    job: Told,
+    failure: Option<Failure>,
+    begun: Instant,
+) -> Result<Done> {
+    let progress = Progress::new(!args.output.quiet);
+    let has_command = !args.command.is_empty() && !args.check;
+    if let Some(failure) = &failure {
+        if !failure.is_told {
+            progress.error(&failure.error);
+        }
+        if failure.is_of_the_job() && !args.check {
+            // The command may have said something else since, of what it saw.
+            write_failure(layout, &failure.error, &progress).await;
+        }
+    }
+    let of_command = job.exit.map_or(0, |(exit, _)| exit.code());
+    let code = failure.as_ref().map_or(of_command, |failure| failure.code(has_command));
+    let command = job.exit.map(|(exit, seconds)| match exit {
+        Exit::Code(code) => CommandTold { exit_code: Some(code), signal: None, seconds },
+        Exit::Signal(signal) => CommandTold { exit_code: None, signal: Some(signal), seconds },
+    });
+    let pipes = StreamSummary::new(
+        job.pipes.iter().map(|(name, count)| (name.as_str(), count)),
+        begun.elapsed(),
+        usage::process_cpu_seconds(),
+        usage::peak_rss_bytes(),
+        &job.retries,
+        code,
+    );
+    if !args.check {
+        pipes.lines(args.stats).iter().for_each(|line| progress.note(line));
+    }
+    let error = failure.map(|failure| failure.error);
+    let summary = TrainSummary::new(job.files, pipes, command, begun.elapsed(), code);
+    let document = args.output.json.then(|| summary_json(&summary, error.as_ref()));
+    Ok(Done { code, document })
+}
+
+/// Prints what would be done.
+fn tell_plan(plan: &TrainPlan, args: &TrainArgs) -> Result<Done> {
+    let mut lines = Lines::stdout();
+    if args.output.json {
+        return Ok(Done { code: plan.exit_code, document: Some(summary_json(plan, None)) });
+    }
+    for line in plan.lines() {
+        if lines.line(&line)? == ControlFlow::Break(()) {
+            break;
+        }
+    }
+    let _ = lines.flush()?;
+    Ok(Done::default())
+}
+
+async fn write_failure(layout: &Layout, error: &Error, progress: &Progress) {
+    let (layout, error) = (layout.clone(), error.clone());
+    if let Err(unwritten) = aside(move || layout.tell_failure(&error)).await {
+        progress.error(unwritten);
+    }
+}
+
+/// A job on its way.
+struct Job<'a> {
+    args: &'a TrainArgs,
+    input: &'a TrainingInput,
+    layout: &'a Layout,
+    begun: Instant,
+    progress: &'a mut Progress,
+    control: Option<Rc<Control>>,
+    streams: Option<Streams>,
+    child: Option<(Child, tokio::time::Instant)>,
+    exit: Option<(Exit, f64)>,
+    files: Vec<(String, Summary)>,
+}
+
+/// What happens to a job that runs.
+enum Happened {
+    /// All channels in File mode are complete, or one has failed.
+    Files(Result<(), Failure>),
+    /// A channel in Pipe mode has failed, or all epochs are over.
+    Streams(Event),
+    /// The command has ended.
+    Exit(Exit),
+    /// The user ends what has no command.
+    Signal,
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        (args, input, layout): (&'a TrainArgs, &'a TrainingInput, &'a Layout),
+        begun: Instant,
+        progress: &'a mut Progress,
+    ) -> Self {
+        Self {
+            args,
+            input,
+            layout,
+            begun,
+            progress,
+            control: None,
+            streams: None,
+            child: None,
+            exit: None,
+            files: Vec::new(),
+        }
+    }
+
+    /// From the listings to the end of the command; a plan where only that was wanted.
+    async fn run(
+        &mut self,
+        credentials: CredentialSource,
+        interrupts: &mut Interrupts,
+    ) -> Result<Option<TrainPlan>, Failure> {
+        let (args, input, layout) = (self.args, self.input, self.layout);
+        let prepared = async {
+            ring::require(ring::choice(args.tuning.ring)?)?;
+            let control = session::control(&args.service, credentials, self.progress).await?;
+            let sources = input::sources(&control, input, args.manifest_layout).await?;
+            let parts = (args, input, layout);
+            let (plan, problems) = survey::survey(&control, parts, &sources).await?;
+            Ok((control, sources, plan, problems))
+        };
+        let (control, sources, plan, problems) = interrupts.unless(prepared).await?;
+        self.control = Some(Rc::clone(&control));
+        if let Some(failure) = self.problem(&plan, problems) {
+            return Err(failure);
+        }
+        if args.check {
+            return Ok(Some(plan));
+        }
+        let (place, wanted) = (layout.clone(), input.clone());
+        let begun = async {
+            aside(move || place.make(&wanted)).await?;
+            let tls = session::tls(&control, input::buckets(&sources)).await?;
+            let parts = (args, input, layout, &sources);
+            let streams =
+                Streams::start(parts, &control, tls.clone(), self.begun, self.progress).await?;
+            Ok((tls, streams))
+        };
+        let (tls, streams) = interrupts.unless(begun).await?;
+        self.streams = streams;
+        if args.start_early {
+            self.start_command()?;
+        }
+        self.drive(control, (sources, tls), interrupts).await.map(|()| None)
+    }
+
+    /// Everything that is wrong before the job begins, as one failure. What is told of a plan that
+    /// failed stays out.
+    fn problem(&self, plan: &TrainPlan, mut problems: Vec<Error>) -> Option<Failure> {
+        if problems.len() == 1 {
+            return problems.pop().map(Failure::from);
+        }
+        let first = problems.first()?.clone();
+        problems.iter().for_each(|problem| self.progress.error(problem));
+        let channels = counted(plan.channels.len() as u64, "channel", "channels");
+        let count = counted(problems.len() as u64, "problem", "problems");
+        let message = format!("{count} of {channels}, the first: {first}");
+        Some(Error::new(first.kind(), message).because(first.reason()).into())
+    }
+
+    fn start_command(&mut self) -> Result<(), Failure> {
+        let (args, variables) = (self.args, self.layout.variables(self.input));
+        self.progress.hush();
+        let child = Child::start(&args.command, &variables, args.grace)?;
+        self.child = Some((child, tokio::time::Instant::now()));
+        Ok(())
+    }
+
+    /// Downloads, serves, and waits for the command.
+    async fn drive(
+        &mut self,
+        control: Rc<Control>,
+        (sources, tls): (Sources, Option<Arc<ClientConfig>>),
+        interrupts: &mut Interrupts,
+    ) -> Result<(), Failure> {
+        let downloads = Downloads {
+            args: self.args,
+            input: self.input,
+            layout: self.layout,
+            sources,
+            control,
+            tls,
+            begun: self.begun,
+            is_quiet: self.child.is_some(),
+        };
+        let mut theirs = Interrupts::listen()?;
+        let halt = theirs.halt();
+        let mut summaries = Vec::new();
+        let outcome = {
+            let downloaded = async {
+                let ended = downloads.run(&mut theirs, &mut summaries).await;
+                ended.map_err(|(error, is_told)| Failure { error, is_told, code: None })
+            };
+            let mut downloaded = std::pin::pin!(downloaded);
+            let (mut is_downloaded, mut is_last, mut failure) = (false, false, None);
+            while !(is_last && is_downloaded && self.child.is_none()) {
+                let is_free = self.child.is_none() && is_downloaded;
+                let happened = tokio::select! {
+                    done = &mut downloaded, if !is_downloaded => Happened::Files(done),
+                    event = next(&mut self.streams, self.progress) => Happened::Streams(event),
+                    exit = ended(&mut self.child) => Happened::Exit(exit),
+                    () = interrupts.next(), if is_free => Happened::Signal,
+                };
+                is_downloaded |= matches!(happened, Happened::Files(_));
+                is_last |= self.take(happened, is_downloaded, &mut failure).await;
+                if is_last || failure.is_some() {
+                    // Where they are complete that is for nobody.
+                    halt.notify_one();
+                }
+            }
+            failure.map_or(Ok(()), Err)
+        };
+        self.files = summaries;
+        outcome
+    }
+
+    /// Takes what happened; true when it is the last thing to wait for.
+    async fn take(
+        &mut self,
+        happened: Happened,
+        is_downloaded: bool,
+        failure: &mut Option<Failure>,
+    ) -> bool {
+        // Nobody wants more of what fails then.
+        let is_ending = self.child.as_ref().is_some_and(|(child, _)| child.is_ending());
+        let is_wanted = self.exit.is_none() && failure.is_none() && !is_ending;
+        match happened {
+            Happened::Files(Ok(())) => match (self.has_command(), is_wanted) {
+                (true, true) if self.child.is_none() => {
+                    *failure = self.start_command().err();
+                    failure.is_some()
+                }
+                (true, _) => false,
+                (false, _) => self.streams.as_ref().is_none_or(Streams::are_over),
+            },
+            Happened::Files(Err(error)) if is_wanted => self.fail(error, failure).await,
+            Happened::Streams(Event::Failed(error)) if is_wanted => {
+                self.fail(Failure { error, is_told: true, code: None }, failure).await
+            }
+            Happened::Files(Err(_)) | Happened::Streams(Event::Failed(_)) => false,
+            Happened::Streams(Event::Over) => !self.has_command() && is_downloaded,
+            Happened::Exit(exit) => {
+                let started = self.child.take().map(|(_, started)| started);
+                let seconds = started.map_or(0.0, |started| started.elapsed().as_secs_f64());
+                self.exit = Some((exit, seconds));
+                true
+            }
+            Happened::Signal => {
+                let left = "interrupted: all named pipes are removed";
+                let error = || Error::new(ErrorKind::Interrupted, left).into();
+                failure.get_or_insert_with(error);
+                true
+            }
+        }
+    }
+
+    fn has_command(&self) -> bool {
+        !self.args.command.is_empty()
+    }
+
+    /// The input has failed: a command that runs is asked to end. Why stands in the job's files
+    /// before: whoever sees its end may look there. True when there is nothing to wait for.
+    async fn fail(&mut self, of: Failure, failure: &mut Option<Failure>) -> bool {
+        let (error, has_command) = (of.error.clone(), self.has_command());
+        if self.child.is_none() && (has_command || self.streams.is_none()) {
+            *failure = Some(of);
+            return true;
+        }
+        if !of.is_told {
+            self.progress.error(&error);
+        }
+        *failure = Some(Failure { is_told: true, ..of });
+        write_failure(self.layout, &error, self.progress).await;
+        if let Some((child, _)) = &mut self.child {
+            child.end();
+            return false;
+        }
+        // Somebody may read: who does sees no end, and the run waits until nobody does.
+        self.streams.as_ref().is_none_or(|streams| {
+            streams.fail(&error);
+            streams.are_over()
+        })
+    }
+
+    /// Ends what still runs: the command first, then the pipes that it reads.
+    fn end(self) -> Told {
+        drop(self.child);
+        let pipes = self.streams.map(|streams| streams.end(self.progress)).unwrap_or_default();
+        let retries = self.control.map(|control| control.retries()).unwrap_or_default();
+        Told { files: self.files, pipes, exit: self.exit, retries }
+    }
+}
+
+/// What happens to the streams next; nothing where there are none.
+async fn next(streams: &mut Option<Streams>, progress: &Progress) -> Event {
+    match streams {
+        Some(streams) => streams.next(progress).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How the command ended; never where none runs.
+async fn ended(child: &mut Option<(Child, tokio::time::Instant)>) -> Exit {
+    match child {
+        Some((child, _)) => child.ended().await,
+        None => std::future::pending().await,
+    }
+}

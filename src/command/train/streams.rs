@@ -1,0 +1,275 @@
+//! The channels in Pipe mode: served until the command has ended. What a reader gets of an epoch
+//! that fails has no end, so that nobody takes it for the whole epoch.
+
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+use tokio::task::{JoinHandle, spawn_local};
+
+use super::super::aside::aside;
+use super::super::channel::{ChannelPlan, Running};
+use super::super::ring;
+use super::super::session;
+use super::super::stream::{lock_channels, part_size, start_channels, start_engine};
+use super::super::supply::{EpochOrder, Opening, Wanted, supply};
+use super::input::{self, Sources};
+use super::layout::{Layout, is_number};
+use crate::cli::{StreamArgs, TrainArgs};
+use crate::control::Control;
+use crate::control::channel::ChannelSource;
+use crate::engine::metrics::FeedCount;
+use crate::engine::stream::fifos::Fifos;
+use crate::engine::stream::place::Place;
+use crate::engine::threads::Workers;
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::system_host;
+use crate::plan::filter::Filter;
+use crate::report::progress::Progress;
+use crate::train::{Channel, RecordWrapper, TrainingInput};
+
+/// Pause between two looks at the channels.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// What happens to the streams by themselves.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A channel has failed; that is on standard error.
+    Failed(Error),
+    /// All epochs of all channels are over.
+    Over,
+}
+
+/// Channels that are served.
+pub(super) struct Streams {
+    control: Rc<Control>,
+    engine: Workers,
+    channels: Vec<Running>,
+    supplies: Vec<JoinHandle<()>>,
+    upkeep: JoinHandle<()>,
+    /// The epoch of each channel that was reported last.
+    epochs: Vec<u64>,
+    /// It was said that all is over.
+    is_over: bool,
+}
+
+impl Streams {
+    /// Makes the first pipe of each channel and begins to serve it; `None` where there is none in
+    /// Pipe mode.
+    pub(super) async fn start(
+        (args, input, layout, sources): (&TrainArgs, &TrainingInput, &Layout, &Sources),
+        control: &Rc<Control>,
+        tls: Option<Arc<ClientConfig>>,
+        begun: Instant,
+        progress: &Progress,
+    ) -> Result<Option<Self>> {
+        let pipes: Vec<_> = input::of_objects(input, sources, true).collect();
+        let names: Vec<&str> = pipes.iter().map(|(channel, _)| channel.name.as_str()).collect();
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let stream = stream_args(args, names.len());
+        let part = part_size(&stream)?;
+        let path = layout.data();
+        let folder = Arc::new(system_host::open_destination(&path)?);
+        let (openings, orders) = begin(args, &pipes, control).await?;
+        let locks = lock_channels(names.iter().copied(), (&path, &folder), progress)?;
+        remove_left(&path, &names).await?;
+        let retries = session::retries(&args.service, args.tuning.max_attempts);
+        let (engine, connections, room) =
+            start_engine(&stream, part, names.len(), control, (tls, retries), begun)?;
+        ring::tell(engine.ring(), progress);
+        let bandwidth = session::bandwidth(args.tuning.bandwidth_limit);
+        let parts = names.iter().zip(openings).zip(locks);
+        let plans = parts.map(|((name, (wanted, opening)), lock)| ChannelPlan {
+            name: (*name).to_owned(),
+            wanted,
+            opening: Some(opening),
+            place: Place::Fifos(Fifos::new(Arc::clone(&folder), (*name).to_owned(), lock)),
+            part,
+            connections,
+            room,
+            bandwidth: bandwidth.clone(),
+            epochs: args.epochs,
+            holds: true,
+            marks: false,
+            logs: false,
+        });
+        let started = start_channels(plans, &engine, begun);
+        let mut channels =
+            started.map_err(|(name, error)| error.within(format!("channel {name}")))?;
+        let supplies = channels
+            .iter_mut()
+            .zip(orders)
+            .map(|(channel, order)| spawn_supply(control, channel, order))
+            .collect();
+        Ok(Some(Self {
+            control: Rc::clone(control),
+            engine,
+            epochs: vec![0; channels.len()],
+            channels,
+            supplies,
+            upkeep: spawn_local(session::upkeep(Rc::clone(control))),
+            is_over: false,
+        }))
+    }
+
+    /// Waits until something happens; for ever when nothing can any more. The future may be dropped
+    /// and made again.
+    pub(super) async fn next(&mut self, progress: &Progress) -> Event {
+        loop {
+            if self.engine.has_ended() {
+                // Nobody brings what is asked for.
+                let lost = || Error::new(ErrorKind::Host, "all workers have ended");
+                let reason = self.engine.scheduler.stop_reason().unwrap_or_else(lost);
+                self.fail(&reason);
+            }
+            self.control.board().set_range(self.engine.longest_wait());
+            self.tell_epochs(progress);
+            for (channel, supply) in self.channels.iter_mut().zip(&self.supplies) {
+                if let Some(error) = channel.failure().filter(|error| !channel.has_told(error)) {
+                    supply.abort();
+                    channel.tell(error.clone(), progress);
+                    return Event::Failed(error.within(format!("channel {}", channel.name)));
+                }
+            }
+            if !self.is_over && self.channels.iter().all(Running::has_ended) {
+                self.is_over = true;
+                return Event::Over;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+    }
+
+    /// True when [`Event::Over`] was returned.
+    pub(super) fn are_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Ends all channels for this reason. Readers see no end, unless it is the user who ends them.
+    pub(super) fn fail(&self, reason: &Error) {
+        self.channels.iter().for_each(|channel| channel.feed.stop(reason.clone()));
+    }
+
+    /// Says which epochs have begun.
+    fn tell_epochs(&mut self, progress: &Progress) {
+        for (channel, told) in self.channels.iter().zip(&mut self.epochs) {
+            let epoch = channel.feed.reading();
+            if epoch > *told && !channel.has_ended() {
+                *told = epoch;
+                progress.note(format!("channel {}: epoch {epoch}", channel.name));
+                tracing::info!("channel {}: epoch {epoch}", channel.name);
+            }
+        }
+    }
+
+    /// Removes all pipes; what each channel came to.
+    pub(super) fn end(mut self, progress: &Progress) -> Vec<(String, FeedCount)> {
+        self.control.board().set_range(None);
+        self.upkeep.abort();
+        self.supplies.iter().for_each(JoinHandle::abort);
+        for channel in &self.channels {
+            channel.feed.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+        }
+        for channel in &mut self.channels {
+            if let Err(error) = channel.join() {
+                channel.tell(error, progress);
+            }
+        }
+        self.channels.into_iter().map(|channel| (channel.name, channel.count)).collect()
+    }
+}
+
+fn spawn_supply(control: &Rc<Control>, channel: &mut Running, order: EpochOrder) -> JoinHandle<()> {
+    let (control, feed) = (Rc::clone(control), Arc::clone(&channel.feed));
+    let (wanted, part, opening) = (channel.wanted.clone(), channel.part, channel.opening.take());
+    spawn_local(async move {
+        if let Err(error) = supply(&control, &wanted, part, &feed, order, opening).await {
+            feed.stop(error);
+        }
+    })
+}
+
+/// Removes the pipes that a run left that was killed: a command would wait at them, or take a part
+/// of an old stream for an epoch. The channels are locked.
+async fn remove_left(folder: &Path, channels: &[&str]) -> Result<()> {
+    let at = folder.to_owned();
+    let names: Vec<String> = channels.iter().map(|name| format!("{name}_")).collect();
+    let removed = aside(move || {
+        for entry in std::fs::read_dir(&at)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_epoch = |channel: &String| {
+                let number = name.to_str().and_then(|name| name.strip_prefix(channel.as_str()));
+                number.is_some_and(is_number)
+            };
+            use std::os::unix::fs::FileTypeExt as _;
+            if entry.file_type()?.is_fifo() && names.iter().any(is_epoch) {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    });
+    removed.await.map_err(|error: std::io::Error| {
+        let message = format!("cannot remove old pipes in {}: {error}", folder.display());
+        Error::new(ErrorKind::Destination, message)
+    })
+}
+
+/// Begins the first epoch of each channel: what cannot be listed is an error that nobody waits for.
+async fn begin(
+    args: &TrainArgs,
+    pipes: &[(&Channel, &ChannelSource)],
+    control: &Rc<Control>,
+) -> Result<(Vec<(Wanted, Opening)>, Vec<EpochOrder>)> {
+    let (mut openings, mut orders) = (Vec::new(), Vec::new());
+    for (channel, source) in pipes {
+        let (sources, shard) = source.stream_sources(channel.shuffle_seed.is_some());
+        let wanted = Wanted {
+            sources,
+            manifest: None,
+            wraps: channel.record_wrapper == RecordWrapper::RecordIo,
+            filter: Filter::default(),
+            range: None,
+        };
+        let order = EpochOrder { epochs: args.epochs, shuffle_seed: channel.shuffle_seed, shard };
+        orders.push(order);
+        let opening = Opening::of(control, &wanted, order, 0).await;
+        let opening = opening.map_err(|error| error.within(format!("channel {}", channel.name)));
+        openings.push((wanted, opening?));
+    }
+    Ok((openings, orders))
+}
+
+/// What one would have typed after `pipe`: connections are those of all channels together.
+fn stream_args(args: &TrainArgs, channels: usize) -> StreamArgs {
+    let each = |all: usize| (all / channels).max(1);
+    StreamArgs {
+        connections: args.tuning.connections.map(each),
+        max_connections: args.tuning.max_connections.map(each),
+        part_size: args.tuning.part_size,
+        max_attempts: args.tuning.max_attempts,
+        memory: args.tuning.memory,
+        bandwidth_limit: args.tuning.bandwidth_limit,
+        ring: args.tuning.ring,
+        deadline: None,
+        report: None,
+        quiet: args.output.quiet,
+        no_progress: args.output.no_progress,
+        verbose: args.output.verbose,
+        json: args.output.json,
+        stats: args.stats,
+    }
+}
+
+/// How many epochs, for people.
+pub(super) fn epochs_in_words(epochs: Option<NonZeroU64>) -> String {
+    match epochs.map(NonZeroU64::get) {
+        None => "epochs without end".to_owned(),
+        Some(1) => "1 epoch".to_owned(),
+        Some(count) => format!("{count} epochs"),
+    }
+}

@@ -1,0 +1,446 @@
+//! The objects of a channel of a SageMaker training job: what is downloaded or streamed of them,
+//! and what is to be known of them before.
+//!
+//! A job downloads all its `File` channels in one run: [`Control::walk_channels`] gives one walk of
+//! them. A `Pipe` channel takes [`ChannelSource::stream_sources`], which are sources like others.
+//! How SageMaker assigns objects to hosts is not documented. Seen in a job of 2020 with two hosts:
+//! object `i` of all keys in the order of their bytes, across folders, goes to host `i % n`.
+
+use std::rc::Rc;
+
+use super::Control;
+use super::resolve::Source;
+use super::walk::{Entry, Walk};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::epoch::Shard;
+use crate::plan::filter::Filter;
+use crate::plan::manifest;
+use crate::plan::path::PathProblem;
+use crate::s3::uri::S3Uri;
+
+/// What a channel takes.
+#[derive(Debug, Clone)]
+pub struct ChannelSource {
+    /// The folder of its files below the destination; empty where they have none.
+    pub folder: String,
+    /// Of which objects.
+    pub objects: ChannelObjects,
+    /// This host's part. Keys of a prefix are counted in the order of their bytes, across folders;
+    /// those of a list in its order. Empty objects whose key ends in a slash are marks of folders:
+    /// under a prefix they are not counted, and every host has their folders.
+    pub shard: Shard,
+    /// Whether it is no error if there are no objects; not of directory buckets.
+    pub allow_empty: bool,
+}
+
+/// Where a channel's objects are.
+#[derive(Debug, Clone)]
+pub enum ChannelObjects {
+    /// `S3Prefix`: of [`S3Uri::parse_prefix`].
+    Prefix(Box<S3Uri>),
+    /// `ManifestFile`: of [`Control::manifest`].
+    List(Vec<S3Uri>),
+}
+
+/// What there is of a channel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Preflight {
+    /// Objects of all hosts.
+    pub objects: u64,
+    /// Their bytes; `None` where only this host's part of a list was asked for.
+    pub bytes: Option<u64>,
+    /// Objects of this host.
+    pub shard_objects: u64,
+    /// Their bytes.
+    pub shard_bytes: u64,
+    /// The largest object of this host, in bytes.
+    pub shard_largest_bytes: u64,
+    /// Keys that cannot be taken, as many as are to be told.
+    pub problems: Vec<KeyProblem>,
+    /// How many there are in all.
+    pub problem_count: u64,
+}
+
+/// A key that cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyProblem {
+    /// Its bucket.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// Why not.
+    pub why: ChannelProblem,
+}
+
+/// Why a key cannot be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChannelProblem {
+    /// It has two slashes in a row: SageMaker ends a job for that, wherever they stand.
+    DoubleSlash,
+    /// It has no file to go to.
+    Path(PathProblem),
+}
+
+impl ChannelProblem {
+    /// What is wrong, in one line.
+    #[must_use]
+    pub fn explain(self) -> String {
+        match self {
+            Self::DoubleSlash => {
+                "the key contains '//', for which SageMaker ends a training job: copy the object \
+                 to another key"
+                    .into()
+            }
+            Self::Path(problem) => problem.explain(),
+        }
+    }
+}
+
+impl ChannelSource {
+    /// The sources of a `Pipe` channel, and which part of each of its epochs is this host's. A
+    /// shuffle is one of all objects: only without one is a list cut before it is asked for.
+    #[must_use]
+    pub fn stream_sources(&self, is_shuffled: bool) -> (Vec<S3Uri>, Shard) {
+        match &self.objects {
+            ChannelObjects::Prefix(prefix) => (vec![S3Uri::clone(prefix)], self.shard),
+            ChannelObjects::List(list) if is_shuffled => (list.clone(), self.shard),
+            ChannelObjects::List(list) => (cut(list, self.shard), Shard::WHOLE),
+        }
+    }
+}
+
+/// A host's part of a list.
+fn cut(list: &[S3Uri], shard: Shard) -> Vec<S3Uri> {
+    manifest::choose(list.to_vec(), &Filter::default(), shard).unwrap_or_default()
+}
+
+impl Control {
+    /// The files of these channels, one after the other, each in its folder: this host's part.
+    ///
+    /// # Errors
+    /// As those of [`Control::resolve_all`]; a listed object that is not there is one of them, and
+    /// so is a channel without objects, if that is not allowed.
+    pub async fn walk_channels(self: &Rc<Self>, channels: &[ChannelSource]) -> Result<Walk> {
+        let mut all = Walk::new(Rc::clone(self), Vec::new(), Filter::default())?;
+        for channel in channels {
+            let (sources, shard) = self.sources_of(channel).await?;
+            let walk = Walk::new(Rc::clone(self), sources, Filter::default())?;
+            all = all.then(walk.sharded(shard)?.under(&channel.folder));
+        }
+        Ok(all)
+    }
+
+    /// Lists a channel to its end before its first byte is asked for. Of what is wrong with keys at
+    /// most `problems_max` are told; `for_files` tells whether they need paths.
+    ///
+    /// # Errors
+    /// As those of [`Control::walk_channels`], and of the listing.
+    pub async fn preflight(
+        self: &Rc<Self>,
+        channel: &ChannelSource,
+        for_files: bool,
+        problems_max: usize,
+    ) -> Result<Preflight> {
+        let (sources, shard) = self.sources_of(channel).await?;
+        let walk = Walk::new(Rc::clone(self), sources, Filter::default())?.under(&channel.folder);
+        let mut walk = if for_files { walk } else { walk.for_stream() };
+        let mut found = Preflight::default();
+        let mut bytes = 0u64;
+        while let Some(batch) = walk.next_batch().await? {
+            for entry in batch {
+                found.note_problem(&entry, for_files, problems_max);
+                if entry.is_mark() {
+                    continue;
+                }
+                let size_bytes = entry.object.size_bytes;
+                if shard.takes(found.objects) {
+                    found.shard_objects += 1;
+                    found.shard_bytes = found.shard_bytes.saturating_add(size_bytes);
+                    found.shard_largest_bytes = found.shard_largest_bytes.max(size_bytes);
+                }
+                found.objects += 1;
+                bytes = bytes.saturating_add(size_bytes);
+            }
+        }
+        found.bytes = Some(bytes);
+        if let ChannelObjects::List(list) = &channel.objects
+            && channel.shard != Shard::WHOLE
+        {
+            (found.objects, found.bytes) = (list.len() as u64, None);
+        }
+        Ok(found)
+    }
+
+    /// What is there of a channel, and which part of that is this host's.
+    async fn sources_of(self: &Rc<Self>, channel: &ChannelSource) -> Result<(Vec<Source>, Shard)> {
+        let (uris, shard) = channel.stream_sources(false);
+        let sources = match &channel.objects {
+            ChannelObjects::Prefix(_) if channel.allow_empty => self.resolve_there(&uris).await?.0,
+            ChannelObjects::List(list) if list.is_empty() && !channel.allow_empty => {
+                let message = "the manifest lists no object".to_owned();
+                return Err(Error::new(ErrorKind::NotFound, message));
+            }
+            _ => self.resolve_all(&uris).await?,
+        };
+        Ok((sources, shard))
+    }
+}
+
+impl Preflight {
+    fn note_problem(&mut self, entry: &Entry, for_files: bool, problems_max: usize) {
+        let why = match &entry.path {
+            _ if entry.object.key.contains("//") => ChannelProblem::DoubleSlash,
+            Err(problem) if for_files => ChannelProblem::Path(*problem),
+            _ => return,
+        };
+        self.problem_count += 1;
+        if self.problems.len() < problems_max {
+            let (bucket, key) = (entry.endpoint.bucket.clone(), entry.object.key.clone());
+            self.problems.push(KeyProblem { bucket, key, why });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::loopback::{Reply, Server, control, run};
+    use super::*;
+    use crate::plan::manifest::{Layout, parse};
+
+    /// A bucket of these keys, each of as many bytes as it has itself, but for folders; in pages of
+    /// three.
+    fn bucket(keys: impl IntoIterator<Item = String>) -> Server {
+        let keys: BTreeSet<String> = keys.into_iter().collect();
+        let size = |key: &str| if key.ends_with('/') { 0 } else { key.len() as u64 };
+        Server::start(move |head| {
+            let target = head.split(' ').nth(1).unwrap_or("").replace("%2F", "/");
+            let Some((_, query)) = target.split_once('?') else {
+                let key = target.trim_start_matches("/bkt/");
+                let status = if keys.contains(key) { 200 } else { 404 };
+                return Reply::new(status, "").header("Content-Length", &size(key).to_string());
+            };
+            let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name));
+            let prefix = value("prefix=").unwrap_or("");
+            let below: Vec<_> = keys.iter().filter(|key| key.starts_with(prefix)).collect();
+            let start = match (value("continuation-token="), value("start-after=")) {
+                (Some(token), _) => token.parse().expect("one of ours"),
+                (None, Some(after)) => below.partition_point(|key| key.as_str() <= after),
+                (None, None) => 0,
+            };
+            let end = below.len().min(start + 3);
+            let page: Vec<_> =
+                below[start..end].iter().map(|key| (key.as_str(), size(key))).collect();
+            let next = (end < below.len()).then(|| end.to_string());
+            Reply::new(200, Server::page(&page, next.as_deref()))
+        })
+    }
+
+    fn channel(folder: &str, prefix: &str, shard: Shard) -> ChannelSource {
+        let prefix = S3Uri::parse_prefix(&format!("s3://bkt/{prefix}")).expect("an address");
+        let objects = ChannelObjects::Prefix(Box::new(prefix));
+        ChannelSource { folder: folder.to_owned(), objects, shard, allow_empty: false }
+    }
+
+    fn list(folder: &str, names: &[&str], shard: Shard) -> ChannelSource {
+        let names: String = names.iter().map(|name| format!(",\"{name}\"")).collect();
+        let text = format!("[{{\"prefix\":\"s3://bkt/d/\"}}{names}]");
+        let list = parse(text.as_bytes(), Layout::Relative, 100).expect("a list");
+        ChannelSource { objects: ChannelObjects::List(list), ..channel(folder, "", shard) }
+    }
+
+    /// Each entry as its key and its path, or what is wrong with it.
+    async fn told(mut walk: Walk) -> Result<Vec<String>> {
+        let mut told = Vec::new();
+        while let Some(batch) = walk.next_batch().await? {
+            for entry in batch {
+                let path = match entry.path {
+                    Ok(path) => path.to_string(),
+                    Err(problem) => format!("{problem:?}"),
+                };
+                told.push(format!(
+                    "{} > {path}{}",
+                    entry.object.key,
+                    ["", "/"][usize::from(entry.folder)]
+                ));
+            }
+        }
+        Ok(told)
+    }
+
+    fn files(server: &Server, channels: &[ChannelSource]) -> Result<Vec<String>> {
+        run(async {
+            let control = Rc::new(control(server).await);
+            told(control.walk_channels(channels).await?).await
+        })
+    }
+
+    fn looked(server: &Server, channel: &ChannelSource, for_files: bool) -> Result<Preflight> {
+        run(async {
+            let control = Rc::new(control(server).await);
+            control.preflight(channel, for_files, 2).await
+        })
+    }
+
+    fn keys(keys: &[&str]) -> Server {
+        bucket(keys.iter().map(|key| (*key).to_owned()))
+    }
+
+    const HALF: Shard = Shard { index: 1, count: 2 };
+
+    #[test]
+    fn channels_come_one_after_the_other_each_in_its_folder() {
+        let server = keys(&["a/x", "a/y/", "a/y/z", "a2/x", "d/1", "d/2", "d/3", "e/", "e/f"]);
+        let channels = [
+            channel("train", "a", Shard::WHOLE),
+            channel("again", "a/", HALF),
+            list("listed", &["3", "1", "2"], HALF),
+            channel("e", "e", Shard { index: 5, count: 6 }),
+        ];
+        assert_eq!(
+            files(&server, &channels).expect("a walk"),
+            [
+                "a/x > train/x",
+                "a/y/ > train/y/",
+                "a/y/z > train/y/z",
+                "a2/x > train/a2/x",
+                // A mark of a folder has no place, and every host has the folder.
+                "a/y/ > again/y/",
+                "a/y/z > again/y/z",
+                "d/1 > listed/1",
+            ]
+        );
+        assert_eq!(files(&server, &[]).expect("nothing"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_channel_without_objects_is_an_error_where_that_is_not_allowed() {
+        let server = keys(&["d/1"]);
+        let check = |mut channel: ChannelSource, expected: &str| {
+            let error = files(&server, std::slice::from_ref(&channel)).expect_err(expected);
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+            assert!(error.to_string().contains(expected), "{error}");
+            channel.allow_empty = true;
+            assert_eq!(files(&server, std::slice::from_ref(&channel)), Ok(vec![]));
+            let found = looked(&server, &channel, true).expect("nothing is enough");
+            assert_eq!((found.objects, found.bytes), (0, Some(0)));
+        };
+        check(channel("c", "e", Shard::WHOLE), "s3://bkt/e: no key begins with this prefix");
+        check(list("c", &[], Shard::WHOLE), "the manifest lists no object");
+        let missing = ChannelSource { allow_empty: true, ..list("c", &["1", "2"], Shard::WHOLE) };
+        let error = files(&server, &[missing]).expect_err("one is missing");
+        assert!(error.to_string().contains("s3://bkt/d/2: there is no object"), "{error}");
+    }
+
+    #[test]
+    fn what_is_beside_a_folder_is_held_against_what_is_in_it() {
+        let server = keys(&[
+            "t", "t-", "t/", "t/a", "t/b//c", "t/t", "t/t2/x", "t/t3", "t2", "t3", "t4/", "t5",
+        ]);
+        let told = files(&server, &[channel("c", "t", Shard::WHOLE)]).expect("a walk");
+        assert_eq!(
+            told,
+            [
+                "t > SharedPath",
+                "t- > c/t-",
+                "t/a > c/a",
+                "t/b//c > EmptySegment",
+                "t/t > c/t",
+                "t/t2/x > c/t2/x",
+                "t/t3 > c/t3",
+                "t2 > FileAndFolder { file: 0, below: 0 }",
+                "t3 > SharedPath",
+                "t4/ > c/t4/",
+                "t5 > c/t5",
+            ]
+        );
+        // Nothing more is asked for where there is nothing beside the folder.
+        let before = server.seen().len();
+        files(&server, &[channel("c", "t/", Shard::WHOLE)]).expect("a walk");
+        let asked = server.seen().split_off(before);
+        assert!(asked.iter().all(|head| !head.contains("prefix=t%2Ft")), "{asked:?}");
+    }
+
+    #[test]
+    fn a_look_ahead_counts_and_tells_what_is_wrong() {
+        let server = keys(&["d/1", "d/22", "d/3//", "d/3/.inrush-index", "d/4//5", "d/5", "d/5/6"]);
+        let found = looked(&server, &channel("c", "d", HALF), true).expect("a look");
+        assert_eq!((found.objects, found.bytes), (6, Some(3 + 4 + 17 + 6 + 3 + 5)));
+        assert_eq!((found.shard_objects, found.shard_bytes), (3, 4 + 6 + 5));
+        assert_eq!(found.shard_largest_bytes, 6);
+        assert_eq!(found.problem_count, 4);
+        let problem = |key: &str, why| {
+            let (bucket, key) = ("bkt".to_owned(), key.to_owned());
+            KeyProblem { bucket, key, why }
+        };
+        let own = ChannelProblem::Path(PathProblem::OwnName);
+        let double = ChannelProblem::DoubleSlash;
+        let expected = vec![problem("d/3/.inrush-index", own), problem("d/3//", double)];
+        assert_eq!(found.problems, expected);
+        // A stream needs no paths.
+        let found = looked(&server, &channel("c", "d", HALF), false).expect("a look");
+        assert_eq!((found.objects, found.shard_objects, found.problem_count), (6, 3, 1));
+
+        let before = server.seen().len();
+        let found = looked(&server, &list("c", &["5", "1", "22"], HALF), true).expect("a look");
+        assert_eq!((found.objects, found.bytes, found.shard_objects), (3, None, 1));
+        assert_eq!(server.seen().len(), before + 1, "nothing is asked of other hosts' objects");
+        let whole = list("c", &["5", "1", "1"], Shard::WHOLE);
+        let found = looked(&server, &whole, true).expect("a look");
+        assert_eq!((found.objects, found.bytes, found.problem_count), (3, Some(9), 1));
+        for why in [double, own] {
+            let line = why.explain();
+            assert!(!line.contains('\n') && !line.ends_with('.'), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_streamed_in_its_order_and_cut_behind_the_shuffle() {
+        let server = keys(&["d/1", "d/2", "d/3", "d/4/"]);
+        let channel = list("c", &["3", "4/", "1", "3", "2"], HALF);
+        let (sources, shard) = channel.stream_sources(true);
+        assert_eq!((sources.len(), shard), (5, HALF));
+        let order = run(async {
+            let control = Rc::new(control(&server).await);
+            let sources = control.resolve_all(&sources).await?;
+            told(Walk::new(control, sources, Filter::default())?.for_stream()).await
+        });
+        assert_eq!(order.expect("a walk"), ["d/3 > 3", "d/1 > 1", "d/3 > 3", "d/2 > 2"]);
+        let (sources, shard) = channel.stream_sources(false);
+        let sources: Vec<String> = sources.iter().map(ToString::to_string).collect();
+        assert_eq!(sources, ["s3://bkt/d/4/", "s3://bkt/d/3"]);
+        assert_eq!(shard, Shard::WHOLE);
+    }
+
+    proptest! {
+        // The failing input is printed; it becomes a test of its own, not a file.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None, cases: 12, ..Default::default()
+        })]
+
+        #[test]
+        fn hosts_have_each_object_once(
+            all in prop::collection::btree_set("t(/|u|0|-){0,4}", 1..20),
+            hosts in 1u32..6,
+        ) {
+            let server = bucket(all.iter().cloned());
+            let objects: Vec<&String> = all.iter().filter(|key| !key.ends_with('/')).collect();
+            for index in 0..hosts {
+                let channel = channel("c", "t", Shard { index, count: hosts });
+                let told = files(&server, std::slice::from_ref(&channel)).expect("a walk");
+                let mine = told.iter().filter_map(|line| line.split(" > ").next());
+                let mine: Vec<&str> = mine.filter(|key| !key.ends_with('/')).collect();
+                // Object i of the keys in order goes to host i modulo n.
+                let expected: Vec<&String> =
+                    objects.iter().copied().skip(index as usize).step_by(hosts as usize).collect();
+                prop_assert_eq!(&mine, &expected);
+                let found = looked(&server, &channel, true).expect("a look");
+                prop_assert_eq!(found.shard_objects, expected.len() as u64);
+                prop_assert_eq!(found.objects, objects.len() as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A manifest that is an object: fetched piece by piece, whole or not at all.
+
+use http::Method;
+
+use super::client::Question;
+use super::limits::{MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, MANIFEST_PIECE_BYTES};
+use super::{Ask, Control, refusal, told};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::manifest::{Layout, parse};
+use crate::s3::uri::{S3Uri, encode_key, shown};
+
+impl Control {
+    /// The objects that the manifest with this key lists, in its order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is none; [`ErrorKind::Usage`] where it is no manifest,
+    /// or one of more than [`MANIFEST_BYTES_MAX`] or [`MANIFEST_OBJECTS_MAX`].
+    pub async fn manifest(&self, bucket: &str, key: &str, layout: Layout) -> Result<Vec<S3Uri>> {
+        let bytes = self.fetch(bucket, key).await?;
+        let parsed = parse(&bytes, layout, MANIFEST_OBJECTS_MAX);
+        parsed.map_err(|error| error.within(format!("s3://{bucket}/{}", shown(key))))
+    }
+
+    async fn fetch(&self, bucket: &str, key: &str) -> Result<Vec<u8>> {
+        let what = format!("get s3://{bucket}/{}", shown(key));
+        let trouble =
+            |why: &str| Err(Error::new(ErrorKind::Endpoint, format!("{what}: the answer {why}")));
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut first_etag = None;
+        loop {
+            let range = format!("bytes={}-{}", bytes.len(), bytes.len() + MANIFEST_PIECE_BYTES - 1);
+            let question = Question {
+                method: Method::GET,
+                target: encode_key(key).to_string(),
+                of_object: true,
+                header: Some(("range", range.into())),
+                // A server without ranges gives all of it.
+                body_bytes_max: MANIFEST_BYTES_MAX,
+            };
+            let answer = self.ask(Ask { bucket, question, what: &what }).await?;
+            let total = answer.header("content-range").and_then(|range| range.split_once('/'));
+            let total = total.and_then(|(_, total)| total.parse::<u64>().ok());
+            match answer.status {
+                // It is empty.
+                416 if bytes.is_empty() && told(&answer).code == "InvalidRange" => {
+                    return Ok(bytes);
+                }
+                200 | 206 => {}
+                404 if told(&answer).code != "NoSuchBucket" => {
+                    let message =
+                        format!("s3://{bucket}/{}: there is no such manifest", shown(key));
+                    return Err(Error::new(ErrorKind::NotFound, message)
+                        .advise("check the bucket and the key"));
+                }
+                _ => return Err(refusal(&answer, &what)),
+            }
+            let etag = answer.header("etag").unwrap_or_default().to_owned();
+            if *first_etag.get_or_insert_with(|| etag.clone()) != etag {
+                let message = format!("{what}: it was replaced while it was read");
+                return Err(Error::new(ErrorKind::Objects, message).advise("run it again"));
+            }
+            if answer.status == 200 {
+                return Ok(answer.body.into());
+            }
+            let Some(total) = total else { return trouble("does not say how long it is") };
+            if total > MANIFEST_BYTES_MAX as u64 {
+                let message = format!("{what}: a manifest has at most {MANIFEST_BYTES_MAX} bytes");
+                return Err(Error::new(ErrorKind::Usage, message)
+                    .advise("split it, or give a common prefix"));
+            }
+            if answer.body.is_empty() || (bytes.len() + answer.body.len()) as u64 > total {
+                return trouble("has other bytes than were requested");
+            }
+            bytes.extend_from_slice(&answer.body);
+            if bytes.len() as u64 == total {
+                return Ok(bytes);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::loopback::{Reply, Server, control, run};
+    use super::*;
+
+    fn fetched(server: &Server) -> Result<Vec<u8>> {
+        run(async { control(server).await.fetch("bkt", "a b/list").await })
+    }
+
+    /// Serves the ranges of this text.
+    fn serve(text: String, etag: impl Fn(usize) -> String + Send + Sync + 'static) -> Server {
+        Server::start(move |head| {
+            let range = head.split("range: bytes=").nth(1).and_then(|rest| rest.lines().next());
+            let (start, end) = range.and_then(|range| range.split_once('-')).expect("a range");
+            let start: usize = start.parse().expect("a number");
+            let end = end.parse::<usize>().expect("a number").min(text.len() - 1);
+            let range = format!("bytes {start}-{end}/{}", text.len());
+            let reply = Reply::new(206, &text[start..=end]).header("Content-Range", &range);
+            reply.header("ETag", &etag(start))
+        })
+    }
+
+    #[test]
+    fn a_long_one_comes_in_pieces() {
+        let text = "0123456789".repeat(MANIFEST_PIECE_BYTES / 8);
+        let server = serve(text.clone(), |_| "\"e\"".to_owned());
+        let bytes = fetched(&server).expect("it is there");
+        assert!(bytes == text.as_bytes());
+        let seen = server.seen();
+        assert_eq!(seen.len(), 2);
+        assert!(seen[0].starts_with("GET /bkt/a%20b/list HTTP/1.1\r\n"), "{}", seen[0]);
+        assert!(seen[1].contains("\r\nrange: bytes=8388608-16777215\r\n"), "{}", seen[1]);
+
+        let server = serve(text, |start| format!("\"{start}\""));
+        let error = fetched(&server).expect_err("two versions");
+        assert!(error.to_string().contains("it was replaced while it was read"), "{error}");
+    }
+
+    #[test]
+    fn other_answers() {
+        let check = |reply: fn() -> Reply, expected: &str| {
+            let fetched = fetched(&Server::start(move |_| reply()));
+            let told = match fetched {
+                Ok(bytes) => format!("{} bytes", bytes.len()),
+                Err(error) => format!("{:?}: {error}", error.kind()),
+            };
+            assert!(told.contains(expected), "{told}");
+        };
+        check(|| Reply::new(200, "[]"), "2 bytes");
+        let empty = || Reply::new(416, "<Error><Code>InvalidRange</Code></Error>");
+        check(empty, "0 bytes");
+        let none = || Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>");
+        check(none, "NotFound: s3://bkt/a b/list: there is no such manifest");
+        let none = || Reply::new(404, "<Error><Code>NoSuchBucket</Code></Error>");
+        check(none, "NotFound: get s3://bkt/a b/list: the server answered 404 NoSuchBucket");
+        let refused = || Reply::new(403, "<Error><Code>AccessDenied</Code></Error>");
+        check(refused, "Access: get s3://bkt/a b/list");
+        check(|| Reply::new(206, "x"), "does not say how long it is");
+        let long = || Reply::new(206, "x").header("Content-Range", "bytes 0-0/134217729");
+        check(long, "Usage: get s3://bkt/a b/list: a manifest has at most 134217728 bytes");
+        let other = || Reply::new(206, "xyz").header("Content-Range", "bytes 0-1/2");
+        check(other, "has other bytes than were requested");
+        let nothing = || Reply::new(206, "").header("Content-Range", "bytes 0-1/2");
+        check(nothing, "has other bytes than were requested");
+    }
+
+    #[test]
+    fn what_is_wrong_in_it_is_told_with_its_name() {
+        let server = Server::start(|_| Reply::new(200, r#"[{"prefix":"s3://bkt/"},7]"#));
+        let parsed = run(async {
+            let control = control(&server).await;
+            control.manifest("bkt", "list", Layout::Relative).await
+        });
+        let error = parsed.expect_err("no manifest").to_string();
+        assert!(error.starts_with("s3://bkt/list: it is not a manifest: entry 1: "), "{error}");
+    }
+}

@@ -1,0 +1,270 @@
+//! `ManifestFile` of a SageMaker channel: a JSON list of objects.
+//!
+//! ```json
+//! [ {"prefix": "s3://bucket/some/prefix/"}, "relative/a", "relative/b" ]
+//! ```
+//!
+//! The first entry is what all others are appended to, character by character: a prefix without a
+//! slash at its end is the start of names. Each of the others is one object, in this order
+//! (`S3DataSource` of Amazon's `CreateTrainingJob` API).
+
+use std::fmt;
+
+use serde::Deserializer as _;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde_json::Value;
+
+use super::epoch::Shard;
+use super::filter::Filter;
+use crate::error::{Error, ErrorKind, Result};
+use crate::s3::uri::{KeyPattern, S3Uri};
+
+/// How much is said of what is wrong, in characters: a key, and some more.
+const WHY_CHARS_MAX: usize = 1_000;
+
+/// Which part of a key is its path below the destination.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// What the entry says: what follows the prefix.
+    #[default]
+    Relative,
+    /// The whole key. So a user of SageMaker's File mode reported it in 2019
+    /// (aws/sagemaker-python-sdk#723); Amazon documents neither.
+    Full,
+}
+
+/// Reads a manifest of at most so many objects; each is a [`KeyPattern::Exact`].
+///
+/// # Errors
+/// [`ErrorKind::Usage`] where it is no manifest, with the index of the entry; the prefix has 0.
+pub fn parse(bytes: &[u8], layout: Layout, objects_max: usize) -> Result<Vec<S3Uri>> {
+    // What editors of Windows put before the first character.
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let objects = json.deserialize_seq(Entries { layout, objects_max });
+    let objects = objects.and_then(|objects| json.end().map(|()| objects));
+    objects.map_err(|error| {
+        // Escaped already, by those whose words it has; but JSON may be one long word.
+        let why: String = error.to_string().chars().take(WHY_CHARS_MAX).collect();
+        let message = format!("it is not a manifest: {why}");
+        Error::new(ErrorKind::Usage, message)
+            .advise("expected [{\"prefix\": \"s3://BUCKET/PREFIX\"}, \"KEY\", ...]")
+    })
+}
+
+/// Of these objects those that the filter takes, and of them every N-th, in their order.
+///
+/// # Errors
+/// How many there were, where the filter leaves none of some.
+pub fn choose(objects: Vec<S3Uri>, filter: &Filter, shard: Shard) -> Result<Vec<S3Uri>, u64> {
+    let all = objects.len() as u64;
+    let mut place = 0u64;
+    let taken = objects.into_iter().filter(|object| filter.takes(path(object)));
+    let mine = taken.filter(|_| {
+        place += 1;
+        shard.takes(place - 1)
+    });
+    let mine = mine.collect();
+    if place == 0 && all > 0 { Err(all) } else { Ok(mine) }
+}
+
+fn path(object: &S3Uri) -> &str {
+    match &object.key {
+        KeyPattern::Exact { key, path_start } => &key[*path_start..],
+        _ => object.literal_key(),
+    }
+}
+
+/// Reads the list entry by entry.
+struct Entries {
+    layout: Layout,
+    objects_max: usize,
+}
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = Vec<S3Uri>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let refuse = |index: usize, why: &dyn fmt::Display| {
+            Err(A::Error::custom(format_args!("entry {index}: {why}")))
+        };
+        let prefix = match list.next_element::<Value>()? {
+            Some(Value::Object(mut entry)) => match entry.remove("prefix") {
+                Some(Value::String(prefix)) => prefix,
+                _ => return refuse(0, &"it has no \"prefix\", a string"),
+            },
+            _ => return refuse(0, &"expected {\"prefix\": \"s3://BUCKET/PREFIX\"}"),
+        };
+        let bucket = match S3Uri::parse_prefix(&prefix) {
+            Ok(parsed) => parsed.bucket,
+            Err(error) => return refuse(0, &error),
+        };
+        let mut objects = Vec::new();
+        while let Some(entry) = list.next_element::<Value>()? {
+            let index = objects.len() + 1;
+            let Value::String(entry) = entry else {
+                return refuse(index, &"expected a string");
+            };
+            if index > self.objects_max {
+                let most = self.objects_max;
+                return refuse(index, &format_args!("more than {most} objects are listed"));
+            }
+            if entry.is_empty() {
+                return refuse(index, &"it is empty");
+            }
+            let path_bytes = match self.layout {
+                Layout::Relative => entry.len(),
+                Layout::Full => usize::MAX,
+            };
+            match S3Uri::parse_exact(&format!("{prefix}{entry}"), path_bytes) {
+                Ok(object) if object.bucket == bucket => objects.push(object),
+                Ok(object) => {
+                    let why = format!("{object} is not in the bucket {bucket} of the prefix");
+                    return refuse(index, &why);
+                }
+                Err(error) => return refuse(index, &error),
+            }
+        }
+        Ok(objects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::filter::Rule;
+    use proptest::prelude::*;
+
+    /// Each object as its address and, behind a colon, its path.
+    fn read(text: &str, layout: Layout) -> Result<Vec<String>> {
+        let objects = parse(text.as_bytes(), layout, 4)?;
+        Ok(objects.iter().map(|object| format!("{object} : {}", path(object))).collect())
+    }
+
+    #[test]
+    fn entries_are_appended_to_the_prefix() {
+        let check = |text: &str, layout: Layout, expected: &[&str]| {
+            assert_eq!(read(text, layout).expect(text), expected, "{text}");
+        };
+        let documented = r#"[ {"prefix": "s3://customer_bucket/some/prefix/"},
+            "relative/path/to/custdata-1", "relative/path/custdata-2" ]"#;
+        let documented = documented.replace('_', "-");
+        check(
+            &documented,
+            Layout::Relative,
+            &[
+                "s3://customer-bucket/some/prefix/relative/path/to/custdata-1 : \
+                 relative/path/to/custdata-1",
+                "s3://customer-bucket/some/prefix/relative/path/custdata-2 : \
+                 relative/path/custdata-2",
+            ],
+        );
+        check(
+            &documented,
+            Layout::Full,
+            &[
+                "s3://customer-bucket/some/prefix/relative/path/to/custdata-1 : \
+                 some/prefix/relative/path/to/custdata-1",
+                "s3://customer-bucket/some/prefix/relative/path/custdata-2 : \
+                 some/prefix/relative/path/custdata-2",
+            ],
+        );
+        let pieces = "\u{feff}[{\"prefix\":\"s3://bkt/some/pre\"},\"fix/a\",\"/b*\",\"c/\"]";
+        check(
+            pieces,
+            Layout::Relative,
+            &[
+                "s3://bkt/some/prefix/a : fix/a",
+                "s3://bkt/some/pre/b* : b*",
+                "s3://bkt/some/prec/ : c/",
+            ],
+        );
+        check(r#"[{"prefix":"s3://bkt"},"/a/b"]"#, Layout::Relative, &["s3://bkt/a/b : a/b"]);
+        check(r#"[{"prefix":"s3://bkt/"},"ü\u0041"]"#, Layout::Relative, &["s3://bkt/üA : üA"]);
+        // The same twice is twice.
+        let twice = r#"[{"prefix":"s3://bkt/d/", "more": 1},"a","a"]"#;
+        check(twice, Layout::Full, &["s3://bkt/d/a : d/a", "s3://bkt/d/a : d/a"]);
+        check(r#"[{"prefix":"s3://bkt/"}]"#, Layout::Relative, &[]);
+    }
+
+    #[test]
+    fn a_wrong_entry_is_told_with_its_index() {
+        let check = |text: &str, expected: &str| {
+            let error = read(text, Layout::Relative).expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            assert!(error.to_string().contains(expected), "{text}: {error}");
+            assert!(!error.to_string().contains('\n'), "{error}");
+        };
+        check("", "it is not a manifest: EOF");
+        check("{}", "expected a list");
+        check("[]", "entry 0: expected {\"prefix\"");
+        check(r#"["a"]"#, "entry 0: expected {\"prefix\"");
+        check(r#"[{"Prefix":"s3://bkt/"},"a"]"#, "entry 0: it has no \"prefix\"");
+        check(r#"[{"prefix":7},"a"]"#, "entry 0: it has no \"prefix\"");
+        check(r#"[{"prefix":""},"s3://bkt/a"]"#, "entry 0: '' is not an S3 address");
+        check(
+            r#"[{"prefix":"s3://Bkt/"},"a"]"#,
+            "entry 0: 's3://Bkt/' is not an S3 address: the b",
+        );
+        check(r#"[{"prefix":"s3://bkt/"},"a",["b"]]"#, "entry 2: expected a string");
+        check(r#"[{"prefix":"s3://bkt/"},"a",""]"#, "entry 2: it is empty");
+        check(r#"[{"prefix":"s3://bkt"},"s/a"]"#, "entry 1: s3://bkts/a is not in the bucket bkt");
+        check(
+            r#"[{"prefix":"s3://bkt"},"/"]"#,
+            "entry 1: 's3://bkt/' is not an S3 address: the key",
+        );
+        check(r#"[{"prefix":"s3://bkt/"},"1","2","3","4","5"]"#, "entry 5: more than 4 objects");
+        check(r#"[{"prefix":"s3://bkt/"},"a""#, "EOF");
+        check(r#"[{"prefix":"s3://bkt/"},"a"] x"#, "trailing characters");
+        let word = format!("\"{}\"", "\u{202e}".repeat(2_000));
+        check(&word, "invalid type: string \"\\u{202e}");
+        let error = read(&word, Layout::Relative).expect_err("a word").to_string();
+        assert!(error.len() < 1_200, "{error}");
+        let long = format!(r#"[{{"prefix":"s3://bkt/"}},"{}"]"#, "k".repeat(1_025));
+        check(&long, "the key has 1025 bytes, but S3 allows at most 1024");
+    }
+
+    #[test]
+    fn the_filter_chooses_before_the_shard_does() {
+        let list = r#"[{"prefix":"s3://bkt/"},"a","b.no","c","d.no"]"#;
+        let objects = || parse(list.as_bytes(), Layout::Relative, 9).expect("a list");
+        let chosen = |rule: &str, index: u32| {
+            let filter = Filter::new(&[Rule::Exclude(rule.to_owned())]).expect("a filter");
+            choose(objects(), &filter, Shard { index, count: 2 })
+                .map(|chosen| chosen.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(chosen("*.no", 0), Ok(vec!["s3://bkt/a".to_owned()]));
+        assert_eq!(chosen("*.no", 1), Ok(vec!["s3://bkt/c".to_owned()]));
+        assert_eq!(chosen("?.no", 1).map(|mine| mine.len()), Ok(1));
+        assert_eq!(chosen("*", 0), Err(4));
+        assert_eq!(choose(vec![], &Filter::default(), Shard::WHOLE).map(|mine| mine.len()), Ok(0));
+    }
+
+    proptest! {
+        // The failing input is printed; it becomes a test of its own, not a file.
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn hosts_have_each_object_once(count in 0usize..60, hosts in 1u32..12) {
+            let entries: String = (0..count).map(|number| format!(",\"{number}\"")).collect();
+            let text = format!("[{{\"prefix\":\"s3://bkt/\"}}{entries}]");
+            let mut all = Vec::new();
+            for index in 0..hosts {
+                let objects = parse(text.as_bytes(), Layout::Relative, count).expect("a list");
+                let shard = Shard { index, count: hosts };
+                let mine = choose(objects, &Filter::default(), shard).expect("no filter");
+                let places = mine.iter().map(|object| path(object).parse().expect("a number"));
+                let places: Vec<usize> = places.collect();
+                prop_assert!(places.is_sorted());
+                prop_assert!(places.len().abs_diff(count / hosts as usize) <= 1);
+                all.extend(places);
+            }
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..count).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The documents of `train`: what would be done, and what was.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{ChannelSummary, StreamSummary, Summary};
+use crate::text::shown::shown;
+use crate::text::size::{Count, Decimal, counted};
+
+/// What a training job would get (`--check`).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrainPlan {
+    /// Version of the program.
+    pub version: &'static str,
+    /// What the process exits with.
+    pub exit_code: u8,
+    /// Which host this is, from 0, of how many.
+    pub host: u32,
+    /// How many hosts share the objects.
+    pub hosts: u32,
+    /// Each channel.
+    pub channels: Vec<PlannedChannel>,
+    /// What this host's files of channels need that have none yet.
+    pub needed_bytes: u64,
+    /// Free bytes where they go; null where that is not known.
+    pub free_bytes: Option<u64>,
+}
+
+/// What a channel would be.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlannedChannel {
+    /// Its name.
+    pub name: String,
+    /// `File`, `Pipe` or `link`: a local folder.
+    pub mode: &'static str,
+    /// Where its data is.
+    pub source: String,
+    /// When its data is there, in words.
+    pub begins: String,
+    /// Objects of all hosts.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects of this host; in Pipe mode of its first epoch.
+    pub host_objects: u64,
+    /// Their bytes.
+    pub host_bytes: u64,
+}
+
+impl TrainPlan {
+    /// A plan without channels for this host of so many.
+    #[must_use]
+    pub fn new(host: u32, hosts: u32) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            exit_code: 0,
+            host,
+            hosts,
+            channels: Vec::new(),
+            needed_bytes: 0,
+            free_bytes: None,
+        }
+    }
+
+    /// For people, a line for each channel and one for the disk.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> =
+            self.channels.iter().map(|channel| shown(&channel.in_words(self.hosts))).collect();
+        if let Some(free) = self.free_bytes {
+            let needed = Decimal(self.needed_bytes);
+            lines.push(format!("disk: {needed} needed, {} free", Decimal(free)));
+        }
+        lines
+    }
+}
+
+impl PlannedChannel {
+    fn in_words(&self, hosts: u32) -> String {
+        let Self { name, mode, source, begins, .. } = self;
+        if *mode == "link" {
+            return format!("channel {name}: {mode} to {source}, made {begins}");
+        }
+        let objects = counted(self.objects, "object", "objects");
+        let mut line = format!("channel {name}: {mode}, {objects}, {}", Decimal(self.bytes));
+        if hosts > 1 {
+            let (mine, bytes) = (Count(self.host_objects), Decimal(self.host_bytes));
+            line += &format!("; this host: {mine}, {bytes}");
+        }
+        let when = if *mode == "Pipe" { begins.clone() } else { format!("complete {begins}") };
+        line + &format!("; {when}; {source}")
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CommandTold {
+    /// Its exit code; null when a signal ended it.
+    pub exit_code: Option<u8>,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// From its start to its end.
+    pub seconds: f64,
+}
+
+/// What a channel in File mode came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct FilesTold {
+    name: String,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
+/// What a run of `train` came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrainSummary {
+    /// Version of the program.
+    pub version: &'static str,
+    /// What the process exits with.
+    pub exit_code: u8,
+    /// From the start of the program to its end.
+    pub seconds: f64,
+    /// How the command ended; null when none was started.
+    pub command: Option<CommandTold>,
+    /// Each channel in File mode that was downloaded, with the fields of the summary of `get`.
+    files: Vec<FilesTold>,
+    /// Each channel in Pipe mode, as in the summary of `pipe`.
+    pipes: Vec<ChannelSummary>,
+    /// Processor time of the process, without the command's.
+    pub cpu_seconds: f64,
+    /// Highest resident set of the process.
+    pub peak_rss_bytes: u64,
+}
+
+impl TrainSummary {
+    /// Puts together what the parts of a run came to.
+    #[must_use]
+    pub fn new(
+        files: Vec<(String, Summary)>,
+        pipes: StreamSummary,
+        command: Option<CommandTold>,
+        elapsed: Duration,
+        exit_code: u8,
+    ) -> Self {
+        let files = files.into_iter().map(|(name, summary)| FilesTold { name, summary });
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            exit_code,
+            seconds: elapsed.as_secs_f64(),
+            command,
+            files: files.collect(),
+            cpu_seconds: pipes.cpu_seconds,
+            peak_rss_bytes: pipes.peak_rss_bytes,
+            pipes: pipes.channels,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel(mode: &'static str, begins: &str) -> PlannedChannel {
+        PlannedChannel {
+            name: "train".to_owned(),
+            mode,
+            source: "s3://bkt/a/".to_owned(),
+            begins: begins.to_owned(),
+            objects: 1004,
+            bytes: 307_000_000,
+            host_objects: 502,
+            host_bytes: 153_500_000,
+        }
+    }
+
+    #[test]
+    fn a_plan_in_words() {
+        let plan = |hosts, channel| {
+            let free_bytes = Some(2_000_000_000);
+            let mut plan = TrainPlan { needed_bytes: 1, free_bytes, ..TrainPlan::new(0, hosts) };
+            plan.channels.push(channel);
+            plan.lines()
+        };
+        assert_eq!(
+            plan(1, channel("File", "before COMMAND")),
+            [
+                "channel train: File, 1,004 objects, 307 MB; complete before COMMAND; s3://bkt/a/",
+                "disk: 1 B needed, 2 GB free"
+            ]
+        );
+        let pipe = &plan(2, channel("Pipe", "3 epochs"))[0];
+        assert_eq!(
+            pipe,
+            "channel train: Pipe, 1,004 objects, 307 MB; this host: 502, 154 MB; 3 epochs; \
+             s3://bkt/a/"
+        );
+        let link = &plan(2, channel("link", "before COMMAND"))[0];
+        assert_eq!(link, "channel train: link to s3://bkt/a/, made before COMMAND");
+    }
+}

@@ -1,0 +1,558 @@
+//! The request of `CreateTrainingJob`, as JSON or YAML: what `aws sagemaker create-training-job
+//! --cli-input-json` takes, and what `describe-training-job` prints.
+//!
+//! Bounds and names are those of the model of the API in botocore 1.44. A field of a channel that
+//! is not known is refused, for it may change which bytes the job gets. Other fields are ignored,
+//! unless their name is nearly that of one that is read.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use super::check::{self, ATTRIBUTE_CHARS_MAX, ATTRIBUTES_MAX, CONTENT_TYPE_CHARS_MAX};
+use super::field::{Object, Spelling, read_description, text};
+use super::problem::{Problem, Problems};
+use super::{
+    CHANNELS_MAX, Channel, ChannelData, Compression, Distribution, InputMode, InstanceGroup,
+    ONE_GROUP, RecordWrapper, S3Location, TrainingInput,
+};
+use crate::limits::JOB_HOSTS_MAX;
+use crate::text::shown::shortened;
+
+/// `S3Uri`, in characters.
+const URI_CHARS: RangeInclusive<usize> = 0..=1024;
+/// `DirectoryPath`, in characters.
+const PATH_CHARS: RangeInclusive<usize> = 0..=4096;
+/// Any number of characters: what is read is compared with names.
+const ANY: RangeInclusive<usize> = 0..=usize::MAX;
+/// Most `InstanceGroups`.
+const GROUPS_MAX: usize = 5;
+/// `InstanceGroupName`, in characters.
+const GROUP_CHARS: RangeInclusive<usize> = 1..=64;
+/// Most `HyperParameters`, and most variables in `Environment`.
+const PAIRS_MAX: usize = 100;
+/// `CheckpointConfig.LocalPath`, if it is not given.
+const CHECKPOINTS: &str = "/opt/ml/checkpoints";
+
+/// The fields of the request that are read.
+const REQUEST: [&str; 7] = [
+    "TrainingJobName",
+    "AlgorithmSpecification",
+    "HyperParameters",
+    "InputDataConfig",
+    "ResourceConfig",
+    "CheckpointConfig",
+    "Environment",
+];
+
+/// `S3DataType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DataType {
+    Prefix,
+    Manifest,
+    AugmentedManifest,
+}
+
+impl DataType {
+    pub(super) const ALL: [(&'static str, Self); 3] = [
+        ("S3Prefix", Self::Prefix),
+        ("ManifestFile", Self::Manifest),
+        ("AugmentedManifestFile", Self::AugmentedManifest),
+    ];
+
+    /// The data of a channel of this type.
+    ///
+    /// # Errors
+    /// When there are attributes, and it is no augmented manifest.
+    pub(super) fn data(
+        self,
+        location: S3Location,
+        attributes: Vec<String>,
+    ) -> Result<ChannelData, &'static str> {
+        match self {
+            Self::AugmentedManifest => {
+                Ok(ChannelData::AugmentedManifest { manifest: location, attributes })
+            }
+            _ if !attributes.is_empty() => Err("only AugmentedManifestFile has attributes"),
+            Self::Prefix => Ok(ChannelData::Prefix(location)),
+            Self::Manifest => Ok(ChannelData::Manifest(location)),
+        }
+    }
+}
+
+/// Reads a description.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn parse(text: &str) -> Result<TrainingInput, Vec<Problem>> {
+    read_description(text, read)
+}
+
+fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
+    request.refuse_mistyped(&REQUEST, problems);
+    let job_name = request.text("TrainingJobName", &(1..=63), problems);
+    if job_name.is_some_and(|name| !is_job_name(name)) {
+        let what = "expected letters and digits, with hyphens between them";
+        problems.add(request.at("TrainingJobName"), what);
+    }
+    let algorithm = request.object("AlgorithmSpecification", problems);
+    let mode = algorithm.and_then(|algorithm| {
+        algorithm.refuse_mistyped(&["TrainingInputMode"], problems);
+        algorithm.choice("TrainingInputMode", &InputMode::ALL, Spelling::Api, problems)
+    });
+    let mut channels = Vec::new();
+    for (path, value) in request.list("InputDataConfig", &(1..=CHANNELS_MAX), problems) {
+        let before = problems.count();
+        let Some(object) = Object::of(value, path, problems) else { continue };
+        let channel = channel(&object, mode.unwrap_or_default(), problems);
+        // What is wrong with a part of it would make other parts look wrong.
+        if let Some(channel) = channel.filter(|_| problems.count() == before) {
+            channels.push((object.path, channel));
+        }
+    }
+    channels.extend(checkpoints(request, problems));
+    check::channels(&channels, problems);
+    let hyperparameters = pairs(request, "HyperParameters", 256, 2500, problems);
+    let environment = pairs(request, "Environment", 512, 512, problems);
+    for name in environment.keys().filter(|name| !is_variable(name)) {
+        let what = "expected letters, digits and underscores, and no digit first";
+        problems.add(format!("Environment.{}", shortened(name)), what);
+    }
+    TrainingInput {
+        job_name: job_name.map(str::to_owned),
+        channels: channels.into_iter().map(|(_, channel)| channel).collect(),
+        hyperparameters,
+        environment,
+        instance_groups: instance_groups(request, problems),
+        hosts: None,
+    }
+}
+
+fn is_job_name(name: &str) -> bool {
+    let is_end = |c: char| c.is_ascii_alphanumeric();
+    name.starts_with(is_end)
+        && name.ends_with(is_end)
+        && name.chars().all(|c| is_end(c) || c == '-')
+}
+
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn channel(object: &Object<'_>, mode: InputMode, problems: &mut Problems) -> Option<Channel> {
+    const KNOWN: [&str; 7] = [
+        "ChannelName",
+        "DataSource",
+        "ContentType",
+        "CompressionType",
+        "RecordWrapperType",
+        "InputMode",
+        "ShuffleConfig",
+    ];
+    object.refuse_unknown(&KNOWN, problems);
+    object.required("ChannelName", problems);
+    object.required("DataSource", problems);
+    let name = object.text("ChannelName", &ANY, problems);
+    let content_type = object.text("ContentType", &(0..=CONTENT_TYPE_CHARS_MAX), problems);
+    let (all, api) = (&Compression::ALL, Spelling::Api);
+    let compression = object.choice("CompressionType", all, api, problems);
+    let all = &RecordWrapper::ALL;
+    let record_wrapper = object.choice("RecordWrapperType", all, api, problems);
+    let mode = object.choice("InputMode", &InputMode::ALL, api, problems).unwrap_or(mode);
+    let shuffle_seed = object.object("ShuffleConfig", problems).and_then(|shuffle| {
+        shuffle.refuse_unknown(&["Seed"], problems);
+        shuffle.required("Seed", problems);
+        shuffle.whole("Seed", &(i64::MIN..=i64::MAX), problems)
+    });
+    let source = object.object("DataSource", problems)?;
+    let (data, distribution) = source_of(&source, problems)?;
+    Some(Channel {
+        mode,
+        content_type: content_type.map(str::to_owned),
+        distribution,
+        compression: compression.unwrap_or_default(),
+        record_wrapper: record_wrapper.unwrap_or_default(),
+        shuffle_seed: shuffle_seed.map(i64::cast_unsigned),
+        ..Channel::new(name?, data)
+    })
+}
+
+fn source_of(source: &Object<'_>, problems: &mut Problems) -> Option<(ChannelData, Distribution)> {
+    const KNOWN: [&str; 2] = ["S3DataSource", "FileSystemDataSource"];
+    source.refuse_unknown(&KNOWN, problems);
+    let s3 = source.object(KNOWN[0], problems);
+    let folder = source.object(KNOWN[1], problems);
+    match (s3, folder) {
+        (Some(s3), None) => s3_source(&s3, problems),
+        (None, Some(folder)) => folder_source(&folder, problems),
+        (Some(_), Some(_)) => {
+            problems.add(&*source.path, "S3DataSource and FileSystemDataSource: give one of them");
+            None
+        }
+        (None, None) => {
+            if !KNOWN.iter().any(|name| source.value(name).is_some()) {
+                problems.add(&*source.path, "give S3DataSource or FileSystemDataSource");
+            }
+            None
+        }
+    }
+}
+
+fn s3_source(s3: &Object<'_>, problems: &mut Problems) -> Option<(ChannelData, Distribution)> {
+    // ModelAccessConfig accepts a licence.
+    const KNOWN: [&str; 5] =
+        ["S3DataType", "S3Uri", "S3DataDistributionType", "AttributeNames", "ModelAccessConfig"];
+    const GROUPS: &str = "InstanceGroupNames";
+    if s3.value(GROUPS).is_some() {
+        let what = "not supported: a channel is for all instance groups; leave it out of the \
+                    channels of other groups";
+        problems.add(s3.at(GROUPS), what);
+    }
+    s3.refuse_unknown(&[&KNOWN[..], &[GROUPS]].concat(), problems);
+    s3.required("S3DataType", problems);
+    let kind = s3.choice("S3DataType", &DataType::ALL, Spelling::Api, problems);
+    let location = location(s3, problems);
+    let all = &Distribution::ALL;
+    let distribution = s3.choice("S3DataDistributionType", all, Spelling::Api, problems);
+    let attributes = s3.list("AttributeNames", &(0..=ATTRIBUTES_MAX), problems);
+    let attributes = attributes.into_iter().filter_map(|(path, value)| {
+        text(value, &path, &(1..=ATTRIBUTE_CHARS_MAX), problems).map(str::to_owned)
+    });
+    let attributes = attributes.collect();
+    let data = kind?.data(location?, attributes);
+    let data = data.map_err(|what| problems.add(s3.at("AttributeNames"), what)).ok()?;
+    Some((data, distribution.unwrap_or_default()))
+}
+
+/// `S3Uri`, which must be there.
+fn location(object: &Object<'_>, problems: &mut Problems) -> Option<S3Location> {
+    object.required("S3Uri", problems);
+    let uri = object.text("S3Uri", &URI_CHARS, problems)?;
+    S3Location::parse(uri).map_err(|what| problems.add(object.at("S3Uri"), what)).ok()
+}
+
+fn folder_source(
+    folder: &Object<'_>,
+    problems: &mut Problems,
+) -> Option<(ChannelData, Distribution)> {
+    const KNOWN: [&str; 4] =
+        ["FileSystemId", "FileSystemAccessMode", "FileSystemType", "DirectoryPath"];
+    folder.refuse_unknown(&KNOWN, problems);
+    folder.required("DirectoryPath", problems);
+    let path = folder.text("DirectoryPath", &PATH_CHARS, problems);
+    let all = [("ro", false), ("rw", true)];
+    let writable = folder.choice("FileSystemAccessMode", &all, Spelling::Api, problems);
+    folder.choice("FileSystemType", &[("EFS", ()), ("FSxLustre", ())], Spelling::Api, problems);
+    let (path, writable) = (PathBuf::from(path?), writable.unwrap_or_default());
+    Some((ChannelData::Folder { path, writable }, Distribution::FullyReplicated))
+}
+
+/// The channel of the checkpoints, which are there when the command starts. An empty prefix is no
+/// error: the first run of a job has none.
+fn checkpoints(request: &Object<'_>, problems: &mut Problems) -> Option<(String, Channel)> {
+    let config = request.object("CheckpointConfig", problems)?;
+    config.refuse_unknown(&["S3Uri", "LocalPath"], problems);
+    let location = location(&config, problems);
+    let path = config.text("LocalPath", &PATH_CHARS, problems).unwrap_or(CHECKPOINTS);
+    let channel = Channel {
+        allow_empty: true,
+        output_path: Some(PathBuf::from(path)),
+        ..Channel::new("checkpoints", ChannelData::Prefix(location?))
+    };
+    Some((config.path, channel))
+}
+
+fn pairs(
+    request: &Object<'_>,
+    name: &str,
+    name_chars_max: usize,
+    value_chars_max: usize,
+    problems: &mut Problems,
+) -> BTreeMap<String, String> {
+    let Some(object) = request.object(name, problems) else { return BTreeMap::new() };
+    let mut pairs = BTreeMap::new();
+    for (key, value) in object.values() {
+        let path = object.at(&shortened(key));
+        if key.chars().count() > name_chars_max {
+            problems.add(&*path, format!("its name has over {name_chars_max} characters"));
+        }
+        if let Some(value) = text(value, &path, &(0..=value_chars_max), problems) {
+            pairs.insert(key.clone(), value.to_owned());
+        }
+    }
+    if pairs.len() > PAIRS_MAX {
+        problems.add(&*object.path, format!("{} items; 0 to {PAIRS_MAX} are allowed", pairs.len()));
+    }
+    check::variables(&object.path, &pairs, problems);
+    pairs
+}
+
+fn instance_groups(request: &Object<'_>, problems: &mut Problems) -> Vec<InstanceGroup> {
+    let Some(config) = request.object("ResourceConfig", problems) else { return Vec::new() };
+    config.refuse_mistyped(&["InstanceCount", "InstanceType", "InstanceGroups"], problems);
+    let groups = config.list("InstanceGroups", &(0..=GROUPS_MAX), problems);
+    if groups.is_empty() {
+        return instance_group(&config, problems).into_iter().collect();
+    }
+    let mut found = Vec::new();
+    for (path, value) in groups {
+        let Some(group) = Object::of(value, path, problems) else { continue };
+        for name in ["InstanceGroupName", "InstanceType", "InstanceCount"] {
+            group.required(name, problems);
+        }
+        let read = instance_group(&group, problems);
+        let name = group.text("InstanceGroupName", &GROUP_CHARS, problems);
+        let named = name.zip(read);
+        found.extend(named.map(|(name, read)| InstanceGroup { name: name.to_owned(), ..read }));
+    }
+    found
+}
+
+fn instance_group(object: &Object<'_>, problems: &mut Problems) -> Option<InstanceGroup> {
+    let count = object.whole("InstanceCount", &(1..=i64::from(JOB_HOSTS_MAX)), problems);
+    let instance_type = object.text("InstanceType", &(1..=64), problems);
+    let count = u32::try_from(count?).expect("at most the most hosts");
+    let instance_type = instance_type.unwrap_or_default().to_owned();
+    Some(InstanceGroup { name: ONE_GROUP.to_owned(), instance_type, count })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn problems(request: &Value) -> Vec<String> {
+        let problems = parse(&request.to_string()).expect_err("problems");
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    fn prefix(name: &str) -> Value {
+        let source = json!({"S3DataType": "S3Prefix", "S3Uri": format!("s3://bucket/{name}/")});
+        json!({"ChannelName": name, "DataSource": {"S3DataSource": source}})
+    }
+
+    fn location(key: &str) -> S3Location {
+        S3Location { bucket: "bucket".to_owned(), key: key.to_owned() }
+    }
+
+    const WHOLE: &str = r#"
+        TrainingJobName: Task1-2020
+        RoleArn: arn:aws:iam::123456789012:role/training
+        Tags: [{Key: a, Value: b}]
+        AlgorithmSpecification: {TrainingImage: image, TrainingInputMode: Pipe}
+        InputDataConfig:
+          - ChannelName: train
+            ContentType: application/x-recordio
+            CompressionType: Gzip
+            RecordWrapperType: RecordIO
+            ShuffleConfig: {Seed: -1}
+            DataSource:
+              S3DataSource:
+                S3DataType: S3Prefix
+                S3Uri: s3://bucket/train
+                S3DataDistributionType: ShardedByS3Key
+          - ChannelName: labels
+            DataSource:
+              S3DataSource:
+                S3DataType: AugmentedManifestFile
+                S3Uri: s3://bucket/labels.jsonl
+                AttributeNames: [image-ref, class]
+          - ChannelName: list
+            InputMode: File
+            DataSource: {S3DataSource: {S3DataType: ManifestFile, S3Uri: "s3://bucket/l.json"}}
+          - ChannelName: scratch
+            InputMode: File
+            DataSource:
+              FileSystemDataSource:
+                FileSystemId: fs-01234567
+                FileSystemType: EFS
+                FileSystemAccessMode: rw
+                DirectoryPath: /mnt/scratch
+        ResourceConfig: {InstanceCount: 2, InstanceType: ml.c5.xlarge, VolumeSizeInGB: 50}
+        CheckpointConfig: {S3Uri: "s3://bucket/state"}
+        HyperParameters: {epochs: "5", "sagemaker_program": '"train.py"'}
+        Environment: {NCCL_DEBUG: INFO}
+        StoppingCondition: {MaxRuntimeInSeconds: 3600}
+    "#;
+
+    #[test]
+    fn a_whole_request_is_read() {
+        let input = parse(WHOLE).expect("a job");
+        let train = Channel {
+            mode: InputMode::Pipe,
+            content_type: Some("application/x-recordio".to_owned()),
+            distribution: Distribution::ShardedByS3Key,
+            compression: Compression::Gzip,
+            record_wrapper: RecordWrapper::RecordIo,
+            shuffle_seed: Some(u64::MAX),
+            ..Channel::new("train", ChannelData::Prefix(location("train")))
+        };
+        let attributes = vec!["image-ref".to_owned(), "class".to_owned()];
+        let manifest = location("labels.jsonl");
+        let labels = ChannelData::AugmentedManifest { manifest, attributes };
+        let folder = ChannelData::Folder { path: "/mnt/scratch".into(), writable: true };
+        let checkpoints = Channel {
+            allow_empty: true,
+            output_path: Some("/opt/ml/checkpoints".into()),
+            ..Channel::new("checkpoints", ChannelData::Prefix(location("state")))
+        };
+        let expected = [
+            train,
+            Channel { mode: InputMode::Pipe, ..Channel::new("labels", labels) },
+            Channel::new("list", ChannelData::Manifest(location("l.json"))),
+            Channel::new("scratch", folder),
+            checkpoints,
+        ];
+        assert_eq!(input.channels, expected);
+        assert_eq!(input.inputs().count(), 4);
+        assert_eq!(input.job_name.as_deref(), Some("Task1-2020"));
+        assert_eq!(input.hyperparameters["sagemaker_program"], "\"train.py\"");
+        assert_eq!(input.environment["NCCL_DEBUG"], "INFO");
+        let name = ONE_GROUP.to_owned();
+        let group = InstanceGroup { name, instance_type: "ml.c5.xlarge".to_owned(), count: 2 };
+        assert_eq!(input.instance_groups, [group]);
+        assert_eq!(input.hosts, None);
+    }
+
+    #[test]
+    fn the_agents_own_copy_of_a_request_is_read() {
+        // `trainingjobconfig.json` of a real job spells enumerations in capitals.
+        let request = r#"{"EnableManagedSpotTraining":true,"InputDataConfig":[{"ChannelName":"data",
+            "DataSource":{"S3DataSource":{"S3DataType":"S3_PREFIX","S3Uri":"s3://bucket/input",
+            "S3DataDistributionType":"SHARDED_BY_S3_KEY"}},"CompressionType":"NONE",
+            "RecordWrapperType":"NONE"}]}"#;
+        let input = parse(request).expect("a job");
+        let data = ChannelData::Prefix(location("input"));
+        let distribution = Distribution::ShardedByS3Key;
+        assert_eq!(input.channels, [Channel { distribution, ..Channel::new("data", data) }]);
+        assert_eq!(parse("{}"), Ok(TrainingInput::default()), "a job may have no input");
+    }
+
+    #[test]
+    fn all_problems_are_found_at_once() {
+        let mut channels = vec![prefix("a"), prefix("b"), prefix("c"), prefix("a"), json!("x")];
+        channels[1]["InputMode"] = json!("Fast");
+        channels[1]["CompressionType"] = json!("Gzip");
+        channels[2]["DataSource"]["S3DataSource"]["S3DataType"] = json!("S3Prefx");
+        channels[2]["DataSource"]["S3DataSource"]["S3Uri"] = json!("https://bucket/c");
+        let request = json!({
+            "TrainingJobName": "-a", "InputDataConfig": channels, "HyperParameter": {},
+            "HyperParameters": {"epochs": 5}, "Environment": {"1A": "x"},
+            "AlgorithmSpecification": {"TrainingInputMode": "file"},
+            "ResourceConfig": {"InstanceCount": 0}, "SecondaryStatus": "Training",
+        });
+        let expected = [
+            "HyperParameter: unknown field; did you mean HyperParameters?",
+            "TrainingJobName: expected letters and digits, with hyphens between them",
+            "AlgorithmSpecification.TrainingInputMode: 'file' is none of File, Pipe, FastFile",
+            "InputDataConfig[1].InputMode: 'Fast' is none of File, Pipe, FastFile",
+            "InputDataConfig[2].DataSource.S3DataSource.S3DataType: 'S3Prefx' is none of S3Prefix, \
+             ManifestFile, AugmentedManifestFile",
+            "InputDataConfig[2].DataSource.S3DataSource.S3Uri: 'https://bucket/c' is not an S3 \
+             address: it is a URL; give s3://BUCKET/KEY, and the server with --endpoint-url",
+            "InputDataConfig[4]: expected an object, but it is 'x'",
+            "InputDataConfig[3]: the name 'a' is that of InputDataConfig[0]",
+            "HyperParameters.epochs: expected a string, but it is 5: put it between quotes",
+            "Environment.1A: expected letters, digits and underscores, and no digit first",
+            "ResourceConfig.InstanceCount: expected 1 to 65536, but it is 0",
+        ];
+        assert_eq!(problems(&request), expected);
+    }
+
+    #[test]
+    fn what_would_change_the_data_is_refused() {
+        let check = |pointer: &str, value: Value, expected: &str| {
+            let mut channel = prefix("a");
+            let (object, name) = pointer.rsplit_once('/').expect("a pointer");
+            channel.pointer_mut(object).expect("an object")[name] = value;
+            let told = problems(&json!({"InputDataConfig": [channel]}));
+            assert_eq!(told, [format!("InputDataConfig[0]{expected}")], "{pointer}");
+        };
+        let s3 = "/DataSource/S3DataSource";
+        let s3 = |name: &str| format!("{s3}/{name}");
+        let known = "ChannelName, DataSource, ContentType, CompressionType, RecordWrapperType, \
+                     InputMode, ShuffleConfig";
+        let unknown = format!(".X: unknown field; it may change the data. Known are {known}");
+        check("/X", json!(1), &unknown);
+        check("/ContentTyp", json!("a"), ".ContentTyp: unknown field; did you mean ContentType?");
+        check("/ChannelName", json!(null), ".ChannelName: missing");
+        check("/DataSource", json!({}), ".DataSource: give S3DataSource or FileSystemDataSource");
+        check("/ShuffleConfig", json!({}), ".ShuffleConfig.Seed: missing");
+        check(&s3("S3Uri"), json!(null), ".DataSource.S3DataSource.S3Uri: missing");
+        check(
+            &s3("S3DataType"),
+            json!("Converse"),
+            ".DataSource.S3DataSource.S3DataType: 'Converse' is none of S3Prefix, ManifestFile, \
+             AugmentedManifestFile",
+        );
+        check(
+            &s3("AttributeNames"),
+            json!(["a"]),
+            ".DataSource.S3DataSource.AttributeNames: only AugmentedManifestFile has attributes",
+        );
+        check(
+            &s3("InstanceGroupNames"),
+            json!(["a"]),
+            ".DataSource.S3DataSource.InstanceGroupNames: not supported: a channel is for all \
+             instance groups; leave it out of the channels of other groups",
+        );
+        check(
+            &s3("HubAccessConfig"),
+            json!({}),
+            ".DataSource.S3DataSource.HubAccessConfig: unknown field; it may change the data. \
+             Known are S3DataType, S3Uri, S3DataDistributionType, AttributeNames, \
+             ModelAccessConfig, InstanceGroupNames",
+        );
+        check(
+            "/RecordWrapperType",
+            json!("RecordIO"),
+            ": RecordIO is of Pipe mode only, and this is File mode",
+        );
+    }
+
+    #[test]
+    fn bounds_are_those_of_the_api() {
+        let check = |request: Value, expected: &str| {
+            assert_eq!(problems(&request).first().map(String::as_str), Some(expected));
+        };
+        check(json!({"InputDataConfig": []}), "InputDataConfig: 0 items; 1 to 20 are allowed");
+        let many: Vec<Value> = (0..21).map(|at| prefix(&format!("c{at}"))).collect();
+        check(json!({"InputDataConfig": many}), "InputDataConfig: 21 items; 1 to 20 are allowed");
+        let many: BTreeMap<String, &str> = (0..101).map(|at| (format!("h{at}"), "")).collect();
+        let told = "HyperParameters: 101 items; 0 to 100 are allowed";
+        check(json!({"HyperParameters": many}), told);
+        let told = "HyperParameters.a: 2501 characters; 0 to 2500 are allowed";
+        check(json!({"HyperParameters": {"a": "x".repeat(2501)}}), told);
+        let told = "Environment.A: a variable's name has no '=', and nothing in it is NUL";
+        check(json!({"Environment": {"A": "\0"}}), told);
+        let told = "TrainingJobName: 64 characters; 1 to 63 are allowed";
+        check(json!({"TrainingJobName": "a".repeat(64)}), told);
+        let mut channel = prefix("a");
+        channel["DataSource"]["S3DataSource"]["S3Uri"] =
+            json!("s3://bucket/".to_owned() + &"x".repeat(1013));
+        let told = "InputDataConfig[0].DataSource.S3DataSource.S3Uri: 1025 characters; 0 to 1024 \
+                    are allowed";
+        check(json!({"InputDataConfig": [channel]}), told);
+    }
+
+    #[test]
+    fn instances_may_be_in_groups() {
+        let groups = json!([
+            {"InstanceGroupName": "b", "InstanceType": "ml.c5.xlarge", "InstanceCount": 1},
+            {"InstanceGroupName": "a", "InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2},
+        ]);
+        let request = json!({"ResourceConfig": {"InstanceGroups": groups, "VolumeSizeInGB": 1}});
+        let input = parse(&request.to_string()).expect("a job");
+        let named: Vec<_> =
+            input.instance_groups.iter().map(|group| (&*group.name, group.count)).collect();
+        assert_eq!(named, [("b", 1), ("a", 2)]);
+        let request = json!({"ResourceConfig": {"InstanceGroups": [{"InstanceCount": 1}]}});
+        let expected = [
+            "ResourceConfig.InstanceGroups[0].InstanceGroupName: missing",
+            "ResourceConfig.InstanceGroups[0].InstanceType: missing",
+        ];
+        assert_eq!(problems(&request), expected);
+    }
+}

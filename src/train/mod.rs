@@ -1,0 +1,328 @@
+//! The input of a SageMaker training job: its channels, as a job's description has them, and the
+//! files under `/opt/ml/input/config` and the variables that a training container finds. Pure.
+//!
+//! Names and values are those of Amazon's `CreateTrainingJob` API and of the "Amazon SageMaker
+//! training storage folders" page of its developer guide, if a comment does not say otherwise.
+//!
+//! * `document`, `field`: JSON or YAML as one kind of tree, and its fields with their places.
+//! * [`job`], [`init_config`], [`typed`]: the three descriptions, read into a [`TrainingInput`].
+//! * [`check`]: all that can be refused without a request; every reader ends with it.
+//! * [`problem`]: what is wrong, all of it at once.
+//! * [`ranks`]: which host of how many this is.
+//! * [`files`], [`layout`]: the files that a training container finds, and where.
+//! * [`variables`], `python`: the environment of the command, as Amazon's toolkit writes it.
+
+pub mod check;
+mod document;
+mod field;
+pub mod files;
+pub mod init_config;
+pub mod job;
+pub mod layout;
+pub mod problem;
+mod python;
+pub mod ranks;
+pub mod typed;
+pub mod variables;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::s3::uri::S3Uri;
+
+/// Most channels of a training job (`InputDataConfig` of `CreateTrainingJob`).
+pub const CHANNELS_MAX: usize = 20;
+
+/// The name of the group of a job whose instances are all of one type.
+pub const ONE_GROUP: &str = "homogeneousCluster";
+
+/// What a training job is given.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TrainingInput {
+    /// `TrainingJobName`; `None` where the description has none.
+    pub job_name: Option<String>,
+    /// In the order of the description; at most [`CHANNELS_MAX`], no name twice.
+    pub channels: Vec<Channel>,
+    /// `HyperParameters`: names and values are strings.
+    pub hyperparameters: BTreeMap<String, String>,
+    /// `Environment`: variables that the command gets.
+    pub environment: BTreeMap<String, String>,
+    /// `ResourceConfig`: the instances that the description asks for; empty where it does not say.
+    pub instance_groups: Vec<InstanceGroup>,
+    /// Which host this is of which; `None` where the description does not say.
+    pub hosts: Option<Hosts>,
+}
+
+impl TrainingInput {
+    /// The channels that the command reads: all but that of the checkpoints, which is no input to
+    /// `inputdataconfig.json` and to the variables.
+    pub fn inputs(&self) -> impl Iterator<Item = &Channel> {
+        self.channels.iter().filter(|channel| channel.output_path.is_none())
+    }
+}
+
+/// Instances of one type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceGroup {
+    /// `InstanceGroupName`, or [`ONE_GROUP`].
+    pub name: String,
+    /// `InstanceType`.
+    pub instance_type: String,
+    /// `InstanceCount`.
+    pub count: u32,
+}
+
+/// The hosts of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hosts {
+    /// Which of them this one is, from 0.
+    pub rank: u32,
+    /// How many there are; not 0.
+    pub count: u32,
+    /// Their names in the order of `resourceconfig.json`, which is that of their bytes: `algo-10`
+    /// stands before `algo-2`.
+    pub names: Vec<String>,
+    /// The name of this one, which is one of them.
+    pub current: String,
+}
+
+impl Hosts {
+    /// Hosts that have the names SageMaker gives: `algo-1` has rank 0.
+    #[must_use]
+    pub fn numbered(rank: u32, count: u32) -> Self {
+        let name = |rank: u32| format!("algo-{}", u64::from(rank) + 1);
+        let mut names: Vec<String> = (0..count).map(name).collect();
+        names.sort_unstable();
+        Self { rank, count, names, current: name(rank) }
+    }
+}
+
+/// One input of the job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Channel {
+    /// `ChannelName`: 1 to 64 letters, digits, `.`, `-` and `_`.
+    pub name: String,
+    /// Where its data is.
+    pub data: ChannelData,
+    /// How the command reads it.
+    pub mode: InputMode,
+    /// `ContentType`, which only goes into `inputdataconfig.json`.
+    pub content_type: Option<String>,
+    /// Which hosts get which objects.
+    pub distribution: Distribution,
+    /// Whether objects are inflated on the way.
+    pub compression: Compression,
+    /// Whether each object becomes a record.
+    pub record_wrapper: RecordWrapper,
+    /// `ShuffleConfig.Seed`.
+    pub shuffle_seed: Option<u64>,
+    /// Whether no object at all is no error.
+    pub allow_empty: bool,
+    /// Where the files go instead of the channel's folder: only that of the checkpoints has it.
+    pub output_path: Option<PathBuf>,
+}
+
+impl Channel {
+    /// The channel with this data, and every other field as if it had not been given.
+    #[must_use]
+    pub fn new(name: impl Into<String>, data: ChannelData) -> Self {
+        Self {
+            name: name.into(),
+            data,
+            mode: InputMode::default(),
+            content_type: None,
+            distribution: Distribution::default(),
+            compression: Compression::default(),
+            record_wrapper: RecordWrapper::default(),
+            shuffle_seed: None,
+            allow_empty: false,
+            output_path: None,
+        }
+    }
+}
+
+/// Where the data of a channel is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChannelData {
+    /// `S3Prefix`: all objects whose key begins so, whether or not a slash follows.
+    Prefix(S3Location),
+    /// `ManifestFile`: the objects that this JSON file names.
+    Manifest(S3Location),
+    /// `AugmentedManifestFile`: the attributes of each line of this file, in this order.
+    AugmentedManifest {
+        /// The file.
+        manifest: S3Location,
+        /// `AttributeNames`; never empty.
+        attributes: Vec<String>,
+    },
+    /// `FileSystemDataSource`: a folder of a file system that is mounted on this host.
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// `FileSystemAccessMode` is `rw`.
+        writable: bool,
+    },
+}
+
+/// `S3Uri`: a bucket and the start of keys, exactly as written: no character is a wildcard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct S3Location {
+    /// The bucket.
+    pub bucket: String,
+    /// The key, or what keys begin with; may be empty.
+    pub key: String,
+}
+
+impl S3Location {
+    /// Reads `s3://BUCKET/KEY`; an access point's ARN may stand in place of the bucket.
+    ///
+    /// The model of the API also allows `https://`, without saying what its parts would be; no
+    /// documented example has it.
+    ///
+    /// # Errors
+    /// Why it is no such address, in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let uri = S3Uri::parse_raw(text).map_err(|error| error.message().to_owned())?;
+        Ok(Self { key: uri.literal_key().to_owned(), bucket: uri.bucket })
+    }
+}
+
+/// `InputMode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum InputMode {
+    /// Files in the channel's folder, complete before the command starts.
+    #[default]
+    File,
+    /// A named pipe for each epoch.
+    Pipe,
+    /// Files that are downloaded as they are read.
+    FastFile,
+}
+
+impl InputMode {
+    /// Every value with its name in the API.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("File", Self::File), ("Pipe", Self::Pipe), ("FastFile", Self::FastFile)];
+
+    /// Its name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "File",
+            Self::Pipe => "Pipe",
+            Self::FastFile => "FastFile",
+        }
+    }
+}
+
+/// `S3DataDistributionType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Distribution {
+    /// Every host gets all objects.
+    #[default]
+    FullyReplicated,
+    /// Every host gets its share of the objects: object `i` in key order goes to host `i % n`.
+    ShardedByS3Key,
+}
+
+impl Distribution {
+    /// Every value with its name in the API.
+    pub const ALL: [(&'static str, Self); 2] =
+        [("FullyReplicated", Self::FullyReplicated), ("ShardedByS3Key", Self::ShardedByS3Key)];
+
+    /// Its name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FullyReplicated => "FullyReplicated",
+            Self::ShardedByS3Key => "ShardedByS3Key",
+        }
+    }
+}
+
+/// `CompressionType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// Bytes are handed on as they are stored.
+    #[default]
+    None,
+    /// Objects are gzip (RFC 1952), and are inflated.
+    Gzip,
+}
+
+impl Compression {
+    /// Every value with its name in the API.
+    pub const ALL: [(&'static str, Self); 2] = [("None", Self::None), ("Gzip", Self::Gzip)];
+
+    /// Its name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Gzip => "Gzip",
+        }
+    }
+}
+
+/// `RecordWrapperType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RecordWrapper {
+    /// Objects follow one another without anything between them.
+    #[default]
+    None,
+    /// Each object, or attribute of an augmented manifest, is a record of the `RecordIO` format of
+    /// MXNet.
+    RecordIo,
+}
+
+impl RecordWrapper {
+    /// Every value with its name in the API.
+    pub const ALL: [(&'static str, Self); 2] = [("None", Self::None), ("RecordIO", Self::RecordIo)];
+
+    /// Its name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::RecordIo => "RecordIO",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::epoch::{Shard, permutation};
+
+    #[test]
+    fn the_guide_has_the_orders_that_epochs_have() {
+        let page = include_str!("../guide/training.md");
+        let numbers = |cell: &str| -> Vec<u32> {
+            cell.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+        };
+        let rows = page.split_once("| seed | epoch |").expect("a table").1;
+        let rows = rows.lines().skip(2).take_while(|line| line.starts_with('|'));
+        let mut checked = 0;
+        for row in rows {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let seed: i64 = cells[0].parse().expect("a seed");
+            let order = permutation(seed.cast_unsigned(), cells[1].parse().expect("an epoch"), 8);
+            assert_eq!(numbers(cells[2]), order, "{row}");
+            for index in 0..2 {
+                let shard = Shard { index, count: 2 };
+                let places = (0..).zip(&order).filter(|(place, _)| shard.takes(*place));
+                let of_shard: Vec<u32> = places.map(|(_, object)| *object).collect();
+                assert_eq!(numbers(cells[3 + index as usize]), of_shard, "{row}");
+            }
+            checked += 1;
+        }
+        assert_eq!(checked, 3);
+    }
+
+    #[test]
+    fn hosts_are_listed_by_their_bytes() {
+        let hosts = Hosts::numbered(1, 11);
+        assert_eq!(hosts.current, "algo-2");
+        assert_eq!(hosts.names[..4], ["algo-1", "algo-10", "algo-11", "algo-2"]);
+    }
+}

@@ -1,0 +1,460 @@
+//! Which host of how many this is, or which process: from what is given, or from the variables
+//! that a launcher sets.
+//!
+//! The first of these that is there decides:
+//!
+//! 1. `--shard I/N`.
+//! 2. `INRUSH_HOST_RANK` and `INRUSH_HOST_COUNT`, for launchers that set nothing of their own.
+//! 3. `hostConfig` of `init-config.json`; then `resourceconfig.json` of SageMaker, where the rank
+//!    is the place of `current_host` in `hosts`. With more than nine hosts these two differ, for
+//!    `algo-10` stands before `algo-2` in that list.
+//! 4. The launcher. Of hosts: torchrun, its options as variables (Kubeflow), Open MPI, Slurm, PMI
+//!    (MPICH, Intel MPI). Of processes: torchrun, Open MPI, PMI, Slurm: `mpirun` in a Slurm job
+//!    leaves each process the rank that Slurm gave to the daemon of its host.
+//! 5. `JOB_COMPLETION_INDEX` of an indexed Job of Kubernetes, which sets no number of pods: that
+//!    is `INRUSH_HOST_COUNT`.
+//! 6. A description that asks for one instance.
+//!
+//! A rank without a number of hosts, or one that is not below it, is an error: with a guess some
+//! objects would go to two hosts and others to none. So are several processes on one host where
+//! the rank of the host is wanted: all of them would fill the same folder. PMIx sets a rank
+//! (`PMIX_RANK`) and no size, so it is not read; Open MPI sets its own variables besides.
+
+use std::fmt;
+
+use super::{Hosts, files};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::JOB_HOSTS_MAX;
+use crate::plan::epoch::Shard;
+use crate::text::shown::shortened;
+
+/// What has a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// One run for each host, which starts or serves all processes there.
+    Host,
+    /// One run for each process of the job.
+    Process,
+}
+
+/// What is known besides the variables.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Given<'a> {
+    /// `--shard`.
+    pub shard: Option<Shard>,
+    /// Of `init-config.json`.
+    pub host_config: Option<&'a Hosts>,
+    /// The text of SageMaker's own `resourceconfig.json`; one that an earlier run wrote says
+    /// nothing.
+    pub resource_config: Option<&'a str>,
+    /// How many instances the description asks for, where it says so.
+    pub instances: Option<u32>,
+}
+
+/// A rank, and who says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rank {
+    /// Which of how many, and their names. Of [`Unit::Process`] these are processes.
+    pub hosts: Hosts,
+    /// Which unit this is.
+    pub unit: Unit,
+    /// Where it comes from: `SLURM_NODEID and SLURM_NNODES`.
+    pub source: String,
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.unit {
+            Unit::Host => "host",
+            Unit::Process => "process",
+        };
+        let Hosts { rank, count, .. } = self.hosts;
+        let number = u64::from(rank) + 1;
+        write!(f, "{unit} {number} of {count} (shard {rank}/{count}), by {}", self.source)
+    }
+}
+
+/// The variables of a launcher.
+struct Launcher {
+    rank: &'static str,
+    /// The first that is set counts.
+    sizes: &'static [&'static str],
+    /// Says how many processes there are.
+    processes: Processes,
+}
+
+/// What tells that there are several processes on a host.
+enum Processes {
+    Unknown,
+    /// This variable: how many run on this host.
+    Here(&'static str),
+    /// This variable: how many run on all hosts.
+    Everywhere(&'static str),
+}
+
+const OWN: Launcher =
+    Launcher { rank: "INRUSH_HOST_RANK", sizes: &[HOST_COUNT], processes: Processes::Unknown };
+const HOST_COUNT: &str = "INRUSH_HOST_COUNT";
+/// Indexed Jobs of Kubernetes ("Indexed Job for Parallel Processing with Static Work Assignment").
+const KUBERNETES: Launcher =
+    Launcher { rank: "JOB_COMPLETION_INDEX", sizes: &[HOST_COUNT], processes: Processes::Unknown };
+
+/// Launchers that say which host this is.
+const OF_HOSTS: [Launcher; 5] = [
+    // torchrun (torch.distributed.elastic): of processes that it starts.
+    Launcher {
+        rank: "GROUP_RANK",
+        sizes: &["GROUP_WORLD_SIZE"],
+        processes: Processes::Here("LOCAL_WORLD_SIZE"),
+    },
+    // Its options --node-rank and --nnodes as variables: in front of it.
+    Launcher { rank: "PET_NODE_RANK", sizes: &["PET_NNODES"], processes: Processes::Unknown },
+    // mpirun(1) of Open MPI. It has no rank of the host.
+    Launcher {
+        rank: "OMPI_COMM_WORLD_RANK",
+        sizes: &["OMPI_COMM_WORLD_SIZE"],
+        processes: Processes::Here("OMPI_COMM_WORLD_LOCAL_SIZE"),
+    },
+    // srun(1), "OUTPUT ENVIRONMENT VARIABLES": a step may have fewer nodes than the job.
+    Launcher {
+        rank: "SLURM_NODEID",
+        sizes: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"],
+        processes: Processes::Everywhere("SLURM_STEP_NUM_TASKS"),
+    },
+    // Hydra of MPICH and Intel MPI.
+    Launcher {
+        rank: "PMI_RANK",
+        sizes: &["PMI_SIZE"],
+        processes: Processes::Here("MPI_LOCALNRANKS"),
+    },
+];
+
+/// Launchers that say which process this is.
+const OF_PROCESSES: [Launcher; 4] = [
+    Launcher { rank: "RANK", sizes: &["WORLD_SIZE"], processes: Processes::Unknown },
+    Launcher {
+        rank: "OMPI_COMM_WORLD_RANK",
+        sizes: &["OMPI_COMM_WORLD_SIZE"],
+        processes: Processes::Unknown,
+    },
+    Launcher { rank: "PMI_RANK", sizes: &["PMI_SIZE"], processes: Processes::Unknown },
+    Launcher {
+        rank: "SLURM_PROCID",
+        sizes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        processes: Processes::Unknown,
+    },
+];
+
+/// Finds the rank; `None` where nothing says it.
+///
+/// # Errors
+/// When what decides is not whole or contradicts itself. The error names the variables.
+pub fn find(
+    unit: Unit,
+    given: &Given<'_>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Rank>> {
+    // An empty variable is how scripts take one away.
+    let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let described = described(given)?;
+    let rank = |source: &str, rank: u32, count: u32| {
+        let hosts = match &described {
+            Some((hosts, _)) if hosts.count == count => Hosts { rank, ..hosts.clone() },
+            _ => Hosts::numbered(rank, count),
+        };
+        Ok(Some(Rank { hosts, unit, source: source.to_owned() }))
+    };
+    if let Some(shard) = given.shard {
+        check("--shard", "--shard", shard.index, shard.count)?;
+        return rank("--shard", shard.index, shard.count);
+    }
+    let is_kubernetes = variable(OWN.rank).is_none() && variable(KUBERNETES.rank).is_some();
+    let own = if is_kubernetes { None } else { OWN.find(&variable)? };
+    if let Some((source, index, count)) = own {
+        return rank(&source, index, count);
+    }
+    if let Some((hosts, source)) = described.clone().filter(|_| unit == Unit::Host) {
+        return Ok(Some(Rank { hosts, unit, source: source.to_owned() }));
+    }
+    let launchers: &[Launcher] = match unit {
+        Unit::Host => &OF_HOSTS,
+        Unit::Process => &OF_PROCESSES,
+    };
+    for launcher in launchers.iter().chain(is_kubernetes.then_some(&KUBERNETES)) {
+        if let Some((source, index, count)) = launcher.find(&variable)? {
+            return rank(&source, index, count);
+        }
+    }
+    match (given.instances, unit) {
+        (Some(1), Unit::Host) => rank("the number of instances in the description", 0, 1),
+        _ => Ok(None),
+    }
+}
+
+/// What SageMaker's own files say, and which of them.
+fn described(given: &Given<'_>) -> Result<Option<(Hosts, &'static str)>> {
+    const HOST_CONFIG: &str = "hostConfig";
+    let listed = given.resource_config.map(files::hosts_of_resource_config).transpose();
+    let listed = listed.map_err(|what| {
+        Error::new(ErrorKind::Usage, format!("{}: {what}", files::RESOURCE_CONFIG))
+    })?;
+    Ok(match (given.host_config, listed) {
+        (Some(hosts), Some(listed)) if hosts.count != listed.count => {
+            let what = format!(
+                "hostConfig says {} hosts, but {} says {}",
+                hosts.count,
+                files::RESOURCE_CONFIG,
+                listed.count
+            );
+            return Err(Error::new(ErrorKind::Usage, what).advise("give --shard I/N"));
+        }
+        // The names are those of the list.
+        (Some(hosts), Some(listed)) => Some((Hosts { rank: hosts.rank, ..listed }, HOST_CONFIG)),
+        (Some(hosts), None) => Some((hosts.clone(), HOST_CONFIG)),
+        (None, Some(listed)) => Some((listed, files::RESOURCE_CONFIG)),
+        (None, None) => None,
+    })
+}
+
+impl Launcher {
+    /// Where it comes from, the rank and the size; `None` where no variable of it is set.
+    fn find(
+        &self,
+        variable: &impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<(String, u32, u32)>> {
+        let number = |name: &'static str| -> Result<Option<u32>> {
+            let Some(text) = variable(name) else { return Ok(None) };
+            let parsed = text.trim().parse().ok();
+            let what = || format!("{name} is '{}', which is no number", shortened(&text));
+            parsed.map(Some).ok_or_else(|| usage(what()))
+        };
+        let size_name = self.sizes.iter().find(|name| variable(name).is_some());
+        let size = size_name.map(|name| number(name)).transpose()?.flatten();
+        let (rank, size, size_name) = match (number(self.rank)?, size.zip(size_name)) {
+            (None, None) => return Ok(None),
+            (Some(rank), Some((size, name))) => (rank, size, *name),
+            // The only one there is.
+            (None, Some((1, name))) => (0, 1, *name),
+            (None, Some((size, name))) => {
+                let what = format!("{name} is {size}, but {} is not set", self.rank);
+                return Err(usage(what));
+            }
+            (Some(rank), None) => {
+                let what = format!("{} is {rank}, but {} is not set", self.rank, self.sizes[0]);
+                return Err(usage(what));
+            }
+        };
+        check(self.rank, size_name, rank, size)?;
+        let several = match self.processes {
+            Processes::Unknown => None,
+            Processes::Here(name) => number(name)?.filter(|count| *count > 1).zip(Some(name)),
+            Processes::Everywhere(name) => {
+                number(name)?.filter(|count| *count > size).zip(Some(name))
+            }
+        };
+        if let Some((count, name)) = several {
+            let what = format!("several processes run on one host ({name} is {count})");
+            return Err(Error::new(ErrorKind::Usage, what)
+                .advise("start one for each host, which starts the processes"));
+        }
+        Ok(Some((format!("{} and {size_name}", self.rank), rank, size)))
+    }
+}
+
+fn check(rank_name: &str, size_name: &str, rank: u32, size: u32) -> Result<()> {
+    if size > JOB_HOSTS_MAX {
+        return Err(usage(format!("{size_name} says {size}, at most {JOB_HOSTS_MAX} are allowed")));
+    }
+    if rank >= size {
+        let what = format!("{rank_name} is {rank}, but {size_name} is {size}: ranks begin with 0");
+        return Err(usage(what));
+    }
+    Ok(())
+}
+
+fn usage(what: String) -> Error {
+    Error::new(ErrorKind::Usage, what).advise("give --shard I/N")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(unit: Unit, given: &Given<'_>, set: &[(&str, &str)]) -> Result<Option<Rank>> {
+        find(unit, given, |name| {
+            set.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn told(unit: Unit, set: &[(&str, &str)]) -> String {
+        match found(unit, &Given::default(), set) {
+            Ok(None) => "nothing".to_owned(),
+            Ok(Some(rank)) => rank.to_string(),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Usage);
+                error.to_string()
+            }
+        }
+    }
+
+    #[test]
+    fn each_launcher_says_which_host_this_is() {
+        let check = |set: &[(&str, &str)], expected: &str| {
+            assert_eq!(told(Unit::Host, set), expected, "{set:?}");
+        };
+        check(&[], "nothing");
+        check(
+            &[("SLURM_NODEID", "0"), ("SLURM_NNODES", "4")],
+            "host 1 of 4 (shard 0/4), by SLURM_NODEID and SLURM_NNODES",
+        );
+        check(
+            &[("SLURM_NODEID", "1"), ("SLURM_NNODES", "4"), ("SLURM_STEP_NUM_NODES", "2")],
+            "host 2 of 2 (shard 1/2), by SLURM_NODEID and SLURM_STEP_NUM_NODES",
+        );
+        check(
+            &[("GROUP_RANK", "1"), ("GROUP_WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "1")],
+            "host 2 of 2 (shard 1/2), by GROUP_RANK and GROUP_WORLD_SIZE",
+        );
+        check(
+            &[("PET_NODE_RANK", "2"), ("PET_NNODES", "3"), ("JOB_COMPLETION_INDEX", "2")],
+            "host 3 of 3 (shard 2/3), by PET_NODE_RANK and PET_NNODES",
+        );
+        check(
+            &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")],
+            "host 2 of 2 (shard 1/2), by OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE",
+        );
+        check(
+            &[("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "1")],
+            "host 2 of 2 (shard 1/2), by PMI_RANK and PMI_SIZE",
+        );
+        check(
+            &[("JOB_COMPLETION_INDEX", "3"), ("INRUSH_HOST_COUNT", "4")],
+            "host 4 of 4 (shard 3/4), by JOB_COMPLETION_INDEX and INRUSH_HOST_COUNT",
+        );
+        // Ranks of processes say nothing about hosts; a salloc(1) of one node has no SLURM_NODEID.
+        check(&[("RANK", "1"), ("WORLD_SIZE", "2")], "nothing");
+        check(
+            &[("SLURM_NNODES", "1"), ("PMI_RANK", "")],
+            "host 1 of 1 (shard 0/1), by SLURM_NODEID and SLURM_NNODES",
+        );
+    }
+
+    #[test]
+    fn each_launcher_says_which_process_this_is() {
+        let check = |set: &[(&str, &str)], expected: &str| {
+            assert_eq!(told(Unit::Process, set), expected, "{set:?}");
+        };
+        check(
+            &[("RANK", "9"), ("WORLD_SIZE", "16"), ("GROUP_RANK", "1"), ("GROUP_WORLD_SIZE", "2")],
+            "process 10 of 16 (shard 9/16), by RANK and WORLD_SIZE",
+        );
+        check(
+            &[("SLURM_PROCID", "3"), ("SLURM_NTASKS", "8"), ("SLURM_NODEID", "0")],
+            "process 4 of 8 (shard 3/8), by SLURM_PROCID and SLURM_NTASKS",
+        );
+        // mpirun in a Slurm job: Slurm's rank is that of the daemon.
+        let slurm = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")];
+        for rank in [["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"], ["PMI_RANK", "PMI_SIZE"]] {
+            let set = [&[(rank[0], "5"), (rank[1], "16")], &slurm[..]].concat();
+            let expected = format!("process 6 of 16 (shard 5/16), by {} and {}", rank[0], rank[1]);
+            check(&set, &expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_whole_is_an_error() {
+        let check = |set: &[(&str, &str)], expected: &str| {
+            assert_eq!(told(Unit::Host, set), expected, "{set:?}");
+        };
+        let advice = "give --shard I/N";
+        check(
+            &[("SLURM_NNODES", "4")],
+            &format!("SLURM_NNODES is 4, but SLURM_NODEID is not set; {advice}"),
+        );
+        check(
+            &[("GROUP_RANK", "1"), ("SLURM_NODEID", "0"), ("SLURM_NNODES", "4")],
+            &format!("GROUP_RANK is 1, but GROUP_WORLD_SIZE is not set; {advice}"),
+        );
+        check(
+            &[("SLURM_NODEID", "4"), ("SLURM_NNODES", "4")],
+            &format!("SLURM_NODEID is 4, but SLURM_NNODES is 4: ranks begin with 0; {advice}"),
+        );
+        check(
+            &[("PET_NODE_RANK", "0"), ("PET_NNODES", "1:4")],
+            &format!("PET_NNODES is '1:4', which is no number; {advice}"),
+        );
+        check(
+            &[("JOB_COMPLETION_INDEX", "0")],
+            &format!("JOB_COMPLETION_INDEX is 0, but INRUSH_HOST_COUNT is not set; {advice}"),
+        );
+        check(
+            &[("INRUSH_HOST_COUNT", "2")],
+            &format!("INRUSH_HOST_COUNT is 2, but INRUSH_HOST_RANK is not set; {advice}"),
+        );
+        check(
+            &[("PMI_RANK", "0"), ("PMI_SIZE", "65537")],
+            &format!("PMI_SIZE says 65537, at most 65536 are allowed; {advice}"),
+        );
+        let several = "several processes run on one host";
+        let remedy = "start one for each host, which starts the processes";
+        check(
+            &[("GROUP_RANK", "0"), ("GROUP_WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "8")],
+            &format!("{several} (LOCAL_WORLD_SIZE is 8); {remedy}"),
+        );
+        check(
+            &[("SLURM_NODEID", "0"), ("SLURM_NNODES", "2"), ("SLURM_STEP_NUM_TASKS", "16")],
+            &format!("{several} (SLURM_STEP_NUM_TASKS is 16); {remedy}"),
+        );
+    }
+
+    #[test]
+    fn what_is_given_comes_before_the_launcher() {
+        let slurm = [("SLURM_NODEID", "0"), ("SLURM_NNODES", "4")];
+        let own = [&[("INRUSH_HOST_RANK", "2"), ("INRUSH_HOST_COUNT", "3")], &slurm[..]].concat();
+        let hosts = Hosts::numbered(10, 12);
+        let listed = files::resource_config(&hosts, &[], "eth0");
+        let shard = Some(Shard { index: 1, count: 12 });
+        let told = |given: &Given<'_>, set: &[(&str, &str)]| {
+            found(Unit::Host, given, set).expect("a rank").expect("a rank")
+        };
+        let by_list = Given { resource_config: Some(&listed), ..Given::default() };
+        let both = Given { host_config: Some(&hosts), ..by_list };
+        let rank = told(&Given { shard, ..both }, &own);
+        assert_eq!(rank.to_string(), "host 2 of 12 (shard 1/12), by --shard");
+        assert_eq!(rank.hosts.current, "algo-11", "the names are those of the list");
+        let rank = told(&both, &own);
+        let by_own = "host 3 of 3 (shard 2/3), by INRUSH_HOST_RANK and INRUSH_HOST_COUNT";
+        assert_eq!(rank.to_string(), by_own);
+        let rank = told(&both, &slurm);
+        assert_eq!(rank.to_string(), "host 11 of 12 (shard 10/12), by hostConfig");
+        assert_eq!(
+            (rank.hosts.current, rank.hosts.names),
+            (hosts.current.clone(), hosts.names.clone())
+        );
+        // algo-1, algo-10, algo-11: the list has another order.
+        let rank = told(&by_list, &slurm);
+        assert_eq!(rank.to_string(), "host 3 of 12 (shard 2/12), by resourceconfig.json");
+        let alone = Given { instances: Some(1), ..Given::default() };
+        let by_count = "host 1 of 1 (shard 0/1), by the number of instances in the description";
+        assert_eq!(told(&alone, &[]).to_string(), by_count);
+        assert_eq!(told(&alone, &slurm).hosts.count, 4);
+        let two = Given { instances: Some(2), ..Given::default() };
+        assert_eq!(found(Unit::Host, &two, &[]), Ok(None));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_an_error() {
+        let two = Hosts::numbered(0, 2);
+        let listed = files::resource_config(&Hosts::numbered(0, 3), &[], "eth0");
+        let given =
+            Given { host_config: Some(&two), resource_config: Some(&listed), ..Given::default() };
+        let error = found(Unit::Host, &given, &[]).expect_err("a contradiction").to_string();
+        let expected = "hostConfig says 2 hosts, but resourceconfig.json says 3; give --shard I/N";
+        assert_eq!(error, expected);
+        let given = Given { resource_config: Some("{}"), ..Given::default() };
+        let error = found(Unit::Host, &given, &[]).expect_err("no hosts").to_string();
+        assert_eq!(error, "resourceconfig.json: current_host is no string");
+        let given = Given { shard: Some(Shard { index: 3, count: 3 }), ..Given::default() };
+        assert!(found(Unit::Host, &given, &[]).is_err());
+    }
+}

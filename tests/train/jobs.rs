@@ -1,0 +1,130 @@
+//! Jobs as files describe them: what the command finds.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::served::{BUCKET, serve};
+use crate::{Stage, objects};
+
+/// A channel of `CreateTrainingJob`.
+fn channel(name: &str, key: &str, more: &Value) -> Value {
+    let source = json!({"S3DataType": "S3Prefix", "S3Uri": format!("s3://{BUCKET}/{key}")});
+    let mut channel = json!({"ChannelName": name, "DataSource": {"S3DataSource": source}});
+    for (name, value) in more.as_object().expect("fields") {
+        match name.as_str() {
+            "S3DataType" | "S3DataDistributionType" => {
+                channel["DataSource"]["S3DataSource"][name] = value.clone();
+            }
+            _ => channel[name] = value.clone(),
+        }
+    }
+    channel
+}
+
+fn write_job(stage: &Stage, job: &Value) -> String {
+    let path = stage.folder.path().join("job.json");
+    fs::write(&path, job.to_string()).expect("a job");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+#[test]
+fn a_job_has_its_channels_files_and_variables() {
+    let origin = serve(&objects(&[
+        ("data/train-a", 10),
+        ("data/train/b", 20),
+        ("data/train2/c", 30),
+        ("data/val/0", 1),
+        ("data/val/1", 2),
+        ("data/val/2", 3),
+    ]));
+    let stage = Stage::new();
+    let job = json!({
+        "TrainingJobName": "job-7",
+        "HyperParameters": {"epochs": "3"},
+        "Environment": {"COLOUR": "blue"},
+        "ResourceConfig": {"InstanceCount": 2, "InstanceType": "ml.c5.xlarge"},
+        "InputDataConfig": [
+            channel("train", "data/train", &json!({"ContentType": "text/csv"})),
+            channel("val", "data/val/", &json!({"S3DataDistributionType": "ShardedByS3Key"})),
+        ],
+    });
+    let path = write_job(&stage, &job);
+    let script = "cd $d; find train val -type f | sort > $o/files; \
+                  echo $TRAINING_JOB_NAME $COLOUR $SM_HP_EPOCHS $SM_CURRENT_HOST > $o/variables; \
+                  echo \"$SM_CHANNELS $SM_CHANNEL_VAL\" >> $o/variables";
+    let program = stage.shell(&origin, &["--job", &path], script);
+    let run = program.set("SLURM_NODEID", "1").set("SLURM_NNODES", "2").run().expect(0);
+    run.expect_words(&["host 2 of 2 (shard 1/2), by SLURM_NODEID"]);
+    // A prefix is no folder: what merely begins so has its whole last name.
+    let files = "train/b\ntrain/train-a\ntrain/train2/c\nval/1\n";
+    assert_eq!(stage.told("files"), files);
+    let val = stage.data("val").display().to_string();
+    let expected = format!("job-7 blue 3 algo-2\n[\"train\",\"val\"] {val}\n");
+    assert_eq!(stage.told("variables"), expected);
+    let config = stage.base().join("input/config");
+    let read = |name: &str| fs::read_to_string(config.join(name)).expect(name);
+    assert_eq!(read("hyperparameters.json"), r#"{"epochs":"3"}"#);
+    let resources: Value = serde_json::from_str(&read("resourceconfig.json")).expect("JSON");
+    assert_eq!(resources["current_host"], "algo-2");
+    assert_eq!(resources["hosts"], json!(["algo-1", "algo-2"]));
+    let inputs: Value = serde_json::from_str(&read("inputdataconfig.json")).expect("JSON");
+    assert_eq!(inputs["train"]["ContentType"], "text/csv");
+    assert_eq!(inputs["val"]["S3DistributionType"], "ShardedByS3Key");
+}
+
+#[test]
+fn a_manifest_is_downloaded_and_streamed_in_records() {
+    let list = json!([{"prefix": format!("s3://{BUCKET}/data/")}, "b", "sub/a"]);
+    let mut all = objects(&[("data/b", 3), ("data/sub/a", 4), ("data/other", 5)]);
+    all.insert("list.json".to_owned(), list.to_string().into_bytes());
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let manifest = json!({"S3DataType": "ManifestFile"});
+    let mut piped = manifest.clone();
+    piped["InputMode"] = "Pipe".into();
+    piped["RecordWrapperType"] = "RecordIO".into();
+    let job = json!({"InputDataConfig": [
+        channel("files", "list.json", &manifest),
+        channel("stream", "list.json", &piped),
+    ]});
+    let path = write_job(&stage, &job);
+    let script = "cat $d/stream_0 > $o/stream; cd $d; find files -type f | sort > $o/files";
+    stage.shell(&origin, &["--job", &path], script).run().expect(0);
+    assert_eq!(stage.told("files"), "files/b\nfiles/sub/a\n");
+    let streamed = fs::read(stage.base().join("output/data/stream")).expect("a stream");
+    let mut expected = Vec::new();
+    for key in ["data/b", "data/sub/a"] {
+        let bytes = &all[key];
+        expected.extend(0xced7_230a_u32.to_le_bytes());
+        expected.extend(u32::try_from(bytes.len()).expect("short").to_le_bytes());
+        expected.extend(bytes.iter());
+        expected.resize(expected.len().next_multiple_of(4), 0);
+    }
+    assert_eq!(streamed, expected);
+}
+
+#[test]
+fn a_job_that_is_wrong_is_refused_with_all_that_is() {
+    let origin = serve(&objects(&[("data/b", 3)]));
+    let stage = Stage::new();
+    let job = json!({"InputDataConfig": [
+        channel("a b", "data/", &json!({})),
+        channel("train", "data/", &json!({"S3DataType": "S3Prefx"})),
+    ]});
+    let path = write_job(&stage, &job);
+    let run = stage.shell(&origin, &["--job", &path], "echo started").run().expect(2);
+    let run = run.expect_words(&["job.json", "'a b'", "'S3Prefx'", "InputDataConfig[1]"]);
+    run.check(run.stdout.is_empty() && !stage.base().exists(), "nothing is begun");
+    let missing = json!({"InputDataConfig": [
+        channel("train", "list.json", &json!({"S3DataType": "ManifestFile"})),
+    ]});
+    let path = write_job(&stage, &missing);
+    let run = stage.shell(&origin, &["--job", &path], "echo started").run();
+    run.expect(crate::INPUT_FAILED).expect_words(&["channel train", "list.json"]);
+    let fast =
+        json!({"InputDataConfig": [channel("t", "data/", &json!({"InputMode": "FastFile"}))]});
+    let path = write_job(&stage, &fast);
+    stage.train(&origin, &["--job", &path]).run().expect(2).expect_words(&["FastFile"]);
+    assert_eq!(origin.stats().gets, 1, "the list that is not there");
+}
