@@ -1,9 +1,10 @@
 """The lab: servers that this project did not write, and runs that are measured.
 
 Who uses it: `tools/interop.py` (does every byte arrive?), `tools/everyday.py` (does it do what
-people know from other tools?), `tools/completions.py` (what does TAB bring?), `tools/bench.py` (how
-fast, and at what price?), `tools/memory.py` and `tools/soak.py` (with how much memory, and after
-hours, too?). Only the standard library, so there is nothing to install for Python itself.
+people know from other tools?), `tools/readers.py` (do programs that train get every record?),
+`tools/cluster/check.py` (and every host its share?), `tools/completions.py` (what does TAB bring?),
+`tools/bench.py` (how fast, and at what price?), `tools/memory.py` and `tools/soak.py` (with how
+much memory, and after hours, too?). Only the standard library, so there is nothing to install for Python itself.
 
 The rooms, from the ground up:
 
@@ -21,6 +22,9 @@ The rooms, from the ground up:
 * `shells`: bash, zsh and fish at terminals, for `tools/completions.py`.
 * `measure`: rounds, medians and tables for the benchmark.
 * `drift`: whether a figure stays flat over a long run.
+* `samples`: training data in the forms that its readers know; `consumers`: such readers, each run
+  with the Python of its own environment.
+* `slurm`: a cluster of two nodes; `alone`: a network with nothing but loopback.
 * `streams`, `pipe_reader`, `epoch_reader`: who reads what `inrush` feeds.
 
 Out of scope: anything that leaves this machine.

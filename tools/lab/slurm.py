@@ -1,6 +1,6 @@
-"""A Slurm cluster of two nodes on this machine: loopback only, and nothing outside of one folder.
+"""A Slurm cluster of two nodes on this machine, with nothing outside of one folder.
 
-Each node is a slurmd of its own name and port. No accounting and no cgroups: processes are found by
+Its programs listen on all addresses: see `alone`. Each node is a slurmd of its own name and port. No accounting and no cgroups: processes are found by
 their parents. It takes root, as slurmd does.
 """
 
@@ -26,7 +26,6 @@ def configuration(folder: Path, host: str) -> str:
         "ClusterName=lab", f"SlurmctldHost={host}(127.0.0.1)", f"SlurmctldPort={free_port()}",
         "SlurmUser=root", "SlurmdUser=root", "AuthType=auth/munge",
         f"AuthInfo=socket={folder}/munge.socket", "CredType=cred/munge",
-        "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
         f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/%n",
         f"SlurmctldPidFile={folder}/slurmctld.pid", f"SlurmdPidFile={folder}/%n.pid",
         "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "MpiDefault=none",
