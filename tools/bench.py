@@ -3,8 +3,9 @@
 
     tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [tls] [tls-disk] [tls-cat]
                    [verify] [verify-disk] [stalls] [stalls-stream] [list] [pace] [small-latency]
-                   [small-discard] [throttle] [neighbor] [waiting] [ring] [--check] [--limit PATH]
-                   [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH] [--json FILE]
+                   [small-discard] [throttle] [neighbor] [waiting] [ring] [startup] [--check]
+                   [--limit PATH] [--receive-limit PATH] [--builtin-limit PATH]
+                   [--fifo-limit PATH] [--json FILE]
 
 Without a name it runs the two claims, `large` and `small`.
 
@@ -39,6 +40,8 @@ Without a name it runs the two claims, `large` and `small`.
   over TLS, too. `--check` wants at least 0.8 of the speed at 1.6 times the CPU time or less. What
   writes files also runs beside s5cmd and the program of Amazon's transfer manager for Rust (built
   on first use: some minutes), and is to be faster than each, with less CPU time.
+* startup: from the start of `inrush train` to the first byte that its command has read, in File
+  and in Pipe mode, for 1, 10 and 50 GB in objects of 100 MB from an inrush-origin.
 * list: `ls` of 1,000,000 keys from an inrush-origin that takes 20 ms for each page, beside one
   request at a time. `--check` wants at least 300,000 keys/s and 8 times the speed.
 
@@ -66,7 +69,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import (authority, client, compare, dataset, install, listing, listings, measure, nginx,
-                 origin, pace, process, rings, secure_cat, streams)
+                 origin, pace, process, rings, secure_cat, startup, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -535,6 +538,12 @@ def list_keys(bench: Bench) -> tuple[str, dict[str, object]]:
     return listings.run(args.inrush, args.option, bench.env, RUN_SECONDS, args.warm_up, args.runs)
 
 
+def startups(bench: Bench) -> tuple[str, dict[str, object]]:
+    """How long a job waits for its data."""
+    return startup.run(bench.args.inrush, bench.args.option, bench.env, bench.disk, RUN_SECONDS,
+                       bench.args.runs)
+
+
 def ring(bench: Bench) -> tuple[str, dict[str, object]]:
     """Both rings, in turns."""
     url, trust = bench.server.tls_url(SECURE_VERSION), ("--ca-bundle", str(trusted(bench)))
@@ -586,13 +595,14 @@ BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "large": large, "small": small, "discard": discard, "rss": rss,
     "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk,
     "tls-cat": tls_cat, "verify": verify, "verify-disk": verify_disk, "stalls": stalls,
-    "stalls-stream": stalls_stream, "list": list_keys, "ring": ring, **pace.BENCHES}
+    "stalls-stream": stalls_stream, "list": list_keys, "ring": ring,
+    "startup": startups, **pace.BENCHES}
 
 
 def write_objects(bucket: Path, args: argparse.Namespace) -> None:
     """The objects that the wanted benchmarks fetch."""
     wanted = set(args.names)
-    if wanted - {"small", "stalls", "stalls-stream", *pace.BENCHES, "list"}:
+    if wanted - {"small", "stalls", "stalls-stream", *pace.BENCHES, "list", "startup"}:
         size = args.large_mib * dataset.MIB
         for number in range(LARGE_OBJECTS):
             dataset.write_stamped(bucket / f"large/object{number}", size, number)

@@ -150,7 +150,8 @@ def make_objects() -> Objects:
     sizes = [size for size in samples.SIZES for _ in range(2)]
     found |= {f"stream/{number % 3}/{number:03}": data
               for number, data in enumerate(samples.records("stream", [*sizes, 9 << 20]))}
-    found |= {f"tars/shard-{number:04}.tar": samples.tar(tar_members(number)) for number in range(4)}
+    found |= {f"tars/shard-{number:04}.tar": samples.tar(tar_members(number))
+              for number in range(4)}
     found |= {f"csv/{path}": samples.table(rows) for path, rows in tables().items()}
     return Objects(found)
 

@@ -2,8 +2,8 @@
 
 Who uses it: `tools/interop.py` (does every byte arrive?), `tools/everyday.py` (does it do what
 people know from other tools?), `tools/readers.py` (do programs that train get every record?),
-`tools/cluster/check.py` (and every host its share?), `tools/completions.py` (what does TAB bring?),
-`tools/bench.py` (how fast, and at what price?), `tools/memory.py` and `tools/soak.py` (with how
+`tools/cluster/check.py` (and every host its share?), `tools/completions.py` (what does TAB
+bring?), `tools/bench.py` (how fast, and at what price?), `tools/memory.py` and `tools/soak.py` (with how
 much memory, and after hours, too?). Only the standard library, so there is nothing to install for Python itself.
 
 The rooms, from the ground up:
@@ -20,7 +20,7 @@ The rooms, from the ground up:
 * `compare`: a downloaded tree against the one it came from.
 * `command_lines`: what people type with other tools, and with `inrush`; `told`: what is printed.
 * `shells`: bash, zsh and fish at terminals, for `tools/completions.py`.
-* `measure`: rounds, medians and tables for the benchmark.
+* `measure`: rounds, medians and tables for the benchmark; `startup`: how long a job waits.
 * `drift`: whether a figure stays flat over a long run.
 * `samples`: training data in the forms that its readers know; `consumers`: such readers, each run
   with the Python of its own environment.
