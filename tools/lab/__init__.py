@@ -3,8 +3,9 @@
 Who uses it: `tools/interop.py` (does every byte arrive?), `tools/everyday.py` (does it do what
 people know from other tools?), `tools/readers.py` (do programs that train get every record?),
 `tools/cluster/check.py` (and every host its share?), `tools/completions.py` (what does TAB
-bring?), `tools/bench.py` (how fast, and at what price?), `tools/memory.py` and `tools/soak.py` (with how
-much memory, and after hours, too?). Only the standard library, so there is nothing to install for Python itself.
+bring?), `tools/bench.py` (how fast, and at what price?), `tools/memory.py` and `tools/soak.py`
+(with how much memory, and after hours, too?). Only the standard library, so there is nothing to
+install for Python itself.
 
 The rooms, from the ground up:
 

@@ -1,7 +1,7 @@
 """A Slurm cluster of two nodes on this machine, with nothing outside of one folder.
 
-Its programs listen on all addresses: see `alone`. Each node is a slurmd of its own name and port. No
-accounting and no cgroups: processes are found by their parents. It takes root, as slurmd does.
+Its programs listen on all addresses: see `alone`. Each node is a slurmd of its own name and port.
+No accounting and no cgroups: processes are found by their parents. It takes root, as slurmd does.
 """
 
 from __future__ import annotations
