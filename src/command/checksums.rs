@@ -282,7 +282,7 @@ mod tests {
             folder: Handle::Simulated(2),
             temporary: "t".to_owned(),
             name: "k".to_owned(),
-            path: "k".to_owned(),
+            place: "k".to_owned(),
             journal: None,
         };
         let mut done = RangeSet::none(3);

@@ -335,12 +335,18 @@ fn name(signal: KernelSignal) -> &'static str {
 }
 
 fn not_started(program: &OsString, error: &io::Error) -> NotStarted {
+    let message = format!("cannot start {}: {error}", program.display());
     let (code, advice) = match error.kind() {
         io::ErrorKind::NotFound => (NOT_THERE, "check its name and PATH"),
+        // fork(2): no process more, or not for this user.
+        io::ErrorKind::WouldBlock => {
+            let error = Error::new(ErrorKind::Host, message);
+            let error = error.advise("raise the limit of processes (ulimit -u)");
+            return NotStarted { code: error.kind().exit_code(), error };
+        }
         io::ErrorKind::PermissionDenied => (NOT_EXECUTABLE, "make it executable (chmod +x)"),
         _ => (NOT_EXECUTABLE, "check that it is a program for this machine"),
     };
-    let message = format!("cannot start {}: {error}", program.display());
     NotStarted { code, error: Error::new(ErrorKind::Usage, message).advise(advice) }
 }
 

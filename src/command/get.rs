@@ -1,7 +1,6 @@
 //! `inrush get`: resolve the sources, run, report; or list what would move.
 
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +29,7 @@ use crate::control::walk::Walk;
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::system_host::Root;
 use crate::files::transfer::Cut;
 use crate::plan::filter::Filter;
 use crate::report::document::{
@@ -217,7 +217,7 @@ pub(super) struct Intake {
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) target: Target,
     /// Its folder, if it is there already.
-    pub(super) present: Option<OwnedFd>,
+    pub(super) present: Option<Root>,
     pub(super) walk: Walk,
     pub(super) mirror: Option<Mirror>,
 }

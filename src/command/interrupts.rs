@@ -216,15 +216,23 @@ impl Forced {
         child::end_by_force();
         // Standard error may be what does not come back.
         let (said, saying) = sync_channel(1);
-        std::thread::spawn(move || {
+        let say = move || {
             let error = self.tell();
             Progress::new(false).error(&error);
             let reader = READER.get().copied().unwrap_or(Reader::Nobody);
             // As little as for the line before there is anybody to tell.
             let _ = reader.print(&failure_json(&error));
+        };
+        let thread = std::thread::Builder::new();
+        let aside = thread.spawn(move || {
+            say();
             let _ = said.send(());
         });
-        let _ = saying.recv_timeout(LAST_WORDS_TIME);
+        match aside {
+            Ok(_) => drop(saying.recv_timeout(LAST_WORDS_TIME)),
+            // The system has no thread left.
+            Err(_) => say(),
+        }
         std::process::exit(i32::from(kind.exit_code()))
     }
 }

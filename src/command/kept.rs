@@ -2,7 +2,6 @@
 //! that go on.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use super::checksums::Settled;
 use crate::cli::{Compare, KeepArgs, Overwrite, VerifyMode};
 use crate::error::Error;
 use crate::files::journal::Unfit;
-use crate::files::system_host::{FileState, Left, Persistence, SystemHost, WhenAll};
+use crate::files::system_host::{FileState, Left, Persistence, Root, SystemHost, WhenAll};
 use crate::files::transfer::{Shape, Transfer};
 use crate::limits::UNFINISHED_OPEN_MAX;
 use crate::report::document::KeptReason;
@@ -76,19 +75,19 @@ pub(super) fn keeping(rules: &KeepArgs) -> Persistence {
 
 /// A machine of the control plane's own, for calls that the workers do not make.
 fn machine(
-    folder: OwnedFd,
+    folder: Root,
     rules: &KeepArgs,
     begun: Instant,
     keys: &Arc<PublishedKeys>,
 ) -> SystemHost {
-    SystemHost::new(begun, 0, Some(Arc::new(folder)), Arc::clone(keys), keeping(rules))
+    SystemHost::new(begun, 0, Some(folder), Arc::clone(keys), keeping(rules))
 }
 
 impl ExistingFiles {
     /// Looks at this folder; `None` where it is not there, or nothing is written. With `dry`
     /// nothing is touched.
     pub(super) fn new(
-        folder: Option<OwnedFd>,
+        folder: Option<Root>,
         (rules, verify): (KeepArgs, VerifyMode),
         dry: bool,
         begun: Instant,
@@ -107,7 +106,7 @@ impl ExistingFiles {
     }
 
     /// A machine of the control plane's own, for calls that the workers do not make.
-    pub(super) fn machine_at(&self, folder: OwnedFd) -> SystemHost {
+    pub(super) fn machine_at(&self, folder: Root) -> SystemHost {
         machine(folder, &self.rules, self.begun, &self.keys)
     }
 

@@ -6,6 +6,7 @@ use std::mem::ManuallyDrop;
 
 use tokio::task::LocalSet;
 
+use crate::control::upkeep::keep_helper;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::choice::RingChoice;
 use crate::sys::descriptor;
@@ -45,16 +46,22 @@ pub(super) fn on_runtime<F: Future>(
     if let Some(runtime) = ring_runtime(choice).map_err(|error| trouble(&error))? {
         let runtime = ManuallyDrop::new(runtime);
         HAS_RING.set(true);
-        let output = runtime.block_on(future());
+        let output = runtime.block_on(with_helper(future));
         HAS_RING.set(false);
-        return Ok(output);
+        return output;
     }
     #[cfg(target_env = "musl")]
     let _ = choice;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = ManuallyDrop::new(runtime.map_err(|error| trouble(&error))?);
     let tasks = ManuallyDrop::new(LocalSet::new());
-    Ok(tasks.block_on(&runtime, async { future().await }))
+    tasks.block_on(&runtime, with_helper(future))
+}
+
+/// A command, on a runtime whose helper threads are not wanting.
+async fn with_helper<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
+    keep_helper()?;
+    Ok(future().await)
 }
 
 /// A runtime with a ring; `None` where there is to be none, or it could not be used: tokio-uring

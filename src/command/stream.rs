@@ -429,7 +429,8 @@ fn output() -> Result<(Place, Option<Pump>)> {
     }
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|errno| trouble("cannot create a pipe", errno))?;
-    let pump = std::thread::spawn(move || pump(&reader, &stdout));
+    let thread = std::thread::Builder::new().name("inrush-output".to_owned());
+    let pump = thread.spawn(move || pump(&reader, &stdout)).map_err(Error::no_thread)?;
     Ok((Place::Output(Handle::from(writer)), Some(pump)))
 }
 

@@ -1,6 +1,5 @@
 //! Where a `get` puts its bytes: a folder, one file, or nowhere.
 
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FileType};
@@ -13,7 +12,7 @@ use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::Entry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::sink::Sink;
-use crate::files::system_host;
+use crate::files::system_host::Root;
 use crate::files::transfer::{Cut, Transfer};
 use crate::s3::uri::shown;
 
@@ -43,6 +42,36 @@ fn no_folder(path: &Path, found: FileType) -> Error {
         .advise("give a folder, or move the file")
 }
 
+/// Why nothing can be made in a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hindrance {
+    /// It is none.
+    NoFolder,
+    /// The kernel's reason.
+    Refused(Errno),
+}
+
+/// What keeps files from being made in this folder, which may not be there yet, and where: the
+/// nearest one that is there, of it and those above it, says so.
+pub(super) fn hindrance(folder: &Path) -> Option<(&Path, Hindrance)> {
+    for folder in folder.ancestors().map(here) {
+        let refused = match rustix::fs::stat(folder) {
+            Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Directory => {
+                return Some((folder, Hindrance::NoFolder));
+            }
+            Ok(_) => {
+                let access = Access::WRITE_OK | Access::EXEC_OK;
+                rustix::fs::accessat(CWD, folder, access, AtFlags::EACCESS).err()
+            }
+            // What is above says it: it is no folder, or may not be looked into.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => continue,
+            Err(errno) => Some(errno),
+        };
+        return refused.map(|errno| (folder, Hindrance::Refused(errno)));
+    }
+    None
+}
+
 /// Where the bytes go.
 #[derive(Debug)]
 pub(super) enum Target {
@@ -59,7 +88,7 @@ impl Target {
     pub(super) fn told(&self) -> Option<String> {
         match self {
             Self::Folder(path) => Some(path.display().to_string()),
-            Self::File { folder, name } => Some(folder.join(name).display().to_string()),
+            Self::File { name, .. } => Some(self.typed().join(name).display().to_string()),
             Self::Discard => None,
         }
     }
@@ -119,10 +148,19 @@ impl Target {
         }
     }
 
+    /// The folder as it was typed: nothing for a file that was named without one.
+    fn typed(&self) -> PathBuf {
+        match self {
+            Self::Folder(folder) => folder.clone(),
+            Self::File { folder, .. } if folder != Path::new(".") => folder.clone(),
+            Self::File { .. } | Self::Discard => PathBuf::new(),
+        }
+    }
+
     /// The whole path of a file as people know it, by its path below the folder; `None` where
     /// nothing is written.
     pub(super) fn place(&self, path: &str) -> Option<String> {
-        self.folder().map(|folder| folder.join(path).display().to_string())
+        self.folder().map(|_| self.typed().join(path).display().to_string())
     }
 
     /// Refuses a destination where the file of this path cannot be made, before its bytes come.
@@ -133,14 +171,11 @@ impl Target {
         let Some(folder) = self.folder() else { return Ok(()) };
         let file = folder.join(path);
         let refused = aside(move || {
-            // What is there of its folders.
-            let mut folders = file.ancestors().skip(1).map(here);
-            let folder = folders.find(|folder| rustix::fs::stat(*folder).is_ok())?;
-            let access = Access::WRITE_OK | Access::EXEC_OK;
-            match rustix::fs::accessat(CWD, folder, access, AtFlags::EACCESS) {
-                Err(errno @ (Errno::ACCESS | Errno::ROFS | Errno::PERM)) => {
-                    Some((folder.display().to_string(), errno))
-                }
+            match hindrance(file.parent()?)? {
+                (
+                    folder,
+                    Hindrance::Refused(errno @ (Errno::ACCESS | Errno::ROFS | Errno::PERM)),
+                ) => Some((folder.display().to_string(), errno)),
                 // Where nobody can tell, the first file will.
                 _ => None,
             }
@@ -151,18 +186,16 @@ impl Target {
     }
 
     /// The folder, made if it is not there.
-    pub(super) async fn open(&self) -> Result<Option<OwnedFd>> {
+    pub(super) async fn open(&self) -> Result<Option<Root>> {
         let Some(folder) = self.folder().map(Path::to_owned) else { return Ok(None) };
-        aside(move || system_host::open_destination(&folder)).await.map(Some)
+        let typed = self.typed();
+        aside(move || Root::open(&folder, typed)).await.map(Some)
     }
 
     /// The folder, if it is there already.
-    pub(super) async fn present(&self) -> Option<OwnedFd> {
-        let folder = self.folder()?.to_owned();
-        aside(move || {
-            folder.is_dir().then(|| system_host::open_destination(&folder).ok()).flatten()
-        })
-        .await
+    pub(super) async fn present(&self) -> Option<Root> {
+        let (folder, typed) = (self.folder()?.to_owned(), self.typed());
+        aside(move || folder.is_dir().then(|| Root::open(&folder, typed).ok()).flatten()).await
     }
 
     pub(super) fn sink(&self) -> Sink {

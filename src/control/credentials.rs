@@ -11,6 +11,7 @@ use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::imds;
 use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
+use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
@@ -44,12 +45,27 @@ pub enum CredentialSource {
     Fixed(SigningKeys),
 }
 
+/// Who gives keys.
+#[derive(Debug)]
+struct KeySource {
+    provider: SharedCredentialsProvider,
+    /// The profile that was named, for messages.
+    profile: Option<NamedProfile>,
+    /// That profile alone, where the chain asks others, too: it says what is wrong with it.
+    alone: Option<SharedCredentialsProvider>,
+}
+
+/// A profile, and what names it.
+#[derive(Debug, Clone)]
+struct NamedProfile {
+    name: String,
+    by: &'static str,
+}
+
 /// Holds the keys in force, and gets newer ones.
 #[derive(Debug)]
 pub(crate) struct KeyRefresher {
-    provider: Option<SharedCredentialsProvider>,
-    /// The profile that was named, for messages.
-    profile: Option<String>,
+    source: Option<KeySource>,
     published: Arc<PublishedKeys>,
     /// Before this the source is not asked again.
     not_before: Cell<SystemTime>,
@@ -70,7 +86,7 @@ impl KeyRefresher {
                     require_whole_pair(|name| std::env::var(name).ok())?;
                 }
                 let region = Region::new(region.to_owned());
-                Self::with_provider(chain(profile, region, http).await, profile).await
+                Self::with_source(chain(profile, region, http).await).await
             }
         }
     }
@@ -81,16 +97,12 @@ impl KeyRefresher {
         }
         let published = Arc::new(PublishedKeys::new(keys));
         let not_before = Cell::new(SystemTime::UNIX_EPOCH);
-        Self { provider: None, profile: None, published, not_before }
+        Self { source: None, published, not_before }
     }
 
-    async fn with_provider(
-        provider: SharedCredentialsProvider,
-        profile: Option<&str>,
-    ) -> Result<Self> {
-        let keys = ask(&provider, profile).await?;
-        let profile = profile.map(str::to_owned);
-        Ok(Self { provider: Some(provider), profile, ..Self::without_provider(Some(keys)) })
+    async fn with_source(source: KeySource) -> Result<Self> {
+        let keys = source.ask().await?;
+        Ok(Self { source: Some(source), ..Self::without_provider(Some(keys)) })
     }
 
     pub(crate) const fn published(&self) -> &Arc<PublishedKeys> {
@@ -129,12 +141,12 @@ impl KeyRefresher {
     ///
     /// Many requests may fail for one reason: the source is asked once in [`REFRESH_PAUSE`].
     pub(crate) async fn refresh(&self, now: SystemTime) -> Result<bool> {
-        let Some(provider) = &self.provider else { return Ok(false) };
+        let Some(source) = &self.source else { return Ok(false) };
         if now < self.not_before.get() {
             return Ok(false);
         }
         self.not_before.set(now + REFRESH_PAUSE);
-        let keys = ask(provider, self.profile.as_deref()).await?;
+        let keys = source.ask().await?;
         if self.published.get().as_deref() == Some(&keys) {
             return Ok(false);
         }
@@ -160,17 +172,20 @@ fn require_whole_pair(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
 
 /// The chain. A profile named on the command line stands alone: the environment's keys would
 /// otherwise win over it, and nobody who names a profile means that.
-async fn chain(
-    profile: Option<&str>,
-    region: Region,
-    http: ChainHttp,
-) -> SharedCredentialsProvider {
+async fn chain(profile: Option<&str>, region: Region, http: ChainHttp) -> KeySource {
     let config = ProviderConfig::without_region().with_http_client(http);
-    if let Some(name) = profile {
-        let config = config.with_region(Some(region));
+    let of_profile = |name: &str| {
+        let config = config.clone().with_region(Some(region.clone()));
         let builder = ProfileFileCredentialsProvider::builder().configure(&config);
-        return SharedCredentialsProvider::new(builder.profile_name(name).build());
+        SharedCredentialsProvider::new(builder.profile_name(name).build())
+    };
+    if let Some(name) = profile {
+        let named = NamedProfile { name: name.to_owned(), by: "--profile" };
+        return KeySource { provider: of_profile(name), profile: Some(named), alone: None };
     }
+    let named = std::env::var(PROFILE_VARIABLE).ok().filter(|name| !name.trim().is_empty());
+    let named = named.map(|name| NamedProfile { name, by: PROFILE_VARIABLE });
+    let alone = named.as_ref().map(|profile| of_profile(&profile.name));
     // That of an attempt is the first to pass: only then is a silent service told from none.
     let metadata = imds::Client::builder()
         .configure(&config)
@@ -180,20 +195,38 @@ async fn chain(
         .operation_timeout(METADATA_TIMEOUT)
         .build();
     let builder = DefaultCredentialsChain::builder().configure(config).region(region);
-    SharedCredentialsProvider::new(builder.imds_client(metadata).build().await)
+    let provider = SharedCredentialsProvider::new(builder.imds_client(metadata).build().await);
+    KeySource { provider, profile: named, alone }
 }
 
-async fn ask(provider: &SharedCredentialsProvider, profile: Option<&str>) -> Result<SigningKeys> {
-    let given = match timeout(CREDENTIALS_TIMEOUT, provider.provide_credentials()).await {
-        Ok(Ok(given)) => given,
-        Ok(Err(error)) => return Err(explain(&error, profile)),
-        Err(_) => {
-            let seconds = CREDENTIALS_TIMEOUT.as_secs();
-            let message = format!("no credentials within {seconds} s");
-            return Err(Error::new(ErrorKind::Access, message)
-                .advise("check the profile's credential_process or single sign-on"));
+impl KeySource {
+    async fn ask(&self) -> Result<SigningKeys> {
+        match timeout(CREDENTIALS_TIMEOUT, self.provider.provide_credentials()).await {
+            Ok(Ok(given)) => keys_of(&given),
+            Ok(Err(error)) => Err(self.explain(&error).await),
+            Err(_) => {
+                let seconds = CREDENTIALS_TIMEOUT.as_secs();
+                let message = format!("no credentials within {seconds} s");
+                Err(Error::new(ErrorKind::Access, message)
+                    .advise("check the profile's credential_process or single sign-on"))
+            }
         }
-    };
+    }
+
+    /// Why there are no keys. The chain goes past a profile that has none without a word: then it
+    /// is asked by itself.
+    async fn explain(&self, error: &CredentialsError) -> Error {
+        if let Some(alone) = &self.alone
+            && (is_of_none(error) || of_metadata(&reasons(error)))
+            && let Ok(Err(error)) = timeout(CREDENTIALS_TIMEOUT, alone.provide_credentials()).await
+        {
+            return explain(&error, self.profile.as_ref());
+        }
+        explain(error, self.profile.as_ref())
+    }
+}
+
+fn keys_of(given: &Credentials) -> Result<SigningKeys> {
     let providers = given.get_property::<Vec<AwsCredentialFeature>>();
     let ends =
         given.expiry().map(|at| format!(", until {}", humantime::format_rfc3339_seconds(at)));
@@ -213,8 +246,17 @@ async fn ask(provider: &SharedCredentialsProvider, profile: Option<&str>) -> Res
 /// How aws-config begins to tell of a process that failed; its status and standard error follow.
 const PROCESS_FAILED_WORDS: &str = "external process exited with code ";
 
+/// What names a profile beside the command line.
+const PROFILE_VARIABLE: &str = "AWS_PROFILE";
+
 /// How aws-config says that a profile is in no file.
-const PROFILE_MISSING_WORDS: &str = "was not defined";
+const PROFILE_MISSING_WORDS: &str = "` was not defined";
+
+/// How it begins to tell what is wrong with a profile.
+const PROFILE_FAILED_WORDS: &str = "ProfileFile provider could not be built: ";
+
+/// How it names what `aws login` leaves in a profile.
+const LOGIN_WORDS: &str = "credentials-login";
 
 /// Where credentials came from, in the words of the AWS CLI's documentation.
 fn origin(features: &[AwsCredentialFeature]) -> &'static str {
@@ -241,24 +283,18 @@ fn origin(features: &[AwsCredentialFeature]) -> &'static str {
     features.iter().find_map(words).unwrap_or("from the chain of the AWS SDKs")
 }
 
-fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
-    if matches!(error, CredentialsError::CredentialsNotLoaded(_)) {
-        if let Some(profile) = profile {
-            let why = std::error::Error::source(error).map(ToString::to_string);
-            let is_missing = why.is_some_and(|why| why.contains(PROFILE_MISSING_WORDS));
-            let message = match is_missing {
-                true => format!("the profile '{profile}' does not exist"),
-                false => format!("the profile '{profile}' has no credentials"),
-            };
-            return Error::new(ErrorKind::Access, message).advise(format!(
-                "check --profile, {} and {}",
-                named("AWS_CONFIG_FILE", "~/.aws/config"),
-                named("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
-            ));
-        }
-        return no_credentials("");
-    }
-    // The outermost words only say that there was an error; the causes say which.
+/// Nobody who was asked has any; it is no failure.
+fn is_of_none(error: &CredentialsError) -> bool {
+    matches!(error, CredentialsError::CredentialsNotLoaded(_))
+}
+
+/// It is asked last, when nobody else had any; on most machines there is none.
+fn of_metadata(reason: &str) -> bool {
+    reason.contains(METADATA_WORD)
+}
+
+/// The causes of an error. Its outermost words only say that there was one.
+fn reasons(error: &CredentialsError) -> String {
     let mut reasons: Vec<String> = Vec::new();
     let mut cause = std::error::Error::source(error);
     while let Some(next) = cause {
@@ -268,9 +304,30 @@ fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
         }
         cause = next.source();
     }
-    let reason = reasons.join(": ");
-    // It is asked last, when nobody else had any; on most machines there is none.
-    if profile.is_none() && reason.contains(METADATA_WORD) {
+    reasons.join(": ")
+}
+
+fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
+    let reason = reasons(error);
+    if is_of_none(error) {
+        if let Some(NamedProfile { name, by }) = profile {
+            let message = match missing_profile(&reason) {
+                Some(missing) if missing == name => {
+                    format!("the profile '{}' does not exist", shown(name))
+                }
+                Some(missing) => format!(
+                    "the profile '{}' refers to the profile '{}', which does not exist",
+                    shown(name),
+                    shown(missing)
+                ),
+                None => format!("the profile '{}' has no credentials", shown(name)),
+            };
+            return Error::new(ErrorKind::Access, message)
+                .advise(format!("check {by}, {}", profile_files()));
+        }
+        return no_credentials("");
+    }
+    if profile.is_none_or(|profile| profile.by == PROFILE_VARIABLE) && of_metadata(&reason) {
         return no_credentials(match reason.to_ascii_lowercase() {
             why if why.contains("forbidden") => " (its metadata service refuses to give any)",
             why if why.contains("timeout") || why.contains("timed out") => {
@@ -286,12 +343,42 @@ fn explain(error: &CredentialsError, profile: Option<&str>) -> Error {
         let said = said.trim();
         let ended = if said.is_empty() { status.to_owned() } else { format!("{status}: {said}") };
         let message = format!("the profile's credential_process ended with {ended}");
-        return Error::new(ErrorKind::Access, message).advise(
-            "run the command of credential_process in ~/.aws/config by itself to check it",
-        );
+        return Error::new(ErrorKind::Access, message).advise(format!(
+            "run the command of credential_process in {} by itself to check it",
+            named("AWS_CONFIG_FILE", "~/.aws/config")
+        ));
     }
-    Error::new(ErrorKind::Access, format!("cannot get credentials: {reason}"))
-        .advise("check --profile; to renew a single sign-on session: aws sso login")
+    let reason = reason.strip_prefix(PROFILE_FAILED_WORDS).unwrap_or(&reason);
+    let reason = match reason.contains(LOGIN_WORDS) {
+        true => "it has a session of aws login, which is not supported",
+        false => reason,
+    };
+    let Some(NamedProfile { name, by }) = profile else {
+        return Error::new(ErrorKind::Access, format!("cannot get credentials: {reason}"))
+            .advise("check --profile; to renew a single sign-on session: aws sso login");
+    };
+    let name = shown(name);
+    let message = format!("cannot get credentials of the profile '{name}': {reason}");
+    let check = format!("check {by}, {}", profile_files());
+    Error::new(ErrorKind::Access, message).advise(match reason.contains("SSO") {
+        true => format!("to renew its session: aws sso login --profile {name}; or {check}"),
+        false => check,
+    })
+}
+
+/// The profile that is in no file, where that is the reason.
+fn missing_profile(reason: &str) -> Option<&str> {
+    let (before, _) = reason.split_once(PROFILE_MISSING_WORDS)?;
+    Some(before.rsplit_once('`').map_or(before, |(_, name)| name))
+}
+
+/// Where profiles are looked for.
+fn profile_files() -> String {
+    format!(
+        "{} and {}",
+        named("AWS_CONFIG_FILE", "~/.aws/config"),
+        named("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+    )
 }
 
 /// The file that this variable names, or the usual one.
@@ -302,18 +389,14 @@ fn named(variable: &str, usual: &str) -> String {
 
 /// The error where nobody has any, with what is known of the last that was asked.
 fn no_credentials(instance: &str) -> Error {
-    let (config, credentials) = (
-        named("AWS_CONFIG_FILE", "~/.aws/config"),
-        named("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
-    );
     let asked = std::env::var("AWS_EC2_METADATA_DISABLED");
     let roles = match asked.is_ok_and(|asked| asked.eq_ignore_ascii_case("true")) {
         true => "no role of a container (AWS_EC2_METADATA_DISABLED is true)".to_owned(),
         false => format!("no role of a container or of this instance{instance}"),
     };
     let message = format!(
-        "no credentials found: not in the environment, not in {config} and {credentials}, and \
-         {roles}"
+        "no credentials found: not in the environment, not in {}, and {roles}",
+        profile_files()
     );
     Error::new(ErrorKind::Access, message).advise(
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --profile, or for public data \
@@ -325,7 +408,7 @@ fn no_credentials(instance: &str) -> Error {
 #[cfg(test)]
 pub(crate) async fn giving(access_keys: &'static [&'static str; 2]) -> KeyRefresher {
     let provider = SharedCredentialsProvider::new(tests::Listed::new(access_keys));
-    KeyRefresher::with_provider(provider, None).await.expect("the first keys")
+    KeyRefresher::with_source(tests::only(provider)).await.expect("the first keys")
 }
 
 #[cfg(test)]
@@ -334,10 +417,14 @@ mod tests {
     use super::super::tls::Trust;
     use super::*;
     use crate::s3::proxy::Proxies;
-    use aws_credential_types::Credentials;
     use aws_credential_types::provider::future;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::{Duration, UNIX_EPOCH};
+
+    /// Keys from here alone.
+    pub(super) fn only(provider: SharedCredentialsProvider) -> KeySource {
+        KeySource { provider, profile: None, alone: None }
+    }
 
     /// Gives these keys, which live an hour each, and then none.
     #[derive(Debug)]
@@ -376,7 +463,7 @@ mod tests {
     fn keys_are_replaced_before_they_end() {
         run(async {
             let provider = SharedCredentialsProvider::new(Listed::new(&["KEY0", "KEY1"]));
-            let keeper = KeyRefresher::with_provider(provider, None).await.expect("keys");
+            let keeper = KeyRefresher::with_source(only(provider)).await.expect("keys");
             let version = keeper.published().version();
             assert_eq!(keeper.refresh_if_needed(at(0)).await, Ok(false));
             assert_eq!(keeper.refresh_if_needed(at(3299)).await, Ok(false));
@@ -436,7 +523,8 @@ mod tests {
 
     #[test]
     fn no_credentials_say_what_to_do() {
-        let error = explain(&CredentialsError::not_loaded_no_source(), Some("p"));
+        let profile = NamedProfile { name: "p".to_owned(), by: "--profile" };
+        let error = explain(&CredentialsError::not_loaded_no_source(), Some(&profile));
         assert!(error.to_string().starts_with("the profile 'p' has no credentials"), "{error}");
         let error = explain(&CredentialsError::not_loaded_no_source(), None);
         assert_eq!(error.kind(), ErrorKind::Access);

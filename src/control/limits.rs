@@ -51,6 +51,9 @@ pub const LOOKUP_PAUSE_MIN: Duration = Duration::from_secs(5);
 pub const LOOKUP_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The same where nobody says how long an answer lives: hosts(5) and getaddrinfo(3).
 pub const LOOKUP_PAUSE_DEFAULT: Duration = Duration::from_secs(30);
+/// How often a runtime's helper thread has something to do at least: tokio ends one that has had
+/// nothing for 10 s.
+pub const HELPER_USED_EVERY: Duration = Duration::from_secs(4);
 /// Longest wait for credentials from all of the chain.
 pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest answer of a server that gives credentials, in bytes: those of STS have a few thousand.

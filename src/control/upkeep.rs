@@ -2,7 +2,28 @@
 
 use std::rc::Rc;
 
+use tokio::task::{spawn_blocking, spawn_local};
+
 use super::{Control, limits};
+use crate::error::{Error, Result};
+use crate::sys::threads::start_in_library;
+
+/// Starts the first helper thread of this runtime, and keeps it for as long as its tasks run.
+/// Without any, tokio's `spawn_blocking` panics where the system has no thread left; with one, work
+/// waits for it.
+///
+/// # Errors
+/// [`crate::error::ErrorKind::Host`] where there is none to be had.
+pub fn keep_helper() -> Result<()> {
+    start_in_library(|| spawn_blocking(|| ())).map_err(Error::no_thread)?;
+    spawn_local(async {
+        loop {
+            tokio::time::sleep(limits::HELPER_USED_EVERY).await;
+            drop(spawn_blocking(|| ()));
+        }
+    });
+    Ok(())
+}
 
 /// Keeps credentials, sessions and addresses fresh, for as long as it is polled. Name servers that
 /// do not answer keep nobody's keys from being replaced.

@@ -4,7 +4,6 @@
 
 mod agreement;
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -22,7 +21,7 @@ use crate::engine::schedule::Scheduler;
 use crate::engine::worker::{Parts, Worker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::sink::Sink;
-use crate::files::system_host::{Persistence, SystemHost};
+use crate::files::system_host::{Persistence, Root, SystemHost};
 use crate::limits::{
     CONTROL_SLOT_BYTES, FILE_HELPERS_MAX, FILE_HELPERS_PER_WORKER_MIN, FOLDERS_OPEN_MAX,
     RING_WRITERS_MAX, RING_WRITERS_PER_WORKER_MIN,
@@ -43,7 +42,7 @@ pub struct RunSetup {
     /// Workers, connections, slots.
     pub config: Config,
     /// The destination's folder; `None` drops all bytes.
-    pub destination: Option<OwnedFd>,
+    pub destination: Option<Root>,
     /// What a later run may rely on.
     pub keeping: Persistence,
     /// The configuration of TLS, where an endpoint uses it.
@@ -81,7 +80,7 @@ pub struct Workers {
     ended: Arc<Notify>,
     pages: Pages,
     ring: ChosenRing,
-    folder: Option<Arc<OwnedFd>>,
+    folder: Option<Root>,
     keys: Arc<PublishedKeys>,
     keeping: Persistence,
     begun: Instant,
@@ -125,8 +124,7 @@ impl Workers {
         let scheduler = Arc::new(Scheduler::new(counters.clone()));
         let pacer = Arc::new(Pacer::new(config.pace, config.workers).within(bandwidth));
         let addresses = Arc::new(SharedAddresses::default());
-        let folder = destination.map(Arc::new);
-        let sink = if folder.is_some() { Sink::File } else { Sink::Null };
+        let sink = if destination.is_some() { Sink::File } else { Sink::Null };
         let cores = cores_for(config.workers);
         let folders = folders_kept(&config, usage::descriptors_max());
         let ended = Arc::new(Notify::new());
@@ -139,7 +137,7 @@ impl Workers {
             ended: Arc::clone(&ended),
             pages: region.pages(),
             ring: ChosenRing { choice: config.ring, kind: RingKind::IoUring, refused: None },
-            folder: folder.clone(),
+            folder: destination.clone(),
             keys: Arc::clone(&keys),
             keeping,
             begun,
@@ -169,7 +167,7 @@ impl Workers {
                 machine: SystemHost::new(
                     begun,
                     seed(number),
-                    folder.clone(),
+                    destination.clone(),
                     Arc::clone(&keys),
                     keeping,
                 )

@@ -313,7 +313,7 @@ pub struct WholeEpoch {
 pub struct FileError {
     /// What was tried: "create", "write", "rename".
     pub step: &'static str,
-    /// On which path below the destination.
+    /// On which path, as people know it: below the destination as it was typed.
     pub path: String,
     /// What the kernel said.
     pub errno: Errno,

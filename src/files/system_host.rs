@@ -17,7 +17,7 @@ mod sweep;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -85,7 +85,7 @@ impl SystemHost {
     pub fn new(
         begun: Instant,
         seed: u64,
-        destination: Option<Arc<OwnedFd>>,
+        destination: Option<Root>,
         published: Arc<PublishedKeys>,
         keeping: Persistence,
     ) -> Self {
@@ -187,6 +187,11 @@ fn wall_clock() -> SystemTime {
 }
 
 impl SystemHost {
+    /// What failed at a path below the destination.
+    fn error(&mut self, step: &'static str, path: &str, errno: Code) -> FileError {
+        self.folders().root.error(step, path, errno)
+    }
+
     fn make_folder(&mut self, path: &str) -> Result<(), FileError> {
         self.folders().open(path.trim_end_matches('/')).map(drop)
     }
@@ -196,18 +201,19 @@ impl SystemHost {
         let folders = self.folders();
         let path = transfer.path.as_str();
         let (folder, name) = folders.parent(path)?;
-        let at = |step, errno: Code| FileError { step, path: path.to_owned(), errno: errno.into() };
-        let new = folders.create(&folder, random, OFlags::empty()).map_err(|e| at("create", e))?;
-        let written = write_all(&new.file, bytes).map_err(|e| at("write", e));
-        let marked =
-            written.and_then(|()| self.mark(&new.file, transfer).map_err(|e| at("sync", e)));
+        let new = folders.create(&folder, random, OFlags::empty());
+        let new = new.map_err(|errno| self.error("create", path, errno))?;
+        let written = write_all(&new.file, bytes).map_err(|errno| self.error("write", path, errno));
+        let marked = written.and_then(|()| {
+            self.mark(&new.file, transfer).map_err(|errno| self.error("sync", path, errno))
+        });
         let named = marked.and_then(|()| {
             let file = new.file.as_fd();
             let named = self.folders().rename(&folder, file, &new.temporary, name, random);
-            named.map_err(|e| at("name", e))
+            named.map_err(|errno| self.error("name", path, errno))
         });
         named.inspect_err(|_| new.remove(&folder))?;
-        self.sync_folder(&folder).map_err(|e| at("sync", e))
+        self.sync_folder(&folder).map_err(|errno| self.error("sync", path, errno))
     }
 
     fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError> {
@@ -218,19 +224,18 @@ impl SystemHost {
             return Ok(file);
         }
         let folders = self.folders();
-        let at = |step, errno: Code| FileError { step, path: path.to_owned(), errno: errno.into() };
         let (new, direct) = match folders.create(&folder, random, OFlags::DIRECT) {
             Ok(new) => (new, true),
             // The file system refuses O_DIRECT (open(2)).
             Err(Code::INVAL) => {
                 let new = folders.create(&folder, random, OFlags::empty());
-                (new.map_err(|errno| at("create", errno))?, false)
+                (new.map_err(|errno| self.error("create", path, errno))?, false)
             }
-            Err(errno) => return Err(at("create", errno)),
+            Err(errno) => return Err(self.error("create", path, errno)),
         };
         if let Err(errno) = allocate(&new.file, allocation(transfer.object.size_bytes)) {
             new.remove(&folder);
-            return Err(at("allocate", errno));
+            return Err(self.error("allocate", path, errno));
         }
         Ok(OpenFile {
             handle: Handle::from(new.file),
@@ -238,7 +243,7 @@ impl SystemHost {
             folder: Handle::Descriptor(folder),
             temporary: new.temporary,
             name: name.to_owned(),
-            path: path.to_owned(),
+            place: self.folders().root.place(path),
             journal: None,
         })
     }
@@ -250,17 +255,19 @@ impl SystemHost {
         else {
             unreachable!("this machine makes real files")
         };
-        let at =
-            |step, errno: Code| FileError { step, path: file.path.clone(), errno: errno.into() };
+        let path = transfer.path.as_str();
         let cut = match allocation(size_bytes) == size_bytes {
             true => Ok(()),
-            false => rustix::fs::ftruncate(handle, size_bytes).map_err(|e| at("truncate", e)),
+            false => rustix::fs::ftruncate(handle, size_bytes)
+                .map_err(|errno| self.error("truncate", path, errno)),
         };
-        let marked = cut.and_then(|()| self.mark(handle, transfer).map_err(|e| at("sync", e)));
+        let marked = cut.and_then(|()| {
+            self.mark(handle, transfer).map_err(|errno| self.error("sync", path, errno))
+        });
         let named = marked.and_then(|()| {
             self.folders()
                 .rename(folder, handle.as_fd(), &file.temporary, &file.name, random)
-                .map_err(|errno| at("name", errno))
+                .map_err(|errno| self.error("name", path, errno))
         });
         if let Err(error) = named {
             self.abandon(file, error.ends_run());
@@ -269,7 +276,7 @@ impl SystemHost {
         if let Some(journal) = &file.journal {
             let _ = rustix::fs::unlinkat(folder, &journal.name, AtFlags::empty());
         }
-        self.sync_folder(folder).map_err(|e| at("sync", e))
+        self.sync_folder(folder).map_err(|errno| self.error("sync", path, errno))
     }
 
     /// Lets go of a file; removes it unless it is to be kept for a later run, which can go on with
@@ -279,6 +286,43 @@ impl SystemHost {
         if !(keep && file.can_go_on()) {
             parts::remove(file);
         }
+    }
+}
+
+/// The folder that files go below, and its path as people know it, for messages.
+#[derive(Debug, Clone)]
+pub struct Root {
+    folder: Arc<OwnedFd>,
+    typed: Arc<Path>,
+}
+
+impl Root {
+    /// Opens the destination's folder as [`open_destination`] does. Messages name it as it was
+    /// `typed`, which may be nothing for the current folder.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open(path: &Path, typed: PathBuf) -> Result<Self, Error> {
+        open_destination(path).map(|folder| Self { folder: Arc::new(folder), typed: typed.into() })
+    }
+
+    /// Opens a folder that is there.
+    fn present(path: &Path) -> Result<Self, Error> {
+        open_folder_at(path).map(|folder| Self { folder: Arc::new(folder), typed: path.into() })
+    }
+
+    /// A path below it as people know it; the folder itself for an empty path.
+    fn place(&self, path: &str) -> String {
+        if path.is_empty() {
+            let typed = self.typed.display().to_string();
+            return if typed.is_empty() { ".".to_owned() } else { typed };
+        }
+        self.typed.join(path).display().to_string()
+    }
+
+    /// What failed at a path below it.
+    fn error(&self, step: &'static str, path: &str, errno: Code) -> FileError {
+        FileError { step, path: self.place(path), errno: errno.into() }
     }
 }
 
@@ -300,7 +344,7 @@ impl NewFile {
 /// Open folders below the destination, a bounded number of them.
 #[derive(Debug, Clone)]
 struct Folders {
-    root: Arc<OwnedFd>,
+    root: Root,
     /// Shared with a worker's helpers.
     open: Arc<Mutex<HashMap<String, Arc<OwnedFd>>>>,
     kept_max: usize,
@@ -313,7 +357,7 @@ struct Folders {
 }
 
 impl Folders {
-    fn new(root: Arc<OwnedFd>, sync: bool) -> Self {
+    fn new(root: Root, sync: bool) -> Self {
         let (open, kept_max) = (Arc::default(), FOLDERS_OPEN_MAX);
         Self { root, open, kept_max, nameless: true, by_descriptor: true, sync }
     }
@@ -335,7 +379,7 @@ impl Folders {
         step: impl Fn(&OwnedFd, &str) -> Result<OwnedFd, Code> + Copy,
     ) -> Result<Arc<OwnedFd>, FileError> {
         if path.is_empty() {
-            return Ok(Arc::clone(&self.root));
+            return Ok(Arc::clone(&self.root.folder));
         }
         if let Some(folder) = self.kept().get(path) {
             return Ok(Arc::clone(folder));
@@ -350,11 +394,7 @@ impl Folders {
             }
             opened => opened,
         };
-        let folder = opened.map_err(|errno| FileError {
-            step: "open folder",
-            path: path.to_owned(),
-            errno: errno.into(),
-        })?;
+        let folder = opened.map_err(|errno| self.root.error("open folder", path, errno))?;
         let folder = Arc::new(folder);
         let mut kept = self.kept();
         if kept.len() >= self.kept_max {
@@ -555,7 +595,7 @@ mod tests {
 
     #[expect(clippy::disallowed_methods, reason = "a machine of a test begins now")]
     pub(super) fn machine(folder: &Path) -> SystemHost {
-        let root = Arc::new(open_destination(folder).expect("a folder"));
+        let root = Root::open(folder, folder.to_owned()).expect("a folder");
         let keys = Arc::new(PublishedKeys::new(None));
         let keeping = Persistence { resume: true, times: true, sync_files: true, boot: 1 };
         SystemHost::new(Instant::now(), 1, Some(root), keys, keeping)

@@ -516,7 +516,7 @@ mod tests {
             folder: Handle::Simulated(2),
             temporary: String::new(),
             name: "a".to_owned(),
-            path: "a".to_owned(),
+            place: "a".to_owned(),
             journal: None,
         };
         let resumed = transfer("a", 20 << 20).resume(file(), RangeSet::none(3));

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::control::credentials::CredentialSource;
 use crate::control::tls::Trust;
-use crate::control::upkeep::upkeep;
+use crate::control::upkeep::{keep_helper, upkeep};
 use crate::control::walk::Walk;
 use crate::control::{Control, ControlOptions};
 use crate::error::{Error, ErrorKind, Result};
@@ -213,7 +213,11 @@ impl Client {
                 }
             };
             LocalSet::new().block_on(&runtime, async {
-                match open(options).await {
+                let opened = async {
+                    keep_helper()?;
+                    open(options).await
+                };
+                match opened.await {
                     Ok((control, shared)) => {
                         let shared = Arc::new(shared);
                         let _ = ready.send(Ok(Arc::clone(&shared)));

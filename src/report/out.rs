@@ -18,6 +18,9 @@ use tokio::task::{spawn_blocking, spawn_local};
 
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 
+/// How a ring says that the kernel has no thread to do it in.
+const CANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
+
 /// Buffer of an output in bytes: some hundred lines for one system call.
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -249,6 +252,11 @@ impl ReportWriter {
                     ended: Notify::new(),
                 });
                 Ok(Self { shared })
+            }
+            // The kernel opens it for io_uring, in a thread that counts as this user's.
+            Err(error) if error.raw_os_error() == Some(CANCELED) => {
+                let why = format!("{error}, when creating the report {}", path.display());
+                Err(Error::no_thread(why))
             }
             Err(error) => {
                 let message = format!("create the report {}: {error}", path.display());

@@ -6,6 +6,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::link::waiting::{Pauses, Wait};
 use crate::report::line::{Speed, line, waiting};
+use crate::sys::threads::start_in_library;
 use crate::text::shown::shown;
 
 pub use crate::report::line::ProgressState;
@@ -113,7 +115,8 @@ impl Teller {
                 let mut line = lock(&self.waits.line);
                 let line = line.get_or_insert_with(|| {
                     let line = ProgressBar::new_spinner().with_style(style(TEMPLATE_WAITING));
-                    line.enable_steady_tick(SPIN);
+                    // Where there is no thread to turn it, it stands still.
+                    let _ = start_in_library(AssertUnwindSafe(|| line.enable_steady_tick(SPIN)));
                     line
                 });
                 let room = columns().saturating_sub(SPINNER_COLUMNS + 1);

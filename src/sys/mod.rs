@@ -13,6 +13,7 @@ pub mod readiness;
 mod registered;
 mod shorter;
 pub mod standard;
+pub mod threads;
 pub mod uring;
 pub mod usage;
 

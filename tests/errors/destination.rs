@@ -53,20 +53,89 @@ fn what_stands_in_the_way_of_a_file_is_told_before_its_bytes_come() {
     fs::create_dir(folder.path().join("file")).expect("a folder");
     fs::write(folder.path().join("folder"), "x").expect("a file");
     let path = folder.path().to_str().expect("UTF-8");
+    let told = format!("s3://lab/p/file: create {path}/file: ");
+    let above = format!("s3://lab/p/folder/a: open folder {path}/folder: ");
     for options in [&[][..], &["--overwrite", "always"], &["--overwrite", "never"]] {
         let origin = serve(&objects(&keys));
         let run = get(&origin, ["s3://lab/p/", path]).with(options).run().expect(1);
-        let run = run.expect_words(&["s3://lab/p/file: create file: ", "a file and a folder"]);
-        run.expect_words(&["s3://lab/p/folder/a: open folder folder: ", "exclude the key"]);
+        let run = run.expect_words(&[&told, "a file and a folder"]);
+        run.expect_words(&[&above, "exclude the key"]);
         assert!(origin.stop().gets <= 1, "the third alone was asked for");
         let origin = serve(&objects(&keys));
         let run = get(&origin, ["--dry-run", "s3://lab/p/", path]).with(options).run().expect(1);
-        run.expect_words(&["s3://lab/p/file: create file: "]);
+        run.expect_words(&[&told]);
         let run = get(&origin, ["s3://lab/p/file", path]).with(options).run().expect(DESTINATION);
-        run.expect_words(&["s3://lab/p/file: create file: "]);
+        run.expect_words(&[&told]);
         assert_eq!(origin.stop().gets, 0);
     }
     assert_eq!(names(folder.path()), ["file", "folder", "good"]);
+}
+
+/// Starts a program in this folder, and by way of another.
+fn starting_in(folder: &Path, before: &[String]) -> Vec<String> {
+    let shell = ["sh", "-c", "cd \"$0\" && exec \"$@\"", folder.to_str().expect("UTF-8")];
+    shell.into_iter().map(str::to_owned).chain(before.iter().cloned()).collect()
+}
+
+#[test]
+fn errors_name_a_file_below_the_destination_as_it_was_typed() {
+    let (small, large) = (objects(&[("p/a", 3)]), objects(&[("p/a", 20 * MIB)]));
+    let each = ["--durability", "file"];
+    for (call, all, options, told) in [
+        ("pwrite64:5", &small, &[][..], "write"),
+        ("linkat:5", &small, &[], "name"),
+        ("fsync:5", &small, &each, "sync"),
+        ("fallocate:5", &large, &[], "allocate"),
+        ("pwrite64:5", &large, &["--ring", "epoll", "--no-resume"], "write"),
+        ("linkat:5", &large, &["--no-resume"], "name"),
+        ("renameat:5", &large, &[], "name"),
+        ("fsync:5", &large, &each, "sync"),
+    ] {
+        let Some(before) = without(call) else { return };
+        let origin = serve(all);
+        for (source, typed, place) in [
+            ("s3://lab/p/", "out/deep", "out/deep/a"),
+            ("s3://lab/p/", "./out/", "./out/a"),
+            ("s3://lab/p/", ".", "./a"),
+            ("s3://lab/p/a", "b", "b"),
+            ("s3://lab/p/a", "../b", "../b"),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let from = folder.path().join("from");
+            fs::create_dir(&from).expect("a folder");
+            let program = get(&origin, [source, typed]).with(options);
+            let run = program.by_way_of(starting_in(&from, &before)).run().expect(DESTINATION);
+            let words = format!("error: s3://lab/p/a: {told} {place}: ");
+            run.expect_words(&[&words, "os error 5"]);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_removed_or_synced_is_named_as_it_was_typed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let origin = serve(&objects(&[("p/a", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let kept = folder.path().join("out/kept");
+    fs::create_dir_all(&kept).expect("a folder");
+    fs::write(kept.join("extra"), "x").expect("a file");
+    let permit = |mode| fs::set_permissions(&kept, fs::Permissions::from_mode(mode));
+    let is_root = rustix::process::geteuid().is_root();
+    let before = if is_root { &UNPRIVILEGED[..] } else { &["env"] };
+    let before: Vec<String> = before.iter().map(|word| (*word).to_owned()).collect();
+    let before = starting_in(folder.path(), &before);
+    for (mode, told) in
+        [(0o555, "cannot remove out/kept/extra: "), (0o000, "cannot open out/kept: ")]
+    {
+        permit(mode).expect("it is ours");
+        let sync = crate::program::Program::new(["sync", "--quiet", "--delete", "s3://lab/p/"]);
+        let sync = sync.with(["out"]).asking(&origin);
+        let sync = sync.with_keys(crate::served::ACCESS_KEY, crate::served::SECRET);
+        let run = sync.by_way_of(&before).run().expect(DESTINATION);
+        run.expect_words(&[told, "Permission denied"]);
+    }
+    permit(0o755).expect("it is ours");
+    assert_eq!(names(folder.path()), ["out"]);
 }
 
 #[test]

@@ -239,6 +239,61 @@ fn profiles_that_give_no_keys_are_told() {
 }
 
 #[test]
+fn a_profile_of_the_environment_that_gives_no_keys_is_told() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config");
+    let role = "role_arn = arn:aws:iam::111122223333:role/x";
+    let profiles = format!(
+        "[profile empty]\nregion = us-east-1\n\
+         [profile half]\naws_access_key_id = AKIAEXAMPLE\n\
+         [profile gone]\n{role}\nsource_profile = nowhere\n\
+         [profile odd]\n{role}\ncredential_source = Nonsense\n\
+         [profile login]\nsso_session = corp\nsso_account_id = 111122223333\n\
+         sso_role_name = reader\n\
+         [sso-session corp]\nsso_start_url = https://127.0.0.1:1/start\n\
+         sso_region = us-east-1\n\
+         [profile unknown]\nsso_session = elsewhere\nsso_account_id = 111122223333\n\
+         sso_role_name = reader\n\
+         [profile signin]\nlogin_session = arn:aws:iam::111122223333:user/me\n"
+    );
+    std::fs::write(&config, profiles).expect("written");
+    let program = |config: Option<&std::path::Path>| {
+        let program = Program::new(["ls", "s3://lab/"]).asking(&origin);
+        let config = config.unwrap_or("".as_ref());
+        program.set("AWS_CONFIG_FILE", config).set("AWS_SHARED_CREDENTIALS_FILE", "")
+    };
+    // Without any profile aws-config does not say which one is missing.
+    let missing = program(None).set("AWS_PROFILE", "nope").run().expect(ACCESS);
+    missing.expect_error(&[
+        "error: the profile 'nope' has no credentials; check AWS_PROFILE, ~/.aws/config and \
+         ~/.aws/credentials",
+    ]);
+    let files = format!("{} and ~/.aws/credentials", config.display());
+    let login = "aws sso login --profile login";
+    for (profile, words) in [
+        ("nope", &["error: the profile 'nope' does not exist; check AWS_PROFILE, ", &files][..]),
+        ("empty", &["error: the profile 'empty' has no credentials; check AWS_PROFILE, ", &files]),
+        ("half", &["the profile 'half': ", "aws_secret_access_key", "AWS_PROFILE", &files]),
+        ("gone", &["the profile 'gone' refers to the profile 'nowhere', which does not", &files]),
+        ("signin", &["the profile 'signin': it has a session of aws login, which is not", &files]),
+        ("odd", &["the profile 'odd': ", "Nonsense", "AWS_PROFILE", &files]),
+        ("login", &["the profile 'login': ", login]),
+        ("unknown", &["the profile 'unknown': ", "elsewhere", &files]),
+    ] {
+        let run = program(Some(&config)).set("AWS_PROFILE", profile).run();
+        run.expect(ACCESS).expect_error(words);
+        // The command line's is told as that.
+        let words: Vec<String> =
+            words.iter().map(|words| words.replace("AWS_PROFILE", "--profile")).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let run = program(Some(&config)).with(["--profile", profile]).run();
+        run.expect(ACCESS).expect_error(&words);
+    }
+    assert_eq!(origin.stop().requests, 0);
+}
+
+#[test]
 fn what_speaks_no_http_is_told() {
     let nowhere = Nowhere::new();
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");

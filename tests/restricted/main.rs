@@ -275,6 +275,40 @@ fn with_no_process_more() {
     run.expect_error(&["cannot start a", "ulimit -u"]);
 }
 
+/// With every number of threads up to as many as are enough, each command does its work or says in
+/// one line what it lacks: none panics, in a library or of its own.
+#[test]
+fn with_any_number_of_processes() {
+    let place = Place::with_two_workers();
+    let to = place.path().join("to");
+    let to = to.to_str().expect("UTF-8");
+    let report = place.path().join("report");
+    let report = report.to_str().expect("UTF-8");
+    let commands = [
+        &["get", "s3://lab/", to, "--workers", "2", "--report", report][..],
+        &["verify", "s3://lab/", to],
+        &["cat", "s3://lab/a"],
+        &["ls", "--recursive", "s3://lab/"],
+    ];
+    // `cat` decides by itself how many workers it has: at most one for each processor.
+    let processors = std::thread::available_parallelism().expect("a number").get();
+    for words in commands {
+        let mut is_enough = false;
+        for processes in (1..=24).chain([24 + processors]) {
+            let Some(launch) = limited(processes, 65528) else { return };
+            let run = place.program(&launch, words).run();
+            run.check(!run.stderr.contains("panicked"), "it panicked");
+            is_enough = run.status.code() == Some(0);
+            if !is_enough {
+                let run = run.expect(HOST);
+                run.expect_error(&["cannot start a", "ulimit -u"]);
+            }
+        }
+        assert!(is_enough, "{words:?}: these are enough");
+    }
+    matrix::assert_same(to.as_ref(), &place.objects);
+}
+
 #[test]
 fn when_the_pages_of_pipes_are_used_up() {
     if !rustix::process::geteuid().is_root() {

@@ -198,7 +198,7 @@ impl World {
             folder: Handle::Simulated(u64::MAX),
             temporary: String::new(),
             name: path.to_owned(),
-            path: path.to_owned(),
+            place: path.to_owned(),
             journal: None,
         })
     }
@@ -228,7 +228,7 @@ impl World {
     fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
         let size_bytes = transfer.object.size_bytes;
         let index = number(&file.handle);
-        let trouble = self.trouble("publish", &file.path);
+        let trouble = self.trouble("publish", &file.place);
         let found = &mut self.files[index];
         assert!(!found.done, "{} ends once", found.path);
         found.done = true;
@@ -237,8 +237,8 @@ impl World {
         assert_eq!(found.ranges.len(), size.div_ceil(found.part), "every range was said done");
         assert!(found.written[..size].iter().all(|written| *written), "every byte was written");
         let bytes = found.bytes[..size].to_vec();
-        let before = self.published.insert(file.path.clone(), bytes);
-        assert!(before.is_none(), "{} is published once", file.path);
+        let before = self.published.insert(file.place.clone(), bytes);
+        assert!(before.is_none(), "{} is published once", file.place);
         Ok(())
     }
 

@@ -131,7 +131,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 50] = [
     ("cli", true, &["error", "guide", "limits", "plan", "s3", "shown", "size"]),
     ("out", false, &["error"]),
     ("line", true, &["failure", "shown", "size", "waiting"]),
-    ("progress", false, &["line", "shown", "waiting"]),
+    ("progress", false, &["line", "shown", "sys", "waiting"]),
     ("log", false, &["progress", "shown"]),
     (
         "document",
@@ -156,8 +156,8 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 50] = [
         "control",
         false,
         &[
-            "attempt", "checksum", "error", "failure", "http", "limits", "plan", "s3", "tls",
-            "waiting",
+            "attempt", "checksum", "error", "failure", "http", "limits", "plan", "s3", "sys",
+            "tls", "waiting",
         ],
     ),
     (

@@ -198,7 +198,9 @@ fn links_are_not_followed() {
     let aside = filled.folder.path().join("aside");
     fs::rename(filled.data().join("a"), &aside).expect("moved");
     symlink(&aside, filled.data().join("a")).expect("a link");
-    filled.expect_wrong("a/x", "missing", "'a' is not a folder (links are not followed)");
+    let place = filled.data().join("a");
+    let why = format!("'{}' is not a folder (links are not followed)", place.display());
+    filled.expect_wrong("a/x", "missing", &why);
     fs::remove_file(filled.data().join("a")).expect("removed");
     fs::create_dir(filled.data().join("a")).expect("made");
     symlink(aside.join("x"), filled.data().join("a/x")).expect("a link");

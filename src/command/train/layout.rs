@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use super::super::target::{Hindrance, hindrance};
 use super::super::whole_file;
 use super::input::is_files;
 use super::machine;
@@ -164,7 +165,7 @@ impl Layout {
 
     /// The variables that the command gets.
     pub(super) fn variables(&self, input: &TrainingInput) -> BTreeMap<String, String> {
-        variables::variables(input, &hosts(input), &self.paths, &machine::this())
+        variables::variables(input, &hosts(input), &self.paths, machine::this())
     }
 }
 
@@ -175,8 +176,8 @@ fn hosts(input: &TrainingInput) -> Hosts {
 
 /// The files of `input/config`: name and text.
 fn config_files(input: &TrainingInput) -> [(&'static str, String); 3] {
-    let interface = machine::this().network_interface;
-    let resources = files::resource_config(&hosts(input), &input.instance_groups, &interface);
+    let interface = &machine::this().network_interface;
+    let resources = files::resource_config(&hosts(input), &input.instance_groups, interface);
     [
         (files::INPUT_DATA_CONFIG, files::input_data_config(input)),
         (files::HYPERPARAMETERS, files::hyperparameters(input)),
@@ -191,20 +192,11 @@ pub(super) fn is_number(text: &str) -> bool {
 
 /// A folder, or the nearest one above it that is there, can be written to.
 fn check_writable(path: &Path) -> Result<()> {
-    for folder in path.ancestors() {
-        match folder.metadata() {
-            Ok(found) if !found.is_dir() => return Err(in_the_way(folder, "is not a folder")),
-            Ok(_) => {
-                return access(folder, Access::WRITE_OK | Access::EXEC_OK)
-                    .map_err(|errno| unusable(folder, &errno.into()));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // What is above says it: it is no folder, or may not be looked into.
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
-            Err(error) => return Err(unusable(folder, &error)),
-        }
+    match hindrance(path) {
+        None => Ok(()),
+        Some((folder, Hindrance::NoFolder)) => Err(in_the_way(folder, "is not a folder")),
+        Some((folder, Hindrance::Refused(errno))) => Err(unusable(folder, &errno.into())),
     }
-    Ok(())
 }
 
 fn in_the_way(path: &Path, what: &str) -> Error {

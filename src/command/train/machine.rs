@@ -1,6 +1,7 @@
 //! What the variables of a job say of the machine.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::train::variables::Machine;
 
@@ -13,8 +14,14 @@ const USUAL_INTERFACE: &str = "eth0";
 /// The destination of the default route, as the table has it.
 const EVERYWHERE: &str = "00000000";
 
-/// This machine. Neuron cores are not counted: that takes a program of AWS.
-pub(super) fn this() -> Machine {
+/// This machine, looked at once.
+pub(super) fn this() -> &'static Machine {
+    static THIS: OnceLock<Machine> = OnceLock::new();
+    THIS.get_or_init(look)
+}
+
+/// Neuron cores are not counted: that takes a program of AWS.
+fn look() -> Machine {
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let gpus = std::fs::read_dir(Path::new(NVIDIA_GPUS)).map_or(0, Iterator::count);

@@ -112,7 +112,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             if let Some((_, prefix)) = self.ranges.find(state.range) {
                 prefix.fail(state.offset);
             }
-            let path = transfer.path.clone();
+            let path = transfer.created_file().map_or(&transfer.path, |file| &file.place).clone();
             self.file_failed(&transfer, FileError { step: "write", path, errno });
         }
         self.write_ended(state.range);

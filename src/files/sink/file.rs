@@ -21,8 +21,8 @@ pub struct OpenFile {
     pub temporary: String,
     /// Its name when it is whole.
     pub name: String,
-    /// The path below the destination, for messages.
-    pub path: String,
+    /// Its whole path as people know it, for messages.
+    pub place: String,
     /// Which of its ranges are there, for a later run; `None` where nobody will ask.
     pub journal: Option<Journal>,
 }

@@ -15,7 +15,7 @@ use rustix::io::Errno as Code;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::marks::{FoundMark, changed_ns, moment};
-use super::{Persistence, SystemHost, boot, open_folder_at};
+use super::{Persistence, Root, SystemHost, boot};
 use crate::error::Error;
 use crate::files::mark::{Identity, Mark};
 use crate::limits::{ADOPT_LOOKS_MAX, ADOPT_REST, ADOPT_REST_COARSE};
@@ -120,7 +120,7 @@ impl Adopter {
     /// # Errors
     /// When it cannot be opened.
     pub fn open(folder: &Path, begun: Instant) -> Result<Self, Error> {
-        let root = Arc::new(open_folder_at(folder)?);
+        let root = Root::present(folder)?;
         let keeping = Persistence { resume: true, boot: boot(), ..Persistence::default() };
         let keys = Arc::new(PublishedKeys::new(None));
         let mut host = SystemHost::new(begun, 0, Some(root), keys, keeping);

@@ -121,7 +121,7 @@ impl SystemHost {
         let before_us = self.now_us();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.outcome_of(&task)));
         let outcome = outcome.unwrap_or_else(|_| {
-            let path = task.transfer.path.clone();
+            let path = self.folders().root.place(&task.transfer.path);
             Err(FileError { step: "see the bug reported above:", path, errno: Errno::IO })
         });
         FileDone { task, outcome, took_us: self.now_us() - before_us }

@@ -182,7 +182,7 @@ impl SystemHost {
     fn append_to_index(&mut self, record: &[u8]) -> Result<(), Code> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
         let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let root = &self.folders().root;
+        let root = &self.folders().root.folder;
         let index = rustix::fs::openat(root, INDEX, flags, FILE_MODE)?;
         let stat = rustix::fs::fstat(&index)?;
         if !is_ours(&stat) {
@@ -196,7 +196,7 @@ impl SystemHost {
             // That there was a run outlives a power failure, so that the next one knows that marks
             // may have been lost.
             rustix::fs::fsync(&index)?;
-            super::sync_folder(&self.folders().root)?;
+            super::sync_folder(&self.folders().root.folder)?;
             self.index_begun = true;
         }
         if self.keeping.sync_files { rustix::fs::fdatasync(&index) } else { Ok(()) }
@@ -204,7 +204,8 @@ impl SystemHost {
 
     /// Reads what earlier runs left at the destination as a whole; once, before [`Self::look`].
     pub fn remember(&mut self) {
-        let named = rustix::fs::statat(&self.folders().root, INDEX, AtFlags::SYMLINK_NOFOLLOW);
+        let named =
+            rustix::fs::statat(&self.folders().root.folder, INDEX, AtFlags::SYMLINK_NOFOLLOW);
         let is_absent = matches!(named, Err(Code::NOENT));
         let index_is_foreign = named.is_ok_and(|stat| !is_ours(&stat));
         let synced = self.synced();
@@ -235,7 +236,7 @@ impl SystemHost {
     /// The destination, opened for its attributes.
     pub(super) fn open_root(&mut self) -> Result<OwnedFd, Code> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.folders().root, ".", flags, Mode::empty())
+        rustix::fs::openat(&self.folders().root.folder, ".", flags, Mode::empty())
     }
 
     fn synced(&mut self) -> Vec<Moment> {
@@ -268,7 +269,8 @@ impl SystemHost {
             rustix::fs::fsync(&root)
         })
         .map_err(|errno| {
-            let message = format!("cannot sync the destination: {errno}");
+            let place = self.folders().root.place("");
+            let message = format!("cannot sync {place}: {errno}");
             Error::new(ErrorKind::Destination, message)
                 .advise("check the kernel log; a power failure may destroy downloaded data")
         })

@@ -6,7 +6,6 @@ use rustix::io::Errno as Code;
 
 use super::{SystemHost, open_folder};
 use crate::error::Error;
-use crate::files::host::FileError;
 use crate::files::transfer::Transfer;
 
 impl SystemHost {
@@ -18,11 +17,7 @@ impl SystemHost {
             Ok(folder) => {
                 let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
                 let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-                is_folder.then(|| FileError {
-                    step: "create",
-                    path: path.to_owned(),
-                    errno: Code::ISDIR.into(),
-                })?
+                is_folder.then(|| self.error("create", path, Code::ISDIR))?
             }
             Err(error) if error.errno == Code::NOTDIR.into() => error,
             // It is not there yet, or its error has words of its own.

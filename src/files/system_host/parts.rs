@@ -259,7 +259,7 @@ impl SystemHost {
             folder: Handle::Descriptor(folder),
             temporary: part_name(name),
             name: name.to_owned(),
-            path,
+            place: self.folders().root.place(&path),
             journal: Some(Journal::new(handle, journal, header.encode(), (records as u64, ranges))),
         };
         Ok((file, done))
@@ -290,8 +290,7 @@ impl SystemHost {
         let cleared = rustix::fs::ftruncate(&held.file, 0);
         if let Err(errno) = cleared.and_then(|()| allocate(&held.file, length)) {
             unlink(folder, &part);
-            let path = transfer.path.clone();
-            return Err(FileError { step: "allocate", path, errno: errno.into() });
+            return Err(self.error("allocate", &transfer.path, errno));
         }
         let ranges = header.size_bytes.div_ceil(header.part_bytes);
         let header = header.encode();
@@ -306,7 +305,7 @@ impl SystemHost {
             folder: Handle::Descriptor(Arc::clone(folder)),
             temporary: part,
             name: name.to_owned(),
-            path: transfer.path.clone(),
+            place: self.folders().root.place(&transfer.path),
             journal: opened,
         }))
     }
@@ -383,7 +382,8 @@ pub fn read_resumed(
     let (Some(done), Some(file)) = (transfer.resumed(), transfer.created_file()) else {
         return Ok(());
     };
-    let at = |errno: Code| FileError { step: "read", path: file.path.clone(), errno: errno.into() };
+    let at =
+        |errno: Code| FileError { step: "read", path: file.place.clone(), errno: errno.into() };
     let reader = reopened(file).map_err(at)?;
     let size_bytes = transfer.object.size_bytes;
     let mut piece = vec![0; CHECK_PIECE_BYTES];

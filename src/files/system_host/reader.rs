@@ -3,12 +3,11 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
-use super::{Folders, open_folder, open_folder_at};
+use super::{Folders, Root, open_folder};
 use crate::error::{Error, ErrorKind};
 use crate::limits::FOLDERS_OPEN_MAX;
 use crate::sys::Errno;
@@ -36,7 +35,7 @@ impl Reader {
     /// # Errors
     /// When it is not there, is none, or cannot be opened.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        Ok(Self { folders: Folders::new(Arc::new(open_folder_at(folder)?), false) })
+        Ok(Self { folders: Folders::new(Root::present(folder)?, false) })
     }
 
     /// The same, keeping no more folders open than these.
@@ -61,7 +60,7 @@ impl Reader {
             }
             Err(error) => return Err(trouble(&error.path, error.errno)),
         };
-        self.look_in(&folder, name).map_err(|errno| trouble(path, errno))
+        self.look_in(&folder, name).map_err(|errno| trouble(&self.folders.root.place(path), errno))
     }
 
     fn look_in(&self, folder: &OwnedFd, name: &str) -> Result<There, Code> {

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
-use super::{SystemHost, parts};
+use super::{Root, SystemHost, parts};
 use crate::error::{Error, ErrorKind};
 use crate::limits::SWEEP_DEPTH_MAX;
 use crate::plan::path::is_own;
@@ -45,22 +45,26 @@ impl SystemHost {
         is_extra: &dyn Fn(&str) -> bool,
         tell: &mut dyn FnMut(&str) -> bool,
     ) -> Swept {
+        let typed = self.folders().root.clone();
         let root = self.open_root().and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, root)));
         let swept = Swept::default();
         match root {
             Ok((device, root)) => {
                 let stopped = false;
-                let mut sweeper = Sweeper { sweep, is_extra, tell, device, swept, stopped };
+                let mut sweeper = Sweeper { sweep, typed, is_extra, tell, device, swept, stopped };
                 sweeper.folder(&root, "", 0);
                 sweeper.swept
             }
-            Err(errno) => Swept { error: Some(refused("read the destination", errno)), ..swept },
+            Err(errno) => {
+                Swept { error: Some(refused(&format!("read {}", typed.place("")), errno)), ..swept }
+            }
         }
     }
 }
 
 struct Sweeper<'a> {
     sweep: Sweep,
+    typed: Root,
     is_extra: &'a dyn Fn(&str) -> bool,
     tell: &'a mut dyn FnMut(&str) -> bool,
     device: u64,
@@ -173,7 +177,7 @@ impl Sweeper<'_> {
     fn failed(&mut self, step: &str, path: &str, errno: Code) {
         // Somebody else was first.
         if errno != Code::NOENT {
-            let what = format!("{step} {}", if path.is_empty() { "." } else { path });
+            let what = format!("{step} {}", self.typed.place(path));
             self.swept.error.get_or_insert_with(|| refused(&what, errno));
         }
     }

@@ -131,7 +131,8 @@ pub struct Summary {
     /// What of earlier runs counted.
     #[serde(flatten)]
     pub earlier: Earlier,
-    /// Body bytes received and delivered, those of failed objects included.
+    /// Body bytes received and delivered, those of failed objects included: whole buffers. What an
+    /// attempt that failed had in its last one is received again.
     pub bytes: u64,
     /// From the start of the program to the end of its work.
     pub seconds: f64,

@@ -1,0 +1,38 @@
+//! Threads that libraries start.
+
+use std::any::Any;
+use std::panic::{UnwindSafe, catch_unwind, set_hook, take_hook};
+
+/// Does what starts a thread in a library that panics where the system has none left: then that is
+/// the result, and why, and nobody reads of a panic.
+///
+/// # Errors
+/// What the library panicked with.
+pub fn start_in_library<T>(start: impl FnOnce() -> T + UnwindSafe) -> Result<T, String> {
+    let told = take_hook();
+    set_hook(Box::new(|_| {}));
+    let started = catch_unwind(start);
+    set_hook(told);
+    started.map_err(|payload| reason(&*payload))
+}
+
+/// The operating system's part of such a message.
+fn reason(payload: &(dyn Any + Send)) -> String {
+    let said = payload.downcast_ref::<String>().map(String::as_str);
+    let said = said.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("refused");
+    said.split_once(": ").map_or(said, |(_, why)| why).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_as_its_reason() {
+        assert_eq!(start_in_library(|| 7), Ok(7));
+        let errno = std::io::Error::from_raw_os_error(libc::EAGAIN);
+        let refused = start_in_library(|| panic!("OS can't spawn worker thread: {errno}"));
+        assert_eq!(refused, Err::<(), _>(errno.to_string()));
+        assert_eq!(start_in_library(|| panic!("gone")), Err::<(), _>("gone".to_owned()));
+    }
+}
