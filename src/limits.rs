@@ -456,6 +456,11 @@ pub const COMMAND_GRACE_MAX: std::time::Duration = std::time::Duration::from_sec
 /// Most characters of `output/failure`: those of `FailureReason` of Amazon's `DescribeTrainingJob`.
 pub const FAILURE_TEXT_MAX: usize = 1024;
 
+/// Listings of the channels in File mode of a training job that are kept until they are downloaded,
+/// in bytes, all channels together: 8 million objects with keys of 60 bytes. What does not fit is
+/// listed again.
+pub const KEPT_LISTINGS_BYTES_MAX: u64 = 1 << 30;
+
 /// Most problems that are told of one channel before a training job begins.
 pub const CHANNEL_PROBLEMS_TOLD_MAX: usize = 10;
 

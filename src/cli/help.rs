@@ -258,7 +258,8 @@ pub(super) const COMMANDS: [About; 11] = [
             that ends in a slash and has no bytes is no record. An object of 2^29 bytes or more \
             fits no record, and ends the run, before the first pipe is created if the first page \
             of the listing has it.\n\n\
-            With --augmented-manifest each line of FILE is a JSON object, and each --attribute \
+            With --augmented-manifest each line of FILE, which may be s3://BUCKET/KEY, is a JSON \
+            object, and each --attribute \
             adds its value to the stream, in the order given: of NAME-ref the object whose \
             s3:// address it is, of a string its text, of anything else its JSON as written. \
             With --record-wrapper each value is one record. The shuffle and the shard are of \
@@ -323,7 +324,8 @@ pub(super) const COMMANDS: [About; 11] = [
             before anything is downloaded. COMMAND starts when the channels in File mode are \
             complete.\n\n\
             SOURCE is s3://BUCKET/PREFIX or the path of a local folder. The objects of a \
-            channel in File mode are files below input/data/NAME; files of an earlier run \
+            channel in File mode are files below input/data/NAME, listed in \
+            input/data/NAME-manifest; files of an earlier run \
             are kept as get keeps them. A channel in Pipe mode is the named pipes \
             input/data/NAME_0, NAME_1 and so on, one for each epoch: the first exists before \
             COMMAND starts, the next one as soon as COMMAND opens its predecessor, and a \
@@ -339,9 +341,9 @@ pub(super) const COMMANDS: [About; 11] = [
             If the input fails, the reason is printed and written to output/failure (1024 \
             characters at most). If COMMAND runs, its pipes give no more data and no end of \
             file, so that it cannot take part of an epoch for the whole epoch, and it is \
-            ended as after SIGTERM.\n\n\
+            ended as after SIGTERM. So does --deadline.\n\n\
             The exit code is that of COMMAND, or 128 and the number of the signal that ended \
-            it. With a COMMAND, inrush's own exit codes are 125 (the input failed), 126 \
+            it. With a COMMAND, inrush's own exit codes are 125 (the input failed, or the deadline passed), 126 \
             (COMMAND cannot be executed), 127 (COMMAND was not found), 2 (usage error) and \
             130 (interrupted before COMMAND started). Without, and with --check, they are \
             those of the table below. With COMMAND, --json prints to standard error.",

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, ValueEnum, ValueHint};
 
-use super::{SelectionArgs, ServiceArgs, options, parse_source, sources, usage};
+use super::selection::parse_manifest;
+use super::{ManifestPlace, SelectionArgs, ServiceArgs, options, parse_source, sources, usage};
 use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::plan::typed_range::TypedRange;
@@ -51,8 +52,8 @@ pub enum RecordWrapper {
 /// An augmented manifest, and what of its lines is streamed.
 #[derive(Debug, Clone)]
 pub struct AugmentedArgs {
-    /// Its file.
-    pub manifest: PathBuf,
+    /// Where it is.
+    pub manifest: ManifestPlace,
     /// The attributes, in the order of the stream; never empty.
     pub attributes: Vec<String>,
 }
@@ -273,15 +274,16 @@ pub(super) struct PipeTyped {
     /// what stands around each object, and around each value of --augmented-manifest
     #[arg(long, value_name = "WRAPPER", value_enum, default_value_t)]
     record_wrapper: RecordWrapper,
-    /// stream what the lines of this file (JSON Lines) name, instead of sources
+    /// stream what the lines of this file or s3://BUCKET/KEY (JSON Lines) name, instead of sources
     #[arg(
         long,
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
+        value_parser = parse_manifest,
         requires = "attribute",
         conflicts_with_all = ["channel", "include", "exclude", "raw", "files_from", "version_id"]
     )]
-    augmented_manifest: Option<PathBuf>,
+    augmented_manifest: Option<ManifestPlace>,
     /// an attribute of the lines that is streamed; repeatable, in the order of the stream: of
     /// NAME-ref the object of that address, of any other name the value
     #[arg(
@@ -321,7 +323,7 @@ fn parse_attribute(text: &str) -> Result<String, String> {
 
 /// The manifest, where one is given: then there are no sources.
 fn augmented(
-    manifest: Option<PathBuf>,
+    manifest: Option<ManifestPlace>,
     attributes: Vec<String>,
     operands: &[OsString],
 ) -> Result<Option<AugmentedArgs>, clap::Error> {
@@ -467,7 +469,7 @@ mod tests {
         let words = "--augmented-manifest m.jsonl --attribute b-ref --attribute a d/c";
         let args = pipe(words).expect("a manifest");
         let augmented = args.augmented.expect("a manifest");
-        assert_eq!(augmented.manifest, PathBuf::from("m.jsonl"));
+        assert_eq!(augmented.manifest, ManifestPlace::File(PathBuf::from("m.jsonl")));
         assert_eq!(augmented.attributes, ["b-ref", "a"]);
         assert!(args.channels.len() == 1 && args.channels[0].sources.is_empty());
         let refused = |words: &str, expected: &str| {

@@ -65,7 +65,7 @@ impl SelectionArgs {
     }
 }
 
-fn parse_manifest(text: &str) -> Result<ManifestPlace, String> {
+pub(super) fn parse_manifest(text: &str) -> Result<ManifestPlace, String> {
     if !text.starts_with("s3://") {
         return Ok(ManifestPlace::File(PathBuf::from(text)));
     }

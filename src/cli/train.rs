@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::ValueHint;
 
+use super::options;
 use super::pipe::{Epochs, parse_epochs};
 use super::selection::layouts;
 use super::{KeepArgs, OutputArgs, ServiceArgs, TuningArgs, VerifyMode, usage};
@@ -50,6 +51,10 @@ pub struct TrainArgs {
     pub verify: VerifyMode,
     /// The summary tells what the run cost, too.
     pub stats: bool,
+    /// The run ends then, done or not.
+    pub deadline: Option<Duration>,
+    /// Where a line for each object is written.
+    pub report: Option<PathBuf>,
     /// What of earlier runs counts.
     pub keep: KeepArgs,
     /// Which server, and as whom.
@@ -118,6 +123,23 @@ pub(super) struct TrainTyped {
     /// whether downloaded data is verified before the file gets its name
     #[arg(long, value_name = "MODE", value_enum, default_value_t)]
     verify: VerifyMode,
+    /// stop the run after this time, such as 90s or 1h30m; COMMAND then has its --grace to end
+    #[arg(
+        long,
+        help_heading = "Failures",
+        value_name = "TIME",
+        value_parser = options::parse_deadline
+    )]
+    deadline: Option<Duration>,
+    /// write one JSON line per object to this file
+    #[arg(
+        long,
+        help_heading = "Output",
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        value_parser = options::parse_report
+    )]
+    report: Option<PathBuf>,
     /// print CPU time, memory, connections and I/O modes after the summary
     #[arg(long, help_heading = "Output")]
     stats: bool,
@@ -164,6 +186,8 @@ impl TrainTyped {
             command: self.command,
             verify: self.verify,
             stats: self.stats,
+            deadline: self.deadline,
+            report: self.report,
             keep: self.keep,
             service: self.service,
             tuning: self.tuning,

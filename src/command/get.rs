@@ -17,16 +17,18 @@ use super::log;
 use super::mirror::{Mirror, OwnFiles};
 use super::reporting::open;
 use super::ring;
-use super::run::{Milestones, Run, RunOutputs};
+use super::run::{Milestones, Run, RunOutputs, Shares};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
 use super::target::Target;
 use crate::cli::{Durability, GetArgs, OutputArgs, SyncArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
+use crate::control::entries::Entries;
 use crate::control::resolve::Missing;
 use crate::control::walk::Walk;
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
+use crate::engine::pace::Bandwidth;
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::Root;
@@ -35,7 +37,7 @@ use crate::plan::filter::Filter;
 use crate::report::document::{
     PaceTold, PlannedLine, PlannedTotal, RemovedLine, Summary, summary_json,
 };
-use crate::report::out::Lines;
+use crate::report::out::{Lines, ReportWriter};
 use crate::report::progress::Progress;
 use crate::sys::uring::SetupError;
 use crate::text::size::{Decimal, counted};
@@ -55,6 +57,8 @@ pub(super) struct Ended {
     pub(super) document: Option<String>,
     /// Why it failed; reported already.
     pub(super) error: Option<Error>,
+    /// What it came to channel by channel.
+    pub(super) shares: Option<Shares>,
 }
 
 /// How a `get` is seen by its user.
@@ -62,6 +66,18 @@ pub(super) struct Shown {
     pub(super) progress: Progress,
     /// What stands before the lines of the summary, where that is not all that is told.
     pub(super) label: Option<String>,
+    /// The report that it shares with others; none of its own is opened then.
+    pub(super) report: Option<ReportWriter>,
+}
+
+/// What several channels make of a run.
+#[derive(Default)]
+pub(super) struct OfChannels {
+    pub(super) shares: Option<Shares>,
+    /// The largest object of all of them, in bytes.
+    pub(super) largest_bytes: u64,
+    /// What the run shares with others of the bytes a second.
+    pub(super) bandwidth: Option<Arc<Bandwidth>>,
 }
 
 /// Fetches with these credentials, and tells what it came to.
@@ -77,7 +93,8 @@ pub(super) async fn run(
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let found = interrupts.unless(find(&mut args, credentials, filter, &progress)).await?;
-    fetch(found, &args, config, Shown { progress, label: None }, &mut interrupts, begun).await
+    let shown = Shown { progress, label: None, report: None };
+    fetch(found, &args, config, shown, &mut interrupts, begun).await
 }
 
 /// Fetches what was found, and tells what it came to.
@@ -89,8 +106,8 @@ pub(super) async fn fetch(
     interrupts: &mut Interrupts,
     begun: Instant,
 ) -> Result<Ended> {
-    let Intake { control, tls, target, present, walk, mirror } = found;
-    let Shown { progress, label } = shown;
+    let Intake { control, tls, target, present, walk, mirror, channels } = found;
+    let Shown { progress, label, report } = shown;
     let config = if tls.is_some() { config.secured() } else { config };
     let rules = (args.keep, args.verify);
     let mut keeper = ExistingFiles::new(present, rules, args.dry_run, begun, control.keys());
@@ -99,7 +116,10 @@ pub(super) async fn fetch(
         return interrupts.unless(planned).await;
     }
     // Not before: a run that fails early leaves the report of an earlier one.
-    let report = open(args.report.as_deref(), interrupts).await?;
+    let report = match report {
+        Some(shared) => Some(shared),
+        None => open(args.report.as_deref(), interrupts).await?,
+    };
     let resolved = begun.elapsed();
     let undecided = Undecided::new(control.clone(), args.failures.on_change, args.verify);
     let questions = (Checksums::new(control.clone(), args.verify), undecided);
@@ -109,6 +129,7 @@ pub(super) async fn fetch(
     run.deadline = args.failures.deadline;
     run.mirror = mirror;
     run.label = label;
+    (run.shares, run.largest_bytes) = (channels.shares, channels.largest_bytes);
     run.sources = args.sources.len() as u64;
     if let Err(error) = interrupts.unless(run.read_ahead()).await {
         return Err(run.ended_before(error, interrupts).await);
@@ -116,6 +137,8 @@ pub(super) async fn fetch(
     let destination = interrupts.unless(run.target.open()).await?;
     log::config(&run.config);
     let setup = RunSetup { destination, ..setup(args, run.config, tls, &control, begun) };
+    let bandwidth = channels.bandwidth.or_else(|| session::bandwidth(args.tuning.bandwidth_limit));
+    let setup = RunSetup { bandwidth, ..setup };
     let engine = Workers::start(setup)?;
     ring::tell(engine.ring(), &run.progress);
     interrupts::leaves(engine.last_words(run.target.folder()));
@@ -177,7 +200,7 @@ fn setup(
         tls,
         keys: control.keys(),
         retries: session::retries(&args.service, args.tuning.max_attempts),
-        bandwidth: session::bandwidth(args.tuning.bandwidth_limit),
+        bandwidth: None,
         begun,
     }
 }
@@ -208,7 +231,8 @@ async fn tell(
         summary.exit_code = exit_code(error.as_ref());
     }
     let document = args.output.json.then(|| summary.to_json(error.as_ref()));
-    Ok(Ended { code: summary.exit_code, summary: Some(summary), document, error })
+    let shares = run.shares.take();
+    Ok(Ended { code: summary.exit_code, summary: Some(summary), document, error, shares })
 }
 
 /// What is to move, where from and where to.
@@ -218,8 +242,9 @@ pub(super) struct Intake {
     pub(super) target: Target,
     /// Its folder, if it is there already.
     pub(super) present: Option<Root>,
-    pub(super) walk: Walk,
+    pub(super) walk: Entries,
     pub(super) mirror: Option<Mirror>,
+    pub(super) channels: OfChannels,
 }
 
 /// Finds the sources out.
@@ -262,7 +287,8 @@ async fn find(
     // Of several sources those that are there are fetched.
     let walk = if args.sources.len() > 1 { walk.passing_over(missing) } else { walk };
     let tls = session::tls(&control, &args.sources).await?;
-    Ok(Intake { control, tls, target, present, walk, mirror })
+    let (walk, channels) = (walk.into(), OfChannels::default());
+    Ok(Intake { control, tls, target, present, walk, mirror, channels })
 }
 
 /// The error where there is none of the sources.
@@ -295,7 +321,7 @@ pub(super) fn options(tuning: &TuningArgs) -> Result<ResourceOptions> {
 
 /// `--dry-run`: lists what would move.
 async fn plan_only(
-    mut walk: Walk,
+    mut walk: Entries,
     target: &Target,
     keeper: &mut ExistingFiles,
     mut mirror: Option<Mirror>,

@@ -81,6 +81,7 @@ pub(super) struct Interrupts {
     deadline: Option<Instant>,
     /// What ends a run as a signal does.
     halt: Arc<Notify>,
+    is_halted: bool,
 }
 
 impl Interrupts {
@@ -93,12 +94,17 @@ impl Interrupts {
     pub(super) fn listen_until(deadline: Option<Instant>) -> Result<Self> {
         let signals = Signals::listen()?;
         guard(deadline)?;
-        Ok(Self { signals, deadline, halt: Arc::default() })
+        Ok(Self { signals, deadline, halt: Arc::default(), is_halted: false })
     }
 
     /// To be notified where the run is to end as by a signal.
     pub(super) fn halt(&self) -> Arc<Notify> {
         Arc::clone(&self.halt)
+    }
+
+    /// Whether it was no signal that ended the run: then nobody is to be told.
+    pub(super) const fn is_halted(&self) -> bool {
+        self.is_halted
     }
 
     /// When the run is to end.
@@ -110,7 +116,7 @@ impl Interrupts {
     pub(super) async fn next(&mut self) {
         tokio::select! {
             () = self.signals.next() => {}
-            () = self.halt.notified() => {}
+            () = self.halt.notified() => self.is_halted = true,
         }
     }
 
@@ -273,10 +279,17 @@ fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
         let _ = ready.send(Ok(()));
         let forced = tokio::select! {
             () = signals.next() => after_signal(&mut signals).await,
-            () = until(deadline.map(|deadline| deadline + ENDING_GRACE)) => Forced::Deadline,
+            forced = async { until(deadline).await; after_deadline().await } => forced,
         };
         forced.exit()
     });
+}
+
+/// How the process ends whose deadline has passed, where its run does not. A command that runs has
+/// its grace first.
+async fn after_deadline() -> Forced {
+    tokio::time::sleep(ENDING_GRACE + child::grace().unwrap_or_default()).await;
+    Forced::Deadline
 }
 
 /// How the process ends that was sent a signal, where its run does not. While a command runs
@@ -322,7 +335,8 @@ mod tests {
             let deadline = left.map(|left| Instant::now() + left);
             // Not by `listen`: the guard would end the process of the tests.
             let signals = Signals::listen()?;
-            let mut interrupts = Interrupts { signals, deadline, halt: Arc::default() };
+            let mut interrupts =
+                Interrupts { signals, deadline, halt: Arc::default(), is_halted: false };
             interrupts.unless_told("behind the last object", work).await
         })
     }

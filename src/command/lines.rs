@@ -2,6 +2,7 @@
 //! order of each epoch.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::aside::aside;
 use super::framing::{Framer, check_record};
 use super::supply::EpochOrder;
 use super::whole_file;
-use crate::cli::AugmentedArgs;
+use crate::cli::ManifestPlace;
 use crate::control::Control;
 use crate::control::heads::{Found, HeadsAhead};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,29 +18,45 @@ use crate::files::transfer::{Cut, Transfer};
 use crate::limits::{AUGMENTED_BYTES_MAX, INLINE_AHEAD_BYTES_MAX};
 use crate::plan::augmented::{AugmentedManifest, Value};
 use crate::plan::epoch::permutation;
-use crate::s3::uri::S3Uri;
+use crate::s3::uri::{S3Uri, shown};
 
 /// Reads a manifest.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] when it cannot be read or a line is wrong.
-pub(super) async fn read(args: &AugmentedArgs) -> Result<Arc<AugmentedManifest>> {
-    let AugmentedArgs { manifest, attributes } = args.clone();
-    // Nobody may write to a pipe, and many lines take their time.
-    let read = aside(move || {
-        let name = manifest.display().to_string();
-        let unreadable = |why: String| {
-            Error::new(ErrorKind::Usage, format!("cannot read {name}: {why}"))
-                .advise("give --augmented-manifest a file of JSON Lines")
-        };
-        let text = whole_file::read(&manifest, AUGMENTED_BYTES_MAX);
-        let text = text.map_err(|error| unreadable(error.to_string()))?;
-        if text.len() as u64 > AUGMENTED_BYTES_MAX {
-            return Err(unreadable(format!("it has more than {AUGMENTED_BYTES_MAX} bytes")));
+/// [`ErrorKind::Usage`] when it cannot be read or a line is wrong; those of
+/// [`Control::augmented_manifest`] where it is an object.
+pub(super) async fn read(
+    control: &Control,
+    manifest: &ManifestPlace,
+    attributes: &[String],
+) -> Result<Arc<AugmentedManifest>> {
+    let (name, text) = match manifest {
+        ManifestPlace::File(path) => {
+            let (name, path) = (path.display().to_string(), path.clone());
+            // Nobody may write to a pipe.
+            (name, aside(move || read_file(&path)).await?)
         }
-        AugmentedManifest::new(name, text, attributes)
-    });
-    read.await.map(Arc::new)
+        ManifestPlace::S3(bucket, key) => {
+            let text = control.augmented_manifest(bucket, key).await?;
+            (format!("s3://{bucket}/{}", shown(key)), text)
+        }
+    };
+    let attributes = attributes.to_vec();
+    // Many lines take their time.
+    aside(move || AugmentedManifest::new(name, text, attributes)).await.map(Arc::new)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let unreadable = |why: String| {
+        Error::new(ErrorKind::Usage, format!("cannot read {}: {why}", path.display()))
+            .advise("give --augmented-manifest a file of JSON Lines, or s3://BUCKET/KEY")
+    };
+    let text = whole_file::read(path, AUGMENTED_BYTES_MAX);
+    let text = text.map_err(|error| unreadable(error.to_string()))?;
+    if text.len() as u64 > AUGMENTED_BYTES_MAX {
+        return Err(unreadable(format!("it has more than {AUGMENTED_BYTES_MAX} bytes")));
+    }
+    Ok(text)
 }
 
 /// A value of a line, in the order of the stream.

@@ -2,6 +2,7 @@
 //! watches the workers, tells how each object ended, and decides the exit code.
 
 mod intake;
+mod shares;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use super::reporting::{finish, keep_up};
 use super::space::Space;
 use super::target::Target;
 use crate::cli::Durability;
-use crate::control::walk::Walk;
+use crate::control::entries::Entries;
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;
 use crate::engine::schedule::Scheduler;
@@ -38,6 +39,7 @@ use crate::report::progress::{Progress, ProgressState};
 use crate::sys::pool::Pages;
 use crate::sys::usage;
 use crate::text::size::{Count, counted};
+pub(super) use shares::Shares;
 
 /// How often outcomes are collected and progress is shown.
 const TICK: Duration = Duration::from_millis(20);
@@ -63,7 +65,7 @@ pub(super) struct RunOutputs {
 
 /// The run.
 pub(super) struct Run {
-    walk: Walk,
+    walk: Entries,
     checksums: Checksums,
     pub(super) target: Target,
     keeper: ExistingFiles,
@@ -111,13 +113,19 @@ pub(super) struct Run {
     removed: u64,
     /// What stands before the lines of its summary.
     pub(super) label: Option<String>,
+    /// What it comes to channel by channel, where it fills several.
+    pub(super) shares: Option<Shares>,
+    /// The largest object that will come, in bytes, where that is known before the first page is.
+    pub(super) largest_bytes: u64,
+    /// Nobody wants the rest of it, and nobody is told so.
+    is_halted: bool,
     paces: PaceLog,
 }
 
 impl Run {
-    /// A run of what the walk finds.
+    /// A run of these entries.
     pub(super) fn new(
-        walk: Walk,
+        walk: Entries,
         target: Target,
         keeper: ExistingFiles,
         (checksums, undecided): (Checksums, Undecided),
@@ -160,6 +168,9 @@ impl Run {
             missing: 0,
             removed: 0,
             label: None,
+            shares: None,
+            largest_bytes: 0,
+            is_halted: false,
             paces: PaceLog::default(),
         }
     }
@@ -172,6 +183,12 @@ impl Run {
             self.report_error = Some(error);
             self.report = None;
         }
+    }
+
+    /// The channel of an object, for the report, where there is one.
+    fn channel(&self, transfer: &Transfer) -> Option<String> {
+        let shares = self.shares.as_ref().filter(|_| self.report.is_some())?;
+        shares.name(transfer).map(str::to_owned)
     }
 
     /// Feeds the workers and watches them to their end.
@@ -227,7 +244,10 @@ impl Run {
                     deadline = None;
                     self.end(engine, self.deadline_error(engine.longest_wait()));
                 }
-                () = interrupts.next() => self.interrupt(engine),
+                () = interrupts.next() => {
+                    self.is_halted = interrupts.is_halted();
+                    self.interrupt(engine);
+                }
             }
         }
         self.board.set_range(None);
@@ -321,10 +341,13 @@ impl Run {
 
     /// Counts and tells how an object ended. What ended the whole run is told once, at its end.
     fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
-        self.report_line(|| ObjectLine::new(&outcome).to_json());
+        let channel = self.channel(&outcome.transfer);
+        self.report_line(|| ObjectLine::new(&outcome).of_channel(channel.as_deref()).to_json());
         log::outcome(&outcome, &self.target);
         self.unfinished += u64::from(outcome.transfer.can_go_on());
         self.resumed_ended += u64::from(outcome.transfer.resumed_bytes() > 0);
+        let whole = self.shares.as_mut().and_then(|shares| shares.count(&outcome));
+        whole.iter().for_each(|line| self.progress.note(line));
         let Err(error) = outcome.result else {
             self.objects_ok += 1;
             match outcome.transfer.verification.verdict() {
@@ -334,8 +357,13 @@ impl Run {
             }
             return;
         };
+        let is_the_stop = stop == Some(&error);
+        let error = match &self.shares {
+            Some(shares) => shares.label(&outcome.transfer, error),
+            None => error,
+        };
         self.failures.add(&error);
-        if stop != Some(&error) && self.failures.is_told() {
+        if !is_the_stop && self.failures.is_told() {
             self.progress.error(&error);
         }
     }
@@ -401,7 +429,7 @@ impl Run {
             ErrorKind::Interrupted => (stop.kind(), self.interrupted()),
             kind => (kind, stop.to_string()),
         });
-        let words = self.failures.last_words(cause);
+        let words = self.failures.last_words(cause.filter(|_| !self.is_halted));
         words.into_iter().flatten().for_each(|words| self.progress.error(words));
         if let Some(bug) = bug {
             self.progress.error(bug);

@@ -24,7 +24,7 @@ use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
 use super::stream_report::StreamReport;
 use super::supply::{EpochOrder, Opening, Wanted, supply};
-use crate::cli::{CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
+use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::engine::backlog::Room;
@@ -44,7 +44,6 @@ use crate::limits::{
     SLOT_BYTES_MAX, TLS_PIECE_BYTES, WORKERS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
-use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
@@ -83,12 +82,8 @@ pub(super) async fn pipe(
     {
         interrupts.unless(sources::add(sources, &args.selection)).await?;
     }
-    let manifest = match &args.augmented {
-        Some(augmented) => Some(interrupts.unless(lines::read(augmented)).await?),
-        None => None,
-    };
     let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
-    let started = start_pipes(&mut args, manifest, credentials, begun, &progress);
+    let started = start_pipes(&mut args, credentials, begun, &progress);
     let Served { control, engine, mut channels } = interrupts.unless(started).await?;
     let names: Vec<String> = args
         .channels
@@ -120,7 +115,6 @@ fn order_of(args: &PipeArgs) -> EpochOrder {
 
 async fn start_pipes(
     args: &mut PipeArgs,
-    manifest: Option<Arc<AugmentedManifest>>,
     credentials: CredentialSource,
     begun: Instant,
     progress: &Progress,
@@ -128,6 +122,12 @@ async fn start_pipes(
     let part = part_size(&args.stream)?;
     let mut filter = Filter::new(&args.selection.rules)?;
     let control = session::control(&args.service, credentials, progress).await?;
+    let manifest = match &args.augmented {
+        Some(AugmentedArgs { manifest, attributes }) => {
+            Some(lines::read(&control, manifest, attributes).await?)
+        }
+        None => None,
+    };
     if let [channel] = args.channels.as_mut_slice() {
         // A shuffle is one of all objects.
         let is_late = args.shuffle_seed.is_some() && args.selection.manifest.is_some();

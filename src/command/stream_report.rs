@@ -29,6 +29,11 @@ impl StreamReport {
         Ok(Self { is_wanted: writer.is_some(), writer, failed: None })
     }
 
+    /// One that others write to as well.
+    pub(super) fn shared(writer: Option<ReportWriter>) -> Self {
+        Self { is_wanted: writer.is_some(), writer, failed: None }
+    }
+
     /// How soon to look again; `None` where nothing is reported.
     pub(super) fn pause(&self) -> Option<Duration> {
         self.is_wanted.then_some(REPORT_PAUSE)

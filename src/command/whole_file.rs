@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
+use tempfile::NamedTempFile;
 
 /// Mode of a new file before the umask, as a shell's redirection has it.
 const MODE: u32 = 0o666;
@@ -39,16 +40,48 @@ pub(super) fn read(path: &Path, bytes_max: u64) -> rustix::io::Result<Vec<u8>> {
 /// # Errors
 /// When it cannot be written; nothing new is left then.
 pub(super) fn write(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Result<(u64, u64)> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .prefix(temporary_prefix)
-        .permissions(Permissions::from_mode(MODE))
-        .tempfile_in(folder)?;
+    let mut file = Unnamed::beside(path, temporary_prefix)?;
     file.write_all(text)?;
-    let made = file.as_file().metadata()?;
-    file.persist(path)?;
-    Ok((made.dev(), made.ino()))
+    file.name(path)
+}
+
+/// A file on its way to its name. Dropped before, nothing of it is left.
+#[derive(Debug)]
+pub(super) struct Unnamed(NamedTempFile);
+
+impl Unnamed {
+    /// An empty one in the folder of this path.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn beside(path: &Path, temporary_prefix: &str) -> io::Result<Self> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let mut builder = tempfile::Builder::new();
+        let builder = builder.prefix(temporary_prefix);
+        let builder = builder.permissions(Permissions::from_mode(MODE));
+        builder.tempfile_in(folder).map(Self)
+    }
+
+    /// Makes it appear in the place of one that is there; its device and inode.
+    ///
+    /// # Errors
+    /// When it cannot be; nothing new is left then.
+    pub(super) fn name(self, path: &Path) -> io::Result<(u64, u64)> {
+        let made = self.0.as_file().metadata()?;
+        self.0.persist(path)?;
+        Ok((made.dev(), made.ino()))
+    }
+}
+
+impl io::Write for Unnamed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }

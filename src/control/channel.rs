@@ -1,19 +1,24 @@
 //! The objects of a channel of a SageMaker training job: what is downloaded or streamed of them,
 //! and what is to be known of them before.
 //!
-//! A job downloads all its `File` channels in one run: [`Control::walk_channels`] gives one walk of
-//! them. A `Pipe` channel takes [`ChannelSource::stream_sources`], which are sources like others.
+//! A job looks at all channels before it begins ([`Control::preflight`]), and downloads its `File`
+//! channels in one run ([`Control::channel_entries`]), by the listings that were kept from that
+//! look, as far as there was room for them. A `Pipe` channel takes [`ChannelSource::stream_sources`], which are sources like others.
 //! How SageMaker assigns objects to hosts is not documented. Seen in a job of 2020 with two hosts:
 //! object `i` of all keys in the order of their bytes, across folders, goes to host `i % n`.
 
+use std::borrow::Borrow;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use super::Control;
+use super::entries::{Entries, KeptEntries};
 use super::resolve::Source;
 use super::walk::{Entry, Walk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
+use crate::plan::kept::KeptListing;
 use crate::plan::manifest;
 use crate::plan::path::PathProblem;
 use crate::s3::uri::S3Uri;
@@ -43,7 +48,7 @@ pub enum ChannelObjects {
 }
 
 /// What there is of a channel.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Preflight {
     /// Objects of all hosts.
     pub objects: u64,
@@ -55,10 +60,42 @@ pub struct Preflight {
     pub shard_bytes: u64,
     /// The largest object of this host, in bytes.
     pub shard_largest_bytes: u64,
+    /// Marks of folders, which every host has.
+    pub marks: u64,
+    /// What was found, in its order, where there was room to keep it: all objects of a prefix, or
+    /// this host's part of a list.
+    pub kept: Option<KeptListing>,
     /// Keys that cannot be taken, as many as are to be told.
     pub problems: Vec<KeyProblem>,
     /// How many there are in all.
     pub problem_count: u64,
+}
+
+/// Room for the listings of all channels of a job together.
+#[derive(Debug)]
+pub struct KeepRoom {
+    left_bytes: Cell<u64>,
+}
+
+impl KeepRoom {
+    /// Room for so many bytes.
+    #[must_use]
+    pub const fn new(bytes: u64) -> Self {
+        Self { left_bytes: Cell::new(bytes) }
+    }
+
+    /// Takes what a listing has grown by; false where there is no room for it.
+    fn take(&self, bytes: u64) -> bool {
+        let left = self.left_bytes.get().checked_sub(bytes);
+        left.is_some_and(|left| {
+            self.left_bytes.set(left);
+            true
+        })
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.left_bytes.set(self.left_bytes.get().saturating_add(bytes));
+    }
 }
 
 /// A key that cannot be taken.
@@ -97,6 +134,16 @@ impl ChannelProblem {
 }
 
 impl ChannelSource {
+    /// What was kept of it, as entries.
+    fn entries(&self, kept: KeptListing) -> KeptEntries {
+        // A list was cut before it was asked for.
+        let shard = match &self.objects {
+            ChannelObjects::Prefix(_) => self.shard,
+            ChannelObjects::List(_) => Shard::WHOLE,
+        };
+        KeptEntries::new(kept, self.folder.clone(), shard)
+    }
+
     /// The sources of a `Pipe` channel, and which part of each of its epochs is this host's. A
     /// shuffle is one of all objects: only without one is a list cut before it is asked for.
     #[must_use]
@@ -115,41 +162,70 @@ fn cut(list: &[S3Uri], shard: Shard) -> Vec<S3Uri> {
 }
 
 impl Control {
-    /// The files of these channels, one after the other, each in its folder: this host's part.
+    /// The files of these channels, one after the other, each in its folder: this host's part. What
+    /// was not kept of one is listed again.
     ///
     /// # Errors
     /// As those of [`Control::resolve_all`]; a listed object that is not there is one of them, and
     /// so is a channel without objects, if that is not allowed.
-    pub async fn walk_channels(self: &Rc<Self>, channels: &[ChannelSource]) -> Result<Walk> {
-        let mut all = Walk::new(Rc::clone(self), Vec::new(), Filter::default())?;
-        for channel in channels {
-            let (sources, shard) = self.sources_of(channel).await?;
-            let walk = Walk::new(Rc::clone(self), sources, Filter::default())?;
-            all = all.then(walk.sharded(shard)?.under(&channel.folder));
+    pub async fn channel_entries(
+        self: &Rc<Self>,
+        channels: impl IntoIterator<Item = (impl Borrow<ChannelSource>, Option<KeptListing>)>,
+    ) -> Result<Entries> {
+        let mut entries = Entries::default();
+        for (channel, kept) in channels {
+            let channel = channel.borrow();
+            match kept {
+                Some(kept) => entries.push_kept(channel.entries(kept)),
+                None => {
+                    let (sources, shard) = self.sources_of(channel).await?;
+                    let walk = Walk::new(Rc::clone(self), sources, Filter::default())?;
+                    entries.push_walk(walk.sharded(shard)?.under(&channel.folder));
+                }
+            }
         }
-        Ok(all)
+        Ok(entries)
+    }
+
+    /// All objects of a channel that is listed, of whatever host.
+    ///
+    /// # Errors
+    /// As those of [`Control::channel_entries`].
+    pub async fn channel_walk(self: &Rc<Self>, channel: &ChannelSource) -> Result<Walk> {
+        let (sources, _) = self.sources_of(channel).await?;
+        Ok(Walk::new(Rc::clone(self), sources, Filter::default())?.for_stream())
     }
 
     /// Lists a channel to its end before its first byte is asked for. Of what is wrong with keys at
-    /// most `problems_max` are told; `for_files` tells whether they need paths.
+    /// most `problems_max` are told; `for_files` tells whether they need paths. What is found is
+    /// kept where there is `room` for it.
     ///
     /// # Errors
-    /// As those of [`Control::walk_channels`], and of the listing.
+    /// As those of [`Control::channel_entries`], and of the listing.
     pub async fn preflight(
         self: &Rc<Self>,
         channel: &ChannelSource,
         for_files: bool,
         problems_max: usize,
+        room: Option<&KeepRoom>,
     ) -> Result<Preflight> {
         let (sources, shard) = self.sources_of(channel).await?;
         let walk = Walk::new(Rc::clone(self), sources, Filter::default())?.under(&channel.folder);
         let mut walk = if for_files { walk } else { walk.for_stream() };
-        let mut found = Preflight::default();
+        if for_files {
+            walk.require_order(shard)?;
+        }
+        let kept = room.map(|_| KeptListing::default());
+        let mut found = Preflight { kept, ..Preflight::default() };
         let mut bytes = 0u64;
         while let Some(batch) = walk.next_batch().await? {
+            if let Some(room) = room {
+                found.keep(&batch, &channel.folder, room)?;
+            }
             for entry in batch {
                 found.note_problem(&entry, for_files, problems_max);
                 if entry.is_mark() {
+                    found.marks += 1;
                     continue;
                 }
                 let size_bytes = entry.object.size_bytes;
@@ -187,6 +263,26 @@ impl Control {
 }
 
 impl Preflight {
+    /// Keeps these entries, or nothing at all.
+    fn keep(&mut self, batch: &[Entry], folder: &str, room: &KeepRoom) -> Result<()> {
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        let before = kept.bytes();
+        for entry in batch {
+            let key = &entry.object.key;
+            let under = if folder.is_empty() { 0 } else { folder.len() + 1 };
+            // One without a path has a problem, which ends the job.
+            let path = entry.path.as_ref().map_or(0, |path| path.as_str().len() - under);
+            let start = key.len() - usize::from(entry.folder && path > 0) - path;
+            let start = u16::try_from(start).map_err(|_| Error::bug("a key is too long"))?;
+            kept.push(&entry.object, &entry.endpoint, start)?;
+        }
+        if !room.take(kept.bytes() - before) {
+            room.give_back(before);
+            self.kept = None;
+        }
+        Ok(())
+    }
+
     fn note_problem(&mut self, entry: &Entry, for_files: bool, problems_max: usize) {
         let why = match &entry.path {
             _ if entry.object.key.contains("//") => ChannelProblem::DoubleSlash,
@@ -209,6 +305,7 @@ mod tests {
 
     use super::super::loopback::{Reply, Server, control, run};
     use super::*;
+    use crate::plan::kept::KEPT_OBJECT_BYTES;
     use crate::plan::manifest::{Layout, parse};
 
     /// A bucket of these keys, each of as many bytes as it has itself, but for folders; in pages of
@@ -253,9 +350,9 @@ mod tests {
     }
 
     /// Each entry as its key and its path, or what is wrong with it.
-    async fn told(mut walk: Walk) -> Result<Vec<String>> {
-        let mut told = Vec::new();
-        while let Some(batch) = walk.next_batch().await? {
+    async fn told(entries: impl Into<Entries>) -> Result<Vec<String>> {
+        let (mut told, mut entries) = (Vec::new(), entries.into());
+        while let Some(batch) = entries.next_batch().await? {
             for entry in batch {
                 let path = match entry.path {
                     Ok(path) => path.to_string(),
@@ -271,17 +368,33 @@ mod tests {
         Ok(told)
     }
 
+    /// What a run of these channels fetches: listed as it goes, and by what was kept of the look
+    /// ahead, which is the same.
     fn files(server: &Server, channels: &[ChannelSource]) -> Result<Vec<String>> {
         run(async {
             let control = Rc::new(control(server).await);
-            told(control.walk_channels(channels).await?).await
+            let walks = channels.iter().map(|channel| (channel, None));
+            let listed = told(control.channel_entries(walks).await?).await?;
+            let (mut kept, room) = (Vec::new(), KeepRoom::new(1 << 20));
+            for channel in channels {
+                let found = control.preflight(channel, true, 2, Some(&room)).await?;
+                if found.problem_count > 0 {
+                    return Ok(listed);
+                }
+                kept.push(Some(found.kept.expect("there is room")));
+            }
+            let before = server.seen().len();
+            let entries = control.channel_entries(channels.iter().zip(kept)).await?;
+            assert_eq!(told(entries).await?, listed);
+            assert_eq!(server.seen().len(), before, "nothing is asked again");
+            Ok(listed)
         })
     }
 
     fn looked(server: &Server, channel: &ChannelSource, for_files: bool) -> Result<Preflight> {
         run(async {
             let control = Rc::new(control(server).await);
-            control.preflight(channel, for_files, 2).await
+            control.preflight(channel, for_files, 2, None).await
         })
     }
 
@@ -395,6 +508,27 @@ mod tests {
             let line = why.explain();
             assert!(!line.contains('\n') && !line.ends_with('.'), "{line}");
         }
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_listed_again() {
+        let server = keys(&["a/1", "a/2", "b/1", "b/2", "b/3", "b/4", "b/5", "b/6", "b/7"]);
+        let channels = [channel("a", "a", HALF), channel("b", "b", HALF)];
+        let lines = run(async {
+            let control = Rc::new(control(&server).await);
+            // For both objects of the first, and a page of the second.
+            let room = KeepRoom::new(6 * (KEPT_OBJECT_BYTES + 3));
+            let mut kept = Vec::new();
+            for channel in &channels {
+                let found = control.preflight(channel, true, 2, Some(&room)).await?;
+                kept.push(found.kept);
+            }
+            assert_eq!([kept[0].is_some(), kept[1].is_some()], [true, false]);
+            assert_eq!(room.left_bytes.get(), 4 * (KEPT_OBJECT_BYTES + 3), "it is given back");
+            told(control.channel_entries(channels.iter().zip(kept)).await?).await
+        });
+        let lines = lines.expect("entries");
+        assert_eq!(lines, ["a/2 > a/2", "b/2 > b/2", "b/4 > b/4", "b/6 > b/6"]);
     }
 
     #[test]

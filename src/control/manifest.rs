@@ -1,4 +1,4 @@
-//! A manifest that is an object: fetched piece by piece, whole or not at all.
+//! Manifests that are objects: fetched piece by piece, whole or not at all.
 
 use http::Method;
 
@@ -6,6 +6,7 @@ use super::client::Question;
 use super::limits::{MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, MANIFEST_PIECE_BYTES};
 use super::{Ask, Control, refusal, told};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::AUGMENTED_BYTES_MAX;
 use crate::plan::manifest::{Layout, parse};
 use crate::s3::uri::{S3Uri, encode_key, shown};
 
@@ -16,12 +17,21 @@ impl Control {
     /// [`ErrorKind::NotFound`] where there is none; [`ErrorKind::Usage`] where it is no manifest,
     /// or one of more than [`MANIFEST_BYTES_MAX`] or [`MANIFEST_OBJECTS_MAX`].
     pub async fn manifest(&self, bucket: &str, key: &str, layout: Layout) -> Result<Vec<S3Uri>> {
-        let bytes = self.fetch(bucket, key).await?;
+        let bytes = self.fetch(bucket, key, MANIFEST_BYTES_MAX as u64).await?;
         let parsed = parse(&bytes, layout, MANIFEST_OBJECTS_MAX);
         parsed.map_err(|error| error.within(format!("s3://{bucket}/{}", shown(key))))
     }
 
-    async fn fetch(&self, bucket: &str, key: &str) -> Result<Vec<u8>> {
+    /// The text of the augmented manifest with this key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where there is none; [`ErrorKind::Usage`] where it has more than
+    /// [`AUGMENTED_BYTES_MAX`].
+    pub async fn augmented_manifest(&self, bucket: &str, key: &str) -> Result<Vec<u8>> {
+        self.fetch(bucket, key, AUGMENTED_BYTES_MAX).await
+    }
+
+    async fn fetch(&self, bucket: &str, key: &str, bytes_max: u64) -> Result<Vec<u8>> {
         let what = format!("get s3://{bucket}/{}", shown(key));
         let trouble =
             |why: &str| Err(Error::new(ErrorKind::Endpoint, format!("{what}: the answer {why}")));
@@ -35,7 +45,7 @@ impl Control {
                 of_object: true,
                 header: Some(("range", range.into())),
                 // A server without ranges gives all of it.
-                body_bytes_max: MANIFEST_BYTES_MAX,
+                body_bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             };
             let answer = self.ask(Ask { bucket, question, what: &what }).await?;
             let total = answer.header("content-range").and_then(|range| range.split_once('/'));
@@ -63,14 +73,16 @@ impl Control {
                 return Ok(answer.body.into());
             }
             let Some(total) = total else { return trouble("does not say how long it is") };
-            if total > MANIFEST_BYTES_MAX as u64 {
-                let message = format!("{what}: a manifest has at most {MANIFEST_BYTES_MAX} bytes");
+            if total > bytes_max {
+                let message = format!("{what}: a manifest has at most {bytes_max} bytes");
                 return Err(Error::new(ErrorKind::Usage, message)
                     .advise("split it, or give a common prefix"));
             }
             if answer.body.is_empty() || (bytes.len() + answer.body.len()) as u64 > total {
                 return trouble("has other bytes than were requested");
             }
+            // Once, for all of it.
+            bytes.reserve_exact(usize::try_from(total).unwrap_or(0).saturating_sub(bytes.len()));
             bytes.extend_from_slice(&answer.body);
             if bytes.len() as u64 == total {
                 return Ok(bytes);
@@ -85,7 +97,8 @@ mod tests {
     use super::*;
 
     fn fetched(server: &Server) -> Result<Vec<u8>> {
-        run(async { control(server).await.fetch("bkt", "a b/list").await })
+        let most = MANIFEST_BYTES_MAX as u64;
+        run(async { control(server).await.fetch("bkt", "a b/list", most).await })
     }
 
     /// Serves the ranges of this text.
@@ -143,6 +156,18 @@ mod tests {
         check(other, "has other bytes than were requested");
         let nothing = || Reply::new(206, "").header("Content-Range", "bytes 0-1/2");
         check(nothing, "has other bytes than were requested");
+    }
+
+    #[test]
+    fn an_augmented_one_may_be_longer() {
+        let server =
+            Server::start(|_| Reply::new(206, "x").header("Content-Range", "bytes 0-0/4294967297"));
+        let fetched = run(async { control(&server).await.augmented_manifest("bkt", "l").await });
+        let error = fetched.expect_err("too long").to_string();
+        assert!(error.contains("a manifest has at most 4294967296 bytes"), "{error}");
+        let server = Server::start(|_| Reply::new(200, "{}"));
+        let fetched = run(async { control(&server).await.augmented_manifest("bkt", "l").await });
+        assert_eq!(fetched.expect("it is there"), b"{}");
     }
 
     #[test]

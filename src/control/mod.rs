@@ -14,6 +14,7 @@ pub mod checksum;
 pub(crate) mod client;
 pub mod credentials;
 pub mod endpoint;
+pub mod entries;
 mod express;
 pub mod heads;
 pub mod limits;

@@ -4,7 +4,6 @@
 //! each are fetched while this one is used (`pages`). Whether links or files at the
 //! destination are in the way is the sink's matter.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -62,8 +61,6 @@ pub struct Walk {
     drops_marks: bool,
     /// A folder of its own below the destination.
     under: Option<String>,
-    /// What comes when this has ended.
-    rest: VecDeque<Walk>,
     /// Objects of the sources so far, and how many of them the filter left out.
     seen: u64,
     left_out: u64,
@@ -166,7 +163,6 @@ impl Walk {
             is_for_objects: false,
             drops_marks: false,
             under: None,
-            rest: VecDeque::new(),
             seen: 0,
             left_out: 0,
             hungry: (0..feeds.len()).collect(),
@@ -236,6 +232,15 @@ impl Walk {
     /// # Errors
     /// [`ErrorKind::Usage`] where a source lists in no order: another run's parts would be others.
     pub fn sharded(self, shard: Shard) -> Result<Self> {
+        self.require_order(shard)?;
+        Ok(Self { shard, ..self })
+    }
+
+    /// Refuses parts of a source that lists in no order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`].
+    pub(super) fn require_order(&self, shard: Shard) -> Result<()> {
         let is_unordered =
             |feed: &&SourceListing| feed.endpoint.is_directory() && feed.pages.is_some();
         match self.feeds.iter().find(is_unordered) {
@@ -247,7 +252,7 @@ impl Walk {
                 Err(Error::new(ErrorKind::Usage, message)
                     .advise("use inrush pipe --shard, which sorts the listing first"))
             }
-            _ => Ok(Self { shard, ..self }),
+            _ => Ok(()),
         }
     }
 
@@ -271,33 +276,10 @@ impl Walk {
         Self { under: Some(folder.to_owned()).filter(|folder| !folder.is_empty()), ..self }
     }
 
-    /// This walk, and then another. What is in each other's way is looked for in each by itself:
-    /// give them different folders ([`Walk::under`]).
-    #[must_use]
-    pub fn then(mut self, next: Self) -> Self {
-        self.rest.push_back(next);
-        self
-    }
-
     /// The next entries, at least one; `None` at the end.
     ///
     /// The future may be dropped and made again: no entry is lost. After an error the walk is over.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Entry>>> {
-        loop {
-            if let Some(batch) = self.next_of_this().await? {
-                return Ok(Some(batch));
-            }
-            let Some(mut next) = self.rest.pop_front() else { return Ok(None) };
-            next.rest.append(&mut self.rest);
-            if let Some(mut missing) = self.missing.take() {
-                missing.append(next.missing.get_or_insert_default());
-                next.missing = Some(missing);
-            }
-            *self = next;
-        }
-    }
-
-    async fn next_of_this(&mut self) -> Result<Option<Vec<Entry>>> {
         loop {
             let complete = self.feed().await?;
             if complete

@@ -34,6 +34,8 @@ pub struct AugmentedManifest {
     attributes: Vec<String>,
     /// A reference into each bucket.
     buckets: Vec<S3Uri>,
+    /// Bytes of the values of all lines that are no objects.
+    text_bytes: u64,
 }
 
 impl AugmentedManifest {
@@ -43,9 +45,10 @@ impl AugmentedManifest {
     /// [`ErrorKind::Usage`] that names the first line that is wrong, or when there is none.
     pub fn new(name: String, text: Vec<u8>, attributes: Vec<String>) -> Result<Self> {
         let refuse = |why: String| Error::new(ErrorKind::Usage, why);
-        let mut manifest = Self { name, text, starts: Vec::new(), attributes, buckets: Vec::new() };
+        let (starts, buckets) = (Vec::new(), Vec::new());
+        let mut manifest = Self { name, text, starts, attributes, buckets, text_bytes: 0 };
         let mut buckets = BTreeMap::new();
-        let mut start = 0;
+        let (mut start, mut text_bytes) = (0, 0);
         for (number, line) in (1u64..).zip(manifest.text.split_inclusive(|byte| *byte == b'\n')) {
             let at = |why: String| refuse(format!("{}, line {number}: {why}", manifest.name));
             if line.len() > AUGMENTED_LINE_BYTES_MAX {
@@ -53,7 +56,13 @@ impl AugmentedManifest {
             }
             if !line.trim_ascii().is_empty() {
                 for value in values(line, &manifest.attributes).map_err(at)? {
-                    let Value::Reference(uri) = value else { continue };
+                    let uri = match value {
+                        Value::Reference(uri) => uri,
+                        Value::Text(text) => {
+                            text_bytes += text.len() as u64;
+                            continue;
+                        }
+                    };
                     if buckets.len() < AUGMENTED_BUCKETS_MAX || buckets.contains_key(&uri.bucket) {
                         buckets.entry(uri.bucket.clone()).or_insert(*uri);
                     } else {
@@ -70,6 +79,7 @@ impl AugmentedManifest {
             return Err(refuse(format!("{}: it has {what} lines", manifest.name)));
         }
         manifest.buckets = buckets.into_values().collect();
+        manifest.text_bytes = text_bytes;
         Ok(manifest)
     }
 
@@ -80,6 +90,19 @@ impl AugmentedManifest {
     #[must_use]
     pub fn count(&self) -> u32 {
         u32::try_from(self.starts.len()).expect("`new` counts in 32 bits")
+    }
+
+    /// How many objects each line names.
+    #[must_use]
+    pub fn references(&self) -> usize {
+        self.attributes.iter().filter(|name| name.ends_with(REFERENCE_SUFFIX)).count()
+    }
+
+    /// Bytes of the values of all lines, without records around them; `None` where some are those
+    /// of objects.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        (self.references() == 0).then_some(self.text_bytes)
     }
 
     /// An address in each bucket that it names.
@@ -231,6 +254,7 @@ mod tests {
         let text = "\n{\"a\":1}\r\n  \n{\"a\":\"two\",\"b-ref\":\"\"}\n{\"a\":3}";
         let manifest = manifest(text, &["a"]).expect("three lines");
         assert_eq!((manifest.count(), manifest.buckets().len()), (3, 0));
+        assert_eq!((manifest.references(), manifest.bytes()), (0, Some(1 + 3 + 1)));
         for (index, expected) in [(2, "3"), (0, "1"), (1, "two")] {
             let values = manifest.values(index);
             assert!(matches!(&values[..], [Value::Text(text)] if text == expected), "{values:?}");
@@ -254,7 +278,9 @@ mod tests {
         assert!(manifest(&long.replacen('x', "", 1), &["a"]).is_ok());
         let line = |bucket| format!("{{\"a-ref\":\"s3://bucket-{bucket}/k\"}}\n");
         let most: String = (0..AUGMENTED_BUCKETS_MAX).chain(0..9).map(line).collect();
-        assert_eq!(manifest(&most, &["a-ref"]).expect("as many").buckets().len(), 100);
+        let widest = manifest(&most, &["a-ref"]).expect("as many");
+        assert_eq!((widest.buckets().len(), widest.references()), (100, 1));
+        assert_eq!(widest.bytes(), None, "objects are not asked about");
         let more = most + &line(100);
         check(&more, &["a-ref"], "list, line 110: with it there are more than 100 buckets");
     }

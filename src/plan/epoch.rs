@@ -30,6 +30,12 @@ impl Shard {
     pub const fn takes(self, place: u64) -> bool {
         place % self.count as u64 == self.index as u64
     }
+
+    /// How many of so many places belong to it.
+    #[must_use]
+    pub const fn share_of(self, places: u64) -> u64 {
+        (places + (self.count - 1 - self.index) as u64) / self.count as u64
+    }
 }
 
 impl FromStr for Shard {
@@ -65,6 +71,19 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
+
+    #[test]
+    fn shares_are_counted_as_they_are_taken() {
+        for count in 1..6 {
+            for index in 0..count {
+                let shard = Shard { index, count };
+                for places in 0..20 {
+                    let taken = (0..places).filter(|place| shard.takes(*place)).count() as u64;
+                    assert_eq!(shard.share_of(places), taken, "{shard:?} of {places}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_permutation_has_everything_once_and_depends_on_seed_and_epoch() {

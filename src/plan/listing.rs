@@ -161,6 +161,16 @@ impl Listing {
         }
     }
 
+    /// Its key and its length.
+    ///
+    /// # Panics
+    /// When there is no such object.
+    #[must_use]
+    pub fn key(&self, index: u32) -> (&str, u64) {
+        let record = &self.records[index as usize];
+        (record.key(&self.text), record.size_bytes)
+    }
+
     /// Where an object is served.
     ///
     /// # Panics
@@ -196,7 +206,7 @@ impl Record {
 }
 
 /// By how many elements a buffer of this many grows.
-fn growth(length: usize) -> usize {
+pub(super) fn growth(length: usize) -> usize {
     (length / 8).max(GROWTH_MIN)
 }
 

@@ -5,6 +5,7 @@ pub mod augmented;
 pub mod epoch;
 pub mod filter;
 pub mod guess;
+pub mod kept;
 pub mod listing;
 pub mod manifest;
 pub mod merge;

@@ -132,7 +132,9 @@ pub fn leave(refusal: &clap::Error) -> u8 {
 /// nothing else up.
 ///
 /// What an earlier run left in it stays until the first lines are written, or [`Self::finish`].
-#[derive(Debug)]
+///
+/// Clones write to the same file: each may be finished by itself.
+#[derive(Debug, Clone)]
 pub struct ReportWriter {
     shared: Rc<Shared>,
 }
@@ -315,6 +317,7 @@ impl ReportWriter {
         while self.shared.state.borrow().writing {
             self.shared.ended.notified().await;
         }
+        self.shared.state.borrow_mut().writing = true;
         Rc::clone(&self.shared).write().await;
         match &self.shared.state.borrow().failed {
             Some(error) => Err(self.trouble(error)),

@@ -118,7 +118,8 @@ fn data(place: &str, channel: &Channel, problems: &mut Problems) {
         }
         (ChannelData::AugmentedManifest { manifest, attributes }, mode) => {
             if mode != InputMode::Pipe {
-                add("AugmentedManifestFile is an input of Pipe mode only");
+                // In the words of the API's documentation.
+                add("AugmentedManifestFile can only be used if the channel's input mode is Pipe");
             }
             if manifest.key.is_empty() || manifest.key.ends_with('/') {
                 add("the address of a manifest names one object");
@@ -317,7 +318,8 @@ mod tests {
         check(of(&manifest, FastFile), &["FastFile mode takes S3Prefix, not ManifestFile"]);
         check(of(&augmented, Pipe), &[]);
         for mode in [File, FastFile] {
-            check(of(&augmented, mode), &["AugmentedManifestFile is an input of Pipe mode only"]);
+            let told = "AugmentedManifestFile can only be used if the channel's input mode is Pipe";
+            check(of(&augmented, mode), &[told]);
         }
         let gzip = |channel| Channel { compression: Compression::Gzip, ..channel };
         check(gzip(prefix("a", Pipe)), &[]);

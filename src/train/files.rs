@@ -3,6 +3,7 @@
 //! there, the JSON without and the lists with an end of line.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -16,6 +17,15 @@ pub const INPUT_DATA_CONFIG: &str = "inputdataconfig.json";
 pub const RESOURCE_CONFIG: &str = "resourceconfig.json";
 /// The name of the file of [`hyperparameters`].
 pub const HYPERPARAMETERS: &str = "hyperparameters.json";
+
+/// The name of the file of [`checkpoint_config`].
+pub const CHECKPOINT_CONFIG: &str = "checkpointconfig.json";
+
+/// The text of `checkpointconfig.json`: where the checkpoints are.
+#[must_use]
+pub fn checkpoint_config(path: &Path) -> String {
+    json!({"LocalPath": path.to_string_lossy()}).to_string()
+}
 
 /// The text of `inputdataconfig.json`: the channels in the order of the description.
 ///
@@ -173,9 +183,17 @@ pub fn write_manifest<K: AsRef<str>>(
     };
     writeln!(out, "{}", location.key)?;
     for key in keys {
-        writeln!(out, "s3://{bucket}/{}", key.as_ref())?;
+        write_manifest_line(bucket, key.as_ref(), out)?;
     }
     Ok(true)
+}
+
+/// Writes one more line of such a list.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_manifest_line(bucket: &str, key: &str, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "s3://{bucket}/{key}")
 }
 
 /// The hosts that the text of a `resourceconfig.json` names; which one this is, is where it stands

@@ -155,3 +155,23 @@ fn what_is_wrong_is_told_with_line_and_attribute() {
     run.check(told.contains(expected), "line and attribute");
     std::fs::remove_file(path).expect("it is there");
 }
+
+#[test]
+fn a_list_may_be_an_object() {
+    let mut all = many(40);
+    let text = lines(&all);
+    let wanted: Vec<_> = (0..40).flat_map(|line| values(&all, line)).collect();
+    all.insert("lists/lines.jsonl".to_owned(), text.into_bytes());
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let words = ["--record-wrapper", "recordio"];
+    let program = pipe(&origin, words).with([stage.channel("train")]);
+    let manifest = Path::new("s3://lab/lists/lines.jsonl");
+    let running = stage.start(of(program, manifest, &ATTRIBUTES));
+    assert!(records(&read_epoch(&stage.channel("train"), 0)) == wanted);
+    stage.end(running, 0);
+    let missing = Path::new("s3://lab/lists/no.jsonl");
+    let program = pipe(&origin, words).with([stage.channel("train")]);
+    let run = of(program, missing, &ATTRIBUTES).run().expect(NOT_FOUND);
+    run.expect_error(&["s3://lab/lists/no.jsonl", "no such manifest"]);
+}

@@ -5,15 +5,15 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::served::{BUCKET, serve};
-use crate::{Stage, objects};
+use crate::{Stage, objects, record};
 
 /// A channel of `CreateTrainingJob`.
-fn channel(name: &str, key: &str, more: &Value) -> Value {
+pub(crate) fn channel(name: &str, key: &str, more: &Value) -> Value {
     let source = json!({"S3DataType": "S3Prefix", "S3Uri": format!("s3://{BUCKET}/{key}")});
     let mut channel = json!({"ChannelName": name, "DataSource": {"S3DataSource": source}});
     for (name, value) in more.as_object().expect("fields") {
         match name.as_str() {
-            "S3DataType" | "S3DataDistributionType" => {
+            "S3DataType" | "S3DataDistributionType" | "AttributeNames" => {
                 channel["DataSource"]["S3DataSource"][name] = value.clone();
             }
             _ => channel[name] = value.clone(),
@@ -22,7 +22,7 @@ fn channel(name: &str, key: &str, more: &Value) -> Value {
     channel
 }
 
-fn write_job(stage: &Stage, job: &Value) -> String {
+pub(crate) fn write_job(stage: &Stage, job: &Value) -> String {
     let path = stage.folder.path().join("job.json");
     fs::write(&path, job.to_string()).expect("a job");
     path.to_str().expect("UTF-8").to_owned()
@@ -93,15 +93,8 @@ fn a_manifest_is_downloaded_and_streamed_in_records() {
     stage.shell(&origin, &["--job", &path], script).run().expect(0);
     assert_eq!(stage.told("files"), "files/b\nfiles/sub/a\n");
     let streamed = fs::read(stage.base().join("output/data/stream")).expect("a stream");
-    let mut expected = Vec::new();
-    for key in ["data/b", "data/sub/a"] {
-        let bytes = &all[key];
-        expected.extend(0xced7_230a_u32.to_le_bytes());
-        expected.extend(u32::try_from(bytes.len()).expect("short").to_le_bytes());
-        expected.extend(bytes.iter());
-        expected.resize(expected.len().next_multiple_of(4), 0);
-    }
-    assert_eq!(streamed, expected);
+    let expected = ["data/b", "data/sub/a"].map(|key| record(&all[key]));
+    assert_eq!(streamed, expected.concat());
 }
 
 #[test]

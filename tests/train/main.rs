@@ -23,7 +23,10 @@ mod skip;
 
 mod codes;
 mod failures;
+mod files;
+mod golden;
 mod jobs;
+mod lines;
 mod order;
 mod plan;
 mod signals;
@@ -153,6 +156,15 @@ fn runs(pid: &str) -> bool {
 /// Objects of these keys and lengths.
 fn objects(keys: &[(&str, usize)]) -> Objects {
     keys.iter().map(|(key, length)| ((*key).to_owned(), bytes_of(key, *length))).collect()
+}
+
+/// These bytes as a record of MXNet's RecordIO.
+fn record(bytes: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(bytes.len()).expect("short");
+    let head = [0xced7_230a_u32.to_le_bytes(), length.to_le_bytes()].concat();
+    let mut record = [&head, bytes].concat();
+    record.resize(record.len().next_multiple_of(4), 0);
+    record
 }
 
 /// The stream of what begins so, in key order.

@@ -30,7 +30,7 @@ fn files_are_complete_and_pipes_are_there_before_the_command_starts() {
     let copied = |name: &str| fs::read(stage.base().join("output/data").join(name)).expect(name);
     assert!(copied("train/a") == all["train/a"] && copied("train/deep/b") == all["train/deep/b"]);
     assert_eq!(fs::metadata(stage.data("x/d")).expect("an empty file").len(), 0);
-    assert_eq!(stage.told("names"), "test_0\ntrain\nx\n");
+    assert_eq!(stage.told("names"), "test_0\ntrain\ntrain-manifest\nx\nx-manifest\n");
     assert!(copied("test") == all["test/c"]);
     let told: serde_json::Value =
         serde_json::from_str(&stage.told("inputdataconfig.json")).expect("JSON");

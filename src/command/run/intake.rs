@@ -45,7 +45,7 @@ impl Run {
             let batch = self.walk.next_batch().await?;
             if let Some(entries) = batch.as_ref().filter(|_| nothing_yet) {
                 let largest = entries.iter().map(|entry| entry.object.size_bytes).max();
-                self.config = self.config.fitted(largest.unwrap_or(0));
+                self.config = self.config.fitted(largest.unwrap_or(0).max(self.largest_bytes));
             }
             self.take(batch)?;
             if self.keeper.is_busy() {
@@ -110,10 +110,15 @@ impl Run {
                 Verdict::Fetch(transfer, before) => self.take_object(transfer, &before),
                 Verdict::Keep(transfer, kept, reclaimed_bytes) => {
                     self.keeper.count_kept(&transfer, kept);
+                    let shares = self.shares.as_mut();
+                    let whole = shares.and_then(|shares| shares.count_kept(&transfer));
+                    whole.iter().for_each(|line| self.progress.note(line));
                     self.space.reclaim(reclaimed_bytes);
                     self.known.objects_kept += 1;
                     log::kept(&transfer, kept, &self.target);
-                    self.report_line(|| ObjectLine::kept(&transfer, kept).to_json());
+                    let channel = self.channel(&transfer);
+                    let line = ObjectLine::kept(&transfer, kept).of_channel(channel.as_deref());
+                    self.report_line(|| line.to_json());
                 }
                 Verdict::Fail(failed) => {
                     self.known.objects_known += 1;

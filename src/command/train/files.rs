@@ -1,96 +1,196 @@
-//! The channels in File mode: complete before the command starts.
+//! The channels in File mode: complete before the command starts. One run downloads all that are
+//! below one folder, by the listings of the look ahead.
 
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
-use rustls::ClientConfig;
-
-use super::super::get::{self, Ended, Intake, Shown};
+use super::super::aside::aside;
+use super::super::get::{self, Ended, Intake, OfChannels, Shown};
+use super::super::run::Shares;
 use super::super::session::Interrupts;
 use super::super::target::Target;
 use super::input::{self, Sources};
 use super::layout::Layout;
+use super::streams::Shared;
 use crate::cli::{Destination, FailureArgs, GetArgs, SelectionArgs, TrainArgs};
 use crate::control::Control;
-use crate::control::channel::ChannelSource;
+use crate::control::channel::{ChannelSource, Preflight};
 use crate::engine::config::{Config, HostFacts};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::epoch::Shard;
-use crate::report::document::Summary;
+use crate::report::document::{AllFilesTold, FilesTold};
 use crate::report::progress::Progress;
 use crate::train::{Channel, TrainingInput};
+
+/// What was found of each channel in File mode, in their order.
+pub(super) type AllFound = Vec<Preflight>;
 
 /// What the downloads need of the run.
 pub(super) struct Downloads<'a> {
     pub(super) args: &'a TrainArgs,
     pub(super) input: &'a TrainingInput,
     pub(super) layout: &'a Layout,
-    pub(super) sources: Sources,
+    pub(super) sources: &'a Sources,
     pub(super) control: Rc<Control>,
-    pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) begun: Instant,
     /// Nothing but errors is told: the command runs already.
     pub(super) is_quiet: bool,
+    /// What the channels in Pipe mode use as well.
+    pub(super) shared: Shared,
+}
+
+/// A channel that is to be downloaded.
+struct Wanted<'a> {
+    channel: &'a Channel,
+    source: ChannelSource,
+    found: Preflight,
+}
+
+impl Wanted<'_> {
+    /// Objects and marks of folders that come; `None` where the channel is listed again.
+    fn entries(&self) -> Option<u64> {
+        self.found.kept.as_ref().map(|_| self.found.shard_objects + self.found.marks)
+    }
+}
+
+/// Channels below one folder, which one run downloads.
+struct Group<'a> {
+    folder: PathBuf,
+    channels: Vec<Wanted<'a>>,
+}
+
+impl Group<'_> {
+    fn bytes(&self) -> u64 {
+        self.channels.iter().map(|wanted| wanted.found.shard_bytes).sum()
+    }
+
+    /// What stands before the lines that are of all of it.
+    fn label(&self) -> String {
+        match self.channels.as_slice() {
+            [wanted] => format!("channel {}", wanted.channel.name),
+            _ => "files".to_owned(),
+        }
+    }
+
+    /// What counts channel by channel.
+    fn shares(&self, data: &Path) -> Shares {
+        let is_below = self.folder == data;
+        let mut shares = if is_below { Shares::by_folder() } else { Shares::whole() };
+        for wanted in &self.channels {
+            shares.push(&wanted.channel.name, wanted.entries());
+        }
+        shares
+    }
 }
 
 impl Downloads<'_> {
-    /// Downloads the channels in File mode, one after the other; adds what each came to.
+    /// Downloads the channels in File mode; adds what each came to.
     ///
     /// # Errors
-    /// Of the first channel that is not complete; it is on standard error already where `is_told`
-    /// was set.
+    /// Of the first run that is not complete; it is on standard error already where `is_told` was
+    /// set.
     pub(super) async fn run(
         &self,
+        found: AllFound,
         interrupts: &mut Interrupts,
-        summaries: &mut Vec<(String, Summary)>,
-    ) -> Result<(), (crate::error::Error, bool)> {
-        for (channel, source) in input::of_objects(self.input, &self.sources, false) {
-            let label = format!("channel {}", channel.name);
-            let ended = self.download((channel, source), label.clone(), interrupts).await;
-            let ended = ended.map_err(|error| (error.within(&label), false))?;
-            let Ended { summary, error, .. } = ended;
-            summaries.extend(summary.map(|summary| (channel.name.clone(), summary)));
+        told: &mut AllFilesTold,
+    ) -> Result<(), (Error, bool)> {
+        for group in self.groups(found).await {
+            let label = group.label();
+            let is_one = group.channels.len() == 1;
+            let within = |error: Error| if is_one { error.within(&label) } else { error };
+            let ended = self.download(group, &label, interrupts, told).await;
+            let Some(ended) = ended.map_err(|error| (within(error), false))? else { continue };
+            let Ended { summary, error, shares, .. } = ended;
+            told.downloads.extend(summary);
+            told.files.extend(shares.into_iter().flat_map(Shares::into_told));
             if let Some(error) = error {
-                return Err((error.within(&label), true));
+                // An object's error names its channel.
+                return Err((error, true));
             }
         }
         Ok(())
     }
 
+    /// The channels by the folder that their run fills, the smallest first: a small channel does
+    /// not wait for a large one. Where a channel has a path or a file system of its own, so has its
+    /// run.
+    async fn groups(&self, found: AllFound) -> Vec<Group<'_>> {
+        let data = self.layout.data();
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for ((channel, source), found) in input::files(self.input, self.sources).zip(found) {
+            let folder = self.layout.channel(channel);
+            let is_apart = channel.output_path.is_some() || is_mounted(&folder, &data).await;
+            let mut source = source.clone();
+            if is_apart {
+                source.folder.clear();
+            }
+            let folder = if is_apart { folder } else { data.clone() };
+            let wanted = Wanted { channel, source, found };
+            match groups.iter_mut().find(|group| group.folder == folder) {
+                Some(group) => group.channels.push(wanted),
+                None => groups.push(Group { folder, channels: vec![wanted] }),
+            }
+        }
+        for group in &mut groups {
+            group.channels.sort_by_key(|wanted| wanted.found.shard_bytes);
+        }
+        groups.sort_by_key(Group::bytes);
+        groups
+    }
+
+    /// Downloads a group; `None` where there is nothing.
     async fn download(
         &self,
-        (channel, source): (&Channel, &ChannelSource),
-        label: String,
+        group: Group<'_>,
+        label: &str,
         interrupts: &mut Interrupts,
-    ) -> Result<Ended> {
+        told: &mut AllFilesTold,
+    ) -> Result<Option<Ended>> {
         let Self { args, control, .. } = self;
-        let target = Target::Folder(self.layout.channel(channel));
+        let progress = Progress::new(!args.output.quiet && !self.is_quiet);
+        for wanted in group.channels.iter().filter(|wanted| wanted.entries() == Some(0)) {
+            progress.note(format!("channel {}: no objects", wanted.channel.name));
+        }
+        if group.channels.iter().all(|wanted| wanted.entries() == Some(0)) {
+            let names = group.channels.iter().map(|wanted| FilesTold::new(&wanted.channel.name));
+            told.files.extend(names);
+            return Ok(None);
+        }
+        let shares = Some(group.shares(&self.layout.data()));
+        let largest = group.channels.iter().map(|wanted| wanted.found.shard_largest_bytes).max();
+        let (largest_bytes, bandwidth) = (largest.unwrap_or(0), self.shared.bandwidth.clone());
+        let channels = OfChannels { shares, largest_bytes, bandwidth };
+        let target = Target::Folder(group.folder.clone());
         let config = Config::resolve(get::options(&args.tuning)?, HostFacts::read())?;
+        let parts: Vec<_> =
+            group.channels.into_iter().map(|one| (one.source, one.found.kept)).collect();
         let found = async {
-            let walk = control.walk_channels(std::slice::from_ref(source)).await?;
+            let walk = control.channel_entries(parts).await?;
             let present = target.present().await;
             Ok((walk, present))
         };
         let (walk, present) = interrupts.unless(found).await?;
-        let (control, tls) = (Rc::clone(control), self.tls.clone());
-        let found = Intake { control, tls, target, present, walk, mirror: None };
-        let progress = Progress::new(!args.output.quiet && !self.is_quiet);
-        let shown = Shown { progress, label: Some(label) };
-        // The times of a channel are its own.
+        let (control, tls) = (Rc::clone(control), self.shared.tls.clone());
+        let found = Intake { control, tls, target, present, walk, mirror: None, channels };
+        let (label, report) = (Some(label.to_owned()), self.shared.report.clone());
+        let shown = Shown { progress, label, report };
+        // The times of a run are its own.
         let begun = self.begun + self.begun.elapsed();
-        get::fetch(found, &self.as_get(channel), config, shown, interrupts, begun).await
+        let args = self.as_get(group.folder);
+        get::fetch(found, &args, config, shown, interrupts, begun).await.map(Some)
     }
 
     /// What one would have typed after `get`.
-    fn as_get(&self, channel: &Channel) -> GetArgs {
+    fn as_get(&self, folder: PathBuf) -> GetArgs {
         let args = self.args;
         GetArgs {
             sync: None,
-            // The walk is of this host's part alone.
+            // The entries are of this host's part alone.
             shard: Shard::WHOLE,
             sources: Vec::new(),
-            destination: Destination::Local(self.layout.channel(channel)),
+            destination: Destination::Local(folder),
             dry_run: false,
             verify: args.verify,
             report: None,
@@ -103,4 +203,14 @@ impl Downloads<'_> {
             output: args.output,
         }
     }
+}
+
+/// Whether a folder is on another file system than the one above it.
+async fn is_mounted(folder: &Path, above: &Path) -> bool {
+    let both = [folder.to_owned(), above.to_owned()];
+    aside(move || {
+        let [device, other] = both.map(|path| rustix::fs::stat(&path).map(|found| found.st_dev));
+        matches!((device, other), (Ok(device), Ok(other)) if device != other)
+    })
+    .await
 }

@@ -2,13 +2,16 @@
 //! this is.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use super::super::lines;
 use super::super::whole_file;
-use crate::cli::{JobSource, TrainArgs};
+use crate::cli::{JobSource, ManifestPlace, TrainArgs};
 use crate::control::Control;
 use crate::control::channel::{ChannelObjects, ChannelSource};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::JOB_BYTES_MAX;
+use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
 use crate::plan::manifest::Layout;
 use crate::s3::uri::S3Uri;
@@ -98,58 +101,77 @@ fn unserved(channel: &Channel) -> Option<Problem> {
         (_, InputMode::FastFile, ..) => {
             "InputMode FastFile cannot be served yet: use File, or Pipe"
         }
-        (ChannelData::AugmentedManifest { .. }, ..) => {
-            "S3DataType AugmentedManifestFile cannot be served yet: use inrush pipe"
-        }
         (_, _, Compression::Gzip, _) => "CompressionType Gzip cannot be served yet",
         (_, _, Compression::None, RecordWrapper::None | RecordWrapper::RecordIo) => return None,
     };
     Some(Problem::new(format!("channel {}", channel.name), what))
 }
 
-/// Where the objects of each channel are, in the order of the channels; `None` for a local folder.
-pub(super) type Sources = Vec<Option<ChannelSource>>;
+/// Where the data of a channel is.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// In a local folder.
+    Folder,
+    /// In these objects.
+    Objects(ChannelSource),
+    /// In the lines of an augmented manifest, of which this part is this host's.
+    Lines(Arc<AugmentedManifest>, Shard),
+    /// Its list is not there, or is none.
+    Unknown(Error),
+}
 
-/// Finds out where the objects of the channels are: a list of them is fetched.
-///
-/// # Errors
-/// With the channel whose list is not there or is none.
-pub(super) async fn sources(
-    control: &Control,
-    input: &TrainingInput,
-    layout: Layout,
-) -> Result<Sources> {
+/// Where the data of each channel is, in the order of the channels.
+pub(super) type Sources = Vec<Source>;
+
+/// Finds out where the data of the channels is: lists of objects are fetched.
+pub(super) async fn sources(control: &Control, input: &TrainingInput, layout: Layout) -> Sources {
     let mut sources = Vec::with_capacity(input.channels.len());
     for channel in &input.channels {
-        let within = |error: Error| error.within(format!("channel {}", channel.name));
-        let objects = match &channel.data {
-            ChannelData::Prefix(S3Location { bucket, key }) => {
-                let prefix =
-                    S3Uri::parse_prefix(&format!("s3://{bucket}/{key}")).map_err(within)?;
-                ChannelObjects::Prefix(Box::new(prefix))
-            }
-            ChannelData::Manifest(S3Location { bucket, key }) => {
-                let list = control.manifest(bucket, key, layout).await;
-                ChannelObjects::List(list.map_err(within)?)
-            }
-            ChannelData::Folder { .. } | ChannelData::AugmentedManifest { .. } => {
-                sources.push(None);
-                continue;
-            }
-        };
-        let (folder, shard) = (String::new(), shard(channel, input));
-        let allow_empty = channel.allow_empty;
-        sources.push(Some(ChannelSource { folder, objects, shard, allow_empty }));
+        let source = source(control, channel, shard(channel, input), layout).await;
+        sources.push(source.unwrap_or_else(Source::Unknown));
     }
-    Ok(sources)
+    sources
+}
+
+async fn source(
+    control: &Control,
+    channel: &Channel,
+    shard: Shard,
+    layout: Layout,
+) -> Result<Source> {
+    let objects = match &channel.data {
+        ChannelData::Folder { .. } => return Ok(Source::Folder),
+        ChannelData::AugmentedManifest { manifest, attributes } => {
+            let S3Location { bucket, key } = manifest.clone();
+            let place = ManifestPlace::S3(bucket, key);
+            return Ok(Source::Lines(lines::read(control, &place, attributes).await?, shard));
+        }
+        ChannelData::Prefix(S3Location { bucket, key }) => {
+            let prefix = S3Uri::parse_prefix(&format!("s3://{bucket}/{key}"))?;
+            ChannelObjects::Prefix(Box::new(prefix))
+        }
+        ChannelData::Manifest(S3Location { bucket, key }) => {
+            ChannelObjects::List(control.manifest(bucket, key, layout).await?)
+        }
+    };
+    // Where it has a path of its own, nobody asks for the folder.
+    let (folder, allow_empty) = (channel.name.clone(), channel.allow_empty);
+    Ok(Source::Objects(ChannelSource { folder, objects, shard, allow_empty }))
 }
 
 /// One address of each bucket, for what depends on buckets alone.
-pub(super) fn buckets(sources: &Sources) -> impl Iterator<Item = &S3Uri> {
-    sources.iter().flatten().filter_map(|source| match &source.objects {
-        ChannelObjects::Prefix(prefix) => Some(&**prefix),
-        ChannelObjects::List(list) => list.first(),
-    })
+pub(super) fn buckets(sources: &Sources) -> Vec<&S3Uri> {
+    let of_source = |source| match source {
+        &Source::Objects(ChannelSource { objects: ChannelObjects::Prefix(ref prefix), .. }) => {
+            std::slice::from_ref(&**prefix)
+        }
+        Source::Objects(ChannelSource { objects: ChannelObjects::List(list), .. }) => {
+            &list[..list.len().min(1)]
+        }
+        Source::Lines(manifest, _) => manifest.buckets(),
+        Source::Folder | Source::Unknown(_) => &[],
+    };
+    sources.iter().flat_map(of_source).collect()
 }
 
 /// The part of a channel's objects that this host gets.
@@ -167,15 +189,25 @@ pub(super) fn is_files(channel: &Channel) -> bool {
     channel.mode != InputMode::Pipe && !matches!(channel.data, ChannelData::Folder { .. })
 }
 
-/// The channels that are streams, or those that are files, with their objects.
-pub(super) fn of_objects<'a>(
+/// The channels that are files, with their objects.
+pub(super) fn files<'a>(
     input: &'a TrainingInput,
     sources: &'a Sources,
-    pipes: bool,
 ) -> impl Iterator<Item = (&'a Channel, &'a ChannelSource)> {
     let both = input.channels.iter().zip(sources);
-    let of_objects = both.filter_map(|(channel, source)| Some((channel, source.as_ref()?)));
-    of_objects.filter(move |(channel, _)| (channel.mode == InputMode::Pipe) == pipes)
+    both.filter(|(channel, _)| is_files(channel)).filter_map(|(channel, source)| match source {
+        Source::Objects(objects) => Some((channel, objects)),
+        _ => None,
+    })
+}
+
+/// The channels that are streams, with what they stream.
+pub(super) fn streams<'a>(
+    input: &'a TrainingInput,
+    sources: &'a Sources,
+) -> impl Iterator<Item = (&'a Channel, &'a Source)> {
+    let both = input.channels.iter().zip(sources);
+    both.filter(|(channel, _)| channel.mode == InputMode::Pipe)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::train::layout::Layout as Paths;
 use crate::train::{Channel, ChannelData, Hosts, InputMode, TrainingInput, files, variables};
 
 /// What names of files begin with until they are whole.
-const TEMPORARY_PREFIX: &str = ".inrush-";
+pub(super) const TEMPORARY_PREFIX: &str = ".inrush-";
 
 /// The base folder, `/opt/ml` as a rule, and what is below it.
 #[derive(Debug, Clone)]
@@ -42,6 +42,11 @@ impl Layout {
     /// The folder of a channel in File mode, and the link to a local one.
     pub(super) fn channel(&self, channel: &Channel) -> PathBuf {
         self.paths.channel(channel)
+    }
+
+    /// The list of the objects of a channel.
+    pub(super) fn manifest(&self, channel: &Channel) -> PathBuf {
+        self.paths.manifest(channel)
     }
 
     fn failure(&self) -> PathBuf {
@@ -95,6 +100,10 @@ impl Layout {
 
     /// The channel's folder is one, and is no link into another.
     fn check_folder(&self, channel: &Channel) -> Result<()> {
+        let list = self.manifest(channel);
+        if list.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+            return Err(in_the_way(&list, "is a folder"));
+        }
         let path = self.channel(channel);
         match path.symlink_metadata() {
             Ok(found) if !found.is_dir() => Err(in_the_way(&path, "is not a folder")),
@@ -119,20 +128,21 @@ impl Layout {
         for folder in folders {
             std::fs::create_dir_all(&folder).map_err(|error| unusable(&folder, &error))?;
         }
-        let failure = self.failure();
-        match std::fs::remove_file(&failure) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(unusable(&failure, &error));
-            }
-            _ => {}
-        }
+        remove(&self.failure())?;
         for channel in &input.channels {
             if let ChannelData::Folder { path, .. } = &channel.data {
                 self.link(channel, path)
                     .map_err(|error| error.within(format!("channel {}", channel.name)))?;
             }
         }
-        for (name, text) in config_files(input) {
+        let checkpoints = input.channels.iter().find(|channel| channel.output_path.is_some());
+        let more = checkpoints.map(|channel| {
+            (files::CHECKPOINT_CONFIG, files::checkpoint_config(&self.channel(channel)))
+        });
+        if more.is_none() {
+            remove(&paths.config().join(files::CHECKPOINT_CONFIG))?;
+        }
+        for (name, text) in config_files(input).into_iter().chain(more) {
             let path = self.paths.config().join(name);
             whole_file::write(&path, text.as_bytes(), TEMPORARY_PREFIX)
                 .map_err(|error| unusable(&path, &error))?;
@@ -185,6 +195,14 @@ fn config_files(input: &TrainingInput) -> [(&'static str, String); 3] {
     ]
 }
 
+/// Removes what an earlier job left.
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unusable(path, &error)),
+        _ => Ok(()),
+    }
+}
+
 /// The number of an epoch.
 pub(super) fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -204,7 +222,7 @@ fn in_the_way(path: &Path, what: &str) -> Error {
         .advise("move it, or give --base-dir another folder")
 }
 
-fn unusable(path: &Path, error: &io::Error) -> Error {
+pub(super) fn unusable(path: &Path, error: &io::Error) -> Error {
     Error::new(ErrorKind::Destination, format!("cannot use {}: {error}", path.display()))
 }
 

@@ -4,21 +4,20 @@
 mod files;
 mod input;
 mod layout;
+mod lists;
 mod machine;
 mod streams;
 mod survey;
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
-
-use rustls::ClientConfig;
 
 use super::aside::aside;
 use super::child::{Child, Exit, NotStarted};
 use super::ending::Done;
 use super::interrupts;
+use super::reporting::{finish, open};
 use super::ring;
 use super::session::{self, Interrupts};
 use crate::cli::TrainArgs;
@@ -27,17 +26,17 @@ use crate::control::credentials::CredentialSource;
 use crate::engine::metrics::FeedCount;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::document::{
-    CommandTold, StreamSummary, Summary, TrainPlan, TrainSummary, summary_json,
+    AllFilesTold, CommandTold, StreamSummary, TrainPlan, TrainSummary, summary_json,
 };
-use crate::report::out::Lines;
+use crate::report::out::{Lines, ReportWriter};
 use crate::report::progress::Progress;
 use crate::sys::usage;
 use crate::text::size::counted;
 use crate::train::TrainingInput;
-use files::Downloads;
-use input::{Described, Sources};
+use files::{AllFound, Downloads};
+use input::Described;
 use layout::Layout;
-use streams::{Event, Streams};
+use streams::{Event, Shared, Streams};
 
 /// The exit code of a run with a command whose input failed, as env(1) and timeout(1) have it for
 /// failures of their own.
@@ -91,7 +90,8 @@ pub(super) async fn run(
     if let Some(rank) = rank.filter(|rank| rank.hosts.count > 1) {
         progress.note(rank);
     }
-    let mut interrupts = Interrupts::listen()?;
+    let deadline = args.deadline.map(|deadline| begun + deadline);
+    let mut interrupts = Interrupts::listen_until(deadline)?;
     let data = layout.data();
     interrupts::leaves(move || {
         format!("a system call has not returned; named pipes may be left in {}", data.display())
@@ -99,20 +99,39 @@ pub(super) async fn run(
     session::raise_descriptor_limit();
     let mut job = Job::new((&args, &input, &layout), begun, &mut progress);
     let outcome = job.run(credentials, &mut interrupts).await;
-    let told = job.end();
-    match outcome {
-        Ok(Some(plan)) => tell_plan(&plan, &args),
-        Ok(None) => conclude(&args, &layout, told, None, begun).await,
-        Err(failure) => conclude(&args, &layout, told, Some(failure), begun).await,
+    let mut told = job.end();
+    let (plan, failure) = match outcome {
+        Ok(plan) => (plan, None),
+        Err(failure) => (None, Some(failure)),
+    };
+    if let Some(plan) = plan {
+        return tell_plan(&plan, &args);
     }
+    let unreported = end_report(told.report.take(), failure.as_ref(), &mut interrupts).await;
+    let failure = failure.or(unreported);
+    conclude(&args, &layout, told, failure, begun).await
+}
+
+/// Hands the rest of the report over to its file; why the run fails where that cannot be.
+async fn end_report(
+    report: Option<ReportWriter>,
+    failure: Option<&Failure>,
+    interrupts: &mut Interrupts,
+) -> Option<Failure> {
+    // A run that failed before its first object leaves an older report as it was.
+    let report = report.filter(|report| failure.is_none() || !report.is_empty())?;
+    let stopped = failure.map(|failure| failure.error.kind());
+    let ended = finish(report, stopped, interrupts).await;
+    ended.err().map(|error| Failure { error, is_told: false, code: None })
 }
 
 /// What the parts of a job came to.
 struct Told {
-    files: Vec<(String, Summary)>,
+    files: AllFilesTold,
     pipes: Vec<(String, FeedCount)>,
     exit: Option<(Exit, f64)>,
     retries: crate::link::failure::RetryCounts,
+    report: Option<ReportWriter>,
 }
 
 /// Tells people and programs how a job ended.
@@ -190,7 +209,8 @@ struct Job<'a> {
     streams: Option<Streams>,
     child: Option<(Child, tokio::time::Instant)>,
     exit: Option<(Exit, f64)>,
-    files: Vec<(String, Summary)>,
+    files: AllFilesTold,
+    report: Option<ReportWriter>,
 }
 
 /// What happens to a job that runs.
@@ -203,6 +223,8 @@ enum Happened {
     Exit(Exit),
     /// The user ends what has no command.
     Signal,
+    /// The deadline has passed.
+    Late,
 }
 
 impl<'a> Job<'a> {
@@ -221,7 +243,8 @@ impl<'a> Job<'a> {
             streams: None,
             child: None,
             exit: None,
-            files: Vec::new(),
+            files: AllFilesTold::default(),
+            report: None,
         }
     }
 
@@ -235,12 +258,12 @@ impl<'a> Job<'a> {
         let prepared = async {
             ring::require(ring::choice(args.tuning.ring)?)?;
             let control = session::control(&args.service, credentials, self.progress).await?;
-            let sources = input::sources(&control, input, args.manifest_layout).await?;
+            let sources = input::sources(&control, input, args.manifest_layout).await;
             let parts = (args, input, layout);
-            let (plan, problems) = survey::survey(&control, parts, &sources).await?;
-            Ok((control, sources, plan, problems))
+            let (plan, found, problems) = survey::survey(&control, parts, &sources).await?;
+            Ok((control, sources, plan, found, problems))
         };
-        let (control, sources, plan, problems) = interrupts.unless(prepared).await?;
+        let (control, sources, plan, mut found, problems) = interrupts.unless(prepared).await?;
         self.control = Some(Rc::clone(&control));
         if let Some(failure) = self.problem(&plan, problems) {
             return Err(failure);
@@ -248,35 +271,55 @@ impl<'a> Job<'a> {
         if args.check {
             return Ok(Some(plan));
         }
+        let report = open(args.report.as_deref(), interrupts).await?;
+        self.report.clone_from(&report);
         let (place, wanted) = (layout.clone(), input.clone());
+        // Files and pipes share it.
+        let bandwidth = session::bandwidth(args.tuning.bandwidth_limit);
         let begun = async {
             aside(move || place.make(&wanted)).await?;
+            lists::write(&control, (input, layout), &sources, &mut found).await?;
             let tls = session::tls(&control, input::buckets(&sources)).await?;
             let parts = (args, input, layout, &sources);
+            let shared = Shared { tls, bandwidth, report };
+            let streams = shared.clone();
             let streams =
-                Streams::start(parts, &control, tls.clone(), self.begun, self.progress).await?;
-            Ok((tls, streams))
+                Streams::start(parts, &control, streams, self.begun, self.progress).await?;
+            Ok((shared, streams))
         };
-        let (tls, streams) = interrupts.unless(begun).await?;
+        let (shared, streams) = interrupts.unless(begun).await?;
         self.streams = streams;
         if args.start_early {
             self.start_command()?;
         }
-        self.drive(control, (sources, tls), interrupts).await.map(|()| None)
+        let downloads = Downloads {
+            args,
+            input,
+            layout,
+            sources: &sources,
+            control,
+            begun: self.begun,
+            is_quiet: self.child.is_some(),
+            shared,
+        };
+        self.drive(&downloads, found, interrupts).await.map(|()| None)
     }
 
     /// Everything that is wrong before the job begins, as one failure. What is told of a plan that
     /// failed stays out.
     fn problem(&self, plan: &TrainPlan, mut problems: Vec<Error>) -> Option<Failure> {
+        // A list with a wrong line is no wrong command line.
+        let code = (self.has_command() && !self.args.check).then_some(INPUT_FAILED);
         if problems.len() == 1 {
-            return problems.pop().map(Failure::from);
+            return problems.pop().map(|error| Failure { error, is_told: false, code });
         }
         let first = problems.first()?.clone();
         problems.iter().for_each(|problem| self.progress.error(problem));
         let channels = counted(plan.channels.len() as u64, "channel", "channels");
         let count = counted(problems.len() as u64, "problem", "problems");
         let message = format!("{count} of {channels}, the first: {first}");
-        Some(Error::new(first.kind(), message).because(first.reason()).into())
+        let error = Error::new(first.kind(), message).because(first.reason());
+        Some(Failure { error, is_told: false, code })
     }
 
     fn start_command(&mut self) -> Result<(), Failure> {
@@ -290,30 +333,21 @@ impl<'a> Job<'a> {
     /// Downloads, serves, and waits for the command.
     async fn drive(
         &mut self,
-        control: Rc<Control>,
-        (sources, tls): (Sources, Option<Arc<ClientConfig>>),
+        downloads: &Downloads<'_>,
+        found: AllFound,
         interrupts: &mut Interrupts,
     ) -> Result<(), Failure> {
-        let downloads = Downloads {
-            args: self.args,
-            input: self.input,
-            layout: self.layout,
-            sources,
-            control,
-            tls,
-            begun: self.begun,
-            is_quiet: self.child.is_some(),
-        };
         let mut theirs = Interrupts::listen()?;
         let halt = theirs.halt();
-        let mut summaries = Vec::new();
+        let mut told = AllFilesTold::default();
         let outcome = {
             let downloaded = async {
-                let ended = downloads.run(&mut theirs, &mut summaries).await;
+                let ended = downloads.run(found, &mut theirs, &mut told).await;
                 ended.map_err(|(error, is_told)| Failure { error, is_told, code: None })
             };
             let mut downloaded = std::pin::pin!(downloaded);
             let (mut is_downloaded, mut is_last, mut failure) = (false, false, None);
+            let mut deadline = interrupts.deadline();
             while !(is_last && is_downloaded && self.child.is_none()) {
                 let is_free = self.child.is_none() && is_downloaded;
                 let happened = tokio::select! {
@@ -321,8 +355,10 @@ impl<'a> Job<'a> {
                     event = next(&mut self.streams, self.progress) => Happened::Streams(event),
                     exit = ended(&mut self.child) => Happened::Exit(exit),
                     () = interrupts.next(), if is_free => Happened::Signal,
+                    () = interrupts::until(deadline) => Happened::Late,
                 };
                 is_downloaded |= matches!(happened, Happened::Files(_));
+                deadline = deadline.filter(|_| !matches!(happened, Happened::Late));
                 is_last |= self.take(happened, is_downloaded, &mut failure).await;
                 if is_last || failure.is_some() {
                     // Where they are complete that is for nobody.
@@ -331,7 +367,7 @@ impl<'a> Job<'a> {
             }
             failure.map_or(Ok(()), Err)
         };
-        self.files = summaries;
+        self.files = told;
         outcome
     }
 
@@ -366,6 +402,8 @@ impl<'a> Job<'a> {
                 self.exit = Some((exit, seconds));
                 true
             }
+            Happened::Late if is_wanted => self.end_late(is_downloaded, failure).await,
+            Happened::Late => false,
             Happened::Signal => {
                 let left = "interrupted: all named pipes are removed";
                 let error = || Error::new(ErrorKind::Interrupted, left).into();
@@ -373,6 +411,23 @@ impl<'a> Job<'a> {
                 true
             }
         }
+    }
+
+    /// The deadline has passed: as a failure of the input, but what has no command ends at once.
+    async fn end_late(&mut self, is_downloaded: bool, failure: &mut Option<Failure>) -> bool {
+        let left = match (&self.child, is_downloaded) {
+            (Some(_), _) => "the command has not ended",
+            (None, false) => "the channels in File mode are not complete",
+            (None, true) => "all named pipes are removed",
+        };
+        let message = format!("the deadline has passed: {left}{}", interrupts::blame());
+        let error = Error::new(ErrorKind::Deadline, message);
+        let error = error.advise("run it again with a longer --deadline");
+        if self.child.is_some() {
+            return self.fail(error.into(), failure).await;
+        }
+        *failure = Some(error.into());
+        true
     }
 
     fn has_command(&self) -> bool {
@@ -408,7 +463,7 @@ impl<'a> Job<'a> {
         drop(self.child);
         let pipes = self.streams.map(|streams| streams.end(self.progress)).unwrap_or_default();
         let retries = self.control.map(|control| control.retries()).unwrap_or_default();
-        Told { files: self.files, pipes, exit: self.exit, retries }
+        Told { files: self.files, pipes, exit: self.exit, retries, report: self.report }
     }
 }
 

@@ -15,19 +15,21 @@ use super::super::channel::{ChannelPlan, Running};
 use super::super::ring;
 use super::super::session;
 use super::super::stream::{lock_channels, part_size, start_channels, start_engine};
+use super::super::stream_report::StreamReport;
 use super::super::supply::{EpochOrder, Opening, Wanted, supply};
-use super::input::{self, Sources};
+use super::input::{self, Source, Sources};
 use super::layout::{Layout, is_number};
 use crate::cli::{StreamArgs, TrainArgs};
 use crate::control::Control;
-use crate::control::channel::ChannelSource;
 use crate::engine::metrics::FeedCount;
+use crate::engine::pace::Bandwidth;
 use crate::engine::stream::fifos::Fifos;
 use crate::engine::stream::place::Place;
 use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host;
 use crate::plan::filter::Filter;
+use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 use crate::train::{Channel, RecordWrapper, TrainingInput};
 
@@ -43,6 +45,14 @@ pub(super) enum Event {
     Over,
 }
 
+/// What the channels use beside those in File mode.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    pub(super) bandwidth: Option<Arc<Bandwidth>>,
+    pub(super) report: Option<ReportWriter>,
+}
+
 /// Channels that are served.
 pub(super) struct Streams {
     control: Rc<Control>,
@@ -54,6 +64,7 @@ pub(super) struct Streams {
     epochs: Vec<u64>,
     /// It was said that all is over.
     is_over: bool,
+    report: StreamReport,
 }
 
 impl Streams {
@@ -62,11 +73,11 @@ impl Streams {
     pub(super) async fn start(
         (args, input, layout, sources): (&TrainArgs, &TrainingInput, &Layout, &Sources),
         control: &Rc<Control>,
-        tls: Option<Arc<ClientConfig>>,
+        Shared { tls, bandwidth, report }: Shared,
         begun: Instant,
         progress: &Progress,
     ) -> Result<Option<Self>> {
-        let pipes: Vec<_> = input::of_objects(input, sources, true).collect();
+        let pipes: Vec<_> = input::streams(input, sources).collect();
         let names: Vec<&str> = pipes.iter().map(|(channel, _)| channel.name.as_str()).collect();
         if names.is_empty() {
             return Ok(None);
@@ -82,7 +93,6 @@ impl Streams {
         let (engine, connections, room) =
             start_engine(&stream, part, names.len(), control, (tls, retries), begun)?;
         ring::tell(engine.ring(), progress);
-        let bandwidth = session::bandwidth(args.tuning.bandwidth_limit);
         let parts = names.iter().zip(openings).zip(locks);
         let plans = parts.map(|((name, (wanted, opening)), lock)| ChannelPlan {
             name: (*name).to_owned(),
@@ -96,7 +106,7 @@ impl Streams {
             epochs: args.epochs,
             holds: true,
             marks: false,
-            logs: false,
+            logs: report.is_some(),
         });
         let started = start_channels(plans, &engine, begun);
         let mut channels =
@@ -114,6 +124,7 @@ impl Streams {
             supplies,
             upkeep: spawn_local(session::upkeep(Rc::clone(control))),
             is_over: false,
+            report: StreamReport::shared(report),
         }))
     }
 
@@ -129,6 +140,7 @@ impl Streams {
             }
             self.control.board().set_range(self.engine.longest_wait());
             self.tell_epochs(progress);
+            self.report.take(&self.channels, progress);
             for (channel, supply) in self.channels.iter_mut().zip(&self.supplies) {
                 if let Some(error) = channel.failure().filter(|error| !channel.has_told(error)) {
                     supply.abort();
@@ -140,7 +152,7 @@ impl Streams {
                 self.is_over = true;
                 return Event::Over;
             }
-            tokio::time::sleep(LOOK_PAUSE).await;
+            tokio::time::sleep(self.report.pause().unwrap_or(LOOK_PAUSE)).await;
         }
     }
 
@@ -179,6 +191,7 @@ impl Streams {
                 channel.tell(error, progress);
             }
         }
+        self.report.take_rest(&self.channels, progress);
         self.channels.into_iter().map(|channel| (channel.name, channel.count)).collect()
     }
 }
@@ -222,15 +235,22 @@ async fn remove_left(folder: &Path, channels: &[&str]) -> Result<()> {
 /// Begins the first epoch of each channel: what cannot be listed is an error that nobody waits for.
 async fn begin(
     args: &TrainArgs,
-    pipes: &[(&Channel, &ChannelSource)],
+    pipes: &[(&Channel, &Source)],
     control: &Rc<Control>,
 ) -> Result<(Vec<(Wanted, Opening)>, Vec<EpochOrder>)> {
     let (mut openings, mut orders) = (Vec::new(), Vec::new());
     for (channel, source) in pipes {
-        let (sources, shard) = source.stream_sources(channel.shuffle_seed.is_some());
+        let (sources, manifest, shard) = match source {
+            Source::Objects(objects) => {
+                let (sources, shard) = objects.stream_sources(channel.shuffle_seed.is_some());
+                (sources, None, shard)
+            }
+            Source::Lines(manifest, shard) => (Vec::new(), Some(Arc::clone(manifest)), *shard),
+            Source::Folder | Source::Unknown(_) => continue,
+        };
         let wanted = Wanted {
             sources,
-            manifest: None,
+            manifest,
             wraps: channel.record_wrapper == RecordWrapper::RecordIo,
             filter: Filter::default(),
             range: None,

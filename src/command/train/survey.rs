@@ -8,15 +8,18 @@ use tokio::task::spawn_local;
 
 use super::super::aside::aside;
 use super::super::space::Space;
-use super::input::{Sources, is_files};
+use super::files::AllFound;
+use super::input::{Source, Sources, is_files};
 use super::layout::Layout;
 use super::streams::epochs_in_words;
 use crate::cli::TrainArgs;
 use crate::control::Control;
-use crate::control::channel::{ChannelSource, KeyProblem};
+use crate::control::channel::{ChannelSource, KeepRoom, KeyProblem, Preflight};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
-use crate::limits::CHANNEL_PROBLEMS_TOLD_MAX;
+use crate::limits::{CHANNEL_PROBLEMS_TOLD_MAX, KEPT_LISTINGS_BYTES_MAX};
+use crate::plan::augmented::AugmentedManifest;
+use crate::plan::epoch::Shard;
 use crate::report::document::{PlannedChannel, TrainPlan};
 use crate::s3::uri::shown;
 use crate::text::size::Decimal;
@@ -25,14 +28,19 @@ use crate::train::{Channel, ChannelData, InputMode, TrainingInput};
 /// What was found of one channel.
 #[derive(Debug, Default)]
 struct Found {
+    /// Of an augmented manifest; and of these: this host's.
+    lines: Option<(u64, u64)>,
     objects: u64,
-    bytes: u64,
+    /// `None` where not all of them were asked about.
+    bytes: Option<u64>,
     /// Of these: this host's.
     host_objects: u64,
-    host_bytes: u64,
+    host_bytes: Option<u64>,
     problems: Vec<Error>,
     /// Problems beyond those that are kept.
     untold: u64,
+    /// Of a channel in File mode: what its download needs.
+    files: Option<Preflight>,
 }
 
 /// Lists all channels at once and looks at the places where they are to go.
@@ -40,14 +48,20 @@ pub(super) async fn survey(
     control: &Rc<Control>,
     (args, input, layout): (&TrainArgs, &TrainingInput, &Layout),
     sources: &Sources,
-) -> Result<(TrainPlan, Vec<Error>)> {
+) -> Result<(TrainPlan, AllFound, Vec<Error>)> {
     let mut listings = Vec::new();
+    let room = (!args.check).then(|| Rc::new(KeepRoom::new(KEPT_LISTINGS_BYTES_MAX)));
     for (channel, source) in input.channels.iter().zip(sources) {
         let (control, channel, source) = (Rc::clone(control), channel.clone(), source.clone());
+        let room = room.clone().filter(|_| is_files(&channel));
         listings.push(spawn_local(async move {
             match source {
-                Some(source) => list(&control, &channel, &source).await,
-                None => Found::default(),
+                Source::Objects(objects) => {
+                    list(&control, &channel, &objects, room.as_deref()).await
+                }
+                Source::Lines(manifest, shard) => look_at_lines(&manifest, shard),
+                Source::Folder => Found::default(),
+                Source::Unknown(error) => Found { problems: vec![error], ..Found::default() },
             }
         }));
     }
@@ -61,15 +75,17 @@ pub(super) async fn survey(
     let (host, hosts) = input.hosts.as_ref().map_or((0, 1), |hosts| (hosts.rank, hosts.count));
     let mut plan = TrainPlan::new(host, hosts);
     let mut space = Space::new(free(layout.data()).await, false);
+    let mut files = Vec::new();
     for ((channel, listing), occupied) in input.channels.iter().zip(listings).zip(occupied) {
         let lost = |_| Error::bug("a listing panicked");
         let found = listing.await.map_err(lost)?;
         if is_files(channel) && !occupied {
             // What is there already may be complete: then only its download can say what is left.
-            space.add(found.host_bytes, 0);
+            space.add(found.host_bytes.unwrap_or(0), 0);
         }
         plan.channels.push(planned(args, channel, &found));
         let within = |error: Error| error.within(format!("channel {}", channel.name));
+        files.extend(found.files);
         problems.extend(found.problems.into_iter().map(within));
         if found.untold > 0 {
             let message = format!("{} objects more cannot be stored", found.untold);
@@ -90,7 +106,7 @@ pub(super) async fn survey(
             problems.push(error.advise("free space, or give --base-dir another folder"));
         }
     }
-    Ok((plan, problems))
+    Ok((plan, files, problems))
 }
 
 /// The space where a folder is, or will be.
@@ -103,9 +119,14 @@ async fn free(folder: std::path::PathBuf) -> Option<system_host::DiskSpace> {
 }
 
 /// Counts the objects of a channel.
-async fn list(control: &Rc<Control>, channel: &Channel, source: &ChannelSource) -> Found {
-    let found = control.preflight(source, is_files(channel), CHANNEL_PROBLEMS_TOLD_MAX).await;
-    match found {
+async fn list(
+    control: &Rc<Control>,
+    channel: &Channel,
+    source: &ChannelSource,
+    room: Option<&KeepRoom>,
+) -> Found {
+    let (is_files, most) = (is_files(channel), CHANNEL_PROBLEMS_TOLD_MAX);
+    match control.preflight(source, is_files, most, room).await {
         Err(error) => Found { problems: vec![error], ..Found::default() },
         Ok(found) => {
             let told = |problem: &KeyProblem| {
@@ -114,13 +135,32 @@ async fn list(control: &Rc<Control>, channel: &Channel, source: &ChannelSource) 
             };
             Found {
                 objects: found.objects,
-                bytes: found.bytes.unwrap_or(found.shard_bytes),
+                bytes: found.bytes,
                 host_objects: found.shard_objects,
-                host_bytes: found.shard_bytes,
+                host_bytes: Some(found.shard_bytes),
                 problems: found.problems.iter().map(told).collect(),
                 untold: found.problem_count - found.problems.len() as u64,
+                lines: None,
+                files: is_files.then_some(found),
             }
         }
+    }
+}
+
+/// Counts the lines of an augmented manifest. Nobody asks about their objects before their turn:
+/// there may be millions.
+fn look_at_lines(manifest: &AugmentedManifest, shard: Shard) -> Found {
+    let lines = u64::from(manifest.count());
+    let host_lines = shard.share_of(lines);
+    let each = manifest.references() as u64;
+    let bytes = manifest.bytes();
+    Found {
+        lines: Some((lines, host_lines)),
+        objects: lines * each,
+        bytes,
+        host_objects: host_lines * each,
+        host_bytes: bytes.filter(|_| shard == Shard::WHOLE),
+        ..Found::default()
     }
 }
 
@@ -140,6 +180,8 @@ fn planned(args: &TrainArgs, channel: &Channel, found: &Found) -> PlannedChannel
         mode,
         source,
         begins,
+        lines: found.lines.map(|(lines, _)| lines),
+        host_lines: found.lines.map(|(_, mine)| mine),
         objects: found.objects,
         bytes: found.bytes,
         host_objects: found.host_objects,

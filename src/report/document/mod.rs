@@ -34,7 +34,7 @@ pub use ring::{RingTold, RingUse};
 pub use stream::{ChannelSummary, EpochSummary, STDOUT_NAME, StreamSummary};
 pub use streamed::StreamedLine;
 pub use summary::{DirectIo, Earlier, StageSeconds, Summary, SummaryInputs};
-pub use train::{CommandTold, PlannedChannel, TrainPlan, TrainSummary};
+pub use train::{AllFilesTold, CommandTold, FilesTold, PlannedChannel, TrainPlan, TrainSummary};
 
 /// How often something was tried again: only the reasons that there were, by name.
 fn by_name(counts: &RetryCounts) -> BTreeMap<&'static str, u64> {

@@ -15,6 +15,9 @@ use crate::text::size::{Binary, Decimal};
 pub struct ObjectLine<'a> {
     /// What it is: `object`.
     pub kind: &'static str,
+    /// The channel of a training job whose object it is; left out elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<&'a str>,
     /// Its bucket.
     pub bucket: &'a str,
     /// Its key, as S3 keeps it.
@@ -101,6 +104,7 @@ impl<'a> ObjectLine<'a> {
         let error = outcome.result.as_ref().err().map(ToString::to_string);
         Self {
             kind: "object",
+            channel: None,
             bucket: &transfer.endpoint.bucket,
             key: &transfer.object.key,
             path: Some(transfer.path.as_str()).filter(|path| !path.is_empty()),
@@ -118,6 +122,7 @@ impl<'a> ObjectLine<'a> {
     pub fn kept(transfer: &'a Transfer, kept: KeptReason) -> Self {
         Self {
             kind: "object",
+            channel: None,
             bucket: &transfer.endpoint.bucket,
             key: &transfer.object.key,
             path: Some(transfer.path.as_str()),
@@ -131,6 +136,12 @@ impl<'a> ObjectLine<'a> {
                 _ => kept.unverified().to_owned(),
             }),
         }
+    }
+
+    /// The same of a channel.
+    #[must_use]
+    pub fn of_channel(self, channel: Option<&'a str>) -> Self {
+        Self { channel, ..self }
     }
 
     /// The line of the report.

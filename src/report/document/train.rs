@@ -38,14 +38,18 @@ pub struct PlannedChannel {
     pub source: String,
     /// When its data is there, in words.
     pub begins: String,
+    /// Lines of an augmented manifest; null where there is none.
+    pub lines: Option<u64>,
+    /// Of these: in each epoch of this host.
+    pub host_lines: Option<u64>,
     /// Objects of all hosts.
     pub objects: u64,
-    /// Their bytes.
-    pub bytes: u64,
+    /// Bytes of the channel; null where not all objects were asked about.
+    pub bytes: Option<u64>,
     /// Objects of this host; in Pipe mode of its first epoch.
     pub host_objects: u64,
-    /// Their bytes.
-    pub host_bytes: u64,
+    /// Bytes of this host; null where its objects were not asked about.
+    pub host_bytes: Option<u64>,
 }
 
 impl TrainPlan {
@@ -82,11 +86,21 @@ impl PlannedChannel {
         if *mode == "link" {
             return format!("channel {name}: {mode} to {source}, made {begins}");
         }
-        let objects = counted(self.objects, "object", "objects");
-        let mut line = format!("channel {name}: {mode}, {objects}, {}", Decimal(self.bytes));
+        let told = |bytes: Option<u64>| {
+            bytes.map(|bytes| format!(", {}", Decimal(bytes))).unwrap_or_default()
+        };
+        let mut line = format!("channel {name}: {mode}");
+        if let Some(lines) = self.lines {
+            line += &format!(", {}", counted(lines, "line", "lines"));
+        }
+        if self.lines.is_none() || self.objects > 0 {
+            line += &format!(", {}", counted(self.objects, "object", "objects"));
+        }
+        line += &told(self.bytes);
         if hosts > 1 {
-            let (mine, bytes) = (Count(self.host_objects), Decimal(self.host_bytes));
-            line += &format!("; this host: {mine}, {bytes}");
+            let mine = Count(self.host_lines.unwrap_or(self.host_objects));
+            let what = if self.lines.is_some() { " lines" } else { "" };
+            line += &format!("; this host: {mine}{what}{}", told(self.host_bytes));
         }
         let when = if *mode == "Pipe" { begins.clone() } else { format!("complete {begins}") };
         line + &format!("; {when}; {source}")
@@ -105,11 +119,37 @@ pub struct CommandTold {
 }
 
 /// What a channel in File mode came to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct FilesTold {
-    name: String,
-    #[serde(flatten)]
-    summary: Summary,
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct FilesTold {
+    /// Its name.
+    pub name: String,
+    /// Objects that were downloaded, or what was missing of them.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects that were there already.
+    pub kept_objects: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Objects that failed.
+    pub failed_objects: u64,
+}
+
+impl FilesTold {
+    /// That of a channel of which nothing is known yet.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+}
+
+/// What the channels in File mode came to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AllFilesTold {
+    /// Each of them.
+    pub files: Vec<FilesTold>,
+    /// Each run that downloaded some of them.
+    pub downloads: Vec<Summary>,
 }
 
 /// What a run of `train` came to.
@@ -123,8 +163,11 @@ pub struct TrainSummary {
     pub seconds: f64,
     /// How the command ended; null when none was started.
     pub command: Option<CommandTold>,
-    /// Each channel in File mode that was downloaded, with the fields of the summary of `get`.
+    /// Each channel in File mode.
     files: Vec<FilesTold>,
+    /// The run that downloaded them, with the fields of the summary of `get`; checkpoints are
+    /// another.
+    downloads: Vec<Summary>,
     /// Each channel in Pipe mode, as in the summary of `pipe`.
     pipes: Vec<ChannelSummary>,
     /// Processor time of the process, without the command's.
@@ -137,19 +180,20 @@ impl TrainSummary {
     /// Puts together what the parts of a run came to.
     #[must_use]
     pub fn new(
-        files: Vec<(String, Summary)>,
+        files: AllFilesTold,
         pipes: StreamSummary,
         command: Option<CommandTold>,
         elapsed: Duration,
         exit_code: u8,
     ) -> Self {
-        let files = files.into_iter().map(|(name, summary)| FilesTold { name, summary });
+        let AllFilesTold { files, downloads } = files;
         Self {
             version: env!("CARGO_PKG_VERSION"),
             exit_code,
             seconds: elapsed.as_secs_f64(),
             command,
-            files: files.collect(),
+            files,
+            downloads,
             cpu_seconds: pipes.cpu_seconds,
             peak_rss_bytes: pipes.peak_rss_bytes,
             pipes: pipes.channels,
@@ -168,9 +212,11 @@ mod tests {
             source: "s3://bkt/a/".to_owned(),
             begins: begins.to_owned(),
             objects: 1004,
-            bytes: 307_000_000,
+            lines: None,
+            host_lines: None,
+            bytes: Some(307_000_000),
             host_objects: 502,
-            host_bytes: 153_500_000,
+            host_bytes: Some(153_500_000),
         }
     }
 
@@ -194,6 +240,19 @@ mod tests {
             pipe,
             "channel train: Pipe, 1,004 objects, 307 MB; this host: 502, 154 MB; 3 epochs; \
              s3://bkt/a/"
+        );
+        let (lines, host_lines) = (Some(1004), Some(502));
+        let mut labels = PlannedChannel { lines, host_lines, ..channel("Pipe", "1 epoch") };
+        (labels.bytes, labels.host_bytes) = (None, None);
+        assert_eq!(
+            plan(2, labels.clone())[0],
+            "channel train: Pipe, 1,004 lines, 1,004 objects; this host: 502 lines; 1 epoch; \
+             s3://bkt/a/"
+        );
+        (labels.objects, labels.bytes) = (0, Some(9));
+        assert_eq!(
+            plan(1, labels)[0],
+            "channel train: Pipe, 1,004 lines, 9 B; 1 epoch; s3://bkt/a/"
         );
         let link = &plan(2, channel("link", "before COMMAND"))[0];
         assert_eq!(link, "channel train: link to s3://bkt/a/, made before COMMAND");

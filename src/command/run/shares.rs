@@ -1,0 +1,170 @@
+//! What each of several channels comes to, where one run fills their folders together.
+
+use crate::error::Error;
+use crate::files::transfer::{Outcome, Shape, Transfer};
+use crate::report::document::FilesTold;
+use crate::text::size::{Decimal, counted};
+
+/// One channel of a run.
+#[derive(Debug)]
+struct Share {
+    told: FilesTold,
+    /// Entries that have not ended; `None` where nobody knows how many there are.
+    left: Option<u64>,
+}
+
+/// The channels of a run.
+#[derive(Debug, Default)]
+pub(in crate::command) struct Shares {
+    of: Vec<Share>,
+    /// The destination is the folder of the only one; else each has a folder of its name.
+    is_one: bool,
+}
+
+impl Shares {
+    /// Those of channels that each have a folder of their name.
+    pub(in crate::command) const fn by_folder() -> Self {
+        Self { of: Vec::new(), is_one: false }
+    }
+
+    /// That of one channel, which is at the destination itself.
+    pub(in crate::command) const fn whole() -> Self {
+        Self { of: Vec::new(), is_one: true }
+    }
+
+    /// There is this one, too, of so many entries.
+    pub(in crate::command) fn push(&mut self, name: &str, entries: Option<u64>) {
+        self.of.push(Share { told: FilesTold::new(name), left: entries });
+    }
+
+    /// What they came to.
+    pub(in crate::command) fn into_told(self) -> Vec<FilesTold> {
+        self.of.into_iter().map(|share| share.told).collect()
+    }
+
+    fn index(&self, transfer: &Transfer) -> Option<usize> {
+        if self.is_one {
+            return Some(0);
+        }
+        let (name, _) = transfer.path.split_once('/')?;
+        self.of.iter().position(|share| share.told.name == name)
+    }
+
+    fn of(&mut self, transfer: &Transfer) -> Option<&mut Share> {
+        let index = self.index(transfer)?;
+        self.of.get_mut(index)
+    }
+
+    /// The name of the channel of an object.
+    pub(super) fn name(&self, transfer: &Transfer) -> Option<&str> {
+        let share = self.of.get(self.index(transfer)?)?;
+        Some(&share.told.name)
+    }
+
+    /// Names the channel of an object that failed.
+    pub(super) fn label(&self, transfer: &Transfer, error: Error) -> Error {
+        match self.name(transfer) {
+            Some(name) => error.within(format!("channel {name}")),
+            None => error,
+        }
+    }
+
+    /// Counts an object that has ended; what is to be said where its channel is complete, and is
+    /// one of several.
+    pub(super) fn count(&mut self, outcome: &Outcome) -> Option<String> {
+        let is_told = self.of.len() > 1;
+        let share = self.of(&outcome.transfer)?;
+        let is_object = outcome.transfer.shape != Shape::Folder;
+        match &outcome.result {
+            Ok(()) if is_object => {
+                share.told.objects += 1;
+                share.told.bytes += outcome.transfer.object.size_bytes;
+            }
+            Ok(()) => {}
+            Err(_) => share.told.failed_objects += 1,
+        }
+        share.end_one().filter(|_| is_told)
+    }
+
+    /// Counts an object that was there already; as [`Self::count`].
+    pub(super) fn count_kept(&mut self, transfer: &Transfer) -> Option<String> {
+        let is_told = self.of.len() > 1;
+        let share = self.of(transfer)?;
+        share.told.kept_objects += 1;
+        share.told.kept_bytes += transfer.object.size_bytes;
+        share.end_one().filter(|_| is_told)
+    }
+}
+
+impl Share {
+    fn end_one(&mut self) -> Option<String> {
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        let is_whole = self.left == Some(0) && self.told.failed_objects == 0;
+        is_whole.then(|| self.in_words())
+    }
+
+    fn in_words(&self) -> String {
+        let FilesTold { name, objects, bytes, kept_objects, kept_bytes, .. } = &self.told;
+        let all = counted(objects + kept_objects, "object", "objects");
+        let mut line = format!("channel {name}: {all}, {}, complete", Decimal(bytes + kept_bytes));
+        if *kept_objects > 0 {
+            line += &format!(" ({} already present)", counted(*kept_objects, "object", "objects"));
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::files::transfer::Cut;
+    use crate::plan::ranges::PartSize;
+    use crate::s3::{Endpoint, Object};
+
+    fn transfer(path: &str, size_bytes: u64) -> Transfer {
+        let key = path.to_owned();
+        let object = Object { key, size_bytes, ..Object::default() };
+        let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
+        let part = PartSize::new(1 << 20).expect("aligned");
+        Transfer::new(object, endpoint, path.to_owned(), Cut { part, slot_length_bytes: 64 << 10 })
+    }
+
+    fn ended(path: &str, size_bytes: u64, error: Option<Error>) -> Outcome {
+        let result = error.map_or(Ok(()), Err);
+        Outcome { transfer: Arc::new(transfer(path, size_bytes)), elapsed_us: 0, result }
+    }
+
+    #[test]
+    fn each_channel_is_told_when_its_last_object_has_ended() {
+        let mut shares = Shares::by_folder();
+        shares.push("a", Some(2));
+        shares.push("ab", Some(2));
+        shares.push("c", None);
+        assert_eq!(shares.count(&ended("a/x", 1000, None)), None);
+        assert_eq!(shares.count(&ended("ab/x", 1, None)), None);
+        assert_eq!(shares.count(&ended("c/x", 1, None)), None, "nobody knows how many");
+        let told = "channel a: 2 objects, 1 kB, complete (1 object already present)";
+        assert_eq!(shares.count_kept(&transfer("a/y/z", 5)).as_deref(), Some(told));
+        let error = Error::new(ErrorKind::Objects, "why");
+        assert_eq!(shares.count(&ended("ab/y", 1, Some(error.clone()))), None, "it failed");
+        let labelled = shares.label(&transfer("ab/y", 1), error.clone());
+        assert_eq!(labelled.to_string(), "channel ab: why");
+        assert_eq!(shares.label(&transfer("", 1), error.clone()), error);
+        let told = shares.into_told();
+        let counts = |at: usize| (told[at].objects, told[at].kept_objects, told[at].failed_objects);
+        assert_eq!([counts(0), counts(1), counts(2)], [(1, 1, 0), (1, 0, 1), (1, 0, 0)]);
+    }
+
+    #[test]
+    fn the_only_one_has_whatever_is_there() {
+        let mut shares = Shares::whole();
+        shares.push("checkpoints", Some(1));
+        assert_eq!(shares.count(&ended("deep/x", 7, None)), None, "the summary says it");
+        let labelled = shares.label(&transfer("x", 1), Error::new(ErrorKind::Objects, "why"));
+        assert_eq!(labelled.to_string(), "channel checkpoints: why");
+        assert_eq!(shares.into_told()[0].objects, 1);
+    }
+}

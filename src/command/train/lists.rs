@@ -1,0 +1,178 @@
+//! The lists `NAME-manifest` of the objects of the channels in File mode, beside their folders.
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::rc::Rc;
+
+use super::super::aside::aside;
+use super::super::whole_file::Unnamed;
+use super::files::AllFound;
+use super::input::{self, Sources};
+use super::layout::{Layout, TEMPORARY_PREFIX, unusable};
+use crate::control::Control;
+use crate::control::channel::{ChannelObjects, ChannelSource};
+use crate::error::Result;
+use crate::plan::kept::KeptListing;
+use crate::train::{Channel, TrainingInput, files};
+
+/// Writes all of them: all objects of each channel, and not only this host's.
+///
+/// # Errors
+/// When one cannot be written, or a channel that is listed again cannot be listed.
+pub(super) async fn write(
+    control: &Rc<Control>,
+    (input, layout): (&TrainingInput, &Layout),
+    sources: &Sources,
+    found: &mut AllFound,
+) -> Result<()> {
+    for ((channel, source), found) in input::files(input, sources).zip(found) {
+        let within = |error: crate::error::Error| error.within(format!("channel {}", channel.name));
+        let path = layout.manifest(channel);
+        let list = match (&source.objects, found.kept.take()) {
+            (ChannelObjects::List(_), kept) => {
+                found.kept = kept;
+                of_list(&path, channel, source).await
+            }
+            (ChannelObjects::Prefix(_), Some(kept)) => {
+                let (written, kept) = of_kept(&path, channel, kept).await;
+                found.kept = Some(kept);
+                written
+            }
+            (ChannelObjects::Prefix(_), None) => {
+                again(control, &path, channel, source).await.map_err(within)?;
+                continue;
+            }
+        };
+        list.map_err(|error| within(unusable(&path, &error)))?;
+    }
+    Ok(())
+}
+
+/// The list of what a ManifestFile names, in its order.
+async fn of_list(path: &Path, channel: &Channel, source: &ChannelSource) -> io::Result<()> {
+    let ChannelObjects::List(list) = source.objects.clone() else { return Ok(()) };
+    let (path, channel) = (path.to_owned(), channel.clone());
+    aside(move || {
+        let bucket = list.first().map(|uri| uri.bucket.clone()).unwrap_or_default();
+        whole(&path, |out| {
+            let keys = list.iter().map(crate::s3::uri::S3Uri::literal_key);
+            files::write_manifest(&channel, &bucket, keys, out)
+        })
+    })
+    .await
+}
+
+/// The list of what was found; and gives that back.
+async fn of_kept(
+    path: &Path,
+    channel: &Channel,
+    kept: KeptListing,
+) -> (io::Result<()>, KeptListing) {
+    let (path, channel) = (path.to_owned(), channel.clone());
+    aside(move || {
+        let written = whole(&path, |out| {
+            let bucket = match kept.count() {
+                0 => String::new(),
+                _ => kept.endpoint(0).bucket.clone(),
+            };
+            let keys = (0..kept.count()).map(|index| kept.key(index));
+            let objects =
+                keys.filter(|(key, size_bytes)| !(key.ends_with('/') && *size_bytes == 0));
+            files::write_manifest(&channel, &bucket, objects.map(|(key, _)| key), out)
+        });
+        (written, kept)
+    })
+    .await
+}
+
+fn whole(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<&mut Unnamed>) -> io::Result<bool>,
+) -> io::Result<()> {
+    let mut file = Unnamed::beside(path, TEMPORARY_PREFIX)?;
+    let mut out = BufWriter::new(&mut file);
+    fill(&mut out)?;
+    out.flush()?;
+    drop(out);
+    file.name(path).map(drop)
+}
+
+/// The list of a channel that is too long to be kept.
+async fn again(
+    control: &Rc<Control>,
+    path: &Path,
+    channel: &Channel,
+    source: &ChannelSource,
+) -> Result<()> {
+    let refused = |error: io::Error| unusable(path, &error);
+    let beside = path.to_owned();
+    let file = aside(move || Unnamed::beside(&beside, TEMPORARY_PREFIX)).await;
+    let mut file = file.map_err(refused)?;
+    let mut text = Vec::new();
+    files::write_manifest(channel, "", [""; 0], &mut text).map_err(refused)?;
+    let mut walk = control.channel_walk(source).await?;
+    loop {
+        let batch = walk.next_batch().await?;
+        let is_last = batch.is_none();
+        for entry in batch.into_iter().flatten() {
+            files::write_manifest_line(&entry.endpoint.bucket, &entry.object.key, &mut text)
+                .map_err(refused)?;
+        }
+        let bytes = std::mem::take(&mut text);
+        let written = aside(move || file.write_all(&bytes).map(|()| file)).await;
+        file = written.map_err(refused)?;
+        if is_last {
+            break;
+        }
+    }
+    let named = path.to_owned();
+    aside(move || file.name(&named)).await.map(drop).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::channel::KeepRoom;
+    use crate::control::loopback::{self, Reply, Server};
+    use crate::plan::epoch::Shard;
+    use crate::s3::uri::S3Uri;
+    use crate::train::{ChannelData, S3Location};
+
+    #[test]
+    fn a_list_is_the_same_whether_its_listing_was_kept_or_not() {
+        let server = Server::start(|head| {
+            let objects = [("a/1", 3), ("a/2/", 0), ("a/2/x", 0), ("a/3", 4)];
+            let (page, next) = match head.contains("continuation-token") {
+                true => (&objects[2..], None),
+                false => (&objects[..2], Some("next")),
+            };
+            Reply::new(200, Server::page(page, next))
+        });
+        let key = "a".to_owned();
+        let location = S3Location { bucket: "bkt".to_owned(), key };
+        let channel = Channel::new("c", ChannelData::Prefix(location));
+        let prefix = S3Uri::parse_prefix("s3://bkt/a").expect("an address");
+        let source = ChannelSource {
+            folder: "c".to_owned(),
+            objects: ChannelObjects::Prefix(Box::new(prefix)),
+            // All objects are listed all the same.
+            shard: Shard { index: 1, count: 2 },
+            allow_empty: false,
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = |name: &str| folder.path().join(name);
+        loopback::run(async {
+            let control = Rc::new(loopback::control(&server).await);
+            let room = KeepRoom::new(1 << 20);
+            let found = control.preflight(&source, true, 9, Some(&room)).await.expect("a look");
+            let kept = found.kept.expect("there is room");
+            of_kept(&place("kept"), &channel, kept).await.0.expect("a list");
+            again(&control, &place("again"), &channel, &source).await.expect("a list");
+        });
+        let expected = "a\ns3://bkt/a/1\ns3://bkt/a/2/x\ns3://bkt/a/3\n";
+        for name in ["kept", "again"] {
+            assert_eq!(std::fs::read_to_string(place(name)).expect(name), expected, "{name}");
+        }
+        assert_eq!(folder.path().read_dir().expect("a folder").count(), 2, "nothing temporary");
+    }
+}

@@ -1,0 +1,182 @@
+//! A listing that is kept from the look ahead for the download that follows, compactly.
+//!
+//! Beside what [`Listing`] keeps it has what files need: where in its key an object's path begins,
+//! its time, and what was listed of its checksum. An object takes [`KEPT_OBJECT_BYTES`] and the
+//! bytes of its key.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::listing::{Listing, OBJECT_BYTES, growth};
+use crate::error::Result;
+use crate::s3::{Endpoint, ListedChecksum, Object};
+
+/// Bytes of one object beside its key.
+pub const KEPT_OBJECT_BYTES: u64 = OBJECT_BYTES + size_of::<More>() as u64;
+
+/// What files need of an object beside the rest.
+#[derive(Debug, Clone, Copy)]
+struct More {
+    /// Its time, in seconds since the Epoch; [`ODD_TIME`] where that would not be all of it.
+    seconds: i64,
+    /// Where its path below the destination begins in its key.
+    path_start: u16,
+    checksum: ListedChecksum,
+}
+
+/// The time stands beside, as it was listed.
+const ODD_TIME: i64 = i64::MIN;
+
+/// Objects in the order in which they were found.
+#[derive(Debug)]
+pub struct KeptListing {
+    listing: Listing,
+    more: Vec<More>,
+    /// Times that are not whole seconds, by the number of their object.
+    odd_times: BTreeMap<u32, String>,
+    odd_bytes: u64,
+}
+
+impl Default for KeptListing {
+    fn default() -> Self {
+        // Who fills it bounds it.
+        let listing = Listing::new(u64::MAX);
+        Self { listing, more: Vec::new(), odd_times: BTreeMap::new(), odd_bytes: 0 }
+    }
+}
+
+impl KeptListing {
+    /// How many objects it has.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.listing.count()
+    }
+
+    /// Bytes that it takes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.listing.bytes() + size_of_val(self.more.as_slice()) as u64 + self.odd_bytes
+    }
+
+    /// Takes an object whose path is its key from byte `path_start` on.
+    ///
+    /// # Errors
+    /// As those of [`Listing::push`].
+    pub fn push(
+        &mut self,
+        object: &Object,
+        endpoint: &Arc<Endpoint>,
+        path_start: u16,
+    ) -> Result<()> {
+        let number = self.listing.count();
+        self.listing.push(object, endpoint)?;
+        let plain = object.modified_seconds();
+        let plain = plain.filter(|seconds| told(*seconds) == object.last_modified);
+        if plain.is_none() && !object.last_modified.is_empty() {
+            let text = object.last_modified.clone();
+            // About what a tree takes beside the text.
+            self.odd_bytes += text.len() as u64 + 48;
+            self.odd_times.insert(number, text);
+        }
+        if self.more.capacity() == self.more.len() {
+            self.more.reserve_exact(growth(self.more.len()));
+        }
+        let seconds = plain.unwrap_or(ODD_TIME);
+        self.more.push(More { seconds, path_start, checksum: object.checksum });
+        Ok(())
+    }
+
+    /// An object as it was pushed, and where its path begins in its key.
+    ///
+    /// # Panics
+    /// When there is no such object.
+    #[must_use]
+    pub fn object(&self, index: u32) -> (Object, usize) {
+        let More { seconds, path_start, checksum } = self.more[index as usize];
+        let last_modified = match seconds {
+            ODD_TIME => self.odd_times.get(&index).cloned().unwrap_or_default(),
+            seconds => told(seconds),
+        };
+        let object = Object { last_modified, checksum, ..self.listing.object(index) };
+        (object, usize::from(path_start))
+    }
+
+    /// Its key and its length.
+    ///
+    /// # Panics
+    /// When there is no such object.
+    #[must_use]
+    pub fn key(&self, index: u32) -> (&str, u64) {
+        self.listing.key(index)
+    }
+
+    /// Where an object is served.
+    ///
+    /// # Panics
+    /// When there is no such object.
+    #[must_use]
+    pub fn endpoint(&self, index: u32) -> &Arc<Endpoint> {
+        self.listing.endpoint(index)
+    }
+}
+
+/// A time as S3's listings write it.
+fn told(seconds: i64) -> String {
+    let time = UNIX_EPOCH + Duration::from_secs(seconds.unsigned_abs());
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_come_back_as_they_were_listed() {
+        let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
+        let named = ListedChecksum::Named { composite: true, crc: true };
+        let object = |key: &str, etag: &str, last_modified: &str, checksum| Object {
+            key: key.to_owned(),
+            etag: etag.to_owned(),
+            size_bytes: key.len() as u64,
+            last_modified: last_modified.to_owned(),
+            version_id: String::new(),
+            checksum,
+        };
+        let md5 = "\"0123456789abcdef0123456789abcdef-12\"";
+        let objects = [
+            object("a/b", md5, "2024-01-01T00:00:00.000Z", named),
+            object("a/c/", "odd", "2024-01-01T00:00:00.123Z", ListedChecksum::Unnamed),
+            object("d", "", "yesterday", ListedChecksum::NotListed),
+            object("e", "", "", ListedChecksum::Named { composite: false, crc: false }),
+            object("ü", "", "1970-01-01T00:00:00.000Z", ListedChecksum::NotListed),
+        ];
+        let mut kept = KeptListing::default();
+        for (start, object) in (0..).zip(&objects) {
+            kept.push(object, &endpoint, start).expect("short");
+        }
+        for (index, object) in (0..).zip(&objects) {
+            assert_eq!(kept.object(index), (object.clone(), index as usize));
+            assert_eq!(kept.key(index), (object.key.as_str(), object.size_bytes));
+            assert_eq!(kept.endpoint(index).bucket, "bkt");
+        }
+        assert_eq!(kept.count(), 5);
+    }
+
+    #[test]
+    fn an_object_takes_what_is_documented() {
+        let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
+        let mut kept = KeptListing::default();
+        for number in 0..1000 {
+            let object = Object {
+                key: format!("{number:060}"),
+                etag: "\"0123456789abcdef0123456789abcdef\"".to_owned(),
+                last_modified: "2024-01-01T00:00:00.000Z".to_owned(),
+                ..Object::default()
+            };
+            kept.push(&object, &endpoint, 0).expect("short");
+        }
+        assert_eq!(kept.bytes(), 1000 * (KEPT_OBJECT_BYTES + 60));
+        assert_eq!(KEPT_OBJECT_BYTES, 60, "the guide says what a million keys cost");
+    }
+}
