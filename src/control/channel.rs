@@ -3,7 +3,8 @@
 //!
 //! A job looks at all channels before it begins ([`Control::preflight`]), and downloads its `File`
 //! channels in one run ([`Control::channel_entries`]), by the listings that were kept from that
-//! look, as far as there was room for them. A `Pipe` channel takes [`ChannelSource::stream_sources`], which are sources like others.
+//! look, as far as there was room for them. A `Pipe` channel takes
+//! [`ChannelSource::stream_sources`], which are sources like others.
 //! How SageMaker assigns objects to hosts is not documented. Seen in a job of 2020 with two hosts:
 //! object `i` of all keys in the order of their bytes, across folders, goes to host `i % n`.
 
