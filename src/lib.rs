@@ -60,8 +60,10 @@
 //!     where to connect next, by what all workers know. Pure.
 //!   * [`engine::stream`]: Pipe mode: one stream per epoch, into named pipes or standard output.
 //!     Its feeder asks the workers for ranges, each into a pipe of its own or over TLS into memory,
-//!     and hands them on in order; a range whose turn it is gets the reader's pipe itself.
+//!     and hands them on in order; a range whose turn it is gets the reader's pipe itself. Objects
+//!     of gzip go to threads that inflate them, several at the same time.
 //!   * [`engine::backlog`]: what of a stream stands decrypted in memory, ahead of its turn. Pure.
+//!   * [`engine::gunzip`]: what a gzip file holds, while its bytes come in pieces. Pure.
 //!   * [`engine::handover`]: the pipes of a stream's range: its own, and in its turn the reader's.
 //!     Pure.
 //!   * [`engine::metrics`]: plain counters, a set per worker.
@@ -167,6 +169,9 @@
 //!   before are whole: tests of [`command`], `tests/train`.
 //! * The command of `train` sees no end of an epoch that failed, and nothing of it is left when it
 //!   has ended: `tests/train`.
+//! * A gzip file that is damaged or cut short is no short epoch, and what is decompressed ahead of a
+//!   reader is bounded, however small its objects are: tests of [`engine::gunzip`] and
+//!   [`engine::stream::inflate`], `tests/pipe/gzip.rs`, `tests/pipe/slow.rs`.
 //! * A shard is the same objects for every command that takes one: `tests/pipe/parts.rs`. Hosts of
 //!   a job have each object of a channel once: tests of [`control::channel`].
 //! * A name appears at the destination only when all its bytes are there: tests of

@@ -3,9 +3,11 @@
 //! The control plane's limits stand in `control::limits`. Nothing here is computed at run time;
 //! what depends on the machine or the command line is in [`crate::engine::config`].
 
+mod gunzip;
 mod pace;
 mod train;
 
+pub use gunzip::*;
 pub use pace::*;
 pub use train::*;
 

@@ -3,9 +3,9 @@
 
     tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [tls] [tls-disk] [tls-cat]
                    [verify] [verify-disk] [stalls] [stalls-stream] [list] [pace] [small-latency]
-                   [small-discard] [throttle] [neighbor] [waiting] [ring] [startup] [--check]
-                   [--limit PATH] [--receive-limit PATH] [--builtin-limit PATH]
-                   [--fifo-limit PATH] [--json FILE]
+                   [small-discard] [throttle] [neighbor] [waiting] [ring] [startup] [gzip]
+                   [gzip-many] [--check] [--limit PATH] [--receive-limit PATH]
+                   [--builtin-limit PATH] [--fifo-limit PATH] [--json FILE]
 
 Without a name it runs the two claims, `large` and `small`.
 
@@ -26,6 +26,10 @@ Without a name it runs the two claims, `large` and `small`.
   times its GB/s.
 * tls-cat: one large object over TLS to a reader of standard output, beside curl through the same
   reader, and beside inrush without one, to nowhere. CPU time is of producer and reader together.
+* gzip: `cat --gunzip` of one object of gzip of 256 MiB to a reader of standard output, beside curl
+  with gzip and with pigz behind it. GB/s are of what the reader gets.
+* gzip-many: the same of 16 objects of 16 MiB. `--check` wants of both at most 0.8 of the CPU time
+  of curl with gzip.
 * verify: the large objects to nowhere from inrush-origin, which stores their CRC-64/NVME, with
   `--verify auto` beside `--verify off`. `--check` wants at most 1.15 of the CPU time of off.
 * verify-disk: the same to files on disk.
@@ -68,8 +72,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import (authority, client, compare, dataset, install, listing, listings, measure, nginx,
-                 origin, pace, process, rings, secure_cat, startup, streams)
+from lab import (authority, client, compare, dataset, gzips, install, listing, listings, measure,
+                 nginx, origin, pace, process, rings, secure_cat, startup, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -117,7 +121,9 @@ class Bound:
                 f"wanted: {side} {self.value:g}")
 
 
-BOUNDS = {"tls": Bound("curl", "cpu_s_per_tb", 0.55, at_most=True),
+BOUNDS = {"gzip": Bound("curl, gzip", "cpu_s_per_gb", 0.8, at_most=True),
+          "gzip-many": Bound("curl, gzip", "cpu_s_per_gb", 0.8, at_most=True),
+          "tls": Bound("curl", "cpu_s_per_tb", 0.55, at_most=True),
           "tls-disk": Bound("s5cmd", "gb_per_s", 3.0, at_most=False),
           "stalls": Bound("clean", "gb_per_s", 0.85, at_most=False),
           "list": Bound("single", "files_per_s", 8.0, at_most=False),
@@ -443,6 +449,29 @@ def tls_cat(bench: Bench) -> tuple[str, dict[str, object]]:
     return secured(bench, title, contenders)
 
 
+def unpacked(bench: Bench, name: str, title: str) -> tuple[str, dict[str, object]]:
+    """Objects of gzip as what they hold."""
+    paths = sorted((bench.root / BUCKET / "gzip" / name).iterdir())
+    place = (bench.server.url, f"s3://{BUCKET}/gzip/{name}/")
+    contenders = gzips.contenders(bench.args.inrush, place, paths, bench.args.option,
+                                  env=bench.env, seconds=RUN_SECONDS)
+    columns = {column: head for column, head in SPEED.items() if column != "told_gb_per_s"}
+    return finish(bench, title, contenders, columns,
+                  {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
+
+
+def gzip_one(bench: Bench) -> tuple[str, dict[str, object]]:
+    """One object, which one core can inflate."""
+    size = gzips.MANY * gzips.MANY_MIB
+    return unpacked(bench, "one", f"gzip: an object of gzip of {size} MiB to a reader")
+
+
+def gzip_many(bench: Bench) -> tuple[str, dict[str, object]]:
+    """Several objects, each of which another core can inflate."""
+    return unpacked(bench, "many", f"gzip-many: {gzips.MANY} objects of gzip of "
+                                   f"{gzips.MANY_MIB} MiB to a reader")
+
+
 def beside_clean(bench: Bench, what: str, columns: dict[str, str],
                  contender: Callable[[str, Sequence[str]], measure.Contender],
                  ) -> tuple[str, dict[str, object]]:
@@ -595,14 +624,17 @@ BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "large": large, "small": small, "discard": discard, "rss": rss,
     "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk,
     "tls-cat": tls_cat, "verify": verify, "verify-disk": verify_disk, "stalls": stalls,
-    "stalls-stream": stalls_stream, "list": list_keys, "ring": ring,
-    "startup": startups, **pace.BENCHES}
+    "stalls-stream": stalls_stream, "list": list_keys, "ring": ring, "gzip": gzip_one,
+    "gzip-many": gzip_many, "startup": startups, **pace.BENCHES}
 
 
 def write_objects(bucket: Path, args: argparse.Namespace) -> None:
     """The objects that the wanted benchmarks fetch."""
     wanted = set(args.names)
-    if wanted - {"small", "stalls", "stalls-stream", *pace.BENCHES, "list", "startup"}:
+    if wanted & {"gzip", "gzip-many"}:
+        gzips.write(bucket / "gzip")
+    if wanted - {"small", "stalls", "stalls-stream", *pace.BENCHES, "list", "startup", "gzip",
+                 "gzip-many"}:
         size = args.large_mib * dataset.MIB
         for number in range(LARGE_OBJECTS):
             dataset.write_stamped(bucket / f"large/object{number}", size, number)
@@ -622,7 +654,7 @@ def run_all(args: argparse.Namespace) -> list[str]:
         disk = Path(stack.enter_context(folder(prefix="inrush-bench-", dir=args.disk)))
         root = memory / "root"
         write_objects(root / BUCKET, args)
-        prefixes = {BUCKET: ["large/", "small/", "one/"]}
+        prefixes = {BUCKET: ["large/", "small/", "one/", "gzip/one/", "gzip/many/"]}
         secure = set(args.names) & set(SECURE_NAMES)
         ours = authority.make(memory / "authority", []) if secure else None
         server = stack.enter_context(

@@ -36,7 +36,7 @@ pub(super) fn of_command(name: &str) -> Option<&'static str> {
 }
 
 /// Options of other programs, and what they are here.
-const OPTIONS: [(&[&str], &str); 9] = [
+const OPTIONS: [(&[&str], &str); 10] = [
     (&["--no-check-certificate", "--insecure", "-k"], "--no-verify-ssl"),
     (&["--ignore-existing", "--no-clobber"], "--overwrite never"),
     (&["--force", "-f"], "--overwrite always"),
@@ -49,6 +49,7 @@ const OPTIONS: [(&[&str], &str); 9] = [
     ),
     (&["--checksum"], "--verify strict"),
     (&["--debug"], "-vv"),
+    (&["--compressed", "--decompress", "--uncompress", "--ungzip", "--gzip", "-z"], "--gunzip"),
 ];
 
 /// What to type instead of an option that other programs have, after this command; `words` are all

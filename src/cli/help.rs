@@ -258,6 +258,10 @@ pub(super) const COMMANDS: [About; 11] = [
             that ends in a slash and has no bytes is no record. An object of 2^29 bytes or more \
             fits no record, and ends the run, before the first pipe is created if the first page \
             of the listing has it.\n\n\
+            With --gunzip each object is a gzip file, and the stream has what it holds. An object \
+            without bytes holds nothing. One that is truncated or corrupt, that is no gzip file, \
+            or that has other bytes behind its last member ends the stream with an error. Records \
+            and augmented manifests cannot be combined with it.\n\n\
             With --augmented-manifest each line of FILE, which may be s3://BUCKET/KEY, is a JSON \
             object, and each --attribute \
             adds its value to the stream, in the order given: of NAME-ref the object whose \
@@ -308,6 +312,7 @@ pub(super) const COMMANDS: [About; 11] = [
                 "write the first 1024 bytes of an object",
                 "inrush cat --range 0-1023 s3://bucket/train/0.tar | xxd",
             ),
+            ("decompress what is read", "inrush cat --gunzip s3://bucket/logs/ | grep ERROR"),
             ("write all objects of a folder", "inrush cat s3://bucket/logs/ | zstd > logs.zst"),
         ],
         remote: true,

@@ -116,7 +116,7 @@ pub(super) struct CatTyped {
         long,
         value_name = "RANGE",
         allow_hyphen_values = true,
-        conflicts_with_all = ["files_from", "manifest", "report"]
+        conflicts_with_all = ["files_from", "manifest", "report", "gunzip"]
     )]
     range: Option<TypedRange>,
     #[command(flatten)]
@@ -195,6 +195,10 @@ pub struct StreamArgs {
     /// how to talk to the kernel [default: INRUSH_RING, or auto]
     #[arg(long, value_name = "RING")]
     pub ring: Option<options::RingName>,
+    /// decompress objects of gzip while they are streamed; one that is damaged or no gzip ends the
+    /// stream
+    #[arg(long)]
+    pub gunzip: bool,
     /// stop the run after this time, such as 90s or 1h30m; objects that are not complete by then
     /// have failed
     #[arg(
@@ -281,7 +285,9 @@ pub(super) struct PipeTyped {
         value_hint = ValueHint::FilePath,
         value_parser = parse_manifest,
         requires = "attribute",
-        conflicts_with_all = ["channel", "include", "exclude", "raw", "files_from", "version_id"]
+        conflicts_with_all = [
+            "channel", "include", "exclude", "raw", "files_from", "version_id", "gunzip",
+        ]
     )]
     augmented_manifest: Option<ManifestPlace>,
     /// an attribute of the lines that is streamed; repeatable, in the order of the stream: of
@@ -340,6 +346,12 @@ fn augmented(
 
 impl PipeTyped {
     pub(super) fn settle(self) -> Result<PipeArgs, clap::Error> {
+        if self.stream.gunzip && self.record_wrapper == RecordWrapper::Recordio {
+            return Err(usage(
+                "--gunzip and --record-wrapper recordio do not go together: a record begins with \
+                 its length, and that of an object is not known before it is decompressed",
+            ));
+        }
         let mut operands = self.operands;
         let place = operands.pop().map(PathBuf::from);
         let place = place.filter(|place| !place.as_os_str().as_encoded_bytes().starts_with(b"s3:"));

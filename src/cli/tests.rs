@@ -665,7 +665,7 @@ fn completions_know_the_options() {
 }
 
 /// The options that not all commands with sources have: who has them, and why the others do not.
-const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 13] = [
+const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 14] = [
     (
         &["get", "sync", "pipe", "cat"],
         "ls and verify bring no object: they have no data plane to bound or to measure",
@@ -708,6 +708,7 @@ const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 13] = [
     (&["sync"], "only it makes a folder like the bucket", &["delete"]),
     (&["verify"], "only it reads files that are there", &["adopt", "strict"]),
     (&["cat"], "a file or a pipe is for whole objects", &["range"]),
+    (&["pipe", "cat"], "a file is what S3 stores, and can be compared with it", &["gunzip"]),
     (&["ls"], "only it prints a level, sizes and a total", &["human_readable", "summarize"]),
     (&["ls"], "the others take all that is below a folder", &["recursive"]),
     (

@@ -9,19 +9,28 @@ use tokio::sync::Notify;
 
 use super::supply::{Opening, Wanted};
 use crate::engine::backlog::Room;
+use crate::engine::config::HostFacts;
 use crate::engine::metrics::FeedCount;
 use crate::engine::pace::{Bandwidth, Bounds};
 use crate::engine::stream::feed::StreamFeed;
 use crate::engine::stream::feeder::{Feeder, FeederParts};
+use crate::engine::stream::inflate::Inflaters;
 use crate::engine::stream::place::{Place, SystemPipeHost};
 use crate::engine::threads::{Workers, event_counter, no_ring};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::INFLATERS_MAX;
 use crate::plan::ranges::PartSize;
 use crate::report::document::STDOUT_NAME;
 use crate::report::progress::Progress;
 
 /// Entries of a feeder's ring: its polls and their cancels.
 const RING_ENTRIES: u32 = 16;
+
+/// Threads that inflate objects of gzip, where there are any: one for each core.
+pub(super) fn inflaters(are_wanted: bool) -> Result<Option<Arc<Inflaters>>> {
+    let start = || Inflaters::start(HostFacts::read().processors.min(INFLATERS_MAX));
+    are_wanted.then(|| start().map(Arc::new)).transpose()
+}
 
 /// What a channel is to be.
 pub(super) struct ChannelPlan {
@@ -34,6 +43,8 @@ pub(super) struct ChannelPlan {
     pub(super) connections: Bounds,
     /// How much of what comes over TLS may stand in memory.
     pub(super) room: Room,
+    /// What inflates its objects, if they are gzip.
+    pub(super) inflaters: Option<Arc<Inflaters>>,
     /// What all channels share.
     pub(super) bandwidth: Option<Arc<Bandwidth>>,
     pub(super) epochs: Option<NonZeroU64>,
@@ -64,7 +75,7 @@ impl Running {
     /// is there.
     pub(super) fn start(plan: ChannelPlan, engine: &Workers, begun: Instant) -> Result<Self> {
         let ChannelPlan { name, wanted, opening, place, part, connections, .. } = plan;
-        let ChannelPlan { room, bandwidth, .. } = plan;
+        let ChannelPlan { room, inflaters, bandwidth, .. } = plan;
         let ChannelPlan { epochs, holds, marks, logs, .. } = plan;
         let counter = event_counter()?;
         let feed = StreamFeed::new(counter.clone(), part);
@@ -84,6 +95,7 @@ impl Running {
                         scheduler,
                         connections,
                         room,
+                        inflaters,
                         bandwidth,
                         epochs: epochs.map(NonZeroU64::get),
                         holds,

@@ -14,7 +14,7 @@ use rustls::ClientConfig;
 use tokio::task::spawn_local;
 
 use super::aside::aside;
-use super::channel::{ChannelPlan, Running};
+use super::channel::{ChannelPlan, Running, inflaters};
 use super::ending::{Done, exit_code};
 use super::interrupts;
 use super::lines;
@@ -164,6 +164,7 @@ async fn start_pipes(
     let (engine, connections, room) =
         start_engine(&args.stream, part, args.channels.len(), &control, (tls, retries), begun)?;
     ring::tell(engine.ring(), progress);
+    let inflaters = inflaters(args.stream.gunzip)?;
     let bandwidth = session::bandwidth(args.stream.bandwidth_limit);
     let parts = args.channels.iter().zip(openings).zip(locks);
     let plans = parts.map(|((Channel { name, .. }, (wanted, opening)), lock)| ChannelPlan {
@@ -174,6 +175,7 @@ async fn start_pipes(
         part,
         connections,
         room,
+        inflaters: inflaters.clone(),
         bandwidth: bandwidth.clone(),
         epochs: args.epochs,
         holds: args.on_failure == OnFailure::Hold,
@@ -357,6 +359,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         part,
         connections,
         room,
+        inflaters: inflaters(args.stream.gunzip)?,
         bandwidth: session::bandwidth(args.stream.bandwidth_limit),
         epochs,
         holds: false,

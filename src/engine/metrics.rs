@@ -256,6 +256,8 @@ pub struct EpochCount {
     pub elapsed_us: u64,
     /// The reader had taken all and waited for us, in microseconds.
     pub reader_waited_us: u64,
+    /// Of that time: bytes had come and were not inflated yet, in microseconds.
+    pub inflating_us: u64,
     /// The pipe was full and we waited for the reader, in microseconds.
     pub reader_kept_us: u64,
 }
@@ -283,7 +285,7 @@ pub struct FeedCount {
     pub requests: u64,
     /// Size of the smallest private pipe that the kernel gave, in bytes.
     pub pipe_bytes_min: Option<u64>,
-    /// Most bytes that stood in memory, of ranges that came over TLS.
+    /// Most bytes that stood in memory, that were decrypted or inflated.
     pub backlog_bytes_max: u64,
     /// Turns of the loop.
     pub turns: u64,

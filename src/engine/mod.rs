@@ -4,6 +4,7 @@
 pub mod backlog;
 pub mod config;
 pub mod endpoints;
+pub mod gunzip;
 pub mod handover;
 pub mod lease;
 pub mod metrics;

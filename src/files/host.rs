@@ -249,6 +249,14 @@ pub trait PipeHost {
     /// [`Errno::AGAIN`] when there is no room, [`Errno::PIPE`] when nobody reads.
     fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno>;
 
+    /// Reads from a pipe of our own, without waiting; returns how many bytes.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there are none.
+    fn read_pipe(&mut self, pipe: &Handle, into: &mut [u8]) -> Result<usize, Errno> {
+        descriptor::read_pipe(pipe, into)
+    }
+
     /// A pipe of our own, as large as the kernel lets it be up to `wish_bytes`.
     ///
     /// # Errors

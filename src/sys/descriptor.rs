@@ -105,6 +105,14 @@ pub fn write_pipe(pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
     Ok(rustix::io::write(owned(pipe)?, bytes)?)
 }
 
+/// Reads from a pipe that does not wait (read(2)).
+///
+/// # Errors
+/// [`Errno::AGAIN`] when there is nothing to read now.
+pub fn read_pipe(pipe: &Handle, into: &mut [u8]) -> Result<usize, Errno> {
+    Ok(rustix::io::read(owned(pipe)?, into)?)
+}
+
 /// Moves bytes into or out of a pipe without copying them to user memory, without waiting
 /// (splice(2)). A socket must not wait either: splice(2) heeds its own flag at the pipe alone.
 ///

@@ -152,6 +152,15 @@ fn folder_problem(path: &Path) -> Option<&'static str> {
 fn options(place: &str, channel: &Channel, problems: &mut Problems) {
     let mode = channel.mode;
     if mode == InputMode::Pipe {
+        if channel.compression == Compression::Gzip
+            && channel.record_wrapper == RecordWrapper::RecordIo
+        {
+            problems.add(
+                place,
+                "Gzip and RecordIO do not go together: a record begins with its length, and that \
+                 of an object is not known before it is inflated",
+            );
+        }
         return;
     }
     if channel.compression == Compression::Gzip {
@@ -328,6 +337,13 @@ mod tests {
             &["Gzip is inflated in Pipe mode only, and this is File mode"],
         );
         check(gzip(of(&augmented, Pipe)), &["AugmentedManifestFile and Gzip do not go together"]);
+        check(
+            Channel { record_wrapper: RecordWrapper::RecordIo, ..gzip(prefix("a", Pipe)) },
+            &[
+                "Gzip and RecordIO do not go together: a record begins with its length, and that of \
+               an object is not known before it is inflated",
+            ],
+        );
         let records = Channel { record_wrapper: RecordWrapper::RecordIo, ..prefix("a", FastFile) };
         check(records, &["RecordIO is of Pipe mode only, and this is FastFile mode"]);
         let seeded = Channel { shuffle_seed: Some(1), ..prefix("a", File) };

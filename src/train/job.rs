@@ -346,7 +346,6 @@ mod tests {
           - ChannelName: train
             ContentType: application/x-recordio
             CompressionType: Gzip
-            RecordWrapperType: RecordIO
             ShuffleConfig: {Seed: -1}
             DataSource:
               S3DataSource:
@@ -385,7 +384,6 @@ mod tests {
             content_type: Some("application/x-recordio".to_owned()),
             distribution: Distribution::ShardedByS3Key,
             compression: Compression::Gzip,
-            record_wrapper: RecordWrapper::RecordIo,
             shuffle_seed: Some(u64::MAX),
             ..Channel::new("train", ChannelData::Prefix(location("train")))
         };

@@ -196,19 +196,19 @@ mod tests {
         let prefix = |key: &str| ChannelData::Prefix(location(key));
         assert_eq!(one("a=s3://bucket/x=1/y"), Channel::new("a", prefix("x=1/y")));
         let all = "train=s3://bucket/k/,Mode=pipe,distribution=shardedbys3key,compression=GZIP,\
-                   record-wrapper=RecordIO,SHUFFLE-SEED=-1,content-type=text/csv; header=present,\
-                   allow-empty";
+                   SHUFFLE-SEED=-1,content-type=text/csv; header=present,allow-empty";
         let expected = Channel {
             mode: InputMode::Pipe,
             content_type: Some("text/csv; header=present".to_owned()),
             distribution: Distribution::ShardedByS3Key,
             compression: Compression::Gzip,
-            record_wrapper: RecordWrapper::RecordIo,
             shuffle_seed: Some(u64::MAX),
             allow_empty: true,
             ..Channel::new("train", prefix("k/"))
         };
         assert_eq!(one(all), expected);
+        let records = "train=s3://bucket/k/,mode=Pipe,record-wrapper=recordio";
+        assert_eq!(one(records).record_wrapper, RecordWrapper::RecordIo);
         let manifest = ChannelData::Manifest(location("m.json"));
         assert_eq!(one("a=s3://bucket/m.json,type=manifestfile"), Channel::new("a", manifest));
         let attributes = vec!["image-ref".to_owned(), "class".to_owned()];

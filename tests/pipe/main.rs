@@ -22,6 +22,7 @@ mod cat;
 mod channels;
 mod epochs;
 mod faults;
+mod gzip;
 mod hold;
 mod life;
 mod lines;

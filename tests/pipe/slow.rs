@@ -78,6 +78,26 @@ fn a_reader_that_sleeps_costs_next_to_nothing() {
     stage.end(running, 0);
 }
 
+/// What deflate makes a thousand times longer takes no more memory than anything else.
+#[test]
+fn a_reader_that_sleeps_bounds_what_is_decompressed() {
+    let zeros = crate::gzip::gzip(&vec![0; 64 * MIB]);
+    assert!(zeros.len() < MIB);
+    let all = (0..8).map(|number| (format!("{number}"), zeros.clone())).collect();
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let (running, pid) = start_noted(&stage, &origin, &["--gunzip"]);
+    let mut reader = Reader::start(&stage.channel("train"), &["sleep:1000000:10"]);
+    reader.until("asleep");
+    assert_quiet(pid, 5);
+    let resident = resident_kib(pid);
+    assert!(resident < RESIDENT_KIB_MAX / 2, "{resident} KiB resident");
+    reader.finish().iter().for_each(|told| assert_read(told, &vec![0; 8 * 64 * MIB]));
+    let run = stage.end(running, 0);
+    let backlog = run.json()["channels"][0]["backlog_bytes_max"].as_u64().expect("a number");
+    run.check(backlog > 0 && backlog <= 36 << 20, "half of the stream's memory, and a few more");
+}
+
 #[test]
 fn a_channel_that_nobody_opens_costs_next_to_nothing() {
     let all = objects(&[("large", 100 * MIB)]);

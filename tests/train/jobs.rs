@@ -121,3 +121,61 @@ fn a_job_that_is_wrong_is_refused_with_all_that_is() {
     stage.train(&origin, &["--job", &path]).run().expect(2).expect_words(&["FastFile"]);
     assert_eq!(origin.stats().gets, 1, "the list that is not there");
 }
+
+/// Objects as gzip files, and a channel of each.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).expect("memory");
+    encoder.finish().expect("memory")
+}
+
+#[test]
+fn gzip_is_decompressed_where_a_channel_says_so() {
+    let plain = objects(&[("t/a", 300_000), ("t/b", 5), ("u/a", 7)]);
+    let packed = |(key, bytes): (&String, &Vec<u8>)| match key.starts_with("t/") {
+        true => (key.clone(), gzip(bytes)),
+        false => (key.clone(), bytes.clone()),
+    };
+    let mut all: crate::matrix::Objects = plain.iter().map(packed).collect();
+    let origin = serve(&all);
+    let wanted = crate::stream(&plain, "t/");
+    let check = |words: &[&str], stage: &Stage| {
+        let script = "for e in 0 1; do while [ ! -p $d/t_$e ]; do sleep 0.01; done; \
+                      cat $d/t_$e > $o/t_$e; done; cat $d/u_0 > $o/u";
+        let words = [words, &["--epochs", "2"]].concat();
+        stage.end(stage.shell(&origin, &words, script).start(), 0);
+        let read = |name: &str| fs::read(stage.base().join("output/data").join(name)).expect(name);
+        assert!(read("t_0") == wanted && read("t_1") == wanted && read("u") == plain["u/a"]);
+    };
+    let typed = ["t=s3://lab/t/,mode=Pipe,compression=Gzip", "u=s3://lab/u/,mode=Pipe"];
+    check(&["--channel", typed[0], "--channel", typed[1]], &Stage::new());
+    let stage = Stage::new();
+    let pipe = |compression: &str| json!({"InputMode": "Pipe", "CompressionType": compression});
+    let channels = [channel("t", "t/", &pipe("Gzip")), channel("u", "u/", &pipe("None"))];
+    let path = write_job(&stage, &json!({"InputDataConfig": channels}));
+    check(&["--job", &path], &stage);
+    // Beside an object that is none the epoch has no end, and the command ends.
+    all.insert("t/c".to_owned(), b"no gzip".to_vec());
+    let (origin, stage) = (serve(&all), Stage::new());
+    let script = "cat $d/t_0 > $o/t_0; echo whole > $o/whole";
+    let program = stage.shell(&origin, &["--channel", typed[0]], script);
+    let run = stage.end(program.start(), crate::INPUT_FAILED);
+    let told = "s3://lab/t/c: it is not gzip: byte 0 is 0x6e";
+    let run = run.expect_words(&["error: channel t: ", told]);
+    run.check(!stage.has_told("whole"), "the epoch seemed to end");
+    assert!(stage.failure().expect("it says why").contains(told));
+}
+
+#[test]
+fn gzip_goes_with_pipes_and_without_records() {
+    let (origin, stage) = (serve(&objects(&[("t/a", 5)])), Stage::new());
+    for (options, told) in [
+        ("compression=Gzip", "Gzip is inflated in Pipe mode only, and this is File mode"),
+        ("mode=Pipe,compression=Gzip,record-wrapper=RecordIO", "Gzip and RecordIO do not go"),
+    ] {
+        let channel = format!("t=s3://lab/t/,{options}");
+        let program = stage.shell(&origin, &["--channel", &channel], "echo started");
+        program.run().expect_words(&[told]);
+    }
+}

@@ -21,7 +21,7 @@ from .process import LabError, must, note, run
 REPOSITORY = Path(__file__).resolve().parents[2]
 SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs",
-              "openssl": "openssl", "curl": "curl", "rclone": "rclone", "pv": "pv",
+              "openssl": "openssl", "curl": "curl", "pigz": "pigz", "rclone": "rclone", "pv": "pv",
               "mount": "mount", "losetup": "mount", "unshare": "util-linux",
               "fsfreeze": "util-linux", "bash": "bash", "zsh": "zsh", "fish": "fish",
               "dpkg-deb": "dpkg", "lintian": "lintian", "crun": "crun",

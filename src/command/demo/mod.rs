@@ -267,6 +267,7 @@ impl Demo<'_> {
                 max_attempts: self.args.tuning.max_attempts,
                 memory: self.args.tuning.memory,
                 ring: self.args.tuning.ring,
+                gunzip: false,
                 deadline: None,
                 report: None,
                 quiet: true,

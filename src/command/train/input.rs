@@ -18,8 +18,8 @@ use crate::s3::uri::S3Uri;
 use crate::train::problem::{self, Problem};
 use crate::train::ranks::{self, Given, Rank, Unit};
 use crate::train::{
-    Channel, ChannelData, Compression, Distribution, Hosts, InputMode, RecordWrapper, S3Location,
-    TrainingInput, check, files, init_config, job, typed,
+    Channel, ChannelData, Distribution, Hosts, InputMode, S3Location, TrainingInput, check, files,
+    init_config, job, typed,
 };
 
 /// A job, and which of its hosts this is.
@@ -97,12 +97,9 @@ fn read(path: &Path) -> Result<String> {
 
 /// What would be served otherwise than it is described.
 fn unserved(channel: &Channel) -> Option<Problem> {
-    let what = match (&channel.data, channel.mode, channel.compression, channel.record_wrapper) {
-        (_, InputMode::FastFile, ..) => {
-            "InputMode FastFile cannot be served yet: use File, or Pipe"
-        }
-        (_, _, Compression::Gzip, _) => "CompressionType Gzip cannot be served yet",
-        (_, _, Compression::None, RecordWrapper::None | RecordWrapper::RecordIo) => return None,
+    let what = match channel.mode {
+        InputMode::FastFile => "InputMode FastFile cannot be served yet: use File, or Pipe",
+        InputMode::File | InputMode::Pipe => return None,
     };
     Some(Problem::new(format!("channel {}", channel.name), what))
 }
@@ -240,7 +237,6 @@ mod tests {
             assert!(problem.starts_with("channel train: ") && problem.contains(word), "{problem}");
         };
         check(|channel| channel.mode = InputMode::FastFile, "FastFile");
-        check(|channel| channel.compression = Compression::Gzip, "Gzip");
     }
 
     #[test]

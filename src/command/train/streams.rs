@@ -11,7 +11,7 @@ use rustls::ClientConfig;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::super::aside::aside;
-use super::super::channel::{ChannelPlan, Running};
+use super::super::channel::{ChannelPlan, Running, inflaters};
 use super::super::ring;
 use super::super::session;
 use super::super::stream::{lock_channels, part_size, start_channels, start_engine};
@@ -31,7 +31,7 @@ use crate::files::system_host;
 use crate::plan::filter::Filter;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
-use crate::train::{Channel, RecordWrapper, TrainingInput};
+use crate::train::{Channel, Compression, RecordWrapper, TrainingInput};
 
 /// Pause between two looks at the channels.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -93,8 +93,11 @@ impl Streams {
         let (engine, connections, room) =
             start_engine(&stream, part, names.len(), control, (tls, retries), begun)?;
         ring::tell(engine.ring(), progress);
-        let parts = names.iter().zip(openings).zip(locks);
-        let plans = parts.map(|((name, (wanted, opening)), lock)| ChannelPlan {
+        let is_gzip = |channel: &Channel| channel.compression == Compression::Gzip;
+        let inflaters = inflaters(pipes.iter().any(|(channel, _)| is_gzip(channel)))?;
+        let gzip = pipes.iter().map(|(channel, _)| is_gzip(channel));
+        let parts = names.iter().zip(openings).zip(locks).zip(gzip);
+        let plans = parts.map(|(((name, (wanted, opening)), lock), is_gzip)| ChannelPlan {
             name: (*name).to_owned(),
             wanted,
             opening: Some(opening),
@@ -102,6 +105,7 @@ impl Streams {
             part,
             connections,
             room,
+            inflaters: inflaters.clone().filter(|_| is_gzip),
             bandwidth: bandwidth.clone(),
             epochs: args.epochs,
             holds: true,
@@ -275,6 +279,7 @@ fn stream_args(args: &TrainArgs, channels: usize) -> StreamArgs {
         memory: args.tuning.memory,
         bandwidth_limit: args.tuning.bandwidth_limit,
         ring: args.tuning.ring,
+        gunzip: false,
         deadline: None,
         report: None,
         quiet: args.output.quiet,

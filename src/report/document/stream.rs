@@ -97,6 +97,8 @@ pub struct EpochSummary {
     pub first_byte_seconds: Option<f64>,
     /// The reader had taken all there was and waited for us: the network is the bottleneck.
     pub reader_waited_seconds: f64,
+    /// Of that time: bytes had come and were not decompressed yet: the processor is the bottleneck.
+    pub gunzip_waited_seconds: f64,
     /// The pipe was full and we waited: the reader is the bottleneck.
     pub waited_for_reader_seconds: f64,
     /// The reader closed before the end.
@@ -219,6 +221,7 @@ impl EpochSummary {
             gigabytes_per_second: speed,
             first_byte_seconds: count.first_byte_us.map(super::seconds),
             reader_waited_seconds: super::seconds(count.reader_waited_us),
+            gunzip_waited_seconds: super::seconds(count.inflating_us),
             waited_for_reader_seconds: super::seconds(count.reader_kept_us),
             left_early: count.left_early,
         }
@@ -235,7 +238,11 @@ impl EpochSummary {
         }
         let (network, reader) = (self.reader_waited_seconds, self.waited_for_reader_seconds);
         if network.max(reader) >= self.seconds * LIMIT_SHARE && network.max(reader) > 0.0 {
+            let is_gunzip = self.gunzip_waited_seconds > network / 2.0;
             line += &match network >= reader {
+                true if is_gunzip => {
+                    format!("; waited {} for gunzip: the processor is the limit", Seconds(network))
+                }
                 true => format!("; waited {} for the network", Seconds(network)),
                 false => {
                     format!("; inrush was idle for {}: the reader is the limit", Seconds(reader))
@@ -277,6 +284,9 @@ mod tests {
         assert_eq!(told(kept.clone()), format!("{start}{limit}"));
         let waited = EpochCount { reader_waited_us: 6_000_000, left_early: true, ..kept };
         let limit = "; waited 6.0 s for the network; the reader closed early";
+        assert_eq!(told(waited), format!("{start}{limit}"));
+        let waited = EpochCount { reader_waited_us: 6_000_000, inflating_us: 4_000_000, ..epoch() };
+        let limit = "; waited 6.0 s for gunzip: the processor is the limit";
         assert_eq!(told(waited), format!("{start}{limit}"));
         let none = EpochCount { elapsed_us: 10, ..EpochCount::default() };
         assert_eq!(told(none), "train_0: 0 B in 1 ms");

@@ -250,6 +250,7 @@ fn add_feeders(
             scheduler: Arc::clone(scheduler),
             connections: bounds,
             room,
+            inflaters: None,
             bandwidth: None,
             epochs: (!course.never).then_some(course.epochs.len() as u64),
             holds: course.holds,

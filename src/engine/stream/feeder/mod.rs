@@ -15,6 +15,7 @@ mod window;
 use std::sync::Arc;
 
 use super::feed::{NextStep, StreamFeed, StreamStep};
+use super::inflate::Inflaters;
 use crate::engine::backlog::Room;
 use crate::engine::metrics::{EpochCount, FeedCount};
 use crate::engine::pace::{Bandwidth, Bounds, Pacer, Share, Totals};
@@ -54,6 +55,8 @@ pub struct FeederParts<R, H> {
     pub connections: Bounds,
     /// How much of what comes over TLS may stand in memory.
     pub room: Room,
+    /// What inflates the objects, if they are to be inflated.
+    pub inflaters: Option<Arc<Inflaters>>,
     /// What the user bounds.
     pub bandwidth: Option<Arc<Bandwidth>>,
     /// How many epochs there will be; `None` for ever.
@@ -122,6 +125,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         let pacer = Arc::new(Pacer::new(connections, 1).within(parts.bandwidth));
         let inbox = Arc::new(Inbox::new(counter.clone(), Some(Arc::clone(&pacer))));
+        let window = Window::new(scheduler, inbox, parts.room);
+        let window = window.inflated(parts.inflaters, parts.room, &counter);
         Ok(Self {
             ring,
             host,
@@ -135,7 +140,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             pieces_max,
             share: Share::new(pacer, 0),
             came: Totals::default(),
-            window: Window::new(scheduler, inbox, parts.room),
+            window,
             outlet: Outlet::Wanted { look_us: 0, pause_us: READER_WAIT_FIRST_US },
             staging: Staging::default(),
             epoch: 0,
@@ -216,7 +221,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.look_for_reader();
         self.take_completions();
         self.assign();
+        self.inflate();
         self.deliver();
+        // There may be room for more now.
+        self.inflate();
         self.meet_broken();
         self.window.wake();
         if matches!(self.outlet, Outlet::Closed) || self.failure.is_some() {
@@ -249,8 +257,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Tells the pacer what the reader got. A reader that is slower than the network binds nothing.
     fn note_pace(&mut self) {
         self.take_moved();
+        self.came.bytes += self.window.take_inflated();
         let is_full = matches!(self.outlet, Outlet::Open { full: true, .. })
-            || self.window.handover().is_some_and(|pipes| pipes.is_waiting());
+            || self.window.handover().is_some_and(|pipes| pipes.is_waiting())
+            || self.window.is_inflating();
         self.came.busy = u32::try_from(self.window.requests()).unwrap_or(u32::MAX);
         self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
         self.came.first_byte_us = self.window.inbox().first_byte_us();
@@ -275,6 +285,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             };
             self.current.reader_kept_us += kept_us;
             self.current.reader_waited_us += slept_us - kept_us;
+            if self.window.is_inflating() {
+                self.current.inflating_us += slept_us - kept_us;
+            }
         }
     }
 
@@ -283,18 +296,39 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     fn take_completions(&mut self) {
         let is_open = matches!(self.outlet, Outlet::Open { .. });
         let mut has_left = false;
-        for Lost { error, has_no_reader, transfer, epochs } in self.window.take_completions() {
-            let epoch = self.epoch + epochs;
-            if has_no_reader && is_open {
+        for lost in self.window.take_completions() {
+            if lost.has_no_reader && is_open {
                 has_left = true;
-            } else if self.broken.as_ref().is_none_or(|(first, ..)| epoch < *first) {
-                self.broken = Some((epoch, transfer, error));
+            } else {
+                self.note_broken(lost);
             }
         }
         if has_left {
             self.reader_left();
         }
         self.meet_broken();
+    }
+
+    fn note_broken(&mut self, lost: Lost) {
+        let epoch = self.epoch + lost.epochs;
+        if self.broken.as_ref().is_none_or(|(first, ..)| epoch < *first) {
+            self.broken = Some((epoch, lost.transfer, lost.error));
+        }
+    }
+
+    /// Hands what has come to those who inflate it. What cannot be inflated is as what cannot be
+    /// had.
+    fn inflate(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        match self.window.inflate(&mut self.host) {
+            Ok(lost) => lost.into_iter().for_each(|lost| self.note_broken(lost)),
+            Err(errno) => {
+                let message = format!("cannot read a pipe: {errno}");
+                self.failure = Some(Error::new(ErrorKind::Host, message));
+            }
+        }
     }
 
     /// Fails where it has come to an epoch that cannot be had whole.

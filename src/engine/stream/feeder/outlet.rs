@@ -118,6 +118,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// Hands on what has come of the range at the head; true when that is all of it.
     fn deliver_range(&mut self, out: &Handle) -> bool {
+        if self.window.inflated_range().is_some() {
+            return self.deliver_inflated(out);
+        }
         loop {
             self.take_moved();
             let range = match self.window.front() {
@@ -171,6 +174,44 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 }
             }
         }
+    }
+
+    /// Hands on what is inflated of the object at the head; true when that is all that its range
+    /// there is for.
+    fn deliver_inflated(&mut self, out: &Handle) -> bool {
+        while let Some(range) = self.window.inflated_range() {
+            if range.is_over() && !self.staging.has_bytes() {
+                return true;
+            }
+            match self.staging.hand_on(&mut self.host, range.inflation.output(), out) {
+                Ok(count) if count > 0 => {
+                    let since = self.now_us.saturating_sub(self.current.opened_us);
+                    self.current.first_byte_us.get_or_insert(since);
+                    self.current.bytes += count;
+                }
+                Err(errno) if errno.is_transient() => {
+                    if self.staging.has_bytes() {
+                        if let Outlet::Open { full, .. } = &mut self.outlet {
+                            *full = true;
+                        }
+                        return false;
+                    }
+                    // What comes later, and its end, wake the channel.
+                    if !range.inflation.output().has_bytes() {
+                        return range.is_over();
+                    }
+                }
+                Err(errno) => {
+                    self.write_failed(errno);
+                    return false;
+                }
+                Ok(_) => {
+                    self.failure = Some(Error::new(ErrorKind::Host, "a splice moved nothing"));
+                    return false;
+                }
+            }
+        }
+        false
     }
 
     /// The reader's pipe took nothing for this reason, which is not of the moment.
@@ -260,6 +301,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.take_moved();
         if let Outlet::Open { handle, .. } = &self.outlet
             && self.window.is_epoch_handed_on()
+            && !self.staging.has_bytes()
         {
             self.outlet = Outlet::Left { handle: handle.clone() };
             return;
@@ -271,6 +313,16 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// to be right; true when it has ended.
     fn end_behind_reader(&mut self, handle: &Handle) -> bool {
         loop {
+            if let Some(range) = self.window.inflated_range()
+                && !range.is_over()
+            {
+                if !range.inflation.output().has_bytes() {
+                    return false;
+                }
+                // There was more, which its reader did not wait for.
+                self.leave_early();
+                return self.failure.is_none();
+            }
             match self.window.front() {
                 Some(StreamPiece::Range(range)) if !range.came => return false,
                 Some(StreamPiece::Range(_) | StreamPiece::Empty(_)) => self.pop(),

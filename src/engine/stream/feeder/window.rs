@@ -1,9 +1,12 @@
 //! What of a stream is on its way: ranges that workers bring, each into a pipe of its own or
 //! into memory, bytes of our own, and the ends of epochs, in the order of the stream.
 
+mod inflating;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::super::inflate::{Inflaters, Inflation};
 use super::super::inline::InlineBytes;
 use crate::engine::backlog::{Backlog, RangeBacklog, Room};
 use crate::engine::endpoints::EndpointNumber;
@@ -16,7 +19,8 @@ use crate::files::host::{PipeHost, PrivatePipe};
 use crate::files::transfer::Transfer;
 use crate::limits::{INLINE_AHEAD_BYTES_MAX, INLINE_AHEAD_PIECES_MAX, PIPE_BYTES};
 use crate::s3::ByteRange;
-use crate::sys::Errno;
+use crate::sys::{Errno, Handle};
+use inflating::Inflating;
 
 /// Where a range's bytes come out.
 #[derive(Debug)]
@@ -35,7 +39,9 @@ pub(super) struct Range {
     is_last: bool,
     ticket: Arc<Ticket>,
     pub(super) inlet: Inlet,
-    /// Bytes that are not handed on yet.
+    /// What inflates its object, if that is to be inflated.
+    pub(super) inflation: Option<Arc<Inflation>>,
+    /// Bytes that are not handed on yet, to the reader or to what inflates them.
     pub(super) left: u64,
     /// The worker has brought all of it.
     pub(super) came: bool,
@@ -104,6 +110,7 @@ pub(super) struct Window {
     scheduler: Arc<Scheduler>,
     inbox: Arc<Inbox>,
     backlog: Arc<Backlog>,
+    inflating: Option<Inflating>,
     pieces: VecDeque<StreamPiece>,
     /// Number of the first piece; they are counted on. A request's is its token.
     first: u64,
@@ -128,6 +135,7 @@ impl Window {
             scheduler,
             inbox,
             backlog: Arc::new(Backlog::new(room)),
+            inflating: None,
             pieces: VecDeque::new(),
             first: 0,
             ranges: 0,
@@ -138,6 +146,22 @@ impl Window {
             free: Vec::new(),
             arrived: Vec::new(),
             pipe_bytes_min: None,
+        }
+    }
+
+    /// The same, whose objects these threads inflate; `counter` is raised for it.
+    pub(super) fn inflated(
+        self,
+        inflaters: Option<Arc<Inflaters>>,
+        room: Room,
+        counter: &Handle,
+    ) -> Self {
+        let Some(inflaters) = inflaters else { return self };
+        let (received, inflated) = inflating::share(room, &inflaters);
+        Self {
+            backlog: Arc::new(Backlog::new(received)),
+            inflating: Some(Inflating::new(inflaters, inflated, counter.clone())),
+            ..self
         }
     }
 
@@ -170,7 +194,8 @@ impl Window {
 
     /// Memory that has bytes of the stream now.
     pub(super) fn backlog_bytes(&self) -> u64 {
-        self.backlog.used_bytes()
+        let inflated = self.inflating.as_ref().map_or(0, Inflating::used_bytes);
+        self.backlog.used_bytes() + inflated
     }
 
     /// What its requests have come to so far.
@@ -218,7 +243,10 @@ impl Window {
         let left = range.length;
         let is_last = range.offset + range.length == transfer.object.size_bytes;
         let object = Arc::clone(&transfer);
-        let piece = Range { transfer: object, is_last, ticket, inlet, left, came: false };
+        let inflating = self.inflating.as_mut();
+        let inflation = inflating.map(|inflating| inflating.inflation(range.offset == 0));
+        let piece =
+            Range { transfer: object, is_last, ticket, inlet, inflation, left, came: false };
         self.pieces.push_back(StreamPiece::Range(piece));
         self.ranges += 1;
         self.requests += 1;
@@ -300,10 +328,11 @@ impl Window {
         }
     }
 
-    /// True when the end of the epoch follows, and all before it was handed on.
+    /// True when the end of the epoch follows, and all before it was handed on, as far as that is
+    /// known of what is inflated.
     pub(super) fn is_epoch_handed_on(&self) -> bool {
         let mut ranges = self.pieces.iter().skip_while(|piece| match piece {
-            StreamPiece::Range(range) => range.left == 0,
+            StreamPiece::Range(range) => range.left == 0 && !range.has_inflated(),
             StreamPiece::Empty(_) => true,
             StreamPiece::Inline(_) | StreamPiece::EpochEnd { .. } => false,
         });
@@ -376,6 +405,9 @@ impl Window {
                     range.ticket.cancel();
                     if let Inlet::Memory(memory) = &range.inlet {
                         memory.clear();
+                    }
+                    if let Some(inflation) = &range.inflation {
+                        inflation.give_up();
                     }
                 }
             }
