@@ -169,8 +169,8 @@
 //!   before are whole: tests of [`command`], `tests/train`.
 //! * The command of `train` sees no end of an epoch that failed, and nothing of it is left when it
 //!   has ended: `tests/train`.
-//! * A gzip file that is damaged or cut short is no short epoch, and what is decompressed ahead of a
-//!   reader is bounded, however small its objects are: tests of [`engine::gunzip`] and
+//! * A gzip file that is damaged or cut short is no short epoch, and what is decompressed ahead of
+//!   a reader is bounded, however small its objects are: tests of [`engine::gunzip`] and
 //!   [`engine::stream::inflate`], `tests/pipe/gzip.rs`, `tests/pipe/slow.rs`.
 //! * A shard is the same objects for every command that takes one: `tests/pipe/parts.rs`. Hosts of
 //!   a job have each object of a channel once: tests of [`control::channel`].
