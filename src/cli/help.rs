@@ -349,7 +349,8 @@ pub(super) const COMMANDS: [About; 11] = [
             ended as after SIGTERM. So does --deadline.\n\n\
             The exit code is that of COMMAND, or 128 and the number of the signal that ended \
             it. With a COMMAND, inrush's own exit codes are 125 (the input failed, or the \
-            deadline passed), 126 (COMMAND cannot be executed), 127 (COMMAND was not found), 2 (usage error) and \
+            deadline passed), 126 (COMMAND \
+            cannot be executed), 127 (COMMAND was not found), 2 (usage error) and \
             130 (interrupted before COMMAND started). Without, and with --check, they are \
             those of the table below. With COMMAND, --json prints to standard error.",
         examples: &[

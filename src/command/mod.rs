@@ -49,6 +49,7 @@ use crate::sys::choice::RingChoice;
 /// Runs what was typed; returns the exit code. `begun` is when the process began.
 #[must_use]
 pub fn run(args: Args, begun: Instant) -> u8 {
+    crate::sys::threads::hide_refusals();
     crate::report::log::start(args.verbose());
     if args.no_progress() {
         crate::report::progress::draw_no_bar();

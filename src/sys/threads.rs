@@ -1,18 +1,34 @@
 //! Threads that libraries start.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{UnwindSafe, catch_unwind, set_hook, take_hook};
 
+thread_local! {
+    /// A library starts a thread here now, and may panic.
+    static IS_STARTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Nobody reads of a panic of [`start_in_library`] from now on. It is for whom the process belongs
+/// to: there is one hook for all threads.
+pub fn hide_refusals() {
+    let told = take_hook();
+    set_hook(Box::new(move |panic| {
+        if !IS_STARTING.get() {
+            told(panic);
+        }
+    }));
+}
+
 /// Does what starts a thread in a library that panics where the system has none left: then that is
-/// the result, and why, and nobody reads of a panic.
+/// the result, and why.
 ///
 /// # Errors
 /// What the library panicked with.
 pub fn start_in_library<T>(start: impl FnOnce() -> T + UnwindSafe) -> Result<T, String> {
-    let told = take_hook();
-    set_hook(Box::new(|_| {}));
+    IS_STARTING.set(true);
     let started = catch_unwind(start);
-    set_hook(told);
+    IS_STARTING.set(false);
     started.map_err(|payload| reason(&*payload))
 }
 
@@ -30,9 +46,10 @@ mod tests {
     #[test]
     fn a_panic_is_told_as_its_reason() {
         assert_eq!(start_in_library(|| 7), Ok(7));
-        let errno = std::io::Error::from_raw_os_error(libc::EAGAIN);
+        let errno = std::io::Error::from_raw_os_error(libc::EAGAIN).to_string();
         let refused = start_in_library(|| panic!("OS can't spawn worker thread: {errno}"));
-        assert_eq!(refused, Err::<(), _>(errno.to_string()));
+        assert_eq!(refused, Err::<(), _>(errno.clone()));
         assert_eq!(start_in_library(|| panic!("gone")), Err::<(), _>("gone".to_owned()));
+        assert!(!IS_STARTING.get());
     }
 }
