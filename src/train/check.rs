@@ -339,10 +339,8 @@ mod tests {
         check(gzip(of(&augmented, Pipe)), &["AugmentedManifestFile and Gzip do not go together"]);
         check(
             Channel { record_wrapper: RecordWrapper::RecordIo, ..gzip(prefix("a", Pipe)) },
-            &[
-                "Gzip and RecordIO do not go together: a record begins with its length, and that of \
-               an object is not known before it is inflated",
-            ],
+            &["Gzip and RecordIO do not go together: a record begins with its length, and that \
+                 of an object is not known before it is inflated"],
         );
         let records = Channel { record_wrapper: RecordWrapper::RecordIo, ..prefix("a", FastFile) };
         check(records, &["RecordIO is of Pipe mode only, and this is FastFile mode"]);
