@@ -4,8 +4,8 @@
     tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [tls] [tls-disk] [tls-cat]
                    [verify] [verify-disk] [stalls] [stalls-stream] [list] [pace] [small-latency]
                    [small-discard] [throttle] [neighbor] [waiting] [ring] [startup] [gzip]
-                   [gzip-many] [--check] [--limit PATH] [--receive-limit PATH]
-                   [--builtin-limit PATH] [--fifo-limit PATH] [--json FILE]
+                   [gzip-many] [lines] [lines-latency] [--check] [--limit PATH]
+                   [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH] [--json FILE]
 
 Without a name it runs the two claims, `large` and `small`.
 
@@ -30,6 +30,10 @@ Without a name it runs the two claims, `large` and `small`.
   with gzip and with pigz behind it. GB/s are of what the reader gets.
 * gzip-many: the same of 16 objects of 16 MiB. `--check` wants of both at most 0.8 of the CPU time
   of curl with gzip.
+* lines: `pipe --augmented-manifest` of 100,000 lines, each with an object of 1,000 bytes and a
+  value, to a reader. `--check` wants at least 10,000 objects/s.
+* lines-latency: the same from an inrush-origin that takes 20 ms to the first byte, beside
+  `get --discard` of the same objects. `--check` wants at least 0.9 of its objects/s.
 * verify: the large objects to nowhere from inrush-origin, which stores their CRC-64/NVME, with
   `--verify auto` beside `--verify off`. `--check` wants at most 1.15 of the CPU time of off.
 * verify-disk: the same to files on disk.
@@ -72,8 +76,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import (authority, client, compare, dataset, gzips, install, listing, listings, measure,
-                 nginx, origin, pace, process, rings, secure_cat, startup, streams)
+from lab import (authority, client, compare, dataset, gzips, install, lines, listing, listings,
+                 measure, nginx, origin, pace, process, rings, secure_cat, startup, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -123,6 +127,7 @@ class Bound:
 
 BOUNDS = {"gzip": Bound("curl, gzip", "cpu_s_per_gb", 0.8, at_most=True),
           "gzip-many": Bound("curl, gzip", "cpu_s_per_gb", 0.8, at_most=True),
+          "lines-latency": Bound("unordered", "files_per_s", 0.9, at_most=False),
           "tls": Bound("curl", "cpu_s_per_tb", 0.55, at_most=True),
           "tls-disk": Bound("s5cmd", "gb_per_s", 3.0, at_most=False),
           "stalls": Bound("clean", "gb_per_s", 0.85, at_most=False),
@@ -472,6 +477,25 @@ def gzip_many(bench: Bench) -> tuple[str, dict[str, object]]:
                                    f"{gzips.MANY_MIB} MiB to a reader")
 
 
+def lines_in_order(bench: Bench) -> tuple[str, dict[str, object]]:
+    """An augmented manifest from nginx, which answers at once."""
+    manifest = bench.disk / "lines.jsonl"
+    lines.write_manifest(manifest, BUCKET)
+    command = [bench.args.inrush, "--endpoint-url", bench.server.url, "--region", "us-east-1",
+               "--no-sign-request", *bench.args.option]
+    streamed = lines.streamed(command, manifest, bench.disk, env=bench.env, seconds=RUN_SECONDS)
+    title = f"lines: {lines.LINES:,} lines of an augmented manifest to a reader"
+    text, figures = finish(bench, title, {"inrush": streamed}, lines.COLUMNS, {})
+    manifest.unlink()
+    return text, figures
+
+
+def lines_late(bench: Bench) -> tuple[str, dict[str, object]]:
+    """The same from afar."""
+    args = bench.args
+    return lines.run(args.inrush, args.option, bench.env, RUN_SECONDS, args.warm_up, args.runs)
+
+
 def beside_clean(bench: Bench, what: str, columns: dict[str, str],
                  contender: Callable[[str, Sequence[str]], measure.Contender],
                  ) -> tuple[str, dict[str, object]]:
@@ -625,7 +649,8 @@ BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk,
     "tls-cat": tls_cat, "verify": verify, "verify-disk": verify_disk, "stalls": stalls,
     "stalls-stream": stalls_stream, "list": list_keys, "ring": ring, "gzip": gzip_one,
-    "gzip-many": gzip_many, "startup": startups, **pace.BENCHES}
+    "gzip-many": gzip_many, "lines": lines_in_order, "lines-latency": lines_late,
+    "startup": startups, **pace.BENCHES}
 
 
 def write_objects(bucket: Path, args: argparse.Namespace) -> None:
@@ -633,8 +658,10 @@ def write_objects(bucket: Path, args: argparse.Namespace) -> None:
     wanted = set(args.names)
     if wanted & {"gzip", "gzip-many"}:
         gzips.write(bucket / "gzip")
+    if "lines" in wanted:
+        lines.write(bucket)
     if wanted - {"small", "stalls", "stalls-stream", *pace.BENCHES, "list", "startup", "gzip",
-                 "gzip-many"}:
+                 "gzip-many", "lines", "lines-latency"}:
         size = args.large_mib * dataset.MIB
         for number in range(LARGE_OBJECTS):
             dataset.write_stamped(bucket / f"large/object{number}", size, number)
@@ -675,7 +702,8 @@ def run_all(args: argparse.Namespace) -> list[str]:
             if complaint:
                 complaints.append(f"{name}: {complaint}")
             complaints += pace.complaints(name, figures) if args.check else []
-            if args.check and name == "list" and (slow := listings.complaint(figures)):
+            speeds = {"list": listings.complaint, "lines": lines.complaint}
+            if args.check and name in speeds and (slow := speeds[name](figures)):
                 complaints.append(f"{name}: {slow}")
             if args.check and name == "ring":
                 complaints += rings.complaints(figures)

@@ -494,8 +494,9 @@ fn an_option_means_the_same_everywhere() {
             {
                 continue;
             }
-            // Those of train have a mode, and its shard is a host.
-            if child.get_name() == "train" && matches!(arg.get_id().as_str(), "channel" | "shard") {
+            // Those of train have a mode, its shard is a host, and its deadline ends a command.
+            let of_its_own = ["channel", "deadline", "shard"];
+            if child.get_name() == "train" && of_its_own.contains(&arg.get_id().as_str()) {
                 continue;
             }
             let help = arg.get_help().map(ToString::to_string);

@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(shares.count(&ended("a/x", 1000, None)), None);
         assert_eq!(shares.count(&ended("ab/x", 1, None)), None);
         assert_eq!(shares.count(&ended("c/x", 1, None)), None, "nobody knows how many");
-        let told = "channel a: 2 objects, 1 kB, complete (1 object already present)";
+        let told = "channel a: 2 objects, 1.00 kB, complete (1 object already present)";
         assert_eq!(shares.count_kept(&transfer("a/y/z", 5)).as_deref(), Some(told));
         let error = Error::new(ErrorKind::Objects, "why");
         assert_eq!(shares.count(&ended("ab/y", 1, Some(error.clone()))), None, "it failed");
