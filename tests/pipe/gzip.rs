@@ -47,7 +47,9 @@ fn texts() -> Objects {
     for (key, length) in [("l-text", 30 * MIB + 5), ("o-text", 12 * MIB)] {
         let word = bytes_of(key, 1 << 16);
         // Half of each page repeats.
-        let page = |at: usize| if at / 2048 % 2 == 0 { word[at % 512] } else { word[at % 65_521] };
+        let page = |at: usize| {
+            if (at / 2048).is_multiple_of(2) { word[at % 512] } else { word[at % 65_521] }
+        };
         all.insert(key.to_owned(), (0..length).map(page).collect());
     }
     all

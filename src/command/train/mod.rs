@@ -400,6 +400,13 @@ impl<'a> Job<'a> {
                 let started = self.child.take().map(|(_, started)| started);
                 let seconds = started.map_or(0.0, |started| started.elapsed().as_secs_f64());
                 self.exit = Some((exit, seconds));
+                // A command that ends at once where its pipe is gone is faster than the next look.
+                let missed = self.streams.as_mut().filter(|_| is_wanted);
+                let missed = missed.and_then(|streams| streams.take_failure(self.progress));
+                if let Some(error) = missed {
+                    let missed = Failure { error, is_told: true, code: None };
+                    return self.fail(missed, failure).await;
+                }
                 true
             }
             Happened::Late if is_wanted => self.end_late(is_downloaded, failure).await,

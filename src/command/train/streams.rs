@@ -145,12 +145,8 @@ impl Streams {
             self.control.board().set_range(self.engine.longest_wait());
             self.tell_epochs(progress);
             self.report.take(&self.channels, progress);
-            for (channel, supply) in self.channels.iter_mut().zip(&self.supplies) {
-                if let Some(error) = channel.failure().filter(|error| !channel.has_told(error)) {
-                    supply.abort();
-                    channel.tell(error.clone(), progress);
-                    return Event::Failed(error.within(format!("channel {}", channel.name)));
-                }
+            if let Some(error) = self.take_failure(progress) {
+                return Event::Failed(error);
             }
             if !self.is_over && self.channels.iter().all(Running::has_ended) {
                 self.is_over = true;
@@ -158,6 +154,18 @@ impl Streams {
             }
             tokio::time::sleep(self.report.pause().unwrap_or(LOOK_PAUSE)).await;
         }
+    }
+
+    /// Why a channel was ended that nobody was told of; it is told now.
+    pub(super) fn take_failure(&mut self, progress: &Progress) -> Option<Error> {
+        for (channel, supply) in self.channels.iter_mut().zip(&self.supplies) {
+            if let Some(error) = channel.failure().filter(|error| !channel.has_told(error)) {
+                supply.abort();
+                channel.tell(error.clone(), progress);
+                return Some(error.within(format!("channel {}", channel.name)));
+            }
+        }
+        None
     }
 
     /// True when [`Event::Over`] was returned.
