@@ -314,11 +314,14 @@ impl ReportWriter {
     /// # Errors
     /// When the file takes no more.
     pub async fn finish(self) -> Result<()> {
+        // A task of its own goes on where this future is dropped: a clone would wait for ever for
+        // a write that nobody ends.
+        if !std::mem::replace(&mut self.shared.state.borrow_mut().writing, true) {
+            drop(spawn_local(Rc::clone(&self.shared).write()));
+        }
         while self.shared.state.borrow().writing {
             self.shared.ended.notified().await;
         }
-        self.shared.state.borrow_mut().writing = true;
-        Rc::clone(&self.shared).write().await;
         match &self.shared.state.borrow().failed {
             Some(error) => Err(self.trouble(error)),
             None => Ok(()),
@@ -508,6 +511,38 @@ mod tests {
             report.keep_up().await;
             report.finish().await.expect("taken");
             assert!(reading.join().expect("it ends") == b"0123456\n".repeat(lines));
+        });
+    }
+
+    #[test]
+    fn a_finish_that_is_given_up_holds_up_no_clone() {
+        with_and_without_a_ring(async |ring| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("pipe");
+            let mode = rustix::fs::Mode::from_raw_mode(0o600);
+            rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
+            let both = rustix::fs::OFlags::RDWR;
+            let reader = rustix::fs::open(&path, both, mode).expect("a pipe");
+            let full = rustix::pipe::fcntl_getpipe_size(&reader).expect("a size");
+            let filler = vec![b'-'; full];
+            assert_eq!(rustix::io::write(&reader, &filler), Ok(full));
+            let mut report = ReportWriter::create(&path, ring).await.expect("created");
+            report.line("one").expect("taken");
+            let other = report.clone();
+            tokio::select! {
+                _ = report.finish() => panic!("there is no room"),
+                () = tokio::time::sleep(std::time::Duration::from_millis(20)) => {}
+            }
+            let reading = std::thread::spawn(move || {
+                let mut bytes = vec![0; full + 4];
+                let mut done = 0;
+                while done < bytes.len() {
+                    done += rustix::io::read(&reader, &mut bytes[done..]).expect("readable");
+                }
+                bytes.split_off(full)
+            });
+            other.finish().await.expect("taken");
+            assert_eq!(reading.join().expect("it ends"), b"one\n");
         });
     }
 

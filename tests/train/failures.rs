@@ -60,6 +60,40 @@ fn a_command_that_ignores_it_is_killed_and_its_own_words_do_not_hide_why() {
 }
 
 #[test]
+fn a_command_that_ends_as_soon_as_its_pipe_is_gone_has_failed() {
+    let origin = broken(&objects(&[("t/z", MIB)]), 1);
+    let words = [&["--channel", "t=s3://lab/t/,mode=Pipe"], &SOON[..]].concat();
+    for own_code in [0, 1] {
+        let stage = Stage::new();
+        let script = format!("while [ -e $d/t_0 ]; do :; done; exit {own_code}");
+        let run = stage.end(stage.shell(&origin, &words, &script).start(), INPUT_FAILED);
+        run.expect_words(&["error: channel t: ", "s3://lab/t/z"]);
+        assert!(stage.failure().expect("it says why").contains("s3://lab/t/z"));
+    }
+}
+
+#[test]
+fn without_a_command_a_pipe_that_fails_ends_files_that_still_come() {
+    let all = objects(&[("t/z", MIB), ("large/0", 3 * MIB)]);
+    let stalls =
+        Match { operation: Some(GetObject), key: Some("large/0".to_owned()), ..Match::default() };
+    let breaks = Match { key: Some("t/z".to_owned()), ..stalls.clone() };
+    let faults = FaultPlan::none()
+        .with_rule(stalls, Fault::StallBeforeHead { duration: None })
+        .with_rule(breaks, Fault::ResetAfter { bytes: 0 });
+    let origin = start(Config { faults, ..config(&all) });
+    let stage = Stage::new();
+    let report = stage.folder.path().join("report");
+    let report = report.to_str().expect("UTF-8");
+    let words = ["--channel", "f=s3://lab/large/", "--channel", "t=s3://lab/t/,mode=Pipe"];
+    let words = [&words[..], &SOON[..], &["--report", report]].concat();
+    for words in [&words[..words.len() - 2], &words] {
+        let run = stage.train(&origin, words).start().wait().expect(6);
+        run.expect_words(&["error: channel t: ", "s3://lab/t/z"]);
+    }
+}
+
+#[test]
 fn an_epoch_that_nobody_wants_may_fail() {
     let all = objects(&[("t/a", MIB), ("t/z", MIB)]);
     let origin = broken(&all, 2);

@@ -154,6 +154,9 @@ async fn conclude(
         }
     }
     let of_command = job.exit.map_or(0, |(exit, _)| exit.code());
+    if let (Some((Exit::Signal(signal), _)), None) = (&job.exit, &failure) {
+        progress.note(format!("COMMAND was killed by signal {signal}"));
+    }
     let code = failure.as_ref().map_or(of_command, |failure| failure.code(has_command));
     let command = job.exit.map(|(exit, seconds)| match exit {
         Exit::Code(code) => CommandTold { exit_code: Some(code), signal: None, seconds },
@@ -394,12 +397,20 @@ impl<'a> Job<'a> {
             Happened::Streams(Event::Failed(error)) if is_wanted => {
                 self.fail(Failure { error, is_told: true, code: None }, failure).await
             }
-            Happened::Files(Err(_)) | Happened::Streams(Event::Failed(_)) => false,
+            // The streams may have ended before what was halted for them.
+            Happened::Files(Err(_)) => {
+                !self.has_command() && self.streams.as_ref().is_none_or(Streams::are_over)
+            }
+            Happened::Streams(Event::Failed(_)) => false,
             Happened::Streams(Event::Over) => !self.has_command() && is_downloaded,
             Happened::Exit(exit) => {
                 let started = self.child.take().map(|(_, started)| started);
                 let seconds = started.map_or(0.0, |started| started.elapsed().as_secs_f64());
                 self.exit = Some((exit, seconds));
+                if is_wanted && !is_downloaded {
+                    let early = "COMMAND ended before its channels in File mode were complete";
+                    self.progress.note(early);
+                }
                 // A command that ends at once where its pipe is gone is faster than the next look.
                 let missed = self.streams.as_mut().filter(|_| is_wanted);
                 let missed = missed.and_then(|streams| streams.take_failure(self.progress));
@@ -410,7 +421,8 @@ impl<'a> Job<'a> {
                 true
             }
             Happened::Late if is_wanted => self.end_late(is_downloaded, failure).await,
-            Happened::Late => false,
+            // A reader that is held after a failure is not waited for any longer.
+            Happened::Late => self.child.is_none(),
             Happened::Signal => {
                 let left = "interrupted: all named pipes are removed";
                 let error = || Error::new(ErrorKind::Interrupted, left).into();
