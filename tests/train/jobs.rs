@@ -158,7 +158,7 @@ fn gzip_is_decompressed_where_a_channel_says_so() {
     // Beside an object that is none the epoch has no end, and the command ends.
     all.insert("t/c".to_owned(), b"no gzip".to_vec());
     let (origin, stage) = (serve(&all), Stage::new());
-    let script = "cat $d/t_0 > $o/t_0; echo whole > $o/whole";
+    let script = "cat $d/t_0 > $o/t_0 && echo whole > $o/whole";
     let program = stage.shell(&origin, &["--channel", typed[0]], script);
     let run = stage.end(program.start(), crate::INPUT_FAILED);
     let told = "s3://lab/t/c: it is not gzip: byte 0 is 0x6e";
