@@ -192,9 +192,11 @@
 //! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.
 //! * Everything is bounded: by name in [`limits`] and [`control::limits`]. Memory does not grow
 //!   with the size or the number of objects: `tools/bench.py rss`. The exceptions are named and
-//!   bounded, so many bytes an object: listings that are put in order ([`plan::listing`]), the
-//!   paths that `sync --delete` remembers, the index of marks, sources that are given one by one
-//!   ([`control::limits::SOURCES_MAX`]).
+//!   bounded, so many bytes an object: listings that are put in order ([`plan::listing`]), those
+//!   that `train` keeps for its downloads ([`plan::kept`]; at most a share of the memory of the
+//!   control group), the paths that `sync --delete` remembers, the index of marks, sources that are
+//!   given one by one ([`control::limits::SOURCES_MAX`]), and augmented manifests, which are kept
+//!   whole ([`limits::AUGMENTED_BYTES_MAX`]).
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
 //! * No worker logs: events are of the control plane's thread, and have no secret: `tests/get`.

@@ -458,11 +458,6 @@ pub const COMMAND_GRACE_MAX: std::time::Duration = std::time::Duration::from_sec
 /// Most characters of `output/failure`: those of `FailureReason` of Amazon's `DescribeTrainingJob`.
 pub const FAILURE_TEXT_MAX: usize = 1024;
 
-/// Listings of the channels in File mode of a training job that are kept until they are downloaded,
-/// in bytes, all channels together: 8 million objects with keys of 60 bytes. What does not fit is
-/// listed again.
-pub const KEPT_LISTINGS_BYTES_MAX: u64 = 1 << 30;
-
 /// Most problems that are told of one channel before a training job begins.
 pub const CHANNEL_PROBLEMS_TOLD_MAX: usize = 10;
 
@@ -543,7 +538,8 @@ pub const ATTRIBUTE_NAME_CHARS_MAX: usize = 256;
 /// Longest line of an augmented manifest, in bytes.
 pub const AUGMENTED_LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Longest augmented manifest in bytes, which is kept in memory with 8 bytes for each line.
+/// Longest augmented manifest in bytes, which is kept in memory with 8 bytes for each line; those
+/// that a job fetches are no longer together.
 pub const AUGMENTED_BYTES_MAX: u64 = 4 << 30;
 
 /// How many buckets its lines may name.

@@ -65,6 +65,14 @@ impl Unnamed {
         builder.tempfile_in(folder).map(Self)
     }
 
+    /// Waits until its bytes are on the disk: after a crash its name leads to all of them.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.0.as_file().sync_data()
+    }
+
     /// Makes it appear in the place of one that is there; its device and inode.
     ///
     /// # Errors

@@ -63,6 +63,8 @@ pub struct Preflight {
     pub shard_largest_bytes: u64,
     /// Marks of folders, which every host has.
     pub marks: u64,
+    /// What is to be said of objects of a list that it names again: they are downloaded once.
+    pub repeated: Option<String>,
     /// What was found, in its order, where there was room to keep it: all objects of a prefix, or
     /// this host's part of a list.
     pub kept: Option<KeptListing>,
@@ -115,6 +117,8 @@ pub struct KeyProblem {
 pub enum ChannelProblem {
     /// It has two slashes in a row: SageMaker ends a job for that, wherever they stand.
     DoubleSlash,
+    /// It has a line break: the list of the channel's objects has one a line.
+    LineBreak,
     /// It has no file to go to.
     Path(PathProblem),
 }
@@ -129,7 +133,32 @@ impl ChannelProblem {
                  to another key"
                     .into()
             }
+            Self::LineBreak => {
+                "the key contains a line break, and the list of the objects of a channel has one \
+                 key a line: copy the object to another key, or take the channel in Pipe mode"
+                    .into()
+            }
             Self::Path(problem) => problem.explain(),
+        }
+    }
+
+    /// The same where the channel is of the manifest with this name: its entries are the sources.
+    #[must_use]
+    pub fn explain_in(self, manifest: &str) -> String {
+        match self {
+            Self::Path(PathProblem::Duplicate { first, again }) if first != again => format!(
+                "entries {} and {} of {manifest} both have this path: list one of them, or give \
+                 each a channel of its own",
+                first + 1,
+                again + 1
+            ),
+            Self::Path(PathProblem::FileAndFolder { file, below }) if file != below => format!(
+                "entry {} of {manifest} has a file where this key of entry {} needs a folder: list \
+                 one of them, or give each a channel of its own",
+                file + 1,
+                below + 1
+            ),
+            other => other.explain(),
         }
     }
 }
@@ -137,12 +166,34 @@ impl ChannelProblem {
 impl ChannelSource {
     /// What was kept of it, as entries.
     fn entries(&self, kept: KeptListing) -> KeptEntries {
-        // A list was cut before it was asked for.
-        let shard = match &self.objects {
-            ChannelObjects::Prefix(_) => self.shard,
-            ChannelObjects::List(_) => Shard::WHOLE,
-        };
+        let shard = self.kept_shard();
         KeptEntries::new(kept, self.folder.clone(), shard)
+    }
+
+    /// Which part of what was kept of it is this host's.
+    #[must_use]
+    pub const fn kept_shard(&self) -> Shard {
+        match &self.objects {
+            ChannelObjects::Prefix(_) => self.shard,
+            // A list was cut before it was asked for.
+            ChannelObjects::List(_) => Shard::WHOLE,
+        }
+    }
+
+    /// The problem with places in the whole list, in place of those in this host's part.
+    fn in_list(&self, problem: PathProblem) -> PathProblem {
+        let ChannelObjects::List(_) = &self.objects else { return problem };
+        let Shard { index, count } = self.shard;
+        let place = |source: usize| index as usize + source * count as usize;
+        match problem {
+            PathProblem::Duplicate { first, again } => {
+                PathProblem::Duplicate { first: place(first), again: place(again) }
+            }
+            PathProblem::FileAndFolder { file, below } => {
+                PathProblem::FileAndFolder { file: place(file), below: place(below) }
+            }
+            other => other,
+        }
     }
 
     /// The sources of a `Pipe` channel, and which part of each of its epochs is this host's. A
@@ -181,7 +232,8 @@ impl Control {
                 None => {
                     let (sources, shard) = self.sources_of(channel).await?;
                     let walk = Walk::new(Rc::clone(self), sources, Filter::default())?;
-                    entries.push_walk(walk.sharded(shard)?.under(&channel.folder));
+                    let walk = walk.without_repeated().sharded(shard)?;
+                    entries.push_walk(walk.under(&channel.folder));
                 }
             }
         }
@@ -212,7 +264,7 @@ impl Control {
     ) -> Result<Preflight> {
         let (sources, shard) = self.sources_of(channel).await?;
         let walk = Walk::new(Rc::clone(self), sources, Filter::default())?.under(&channel.folder);
-        let mut walk = if for_files { walk } else { walk.for_stream() };
+        let mut walk = if for_files { walk.without_repeated() } else { walk.for_stream() };
         if for_files {
             walk.require_order(shard)?;
         }
@@ -224,7 +276,7 @@ impl Control {
                 found.keep(&batch, &channel.folder, room)?;
             }
             for entry in batch {
-                found.note_problem(&entry, for_files, problems_max);
+                found.note_problem(channel, &entry, for_files, problems_max);
                 if entry.is_mark() {
                     found.marks += 1;
                     continue;
@@ -239,7 +291,7 @@ impl Control {
                 bytes = bytes.saturating_add(size_bytes);
             }
         }
-        found.bytes = Some(bytes);
+        (found.bytes, found.repeated) = (Some(bytes), walk.repeated());
         if let ChannelObjects::List(list) = &channel.objects
             && channel.shard != Shard::WHOLE
         {
@@ -274,7 +326,6 @@ impl Preflight {
             // One without a path has a problem, which ends the job.
             let path = entry.path.as_ref().map_or(0, |path| path.as_str().len() - under);
             let start = key.len() - usize::from(entry.folder && path > 0) - path;
-            let start = u16::try_from(start).map_err(|_| Error::bug("a key is too long"))?;
             kept.push(&entry.object, &entry.endpoint, start)?;
         }
         if !room.take(kept.bytes() - before) {
@@ -284,10 +335,17 @@ impl Preflight {
         Ok(())
     }
 
-    fn note_problem(&mut self, entry: &Entry, for_files: bool, problems_max: usize) {
+    fn note_problem(
+        &mut self,
+        channel: &ChannelSource,
+        entry: &Entry,
+        for_files: bool,
+        problems_max: usize,
+    ) {
         let why = match &entry.path {
             _ if entry.object.key.contains("//") => ChannelProblem::DoubleSlash,
-            Err(problem) if for_files => ChannelProblem::Path(*problem),
+            Err(problem) if for_files => ChannelProblem::Path(channel.in_list(*problem)),
+            _ if for_files && entry.object.key.contains('\n') => ChannelProblem::LineBreak,
             _ => return,
         };
         self.problem_count += 1;
@@ -308,6 +366,8 @@ mod tests {
     use super::*;
     use crate::plan::kept::KEPT_OBJECT_BYTES;
     use crate::plan::manifest::{Layout, parse};
+    use crate::plan::path::RelativePath;
+    use crate::s3::{Endpoint, Object};
 
     /// A bucket of these keys, each of as many bytes as it has itself, but for folders; in pages of
     /// three.
@@ -504,11 +564,60 @@ mod tests {
         assert_eq!(server.seen().len(), before + 1, "nothing is asked of other hosts' objects");
         let whole = list("c", &["5", "1", "1"], Shard::WHOLE);
         let found = looked(&server, &whole, true).expect("a look");
-        assert_eq!((found.objects, found.bytes, found.problem_count), (3, Some(9), 1));
-        for why in [double, own] {
+        assert_eq!((found.objects, found.bytes, found.problem_count), (2, Some(6), 0));
+        assert_eq!(found.repeated.as_deref(), Some("1 object is given more than once"));
+        let found = looked(&server, &whole, false).expect("a look");
+        assert_eq!((found.objects, found.repeated), (3, None), "a stream has it twice");
+        for why in [double, own, ChannelProblem::LineBreak] {
             let line = why.explain();
             assert!(!line.contains('\n') && !line.ends_with('.'), "{line}");
         }
+    }
+
+    #[test]
+    fn an_object_that_is_listed_twice_is_downloaded_once() {
+        let server = keys(&["d/1", "d/2", "d/3", "d/4/", "d/e/1"]);
+        let whole = list("c", &["3", "1", "4/", "3", "1"], Shard::WHOLE);
+        let told = files(&server, &[whole]).expect("a walk");
+        assert_eq!(told, ["d/1 > c/1", "d/3 > c/3", "d/4/ > c/4/"]);
+        // Each host has what is listed at its places.
+        let half = list("c", &["3", "1", "2", "1", "3", "3"], HALF);
+        assert_eq!(files(&server, &[half]).expect("a walk"), ["d/1 > c/1", "d/3 > c/3"]);
+    }
+
+    #[test]
+    fn what_is_in_each_others_way_is_told_by_its_places_in_the_list() {
+        let server = keys(&["d/1", "d/2", "d/1/x"]);
+        for shard in [Shard::WHOLE, HALF] {
+            let channel = list("c", &["2", "1", "2", "1/x"], shard);
+            let found = looked(&server, &channel, true).expect("a look");
+            assert_eq!(found.problem_count, 1);
+            let told = found.problems[0].why.explain_in("s3://bkt/l");
+            let expected = "entry 2 of s3://bkt/l has a file where this key of entry 4 needs";
+            assert!(told.starts_with(expected), "{told}");
+        }
+        let both = ChannelProblem::Path(PathProblem::Duplicate { first: 1, again: 3 });
+        let told = both.explain_in("s3://bkt/l");
+        assert!(told.starts_with("entries 2 and 4 of s3://bkt/l both have this path"), "{told}");
+        let once = ChannelProblem::Path(PathProblem::Duplicate { first: 1, again: 1 });
+        assert_eq!(once.explain_in("s3://bkt/l"), once.explain());
+    }
+
+    #[test]
+    fn a_key_with_a_line_break_has_no_line_in_a_list() {
+        let mut found = Preflight::default();
+        let entry = Entry {
+            source: 0,
+            endpoint: Endpoint::new("bkt", false, "h", "/", "r", vec![]).into(),
+            object: Object { key: "d/2\nx".to_owned(), ..Object::default() },
+            path: RelativePath::parse("2\nx"),
+            folder: false,
+        };
+        let channel = channel("c", "d/", Shard::WHOLE);
+        found.note_problem(&channel, &entry, false, 9);
+        assert_eq!(found.problem_count, 0, "a stream has no list");
+        found.note_problem(&channel, &entry, true, 9);
+        assert_eq!(found.problems[0].why, ChannelProblem::LineBreak);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use tracing::{debug, info};
 
 use super::limits::{
     ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
-    IDLE_CONNECTIONS_MAX, MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
+    IDLE_CONNECTIONS_MAX, MANIFEST_PIECE_BYTES, MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
 };
 use super::patience::{Patience, pause};
 use super::tls::{Trust, client_config};
@@ -39,7 +39,7 @@ use crate::link::failure::{Failure, RetryCounts, RetryReason};
 use crate::link::http::HeadError;
 use crate::link::tls::explain::explain as explain_tls;
 use crate::s3::Endpoint;
-use crate::s3::answer::explain;
+use crate::s3::answer::{ERROR_BODY_BYTES_MAX, explain};
 use crate::s3::proxy::Proxy;
 use crate::s3::sign::{PublishedKeys, USER_AGENT, sign_request};
 
@@ -278,7 +278,8 @@ impl Client {
             let response =
                 connection.sender.send_request(request).await.map_err(|error| passing(&error))?;
             let (head, body) = response.into_parts();
-            let body = read_body(body, body_bytes_max).await?;
+            let bytes_max = body_bytes_max.min(body_bytes_of(head.status.as_u16()));
+            let body = read_body(body, bytes_max).await?;
             let (status, headers) = (head.status.as_u16(), head.headers);
             Ok(Answer { status, headers, body, tries: 1, is_unsigned: false })
         };
@@ -482,7 +483,8 @@ fn build(
 
 pub(super) async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Trouble> {
     let told = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let mut whole = Vec::with_capacity(told.min(bytes_max));
+    // Nobody's word is worth more memory than that.
+    let mut whole = Vec::with_capacity(told.min(bytes_max).min(MANIFEST_PIECE_BYTES));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match passing(&error) {
             // It had begun to answer.
@@ -494,10 +496,28 @@ pub(super) async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<By
                 let message = format!("the server's answer has more than {bytes_max} bytes");
                 return Err(Trouble::Lasting(Error::new(ErrorKind::Endpoint, message)));
             }
+            let room = whole.try_reserve(data.len());
+            room.map_err(|_| Trouble::Lasting(no_memory("an answer", whole.len() + data.len())))?;
             whole.extend_from_slice(&data);
         }
     }
     Ok(whole.into())
+}
+
+/// How long a body may be with this status, whatever was asked: a part as long as what was asked
+/// for, and an error as long as one that is looked at.
+const fn body_bytes_of(status: u16) -> usize {
+    match status {
+        206 => MANIFEST_PIECE_BYTES + 1,
+        300.. => ERROR_BODY_BYTES_MAX,
+        _ => usize::MAX,
+    }
+}
+
+/// The error where this machine has no memory for so many bytes.
+pub(super) fn no_memory(what: &str, bytes: usize) -> Error {
+    let message = format!("there is no memory for the {bytes} bytes of {what}");
+    Error::new(ErrorKind::Host, message).advise("give the process more memory")
 }
 
 /// hyper's error with its causes, which hold the reason.

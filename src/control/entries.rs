@@ -44,12 +44,6 @@ impl KeptEntries {
         Self { listing, folder, shard, next: 0, place: 0 }
     }
 
-    /// The listing, before the first entry is taken.
-    #[must_use]
-    pub const fn listing(&self) -> &KeptListing {
-        &self.listing
-    }
-
     fn next_batch(&mut self) -> Option<Vec<Entry>> {
         let mut batch = Vec::new();
         while batch.len() < BATCH_ENTRIES_MAX && self.next < self.listing.count() {

@@ -1,8 +1,10 @@
 //! Manifests that are objects: fetched piece by piece, whole or not at all.
 
+use std::fmt;
+
 use http::Method;
 
-use super::client::Question;
+use super::client::{Question, no_memory};
 use super::limits::{MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, MANIFEST_PIECE_BYTES};
 use super::{Ask, Control, refusal, told};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,10 +27,21 @@ impl Control {
     /// The text of the augmented manifest with this key.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is none; [`ErrorKind::Usage`] where it has more than
-    /// [`AUGMENTED_BYTES_MAX`].
+    /// [`ErrorKind::NotFound`] where there is none; [`ErrorKind::Usage`] where it, together with
+    /// those that were asked for before, has more than [`AUGMENTED_BYTES_MAX`].
     pub async fn augmented_manifest(&self, bucket: &str, key: &str) -> Result<Vec<u8>> {
-        self.fetch(bucket, key, AUGMENTED_BYTES_MAX).await
+        let text = self.fetch(bucket, key, AUGMENTED_BYTES_MAX).await?;
+        let sum = self.augmented_bytes.get().saturating_add(text.len() as u64);
+        if sum > AUGMENTED_BYTES_MAX {
+            let message = format!(
+                "get s3://{bucket}/{}: the augmented manifests of a job have at most \
+                 {AUGMENTED_BYTES_MAX} bytes together",
+                shown(key)
+            );
+            return Err(Error::new(ErrorKind::Usage, message).advise("split the job"));
+        }
+        self.augmented_bytes.set(sum);
+        Ok(text)
     }
 
     async fn fetch(&self, bucket: &str, key: &str, bytes_max: u64) -> Result<Vec<u8>> {
@@ -37,19 +50,19 @@ impl Control {
             |why: &str| Err(Error::new(ErrorKind::Endpoint, format!("{what}: the answer {why}")));
         let mut bytes: Vec<u8> = Vec::new();
         let mut first_etag = None;
+        // What the first piece says of all of it.
+        let mut first_total = None;
         loop {
-            let range = format!("bytes={}-{}", bytes.len(), bytes.len() + MANIFEST_PIECE_BYTES - 1);
+            let asked = Piece::after(bytes.len() as u64);
             let question = Question {
                 method: Method::GET,
                 target: encode_key(key).to_string(),
                 of_object: true,
-                header: Some(("range", range.into())),
+                header: Some(("range", asked.to_string().into())),
                 // A server without ranges gives all of it.
                 body_bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             };
             let answer = self.ask(Ask { bucket, question, what: &what }).await?;
-            let total = answer.header("content-range").and_then(|range| range.split_once('/'));
-            let total = total.and_then(|(_, total)| total.parse::<u64>().ok());
             match answer.status {
                 // It is empty.
                 416 if bytes.is_empty() && told(&answer).code == "InvalidRange" => {
@@ -64,25 +77,35 @@ impl Control {
                 }
                 _ => return Err(refusal(&answer, &what)),
             }
+            let replaced = || {
+                let message = format!("{what}: it was replaced while it was read");
+                Err(Error::new(ErrorKind::Objects, message).advise("run it again"))
+            };
             let etag = answer.header("etag").unwrap_or_default().to_owned();
             if *first_etag.get_or_insert_with(|| etag.clone()) != etag {
-                let message = format!("{what}: it was replaced while it was read");
-                return Err(Error::new(ErrorKind::Objects, message).advise("run it again"));
+                return replaced();
             }
             if answer.status == 200 {
                 return Ok(answer.body.into());
             }
-            let Some(total) = total else { return trouble("does not say how long it is") };
+            let Some((piece, total)) = answer.header("content-range").and_then(Piece::parse) else {
+                return trouble("does not say which bytes of how many it has");
+            };
+            if *first_total.get_or_insert(total) != total {
+                return replaced();
+            }
             if total > bytes_max {
                 let message = format!("{what}: a manifest has at most {bytes_max} bytes");
                 return Err(Error::new(ErrorKind::Usage, message)
                     .advise("split it, or give a common prefix"));
             }
-            if answer.body.is_empty() || (bytes.len() + answer.body.len()) as u64 > total {
+            if piece != asked.within(total) || answer.body.len() as u64 != piece.length() {
                 return trouble("has other bytes than were requested");
             }
             // Once, for all of it.
-            bytes.reserve_exact(usize::try_from(total).unwrap_or(0).saturating_sub(bytes.len()));
+            let left = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(bytes.len());
+            let all = bytes.len().saturating_add(left);
+            bytes.try_reserve_exact(left).map_err(|_| no_memory("a manifest", all).within(&what))?;
             bytes.extend_from_slice(&answer.body);
             if bytes.len() as u64 == total {
                 return Ok(bytes);
@@ -91,10 +114,49 @@ impl Control {
     }
 }
 
+/// Bytes of a manifest, from the first to the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    first: u64,
+    last: u64,
+}
+
+impl Piece {
+    /// What is asked for behind so many bytes.
+    const fn after(bytes: u64) -> Self {
+        Self { first: bytes, last: bytes + MANIFEST_PIECE_BYTES as u64 - 1 }
+    }
+
+    /// What of it there is where there are so many bytes.
+    fn within(self, total: u64) -> Self {
+        Self { last: self.last.min(total.saturating_sub(1)), ..self }
+    }
+
+    /// What a Content-Range says that it is, and of how many bytes.
+    fn parse(text: &str) -> Option<(Self, u64)> {
+        let (bytes, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
+        let (first, last) = bytes.split_once('-')?;
+        let [first, last, total] = [first, last, total].map(|number| number.parse::<u64>().ok());
+        let (first, last, total) = (first?, last?, total?);
+        (first <= last && last < total).then_some((Self { first, last }, total))
+    }
+
+    const fn length(self) -> u64 {
+        self.last - self.first + 1
+    }
+}
+
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bytes={}-{}", self.first, self.last)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::loopback::{Reply, Server, control, run};
     use super::*;
+    use crate::s3::answer::ERROR_BODY_BYTES_MAX;
 
     fn fetched(server: &Server) -> Result<Vec<u8>> {
         let most = MANIFEST_BYTES_MAX as u64;
@@ -149,13 +211,63 @@ mod tests {
         check(none, "NotFound: get s3://bkt/a b/list: the server answered 404 NoSuchBucket");
         let refused = || Reply::new(403, "<Error><Code>AccessDenied</Code></Error>");
         check(refused, "Access: get s3://bkt/a b/list");
-        check(|| Reply::new(206, "x"), "does not say how long it is");
+        check(|| Reply::new(206, "x"), "does not say which bytes of how many it has");
         let long = || Reply::new(206, "x").header("Content-Range", "bytes 0-0/134217729");
         check(long, "Usage: get s3://bkt/a b/list: a manifest has at most 134217728 bytes");
         let other = || Reply::new(206, "xyz").header("Content-Range", "bytes 0-1/2");
         check(other, "has other bytes than were requested");
         let nothing = || Reply::new(206, "").header("Content-Range", "bytes 0-1/2");
         check(nothing, "has other bytes than were requested");
+        let from_its_middle = || Reply::new(206, "xy").header("Content-Range", "bytes 1-2/3");
+        check(from_its_middle, "has other bytes than were requested");
+        let short = || Reply::new(206, "xy").header("Content-Range", "bytes 0-1/3");
+        check(short, "has other bytes than were requested");
+        let mad = || Reply::new(206, "xy").header("Content-Range", "bytes 1-0/3");
+        check(mad, "does not say which bytes of how many it has");
+        let long = || Reply::new(206, " ".repeat(MANIFEST_PIECE_BYTES + 2));
+        check(long, "has more than 8388609 bytes");
+        let long = || Reply::new(403, " ".repeat(ERROR_BODY_BYTES_MAX + 1));
+        check(long, "has more than 65536 bytes");
+    }
+
+    /// Serves two pieces of a manifest, the second with this Content-Range.
+    fn second(range: &'static str) -> String {
+        let server = Server::start(move |head| {
+            let (length, range) = match head.contains("range: bytes=0-") {
+                true => (MANIFEST_PIECE_BYTES, "bytes 0-8388607/8388618"),
+                false => (10, range),
+            };
+            Reply::new(206, "x".repeat(length)).header("Content-Range", range)
+        });
+        match fetched(&server) {
+            Ok(bytes) => format!("{} bytes", bytes.len()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn each_piece_is_what_was_asked_for() {
+        assert_eq!(second("bytes 8388608-8388617/8388618"), "8388618 bytes");
+        for wrong in ["bytes 0-9/8388618", "bytes 8388607-8388616/8388618"] {
+            let told = second(wrong);
+            assert!(told.contains("has other bytes than were requested"), "{wrong}: {told}");
+        }
+        let told = second("bytes 8388608-8388617/8388619");
+        assert!(told.contains("it was replaced while it was read"), "{told}");
+    }
+
+    #[test]
+    fn augmented_ones_of_a_job_share_a_bound() {
+        let server = Server::start(|_| Reply::new(200, "{}"));
+        let outcome = run(async {
+            let control = control(&server).await;
+            control.augmented_bytes.set(AUGMENTED_BYTES_MAX - 3);
+            control.augmented_manifest("bkt", "l").await.expect("there is room");
+            control.augmented_manifest("bkt", "l").await
+        });
+        let error = outcome.expect_err("there is none");
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert!(error.to_string().contains("at most 4294967296 bytes together"), "{error}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub mod tls;
 pub mod upkeep;
 pub mod walk;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -105,6 +105,8 @@ pub struct Control {
     /// Buckets met so far, in the region they turned out to be in.
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
     names: Names,
+    /// Bytes of the augmented manifests that were fetched.
+    augmented_bytes: Cell<u64>,
 }
 
 /// A question about a bucket, and how to call it in an error.
@@ -174,6 +176,7 @@ impl Control {
             list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
             endpoints: RefCell::default(),
             names: Names::default(),
+            augmented_bytes: Cell::default(),
         })
     }
 

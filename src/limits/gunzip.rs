@@ -11,6 +11,10 @@ pub const INFLATE_PIECES_MAX: usize = 2;
 /// for bytes, and others for room.
 pub const INFLATE_OBJECTS_PER_THREAD: usize = 2;
 
-/// At most one in so many of the buffers that a stream may have in memory has inflated bytes; the
-/// others are for what comes over TLS.
+/// At most one in so many of the buffers that a stream may have in memory has inflated bytes, or
+/// bytes that wait for their inflater; the others are for what comes over TLS.
 pub const INFLATE_MEMORY_SHARE: u64 = 2;
+
+/// Of these again at most one in so many waits for its inflater: fewer objects begin where there is
+/// no more room. One always may.
+pub const INFLATE_INPUT_SHARE: u64 = 2;

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::epoch::Shard;
 use super::listing::{Listing, OBJECT_BYTES, growth};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::s3::{Endpoint, ListedChecksum, Object};
 
 /// Bytes of one object beside its key.
@@ -67,10 +68,13 @@ impl KeptListing {
         &mut self,
         object: &Object,
         endpoint: &Arc<Endpoint>,
-        path_start: u16,
+        path_start: usize,
     ) -> Result<()> {
         let number = self.listing.count();
+        // It refuses a key that is longer than a path's place in it can be.
         self.listing.push(object, endpoint)?;
+        let path_start = u16::try_from(path_start)
+            .map_err(|_| Error::bug("a path begins behind the end of its key"))?;
         let plain = object.modified_seconds();
         let plain = plain.filter(|seconds| told(*seconds) == object.last_modified);
         if plain.is_none() && !object.last_modified.is_empty() {
@@ -111,6 +115,17 @@ impl KeptListing {
         self.listing.key(index)
     }
 
+    /// The files of this part: their paths and their lengths. Marks of folders are none, and are
+    /// not counted.
+    pub fn files(&self, shard: Shard) -> impl Iterator<Item = (&str, u64)> {
+        let all = (0..self.count()).map(|index| (index, self.key(index)));
+        let files = all.filter(|(_, (key, size_bytes))| !(key.ends_with('/') && *size_bytes == 0));
+        let mine = files.zip(0..).filter(move |(_, place)| shard.takes(*place));
+        mine.map(|((index, (key, size_bytes)), _)| {
+            (&key[usize::from(self.more[index as usize].path_start)..], size_bytes)
+        })
+    }
+
     /// Where an object is served.
     ///
     /// # Panics
@@ -130,6 +145,7 @@ fn told(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn objects_come_back_as_they_were_listed() {
@@ -161,6 +177,27 @@ mod tests {
             assert_eq!(kept.endpoint(index).bucket, "bkt");
         }
         assert_eq!(kept.count(), 5);
+    }
+
+    #[test]
+    fn a_part_has_its_files_and_marks_are_none() {
+        let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
+        let mut kept = KeptListing::default();
+        for (key, size_bytes) in [("a/b", 1), ("a/c/", 0), ("a/c/d", 2), ("a/e", 0), ("a/f", 4)] {
+            let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
+            kept.push(&object, &endpoint, 2).expect("short");
+        }
+        let files = |index| kept.files(Shard { index, count: 2 }).collect::<Vec<_>>();
+        assert_eq!(files(0), [("b", 1), ("e", 0)]);
+        assert_eq!(files(1), [("c/d", 2), ("f", 4)]);
+    }
+
+    #[test]
+    fn a_key_that_is_too_long_is_the_servers_fault() {
+        let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
+        let object = Object { key: "k".repeat(70_000), ..Object::default() };
+        let error = KeptListing::default().push(&object, &endpoint, 69_000).expect_err("too long");
+        assert_eq!(error.kind(), ErrorKind::Endpoint, "{error}");
     }
 
     #[test]

@@ -153,6 +153,10 @@ impl Downloads<'_> {
         for wanted in group.channels.iter().filter(|wanted| wanted.entries() == Some(0)) {
             progress.note(format!("channel {}: no objects", wanted.channel.name));
         }
+        for Wanted { channel, found, .. } in &group.channels {
+            let repeated = found.repeated.iter();
+            repeated.for_each(|told| progress.note(format!("channel {}: {told}", channel.name)));
+        }
         if group.channels.iter().all(|wanted| wanted.entries() == Some(0)) {
             let names = group.channels.iter().map(|wanted| FilesTold::new(&wanted.channel.name));
             told.files.extend(names);

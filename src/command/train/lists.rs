@@ -94,6 +94,7 @@ fn whole(
     fill(&mut out)?;
     out.flush()?;
     drop(out);
+    file.sync()?;
     file.name(path).map(drop)
 }
 
@@ -126,7 +127,7 @@ async fn again(
         }
     }
     let named = path.to_owned();
-    aside(move || file.name(&named)).await.map(drop).map_err(refused)
+    aside(move || file.sync().and_then(|()| file.name(&named))).await.map(drop).map_err(refused)
 }
 
 #[cfg(test)]

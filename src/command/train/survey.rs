@@ -15,9 +15,12 @@ use super::streams::epochs_in_words;
 use crate::cli::TrainArgs;
 use crate::control::Control;
 use crate::control::channel::{ChannelSource, KeepRoom, KeyProblem, Preflight};
+use crate::engine::config::HostFacts;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
-use crate::limits::{CHANNEL_PROBLEMS_TOLD_MAX, KEPT_LISTINGS_BYTES_MAX};
+use crate::limits::{
+    CHANNEL_PROBLEMS_TOLD_MAX, KEPT_LISTINGS_BYTES_MAX, KEPT_LISTINGS_MEMORY_SHARE,
+};
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
 use crate::report::document::{PlannedChannel, TrainPlan};
@@ -50,10 +53,10 @@ pub(super) async fn survey(
     sources: &Sources,
 ) -> Result<(TrainPlan, AllFound, Vec<Error>)> {
     let mut listings = Vec::new();
-    let room = (!args.check).then(|| Rc::new(KeepRoom::new(KEPT_LISTINGS_BYTES_MAX)));
+    let room = Rc::new(KeepRoom::new(kept_bytes_max(HostFacts::read())));
     for (channel, source) in input.channels.iter().zip(sources) {
         let (control, channel, source) = (Rc::clone(control), channel.clone(), source.clone());
-        let room = room.clone().filter(|_| is_files(&channel));
+        let room = Some(Rc::clone(&room)).filter(|_| is_files(&channel));
         listings.push(spawn_local(async move {
             match source {
                 Source::Objects(objects) => {
@@ -109,6 +112,11 @@ pub(super) async fn survey(
     Ok((plan, files, problems))
 }
 
+/// Bytes that kept listings may take on this machine, or in this control group.
+fn kept_bytes_max(facts: HostFacts) -> u64 {
+    KEPT_LISTINGS_BYTES_MAX.min(facts.memory_bytes / KEPT_LISTINGS_MEMORY_SHARE)
+}
+
 /// The space where a folder is, or will be.
 async fn free(folder: std::path::PathBuf) -> Option<system_host::DiskSpace> {
     aside(move || {
@@ -131,7 +139,11 @@ async fn list(
         Ok(found) => {
             let told = |problem: &KeyProblem| {
                 let what = format!("s3://{}/{}", problem.bucket, shown(&problem.key));
-                Error::new(ErrorKind::Destination, problem.why.explain()).within(what)
+                let why = match &channel.data {
+                    ChannelData::Manifest(_) => problem.why.explain_in(&uri(&channel.data)),
+                    _ => problem.why.explain(),
+                };
+                Error::new(ErrorKind::Destination, why).within(what)
             };
             Found {
                 objects: found.objects,
@@ -197,5 +209,17 @@ fn uri(data: &ChannelData) -> String {
             format!("s3://{}/{}", place.bucket, place.key)
         }
         ChannelData::Folder { path, .. } => path.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_listings_take_a_share_of_the_memory() {
+        let facts = |memory_bytes| HostFacts { processors: 2, memory_bytes, descriptors: 1024 };
+        assert_eq!(kept_bytes_max(facts(512 << 20)), 64 << 20);
+        assert_eq!(kept_bytes_max(facts(64 << 30)), 1 << 30);
     }
 }

@@ -30,6 +30,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub enum Ended {
     /// All of it is among the bytes.
     Whole,
+    /// It is not.
+    Failed(Failure),
+}
+
+/// Why not all of an object can be inflated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
     /// It is no gzip file, or a damaged one.
     Faulty(Fault),
     /// Our own bug.
@@ -126,10 +133,10 @@ impl Inflation {
 
     /// How it failed, if it did; told once.
     #[must_use]
-    pub fn take_failure(&self) -> Option<Ended> {
+    pub fn take_failure(&self) -> Option<Failure> {
         let mut state = lock(&self.state);
-        let ended = state.ended.clone().filter(|ended| *ended != Ended::Whole)?;
-        (!std::mem::replace(&mut state.is_told, true)).then_some(ended)
+        let Some(Ended::Failed(failure)) = state.ended.clone() else { return None };
+        (!std::mem::replace(&mut state.is_told, true)).then_some(failure)
     }
 
     /// True when all of it is inflated and handed on.
@@ -146,7 +153,8 @@ impl Inflation {
 
     /// One turn; true when there is more to do at once.
     fn turn(&self) -> bool {
-        let ended = catch_unwind(AssertUnwindSafe(|| self.inflate())).unwrap_or(Some(Ended::Bug));
+        let ended = catch_unwind(AssertUnwindSafe(|| self.inflate()));
+        let ended = ended.unwrap_or(Some(Ended::Failed(Failure::Bug)));
         let gunzip = lock(&self.gunzip);
         let mut state = lock(&self.state);
         state.is_pending = gunzip.is_pending();
@@ -191,7 +199,8 @@ impl Inflation {
             0 => backlog.put_back(buffer),
             _ => self.output.push(buffer, filled),
         }
-        ended.map(|result| result.map_or_else(Ended::Faulty, |()| Ended::Whole))
+        let failed = |fault| Ended::Failed(Failure::Faulty(fault));
+        ended.map(|result| result.map_or_else(failed, |()| Ended::Whole))
     }
 }
 
@@ -395,7 +404,7 @@ mod tests {
         object.feed(&inflaters);
         assert!(object.take() && object.got == [7; 500] && !object.take());
         let failure = object.inflation.take_failure().expect("a zero behind it");
-        assert!(matches!(failure, Ended::Faulty(_)), "{failure:?}");
+        assert!(matches!(failure, Failure::Faulty(_)), "{failure:?}");
         assert_eq!(object.inflation.take_failure(), None);
         assert!(!object.inflation.is_handed_on() && !object.inflation.takes_input());
     }

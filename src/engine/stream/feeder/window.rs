@@ -157,10 +157,10 @@ impl Window {
         counter: &Handle,
     ) -> Self {
         let Some(inflaters) = inflaters else { return self };
-        let (received, inflated) = inflating::share(room, &inflaters);
+        let (received, inflated, begun_max) = inflating::share(room, inflaters.count());
         Self {
             backlog: Arc::new(Backlog::new(received)),
-            inflating: Some(Inflating::new(inflaters, inflated, counter.clone())),
+            inflating: Some(Inflating::new(inflaters, (inflated, begun_max), counter.clone())),
             ..self
         }
     }

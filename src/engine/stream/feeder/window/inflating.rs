@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use super::{Inlet, Lost, Range, StreamPiece, Window};
 use crate::engine::backlog::{Backlog, Room};
-use crate::engine::stream::inflate::{Ended, Inflaters, Inflation};
+use crate::engine::stream::inflate::{Failure, Inflaters, Inflation};
 use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::host::PipeHost;
 use crate::files::transfer::Transfer;
-use crate::limits::{INFLATE_MEMORY_SHARE, INFLATE_OBJECTS_PER_THREAD};
+use crate::limits::{
+    INFLATE_INPUT_SHARE, INFLATE_MEMORY_SHARE, INFLATE_OBJECTS_PER_THREAD, INFLATE_PIECES_MAX,
+};
 use crate::s3::uri::shown;
 use crate::sys::{Errno, Handle};
 
@@ -18,6 +20,8 @@ use crate::sys::{Errno, Handle};
 pub(super) struct Inflating {
     inflaters: Arc<Inflaters>,
     backlog: Arc<Backlog>,
+    /// Objects that may have begun, at most.
+    begun_max: usize,
     /// Wakes the feeder.
     counter: Handle,
     /// The object that was asked for last, and how many there were.
@@ -43,19 +47,30 @@ impl InflatedRange {
     }
 }
 
-/// What of a stream's room is for bytes as they come, and what for those that are inflated.
-pub(super) fn share(room: Room, inflaters: &Inflaters) -> (Room, Room) {
-    let ahead_bytes = room.ahead_bytes / INFLATE_MEMORY_SHARE;
-    let received = Room { ahead_bytes: room.ahead_bytes - ahead_bytes, ..room };
+/// What of a stream's room is for bytes as they come, what for those that are inflated, and how many
+/// objects may have begun on so many threads: what waits for its inflater is of the same half.
+pub(super) fn share(room: Room, threads: usize) -> (Room, Room, usize) {
+    let half_bytes = room.ahead_bytes / INFLATE_MEMORY_SHARE;
+    let received = Room { ahead_bytes: room.ahead_bytes - half_bytes, ..room };
+    let object_bytes = (INFLATE_PIECES_MAX * room.buffer_bytes) as u64;
+    let has_room_for = half_bytes / INFLATE_INPUT_SHARE / object_bytes.max(1);
+    let wanted = threads * INFLATE_OBJECTS_PER_THREAD;
+    // The one at the head always has.
+    let begun_max = usize::try_from(has_room_for).unwrap_or(wanted).clamp(1, wanted.max(1));
+    let ahead_bytes = half_bytes.saturating_sub(begun_max as u64 * object_bytes);
     // As many objects may take all of it as there are threads besides the one at the head.
-    let range_bytes = ahead_bytes / 2 / inflaters.count() as u64;
-    (received, Room { ahead_bytes, range_bytes, ..room })
+    let range_bytes = ahead_bytes / 2 / threads.max(1) as u64;
+    (received, Room { ahead_bytes, range_bytes, ..room }, begun_max)
 }
 
 impl Inflating {
-    pub(super) fn new(inflaters: Arc<Inflaters>, room: Room, counter: Handle) -> Self {
+    pub(super) fn new(
+        inflaters: Arc<Inflaters>,
+        (room, begun_max): (Room, usize),
+        counter: Handle,
+    ) -> Self {
         let backlog = Arc::new(Backlog::new(room));
-        Self { inflaters, backlog, counter, last: None, objects: 0, taken: 0 }
+        Self { inflaters, backlog, begun_max, counter, last: None, objects: 0, taken: 0 }
     }
 
     pub(super) fn used_bytes(&self) -> u64 {
@@ -147,10 +162,10 @@ impl Window {
         host: &mut impl PipeHost,
     ) -> Result<Vec<Lost>, Errno> {
         self.set_turn_to_inflate();
-        let Some(Inflating { inflaters, taken, .. }) = &mut self.inflating else {
+        let Some(Inflating { inflaters, begun_max, taken, .. }) = &mut self.inflating else {
             return Ok(Vec::new());
         };
-        let most = inflaters.count() * INFLATE_OBJECTS_PER_THREAD;
+        let most = *begun_max;
         let (mut lost, mut epochs, mut objects) = (Vec::new(), 0, 0);
         // The object, and whether it lacks bytes that come before those of its next range.
         let mut current: Option<(u64, bool)> = None;
@@ -181,9 +196,9 @@ impl Window {
                 inflation.complete();
             }
             inflaters.hand_over(&inflation);
-            if let Some(ended) = inflation.take_failure() {
+            if let Some(failure) = inflation.take_failure() {
                 let transfer = Arc::clone(&range.transfer);
-                let error = faulty(&transfer, &ended);
+                let error = faulty(&transfer, &failure);
                 lost.push(Lost { error, has_no_reader: false, transfer, epochs });
             }
         }
@@ -227,17 +242,43 @@ impl Window {
 }
 
 /// The error of an object that cannot be inflated.
-fn faulty(transfer: &Transfer, ended: &Ended) -> Error {
+fn faulty(transfer: &Transfer, failure: &Failure) -> Error {
     let (bucket, key) = (&transfer.endpoint.bucket, shown(&transfer.object.key));
-    match ended {
-        Ended::Faulty(fault) => {
+    match failure {
+        Failure::Faulty(fault) => {
             let message = format!("s3://{bucket}/{key}: {fault}");
             Error::new(ErrorKind::Objects, message)
                 .because(ErrorReason::Integrity)
                 .advise("exclude it, or store it again as gzip")
         }
-        Ended::Whole | Ended::Bug => {
+        Failure::Bug => {
             Error::bug(format!("s3://{bucket}/{key}: a thread that inflates panicked"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_inflaters_is_of_their_half() {
+        const BUFFER_BYTES: u64 = 256 << 10;
+        let check = |ahead_bytes: u64, threads: usize, expected: usize| {
+            let buffer_bytes = usize::try_from(BUFFER_BYTES).expect("small");
+            let room = Room { buffer_bytes, ahead_bytes, range_bytes: 1 << 20 };
+            let (received, inflated, begun_max) = share(room, threads);
+            assert_eq!(begun_max, expected, "{ahead_bytes} bytes, {threads} threads");
+            let waiting = begun_max as u64 * 2 * BUFFER_BYTES;
+            let sum = received.ahead_bytes + inflated.ahead_bytes + waiting;
+            // One object has what it needs, however little there is.
+            assert!(sum <= ahead_bytes.max(4 * BUFFER_BYTES), "{sum} of {ahead_bytes}");
+        };
+        check(1 << 30, 64, 128);
+        check(64 << 20, 64, 32);
+        check(64 << 20, 2, 4);
+        check(4 << 20, 2, 2);
+        check(1 << 20, 64, 1);
+        check(0, 2, 1);
     }
 }
