@@ -105,7 +105,9 @@ impl Control {
             // Once, for all of it.
             let left = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(bytes.len());
             let all = bytes.len().saturating_add(left);
-            bytes.try_reserve_exact(left).map_err(|_| no_memory("a manifest", all).within(&what))?;
+            bytes
+                .try_reserve_exact(left)
+                .map_err(|_| no_memory("a manifest", all).within(&what))?;
             bytes.extend_from_slice(&answer.body);
             if bytes.len() as u64 == total {
                 return Ok(bytes);

@@ -38,7 +38,7 @@ pub use adopt::{Adopter, Adoption, Look, Proven};
 pub use marks::{FileState, boot};
 pub use parts::{Left, WhenAll, read_resumed};
 pub use reader::{Reader, There};
-pub use sweep::{Sweep, Swept};
+pub use sweep::{Sweep, Swept, look_through};
 
 /// What a run does so that a later one can rely on what it left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -71,6 +71,71 @@ fn a_manifests_list_has_its_order_and_pipes_have_none() {
 }
 
 #[test]
+fn an_object_that_a_manifest_lists_twice_is_downloaded_once() {
+    let mut all = objects(&[("data/a", 3), ("data/b", 4), ("data/b/x", 5)]);
+    let list = |names: &[&str]| {
+        let prefix = json!({"prefix": format!("s3://{BUCKET}/data/")});
+        let names = names.iter().map(|name| json!(name));
+        Value::from_iter(std::iter::once(prefix).chain(names)).to_string().into_bytes()
+    };
+    all.insert("list.json".to_owned(), list(&["b", "a", "b"]));
+    all.insert("clash.json".to_owned(), list(&["a", "b", "a", "b/x"]));
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let words = ["--channel=list=s3://lab/list.json,type=ManifestFile", "--json"];
+    let run = stage.train(&origin, &words).run().expect(0);
+    let run = run.expect_words(&["channel list: 1 object is given more than once"]);
+    assert_eq!(run.json()["files"][0]["objects"], 2);
+    let of_list = "list.json\ns3://lab/data/b\ns3://lab/data/a\ns3://lab/data/b\n";
+    let read = |name: &str| fs::read_to_string(stage.data(name)).expect(name);
+    assert_eq!(read("list-manifest"), of_list, "its list is as it was given");
+    let words = ["--channel=clash=s3://lab/clash.json,type=ManifestFile"];
+    let told = "entry 2 of s3://lab/clash.json has a file where this key of entry 4 needs a folder";
+    stage.train(&origin, &words).run().expect(5).expect_words(&[told]);
+}
+
+#[test]
+fn a_key_with_a_line_break_is_refused_where_lists_are_written() {
+    let origin = serve(&objects(&[("x/a\nb", 3)]));
+    let stage = Stage::new();
+    let told = "the key contains a line break";
+    let run = stage.train(&origin, &["--channel", "x=s3://lab/x/"]).run().expect(5);
+    run.expect_words(&["channel x: ", told]);
+    assert_eq!(origin.stats().gets, 0);
+}
+
+#[test]
+fn what_is_there_needs_no_space_and_what_is_of_others_is_told() {
+    let origin = serve(&objects(&[("x/a", 3000), ("x/b/c", 500), ("x/d", 70)]));
+    let stage = Stage::new();
+    let words = ["--channel", "x=s3://lab/x/"];
+    let check = || {
+        let words = [&words[..], &["--check", "--json"]].concat();
+        stage.train(&origin, &words).run().expect(0).json()
+    };
+    let told = check();
+    assert_eq!(
+        (&told["needed_bytes"], &told["needed_bytes_at_most"]),
+        (&3570.into(), &false.into())
+    );
+    assert_eq!(told["channels"][0]["other_files"], 0, "{told}");
+    let run = stage.train(&origin, &words).run().expect(0);
+    run.check(!run.stderr.contains("not of this channel"), "nothing else is there");
+    fs::remove_file(stage.data("x/a")).expect("a file");
+    fs::write(stage.data("x/d"), "short").expect("a file");
+    fs::write(stage.data("x/b/old"), "of an earlier shard").expect("a file");
+    let told = check();
+    // The shorter file goes when the new one has its name.
+    assert_eq!(told["needed_bytes"], 3065, "{told}");
+    assert_eq!(told["channels"][0]["other_files"], 1, "{told}");
+    let run = stage.train(&origin, &[&words[..], &["--json"]].concat()).run().expect(0);
+    let run = run.expect_words(&["channel x: 1 file in its folder is not of this channel (b/old)"]);
+    assert_eq!(run.json()["files"][0]["other_files"], 1);
+    assert_eq!(fs::read_to_string(stage.data("x/b/old")).expect("it stays"), "of an earlier shard");
+    assert_eq!(check()["needed_bytes"], 0);
+}
+
+#[test]
 fn names_of_lists_do_not_clash() {
     let origin = serve(&objects(&[("x/a", 3)]));
     let stage = Stage::new();

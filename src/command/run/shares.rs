@@ -33,8 +33,8 @@ impl Shares {
     }
 
     /// There is this one, too, of so many entries.
-    pub(in crate::command) fn push(&mut self, name: &str, entries: Option<u64>) {
-        self.of.push(Share { told: FilesTold::new(name), left: entries });
+    pub(in crate::command) fn push(&mut self, told: FilesTold, entries: Option<u64>) {
+        self.of.push(Share { told, left: entries });
     }
 
     /// What they came to.
@@ -140,9 +140,9 @@ mod tests {
     #[test]
     fn each_channel_is_told_when_its_last_object_has_ended() {
         let mut shares = Shares::by_folder();
-        shares.push("a", Some(2));
-        shares.push("ab", Some(2));
-        shares.push("c", None);
+        shares.push(FilesTold::new("a"), Some(2));
+        shares.push(FilesTold::new("ab"), Some(2));
+        shares.push(FilesTold::new("c"), None);
         assert_eq!(shares.count(&ended("a/x", 1000, None)), None);
         assert_eq!(shares.count(&ended("ab/x", 1, None)), None);
         assert_eq!(shares.count(&ended("c/x", 1, None)), None, "nobody knows how many");
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn the_only_one_has_whatever_is_there() {
         let mut shares = Shares::whole();
-        shares.push("checkpoints", Some(1));
+        shares.push(FilesTold::new("checkpoints"), Some(1));
         assert_eq!(shares.count(&ended("deep/x", 7, None)), None, "the summary says it");
         let labelled = shares.label(&transfer("x", 1), Error::new(ErrorKind::Objects, "why"));
         assert_eq!(labelled.to_string(), "channel checkpoints: why");

@@ -13,6 +13,7 @@ use super::super::target::Target;
 use super::input::{self, Sources};
 use super::layout::Layout;
 use super::streams::Shared;
+use super::survey::OtherFiles;
 use crate::cli::{Destination, FailureArgs, GetArgs, SelectionArgs, TrainArgs};
 use crate::control::Control;
 use crate::control::channel::{ChannelSource, Preflight};
@@ -23,8 +24,9 @@ use crate::report::document::{AllFilesTold, FilesTold};
 use crate::report::progress::Progress;
 use crate::train::{Channel, TrainingInput};
 
-/// What was found of each channel in File mode, in their order.
-pub(super) type AllFound = Vec<Preflight>;
+/// What was found of each channel in File mode, in their order, and which files of others are in
+/// its folder.
+pub(super) type AllFound = Vec<(Preflight, OtherFiles)>;
 
 /// What the downloads need of the run.
 pub(super) struct Downloads<'a> {
@@ -45,9 +47,22 @@ struct Wanted<'a> {
     channel: &'a Channel,
     source: ChannelSource,
     found: Preflight,
+    others: OtherFiles,
 }
 
 impl Wanted<'_> {
+    /// What it came to before its download.
+    fn told(&self) -> FilesTold {
+        FilesTold { other_files: self.others.count, ..FilesTold::new(&self.channel.name) }
+    }
+
+    /// What is to be said of it before its download.
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let none = (self.entries() == Some(0)).then(|| "no objects".to_owned());
+        let notes = [none, self.found.repeated.clone(), self.others.in_words()];
+        notes.into_iter().flatten().map(|told| format!("channel {}: {told}", self.channel.name))
+    }
+
     /// Objects and marks of folders that come; `None` where the channel is listed again.
     fn entries(&self) -> Option<u64> {
         self.found.kept.as_ref().map(|_| self.found.shard_objects + self.found.marks)
@@ -78,7 +93,7 @@ impl Group<'_> {
         let is_below = self.folder == data;
         let mut shares = if is_below { Shares::by_folder() } else { Shares::whole() };
         for wanted in &self.channels {
-            shares.push(&wanted.channel.name, wanted.entries());
+            shares.push(wanted.told(), wanted.entries());
         }
         shares
     }
@@ -119,7 +134,8 @@ impl Downloads<'_> {
     async fn groups(&self, found: AllFound) -> Vec<Group<'_>> {
         let data = self.layout.data();
         let mut groups: Vec<Group<'_>> = Vec::new();
-        for ((channel, source), found) in input::files(self.input, self.sources).zip(found) {
+        let files = input::files(self.input, self.sources);
+        for ((channel, source), (found, others)) in files.zip(found) {
             let folder = self.layout.channel(channel);
             let is_apart = channel.output_path.is_some() || is_mounted(&folder, &data).await;
             let mut source = source.clone();
@@ -127,7 +143,7 @@ impl Downloads<'_> {
                 source.folder.clear();
             }
             let folder = if is_apart { folder } else { data.clone() };
-            let wanted = Wanted { channel, source, found };
+            let wanted = Wanted { channel, source, found, others };
             match groups.iter_mut().find(|group| group.folder == folder) {
                 Some(group) => group.channels.push(wanted),
                 None => groups.push(Group { folder, channels: vec![wanted] }),
@@ -150,16 +166,9 @@ impl Downloads<'_> {
     ) -> Result<Option<Ended>> {
         let Self { args, control, .. } = self;
         let progress = Progress::new(!args.output.quiet && !self.is_quiet);
-        for wanted in group.channels.iter().filter(|wanted| wanted.entries() == Some(0)) {
-            progress.note(format!("channel {}: no objects", wanted.channel.name));
-        }
-        for Wanted { channel, found, .. } in &group.channels {
-            let repeated = found.repeated.iter();
-            repeated.for_each(|told| progress.note(format!("channel {}: {told}", channel.name)));
-        }
+        group.channels.iter().flat_map(Wanted::notes).for_each(|told| progress.note(told));
         if group.channels.iter().all(|wanted| wanted.entries() == Some(0)) {
-            let names = group.channels.iter().map(|wanted| FilesTold::new(&wanted.channel.name));
-            told.files.extend(names);
+            told.files.extend(group.channels.iter().map(Wanted::told));
             return Ok(None);
         }
         let shares = Some(group.shares(&self.layout.data()));

@@ -25,7 +25,7 @@ pub(super) async fn write(
     sources: &Sources,
     found: &mut AllFound,
 ) -> Result<()> {
-    for ((channel, source), found) in input::files(input, sources).zip(found) {
+    for ((channel, source), (found, _)) in input::files(input, sources).zip(found) {
         let within = |error: crate::error::Error| error.within(format!("channel {}", channel.name));
         let path = layout.manifest(channel);
         let list = match (&source.objects, found.kept.take()) {

@@ -1,7 +1,9 @@
 //! What a training job would get, before anything of it is made: every channel is listed, and
 //! everything that is wrong is collected.
 
-use std::path::Path;
+mod present;
+
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use tokio::task::spawn_local;
@@ -17,7 +19,6 @@ use crate::control::Control;
 use crate::control::channel::{ChannelSource, KeepRoom, KeyProblem, Preflight};
 use crate::engine::config::HostFacts;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
-use crate::files::system_host;
 use crate::limits::{
     CHANNEL_PROBLEMS_TOLD_MAX, KEPT_LISTINGS_BYTES_MAX, KEPT_LISTINGS_MEMORY_SHARE,
 };
@@ -27,6 +28,9 @@ use crate::report::document::{PlannedChannel, TrainPlan};
 use crate::s3::uri::shown;
 use crate::text::size::Decimal;
 use crate::train::{Channel, ChannelData, InputMode, TrainingInput};
+use present::Present;
+
+pub(super) use present::OtherFiles;
 
 /// What was found of one channel.
 #[derive(Debug, Default)]
@@ -77,53 +81,124 @@ pub(super) async fn survey(
     .await;
     let (host, hosts) = input.hosts.as_ref().map_or((0, 1), |hosts| (hosts.rank, hosts.count));
     let mut plan = TrainPlan::new(host, hosts);
-    let mut space = Space::new(free(layout.data()).await, false);
+    let mut disks = Disks::new(layout.data()).await;
     let mut files = Vec::new();
-    for ((channel, listing), occupied) in input.channels.iter().zip(listings).zip(occupied) {
+    let channels = input.channels.iter().zip(sources).zip(occupied);
+    for (((channel, source), is_occupied), listing) in channels.zip(listings) {
         let lost = |_| Error::bug("a listing panicked");
-        let found = listing.await.map_err(lost)?;
-        if is_files(channel) && !occupied {
-            // What is there already may be complete: then only its download can say what is left.
-            space.add(found.host_bytes.unwrap_or(0), 0);
+        let mut found = listing.await.map_err(lost)?;
+        let mut others = OtherFiles::default();
+        if let (Some(listed), Source::Objects(source)) = (found.files.take(), source) {
+            let folder = layout.channel(channel);
+            let shard = source.kept_shard();
+            let (listed, there) = look_at(folder, listed, shard, is_occupied).await;
+            disks.add(&there);
+            // Those beside checkpoints are the command's own.
+            others = if channel.output_path.is_none() { there.others } else { others };
+            found.files = Some(listed);
         }
-        plan.channels.push(planned(args, channel, &found));
+        plan.channels.push(planned(args, channel, &found, &others));
         let within = |error: Error| error.within(format!("channel {}", channel.name));
-        files.extend(found.files);
+        files.extend(found.files.map(|listed| (listed, others)));
         problems.extend(found.problems.into_iter().map(within));
         if found.untold > 0 {
             let message = format!("{} objects more cannot be stored", found.untold);
             problems.push(within(Error::new(ErrorKind::Destination, message)));
         }
     }
-    plan.needed_bytes = space.needed_bytes();
-    plan.free_bytes = space.free_bytes();
-    if let Some(free) = plan.free_bytes.filter(|_| space.cannot_fit(true)) {
-        let message = format!(
-            "{} has {} free, but the channels in File mode need {}",
-            layout.data().display(),
-            Decimal(free),
-            Decimal(plan.needed_bytes)
-        );
-        let error = Error::new(ErrorKind::Destination, message).because(ErrorReason::NoSpace);
-        if !args.keep.no_space_check {
-            problems.push(error.advise("free space, or give --base-dir another folder"));
-        }
+    if !args.keep.no_space_check {
+        problems.extend(disks.problems());
     }
+    let at_data = disks.of.swap_remove(0);
+    plan.needed_bytes = at_data.space.needed_bytes();
+    plan.needed_bytes_at_most = at_data.is_at_most;
+    plan.free_bytes = at_data.space.free_bytes();
     Ok((plan, files, problems))
+}
+
+/// Looks at the folder of a channel, and gives back what was listed of it.
+async fn look_at(
+    folder: PathBuf,
+    mut listed: Preflight,
+    shard: Shard,
+    is_occupied: bool,
+) -> (Preflight, Present) {
+    let (kept, sizes) = (listed.kept.take(), (listed.shard_objects, listed.shard_bytes));
+    let work = move || {
+        let parts = kept.as_ref().map(|kept| (kept, shard));
+        let there = present::look(&folder, parts, sizes, is_occupied);
+        (kept, there)
+    };
+    let (kept, there) = aside(work).await;
+    listed.kept = kept;
+    (listed, there)
+}
+
+/// A file system that channels in File mode are on.
+struct Disk {
+    device: Option<u64>,
+    folder: PathBuf,
+    space: Space,
+    /// Some of what it is to have may be there.
+    is_at_most: bool,
+}
+
+/// All of them, the first of which has the folder of all channels.
+struct Disks {
+    of: Vec<Disk>,
+}
+
+impl Disks {
+    async fn new(data: PathBuf) -> Self {
+        let folder = data.clone();
+        let there = aside(move || present::look(&folder, None, (0, 0), false)).await;
+        let (device, space) = match there.disk {
+            Some((device, _, space)) => (Some(device), Space::new(Some(space), true)),
+            None => (None, Space::new(None, true)),
+        };
+        Self { of: vec![Disk { device, folder: data, space, is_at_most: false }] }
+    }
+
+    /// There is what a channel needs, too.
+    fn add(&mut self, there: &Present) {
+        let Some((device, folder, space)) = &there.disk else { return };
+        let known = self.of.iter().position(|disk| disk.device == Some(*device));
+        let at = known.unwrap_or(self.of.len());
+        if known.is_none() {
+            let (device, folder) = (Some(*device), folder.clone());
+            let space = Space::new(Some(*space), true);
+            self.of.push(Disk { device, folder, space, is_at_most: false });
+        }
+        let disk = &mut self.of[at];
+        disk.is_at_most |= there.is_at_most;
+        if there.new_bytes > 0 {
+            disk.space.add(there.new_bytes, 0);
+        }
+        there.changed.iter().for_each(|(size, replaced)| disk.space.add(*size, *replaced));
+        disk.space.reclaim(there.unfinished_bytes);
+    }
+
+    /// Those that surely have too little.
+    fn problems(&self) -> Vec<Error> {
+        let short = self.of.iter().filter(|disk| !disk.is_at_most && disk.space.cannot_fit(true));
+        let told = |disk: &Disk| {
+            let message = format!(
+                "{} has {} free, but the channels in File mode need {}",
+                disk.folder.display(),
+                Decimal(disk.space.free_bytes().unwrap_or(0)),
+                Decimal(disk.space.needed_bytes())
+            );
+            let error = Error::new(ErrorKind::Destination, message);
+            let error = error.because(ErrorReason::NoSpace);
+            error.advise("free space, or give --base-dir another folder")
+        };
+        short.map(told).collect()
+    }
 }
 
 /// Bytes that kept listings may take on this machine, or in this control group.
 fn kept_bytes_max(facts: HostFacts) -> u64 {
     KEPT_LISTINGS_BYTES_MAX.min(facts.memory_bytes / KEPT_LISTINGS_MEMORY_SHARE)
-}
-
-/// The space where a folder is, or will be.
-async fn free(folder: std::path::PathBuf) -> Option<system_host::DiskSpace> {
-    aside(move || {
-        let existing = folder.ancestors().find(|path| path.exists());
-        system_host::disk_space(existing.unwrap_or(Path::new("/")))
-    })
-    .await
 }
 
 /// Counts the objects of a channel.
@@ -176,7 +251,12 @@ fn look_at_lines(manifest: &AugmentedManifest, shard: Shard) -> Found {
     }
 }
 
-fn planned(args: &TrainArgs, channel: &Channel, found: &Found) -> PlannedChannel {
+fn planned(
+    args: &TrainArgs,
+    channel: &Channel,
+    found: &Found,
+    others: &OtherFiles,
+) -> PlannedChannel {
     let (source, mode, begins) = match (&channel.data, channel.mode) {
         (ChannelData::Folder { path, .. }, _) => {
             (path.display().to_string(), "link", "before COMMAND".to_owned())
@@ -198,6 +278,7 @@ fn planned(args: &TrainArgs, channel: &Channel, found: &Found) -> PlannedChannel
         bytes: found.bytes,
         host_objects: found.host_objects,
         host_bytes: found.host_bytes,
+        other_files: others.count,
     }
 }
 

@@ -5,14 +5,18 @@
 //! leads to. What is neither a file, a link nor a folder stays, and so do names that no key has.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
-use super::{Root, SystemHost, parts};
+use super::{Persistence, Root, SystemHost, parts};
 use crate::error::{Error, ErrorKind};
 use crate::limits::SWEEP_DEPTH_MAX;
 use crate::plan::path::is_own;
+use crate::s3::sign::PublishedKeys;
 
 /// What a sweep came to.
 #[derive(Debug, Default)]
@@ -21,6 +25,8 @@ pub struct Swept {
     pub removed: u64,
     /// Unfinished files of earlier runs that were removed.
     pub unfinished: u64,
+    /// What unfinished files have on the disk, where nothing is removed.
+    pub unfinished_bytes: u64,
     /// Names that were left alone although the source does not have them.
     pub left: u64,
     /// The first that could not be read or removed.
@@ -62,6 +68,22 @@ impl SystemHost {
     }
 }
 
+/// Walks a folder as a sweep would that removes nothing: `is_extra` hears of each file and link,
+/// and `tell` of those that it says so of, and ends the walk with false.
+///
+/// # Errors
+/// When the folder cannot be opened.
+pub fn look_through(
+    folder: &Path,
+    is_extra: &dyn Fn(&str) -> bool,
+    tell: &mut dyn FnMut(&str) -> bool,
+) -> Result<Swept, Error> {
+    let root = Root::present(folder)?;
+    let keys = Arc::new(PublishedKeys::new(None));
+    let mut host = SystemHost::new(Instant::now(), 0, Some(root), keys, Persistence::default());
+    Ok(host.sweep(Sweep { dry: true, unfinished: true }, is_extra, tell))
+}
+
 struct Sweeper<'a> {
     sweep: Sweep,
     typed: Root,
@@ -94,6 +116,13 @@ impl Sweeper<'_> {
         if self.sweep.unfinished && !self.sweep.dry {
             let cleared = found.own.iter().filter(|name| parts::clear_left(folder, name)).count();
             self.swept.unfinished += cleared as u64;
+        }
+        if self.sweep.unfinished && self.sweep.dry {
+            for name in &found.own {
+                let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+                let blocks = stat.map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0));
+                self.swept.unfinished_bytes += blocks * 512;
+            }
         }
         let mut changed = false;
         for name in found.extra {
@@ -197,7 +226,6 @@ fn refused(what: &str, errno: Code) -> Error {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
-    use std::path::Path;
 
     use super::super::tests::{machine, names};
     use super::*;

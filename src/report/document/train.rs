@@ -21,8 +21,11 @@ pub struct TrainPlan {
     pub hosts: u32,
     /// Each channel.
     pub channels: Vec<PlannedChannel>,
-    /// What this host's files of channels need that have none yet.
+    /// What this host's files of channels need that are not there yet; of channels on the file
+    /// system of their common folder.
     pub needed_bytes: u64,
+    /// Some of it may be there: not all files could be looked at.
+    pub needed_bytes_at_most: bool,
     /// Free bytes where they go; null where that is not known.
     pub free_bytes: Option<u64>,
 }
@@ -50,6 +53,8 @@ pub struct PlannedChannel {
     pub host_objects: u64,
     /// Bytes of this host; null where its objects were not asked about.
     pub host_bytes: Option<u64>,
+    /// Files in the folder of a channel in File mode that are not of it; null where nobody looked.
+    pub other_files: Option<u64>,
 }
 
 impl TrainPlan {
@@ -63,6 +68,7 @@ impl TrainPlan {
             hosts,
             channels: Vec::new(),
             needed_bytes: 0,
+            needed_bytes_at_most: false,
             free_bytes: None,
         }
     }
@@ -74,7 +80,8 @@ impl TrainPlan {
             self.channels.iter().map(|channel| shown(&channel.in_words(self.hosts))).collect();
         if let Some(free) = self.free_bytes {
             let needed = Decimal(self.needed_bytes);
-            lines.push(format!("disk: {needed} needed, {} free", Decimal(free)));
+            let most = if self.needed_bytes_at_most { "at most " } else { "" };
+            lines.push(format!("disk: {most}{needed} needed, {} free", Decimal(free)));
         }
         lines
     }
@@ -101,6 +108,9 @@ impl PlannedChannel {
             let mine = Count(self.host_lines.unwrap_or(self.host_objects));
             let what = if self.lines.is_some() { " lines" } else { "" };
             line += &format!("; this host: {mine}{what}{}", told(self.host_bytes));
+        }
+        if let Some(others) = self.other_files.filter(|others| *others > 0) {
+            line += &format!("; {} of others in its folder", counted(others, "file", "files"));
         }
         let when = if *mode == "Pipe" { begins.clone() } else { format!("complete {begins}") };
         line + &format!("; {when}; {source}")
@@ -133,6 +143,8 @@ pub struct FilesTold {
     pub kept_bytes: u64,
     /// Objects that failed.
     pub failed_objects: u64,
+    /// Files in its folder that were there before and are not of it; null where nobody looked.
+    pub other_files: Option<u64>,
 }
 
 impl FilesTold {
@@ -217,6 +229,7 @@ mod tests {
             bytes: Some(307_000_000),
             host_objects: 502,
             host_bytes: Some(153_500_000),
+            other_files: Some(0),
         }
     }
 
@@ -253,6 +266,12 @@ mod tests {
         assert_eq!(
             plan(1, labels)[0],
             "channel train: Pipe, 1,004 lines, 9 B; 1 epoch; s3://bkt/a/"
+        );
+        let dirty = PlannedChannel { other_files: Some(2), ..channel("File", "with COMMAND") };
+        assert_eq!(
+            plan(1, dirty)[0],
+            "channel train: File, 1,004 objects, 307 MB; 2 files of others in its folder; complete \
+             with COMMAND; s3://bkt/a/"
         );
         let link = &plan(2, channel("link", "before COMMAND"))[0];
         assert_eq!(link, "channel train: link to s3://bkt/a/, made before COMMAND");

@@ -47,8 +47,8 @@ impl InflatedRange {
     }
 }
 
-/// What of a stream's room is for bytes as they come, what for those that are inflated, and how many
-/// objects may have begun on so many threads: what waits for its inflater is of the same half.
+/// What of a stream's room is for bytes as they come, what for those that are inflated, and how
+/// many objects may have begun on so many threads: what waits for its inflater is of that half.
 pub(super) fn share(room: Room, threads: usize) -> (Room, Room, usize) {
     let half_bytes = room.ahead_bytes / INFLATE_MEMORY_SHARE;
     let received = Room { ahead_bytes: room.ahead_bytes - half_bytes, ..room };
@@ -251,9 +251,7 @@ fn faulty(transfer: &Transfer, failure: &Failure) -> Error {
                 .because(ErrorReason::Integrity)
                 .advise("exclude it, or store it again as gzip")
         }
-        Failure::Bug => {
-            Error::bug(format!("s3://{bucket}/{key}: a thread that inflates panicked"))
-        }
+        Failure::Bug => Error::bug(format!("s3://{bucket}/{key}: a thread that inflates panicked")),
     }
 }
 
