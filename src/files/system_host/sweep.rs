@@ -6,17 +6,14 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Instant;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
-use super::{Persistence, Root, SystemHost, parts};
+use super::{Root, SystemHost, parts};
 use crate::error::{Error, ErrorKind};
 use crate::limits::SWEEP_DEPTH_MAX;
 use crate::plan::path::is_own;
-use crate::s3::sign::PublishedKeys;
 
 /// What a sweep came to.
 #[derive(Debug, Default)]
@@ -52,18 +49,28 @@ impl SystemHost {
         tell: &mut dyn FnMut(&str) -> bool,
     ) -> Swept {
         let typed = self.folders().root.clone();
-        let root = self.open_root().and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, root)));
-        let swept = Swept::default();
-        match root {
-            Ok((device, root)) => {
-                let stopped = false;
-                let mut sweeper = Sweeper { sweep, typed, is_extra, tell, device, swept, stopped };
-                sweeper.folder(&root, "", 0);
-                sweeper.swept
-            }
-            Err(errno) => {
-                Swept { error: Some(refused(&format!("read {}", typed.place("")), errno)), ..swept }
-            }
+        sweep_below(self.open_root(), typed, sweep, is_extra, tell)
+    }
+}
+
+fn sweep_below(
+    root: Result<OwnedFd, Code>,
+    typed: Root,
+    sweep: Sweep,
+    is_extra: &dyn Fn(&str) -> bool,
+    tell: &mut dyn FnMut(&str) -> bool,
+) -> Swept {
+    let root = root.and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, root)));
+    let swept = Swept::default();
+    match root {
+        Ok((device, root)) => {
+            let stopped = false;
+            let mut sweeper = Sweeper { sweep, typed, is_extra, tell, device, swept, stopped };
+            sweeper.folder(&root, "", 0);
+            sweeper.swept
+        }
+        Err(errno) => {
+            Swept { error: Some(refused(&format!("read {}", typed.place("")), errno)), ..swept }
         }
     }
 }
@@ -78,10 +85,10 @@ pub fn look_through(
     is_extra: &dyn Fn(&str) -> bool,
     tell: &mut dyn FnMut(&str) -> bool,
 ) -> Result<Swept, Error> {
-    let root = Root::present(folder)?;
-    let keys = Arc::new(PublishedKeys::new(None));
-    let mut host = SystemHost::new(Instant::now(), 0, Some(root), keys, Persistence::default());
-    Ok(host.sweep(Sweep { dry: true, unfinished: true }, is_extra, tell))
+    let typed = Root::present(folder)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::openat(&typed.folder, ".", flags, Mode::empty());
+    Ok(sweep_below(root, typed, Sweep { dry: true, unfinished: true }, is_extra, tell))
 }
 
 struct Sweeper<'a> {
