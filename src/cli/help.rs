@@ -321,7 +321,10 @@ pub(super) const COMMANDS: [About; 11] = [
         name: "train",
         operands: &[(
             "COMMAND [ARG]...",
-            &["the training program; without it the input is prepared and served"],
+            &[
+                "the training program, and all that follows its name; without it the input",
+                "is prepared and served",
+            ],
         )],
         details: "Lays DIR out as Amazon SageMaker lays out /opt/ml: input/config with the \
             configuration files, input/data with the channels, model and output/data. All \

@@ -253,7 +253,12 @@ pub fn command() -> clap::Command {
                 Some(template) => child.help_template(template),
                 None => child,
             };
-            with_help(child, help::after(about)).mut_args(completion::without_files)
+            let child = with_help(child, help::after(about)).mut_args(completion::without_files);
+            match about.name {
+                // It says why it is refused, for whoever types it: channels have many objects.
+                "train" => child.mut_arg("version_id", |arg| arg.hide(true)),
+                _ => child,
+            }
         });
     }
     command
@@ -327,7 +332,10 @@ enum TypedCommand {
 /// The names of the guide's pages, in letters of either case; clap suggests near ones.
 fn topics() -> impl TypedValueParser<Value = &'static Topic> {
     let topics = guide::TOPICS.iter();
-    let names = topics.map(|topic| PossibleValue::new(topic.name).help(topic.summary));
+    let names = topics.map(|topic| {
+        let name = PossibleValue::new(topic.name).help(topic.summary);
+        name.aliases(guide::aliases(topic.name))
+    });
     PossibleValuesParser::new(names)
         .map(|name| guide::topic(&name.to_ascii_lowercase()).expect("one of the names"))
 }

@@ -74,7 +74,6 @@ pub(super) struct TrainTyped {
         value_name = "COMMAND",
         hide = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_hint = ValueHint::CommandWithArguments
     )]
     command: Vec<OsString>,
@@ -82,7 +81,8 @@ pub(super) struct TrainTyped {
     /// (see 'inrush guide training'); repeatable
     #[arg(long, value_name = "NAME=SOURCE", conflicts_with_all = ["job", "init_config"])]
     channel: Vec<String>,
-    /// read the job from this file: the request of CreateTrainingJob, as JSON or YAML
+    /// read the job from this file, or '-' for standard input: the request of CreateTrainingJob, as
+    /// JSON or YAML
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     job: Option<PathBuf>,
     /// read the job from this init-config.json of a SageMaker instance

@@ -7,12 +7,15 @@
 //! it, not to its group: a program that starts others decides what they are told.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::{
     Pid, Signal as KernelSignal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process,
     kill_process_group, waitid, waitpgid, waitpid,
@@ -23,6 +26,9 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::process;
 
+/// The exit code where this machine, not the command, is why it does not start: that of env(1) and
+/// timeout(1) for failures of their own.
+const OWN_FAILURE: u8 = 125;
 /// The exit code where the command cannot be executed, as env(1), nohup(1) and shells have it.
 pub(super) const NOT_EXECUTABLE: u8 = 126;
 /// The exit code where there is no such command.
@@ -144,7 +150,7 @@ impl Child {
         grace: Duration,
     ) -> Result<Self, NotStarted> {
         let [program, arguments @ ..] = words else { unreachable!("there is a command") };
-        let ours = |error: Error| NotStarted { code: error.kind().exit_code(), error };
+        let ours = |error: Error| NotStarted { code: OWN_FAILURE, error };
         // Before it starts: a signal that comes meanwhile is for it.
         let signals = listen().map_err(ours)?;
         let children = listener(SignalKind::child()).map_err(ours)?;
@@ -334,7 +340,56 @@ fn name(signal: KernelSignal) -> &'static str {
     }
 }
 
-fn not_started(program: &OsString, error: &io::Error) -> NotStarted {
+/// Where execvp(3) looks if there is no PATH.
+const USUAL_PATH: &str = "/bin:/usr/bin";
+
+/// Looks whether there is such a command, as execvp(3) does, before anything is done for it.
+///
+/// # Errors
+/// What [`Child::start`] would say of it. That may still fail where this does not.
+pub(super) fn look_up(
+    words: &[OsString],
+    variables: &BTreeMap<String, String>,
+) -> Result<(), NotStarted> {
+    let Some(program) = words.first() else { return Ok(()) };
+    let path = variables.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH"));
+    let path = path.unwrap_or_else(|| USUAL_PATH.into());
+    let found = if program.as_bytes().contains(&b'/') {
+        executable(Path::new(program))
+    } else {
+        in_path(program, &path)
+    };
+    found.map_err(|error| not_started(program, &error))
+}
+
+/// In the first folder that has it. One that must not be executed counts where none may be.
+fn in_path(program: &OsStr, path: &OsStr) -> io::Result<()> {
+    let mut outcome = Err(io::ErrorKind::NotFound.into());
+    if program.is_empty() {
+        return outcome;
+    }
+    for folder in path.as_bytes().split(|byte| *byte == b':') {
+        // An empty one is the working directory.
+        let folder: PathBuf = OsStr::from_bytes(folder).into();
+        match executable(&folder.join(program)) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => outcome = Err(error),
+            Err(_) => {}
+        }
+    }
+    outcome
+}
+
+/// It is a file that may be executed.
+fn executable(path: &Path) -> io::Result<()> {
+    accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)?;
+    match path.is_dir() {
+        true => Err(io::ErrorKind::PermissionDenied.into()),
+        false => Ok(()),
+    }
+}
+
+fn not_started(program: &OsStr, error: &io::Error) -> NotStarted {
     let message = format!("cannot start {}: {error}", program.display());
     let (code, advice) = match error.kind() {
         io::ErrorKind::NotFound => (NOT_THERE, "check its name and PATH"),
@@ -342,7 +397,7 @@ fn not_started(program: &OsString, error: &io::Error) -> NotStarted {
         io::ErrorKind::WouldBlock => {
             let error = Error::new(ErrorKind::Host, message);
             let error = error.advise("raise the limit of processes (ulimit -u)");
-            return NotStarted { code: error.kind().exit_code(), error };
+            return NotStarted { code: OWN_FAILURE, error };
         }
         io::ErrorKind::PermissionDenied => (NOT_EXECUTABLE, "make it executable (chmod +x)"),
         _ => (NOT_EXECUTABLE, "check that it is a program for this machine"),
@@ -415,9 +470,41 @@ mod tests {
 
     #[test]
     fn why_it_did_not_start_decides_the_code() {
-        let code = |kind: io::ErrorKind| not_started(&"x".into(), &kind.into()).code;
+        let code = |kind: io::ErrorKind| not_started("x".as_ref(), &kind.into()).code;
         assert_eq!(code(io::ErrorKind::NotFound), NOT_THERE);
         assert_eq!(code(io::ErrorKind::PermissionDenied), NOT_EXECUTABLE);
         assert_eq!(code(io::ErrorKind::ArgumentListTooLong), NOT_EXECUTABLE);
+        assert_eq!(code(io::ErrorKind::WouldBlock), OWN_FAILURE);
+    }
+
+    #[test]
+    fn a_command_is_looked_up_as_it_is_started() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+        let file = |path: &Path, mode: u32| {
+            std::fs::write(path, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for place in [&first, &second] {
+            std::fs::create_dir(place).unwrap();
+        }
+        file(&first.join("both"), 0o644);
+        file(&second.join("both"), 0o755);
+        file(&first.join("plain"), 0o644);
+        std::fs::create_dir(second.join("folder")).unwrap();
+        let path = format!("{}:{}", first.display(), second.display());
+        let path = BTreeMap::from([("PATH".to_owned(), path)]);
+        let code = |word: &Path| look_up(&[word.into()], &path).err().map(|wrong| wrong.code);
+        assert_eq!(code(Path::new("both")), None, "the second may be executed");
+        assert_eq!(code(Path::new("plain")), Some(NOT_EXECUTABLE));
+        assert_eq!(code(Path::new("folder")), Some(NOT_EXECUTABLE));
+        assert_eq!(code(Path::new("none")), Some(NOT_THERE));
+        assert_eq!(code(Path::new("")), Some(NOT_THERE));
+        assert_eq!(code(&second.join("both")), None);
+        assert_eq!(code(&first.join("both")), Some(NOT_EXECUTABLE));
+        assert_eq!(code(&first.join("none")), Some(NOT_THERE));
+        assert!(look_up(&[], &path).is_ok(), "no command");
+        assert!(look_up(&["sh".into()], &BTreeMap::new()).is_ok(), "PATH is that of this process");
     }
 }

@@ -46,7 +46,7 @@ impl fmt::Display for Fault {
             Wrong::NotGzip(byte) => write!(f, "it is not gzip: byte {offset} is {byte:#04x}"),
             Wrong::Behind(byte) => write!(
                 f,
-                "bytes follow its last gzip member that are none: byte {offset} is {byte:#04x}"
+                "bytes that are no gzip follow its last member: byte {offset} is {byte:#04x}"
             ),
             Wrong::Truncated => {
                 write!(f, "it is truncated: after {offset} bytes it ends within a gzip member")
@@ -303,9 +303,8 @@ mod tests {
         check(&changed(first - 4), &text(first, "length"));
         for behind in [&[0u8; 3][..], b"\0", b"garbage"] {
             let byte = behind[0];
-            let told = format!(
-                "bytes follow its last gzip member that are none: byte {end} is {byte:#04x}"
-            );
+            let told =
+                format!("bytes that are no gzip follow its last member: byte {end} is {byte:#04x}");
             check(&[&file, behind].concat(), &told);
         }
         let told = format!("it is truncated: after {} bytes it ends within a gzip member", end + 1);

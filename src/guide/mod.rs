@@ -50,9 +50,19 @@ topics! {
     testing "testing.md" "what inrush promises, and which tests check it"
 }
 
+/// Other names of pages: what is typed, and the page that is meant.
+const ALIASES: &[(&str, &str)] = &[("train", "training"), ("sagemaker", "training")];
+
+/// The other names of a page, which no list has.
+pub fn aliases(name: &str) -> impl Iterator<Item = &'static str> {
+    ALIASES.iter().filter(move |(_, page)| *page == name).map(|(alias, _)| *alias)
+}
+
 /// The page of this name.
 #[must_use]
 pub fn topic(name: &str) -> Option<&'static Topic> {
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+    let name = alias.map_or(name, |(_, page)| page);
     TOPICS.iter().find(|topic| topic.name == name)
 }
 

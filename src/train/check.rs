@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
+use super::layout::BASE;
 use super::problem::{Problem, Problems};
 use super::{
     CHANNELS_MAX, Channel, ChannelData, Compression, Distribution, InputMode, RecordWrapper,
@@ -39,7 +40,14 @@ pub(super) fn channels(placed: &[(String, Channel)], problems: &mut Problems) {
         } else if let Some((other, _)) =
             placed[..at].iter().find(|(_, other)| other.name == channel.name)
         {
-            problems.add(place, format!("the name '{}' is that of {other}", channel.name));
+            // That of an option has the name in it.
+            problems.add(
+                place,
+                match other == place {
+                    true => "is given twice".to_owned(),
+                    false => format!("the name '{}' is that of {other}", channel.name),
+                },
+            );
         }
         data(place, channel, problems);
         if problems.count() == before {
@@ -47,6 +55,34 @@ pub(super) fn channels(placed: &[(String, Channel)], problems: &mut Problems) {
         }
     }
     clashes(placed, problems);
+}
+
+/// What this version would serve otherwise than it is described.
+pub(super) fn served(placed: &[(String, Channel)], problems: &mut Problems) {
+    for (place, _) in placed.iter().filter(|(_, channel)| channel.mode == InputMode::FastFile) {
+        problems.add(place, "InputMode FastFile cannot be served yet: use File, or Pipe");
+    }
+}
+
+/// What is wrong with the folder that checkpoints go to, which the container has below [`BASE`].
+pub(super) fn output_path(path: &Path) -> Option<String> {
+    if let Some(what) = folder_problem(path) {
+        return Some(what.to_owned());
+    }
+    let input = Path::new(BASE).join("input");
+    overlap(path, &input).then(|| {
+        format!(
+            "'{}' is not apart from {}, where the channels and their files are: give another \
+             folder, such as {BASE}/checkpoints",
+            shortened(&path.display().to_string()),
+            input.display()
+        )
+    })
+}
+
+/// Whether one of two folders is the other one, or in it.
+pub(crate) fn overlap(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
 }
 
 /// What is wrong with the input as a whole, once it is known which host this is.
@@ -93,7 +129,7 @@ fn data(place: &str, channel: &Channel, problems: &mut Problems) {
     match (&channel.data, channel.mode) {
         (ChannelData::Folder { path, .. }, mode) => {
             if let Some(what) = folder_problem(path) {
-                add(what);
+                add(&format!("the path of a folder {what}"));
             }
             if mode != InputMode::File {
                 add("a file system is an input of File mode only");
@@ -132,20 +168,17 @@ fn data(place: &str, channel: &Channel, problems: &mut Problems) {
             }
         }
     }
-    if let Some(what) = channel.output_path.as_deref().and_then(folder_problem) {
-        problems.add(place, format!("the path of the output: {what}"));
-    }
 }
 
 fn folder_problem(path: &Path) -> Option<&'static str> {
     if !path.is_absolute() {
-        return Some("the path of a folder must be absolute");
+        return Some("must be absolute");
     }
     if path.components().any(|part| part == Component::ParentDir) {
-        return Some("the path of a folder contains '..'");
+        return Some("contains '..'");
     }
     let has_nul = path.as_os_str().as_encoded_bytes().contains(&0);
-    has_nul.then_some("the path of a folder contains a NUL byte")
+    has_nul.then_some("contains a NUL byte")
 }
 
 /// Options that its mode has not.
@@ -164,7 +197,11 @@ fn options(place: &str, channel: &Channel, problems: &mut Problems) {
         return;
     }
     if channel.compression == Compression::Gzip {
-        let what = format!("Gzip is inflated in Pipe mode only, and this is {} mode", mode.name());
+        let what = format!(
+            "CompressionType Gzip is of Pipe mode only, and this is {} mode: use InputMode Pipe, \
+             or CompressionType None, and decompress the files in COMMAND",
+            mode.name()
+        );
         problems.add(place, what);
     }
     if channel.record_wrapper == RecordWrapper::RecordIo {
@@ -264,6 +301,22 @@ mod tests {
     }
 
     #[test]
+    fn checkpoints_are_apart_from_the_input() {
+        let told = |path: &str| output_path(Path::new(path));
+        for good in ["/opt/ml/checkpoints", "/opt/ml/inputs", "/opt/ml/in", "/data/opt/ml/input"] {
+            assert_eq!(told(good), None, "{good}");
+        }
+        let same = ["/opt/ml/input", "/opt//ml/./input/"];
+        let near = ["/opt/ml", "/opt", "/", "/opt/ml/input/data", "/opt/ml/input/data/train"];
+        for bad in same.into_iter().chain(near) {
+            let what = told(bad).expect(bad);
+            assert!(what.contains("is not apart from /opt/ml/input"), "{bad}: {what}");
+        }
+        assert_eq!(told("a").as_deref(), Some("must be absolute"));
+        assert_eq!(told("/opt/ml/a/../input").as_deref(), Some("contains '..'"));
+    }
+
+    #[test]
     fn there_are_at_most_twenty_inputs() {
         let named = |at: usize| prefix(&format!("c{at}"), InputMode::File);
         let mut channels: Vec<Channel> = (0..CHANNELS_MAX).map(named).collect();
@@ -334,7 +387,8 @@ mod tests {
         check(gzip(prefix("a", Pipe)), &[]);
         check(
             gzip(prefix("a", File)),
-            &["Gzip is inflated in Pipe mode only, and this is File mode"],
+            &["CompressionType Gzip is of Pipe mode only, and this is File mode: use InputMode \
+               Pipe, or CompressionType None, and decompress the files in COMMAND"],
         );
         check(gzip(of(&augmented, Pipe)), &["AugmentedManifestFile and Gzip do not go together"]);
         check(

@@ -174,8 +174,17 @@ impl<'a> Object<'a> {
         let value = self.value(name)?;
         let whole = value.as_i64().filter(|whole| range.contains(whole));
         if whole.is_none() {
-            let (least, most) = (range.start(), range.end());
-            problems.add(self.at(name), expected(&format!("{least} to {most}"), value));
+            let is_quoted = |text: &str| text.trim().parse::<i64>().is_ok();
+            problems.add(
+                self.at(name),
+                match value {
+                    Value::String(text) if is_quoted(text) => format!(
+                        "expected a number, but it is the string '{}': remove the quotes",
+                        shortened(text)
+                    ),
+                    _ => expected(&format!("{} to {}", range.start(), range.end()), value),
+                },
+            );
         }
         whole
     }
@@ -234,7 +243,7 @@ mod tests {
     fn every_field_says_what_is_wrong_with_it() {
         let value = json!({
             "Text": 7, "Long": "äöü", "Null": null, "Choice": "s3prefix", "List": [1, 2, 3],
-            "Flag": "true", "Whole": 1.5, "Far": 12, "Naem": 1, "Other": 1,
+            "Flag": "true", "Whole": 1.5, "Far": 12, "Naem": 1, "Other": 1, "Quoted": "2", "Word": "x",
         });
         let mut problems = Problems::default();
         let object = Object::of(&value, "A[1]".to_owned(), &mut problems).expect("an object");
@@ -249,6 +258,8 @@ mod tests {
         assert_eq!(object.boolean("Flag", &mut problems), None);
         assert_eq!(object.whole("Whole", &(0..=9), &mut problems), None);
         assert_eq!(object.whole("Far", &(0..=9), &mut problems), None);
+        assert_eq!(object.whole("Quoted", &(0..=9), &mut problems), None);
+        assert_eq!(object.whole("Word", &(0..=9), &mut problems), None);
         object.required("Null", &mut problems);
         assert!(object.object("Whole", &mut problems).is_none());
         object.refuse_mistyped(&["Name"], &mut problems);
@@ -262,6 +273,8 @@ mod tests {
             "A[1].Flag: expected true or false, but it is 'true'",
             "A[1].Whole: expected 0 to 9, but it is 1.5",
             "A[1].Far: expected 0 to 9, but it is 12",
+            "A[1].Quoted: expected a number, but it is the string '2': remove the quotes",
+            "A[1].Word: expected 0 to 9, but it is 'x'",
             "A[1].Null: missing",
             "A[1].Whole: expected an object, but it is 1.5",
             "A[1].Naem: unknown field; did you mean Name?",

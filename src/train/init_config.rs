@@ -5,7 +5,7 @@
 //! values that file does not show are read in the spellings of the API and in capitals. A field of
 //! a channel that is not known is refused, for it may change which bytes the job gets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::check::{self, ATTRIBUTE_CHARS_MAX, ATTRIBUTES_MAX, CONTENT_TYPE_CHARS_MAX};
 use super::field::{Object, Spelling, read_description, text};
@@ -41,8 +41,18 @@ fn read(config: &Object<'_>, problems: &mut Problems) -> TrainingInput {
             channels.extend(channel.filter(|_| problems.count() == before).map(|one| (path, one)));
         }
     }
-    channels.extend(checkpoints(config, problems));
+    let configured = checkpoints(config, problems);
+    let is_empty = config.value("channels").is_none_or(|all| all == &serde_json::json!({}));
+    if configured.is_none() && is_empty {
+        let hint = match config.value("InputDataConfig") {
+            Some(_) => "this looks like the request of CreateTrainingJob: use --job",
+            None => "a job without channels has no data",
+        };
+        problems.add(config.at("channels"), format!("is missing: {hint}"));
+    }
+    channels.extend(configured);
     check::channels(&channels, problems);
+    check::served(&channels, problems);
     TrainingInput {
         channels: channels.into_iter().map(|(_, channel)| channel).collect(),
         hosts: hosts(config, problems),
@@ -163,6 +173,9 @@ fn checkpoints(config: &Object<'_>, problems: &mut Problems) -> Option<(String, 
     }
     let name = outer.text("name", &(0..=usize::MAX), problems);
     let path = outer.text("outputPath", &(0..=4096), problems);
+    if let Some(what) = path.and_then(|path| check::output_path(Path::new(path))) {
+        problems.add(outer.at("outputPath"), what);
+    }
     let allow_empty = outer.boolean("allowEmpty", problems).unwrap_or_default();
     let inner = outer.object("channel", problems)?;
     let channel = channel(&inner, name?, InputMode::File, problems)?;
@@ -236,11 +249,16 @@ mod tests {
     #[test]
     fn values_have_either_spelling() {
         let mut modes = Vec::new();
-        for mode in ["PIPE", "Pipe", "FASTFILE", "FAST_FILE", "FastFile"] {
+        for mode in ["PIPE", "Pipe", "FILE", "File"] {
             let input = changed("/channels/data/inputMode", json!(mode)).expect("an input");
             modes.push(input.channels[0].mode.name());
         }
-        assert_eq!(modes, ["Pipe", "Pipe", "FastFile", "FastFile", "FastFile"]);
+        assert_eq!(modes, ["Pipe", "Pipe", "File", "File"]);
+        for mode in ["FASTFILE", "FAST_FILE", "FastFile"] {
+            let told = "channels.data: InputMode FastFile cannot be served yet: use File, or Pipe";
+            let input = changed("/channels/data/inputMode", json!(mode));
+            assert_eq!(input, Err(vec![told.to_owned()]), "{mode}");
+        }
         let source = "/channels/data/s3DataSource";
         for kind in ["MANIFEST_FILE", "ManifestFile"] {
             let input = changed(&format!("{source}/s3DataType"), json!(kind)).expect("an input");
@@ -301,7 +319,17 @@ mod tests {
         check(
             "/checkpointChannel/outputPath",
             json!("relative"),
-            "checkpointChannel: the path of the output: the path of a folder must be absolute",
+            "checkpointChannel.outputPath: must be absolute",
+        );
+        let told = |text: &str| parse(text).expect_err("no channels")[0].to_string();
+        assert_eq!(told("{}"), "channels: is missing: a job without channels has no data");
+        assert_eq!(
+            told(r#"{"channels": {}}"#),
+            "channels: is missing: a job without channels has no data"
+        );
+        assert_eq!(
+            told(r#"{"InputDataConfig": []}"#),
+            "channels: is missing: this looks like the request of CreateTrainingJob: use --job"
         );
         check("/chanels", json!({}), "chanels: unknown field; did you mean channels?");
         check(

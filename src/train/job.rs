@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::check::{self, ATTRIBUTE_CHARS_MAX, ATTRIBUTES_MAX, CONTENT_TYPE_CHARS_MAX};
 use super::field::{Object, Spelling, read_description, text};
@@ -110,8 +110,13 @@ fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
             channels.push((object.path, channel));
         }
     }
-    channels.extend(checkpoints(request, problems));
+    let configured = checkpoints(request, problems);
+    if configured.is_none() && request.value("InputDataConfig").is_none() {
+        missing(request, problems);
+    }
+    channels.extend(configured);
     check::channels(&channels, problems);
+    check::served(&channels, problems);
     let hyperparameters = pairs(request, "HyperParameters", 256, 2500, problems);
     let environment = pairs(request, "Environment", 512, 512, problems);
     for name in environment.keys().filter(|name| !is_variable(name)) {
@@ -126,6 +131,20 @@ fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
         instance_groups: instance_groups(request, problems),
         hosts: None,
     }
+}
+
+/// Says that there are no channels. A job of its checkpoints alone has no need of any; what is
+/// described otherwise would run without its data.
+fn missing(request: &Object<'_>, problems: &mut Problems) {
+    let has = |name: &str| request.value(name).is_some();
+    let hint = if ["channels", "checkpointChannel", "hostConfig"].into_iter().any(has) {
+        ": this looks like an init-config.json: use --init-config"
+    } else if has("TrainingJob") {
+        ": give what TrainingJob has, without it around"
+    } else {
+        ": a job without channels has no data"
+    };
+    problems.add(request.at("InputDataConfig"), format!("is missing{hint}"));
 }
 
 fn is_job_name(name: &str) -> bool {
@@ -255,6 +274,9 @@ fn checkpoints(request: &Object<'_>, problems: &mut Problems) -> Option<(String,
     config.refuse_unknown(&["S3Uri", "LocalPath"], problems);
     let location = location(&config, problems);
     let path = config.text("LocalPath", &PATH_CHARS, problems).unwrap_or(CHECKPOINTS);
+    if let Some(what) = check::output_path(Path::new(path)) {
+        problems.add(config.at("LocalPath"), what);
+    }
     let channel = Channel {
         allow_empty: true,
         output_path: Some(PathBuf::from(path)),
@@ -323,9 +345,57 @@ mod tests {
 
     use super::*;
 
+    /// Those of a job that has channels, unless it says otherwise.
     fn problems(request: &Value) -> Vec<String> {
+        let mut request = request.clone();
+        if request.get("InputDataConfig").is_none() {
+            request["InputDataConfig"] = json!([prefix("a")]);
+        }
+        told(&request)
+    }
+
+    fn told(request: &Value) -> Vec<String> {
         let problems = parse(&request.to_string()).expect_err("problems");
         problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_job_without_channels_is_refused() {
+        let check = |request: Value, hint: &str| {
+            assert_eq!(told(&request), [format!("InputDataConfig: is missing: {hint}")]);
+        };
+        check(json!({}), "a job without channels has no data");
+        check(json!({"InputDataConfig": null}), "a job without channels has no data");
+        let within = json!({"TrainingJob": {"InputDataConfig": [prefix("a")]}});
+        check(within, "give what TrainingJob has, without it around");
+        for name in ["channels", "checkpointChannel", "hostConfig"] {
+            let hint = "this looks like an init-config.json: use --init-config";
+            check(json!({name: {}}), hint);
+        }
+        let alone = r#"{"CheckpointConfig": {"S3Uri": "s3://bucket/state"}}"#;
+        assert_eq!(parse(alone).expect("checkpoints").channels.len(), 1);
+    }
+
+    #[test]
+    fn the_path_of_checkpoints_has_its_name() {
+        let check = |path: &str, expected: &str| {
+            let config = json!({"S3Uri": "s3://bucket/state", "LocalPath": path});
+            let told = problems(&json!({"CheckpointConfig": config}));
+            assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
+        };
+        check("state", "CheckpointConfig.LocalPath: must be absolute");
+        let beginning = "CheckpointConfig.LocalPath: '/opt/ml/input/data' is not apart from";
+        check("/opt/ml/input/data", beginning);
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_told_with_the_rest() {
+        let mut channels = [prefix("a"), prefix("b")];
+        channels[0]["InputMode"] = json!("FastFile");
+        channels[1]["InputMode"] = json!("Fast");
+        let told = problems(&json!({"InputDataConfig": channels}));
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[1].starts_with("InputDataConfig[0]: InputMode FastFile cannot"), "{told:?}");
     }
 
     fn prefix(name: &str) -> Value {
@@ -425,7 +495,6 @@ mod tests {
         let data = ChannelData::Prefix(location("input"));
         let distribution = Distribution::ShardedByS3Key;
         assert_eq!(input.channels, [Channel { distribution, ..Channel::new("data", data) }]);
-        assert_eq!(parse("{}"), Ok(TrainingInput::default()), "a job may have no input");
     }
 
     #[test]
@@ -541,7 +610,8 @@ mod tests {
             {"InstanceGroupName": "b", "InstanceType": "ml.c5.xlarge", "InstanceCount": 1},
             {"InstanceGroupName": "a", "InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2},
         ]);
-        let request = json!({"ResourceConfig": {"InstanceGroups": groups, "VolumeSizeInGB": 1}});
+        let request = json!({"InputDataConfig": [prefix("a")],
+            "ResourceConfig": {"InstanceGroups": groups, "VolumeSizeInGB": 1}});
         let input = parse(&request.to_string()).expect("a job");
         let named: Vec<_> =
             input.instance_groups.iter().map(|group| (&*group.name, group.count)).collect();

@@ -29,11 +29,16 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The problems as one usage error. `source` is what was read: the name of a file or an option.
+/// The problems as one usage error in one line, where several are told before. `source` is what was
+/// read: the name of a file or a command.
 #[must_use]
 pub fn error(source: &str, problems: &[Problem]) -> Error {
-    let all: Vec<String> = problems.iter().map(Problem::to_string).collect();
-    Error::new(ErrorKind::Usage, format!("{source}: {}", all.join("; ")))
+    let message = match problems {
+        [] => format!("{source}: it cannot be read"),
+        [only] => format!("{source}: {only}"),
+        [first, ..] => format!("{source}: {} problems, the first: {first}", problems.len()),
+    };
+    Error::new(ErrorKind::Usage, message)
 }
 
 /// Problems as they are found.
@@ -85,8 +90,9 @@ mod tests {
         let listed = problems.settle(()).expect_err("problems");
         assert_eq!(listed.len(), JOB_PROBLEMS_MAX + 1);
         assert_eq!(listed[JOB_PROBLEMS_MAX].to_string(), "and 3 problems more");
-        let error = error("job.json", &listed[..2]);
-        assert_eq!(error.to_string(), "job.json: Tags[0]: wrong; Tags[1]: wrong");
-        assert_eq!(error.kind(), ErrorKind::Usage);
+        let told = |count: usize| error("job.json", &listed[..count]);
+        assert_eq!(told(1).to_string(), "job.json: Tags[0]: wrong");
+        assert_eq!(told(2).to_string(), "job.json: 2 problems, the first: Tags[0]: wrong");
+        assert_eq!(told(2).kind(), ErrorKind::Usage);
     }
 }

@@ -148,8 +148,34 @@ const OF_PROCESSES: [Launcher; 4] = [
 /// Finds the rank; `None` where nothing says it.
 ///
 /// # Errors
-/// When what decides is not whole or contradicts itself. The error names the variables.
+/// When what decides is not whole, contradicts itself or is not what the description asks for. The
+/// error names the variables.
 pub fn find(
+    unit: Unit,
+    given: &Given<'_>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Rank>> {
+    let found = decide(unit, given, variable)?;
+    let Some(instances) = given.instances.filter(|_| unit == Unit::Host) else { return Ok(found) };
+    let asked = format!("the description asks for {instances} instances (InstanceCount)");
+    let says = match &found {
+        Some(Rank { hosts, .. }) if hosts.count == instances => return Ok(found),
+        None if instances == 1 => return Ok(found),
+        Some(Rank { hosts, source, .. }) => {
+            let hosts = hosts.count;
+            format!("{source} says {hosts} {}", if hosts == 1 { "host" } else { "hosts" })
+        }
+        None => "nothing says which host this is".to_owned(),
+    };
+    Err(Error::new(ErrorKind::Usage, format!("{asked}, but {says}")).advise(format!(
+        "set {} and {HOST_COUNT}, or give --shard I/{instances} with I from 0, or change \
+         InstanceCount",
+        OWN.rank
+    )))
+}
+
+/// What decides, whatever the description asks for.
+fn decide(
     unit: Unit,
     given: &Given<'_>,
     variable: impl Fn(&str) -> Option<String>,
@@ -437,9 +463,34 @@ mod tests {
         let alone = Given { instances: Some(1), ..Given::default() };
         let by_count = "host 1 of 1 (shard 0/1), by the number of instances in the description";
         assert_eq!(told(&alone, &[]).to_string(), by_count);
-        assert_eq!(told(&alone, &slurm).hosts.count, 4);
-        let two = Given { instances: Some(2), ..Given::default() };
-        assert_eq!(found(Unit::Host, &two, &[]), Ok(None));
+        let four = Given { instances: Some(4), ..Given::default() };
+        assert_eq!(told(&four, &slurm).hosts.count, 4);
+        assert_eq!(found(Unit::Process, &four, &[]), Ok(None), "processes are no instances");
+    }
+
+    #[test]
+    fn every_instance_is_a_host() {
+        let given = Given { instances: Some(2), ..Given::default() };
+        let refused = |given: &Given<'_>, set: &[(&str, &str)], expected: &str| {
+            let error = found(Unit::Host, given, set).expect_err("another number of hosts");
+            let count = given.instances.expect("a number");
+            let begin = format!("the description asks for {count} instances (InstanceCount), but ");
+            let told = error.to_string();
+            assert!(
+                told.starts_with(&format!("{begin}{expected}; set INRUSH_HOST_RANK")),
+                "{told}"
+            );
+            assert!(told.contains(&format!("--shard I/{count}")), "{told}");
+        };
+        refused(&given, &[], "nothing says which host this is");
+        let slurm = [("SLURM_NODEID", "0"), ("SLURM_NNODES", "4")];
+        refused(&given, &slurm, "SLURM_NODEID and SLURM_NNODES says 4 hosts");
+        let shard = |index, count| Given { shard: Some(Shard { index, count }), ..given };
+        refused(&shard(0, 1), &[], "--shard says 1 host");
+        let more = Given { instances: Some(3), ..shard(1, 2) };
+        refused(&more, &[], "--shard says 2 hosts");
+        let rank = found(Unit::Host, &shard(1, 2), &slurm).expect("a rank").expect("a rank");
+        assert_eq!((&*rank.hosts.current, rank.hosts.names.len()), ("algo-2", 2));
     }
 
     #[test]

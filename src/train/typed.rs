@@ -36,6 +36,7 @@ pub fn parse<'a>(
         }
     }
     check::channels(&channels, &mut problems);
+    check::served(&channels, &mut problems);
     let channels = channels.into_iter().map(|(_, channel)| channel).collect();
     problems.settle(TrainingInput { channels, ..TrainingInput::default() })
 }
@@ -63,10 +64,10 @@ fn channel(text: &str, distribution: Distribution) -> Result<Channel, Vec<String
     let mut options = Options::default();
     let mut wrong = Vec::new();
     let mut seen: Vec<String> = Vec::new();
-    for piece in pieces {
+    for piece in pieces.map(str::trim_start) {
         let (key, value) =
             piece.split_once('=').map_or((piece, None), |(key, value)| (key, Some(value)));
-        let key = key.to_ascii_lowercase();
+        let key = canonical(key);
         match option(&key, value, &mut options) {
             Err(what) => wrong.push(what),
             Ok(()) if seen.contains(&key) => wrong.push(format!("{key} is given twice")),
@@ -89,6 +90,41 @@ fn channel(text: &str, distribution: Distribution) -> Result<Channel, Vec<String
         allow_empty: options.allow_empty,
         ..Channel::new(name, data)
     })
+}
+
+/// The key as the table has it: in lower case; `InputMode` has the name of its field, too.
+fn canonical(key: &str) -> String {
+    match key.to_ascii_lowercase() {
+        key if matches!(key.as_str(), "input-mode" | "inputmode") => "mode".to_owned(),
+        key => key,
+    }
+}
+
+/// What is said of a key that is none.
+fn unknown(key: &str, has_value: bool) -> String {
+    let meant = match key {
+        "seed" | "shuffle" | "shuffleseed" => "shuffle-seed",
+        "wrapper" | "recordwrapper" | "record-wrapper-type" | "recordwrappertype" => {
+            "record-wrapper"
+        }
+        "compression-type" | "compressiontype" | "gzip" => "compression",
+        "contenttype" => "content-type",
+        "s3datatype" | "data-type" => "type",
+        "s3datadistributiontype" | "sharded" => "distribution",
+        "attributenames" | "attribute" => "attributes",
+        "epochs" | "epoch" => {
+            return format!("'{key}' is of all channels together: give --epochs N");
+        }
+        _ => "",
+    };
+    let key = shortened(key);
+    match (meant, has_value) {
+        ("", true) => format!("'{key}' is none of {KEYS}"),
+        ("", false) => {
+            format!("'{key}' is none of {KEYS}; a source that has a comma in it needs --job")
+        }
+        (meant, _) => format!("'{key}' is no key; did you mean {meant}?"),
+    }
 }
 
 fn option<'a>(key: &str, value: Option<&'a str>, options: &mut Options<'a>) -> Result<(), String> {
@@ -134,12 +170,7 @@ fn option<'a>(key: &str, value: Option<&'a str>, options: &mut Options<'a>) -> R
             let all = [("true", true), ("false", false)];
             options.allow_empty = choice(value.unwrap_or("true"), &all, ANY).map_err(within)?;
         }
-        _ => {
-            let key = shortened(key);
-            return Err(format!(
-                "'{key}' is none of {KEYS}; a source that has a comma in it needs --job"
-            ));
-        }
+        _ => return Err(unknown(key, value.is_some())),
     }
     Ok(())
 }
@@ -163,9 +194,18 @@ fn data(
         }
         return Ok(ChannelData::Folder { path: source.into(), writable: false });
     }
+    if let Some(path) = source.strip_prefix("file://").filter(|path| path.starts_with('/')) {
+        let (source, path) = (shortened(source), shortened(path));
+        return Err(format!("'{source}' is a URL: give the path alone, {path}"));
+    }
     if !source.contains("://") {
         let source = shortened(source);
-        return Err(format!("'{source}' is neither s3://BUCKET/KEY nor an absolute path"));
+        let plain = source.strip_prefix("./").unwrap_or(&source);
+        let hint = match plain {
+            "" => String::new(),
+            plain => format!(": for the local folder give \"$PWD/{plain}\""),
+        };
+        return Err(format!("'{source}' is neither s3://BUCKET/KEY nor an absolute path{hint}"));
     }
     let location = S3Location::parse(source)?;
     let kind = kind.unwrap_or(DataType::Prefix);
@@ -207,6 +247,10 @@ mod tests {
             ..Channel::new("train", prefix("k/"))
         };
         assert_eq!(one(all), expected);
+        for mode in ["InputMode=Pipe", " input-mode=PIPE", "  mode=pipe"] {
+            let channel = one(&format!("a=s3://bucket/k/,content-type=x,{mode}"));
+            assert_eq!(channel.mode, InputMode::Pipe, "{mode}");
+        }
         let records = "train=s3://bucket/k/,mode=Pipe,record-wrapper=recordio";
         assert_eq!(one(records).record_wrapper, RecordWrapper::RecordIo);
         let manifest = ChannelData::Manifest(location("m.json"));
@@ -230,7 +274,9 @@ mod tests {
         let typed = [
             "train",
             "a=s3://bucket/x,y/,mode=Fast,mode=Pipe,mode=File,type",
-            "b=folder",
+            "b=./folder",
+            "b2=file:///mnt/b",
+            "b3=s3://bucket/b,epochs=3,seed=1, wrapper=RecordIO,modus=Pipe",
             "c=s3://Bucket/",
             "d=/mnt/d,type=S3Prefix",
             "e=s3://bucket/e,attributes=x",
@@ -246,7 +292,14 @@ mod tests {
             "--channel a: mode: 'Fast' is none of File, Pipe, FastFile",
             "--channel a: mode is given twice",
             "--channel a: type has no value: expected type=VALUE",
-            "--channel b: 'folder' is neither s3://BUCKET/KEY nor an absolute path",
+            "--channel b: './folder' is neither s3://BUCKET/KEY nor an absolute path: for the \
+             local folder give \"$PWD/folder\"",
+            "--channel b2: 'file:///mnt/b' is a URL: give the path alone, /mnt/b",
+            "--channel b3: 'epochs' is of all channels together: give --epochs N",
+            "--channel b3: 'seed' is no key; did you mean shuffle-seed?",
+            "--channel b3: 'wrapper' is no key; did you mean record-wrapper?",
+            "--channel b3: 'modus' is none of mode, distribution, type, attributes, compression, \
+             record-wrapper, shuffle-seed, content-type, allow-empty",
             "--channel c: 's3://Bucket/' is not an S3 address: the bucket name contains upper-case \
              letters; bucket names are lower case",
             "--channel d: type and attributes are of sources in S3",
@@ -254,8 +307,9 @@ mod tests {
             "--channel f: shuffle-seed: '0x1' is not a whole number of 64 bits",
             "--channel f: attributes has no value: expected attributes=VALUE",
             "--channel f: compression: 'zip' is none of None, Gzip",
-            "--channel g: Gzip is inflated in Pipe mode only, and this is File mode",
-            "--channel g: the name 'g' is that of --channel g",
+            "--channel g: CompressionType Gzip is of Pipe mode only, and this is File mode: use \
+             InputMode Pipe, or CompressionType None, and decompress the files in COMMAND",
+            "--channel g: is given twice",
         ];
         assert_eq!(problems(&typed), expected);
     }

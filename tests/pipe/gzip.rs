@@ -161,7 +161,7 @@ fn faulty() -> Vec<(Vec<u8>, String)> {
         bytes[at] ^= 1;
         bytes
     };
-    let behind = "bytes follow its last gzip member that are none: byte";
+    let behind = "bytes that are no gzip follow its last member: byte";
     vec![
         (good[..150_000].to_vec(), "it is truncated: after 150000 bytes it ends".to_owned()),
         (good[..length - 1].to_vec(), format!("it is truncated: after {} bytes", length - 1)),

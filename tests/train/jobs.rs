@@ -171,7 +171,7 @@ fn gzip_is_decompressed_where_a_channel_says_so() {
 fn gzip_goes_with_pipes_and_without_records() {
     let (origin, stage) = (serve(&objects(&[("t/a", 5)])), Stage::new());
     for (options, told) in [
-        ("compression=Gzip", "Gzip is inflated in Pipe mode only, and this is File mode"),
+        ("compression=Gzip", "CompressionType Gzip is of Pipe mode only, and this is File"),
         ("mode=Pipe,compression=Gzip,record-wrapper=RecordIO", "Gzip and RecordIO do not go"),
     ] {
         let channel = format!("t=s3://lab/t/,{options}");

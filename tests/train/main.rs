@@ -29,6 +29,7 @@ mod jobs;
 mod lines;
 mod order;
 mod plan;
+mod refusals;
 mod signals;
 mod terminal;
 

@@ -1,9 +1,13 @@
 //! What was given as the input of a training job: its description, read and checked, and which host
 //! this is.
 
+use std::ffi::OsStr;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::super::child;
 use super::super::lines;
 use super::super::whole_file;
 use crate::cli::{JobSource, ManifestPlace, TrainArgs};
@@ -14,6 +18,7 @@ use crate::limits::JOB_BYTES_MAX;
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
 use crate::plan::manifest::Layout;
+use crate::report::progress::Progress;
 use crate::s3::uri::S3Uri;
 use crate::train::problem::{self, Problem};
 use crate::train::ranks::{self, Given, Rank, Unit};
@@ -45,11 +50,16 @@ pub(super) fn of(args: &TrainArgs) -> Result<Described> {
             let typed = typed::parse(channels.iter().map(String::as_str), distribution);
             (String::new(), typed, None)
         }
-        JobSource::Job(path) => (path.display().to_string(), job::parse(&read(path)?), None),
+        JobSource::Job(path) => {
+            let path = local(path);
+            (name(path), job::parse(&read(path)?), None)
+        }
         JobSource::InitConfig(path) => {
+            let path = local(path);
             let beside = path.with_file_name(files::RESOURCE_CONFIG);
-            let beside = if beside.exists() { Some(read(&beside)?) } else { None };
-            (path.display().to_string(), init_config::parse(&read(path)?), beside)
+            let is_there = path != Path::new(STDIN) && beside.exists();
+            let beside = if is_there { Some(read(&beside)?) } else { None };
+            (name(path), init_config::parse(&read(path)?), beside)
         }
     };
     let mut input = parsed.map_err(|problems| refused(&source, &problems))?;
@@ -65,43 +75,59 @@ pub(super) fn of(args: &TrainArgs) -> Result<Described> {
         input.hosts = Some(rank.hosts.clone());
     }
     check::hosts(&input).map_err(|problem| refused(&source, &[problem]))?;
-    let unserved: Vec<Problem> = input.channels.iter().filter_map(unserved).collect();
-    if !unserved.is_empty() {
-        return Err(refused(&source, &unserved));
+    if args.check && !args.command.is_empty() {
+        child::look_up(&args.command, &input.environment).map_err(|missing| missing.error)?;
     }
     Ok(Described { input, rank })
 }
 
+/// Several problems are a line each, and the error that is returned sums them up.
 fn refused(source: &str, problems: &[Problem]) -> Error {
-    match source {
-        // Each problem names its option.
-        "" => problem::error("train", problems),
-        _ => problem::error(source, problems),
+    // Each problem of a command line names its option.
+    let source = if source.is_empty() { "train" } else { source };
+    if problems.len() > 1 {
+        let progress = Progress::new(false);
+        problems.iter().for_each(|problem| progress.error(format_args!("{source}: {problem}")));
+    }
+    problem::error(source, problems)
+}
+
+/// What stands for standard input.
+const STDIN: &str = "-";
+
+/// The file of a description, which the AWS CLI wants as `file://PATH`.
+fn local(path: &Path) -> &Path {
+    let rest = path.as_os_str().as_bytes().strip_prefix(b"file://");
+    rest.map_or(path, |rest| Path::new(OsStr::from_bytes(rest)))
+}
+
+fn name(path: &Path) -> String {
+    match path == Path::new(STDIN) {
+        true => "standard input".to_owned(),
+        false => path.display().to_string(),
     }
 }
 
 /// The text of a description.
 fn read(path: &Path) -> Result<String> {
-    let name = path.display();
+    let name = name(path);
     let refused = |why: String| Err(Error::new(ErrorKind::Usage, why));
     let most = JOB_BYTES_MAX as u64;
-    let text = match whole_file::read(path, most) {
+    let read = if path == Path::new(STDIN) {
+        let mut text = Vec::new();
+        let read = io::stdin().lock().take(most + 1).read_to_end(&mut text);
+        read.map(|_| text)
+    } else {
+        whole_file::read(path, most).map_err(io::Error::from)
+    };
+    let text = match read {
         Ok(text) if text.len() as u64 > most => {
             return refused(format!("{name} has more than {most} bytes"));
         }
         Ok(text) => text,
-        Err(errno) => return refused(format!("cannot read {name}: {errno}")),
+        Err(error) => return refused(format!("cannot read {name}: {error}")),
     };
     String::from_utf8(text).or_else(|_| refused(format!("cannot read {name}: it is not UTF-8")))
-}
-
-/// What would be served otherwise than it is described.
-fn unserved(channel: &Channel) -> Option<Problem> {
-    let what = match channel.mode {
-        InputMode::FastFile => "InputMode FastFile cannot be served yet: use File, or Pipe",
-        InputMode::File | InputMode::Pipe => return None,
-    };
-    Some(Problem::new(format!("channel {}", channel.name), what))
 }
 
 /// Where the data of a channel is.
@@ -228,15 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_is_refused() {
-        assert_eq!(unserved(&channel()), None);
-        let check = |change: fn(&mut Channel), word: &str| {
-            let mut channel = channel();
-            change(&mut channel);
-            let problem = unserved(&channel).expect(word).to_string();
-            assert!(problem.starts_with("channel train: ") && problem.contains(word), "{problem}");
-        };
-        check(|channel| channel.mode = InputMode::FastFile, "FastFile");
+    fn a_file_may_have_a_scheme() {
+        let check = |typed: &str, path: &str| assert_eq!(local(Path::new(typed)), Path::new(path));
+        check("job.json", "job.json");
+        check("file://job.json", "job.json");
+        check("file:///tmp/job.json", "/tmp/job.json");
+        check("-", "-");
+        assert_eq!(name(Path::new("-")), "standard input");
     }
 
     #[test]

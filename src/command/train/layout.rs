@@ -14,6 +14,7 @@ use super::input::is_files;
 use super::machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::FAILURE_TEXT_MAX;
+use crate::train::check::overlap;
 use crate::train::layout::Layout as Paths;
 use crate::train::{Channel, ChannelData, Hosts, InputMode, TrainingInput, files, variables};
 
@@ -55,14 +56,17 @@ impl Layout {
 
     /// Everything that is in the way, as far as it can be seen without making anything.
     pub(super) fn problems(&self, input: &TrainingInput) -> Vec<Error> {
-        let mut problems = Vec::new();
-        problems.extend(check_writable(&self.data()).err());
-        problems.extend(check_writable(&self.paths.output()).err());
+        let mut problems: Vec<Error> = Vec::new();
+        for folder in [self.data(), self.paths.output()] {
+            let found = check_writable(&folder).err();
+            // As a rule both are kept by the same folder above them.
+            problems.extend(found.filter(|found| !problems.contains(found)));
+        }
         for channel in &input.channels {
             let outcome = match (&channel.data, channel.mode) {
                 (ChannelData::Folder { path, .. }, _) => self.check_link(channel, path),
                 (_, InputMode::Pipe) => self.check_pipe(channel),
-                _ => self.check_folder(channel),
+                _ => self.check_apart(channel).and_then(|()| self.check_folder(channel)),
             };
             problems.extend(
                 outcome.err().map(|error| error.within(format!("channel {}", channel.name))),
@@ -96,6 +100,17 @@ impl Layout {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What has a path of its own is not among the channels. Their folder may be anywhere, so what
+    /// the description shows is not all.
+    fn check_apart(&self, channel: &Channel) -> Result<()> {
+        let (path, input) = (self.channel(channel), self.paths.input());
+        if channel.output_path.is_none() || !overlap(&path, &input) {
+            return Ok(());
+        }
+        let what = format!("{} is not apart from {}", path.display(), input.display());
+        Err(Error::new(ErrorKind::Usage, what).advise("give the checkpoints another LocalPath"))
     }
 
     /// The channel's folder is one, and is no link into another.
@@ -213,7 +228,8 @@ fn check_writable(path: &Path) -> Result<()> {
     match hindrance(path) {
         None => Ok(()),
         Some((folder, Hindrance::NoFolder)) => Err(in_the_way(folder, "is not a folder")),
-        Some((folder, Hindrance::Refused(errno))) => Err(unusable(folder, &errno.into())),
+        Some((folder, Hindrance::Refused(errno))) => Err(unusable(folder, &errno.into())
+            .advise("give --base-dir a folder that you may write to")),
     }
 }
 
@@ -281,6 +297,23 @@ mod tests {
         fs::write(folder.path().join("ml"), "").unwrap();
         let told = layout(folder.path()).problems(&input(Vec::new()));
         assert!(told[0].to_string().contains("ml is not a folder"), "{told:?}");
+        assert_eq!(told.len(), 1, "one reason is told once: {told:?}");
+    }
+
+    #[test]
+    fn checkpoints_are_not_among_the_channels() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = layout(folder.path());
+        let told = |path: PathBuf| {
+            let checkpoints =
+                Channel { output_path: Some(path), ..of_s3("checkpoints", InputMode::File) };
+            layout.problems(&input(vec![checkpoints]))
+        };
+        assert_eq!(told("/opt/ml/checkpoints".into()), []);
+        for path in [layout.data(), folder.path().join("ml"), "/opt/ml/input/data/train".into()] {
+            let told = told(path);
+            assert!(told.len() == 1 && told[0].to_string().contains("is not apart"), "{told:?}");
+        }
     }
 
     #[test]
