@@ -243,7 +243,8 @@ mod tests {
     fn every_field_says_what_is_wrong_with_it() {
         let value = json!({
             "Text": 7, "Long": "äöü", "Null": null, "Choice": "s3prefix", "List": [1, 2, 3],
-            "Flag": "true", "Whole": 1.5, "Far": 12, "Naem": 1, "Other": 1, "Quoted": "2", "Word": "x",
+            "Flag": "true", "Whole": 1.5, "Far": 12, "Naem": 1, "Other": 1,
+            "Quoted": "2", "Word": "x",
         });
         let mut problems = Problems::default();
         let object = Object::of(&value, "A[1]".to_owned(), &mut problems).expect("an object");

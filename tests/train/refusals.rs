@@ -1,5 +1,6 @@
 //! What is refused before anything is begun: descriptions, command lines and commands.
 
+use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -8,6 +9,9 @@ use serde_json::{Value, json};
 use crate::jobs::{channel, write_job};
 use crate::served::serve;
 use crate::{Stage, objects};
+
+/// A process that permissions bind, as they bind all users but root.
+const UNPRIVILEGED: [&str; 3] = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
 
 /// Runs a job of this description with a command; it is a usage error with these words, and
 /// nothing is begun.
@@ -126,4 +130,21 @@ fn a_job_may_come_from_standard_input_or_have_a_scheme() {
     let output = running.wait_with_output().expect("it ends");
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("standard input: InputDataConfig[0].DataSource: missing"), "{told}");
+}
+
+#[test]
+fn a_base_that_is_not_writable_is_told_once() {
+    let (origin, stage) = (serve(&objects(&[("data/a", 3)])), Stage::new());
+    fs::create_dir(stage.base()).expect("a folder");
+    let permit = |mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(stage.base(), permissions).expect("it is ours");
+    };
+    permit(0o555);
+    let is_root = rustix::process::geteuid().is_root();
+    let before = if is_root { &UNPRIVILEGED[..] } else { &["env"] };
+    let words = ["--channel", "t=s3://lab/data/", "--quiet"];
+    let run = stage.train(&origin, &words).by_way_of(before).run().expect(5);
+    permit(0o755);
+    run.expect_error(&["Permission denied", "give --base-dir a folder that you may write to"]);
 }

@@ -178,7 +178,13 @@ impl Layout {
     /// Writes why the job failed, for whoever started the container.
     pub(super) fn tell_failure(&self, error: &Error) -> Result<()> {
         let path = self.failure();
-        let text: String = error.to_string().chars().take(FAILURE_TEXT_MAX).collect();
+        let text = error.to_string();
+        // That it cannot be written is what the failure itself says then.
+        let refused = check_writable(&self.paths.output()).err();
+        if refused.is_some_and(|refused| text.contains(refused.message())) {
+            return Ok(());
+        }
+        let text: String = text.chars().take(FAILURE_TEXT_MAX).collect();
         let written = match path.parent() {
             Some(folder) => std::fs::create_dir_all(folder),
             None => Ok(()),
