@@ -35,6 +35,7 @@ fn a_command_that_cannot_be_started() {
         let told = stage.failure().expect("it says why");
         run.check(told.contains("cannot start") && told.contains(command), &told);
     }
+    assert_eq!(origin.stats().gets, 0, "it is looked up before anything is downloaded");
 }
 
 #[test]

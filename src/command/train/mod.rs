@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::aside::aside;
-use super::child::{Child, Exit, NotStarted};
+use super::child::{self, Child, Exit, NotStarted};
 use super::ending::Done;
 use super::interrupts;
 use super::reporting::{finish, open};
@@ -258,6 +258,10 @@ impl<'a> Job<'a> {
         interrupts: &mut Interrupts,
     ) -> Result<Option<TrainPlan>, Failure> {
         let (args, input, layout) = (self.args, self.input, self.layout);
+        if !args.check {
+            // Before any byte moves.
+            child::look_up(&args.command, &input.environment)?;
+        }
         let prepared = async {
             ring::require(ring::choice(args.tuning.ring)?)?;
             let control = session::control(&args.service, credentials, self.progress).await?;
