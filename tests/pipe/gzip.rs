@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::process::Stdio;
+use std::sync::mpsc::RecvTimeoutError;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -192,7 +193,9 @@ fn a_faulty_object_is_named_and_no_epoch_is_short_in_silence() {
         let name = stage.channel("train_0");
         let (sender, receiver) = std::sync::mpsc::channel();
         let reading = std::thread::spawn(move || {
-            let (mut reader, mut got) = (File::open(name).expect("a pipe"), Vec::new());
+            // On a busy machine it comes when the pipe is gone: the first epoch fails at once.
+            let Ok(mut reader) = File::open(name) else { return Vec::new() };
+            let mut got = Vec::new();
             let mut buffer = vec![0; 1 << 16];
             loop {
                 let count = reader.read(&mut buffer).expect("a pipe");
@@ -203,10 +206,17 @@ fn a_faulty_object_is_named_and_no_epoch_is_short_in_silence() {
                 }
             }
         });
-        assert!(running.until(|| stage.pipes().is_empty()), "{told}: it fails");
-        let early = receiver.recv_timeout(std::time::Duration::from_millis(200));
-        assert!(early.is_err() && !running.has_ended(), "{told}: the reader sees no end");
-        running.signal(Signal::TERM);
+        let is_gone = || stage.pipes().is_empty();
+        assert!(running.until(is_gone) || is_gone(), "{told}: it fails");
+        match receiver.recv_timeout(std::time::Duration::from_millis(200)) {
+            Ok(()) => panic!("{told}: the reader sees an end"),
+            Err(RecvTimeoutError::Timeout) => {
+                assert!(!running.has_ended(), "{told}: it holds its reader");
+                running.signal(Signal::TERM);
+            }
+            // Nobody is held.
+            Err(RecvTimeoutError::Disconnected) => {}
+        }
         let run = stage.end(running, OBJECTS);
         let run = run.expect_words(&["error: channel train: s3://lab/b/it em: ", &told]);
         let got = reading.join().expect("no panic");
