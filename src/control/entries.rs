@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::plan::epoch::Shard;
 use crate::plan::kept::KeptListing;
 use crate::plan::path::RelativePath;
+use crate::s3::is_folder_mark;
 
 /// Entries of one part after the other.
 #[derive(Debug, Default)]
@@ -51,7 +52,7 @@ impl KeptEntries {
             self.next += 1;
             let (key, size_bytes) = self.listing.key(index);
             let folder = key.ends_with('/');
-            if !(folder && size_bytes == 0) {
+            if !is_folder_mark(key, size_bytes) {
                 self.place += 1;
                 if !self.shard.takes(self.place - 1) {
                     continue;

@@ -20,7 +20,7 @@ use crate::plan::prefix::{Namesakes, is_beside_folder, is_folder, path_start};
 use crate::s3::cycle::CycleGuard;
 use crate::s3::list::ListQuery;
 use crate::s3::uri::{KeyPattern, S3Uri, shown};
-use crate::s3::{Endpoint, Object};
+use crate::s3::{Endpoint, Object, is_folder_mark};
 
 /// One object of the run.
 #[derive(Debug, Clone)]
@@ -40,8 +40,8 @@ pub struct Entry {
 impl Entry {
     /// Whether it only marks a folder, and has no bytes.
     #[must_use]
-    pub const fn is_mark(&self) -> bool {
-        self.folder && self.object.size_bytes == 0
+    pub fn is_mark(&self) -> bool {
+        is_folder_mark(&self.object.key, self.object.size_bytes)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::files::sink::file::OpenFile;
 use crate::limits::{WHOLE_BYTES_MAX, fits_whole};
 use crate::link::conn::EtagDigest;
 use crate::plan::ranges::{ALIGNMENT_BYTES, PartSize, RangeSet, Ranges};
-use crate::s3::{ByteRange, Endpoint, ListedChecksum, Object};
+use crate::s3::{ByteRange, Endpoint, ListedChecksum, Object, is_folder_mark};
 
 /// What kind of thing comes to be at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Transfer {
     #[must_use]
     pub fn new(object: Object, endpoint: Arc<Endpoint>, path: String, cut: Cut) -> Self {
         let size = object.size_bytes;
-        let shape = if object.key.ends_with('/') && size == 0 {
+        let shape = if is_folder_mark(&object.key, size) {
             Shape::Folder
         } else if size == 0 {
             Shape::Empty

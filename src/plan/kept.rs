@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::epoch::Shard;
 use super::listing::{Listing, OBJECT_BYTES, growth};
 use crate::error::{Error, Result};
-use crate::s3::{Endpoint, ListedChecksum, Object};
+use crate::s3::{Endpoint, ListedChecksum, Object, is_folder_mark};
 
 /// Bytes of one object beside its key.
 pub const KEPT_OBJECT_BYTES: u64 = OBJECT_BYTES + size_of::<More>() as u64;
@@ -119,7 +119,7 @@ impl KeptListing {
     /// not counted.
     pub fn files(&self, shard: Shard) -> impl Iterator<Item = (&str, u64)> {
         let all = (0..self.count()).map(|index| (index, self.key(index)));
-        let files = all.filter(|(_, (key, size_bytes))| !(key.ends_with('/') && *size_bytes == 0));
+        let files = all.filter(|(_, (key, size_bytes))| !is_folder_mark(key, *size_bytes));
         let mine = files.zip(0..).filter(move |(_, place)| shard.takes(*place));
         mine.map(|((index, (key, size_bytes)), _)| {
             (&key[usize::from(self.more[index as usize].path_start)..], size_bytes)

@@ -403,6 +403,28 @@ mod tests {
         tokio::task::LocalSet::new().block_on(&runtime, case(false));
     }
 
+    /// A pipe below a folder, and both ends of it: so it opens at once, and nobody reads it.
+    fn unread_pipe(folder: &Path) -> (PathBuf, OwnedFd) {
+        let path = folder.join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
+        let both = rustix::fs::OFlags::RDWR;
+        let reader = rustix::fs::open(&path, both, mode).expect("a pipe");
+        (path, reader)
+    }
+
+    /// Reads so many bytes in a thread of its own.
+    fn read(reader: OwnedFd, count: usize) -> std::thread::JoinHandle<Vec<u8>> {
+        std::thread::spawn(move || {
+            let mut bytes = vec![0; count];
+            let mut done = 0;
+            while done < bytes.len() {
+                done += rustix::io::read(&reader, &mut bytes[done..]).expect("readable");
+            }
+            bytes
+        })
+    }
+
     struct Failing(Io);
 
     impl Write for Failing {
@@ -486,12 +508,7 @@ mod tests {
     fn a_report_that_nobody_reads_is_behind_and_goes_on() {
         with_and_without_a_ring(async |ring| {
             let folder = tempfile::tempdir().expect("a folder");
-            let path = folder.path().join("pipe");
-            let mode = rustix::fs::Mode::from_raw_mode(0o600);
-            rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
-            // Both ends, so that it opens at once.
-            let both = rustix::fs::OFlags::RDWR;
-            let reader = rustix::fs::open(&path, both, mode).expect("a pipe");
+            let (path, reader) = unread_pipe(folder.path());
             let mut report = ReportWriter::create(&path, ring).await.expect("created");
             let mut lines = 0usize;
             while !report.is_behind() {
@@ -500,14 +517,7 @@ mod tests {
                 lines += 1;
                 tokio::task::yield_now().await;
             }
-            let reading = std::thread::spawn(move || {
-                let mut bytes = vec![0; lines * 8];
-                let mut done = 0;
-                while done < bytes.len() {
-                    done += rustix::io::read(&reader, &mut bytes[done..]).expect("readable");
-                }
-                bytes
-            });
+            let reading = read(reader, lines * 8);
             report.keep_up().await;
             report.finish().await.expect("taken");
             assert!(reading.join().expect("it ends") == b"0123456\n".repeat(lines));
@@ -518,11 +528,7 @@ mod tests {
     fn a_finish_that_is_given_up_holds_up_no_clone() {
         with_and_without_a_ring(async |ring| {
             let folder = tempfile::tempdir().expect("a folder");
-            let path = folder.path().join("pipe");
-            let mode = rustix::fs::Mode::from_raw_mode(0o600);
-            rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
-            let both = rustix::fs::OFlags::RDWR;
-            let reader = rustix::fs::open(&path, both, mode).expect("a pipe");
+            let (path, reader) = unread_pipe(folder.path());
             let full = rustix::pipe::fcntl_getpipe_size(&reader).expect("a size");
             let filler = vec![b'-'; full];
             assert_eq!(rustix::io::write(&reader, &filler), Ok(full));
@@ -533,16 +539,9 @@ mod tests {
                 _ = report.finish() => panic!("there is no room"),
                 () = tokio::time::sleep(std::time::Duration::from_millis(20)) => {}
             }
-            let reading = std::thread::spawn(move || {
-                let mut bytes = vec![0; full + 4];
-                let mut done = 0;
-                while done < bytes.len() {
-                    done += rustix::io::read(&reader, &mut bytes[done..]).expect("readable");
-                }
-                bytes.split_off(full)
-            });
+            let reading = read(reader, full + 4);
             other.finish().await.expect("taken");
-            assert_eq!(reading.join().expect("it ends"), b"one\n");
+            assert_eq!(&reading.join().expect("it ends")[full..], b"one\n");
         });
     }
 

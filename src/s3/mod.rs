@@ -77,6 +77,13 @@ impl Object {
     }
 }
 
+/// Whether an object of this key and length only marks a folder, as consoles make them, and has no
+/// bytes.
+#[must_use]
+pub fn is_folder_mark(key: &str, size_bytes: u64) -> bool {
+    key.ends_with('/') && size_bytes == 0
+}
+
 /// The date of an HTTP header (RFC 9110 section 5.6.7) as S3's listings write it, in ISO 8601 with
 /// milliseconds: `2024-01-01T00:00:00.000Z`. What is no such date stays as it is: it still tells
 /// one version from another.

@@ -7,9 +7,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::check::{self, ATTRIBUTE_CHARS_MAX, ATTRIBUTES_MAX, CONTENT_TYPE_CHARS_MAX};
-use super::field::{Object, Spelling, read_description, text};
-use super::job::DataType;
+use super::check::{self, CONTENT_TYPE_CHARS_MAX};
+use super::field::{Object, Spelling, read_description};
+use super::job::{DataType, s3_data};
 use super::problem::{Problem, Problems};
 use super::{
     Channel, ChannelData, Compression, Distribution, Hosts, InputMode, RecordWrapper, S3Location,
@@ -141,16 +141,8 @@ fn s3_source(
     let location = uri.and_then(|uri| {
         S3Location::parse(uri).map_err(|what| problems.add(s3.at("s3Uri"), what)).ok()
     });
-    let all = &Distribution::ALL;
-    let distribution = s3.choice("s3DataDistributionType", all, Spelling::Any, problems);
-    let attributes = s3.list("attributeNames", &(0..=ATTRIBUTES_MAX), problems);
-    let attributes = attributes.into_iter().filter_map(|(path, value)| {
-        text(value, &path, &(1..=ATTRIBUTE_CHARS_MAX), problems).map(str::to_owned)
-    });
-    let attributes = attributes.collect();
-    let data = kind?.data(location?, attributes);
-    let data = data.map_err(|what| problems.add(s3.at("attributeNames"), what)).ok()?;
-    Some((data, distribution))
+    let names = ["s3DataDistributionType", "attributeNames"];
+    s3_data(s3, (kind, location), names, Spelling::Any, problems)
 }
 
 fn folder_source(folder: &Object<'_>, problems: &mut Problems) -> Option<ChannelData> {

@@ -232,16 +232,29 @@ fn s3_source(s3: &Object<'_>, problems: &mut Problems) -> Option<(ChannelData, D
     s3.required("S3DataType", problems);
     let kind = s3.choice("S3DataType", &DataType::ALL, Spelling::Api, problems);
     let location = location(s3, problems);
-    let all = &Distribution::ALL;
-    let distribution = s3.choice("S3DataDistributionType", all, Spelling::Api, problems);
-    let attributes = s3.list("AttributeNames", &(0..=ATTRIBUTES_MAX), problems);
-    let attributes = attributes.into_iter().filter_map(|(path, value)| {
+    let names = ["S3DataDistributionType", "AttributeNames"];
+    let (data, distribution) = s3_data(s3, (kind, location), names, Spelling::Api, problems)?;
+    Some((data, distribution.unwrap_or_default()))
+}
+
+/// What an object of S3 says beside its type and its place: how hosts share it, and the attributes.
+/// The names are those of these two fields.
+pub(super) fn s3_data(
+    s3: &Object<'_>,
+    (kind, location): (Option<DataType>, Option<S3Location>),
+    [distribution, attributes]: [&str; 2],
+    spelling: Spelling,
+    problems: &mut Problems,
+) -> Option<(ChannelData, Option<Distribution>)> {
+    let shared = s3.choice(distribution, &Distribution::ALL, spelling, problems);
+    let named = s3.list(attributes, &(0..=ATTRIBUTES_MAX), problems);
+    let named = named.into_iter().filter_map(|(path, value)| {
         text(value, &path, &(1..=ATTRIBUTE_CHARS_MAX), problems).map(str::to_owned)
     });
-    let attributes = attributes.collect();
-    let data = kind?.data(location?, attributes);
-    let data = data.map_err(|what| problems.add(s3.at("AttributeNames"), what)).ok()?;
-    Some((data, distribution.unwrap_or_default()))
+    let named = named.collect();
+    let data = kind?.data(location?, named);
+    let data = data.map_err(|what| problems.add(s3.at(attributes), what)).ok()?;
+    Some((data, shared))
 }
 
 /// `S3Uri`, which must be there.

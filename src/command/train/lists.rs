@@ -13,6 +13,8 @@ use crate::control::Control;
 use crate::control::channel::{ChannelObjects, ChannelSource};
 use crate::error::Result;
 use crate::plan::kept::KeptListing;
+use crate::s3::is_folder_mark;
+use crate::s3::uri::S3Uri;
 use crate::train::{Channel, TrainingInput, files};
 
 /// Writes all of them: all objects of each channel, and not only this host's.
@@ -29,9 +31,9 @@ pub(super) async fn write(
         let within = |error: crate::error::Error| error.within(format!("channel {}", channel.name));
         let path = layout.manifest(channel);
         let list = match (&source.objects, found.kept.take()) {
-            (ChannelObjects::List(_), kept) => {
+            (ChannelObjects::List(list), kept) => {
                 found.kept = kept;
-                of_list(&path, channel, source).await
+                of_list(&path, channel, list.clone()).await
             }
             (ChannelObjects::Prefix(_), Some(kept)) => {
                 let (written, kept) = of_kept(&path, channel, kept).await;
@@ -49,13 +51,12 @@ pub(super) async fn write(
 }
 
 /// The list of what a ManifestFile names, in its order.
-async fn of_list(path: &Path, channel: &Channel, source: &ChannelSource) -> io::Result<()> {
-    let ChannelObjects::List(list) = source.objects.clone() else { return Ok(()) };
+async fn of_list(path: &Path, channel: &Channel, list: Vec<S3Uri>) -> io::Result<()> {
     let (path, channel) = (path.to_owned(), channel.clone());
     aside(move || {
         let bucket = list.first().map(|uri| uri.bucket.clone()).unwrap_or_default();
         whole(&path, |out| {
-            let keys = list.iter().map(crate::s3::uri::S3Uri::literal_key);
+            let keys = list.iter().map(S3Uri::literal_key);
             files::write_manifest(&channel, &bucket, keys, out)
         })
     })
@@ -76,8 +77,7 @@ async fn of_kept(
                 _ => kept.endpoint(0).bucket.clone(),
             };
             let keys = (0..kept.count()).map(|index| kept.key(index));
-            let objects =
-                keys.filter(|(key, size_bytes)| !(key.ends_with('/') && *size_bytes == 0));
+            let objects = keys.filter(|(key, size_bytes)| !is_folder_mark(key, *size_bytes));
             files::write_manifest(&channel, &bucket, objects.map(|(key, _)| key), out)
         });
         (written, kept)
@@ -136,7 +136,6 @@ mod tests {
     use crate::control::channel::KeepRoom;
     use crate::control::loopback::{self, Reply, Server};
     use crate::plan::epoch::Shard;
-    use crate::s3::uri::S3Uri;
     use crate::train::{ChannelData, S3Location};
 
     #[test]

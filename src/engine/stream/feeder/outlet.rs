@@ -166,10 +166,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     self.write_failed(errno);
                     return false;
                 }
-                // Nothing moved out of a pipe that somebody writes to: the kernel contradicts
-                // itself.
                 Ok(_) => {
-                    self.failure = Some(Error::new(ErrorKind::Host, "a splice moved nothing"));
+                    self.nothing_moved();
                     return false;
                 }
             }
@@ -185,15 +183,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
             match self.staging.hand_on(&mut self.host, range.inflation.output(), out) {
                 Ok(count) if count > 0 => {
-                    let since = self.now_us.saturating_sub(self.current.opened_us);
-                    self.current.first_byte_us.get_or_insert(since);
-                    self.current.bytes += count;
+                    self.handed_on(count);
                 }
                 Err(errno) if errno.is_transient() => {
                     if self.staging.has_bytes() {
-                        if let Outlet::Open { full, .. } = &mut self.outlet {
-                            *full = true;
-                        }
+                        self.set_full();
                         return false;
                     }
                     // What comes later, and its end, wake the channel.
@@ -206,7 +200,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     return false;
                 }
                 Ok(_) => {
-                    self.failure = Some(Error::new(ErrorKind::Host, "a splice moved nothing"));
+                    self.nothing_moved();
                     return false;
                 }
             }
@@ -238,9 +232,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     return false;
                 }
                 Err(Errno::AGAIN) => {
-                    if let Outlet::Open { full, .. } = &mut self.outlet {
-                        *full = true;
-                    }
+                    self.set_full();
                     return false;
                 }
                 Err(errno) if errno.is_transient() => {}
@@ -263,9 +255,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         };
         if has_more {
             // Where more has just come there is room still, and the poll says so.
-            if let Outlet::Open { full, .. } = &mut self.outlet {
-                *full = true;
-            }
+            self.set_full();
             return true;
         }
         range.watch();
@@ -284,11 +274,29 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
+    /// Counts bytes that came, and that the reader's pipe has.
     fn delivered(&mut self, count: u64) {
+        self.handed_on(count);
+        self.came.bytes += count;
+    }
+
+    /// Counts bytes of objects that the reader's pipe has; of what is inflated others came.
+    fn handed_on(&mut self, count: u64) {
         let since = self.now_us.saturating_sub(self.current.opened_us);
         self.current.first_byte_us.get_or_insert(since);
         self.current.bytes += count;
-        self.came.bytes += count;
+    }
+
+    /// The reader's pipe takes no more now.
+    fn set_full(&mut self) {
+        if let Outlet::Open { full, .. } = &mut self.outlet {
+            *full = true;
+        }
+    }
+
+    /// Nothing moved out of a pipe that somebody writes to: the kernel contradicts itself.
+    fn nothing_moved(&mut self) {
+        self.failure = Some(Error::new(ErrorKind::Host, "a splice moved nothing"));
     }
 
     /// The reader has closed: what is left of the epoch is not wanted. One that took all of it has
