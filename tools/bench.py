@@ -125,6 +125,10 @@ class Bound:
                 f"wanted: {side} {self.value:g}")
 
 
+SPEEDS = {"list": (listings.KEYS_PER_S_MIN, "keys/s"),
+          "lines": (lines.OBJECTS_PER_S_MIN, "objects/s")}
+"""What `--check` wants a second, whatever it is beside."""
+
 BOUNDS = {"gzip": Bound("curl, gzip", "cpu_s_per_gb", 0.8, at_most=True),
           "gzip-many": Bound("curl, gzip", "cpu_s_per_gb", 0.8, at_most=True),
           "lines-latency": Bound("unordered", "files_per_s", 0.9, at_most=False),
@@ -702,8 +706,7 @@ def run_all(args: argparse.Namespace) -> list[str]:
             if complaint:
                 complaints.append(f"{name}: {complaint}")
             complaints += pace.complaints(name, figures) if args.check else []
-            speeds = {"list": listings.complaint, "lines": lines.complaint}
-            if args.check and name in speeds and (slow := speeds[name](figures)):
+            if args.check and name in SPEEDS and (slow := measure.too_few(figures, *SPEEDS[name])):
                 complaints.append(f"{name}: {slow}")
             if args.check and name == "ring":
                 complaints += rings.complaints(figures)

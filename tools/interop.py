@@ -37,6 +37,7 @@ from pathlib import Path
 from lab import (authority, client, compare, dataset, install, listing, moto, nginx, process,
                  streams, volumes)
 from lab.process import LabError, say
+from lab.tally import Counts
 
 BUCKET = "lab"
 CASE_SECONDS = 60.0
@@ -97,26 +98,15 @@ class Origin:
 
 
 @dataclass
-class Tally:
+class Tally(Counts):
     """What became of the cases, and how much time is left for more."""
 
-    passed: int = 0
-    failed: int = 0
     skipped: int = 0
     deadline: float = field(default_factory=lambda: time.monotonic() + TOTAL_SECONDS)
 
     def seconds_left(self) -> float:
         """How long the next case may take."""
         return min(CASE_SECONDS, self.deadline - time.monotonic())
-
-    def tell(self, case: str, complaint: str | None, detail: str) -> None:
-        """Counts and prints one case."""
-        if complaint is None:
-            self.passed += 1
-            say(f"ok    {case}  {detail}")
-        else:
-            self.failed += 1
-            say(f"FAIL  {case}  {complaint}")
 
     def skip(self, case: str, reason: str) -> None:
         """Counts and prints a case that cannot be run here."""

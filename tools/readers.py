@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import stat
 import sys
 import tempfile
@@ -37,12 +36,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import client, install, origin, process, samples, streams
+from lab import client, install, origin, process, samples, signed, streams
 from lab.consumers import records
 from lab.process import LabError, say
+from lab.tally import Counts
 
 BUCKET = "lab"
-ACCESS_KEY, SECRET_KEY = "AKIDREADERS", "secret/of+readers"
+KEYS = ("AKIDREADERS", "secret/of+readers")
 EPOCHS = 3
 SEED = 7
 CASE_SECONDS = 180.0
@@ -94,21 +94,10 @@ class Lab:
 
 
 @dataclass
-class Tally:
-    """What became of the cases."""
+class Tally(Counts):
+    """What became of the cases, and who was absent."""
 
-    passed: int = 0
-    failed: int = 0
     skipped: list[str] = field(default_factory=list)
-
-    def tell(self, case: str, complaint: str | None, detail: str) -> None:
-        """Counts and prints one case."""
-        if complaint is None:
-            self.passed += 1
-            say(f"ok    {case}  {detail}")
-        else:
-            self.failed += 1
-            say(f"FAIL  {case}  {complaint}")
 
 
 def record_files() -> dict[str, list[list[bytes]]]:
@@ -378,17 +367,8 @@ def run_all(args: argparse.Namespace, names: Sequence[str], cases: Sequence[Case
         temp = Path(stack.enter_context(tempfile.TemporaryDirectory(
             prefix="inrush-readers-", dir=args.temp.resolve() if args.temp else None)))
         objects.write(temp / "buckets" / BUCKET)
-        url = stack.enter_context(origin.serving(
-            args.origin.resolve(), ["--root", temp / "buckets", "--access-key", ACCESS_KEY,
-                                    "--secret-key", SECRET_KEY], temp))
-        # A consumer finds the program by its name.
-        (temp / "programs").mkdir()
-        (temp / "programs" / "inrush").symlink_to(args.inrush.resolve())
-        env = client.clean_environment(temp, {
-            "PATH": os.pathsep.join([str(temp / "programs"), install.SYSTEM_PATH]),
-            "AWS_ENDPOINT_URL_S3": url, "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-            "PYTHONDONTWRITEBYTECODE": "1"})
+        env = stack.enter_context(signed.serving(
+            args.inrush, args.origin, temp, KEYS, {"PYTHONDONTWRITEBYTECODE": "1"}))
         lab = Lab(args.inrush.resolve(), temp, env)
         for name in names:
             run_group(lab, name, [case for case in cases if case.name == name],

@@ -35,12 +35,13 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from lab import alone, client, install, origin, process, samples, slurm, streams  # noqa: E402
+from lab import alone, client, install, origin, process, samples, signed  # noqa: E402
+from lab import slurm, streams  # noqa: E402
 from lab.process import LabError, Outcome, must, say  # noqa: E402
 
 BUCKET = "lab"
 SOURCE = f"s3://{BUCKET}/train/"
-ACCESS_KEY, SECRET_KEY = "AKIDCLUSTER", "secret/of+clusters"
+KEYS = ("AKIDCLUSTER", "secret/of+clusters")
 SEED = 7
 EPOCHS = 3
 PODS = 2
@@ -302,15 +303,7 @@ def make_lab(stack: ExitStack, args: argparse.Namespace) -> Lab:
         path = bucket / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    url = stack.enter_context(origin.serving(
-        args.origin.resolve(), ["--root", temp / "buckets", "--access-key", ACCESS_KEY,
-                                "--secret-key", SECRET_KEY], temp))
-    (temp / "programs").mkdir()
-    (temp / "programs" / "inrush").symlink_to(args.inrush.resolve())
-    env = client.clean_environment(temp, {
-        "PATH": os.pathsep.join([str(temp / "programs"), install.SYSTEM_PATH]),
-        "AWS_ENDPOINT_URL_S3": url, "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET_KEY})
+    env = stack.enter_context(signed.serving(args.inrush, args.origin, temp, KEYS))
     return Lab(args.inrush.resolve(), temp, env, dict(sorted(objects.items())))
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from . import streams
 from .dataset import MIB
 from .install import system_program
-from .measure import Contender, Sample
-from .process import LabError, must
+from .measure import Contender, Sample, of_outcome
+from .process import must
 
 MANY = 16
 MANY_MIB = 16
@@ -90,12 +90,7 @@ def contenders(program: Path, place: tuple[str, str], paths: Sequence[Path],
     def contender(name: str, command: list[str | Path]) -> Contender:
         def once(_every_byte: bool) -> Sample:
             outcome = streams.through_stdout(command, size, env=env, seconds=seconds)
-            if outcome.timed_out or outcome.code != 0:
-                raise LabError(f"{name}: exit {outcome.code}: {outcome.last_words()}")
-            return Sample(
-                bytes=size, files=len(paths), seconds=outcome.seconds,
-                cpu_seconds=outcome.cpu_seconds, user_seconds=outcome.user_seconds,
-                peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=0.0)
+            return of_outcome(outcome, name, size, len(paths))
         return once
 
     return {name: contender(name, command) for name, command in commands.items()}

@@ -11,8 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import measure, origin, streams
-from .process import LabError, run as run_program
+from . import measure, origin, process, streams
 
 LINES = 100_000
 FOLDERS = 20
@@ -55,7 +54,7 @@ def streamed(command: Sequence[str | Path], manifest: Path, pipes: Path, *,
             [program, "pipe", "--augmented-manifest", manifest, "--attribute", "source-ref",
              "--attribute", "class", pipes / "train", "--quiet", *service],
             pipes / "train_0", LINES * (OBJECT_BYTES + 1), env=env, seconds=seconds)
-        return _sample(outcome, "inrush pipe")
+        return measure.of_outcome(outcome, "inrush pipe", LINES * OBJECT_BYTES, LINES)
 
     return once
 
@@ -66,25 +65,17 @@ def _unordered(command: Sequence[str | Path], source: str, env: Mapping[str, str
 
     def once(_every_byte: bool) -> measure.Sample:
         words = [program, "get", "--discard", source, "--quiet", *service]
-        return _sample(run_program(words, seconds=seconds, env=env), "inrush get")
+        outcome = process.run(words, seconds=seconds, env=env)
+        return measure.of_outcome(outcome, "inrush get", LINES * OBJECT_BYTES, LINES)
 
     return once
-
-
-def _sample(outcome: streams.Outcome, name: str) -> measure.Sample:
-    if outcome.timed_out or outcome.code != 0:
-        raise LabError(f"{name}: exit {outcome.code}: {outcome.last_words()}")
-    return measure.Sample(
-        bytes=LINES * OBJECT_BYTES, files=LINES, seconds=outcome.seconds,
-        cpu_seconds=outcome.cpu_seconds, user_seconds=outcome.user_seconds,
-        peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=0.0)
 
 
 def run(program: Path, options: Sequence[str], env: Mapping[str, str], seconds: float,
         warm_up: int, runs: int) -> tuple[str, dict[str, object]]:
     """In order, beside the same objects in any order, with 20 ms to the first byte."""
-    words = ["--synthetic", f"bench/lines/:{LINES}:{OBJECT_BYTES}:folders={FOLDERS}:width=5:suffix=",
-             "--first-byte-latency", str(LATENCY_MS)]
+    objects = f"bench/lines/:{LINES}:{OBJECT_BYTES}:folders={FOLDERS}:width=5:suffix="
+    words = ["--synthetic", objects, "--first-byte-latency", str(LATENCY_MS)]
     with (tempfile.TemporaryDirectory(prefix="inrush-bench-") as folder,
           origin.serving(origin.default_program(), words, Path(folder)) as url):
         command = [program, "--endpoint-url", url, "--region", "us-east-1", "--no-sign-request",
@@ -100,13 +91,3 @@ def run(program: Path, options: Sequence[str], env: Mapping[str, str], seconds: 
     title = (f"lines-latency: {LINES:,} lines of an augmented manifest, objects of {OBJECT_BYTES} "
              f"bytes, {LATENCY_MS} ms, beside the same objects in any order")
     return measure.table(title, figures, COLUMNS), figures
-
-
-def complaint(figures: Mapping[str, object]) -> str | None:
-    """What is wrong with the speed itself, whatever it is beside."""
-    medians = figures["medians"]
-    assert isinstance(medians, dict)
-    found = medians["inrush"]["files_per_s"]
-    if found >= OBJECTS_PER_S_MIN:
-        return None
-    return f"{found:,.0f} objects/s; wanted: at least {OBJECTS_PER_S_MIN:,.0f}"

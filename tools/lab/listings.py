@@ -32,17 +32,13 @@ def _contender(command: Sequence[str | Path], env: Mapping[str, str],
                seconds: float) -> measure.Contender:
     def once(every_key: bool) -> measure.Sample:
         outcome = process.run(command, seconds=seconds, env=env)
-        if outcome.timed_out or outcome.code != 0:
-            raise LabError(f"inrush ls: exit {outcome.code}: {outcome.last_words()}")
+        sample = measure.of_outcome(outcome, "inrush ls", len(outcome.stdout), KEYS)
         lines = outcome.stdout.splitlines()
         if len(lines) != KEYS:
             raise LabError(f"inrush ls: {len(lines)} lines of {KEYS}")
         if every_key and [line.split("s3://bench/", 1)[1] for line in lines] != _keys():
             raise LabError("inrush ls: other keys than the server has, or in another order")
-        return measure.Sample(
-            bytes=len(outcome.stdout), files=KEYS, seconds=outcome.seconds,
-            cpu_seconds=outcome.cpu_seconds, user_seconds=outcome.user_seconds,
-            peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=0.0)
+        return sample
     return once
 
 
@@ -61,13 +57,3 @@ def run(program: Path, options: Sequence[str], env: Mapping[str, str], seconds: 
     figures = measure.summarise(samples, COLUMNS, "inrush", RATIOS)
     title = f"ls of {KEYS:,} keys, {PAGE_MS} ms to a page, beside one request at a time"
     return measure.table(title, figures, COLUMNS), figures
-
-
-def complaint(figures: Mapping[str, object]) -> str | None:
-    """What is wrong with the speed itself, whatever it is beside."""
-    medians = figures["medians"]
-    assert isinstance(medians, dict)
-    found = medians["inrush"]["files_per_s"]
-    if found >= KEYS_PER_S_MIN:
-        return None
-    return f"{found:,.0f} keys/s; wanted: at least {KEYS_PER_S_MIN:,.0f}"

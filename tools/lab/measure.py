@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .process import LabError, must, note
+from .process import LabError, Outcome, must, note
 
 GB = 1e9
 LIMIT_LINE = re.compile(r"([\d.]+) GB/s\s+(?:producer )?cpu ([\d.]+) s/GB")
@@ -96,6 +96,26 @@ def rounds(contenders: Mapping[str, Contender], warm_up: int, runs: int) -> dict
             if counted:
                 samples[name].append(sample)
     return samples
+
+
+def of_outcome(outcome: Outcome, name: str, size: int, files: int) -> Sample:
+    """A run that was to move so many bytes and files, and says nothing of its own speed."""
+    if outcome.timed_out or outcome.code != 0:
+        raise LabError(f"{name}: exit {outcome.code}: {outcome.last_words()}")
+    return Sample(
+        bytes=size, files=files, seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
+        user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
+        told_gb_per_s=0.0)
+
+
+def too_few(figures: Mapping[str, object], least: float, what: str) -> str | None:
+    """What is wrong with how many `inrush` did a second, whatever it is beside."""
+    medians = figures["medians"]
+    assert isinstance(medians, dict)
+    found = medians["inrush"]["files_per_s"]
+    if found >= least:
+        return None
+    return f"{found:,.0f} {what}; wanted: at least {least:,.0f}"
 
 
 def median(samples: Sequence[Sample], column: str) -> float:
