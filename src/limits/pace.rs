@@ -26,6 +26,9 @@ pub const PACE_SETTLE_MAX_US: u64 = 400_000;
 /// Twice as many requests pay when they bring so many thousandths of what half of them brought.
 pub const PACE_CLIMB_PER_MILLE: u64 = 1080;
 
+/// Twice as many that bring so many thousandths already are not measured to the end of a window.
+pub const PACE_CLEAR_PER_MILLE: u64 = 1600;
+
 /// Where twice as many requests brought less than so many thousandths of what half of them brought,
 /// a number between may bring nearly as much.
 pub const PACE_KNEE_PER_MILLE: u64 = 1400;

@@ -6,9 +6,9 @@ use super::timeline::{Change, Moment, Timeline};
 use super::{Bounds, EndpointTotals, Limits, Totals};
 use crate::engine::endpoints::EndpointNumber;
 use crate::limits::{
-    PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLIMB_PER_MILLE, PACE_DOWN_PAUSE_MAX_US,
-    PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FLAT_PER_MILLE, PACE_FULL_CLIMB_PER_MILLE,
-    PACE_FULL_UP_PER_MILLE, PACE_HELD_UP_PER_MILLE, PACE_KNEE_PER_MILLE,
+    PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLEAR_PER_MILLE, PACE_CLIMB_PER_MILLE,
+    PACE_DOWN_PAUSE_MAX_US, PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FLAT_PER_MILLE,
+    PACE_FULL_CLIMB_PER_MILLE, PACE_FULL_UP_PER_MILLE, PACE_HELD_UP_PER_MILLE, PACE_KNEE_PER_MILLE,
     PACE_NEARLY_BEST_PER_MILLE, PACE_PAUSE_MIN_US, PACE_REQUEST_BYTES, PACE_SETTLE_MAX_US,
     PACE_SETTLE_MIN_US, PACE_TICK_US, PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE,
     PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
@@ -49,6 +49,8 @@ struct Measured {
     bytes_per_second: u64,
     /// This machine was the limit: more requests bring nothing, whatever was measured.
     is_full: bool,
+    /// It was clear before the end of its time.
+    is_clear: bool,
 }
 
 /// A raised level comes into effect little by little: requests that are all sent at once are all
@@ -171,7 +173,7 @@ impl Controller {
         self.learn(answers, &totals);
         self.before = totals;
         if self.judge_rates((before_us, now_us), endpoints) {
-            self.begin_window(now_us);
+            self.begin_window(now_us, self.piece_us);
         }
         if self.bounds.is_adaptive()
             && let Some(measured) = self.measure(now_us, &totals)
@@ -221,8 +223,9 @@ impl Controller {
         }
     }
 
-    fn begin_window(&mut self, now_us: u64) {
-        let effect_us = self.first_byte_us * 3 / 2 + self.piece_us;
+    /// Begins to measure once a choice has come into effect: pieces take so long.
+    fn begin_window(&mut self, now_us: u64, piece_us: u64) {
+        let effect_us = self.first_byte_us * 3 / 2 + piece_us;
         let settle_us = effect_us.clamp(PACE_SETTLE_MIN_US, PACE_SETTLE_MAX_US);
         self.window = Window { settled_us: now_us + settle_us, ..Window::default() };
     }
@@ -236,6 +239,22 @@ impl Controller {
             Stage::Climb { .. } => length_us,
             Stage::Hold | Stage::Probe { .. } => (length_us * 2).max(PACE_WINDOW_HOLD_MIN_US),
         }
+    }
+
+    /// True when so much more came already than before that the rest of the window cannot change
+    /// what follows: the best number is far above, and each step on the way to it costs time.
+    fn is_clear(&self, now_us: u64, elapsed_us: u64, totals: &Totals, at: &Totals) -> bool {
+        let Stage::Climb { below: Some(below), .. } = self.stage else { return false };
+        let (bytes, answers) = (totals.bytes - at.bytes, totals.answers - at.answers);
+        // Of requests that began together one crowd more or less would say too much.
+        let pieces = (bytes / self.bounds.piece_bytes).max(answers);
+        let is_long = elapsed_us >= PACE_WINDOW_MIN_US;
+        let is_seen = pieces >= u64::from(self.levels.requests(self.level));
+        let known = self.levels.known(below, now_us);
+        let is_far_more = known.is_some_and(|before| {
+            work(bytes, answers, elapsed_us) >= per_mille(before, PACE_CLEAR_PER_MILLE)
+        });
+        is_long && is_seen && is_far_more
     }
 
     /// The window's work, when it is over and says something.
@@ -267,7 +286,8 @@ impl Controller {
         self.window.full_ticks += u64::from(is_full);
         self.window.busy_ticks += busy;
         let elapsed_us = now_us - begun_us;
-        if elapsed_us < self.window_us() {
+        let is_clear = self.is_clear(now_us, elapsed_us, totals, &at);
+        if elapsed_us < self.window_us() && !is_clear {
             return None;
         }
         let Window { ticks, bound_ticks, full_ticks, busy_ticks, .. } = self.window;
@@ -277,9 +297,10 @@ impl Controller {
         self.piece_us = (elapsed_us * busy_ticks / ticks.max(1) / pieces).min(PACE_SETTLE_MAX_US);
         // Where there was nothing more to ask for, more requests would have brought nothing.
         (bound_ticks * 2 >= ticks).then(|| Measured {
-            work: (bytes + answers * PACE_REQUEST_BYTES) * 1000 / (elapsed_us / 1000).max(1),
+            work: work(bytes, answers, elapsed_us),
             bytes_per_second: bytes * 1000 / (elapsed_us / 1000).max(1),
             is_full: full_ticks * 2 >= ticks,
+            is_clear,
         })
     }
 
@@ -419,16 +440,19 @@ impl Controller {
     }
 
     fn go_to(&mut self, now_us: u64, level: usize, change: Change, measured: Measured) {
+        let mut effect_us = self.piece_us;
         if level > self.level {
             let from = self.levels.requests(self.level);
             // Where more bring no more, each takes the longer; a window must see all of them once.
             let longer_us = self.piece_us * u64::from(self.levels.requests(level));
             self.piece_us = (longer_us / u64::from(from)).min(PACE_SETTLE_MAX_US);
-            self.ramp = Ramp { from, begun_us: now_us, time_us: self.piece_us };
+            // Where twice as many brought twice as much, none takes longer yet.
+            effect_us = if measured.is_clear { effect_us } else { self.piece_us };
+            self.ramp = Ramp { from, begun_us: now_us, time_us: effect_us };
         }
         self.level = level;
         self.tell(now_us, change, measured.bytes_per_second);
-        self.begin_window(now_us);
+        self.begin_window(now_us, effect_us);
     }
 
     fn tell(&mut self, now_us: u64, change: Change, bytes_per_second: u64) {
@@ -454,6 +478,11 @@ impl Controller {
             bytes_per_second,
         });
     }
+}
+
+/// Bytes a second, and what requests count besides.
+fn work(bytes: u64, answers: u64, elapsed_us: u64) -> u64 {
+    (bytes + answers * PACE_REQUEST_BYTES) * 1000 / (elapsed_us / 1000).max(1)
 }
 
 #[cfg(test)]
