@@ -8,6 +8,7 @@
 //! polled, and what waits costs nothing.
 //! Generic over ring and host, like the workers.
 
+mod broken;
 mod outlet;
 mod staging;
 mod window;
@@ -27,6 +28,7 @@ use crate::files::transfer::Transfer;
 use crate::limits::{FEED_LOOK_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
+use broken::Broken;
 use outlet::{Outlet, offer};
 use staging::Staging;
 use window::{Lost, Window};
@@ -100,9 +102,8 @@ pub struct Feeder<R, H> {
     feed_look_us: u64,
     /// The next range of the stream, which may not be asked for yet.
     pending: Option<(Arc<Transfer>, ByteRange)>,
-    /// The first epoch that cannot be had whole, an object of it that cannot be had, and why: told
-    /// when its reader comes, for perhaps nobody wants it.
-    broken: Option<(u64, Arc<Transfer>, Error)>,
+    /// Epochs that cannot be had whole: told when their reader comes, which perhaps none does.
+    broken: Broken,
     ended: bool,
     now_us: u64,
     current: EpochCount,
@@ -150,7 +151,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             fed: true,
             feed_look_us: 0,
             pending: None,
-            broken: None,
+            broken: Broken::default(),
             ended: false,
             now_us: 0,
             current: EpochCount::default(),
@@ -310,10 +311,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 
     fn note_broken(&mut self, lost: Lost) {
-        let epoch = self.epoch + lost.epochs;
-        if self.broken.as_ref().is_none_or(|(first, ..)| epoch < *first) {
-            self.broken = Some((epoch, lost.transfer, lost.error));
-        }
+        self.broken.note(self.epoch + lost.epochs, lost.transfer, lost.error);
     }
 
     /// Hands what has come to those who inflate it. What cannot be inflated is as what cannot be
@@ -333,17 +331,19 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// Fails where it has come to an epoch that cannot be had whole.
     fn meet_broken(&mut self) {
-        let Some((epoch, transfer, error)) = self.broken.take() else { return };
-        let is_met = match self.outlet {
-            Outlet::Open { .. } | Outlet::Left { .. } => epoch == self.epoch,
-            Outlet::Wanted { .. } => epoch == 0,
+        let has_reader = match self.outlet {
+            Outlet::Open { .. } | Outlet::Left { .. } => true,
+            // The first fails at once.
+            Outlet::Wanted { .. } => self.epoch == 0,
             Outlet::Skipping | Outlet::Closed => false,
         };
-        if is_met {
+        let epoch = self.epoch;
+        if !has_reader {
+            return self.broken.forget_before(epoch);
+        }
+        if let Some((transfer, error)) = self.broken.take(epoch) {
             self.feed.note_end(epoch, transfer, self.now_us, Err(error.clone()));
             self.failure.get_or_insert(error);
-        } else if epoch >= self.epoch {
-            self.broken = Some((epoch, transfer, error));
         }
     }
 

@@ -1,0 +1,84 @@
+//! The epochs that cannot be had whole, until somebody reads them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::files::transfer::Transfer;
+
+/// Of each such epoch an object that cannot be had, and why: the first that was noted. Those of
+/// different epochs stand beside each other: where a reader passes over one of them, the next one
+/// still cannot be had.
+///
+/// It has no more epochs than are fetched at the same time.
+#[derive(Debug, Default)]
+pub(super) struct Broken(BTreeMap<u64, (Arc<Transfer>, Error)>);
+
+impl Broken {
+    /// An object of this epoch cannot be had.
+    pub(super) fn note(&mut self, epoch: u64, transfer: Arc<Transfer>, error: Error) {
+        self.0.entry(epoch).or_insert((transfer, error));
+    }
+
+    /// What is wrong with this epoch, which is the current one. What was wrong with those before is
+    /// of no use any more.
+    pub(super) fn take(&mut self, epoch: u64) -> Option<(Arc<Transfer>, Error)> {
+        self.forget_before(epoch);
+        self.0.remove(&epoch)
+    }
+
+    /// The epochs before this one are over.
+    pub(super) fn forget_before(&mut self, epoch: u64) {
+        self.0 = self.0.split_off(&epoch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::files::transfer::Cut;
+    use crate::plan::ranges::PartSize;
+    use crate::s3::{Endpoint, Object};
+
+    fn note(broken: &mut Broken, epoch: u64, key: &str) {
+        let object = Object { key: key.to_owned(), size_bytes: 1, ..Object::default() };
+        let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
+        let part = PartSize::new(4096).expect("aligned");
+        let cut = Cut { part, slot_length_bytes: 64 << 10 };
+        let transfer = Arc::new(Transfer::new(object, endpoint, key.to_owned(), cut));
+        broken.note(epoch, transfer, Error::new(ErrorKind::Endpoint, key));
+    }
+
+    fn take(broken: &mut Broken, epoch: u64) -> Option<String> {
+        broken.take(epoch).map(|(transfer, error)| {
+            assert_eq!(transfer.object.key, error.message());
+            transfer.object.key.clone()
+        })
+    }
+
+    #[test]
+    fn an_epoch_that_is_passed_over_hides_no_later_one() {
+        // Whichever comes first.
+        for order in [[(1, "one"), (2, "two")], [(2, "two"), (1, "one")]] {
+            let mut broken = Broken::default();
+            order.into_iter().for_each(|(epoch, key)| note(&mut broken, epoch, key));
+            assert_eq!(take(&mut broken, 0), None, "the one before is whole");
+            // Its reader has left the first of them before it was met.
+            assert_eq!(take(&mut broken, 2).as_deref(), Some("two"), "{order:?}");
+            assert_eq!(take(&mut broken, 2), None, "it is told once");
+        }
+    }
+
+    #[test]
+    fn the_first_reason_of_an_epoch_stays_and_what_is_over_is_forgotten() {
+        let mut broken = Broken::default();
+        for (epoch, key) in [(1, "first"), (1, "second"), (3, "later")] {
+            note(&mut broken, epoch, key);
+        }
+        assert_eq!(take(&mut broken, 1).as_deref(), Some("first"));
+        broken.forget_before(4);
+        assert_eq!(take(&mut broken, 3), None);
+        assert!(broken.0.is_empty());
+    }
+}
