@@ -26,9 +26,10 @@ use crate::report::progress::Progress;
 /// Entries of a feeder's ring: its polls and their cancels.
 const RING_ENTRIES: u32 = 16;
 
-/// Threads that inflate objects of gzip, where there are any: one for each core.
-pub(super) fn inflaters(are_wanted: bool) -> Result<Option<Arc<Inflaters>>> {
-    let start = || Inflaters::start(HostFacts::read().processors.min(INFLATERS_MAX));
+/// Threads that inflate objects of gzip, where there are any: one for each core. Users are advised
+/// so about what cannot be inflated.
+pub(super) fn inflaters(are_wanted: bool, advice: &'static str) -> Result<Option<Arc<Inflaters>>> {
+    let start = || Inflaters::start(HostFacts::read().processors.min(INFLATERS_MAX), advice);
     are_wanted.then(|| start().map(Arc::new)).transpose()
 }
 

@@ -18,11 +18,15 @@ use crate::s3::{ByteRange, Endpoint, Object};
 /// Items that are handed to the feed at once, at most.
 const BATCH_ITEMS_MAX: usize = 256;
 
-/// Refuses an object that is too long for a record.
+/// Refuses an object that is too long for a record, with this advice.
 ///
 /// # Errors
 /// [`ErrorKind::Objects`] with its name.
-pub(super) fn check_record(object: &Object, endpoint: &Endpoint) -> Result<()> {
+pub(super) fn check_record(
+    object: &Object,
+    endpoint: &Endpoint,
+    advice: &'static str,
+) -> Result<()> {
     if object.size_bytes <= RECORD_BYTES_MAX {
         return Ok(());
     }
@@ -31,22 +35,22 @@ pub(super) fn check_record(object: &Object, endpoint: &Endpoint) -> Result<()> {
         "s3://{bucket}/{key}: it has {} bytes, and a RecordIO record at most {RECORD_BYTES_MAX}",
         object.size_bytes
     );
-    Err(Error::new(ErrorKind::Objects, message)
-        .advise("exclude it, store it as smaller objects, or omit --record-wrapper"))
+    Err(Error::new(ErrorKind::Objects, message).advise(advice))
 }
 
 /// Hands objects and texts to a feed, each in a record of its own or as they are.
 #[derive(Debug)]
 pub(super) struct Framer<'a> {
     feed: &'a StreamFeed,
-    wraps: bool,
+    /// What is advised about an object that fits no record, where there are records.
+    wraps: Option<&'static str>,
     /// Bytes behind the last item of the batch.
     pending: Vec<u8>,
     batch: Vec<FeedItem>,
 }
 
 impl<'a> Framer<'a> {
-    pub(super) fn new(feed: &'a StreamFeed, wraps: bool) -> Self {
+    pub(super) fn new(feed: &'a StreamFeed, wraps: Option<&'static str>) -> Self {
         Self { feed, wraps, pending: Vec::new(), batch: Vec::new() }
     }
 
@@ -56,14 +60,14 @@ impl<'a> Framer<'a> {
     /// When it is too long for a record.
     pub(super) async fn object(&mut self, transfer: Arc<Transfer>) -> Result<()> {
         let length = transfer.object.size_bytes;
-        let wraps = self.wraps && transfer.shape != Shape::Folder;
-        if wraps {
-            check_record(&transfer.object, &transfer.endpoint)?;
+        let wraps = self.wraps.filter(|_| transfer.shape != Shape::Folder);
+        if let Some(advice) = wraps {
+            check_record(&transfer.object, &transfer.endpoint, advice)?;
             self.pending.extend(recordio::header(length).into_iter().flatten());
         }
         self.close();
         self.batch.push(FeedItem::Object(transfer));
-        if wraps {
+        if wraps.is_some() {
             self.pending.extend_from_slice(recordio::padding(length));
         }
         if self.batch.len() >= BATCH_ITEMS_MAX {
@@ -74,18 +78,18 @@ impl<'a> Framer<'a> {
 
     /// Some bytes of an object, which lie in it, and are no record.
     pub(super) fn part(&self, transfer: Arc<Transfer>, window: ByteRange) {
-        assert!(!self.wraps && self.batch.is_empty(), "it is alone, and as it is");
+        assert!(self.wraps.is_none() && self.batch.is_empty(), "it is alone, and as it is");
         self.feed.push_part(transfer, window);
     }
 
     /// A text, shorter than the longest record.
     pub(super) async fn text(&mut self, text: &str) {
         let length = text.len() as u64;
-        if self.wraps {
+        if self.wraps.is_some() {
             self.pending.extend(recordio::header(length).expect("no line is as long"));
         }
         self.pending.extend_from_slice(text.as_bytes());
-        if self.wraps {
+        if self.wraps.is_some() {
             self.pending.extend_from_slice(recordio::padding(length));
         }
         if self.pending.len() >= INLINE_BYTES_MAX {
@@ -153,7 +157,7 @@ mod tests {
         let feed = StreamFeed::new(Handle::Simulated(0), PART);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
-            let mut framer = Framer::new(&feed, wraps);
+            let mut framer = Framer::new(&feed, wraps.then_some("do without"));
             fill(&mut framer).await;
             framer.finish().await;
         });
@@ -199,7 +203,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Objects);
             let told = "s3://bkt/long: it has 536870912 bytes, and a RecordIO record at most \
                         536870911";
-            assert!(error.to_string().starts_with(told), "{error}");
+            assert_eq!(error.to_string(), format!("{told}; do without"));
         });
     }
 }

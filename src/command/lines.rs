@@ -86,7 +86,7 @@ pub(super) struct LineWalk {
     text_bytes: usize,
     /// The first object, which was waited for before anything else.
     first: Option<Found>,
-    wraps: bool,
+    wraps: Option<&'static str>,
 }
 
 impl LineWalk {
@@ -97,7 +97,7 @@ impl LineWalk {
     pub(super) async fn begin(
         control: &Rc<Control>,
         manifest: &Arc<AugmentedManifest>,
-        wraps: bool,
+        wraps: Option<&'static str>,
         order: EpochOrder,
         epoch: u64,
     ) -> Result<Self> {
@@ -198,8 +198,8 @@ impl LineWalk {
     async fn found(&mut self, line: u32, attribute: usize) -> Result<Found> {
         let checked = async {
             let found = self.heads.next().await?.expect("it was asked about");
-            if self.wraps {
-                check_record(&found.0, &found.1)?;
+            if let Some(advice) = self.wraps {
+                check_record(&found.0, &found.1, advice)?;
             }
             Ok(found)
         };

@@ -49,7 +49,7 @@ use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
 use crate::report::document::{RingTold, STDOUT_NAME, StreamSummary, summary_json};
 use crate::report::progress::Progress;
-use crate::sys::choice::ChosenRing;
+use crate::sys::choice::{ChosenRing, RingChoice};
 use crate::sys::{Handle, usage};
 
 /// Connections with which a single channel begins, and all where there are more.
@@ -62,6 +62,10 @@ const PLAIN_WORKERS_SHARE: usize = 2;
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Fewest connections of a channel.
 const CONNECTIONS_LEAST: usize = 4;
+/// What to do about an object that cannot be inflated.
+const ADVICE_ON_GZIP: &str = "exclude it, or store it again as gzip";
+/// What to do about an object that is too long for a record.
+const ADVICE_ON_RECORDS: &str = "exclude it, store it as smaller objects, or omit --record-wrapper";
 
 /// Serves channels.
 pub(super) async fn pipe(
@@ -119,7 +123,7 @@ async fn start_pipes(
     begun: Instant,
     progress: &Progress,
 ) -> Result<Served> {
-    let part = part_size(&args.stream)?;
+    let part = part_size(args.stream.part_size)?;
     let mut filter = Filter::new(&args.selection.rules)?;
     let control = session::control(&args.service, credentials, progress).await?;
     let manifest = match &args.augmented {
@@ -151,7 +155,8 @@ async fn start_pipes(
         let wanted = Wanted {
             sources: sources.clone(),
             manifest: manifest.clone(),
-            wraps: args.record_wrapper == RecordWrapper::Recordio,
+            wraps: (args.record_wrapper == RecordWrapper::Recordio).then_some(ADVICE_ON_RECORDS),
+            allows_none: false,
             filter: filter.clone(),
             range: None,
         };
@@ -161,10 +166,11 @@ async fn start_pipes(
     }
     let names = args.channels.iter().map(|channel| channel.name.as_str());
     let locks = lock_channels(names, (&args.folder, &folder), progress)?;
+    let resources = Resources::of(&args.stream)?;
     let (engine, connections, room) =
-        start_engine(&args.stream, part, args.channels.len(), &control, (tls, retries), begun)?;
+        start_engine(&resources, part, args.channels.len(), &control, (tls, retries), begun)?;
     ring::tell(engine.ring(), progress);
-    let inflaters = inflaters(args.stream.gunzip)?;
+    let inflaters = inflaters(args.stream.gunzip, ADVICE_ON_GZIP)?;
     let bandwidth = session::bandwidth(args.stream.bandwidth_limit);
     let parts = args.channels.iter().zip(openings).zip(locks);
     let plans = parts.map(|((Channel { name, .. }, (wanted, opening)), lock)| ChannelPlan {
@@ -213,10 +219,33 @@ struct Served {
     channels: Vec<Running>,
 }
 
+/// How much of the machine the streams may use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Resources {
+    /// Connections of each channel.
+    pub(super) connections: Option<usize>,
+    /// Of each channel at most.
+    pub(super) max_connections: Option<usize>,
+    /// Bytes of buffers, for all workers together.
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) ring: RingChoice,
+}
+
+impl Resources {
+    fn of(args: &StreamArgs) -> Result<Self> {
+        Ok(Self {
+            connections: args.connections,
+            max_connections: args.max_connections,
+            memory_bytes: args.memory,
+            ring: ring::choice(args.ring)?,
+        })
+    }
+}
+
 /// Starts the workers of so many channels; says between which numbers of ranges in flight each
 /// channel's pace is found.
 pub(super) fn start_engine(
-    args: &StreamArgs,
+    args: &Resources,
     part: PartSize,
     channels: usize,
     control: &Control,
@@ -246,8 +275,8 @@ pub(super) fn start_engine(
         ResourceOptions {
             workers: Some(workers),
             max_connections: Some(most),
-            memory_bytes: args.memory,
-            ring: ring::choice(args.ring)?,
+            memory_bytes: args.memory_bytes,
+            ring: args.ring,
             ..ResourceOptions::default()
         },
         facts,
@@ -286,7 +315,7 @@ pub(super) fn start_engine(
 }
 
 /// Between which numbers a channel's pace is found, where each may have so many connections.
-fn bounds(args: &StreamArgs, part: PartSize, most: usize, channels: usize) -> Bounds {
+fn bounds(args: &Resources, part: PartSize, most: usize, channels: usize) -> Bounds {
     let short = |count: usize| u32::try_from(count.max(1)).expect("below CONNECTIONS_MAX");
     // A range is handed on when all before it are: a choice shows after a whole one.
     let piece_bytes = part.bytes();
@@ -326,8 +355,9 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let progress = Progress::new(!args.stream.quiet);
     let deadline = args.stream.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
-    let part = part_size(&args.stream)?;
-    ring::require(ring::choice(args.stream.ring)?)?;
+    let part = part_size(args.stream.part_size)?;
+    let resources = Resources::of(&args.stream)?;
+    ring::require(resources.ring)?;
     let filter = Filter::new(&args.selection.rules)?;
     interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
     let credentials = session::credentials(&args.service);
@@ -342,7 +372,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     session::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
     let (engine, connections, room) =
-        start_engine(&args.stream, part, 1, &control, (tls, retries), begun)?;
+        start_engine(&resources, part, 1, &control, (tls, retries), begun)?;
     ring::tell(engine.ring(), &progress);
     let epochs = NonZeroU64::new(1);
     let plan = ChannelPlan {
@@ -350,7 +380,8 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         wanted: Wanted {
             sources: args.sources.clone(),
             manifest: None,
-            wraps: false,
+            wraps: None,
+            allows_none: false,
             filter,
             range: args.range,
         },
@@ -359,7 +390,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         part,
         connections,
         room,
-        inflaters: inflaters(args.stream.gunzip)?,
+        inflaters: inflaters(args.stream.gunzip, ADVICE_ON_GZIP)?,
         bandwidth: session::bandwidth(args.stream.bandwidth_limit),
         epochs,
         holds: false,
@@ -392,8 +423,8 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     Ok(Done { code: exit_code(failed.as_ref()), document: None })
 }
 
-pub(super) fn part_size(args: &StreamArgs) -> Result<PartSize> {
-    let bytes = args.part_size.unwrap_or(PART_BYTES_DEFAULT);
+pub(super) fn part_size(bytes: Option<u64>) -> Result<PartSize> {
+    let bytes = bytes.unwrap_or(PART_BYTES_DEFAULT);
     if !(PART_BYTES_MIN..=PART_BYTES_MAX).contains(&bytes) {
         return Err(Error::new(ErrorKind::Usage, format!("--part-size {bytes} is out of bounds"))
             .advise(format!("give {PART_BYTES_MIN} to {PART_BYTES_MAX}")));

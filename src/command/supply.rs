@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::framing::{Framer, check_record};
 use super::lines::LineWalk;
 use crate::control::Control;
+use crate::control::entries::Entries;
 use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::{Entry, Walk};
 use crate::engine::stream::feed::StreamFeed;
@@ -45,8 +46,11 @@ pub(super) struct Wanted {
     pub(super) sources: Vec<S3Uri>,
     /// What its lines say, in place of sources.
     pub(super) manifest: Option<Arc<AugmentedManifest>>,
-    /// Whether each object, and each value of a line, becomes a record.
-    pub(super) wraps: bool,
+    /// What is advised about an object that fits no record, where each object, and each value of a
+    /// line, becomes one.
+    pub(super) wraps: Option<&'static str>,
+    /// Whether an epoch may have no objects.
+    pub(super) allows_none: bool,
     pub(super) filter: Filter,
     /// These bytes of the only source, which is one object.
     pub(super) range: Option<TypedRange>,
@@ -161,6 +165,15 @@ pub(super) enum Opening {
 }
 
 impl Opening {
+    /// The first epoch, of which all was listed before.
+    ///
+    /// # Errors
+    /// When its first objects fit no record.
+    pub(super) async fn listed(entries: Entries, wanted: &Wanted) -> Result<Self> {
+        let opened = OpenListing::begin(entries, wanted, None).await;
+        opened.map(|it| Self::Listing(Box::new(it)))
+    }
+
     /// Asks for the sources and their first objects, or for the first object of a manifest: a name
     /// that is not there, and keys or permissions that do not do, are its errors.
     pub(super) async fn of(
@@ -182,7 +195,7 @@ impl Opening {
 /// A listing that has begun: its sources are there, its first objects are known.
 #[derive(Debug)]
 pub(super) struct OpenListing {
-    walk: Walk,
+    walk: Entries,
     first: Option<Vec<Entry>>,
     /// Which bytes of the only object.
     window: Option<ByteRange>,
@@ -190,15 +203,22 @@ pub(super) struct OpenListing {
 
 impl OpenListing {
     async fn of(control: &Rc<Control>, wanted: &Wanted) -> Result<Self> {
-        let found = control.resolve_all(&wanted.sources).await?;
+        let found = match wanted.allows_none {
+            true => control.resolve_there(&wanted.sources).await?.0,
+            false => control.resolve_all(&wanted.sources).await?,
+        };
         let window = match (wanted.range, found.as_slice()) {
             (Some(range), [source]) => Some(window(range, source)?),
             _ => None,
         };
-        let mut walk = Walk::new(Rc::clone(control), found, wanted.filter.clone())?.for_stream();
+        let walk = Walk::new(Rc::clone(control), found, wanted.filter.clone())?.for_stream();
+        Self::begin(walk.into(), wanted, window).await
+    }
+
+    async fn begin(mut walk: Entries, wanted: &Wanted, window: Option<ByteRange>) -> Result<Self> {
         let first = walk.next_batch().await?;
-        if wanted.wraps {
-            check_records(first.iter().flatten())?;
+        if let Some(advice) = wanted.wraps {
+            check_records(first.iter().flatten(), advice)?;
         }
         Ok(Self { walk, first, window })
     }
@@ -232,13 +252,13 @@ impl OpenListing {
     }
 
     /// Takes the whole listing into memory.
-    async fn collect(self, listing: &mut Listing, wraps: bool) -> Result<()> {
+    async fn collect(self, listing: &mut Listing, wraps: Option<&'static str>) -> Result<()> {
         let Self { mut walk, first, window, .. } = self;
         assert!(window.is_none(), "part of one object is no listing");
         let mut next = first;
         while let Some(batch) = next {
-            if wraps {
-                check_records(&batch)?;
+            if let Some(advice) = wraps {
+                check_records(&batch, advice)?;
             }
             for entry in batch {
                 listing.push(&entry.object, &entry.endpoint)?;
@@ -251,8 +271,12 @@ impl OpenListing {
 
 /// Refuses what fits no record, of whatever shard it is: a data set that has one is no data set of
 /// records.
-fn check_records<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<()> {
-    entries.into_iter().try_for_each(|entry| check_record(&entry.object, &entry.endpoint))
+fn check_records<'a>(
+    entries: impl IntoIterator<Item = &'a Entry>,
+    advice: &'static str,
+) -> Result<()> {
+    let check = |entry: &Entry| check_record(&entry.object, &entry.endpoint, advice);
+    entries.into_iter().try_for_each(check)
 }
 
 /// Which bytes of the object that a source is.
@@ -282,7 +306,7 @@ mod tests {
     /// All that is below this source, as it is.
     fn wanted(source: S3Uri) -> Wanted {
         let (sources, filter) = (vec![source], Filter::default());
-        Wanted { sources, manifest: None, wraps: false, filter, range: None }
+        Wanted { sources, manifest: None, wraps: None, allows_none: false, filter, range: None }
     }
 
     /// How often the reader looks for the next object before it gives up.

@@ -170,6 +170,19 @@ impl ChannelSource {
         KeptEntries::new(kept, self.folder.clone(), shard)
     }
 
+    /// What was kept of a `Pipe` channel, as the entries of its first epoch: what is below its
+    /// [`Self::stream_sources`]. `None` where that is not all of it.
+    #[must_use]
+    pub fn kept_stream(&self, kept: KeptListing, is_shuffled: bool) -> Option<Entries> {
+        let is_cut = matches!(self.objects, ChannelObjects::List(_)) && self.shard != Shard::WHOLE;
+        if is_shuffled && is_cut {
+            return None;
+        }
+        let mut entries = Entries::default();
+        entries.push_kept(KeptEntries::new(kept, String::new(), Shard::WHOLE));
+        Some(entries)
+    }
+
     /// Which part of what was kept of it is this host's.
     #[must_use]
     pub const fn kept_shard(&self) -> Shard {
@@ -640,6 +653,45 @@ mod tests {
         });
         let lines = lines.expect("entries");
         assert_eq!(lines, ["a/2 > a/2", "b/2 > b/2", "b/4 > b/4", "b/6 > b/6"]);
+    }
+
+    #[test]
+    fn the_first_epoch_of_a_stream_is_what_was_kept_of_it() {
+        // A stream has no paths: keys that could be no files are as good as others.
+        let server = keys(&["d/", "d/../1", "d/1", "d/2", "d/3", "d/4/", "e"]);
+        let listed = ["3", "1", "3", "2"];
+        let whole = [channel("c", "d/", Shard::WHOLE), list("c", &listed, Shard::WHOLE)];
+        let parts = [channel("c", "d", HALF), list("c", &listed, HALF)];
+        let channels = whole.iter().chain(&parts);
+        for (channel, is_shuffled) in channels.flat_map(|it| [(it, false), (it, true)]) {
+            let both = run(async {
+                let control = Rc::new(control(&server).await);
+                let room = KeepRoom::new(1 << 20);
+                let found = control.preflight(channel, false, 2, Some(&room)).await?;
+                let kept = found.kept.expect("there is room");
+                let (sources, _) = channel.stream_sources(is_shuffled);
+                let sources = control.resolve_all(&sources).await?;
+                let walk = Walk::new(control, sources, Filter::default())?.for_stream();
+                let walked = told(walk).await?;
+                let kept = match channel.kept_stream(kept, is_shuffled) {
+                    Some(entries) => Some(told(entries).await?),
+                    None => None,
+                };
+                Ok::<_, Error>((walked, kept))
+            });
+            let (walked, kept) = both.expect("a walk");
+            let keys = |lines: &[String]| -> Vec<String> {
+                lines
+                    .iter()
+                    .filter_map(|line| line.split(" > ").next())
+                    .map(str::to_owned)
+                    .collect()
+            };
+            // A shuffle is one of all objects, and a list is cut before it is asked for.
+            let is_part = is_shuffled && channel.shard == HALF && !walked[0].starts_with("d/..");
+            assert_eq!(kept.is_none(), is_part, "{channel:?}");
+            assert!(kept.is_none_or(|kept| keys(&kept) == keys(&walked)), "{channel:?}");
+        }
     }
 
     #[test]

@@ -59,7 +59,9 @@ impl KeptEntries {
                 }
             }
             let (object, path_start) = self.listing.object(index);
-            let below = &object.key[path_start..object.key.len() - usize::from(folder)];
+            // A stream has keys that have no path, too: that begins at their end.
+            let end = object.key.len() - usize::from(folder);
+            let below = object.key.get(path_start..end).unwrap_or_default();
             let path = match self.folder.as_str() {
                 "" => RelativePath::parse(below),
                 under => RelativePath::parse(&format!("{under}/{below}")),

@@ -37,6 +37,7 @@ use files::{AllFound, Downloads};
 use input::Described;
 use layout::Layout;
 use streams::{Event, Shared, Streams};
+use survey::Survey;
 
 /// The exit code of a run with a command whose input failed, as env(1) and timeout(1) have it for
 /// failures of their own.
@@ -267,10 +268,11 @@ impl<'a> Job<'a> {
             let control = session::control(&args.service, credentials, self.progress).await?;
             let sources = input::sources(&control, input, args.manifest_layout).await;
             let parts = (args, input, layout);
-            let (plan, found, problems) = survey::survey(&control, parts, &sources).await?;
-            Ok((control, sources, plan, found, problems))
+            let survey = survey::survey(&control, parts, &sources).await?;
+            Ok((control, sources, survey))
         };
-        let (control, sources, plan, mut found, problems) = interrupts.unless(prepared).await?;
+        let (control, sources, survey) = interrupts.unless(prepared).await?;
+        let Survey { plan, files: mut found, streams: kept, problems } = survey;
         self.control = Some(Rc::clone(&control));
         if let Some(failure) = self.problem(&plan, problems) {
             return Err(failure);
@@ -289,7 +291,7 @@ impl<'a> Job<'a> {
             let tls = session::tls(&control, input::buckets(&sources)).await?;
             let parts = (args, input, layout, &sources);
             let shared = Shared { tls, bandwidth, report };
-            let streams = shared.clone();
+            let streams = (shared.clone(), kept);
             let streams =
                 Streams::start(parts, &control, streams, self.begun, self.progress).await?;
             Ok((shared, streams))

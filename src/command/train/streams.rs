@@ -14,13 +14,14 @@ use super::super::aside::aside;
 use super::super::channel::{ChannelPlan, Running, inflaters};
 use super::super::ring;
 use super::super::session;
-use super::super::stream::{lock_channels, part_size, start_channels, start_engine};
+use super::super::stream::{Resources, lock_channels, part_size, start_channels, start_engine};
 use super::super::stream_report::StreamReport;
 use super::super::supply::{EpochOrder, Opening, Wanted, supply};
 use super::input::{self, Source, Sources};
 use super::layout::{Layout, is_number};
-use crate::cli::{StreamArgs, TrainArgs};
+use crate::cli::TrainArgs;
 use crate::control::Control;
+use crate::control::channel::ChannelObjects;
 use crate::engine::metrics::FeedCount;
 use crate::engine::pace::Bandwidth;
 use crate::engine::stream::fifos::Fifos;
@@ -29,12 +30,20 @@ use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host;
 use crate::plan::filter::Filter;
+use crate::plan::kept::KeptListing;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 use crate::train::{Channel, Compression, RecordWrapper, TrainingInput};
 
 /// Pause between two looks at the channels.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// What to do about an object that cannot be inflated, and about one that is too long for a record:
+/// a channel has all that its description names.
+const ADVICE_ON_GZIP: &str =
+    "store it again as gzip, or move it out of the channel's prefix or manifest";
+const ADVICE_ON_RECORDS: &str =
+    "store it as smaller objects, or give the channel no RecordWrapperType (record-wrapper=)";
 
 /// What happens to the streams by themselves.
 #[derive(Debug)]
@@ -73,7 +82,7 @@ impl Streams {
     pub(super) async fn start(
         (args, input, layout, sources): (&TrainArgs, &TrainingInput, &Layout, &Sources),
         control: &Rc<Control>,
-        Shared { tls, bandwidth, report }: Shared,
+        (Shared { tls, bandwidth, report }, kept): (Shared, Vec<Option<KeptListing>>),
         begun: Instant,
         progress: &Progress,
     ) -> Result<Option<Self>> {
@@ -82,19 +91,20 @@ impl Streams {
         if names.is_empty() {
             return Ok(None);
         }
-        let stream = stream_args(args, names.len());
-        let part = part_size(&stream)?;
+        let resources = resources(args, names.len())?;
+        let part = part_size(args.tuning.part_size)?;
         let path = layout.data();
         let folder = Arc::new(system_host::open_destination(&path)?);
-        let (openings, orders) = begin(args, &pipes, control).await?;
+        let (openings, orders) = begin(args, pipes.iter().zip(kept), control).await?;
         let locks = lock_channels(names.iter().copied(), (&path, &folder), progress)?;
         remove_left(&path, &names).await?;
         let retries = session::retries(&args.service, args.tuning.max_attempts);
         let (engine, connections, room) =
-            start_engine(&stream, part, names.len(), control, (tls, retries), begun)?;
+            start_engine(&resources, part, names.len(), control, (tls, retries), begun)?;
         ring::tell(engine.ring(), progress);
         let is_gzip = |channel: &Channel| channel.compression == Compression::Gzip;
-        let inflaters = inflaters(pipes.iter().any(|(channel, _)| is_gzip(channel)))?;
+        let are_gzip = pipes.iter().any(|(channel, _)| is_gzip(channel));
+        let inflaters = inflaters(are_gzip, ADVICE_ON_GZIP)?;
         let gzip = pipes.iter().map(|(channel, _)| is_gzip(channel));
         let parts = names.iter().zip(openings).zip(locks).zip(gzip);
         let plans = parts.map(|(((name, (wanted, opening)), lock), is_gzip)| ChannelPlan {
@@ -244,58 +254,59 @@ async fn remove_left(folder: &Path, channels: &[&str]) -> Result<()> {
     })
 }
 
-/// Begins the first epoch of each channel: what cannot be listed is an error that nobody waits for.
-async fn begin(
+/// Begins the first epoch of each channel, by what was kept of the look ahead: what cannot be listed
+/// is an error that nobody waits for.
+async fn begin<'a>(
     args: &TrainArgs,
-    pipes: &[(&Channel, &Source)],
+    pipes: impl Iterator<Item = (&'a (&'a Channel, &'a Source), Option<KeptListing>)>,
     control: &Rc<Control>,
 ) -> Result<(Vec<(Wanted, Opening)>, Vec<EpochOrder>)> {
     let (mut openings, mut orders) = (Vec::new(), Vec::new());
-    for (channel, source) in pipes {
+    for ((channel, source), kept) in pipes {
+        let is_shuffled = channel.shuffle_seed.is_some();
+        let (mut listed, mut allows_none) = (None, false);
         let (sources, manifest, shard) = match source {
             Source::Objects(objects) => {
-                let (sources, shard) = objects.stream_sources(channel.shuffle_seed.is_some());
+                listed = kept.and_then(|kept| objects.kept_stream(kept, is_shuffled));
+                // An object of a list that is not there is an error, however many there may be.
+                let is_prefix = matches!(objects.objects, ChannelObjects::Prefix(_));
+                allows_none = objects.allow_empty && is_prefix;
+                let (sources, shard) = objects.stream_sources(is_shuffled);
                 (sources, None, shard)
             }
             Source::Lines(manifest, shard) => (Vec::new(), Some(Arc::clone(manifest)), *shard),
             Source::Folder | Source::Unknown(_) => continue,
         };
+        let is_wrapped = channel.record_wrapper == RecordWrapper::RecordIo;
         let wanted = Wanted {
             sources,
             manifest,
-            wraps: channel.record_wrapper == RecordWrapper::RecordIo,
+            wraps: is_wrapped.then_some(ADVICE_ON_RECORDS),
+            allows_none,
             filter: Filter::default(),
             range: None,
         };
         let order = EpochOrder { epochs: args.epochs, shuffle_seed: channel.shuffle_seed, shard };
         orders.push(order);
-        let opening = Opening::of(control, &wanted, order, 0).await;
+        let opening = match listed {
+            Some(entries) => Opening::listed(entries, &wanted).await,
+            None => Opening::of(control, &wanted, order, 0).await,
+        };
         let opening = opening.map_err(|error| error.within(format!("channel {}", channel.name)));
         openings.push((wanted, opening?));
     }
     Ok((openings, orders))
 }
 
-/// What one would have typed after `pipe`: connections are those of all channels together.
-fn stream_args(args: &TrainArgs, channels: usize) -> StreamArgs {
+/// What each channel may use: connections are those of all channels together.
+fn resources(args: &TrainArgs, channels: usize) -> Result<Resources> {
     let each = |all: usize| (all / channels).max(1);
-    StreamArgs {
+    Ok(Resources {
         connections: args.tuning.connections.map(each),
         max_connections: args.tuning.max_connections.map(each),
-        part_size: args.tuning.part_size,
-        max_attempts: args.tuning.max_attempts,
-        memory: args.tuning.memory,
-        bandwidth_limit: args.tuning.bandwidth_limit,
-        ring: args.tuning.ring,
-        gunzip: false,
-        deadline: None,
-        report: None,
-        quiet: args.output.quiet,
-        no_progress: args.output.no_progress,
-        verbose: args.output.verbose,
-        json: args.output.json,
-        stats: args.stats,
-    }
+        memory_bytes: args.tuning.memory,
+        ring: ring::choice(args.tuning.ring)?,
+    })
 }
 
 /// How many epochs, for people.

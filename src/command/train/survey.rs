@@ -24,6 +24,7 @@ use crate::limits::{
 };
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
+use crate::plan::kept::KeptListing;
 use crate::report::document::{PlannedChannel, TrainPlan};
 use crate::s3::uri::shown;
 use crate::text::size::Decimal;
@@ -48,6 +49,19 @@ struct Found {
     untold: u64,
     /// Of a channel in File mode: what its download needs.
     files: Option<Preflight>,
+    /// Of a channel in Pipe mode: its objects, where there was room to keep them.
+    stream: Option<KeptListing>,
+}
+
+/// What was found of all channels.
+pub(super) struct Survey {
+    pub(super) plan: TrainPlan,
+    /// Of the channels in File mode, in their order.
+    pub(super) files: AllFound,
+    /// Of the channels in Pipe mode, in their order: what their first epochs have.
+    pub(super) streams: Vec<Option<KeptListing>>,
+    /// Everything that is wrong.
+    pub(super) problems: Vec<Error>,
 }
 
 /// Lists all channels at once and looks at the places where they are to go.
@@ -55,12 +69,13 @@ pub(super) async fn survey(
     control: &Rc<Control>,
     (args, input, layout): (&TrainArgs, &TrainingInput, &Layout),
     sources: &Sources,
-) -> Result<(TrainPlan, AllFound, Vec<Error>)> {
+) -> Result<Survey> {
     let mut listings = Vec::new();
     let room = Rc::new(KeepRoom::new(kept_bytes_max(HostFacts::read())));
     for (channel, source) in input.channels.iter().zip(sources) {
         let (control, channel, source) = (Rc::clone(control), channel.clone(), source.clone());
-        let room = Some(Rc::clone(&room)).filter(|_| is_files(&channel));
+        // A check needs none of it.
+        let room = Some(Rc::clone(&room)).filter(|_| is_files(&channel) || !args.check);
         listings.push(spawn_local(async move {
             match source {
                 Source::Objects(objects) => {
@@ -82,7 +97,7 @@ pub(super) async fn survey(
     let (host, hosts) = input.hosts.as_ref().map_or((0, 1), |hosts| (hosts.rank, hosts.count));
     let mut plan = TrainPlan::new(host, hosts);
     let mut disks = Disks::new(layout.data()).await;
-    let mut files = Vec::new();
+    let (mut files, mut streams) = (Vec::new(), Vec::new());
     let channels = input.channels.iter().zip(sources).zip(occupied);
     for (((channel, source), is_occupied), listing) in channels.zip(listings) {
         let lost = |_| Error::bug("a listing panicked");
@@ -100,6 +115,9 @@ pub(super) async fn survey(
         plan.channels.push(planned(args, channel, &found, &others));
         let within = |error: Error| error.within(format!("channel {}", channel.name));
         files.extend(found.files.map(|listed| (listed, others)));
+        if channel.mode == InputMode::Pipe {
+            streams.push(found.stream);
+        }
         problems.extend(found.problems.into_iter().map(within));
         if found.untold > 0 {
             let message = format!("{} objects more cannot be stored", found.untold);
@@ -113,7 +131,7 @@ pub(super) async fn survey(
     plan.needed_bytes = at_data.space.needed_bytes();
     plan.needed_bytes_at_most = at_data.is_at_most;
     plan.free_bytes = at_data.space.free_bytes();
-    Ok((plan, files, problems))
+    Ok(Survey { plan, files, streams, problems })
 }
 
 /// Looks at the folder of a channel, and gives back what was listed of it.
@@ -211,7 +229,7 @@ async fn list(
     let (is_files, most) = (is_files(channel), CHANNEL_PROBLEMS_TOLD_MAX);
     match control.preflight(source, is_files, most, room).await {
         Err(error) => Found { problems: vec![error], ..Found::default() },
-        Ok(found) => {
+        Ok(mut found) => {
             let told = |problem: &KeyProblem| {
                 let what = format!("s3://{}/{}", problem.bucket, shown(&problem.key));
                 let why = match &channel.data {
@@ -228,6 +246,7 @@ async fn list(
                 problems: found.problems.iter().map(told).collect(),
                 untold: found.problem_count - found.problems.len() as u64,
                 lines: None,
+                stream: if is_files { None } else { found.kept.take() },
                 files: is_files.then_some(found),
             }
         }

@@ -239,6 +239,8 @@ impl Shared {
 /// The threads of a run that inflate, whatever the channel.
 #[derive(Debug)]
 pub struct Inflaters {
+    /// What to do about an object that cannot be inflated.
+    pub advice: &'static str,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -249,8 +251,9 @@ impl Inflaters {
     ///
     /// # Errors
     /// When the machine starts no more.
-    pub fn start(count: usize) -> Result<Self, Error> {
-        let mut inflaters = Self { shared: Arc::default(), threads: Vec::with_capacity(count) };
+    pub fn start(count: usize, advice: &'static str) -> Result<Self, Error> {
+        let threads = Vec::with_capacity(count);
+        let mut inflaters = Self { advice, shared: Arc::default(), threads };
         for number in 0..count {
             let shared = Arc::clone(&inflaters.shared);
             let thread = std::thread::Builder::new().name(format!("inrush-gunzip-{number}"));
@@ -361,7 +364,7 @@ mod tests {
     #[test]
     fn objects_come_out_in_order_and_memory_is_bounded() {
         for threads in [0, 1, 3] {
-            let inflaters = Inflaters::start(threads).expect("threads");
+            let inflaters = Inflaters::start(threads, "").expect("threads");
             let backlog = backlog(5);
             let plain = |number: u8| vec![number; 40_000 * usize::from(number)];
             let files = (0..6).map(|number| gzip(&plain(number)));
@@ -384,7 +387,7 @@ mod tests {
 
     #[test]
     fn what_is_given_up_gives_its_buffers_back() {
-        let inflaters = Inflaters::start(0).expect("no threads");
+        let inflaters = Inflaters::start(0, "").expect("no threads");
         let backlog = backlog(5);
         let mut object = Object::new(&backlog, 0, gzip(&vec![7; 100_000]));
         object.feed(&inflaters);
@@ -397,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_once_and_behind_what_came_before_it() {
-        let inflaters = Inflaters::start(0).expect("no threads");
+        let inflaters = Inflaters::start(0, "").expect("no threads");
         let backlog = backlog(5);
         let file = [gzip(&[7; 500]), vec![0]].concat();
         let mut object = Object::new(&backlog, 0, file);

@@ -198,7 +198,7 @@ impl Window {
             inflaters.hand_over(&inflation);
             if let Some(failure) = inflation.take_failure() {
                 let transfer = Arc::clone(&range.transfer);
-                let error = faulty(&transfer, &failure);
+                let error = faulty(&transfer, &failure, inflaters.advice);
                 lost.push(Lost { error, has_no_reader: false, transfer, epochs });
             }
         }
@@ -242,14 +242,12 @@ impl Window {
 }
 
 /// The error of an object that cannot be inflated.
-fn faulty(transfer: &Transfer, failure: &Failure) -> Error {
+fn faulty(transfer: &Transfer, failure: &Failure, advice: &'static str) -> Error {
     let (bucket, key) = (&transfer.endpoint.bucket, shown(&transfer.object.key));
     match failure {
         Failure::Faulty(fault) => {
             let message = format!("s3://{bucket}/{key}: {fault}");
-            Error::new(ErrorKind::Objects, message)
-                .because(ErrorReason::Integrity)
-                .advise("exclude it, or store it again as gzip")
+            Error::new(ErrorKind::Objects, message).because(ErrorReason::Integrity).advise(advice)
         }
         Failure::Bug => Error::bug(format!("s3://{bucket}/{key}: a thread that inflates panicked")),
     }
