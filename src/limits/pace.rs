@@ -144,3 +144,18 @@ pub const RATE_BURST_US: u64 = 10_000;
 
 /// Choices of the controller that a report tells.
 pub const TIMELINE_MOMENTS_MAX: usize = 64;
+
+/// Those who share a bandwidth that the user bounds, each with a part of its own: the channels of a
+/// training job, and the runs that download its files one after the other.
+pub const BANDWIDTH_CLIENTS_MAX: usize = 64;
+
+/// How far one of them may be ahead of another, as the time in which that many bytes may be asked
+/// for, in microseconds.
+pub const BANDWIDTH_AHEAD_US: u64 = 20_000;
+
+/// How long one that waits has to come when it is its turn, in microseconds: longer than a thread
+/// takes to wake. Then another goes first.
+pub const BANDWIDTH_CLAIM_US: u64 = 20_000;
+
+/// Pause of one that lets another go first, in microseconds.
+pub const BANDWIDTH_YIELD_US: u64 = 1_000;

@@ -1,36 +1,109 @@
-//! A bound that the user sets on the bytes a second of a run.
+//! A bound that the user sets on the bytes a second of a run, and how those who share it share it.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::limits::{
+    BANDWIDTH_AHEAD_US, BANDWIDTH_CLAIM_US, BANDWIDTH_CLIENTS_MAX, BANDWIDTH_YIELD_US,
+};
 
 /// Bytes a second of a run at most, on average. What is asked for is charged when it is asked for,
 /// and nothing more is asked for until that much time has passed.
+///
+/// Those who share it, a channel or a run of files each, get equal parts of it, as far as they ask
+/// for them: who has had more than one that waits lets that go first (start-time fair queueing of
+/// Goyal, Vin and Cheng, 1996). One that does not come for its turn holds nobody up.
 #[derive(Debug)]
 pub struct Bandwidth {
     bytes_per_second: NonZeroU64,
     /// When the next bytes may be asked for, in microseconds.
     next_us: AtomicU64,
+    /// How many clients there are.
+    count: AtomicUsize,
+    clients: [Client; BANDWIDTH_CLIENTS_MAX],
+    /// Nobody stands before this: time in which a client did not ask is not saved up.
+    least: AtomicU64,
+}
+
+/// One of those who share a bandwidth.
+#[derive(Debug, Default)]
+struct Client {
+    /// The bytes that it was charged, and those that it let pass while it did not ask.
+    charged: AtomicU64,
+    /// It waits for its turn until then, in microseconds; 0 where it does not wait.
+    waits_until_us: AtomicU64,
 }
 
 impl Bandwidth {
     /// So many bytes a second.
     #[must_use]
     pub fn new(bytes_per_second: NonZeroU64) -> Self {
-        Self { bytes_per_second, next_us: AtomicU64::new(0) }
+        Self {
+            bytes_per_second,
+            next_us: AtomicU64::new(0),
+            count: AtomicUsize::new(0),
+            clients: std::array::from_fn(|_| Client::default()),
+            least: AtomicU64::new(0),
+        }
     }
 
-    /// How long to wait before more may be asked for, in microseconds; 0 for now.
+    /// The number of one more client. Those that are too many are one.
+    pub fn join(&self) -> usize {
+        self.count.fetch_add(1, Ordering::Relaxed).min(BANDWIDTH_CLIENTS_MAX - 1)
+    }
+
+    /// How long a client has to wait before it may ask for more, in microseconds; 0 for now.
     #[must_use]
-    pub fn wait_us(&self, now_us: u64) -> u64 {
-        self.next_us.load(Ordering::Relaxed).saturating_sub(now_us)
+    pub fn wait_us(&self, client: usize, now_us: u64) -> u64 {
+        let next_us = self.next_us.load(Ordering::Relaxed);
+        let wait_us = match next_us.saturating_sub(now_us) {
+            0 if self.is_ahead(client, now_us) => BANDWIDTH_YIELD_US,
+            wait_us => wait_us,
+        };
+        if wait_us > 0 {
+            let until_us = next_us.max(now_us).saturating_add(BANDWIDTH_CLAIM_US);
+            self.clients[client].waits_until_us.store(until_us, Ordering::Relaxed);
+        }
+        wait_us
     }
 
-    /// So many bytes are asked for.
-    pub fn charge(&self, now_us: u64, bytes: u64) {
+    /// Where a client stands: who stands before others has had less.
+    fn place(&self, client: &Client) -> u64 {
+        client.charged.load(Ordering::Relaxed).max(self.least.load(Ordering::Relaxed))
+    }
+
+    /// True when it has had so much more than one that waits that it lets that go first.
+    fn is_ahead(&self, client: usize, now_us: u64) -> bool {
+        let own = self.place(&self.clients[client]);
+        let count = self.count.load(Ordering::Relaxed).min(BANDWIDTH_CLIENTS_MAX);
+        let mut others = self.clients[..count].iter().enumerate();
+        others.any(|(number, other)| {
+            number != client
+                && now_us < other.waits_until_us.load(Ordering::Relaxed)
+                && self.place(other).saturating_add(self.tolerance()) < own
+        })
+    }
+
+    /// How many bytes one may be ahead of another: with requests that are short the time to wake
+    /// who is next would be lost each time.
+    fn tolerance(&self) -> u64 {
+        let bytes = u128::from(self.bytes_per_second.get()) * u128::from(BANDWIDTH_AHEAD_US);
+        u64::try_from(bytes / 1_000_000).unwrap_or(u64::MAX)
+    }
+
+    /// A client asks for so many bytes.
+    pub fn charge(&self, client: usize, now_us: u64, bytes: u64) {
+        let own = &self.clients[client];
+        let place = self.place(own);
+        self.least.fetch_max(place.saturating_sub(self.tolerance()), Ordering::Relaxed);
+        // The closures always have a value.
+        let _ = own.charged.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |charged| {
+            Some(charged.max(place).saturating_add(bytes))
+        });
+        own.waits_until_us.store(0, Ordering::Relaxed);
         let micros = u128::from(bytes) * 1_000_000 / u128::from(self.bytes_per_second.get());
         let micros = u64::try_from(micros).unwrap_or(u64::MAX);
         let charged = |next_us: u64| Some(next_us.max(now_us).saturating_add(micros));
-        // The closure always has a value.
         let _ = self.next_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged);
     }
 }
@@ -39,15 +112,20 @@ impl Bandwidth {
 mod tests {
     use super::*;
 
+    fn bandwidth(rate: u64) -> Bandwidth {
+        Bandwidth::new(NonZeroU64::new(rate).expect("not 0"))
+    }
+
     #[test]
     fn what_is_asked_for_in_a_while_is_what_the_rate_allows() {
         for (rate, bytes) in [(1_000_000, 8 << 20), (100_000_000, 39_000), (3, 1), (7, 0)] {
-            let bandwidth = Bandwidth::new(NonZeroU64::new(rate).expect("not 0"));
+            let bandwidth = bandwidth(rate);
+            let only = bandwidth.join();
             let (mut now_us, mut asked) = (0, 0u64);
             for _ in 0..200 {
-                assert!(bytes > 0 || bandwidth.wait_us(now_us) == 0, "nothing is charged");
-                now_us += bandwidth.wait_us(now_us);
-                bandwidth.charge(now_us, bytes);
+                assert!(bytes > 0 || bandwidth.wait_us(only, now_us) == 0, "nothing is charged");
+                now_us += bandwidth.wait_us(only, now_us);
+                bandwidth.charge(only, now_us, bytes);
                 asked += bytes;
             }
             let allowed = rate as f64 * now_us as f64 / 1e6 + bytes as f64;
@@ -58,10 +136,82 @@ mod tests {
 
     #[test]
     fn time_in_which_nothing_was_asked_for_is_not_saved_up() {
-        let bandwidth = Bandwidth::new(NonZeroU64::new(1_000).expect("not 0"));
-        bandwidth.charge(3_600_000_000, 1_000);
-        assert_eq!(bandwidth.wait_us(3_600_000_000), 1_000_000);
-        bandwidth.charge(3_600_000_000, u64::MAX);
-        assert!(bandwidth.wait_us(3_600_000_000) > u64::MAX / 2, "no overflow");
+        let bandwidth = bandwidth(1_000);
+        let only = bandwidth.join();
+        bandwidth.charge(only, 3_600_000_000, 1_000);
+        assert_eq!(bandwidth.wait_us(only, 3_600_000_000), 1_000_000);
+        bandwidth.charge(only, 3_600_000_000, u64::MAX);
+        assert!(bandwidth.wait_us(only, 3_600_000_000) > u64::MAX / 2, "no overflow");
+    }
+
+    const RATE: u64 = 50_000_000;
+    /// Pause between two looks of one that does not sleep.
+    const LOOK_US: u64 = 100;
+
+    /// One that wants all it can get from a time on, until another.
+    struct Greedy {
+        client: usize,
+        bytes: u64,
+        wants: std::ops::Range<u64>,
+        /// It looks again then.
+        look_us: u64,
+        got: u64,
+    }
+
+    /// Has them ask, the first one first and without any pause; the others sleep until it may be
+    /// their turn. What each got.
+    fn ask(lengths: &[(u64, std::ops::Range<u64>)], seconds: u64) -> Vec<u64> {
+        let bandwidth = bandwidth(RATE);
+        let begin = |(bytes, wants): &(u64, std::ops::Range<u64>)| {
+            let (client, wants) = (bandwidth.join(), wants.clone());
+            Greedy { client, bytes: *bytes, wants, look_us: 0, got: 0 }
+        };
+        let mut all: Vec<Greedy> = lengths.iter().map(begin).collect();
+        for now_us in (0..seconds * 1_000_000).step_by(usize::try_from(LOOK_US).expect("few")) {
+            for (number, one) in all.iter_mut().enumerate() {
+                if !one.wants.contains(&now_us) || now_us < one.look_us {
+                    continue;
+                }
+                let wait_us = bandwidth.wait_us(one.client, now_us);
+                if wait_us == 0 {
+                    bandwidth.charge(one.client, now_us, one.bytes);
+                    one.got += one.bytes;
+                }
+                one.look_us = if number == 0 { 0 } else { now_us + wait_us };
+            }
+        }
+        all.into_iter().map(|one| one.got).collect()
+    }
+
+    const LARGE: u64 = 8 << 20;
+    const SMALL: u64 = 39_000;
+
+    #[test]
+    fn who_asks_first_and_most_gets_no_more_than_others() {
+        let always = || 0..u64::MAX;
+        for [first, second] in [[LARGE, LARGE], [SMALL, LARGE], [LARGE, SMALL], [SMALL, SMALL]] {
+            let got = ask(&[(first, always()), (second, always())], 20);
+            let sum = got.iter().sum::<u64>();
+            assert!(sum > 20 * RATE / 100 * 90, "{first}, {second}: {got:?} is less than allowed");
+            // But for a request of each and what one may be ahead.
+            let apart = 2 * LARGE + 2 * RATE * BANDWIDTH_AHEAD_US / 1_000_000;
+            assert!(got[0].abs_diff(got[1]) <= apart, "{first}, {second}: {got:?}");
+        }
+        let many = vec![(LARGE, always()); 21];
+        let got = ask(&many, 60);
+        let (least, most) = (got.iter().min(), got.iter().max());
+        assert!(most.expect("some") - least.expect("some") <= 3 * LARGE, "{got:?}");
+    }
+
+    #[test]
+    fn who_does_not_come_holds_nobody_up_and_who_comes_late_has_nothing_saved_up() {
+        let always = || 0..u64::MAX;
+        // The second one is gone after a second, while it waits.
+        let got = ask(&[(SMALL, always()), (LARGE, 0..1_000_000)], 10);
+        assert!(got[0] > 9 * RATE / 100 * 90 && got[0] + got[1] <= 10 * RATE + LARGE, "{got:?}");
+        // The third comes after nine seconds: a third of the last one is its part.
+        let got = ask(&[(LARGE, always()), (LARGE, always()), (LARGE, 9_000_000..u64::MAX)], 10);
+        assert!(got[2] <= RATE / 3 + 2 * LARGE, "{got:?}");
+        assert!(got[2] > 0, "{got:?}");
     }
 }

@@ -48,8 +48,8 @@ pub struct Pacer {
     turnstiles: [Turnstile; ENDPOINTS_MAX],
     /// So many endpoints have said something.
     endpoints: AtomicUsize,
-    /// What the user bounds, of all pacers of a run together.
-    bandwidth: Option<Arc<Bandwidth>>,
+    /// What the user bounds, of all pacers of a run together, and our number among these.
+    bandwidth: Option<(Arc<Bandwidth>, usize)>,
 }
 
 impl Pacer {
@@ -72,7 +72,10 @@ impl Pacer {
     /// The same within this bandwidth.
     #[must_use]
     pub fn within(mut self, bandwidth: Option<Arc<Bandwidth>>) -> Self {
-        self.bandwidth = bandwidth;
+        self.bandwidth = bandwidth.map(|bandwidth| {
+            let number = bandwidth.join();
+            (bandwidth, number)
+        });
         self
     }
 
@@ -195,13 +198,14 @@ impl Pacer {
     /// How long the user's bound makes a request wait, in microseconds.
     #[must_use]
     pub fn bandwidth_wait_us(&self, now_us: u64) -> u64 {
-        self.bandwidth.as_ref().map_or(0, |bandwidth| bandwidth.wait_us(now_us))
+        let bandwidth = self.bandwidth.as_ref();
+        bandwidth.map_or(0, |(bandwidth, number)| bandwidth.wait_us(*number, now_us))
     }
 
     /// So many bytes are asked for.
     pub fn charge(&self, now_us: u64, bytes: u64) {
-        if let Some(bandwidth) = &self.bandwidth {
-            bandwidth.charge(now_us, bytes);
+        if let Some((bandwidth, number)) = &self.bandwidth {
+            bandwidth.charge(*number, now_us, bytes);
         }
     }
 
