@@ -11,7 +11,7 @@ use crate::served::serve;
 use crate::{Stage, objects};
 
 /// A process that permissions bind, as they bind all users but root.
-const UNPRIVILEGED: [&str; 3] = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+pub(crate) const UNPRIVILEGED: [&str; 3] = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
 
 /// Runs a job of this description with a command; it is a usage error with these words, and
 /// nothing is begun.
@@ -106,8 +106,12 @@ fn an_option_that_is_none_is_no_command() {
 fn a_check_looks_for_the_command() {
     let (origin, stage) = (serve(&objects(&[("data/a", 3)])), Stage::new());
     let words = ["--channel", "t=s3://lab/data/", "--check"];
-    let run = stage.train(&origin, &words).with(["--", "no-such-command"]).run().expect(2);
+    let run = stage.train(&origin, &words).with(["--", "no-such-command"]).run().expect(127);
     run.expect_error(&["cannot start no-such-command", "check its name and PATH"]);
+    let path = write_job(&stage, &json!({}));
+    let run = stage.train(&origin, &words).with(["--", &path]).run().expect(126);
+    run.expect_error(&["cannot start", "make it executable"]);
+    assert!(!stage.base().exists(), "nothing is made");
 }
 
 #[test]

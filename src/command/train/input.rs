@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::child;
 use super::super::lines;
 use super::super::whole_file;
 use crate::cli::{JobSource, ManifestPlace, TrainArgs};
@@ -75,9 +74,6 @@ pub(super) fn of(args: &TrainArgs) -> Result<Described> {
         input.hosts = Some(rank.hosts.clone());
     }
     check::hosts(&input).map_err(|problem| refused(&source, &[problem]))?;
-    if args.check && !args.command.is_empty() {
-        child::look_up(&args.command, &input.environment).map_err(|missing| missing.error)?;
-    }
     Ok(Described { input, rank })
 }
 

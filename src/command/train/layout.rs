@@ -35,6 +35,11 @@ impl Layout {
         Ok(Self { paths: Paths { base } })
     }
 
+    /// What everything is below.
+    pub(super) fn base(&self) -> &Path {
+        &self.paths.base
+    }
+
     /// Where the channels are.
     pub(super) fn data(&self) -> PathBuf {
         self.paths.data()

@@ -5,6 +5,7 @@ mod files;
 mod input;
 mod layout;
 mod lists;
+mod lock;
 mod machine;
 mod streams;
 mod survey;
@@ -36,6 +37,7 @@ use crate::train::TrainingInput;
 use files::{AllFound, Downloads};
 use input::Described;
 use layout::Layout;
+use lock::BaseLock;
 use streams::{Event, Shared, Streams};
 use survey::Survey;
 
@@ -97,6 +99,11 @@ pub(super) async fn run(
     interrupts::leaves(move || {
         format!("a system call has not returned; named pipes may be left in {}", data.display())
     });
+    let lock = match interrupts.unless(lock(&args, &layout)).await {
+        Ok(lock) => lock,
+        // Why it fails stays out of the other run's files.
+        Err(refused) => return Ok(conclude(&args, Told::default(), Some(refused.into()), begun)),
+    };
     session::raise_descriptor_limit();
     let mut job = Job::new((&args, &input, &layout), begun, &mut progress);
     let outcome = job.run(credentials, &mut interrupts).await;
@@ -110,7 +117,27 @@ pub(super) async fn run(
     }
     let unreported = end_report(told.report.take(), failure.as_ref(), &mut interrupts).await;
     let failure = failure.or(unreported);
-    conclude(&args, &layout, told, failure, begun).await
+    if let Some(failure) = failure.as_ref().filter(|failure| failure.is_of_the_job() && !args.check)
+    {
+        // The command may have said something else since, of what it saw.
+        write_failure(&layout, &failure.error, &progress).await;
+    }
+    aside(move || drop(lock)).await;
+    Ok(conclude(&args, told, failure, begun))
+}
+
+/// Keeps other runs out of the base folder; a check is in nobody's way.
+async fn lock(args: &TrainArgs, layout: &Layout) -> Result<BaseLock> {
+    if args.check {
+        return Ok(BaseLock::default());
+    }
+    let base = layout.base().to_owned();
+    let lock = aside(move || BaseLock::take(&base)).await?;
+    if let Some(why) = lock.refused() {
+        let base = layout.base().display();
+        tracing::info!("{base} has no lock: {why}; start no second run with this --base-dir");
+    }
+    Ok(lock)
 }
 
 /// Hands the rest of the report over to its file; why the run fails where that cannot be.
@@ -127,6 +154,7 @@ async fn end_report(
 }
 
 /// What the parts of a job came to.
+#[derive(Default)]
 struct Told {
     files: AllFilesTold,
     pipes: Vec<(String, FeedCount)>,
@@ -136,23 +164,11 @@ struct Told {
 }
 
 /// Tells people and programs how a job ended.
-async fn conclude(
-    args: &TrainArgs,
-    layout: &Layout,
-    job: Told,
-    failure: Option<Failure>,
-    begun: Instant,
-) -> Result<Done> {
+fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instant) -> Done {
     let progress = Progress::new(!args.output.quiet);
     let has_command = !args.command.is_empty() && !args.check;
-    if let Some(failure) = &failure {
-        if !failure.is_told {
-            progress.error(&failure.error);
-        }
-        if failure.is_of_the_job() && !args.check {
-            // The command may have said something else since, of what it saw.
-            write_failure(layout, &failure.error, &progress).await;
-        }
+    if let Some(failure) = failure.as_ref().filter(|failure| !failure.is_told) {
+        progress.error(&failure.error);
     }
     let of_command = job.exit.map_or(0, |(exit, _)| exit.code());
     if let (Some((Exit::Signal(signal), _)), None) = (&job.exit, &failure) {
@@ -177,7 +193,7 @@ async fn conclude(
     let error = failure.map(|failure| failure.error);
     let summary = TrainSummary::new(job.files, pipes, command, begun.elapsed(), code);
     let document = args.output.json.then(|| summary_json(&summary, error.as_ref()));
-    Ok(Done { code, document })
+    Done { code, document }
 }
 
 /// Prints what would be done.
@@ -259,10 +275,8 @@ impl<'a> Job<'a> {
         interrupts: &mut Interrupts,
     ) -> Result<Option<TrainPlan>, Failure> {
         let (args, input, layout) = (self.args, self.input, self.layout);
-        if !args.check {
-            // Before any byte moves.
-            child::look_up(&args.command, &input.environment)?;
-        }
+        // Before any byte moves.
+        child::look_up(&args.command, &input.environment)?;
         let prepared = async {
             ring::require(ring::choice(args.tuning.ring)?)?;
             let control = session::control(&args.service, credentials, self.progress).await?;
@@ -451,6 +465,8 @@ impl<'a> Job<'a> {
         if self.child.is_some() {
             return self.fail(error.into(), failure).await;
         }
+        // Somebody may read a pipe, and cannot be ended: whoever sees its end may look there.
+        write_failure(self.layout, &error, self.progress).await;
         *failure = Some(error.into());
         true
     }

@@ -1,4 +1,5 @@
-//! One process alone serves a channel: a lock on a file beside its named pipes.
+//! One process alone serves a channel: a lock on a file beside its named pipes. The base folder of
+//! a training job has one of the same kind.
 //!
 //! Whoever holds the lock (flock(2)) on `.inrush-CHANNEL.lock` owns the pipes of that channel. The
 //! kernel frees it when its holder dies, however that happens: a file that a killed run left locks
@@ -20,12 +21,86 @@ const LOCK_MODE: Mode = Mode::from_raw_mode(0o666);
 /// How often a lock file may vanish between its opening and its lock before that is an error.
 const VANISHED_MAX: u32 = 100;
 
-/// The right to serve a channel, for as long as it lives.
+/// A lock on a file of a folder, for as long as it lives.
 #[derive(Debug)]
-pub struct ChannelLock {
+pub struct FileLock {
     folder: Arc<OwnedFd>,
     name: String,
     file: OwnedFd,
+}
+
+/// Why a lock was not taken; nothing was changed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotLocked {
+    /// Another process has it: this one, where that is known.
+    Taken(Option<u32>),
+    /// The file system has no locks.
+    Unsupported,
+    /// The file cannot be used: what was tried, and why it failed.
+    Unusable(&'static str, Code),
+}
+
+impl FileLock {
+    /// Takes the lock on the file of this name.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn take(folder: &Arc<OwnedFd>, name: &str) -> Result<Self, NotLocked> {
+        Self::take_by(folder, name, |file| {
+            rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
+        })
+    }
+
+    fn take_by(
+        folder: &Arc<OwnedFd>,
+        name: &str,
+        lock: impl Fn(&OwnedFd) -> Result<(), Code>,
+    ) -> Result<Self, NotLocked> {
+        let mut looks = CHANNEL_LOCK_LOOKS_MAX;
+        for _ in 0..VANISHED_MAX {
+            let file = open(folder, name).map_err(|errno| NotLocked::Unusable("open", errno))?;
+            match locked(&file, &lock, &mut looks) {
+                Ok(()) => {}
+                Err(Code::WOULDBLOCK) => return Err(NotLocked::Taken(holder(&file))),
+                Err(Code::NOSYS | Code::OPNOTSUPP | Code::NOLCK) => {
+                    remove(folder, name, &file);
+                    return Err(NotLocked::Unsupported);
+                }
+                Err(errno) => return Err(NotLocked::Unusable("lock", errno)),
+            }
+            // Its holder may have removed it before it let go: then it locks nobody out.
+            if !is_named(folder, name, stat_identity(&file)) {
+                continue;
+            }
+            // Without the number a second run cannot name this one, and that is all.
+            let _ = rustix::fs::ftruncate(&file, 0);
+            let _ = rustix::io::pwrite(&file, format!("{}\n", std::process::id()).as_bytes(), 0);
+            return Ok(Self { folder: Arc::clone(folder), name: name.to_owned(), file });
+        }
+        Err(NotLocked::Unusable("lock", Code::AGAIN))
+    }
+}
+
+impl Drop for FileLock {
+    /// Removes the file while it is still locked: who has opened it sees that it is gone.
+    fn drop(&mut self) {
+        remove(&self.folder, &self.name, &self.file);
+    }
+}
+
+/// A process that has a lock, in words.
+#[must_use]
+pub fn holder_in_words(number: Option<u32>) -> String {
+    number.map_or_else(
+        || "another process".to_owned(),
+        |number| format!("another process (pid {number})"),
+    )
+}
+
+/// The right to serve a channel, for as long as it lives.
+#[derive(Debug)]
+pub struct ChannelLock {
+    _lock: FileLock,
 }
 
 impl ChannelLock {
@@ -35,51 +110,30 @@ impl ChannelLock {
     /// [`ErrorKind::Destination`] when another process serves the channel, or the lock file cannot
     /// be used; then nothing was changed.
     pub fn take(folder: &Arc<OwnedFd>, channel: &str) -> Result<Option<Self>, Error> {
-        Self::take_by(folder, channel, |file| {
-            rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
-        })
+        let name = name_of(channel);
+        Self::of(FileLock::take(folder, &name), &name)
     }
 
-    fn take_by(
-        folder: &Arc<OwnedFd>,
-        channel: &str,
-        lock: impl Fn(&OwnedFd) -> Result<(), Code>,
-    ) -> Result<Option<Self>, Error> {
-        let name = format!("{OWN_PREFIX}{channel}.lock");
-        let trouble = |what: &str, errno: Code| {
-            Error::new(ErrorKind::Destination, format!("cannot {what} {name}: {errno}"))
-                .advise("give a writable folder, or remove it if no run serves the channel")
+    fn of(taken: Result<FileLock, NotLocked>, name: &str) -> Result<Option<Self>, Error> {
+        let (message, advice) = match taken {
+            Ok(lock) => return Ok(Some(Self { _lock: lock })),
+            Err(NotLocked::Unsupported) => return Ok(None),
+            Err(NotLocked::Taken(number)) => (
+                format!("{} serves this channel and has locked {name}", holder_in_words(number)),
+                "wait for it, end it, or give another folder or channel name",
+            ),
+            Err(NotLocked::Unusable(what, errno)) => (
+                format!("cannot {what} {name}: {errno}"),
+                "give a writable folder, or remove it if no run serves the channel",
+            ),
         };
-        let mut looks = CHANNEL_LOCK_LOOKS_MAX;
-        for _ in 0..VANISHED_MAX {
-            let file = open(folder, &name).map_err(|errno| trouble("open", errno))?;
-            match locked(&file, &lock, &mut looks) {
-                Ok(()) => {}
-                Err(Code::WOULDBLOCK) => return Err(taken(&name, &file)),
-                Err(Code::NOSYS | Code::OPNOTSUPP | Code::NOLCK) => {
-                    remove(folder, &name, &file);
-                    return Ok(None);
-                }
-                Err(errno) => return Err(trouble("lock", errno)),
-            }
-            // Its holder may have removed it before it let go: then it locks nobody out.
-            if !is_named(folder, &name, stat_identity(&file)) {
-                continue;
-            }
-            // Without the number a second run cannot name this one, and that is all.
-            let _ = rustix::fs::ftruncate(&file, 0);
-            let _ = rustix::io::pwrite(&file, format!("{}\n", std::process::id()).as_bytes(), 0);
-            return Ok(Some(Self { folder: Arc::clone(folder), name, file }));
-        }
-        Err(trouble("lock", Code::AGAIN))
+        Err(Error::new(ErrorKind::Destination, message).advise(advice))
     }
 }
 
-impl Drop for ChannelLock {
-    /// Removes the file while it is still locked: who has opened it sees that it is gone.
-    fn drop(&mut self) {
-        remove(&self.folder, &self.name, &self.file);
-    }
+/// The name of the lock file of a channel.
+fn name_of(channel: &str) -> String {
+    format!("{OWN_PREFIX}{channel}.lock")
 }
 
 fn open(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
@@ -111,16 +165,11 @@ fn locked(
     }
 }
 
-fn taken(name: &str, file: &OwnedFd) -> Error {
+/// The process that has written its number there.
+fn holder(file: &OwnedFd) -> Option<u32> {
     let mut text = [0; 16];
     let count = rustix::io::pread(file, &mut text, 0).unwrap_or(0);
-    let number = std::str::from_utf8(&text[..count]).ok().and_then(|text| text.trim().parse().ok());
-    let who = number.map_or_else(
-        || "another process".to_owned(),
-        |number: u32| format!("another process (pid {number})"),
-    );
-    Error::new(ErrorKind::Destination, format!("{who} serves this channel and has locked {name}"))
-        .advise("wait for it, end it, or give another folder or channel name")
+    std::str::from_utf8(&text[..count]).ok()?.trim().parse().ok()
 }
 
 /// Removes the lock file, if that is what has the name.
@@ -175,7 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = Arc::new(open_destination(folder.path()).unwrap());
         let removals = std::cell::Cell::new(3);
-        let held = ChannelLock::take_by(&root, "train", |_| {
+        let held = FileLock::take_by(&root, NAME, |_| {
             // Its holder removes it just before it is free.
             if removals.get() > 0 {
                 removals.set(removals.get() - 1);
@@ -183,7 +232,7 @@ mod tests {
             }
             Ok(())
         });
-        let held = held.unwrap().unwrap();
+        let held = held.unwrap();
         assert!(folder.path().join(NAME).exists(), "what is locked has the name");
         assert_eq!(removals.get(), 0);
         drop(held);
@@ -204,11 +253,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = Arc::new(open_destination(folder.path()).unwrap());
         for errno in [Code::NOSYS, Code::OPNOTSUPP, Code::NOLCK] {
-            let outcome = ChannelLock::take_by(&root, "train", |_| Err(errno));
-            assert!(outcome.unwrap().is_none());
+            let outcome = FileLock::take_by(&root, NAME, |_| Err(errno));
+            assert!(ChannelLock::of(outcome, NAME).unwrap().is_none());
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         }
-        assert!(ChannelLock::take_by(&root, "train", |_| Err(Code::IO)).is_err());
+        let outcome = FileLock::take_by(&root, NAME, |_| Err(Code::IO));
+        assert_eq!(outcome.unwrap_err(), NotLocked::Unusable("lock", Code::IO));
     }
 
     #[test]
