@@ -167,6 +167,8 @@
 //!   every byte; with `--on-failure hold` a failed stream has no end: `tests/sim`, `tests/pipe`.
 //! * An epoch that cannot be had whole fails when its reader comes, the first at once; the epochs
 //!   before are whole: tests of [`command`], `tests/train`.
+//! * One run prepares a base folder, and no channel takes another's connections: `tests/train`; nor
+//!   its part of a bandwidth that the user bounds: tests of [`engine::pace`].
 //! * The command of `train` sees no end of an epoch that failed, and nothing of it is left when it
 //!   has ended: `tests/train`.
 //! * A gzip file that is damaged or cut short is no short epoch, and what is decompressed ahead of

@@ -93,7 +93,7 @@ pub(super) struct TrainTyped {
         conflicts_with = "job"
     )]
     init_config: Option<PathBuf>,
-    /// folder that is laid out as /opt/ml of a SageMaker training container
+    /// folder that is laid out as /opt/ml of a SageMaker training container, for one run at a time
     #[arg(
         long,
         value_name = "DIR",
@@ -102,7 +102,7 @@ pub(super) struct TrainTyped {
     )]
     base_dir: PathBuf,
     /// this is host I of N, from 0; every channel of --channel is then sharded, unless it names its
-    /// distribution [default: by the launcher's variables]
+    /// distribution [default: by resourceconfig.json or the launcher's variables]
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
     /// number of epochs, or 'forever'

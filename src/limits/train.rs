@@ -19,6 +19,10 @@ pub const JOB_PROBLEMS_MAX: usize = 100;
 /// Most hosts of a training job: each has a name in its configuration.
 pub const JOB_HOSTS_MAX: u32 = 65_536;
 
+/// Longest note of what earlier runs wrote, in bytes: it has the names of all hosts up to four
+/// times. A longer one is none.
+pub const WRITTEN_BYTES_MAX: u64 = 8 << 20;
+
 /// Listings of the channels in File mode of a training job that are kept until they are downloaded,
 /// in bytes, all channels together: 8 million objects with keys of 60 bytes. What does not fit is
 /// listed again.

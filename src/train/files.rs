@@ -18,6 +18,9 @@ pub const RESOURCE_CONFIG: &str = "resourceconfig.json";
 /// The name of the file of [`hyperparameters`].
 pub const HYPERPARAMETERS: &str = "hyperparameters.json";
 
+/// The name of the file of [`super::written`]: hidden, and of no other program.
+pub const WRITTEN: &str = ".inrush-written.json";
+
 /// The name of the file of [`checkpoint_config`].
 pub const CHECKPOINT_CONFIG: &str = "checkpointconfig.json";
 

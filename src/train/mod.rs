@@ -11,6 +11,7 @@
 //! * [`ranks`]: which host of how many this is.
 //! * [`files`], [`layout`]: the files that a training container finds, and where.
 //! * [`variables`], `python`: the environment of the command, as Amazon's toolkit writes it.
+//! * [`written`]: what earlier runs wrote there.
 
 pub mod check;
 mod document;
@@ -24,6 +25,7 @@ mod python;
 pub mod ranks;
 pub mod typed;
 pub mod variables;
+pub mod written;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -16,7 +16,8 @@
 //! 6. A description that asks for one instance.
 //!
 //! A rank without a number of hosts, or one that is not below it, is an error: with a guess some
-//! objects would go to two hosts and others to none. So are several processes on one host where
+//! objects would go to two hosts and others to none. So is a launcher that has another number of
+//! hosts than `resourceconfig.json`: the file may be of another job. So are several processes where
 //! the rank of the host is wanted: all of them would fill the same folder. PMIx sets a rank
 //! (`PMIX_RANK`) and no size, so it is not read; Open MPI sets its own variables besides.
 
@@ -44,9 +45,9 @@ pub struct Given<'a> {
     pub shard: Option<Shard>,
     /// Of `init-config.json`.
     pub host_config: Option<&'a Hosts>,
-    /// The text of SageMaker's own `resourceconfig.json`; one that an earlier run wrote says
-    /// nothing.
-    pub resource_config: Option<&'a str>,
+    /// The name and the text of a `resourceconfig.json` that somebody else wrote, SageMaker as a
+    /// rule; one that an earlier run wrote says nothing.
+    pub resource_config: Option<(&'a str, &'a str)>,
     /// How many instances the description asks for, where it says so.
     pub instances: Option<u32>,
 }
@@ -162,8 +163,7 @@ pub fn find(
         Some(Rank { hosts, .. }) if hosts.count == instances => return Ok(found),
         None if instances == 1 => return Ok(found),
         Some(Rank { hosts, source, .. }) => {
-            let hosts = hosts.count;
-            format!("{source} says {hosts} {}", if hosts == 1 { "host" } else { "hosts" })
+            format!("{source} says {}", in_words(hosts.count))
         }
         None => "nothing says which host this is".to_owned(),
     };
@@ -174,6 +174,11 @@ pub fn find(
     )))
 }
 
+/// So many hosts.
+fn in_words(hosts: u32) -> String {
+    format!("{hosts} {}", if hosts == 1 { "host" } else { "hosts" })
+}
+
 /// What decides, whatever the description asks for.
 fn decide(
     unit: Unit,
@@ -182,10 +187,10 @@ fn decide(
 ) -> Result<Option<Rank>> {
     // An empty variable is how scripts take one away.
     let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let described = described(given)?;
+    let described = described(given);
     let rank = |source: &str, rank: u32, count: u32| {
         let hosts = match &described {
-            Some((hosts, _)) if hosts.count == count => Hosts { rank, ..hosts.clone() },
+            Ok(Some((hosts, _))) if hosts.count == count => Hosts { rank, ..hosts.clone() },
             _ => Hosts::numbered(rank, count),
         };
         Ok(Some(Rank { hosts, unit, source: source.to_owned() }))
@@ -199,17 +204,27 @@ fn decide(
     if let Some((source, index, count)) = own {
         return rank(&source, index, count);
     }
-    if let Some((hosts, source)) = described.clone().filter(|_| unit == Unit::Host) {
-        return Ok(Some(Rank { hosts, unit, source: source.to_owned() }));
-    }
     let launchers: &[Launcher] = match unit {
         Unit::Host => &OF_HOSTS,
         Unit::Process => &OF_PROCESSES,
     };
-    for launcher in launchers.iter().chain(is_kubernetes.then_some(&KUBERNETES)) {
-        if let Some((source, index, count)) = launcher.find(&variable)? {
-            return rank(&source, index, count);
+    let launchers = launchers.iter().chain(is_kubernetes.then_some(&KUBERNETES));
+    let mut launched = launchers.map(|launcher| launcher.find(&variable));
+    let launched = launched.find_map(Result::transpose);
+    if let Some((hosts, source)) = described.clone()?.filter(|_| unit == Unit::Host) {
+        if given.host_config.is_none()
+            && let Some(Ok((launcher, _, count))) = &launched
+            && *count != hosts.count
+        {
+            let listed = in_words(hosts.count);
+            let what = format!("{source} says {listed}, but {launcher} says {count}");
+            return Err(Error::new(ErrorKind::Usage, what)
+                .advise("remove the file if it is of another job, or give --shard I/N"));
         }
+        return Ok(Some(Rank { hosts, unit, source: source.to_owned() }));
+    }
+    if let Some((source, index, count)) = launched.transpose()? {
+        return rank(&source, index, count);
     }
     match (given.instances, unit) {
         (Some(1), Unit::Host) => rank("the number of instances in the description", 0, 1),
@@ -218,27 +233,27 @@ fn decide(
 }
 
 /// What SageMaker's own files say, and which of them.
-fn described(given: &Given<'_>) -> Result<Option<(Hosts, &'static str)>> {
+fn described<'a>(given: &Given<'a>) -> Result<Option<(Hosts, &'a str)>> {
     const HOST_CONFIG: &str = "hostConfig";
-    let listed = given.resource_config.map(files::hosts_of_resource_config).transpose();
-    let listed = listed.map_err(|what| {
-        Error::new(ErrorKind::Usage, format!("{}: {what}", files::RESOURCE_CONFIG))
-    })?;
-    Ok(match (given.host_config, listed) {
-        (Some(hosts), Some(listed)) if hosts.count != listed.count => {
-            let what = format!(
-                "hostConfig says {} hosts, but {} says {}",
-                hosts.count,
-                files::RESOURCE_CONFIG,
-                listed.count
-            );
+    let listed = given.resource_config.map(|(name, text)| {
+        let hosts = files::hosts_of_resource_config(text);
+        hosts.map(|hosts| (hosts, name)).map_err(|what| {
+            Error::new(ErrorKind::Usage, format!("{name}: {what}"))
+                .advise("remove the file, or give --shard I/N")
+        })
+    });
+    Ok(match (given.host_config, listed.transpose()?) {
+        (Some(hosts), Some((listed, name))) if hosts.count != listed.count => {
+            let (count, listed) = (in_words(hosts.count), listed.count);
+            let what = format!("hostConfig says {count}, but {name} says {listed}");
             return Err(Error::new(ErrorKind::Usage, what).advise("give --shard I/N"));
         }
         // The names are those of the list.
-        (Some(hosts), Some(listed)) => Some((Hosts { rank: hosts.rank, ..listed }, HOST_CONFIG)),
+        (Some(hosts), Some((listed, _))) => {
+            Some((Hosts { rank: hosts.rank, ..listed }, HOST_CONFIG))
+        }
         (Some(hosts), None) => Some((hosts.clone(), HOST_CONFIG)),
-        (None, Some(listed)) => Some((listed, files::RESOURCE_CONFIG)),
-        (None, None) => None,
+        (None, listed) => listed,
     })
 }
 
@@ -443,7 +458,8 @@ mod tests {
         let told = |given: &Given<'_>, set: &[(&str, &str)]| {
             found(Unit::Host, given, set).expect("a rank").expect("a rank")
         };
-        let by_list = Given { resource_config: Some(&listed), ..Given::default() };
+        let named = Some(("resourceconfig.json", &*listed));
+        let by_list = Given { resource_config: named, ..Given::default() };
         let both = Given { host_config: Some(&hosts), ..by_list };
         let rank = told(&Given { shard, ..both }, &own);
         assert_eq!(rank.to_string(), "host 2 of 12 (shard 1/12), by --shard");
@@ -458,8 +474,11 @@ mod tests {
             (hosts.current.clone(), hosts.names.clone())
         );
         // algo-1, algo-10, algo-11: the list has another order.
-        let rank = told(&by_list, &slurm);
-        assert_eq!(rank.to_string(), "host 3 of 12 (shard 2/12), by resourceconfig.json");
+        let alike = [("SLURM_NODEID", "0"), ("SLURM_NNODES", "12")];
+        for set in [&alike[..], &[], &[("SLURM_NNODES", "12")]] {
+            let rank = told(&by_list, set);
+            assert_eq!(rank.to_string(), "host 3 of 12 (shard 2/12), by resourceconfig.json");
+        }
         let alone = Given { instances: Some(1), ..Given::default() };
         let by_count = "host 1 of 1 (shard 0/1), by the number of instances in the description";
         assert_eq!(told(&alone, &[]).to_string(), by_count);
@@ -497,14 +516,28 @@ mod tests {
     fn what_contradicts_itself_is_an_error() {
         let two = Hosts::numbered(0, 2);
         let listed = files::resource_config(&Hosts::numbered(0, 3), &[], "eth0");
-        let given =
-            Given { host_config: Some(&two), resource_config: Some(&listed), ..Given::default() };
-        let error = found(Unit::Host, &given, &[]).expect_err("a contradiction").to_string();
+        let by_list =
+            Given { resource_config: Some(("resourceconfig.json", &listed)), ..Given::default() };
+        let given = Given { host_config: Some(&two), ..by_list };
+        let refused = |given: &Given<'_>, set: &[(&str, &str)]| {
+            found(Unit::Host, given, set).expect_err("a contradiction").to_string()
+        };
         let expected = "hostConfig says 2 hosts, but resourceconfig.json says 3; give --shard I/N";
-        assert_eq!(error, expected);
-        let given = Given { resource_config: Some("{}"), ..Given::default() };
-        let error = found(Unit::Host, &given, &[]).expect_err("no hosts").to_string();
-        assert_eq!(error, "resourceconfig.json: current_host is no string");
+        assert_eq!(refused(&given, &[]), expected);
+        // The file may be of another job, and then other hosts have the objects.
+        let slurm = [("SLURM_NODEID", "0"), ("SLURM_NNODES", "2")];
+        let expected = "resourceconfig.json says 3 hosts, but SLURM_NODEID and SLURM_NNODES says \
+                        2; remove the file if it is of another job, or give --shard I/N";
+        assert_eq!(refused(&by_list, &slurm), expected);
+        let broken = Given { resource_config: Some(("r.json", "{}")), ..Given::default() };
+        let expected = "r.json: current_host is no string; remove the file, or give --shard I/N";
+        assert_eq!(refused(&broken, &slurm), expected);
+        // What comes before it does not need it.
+        for given in [by_list, broken] {
+            let given = Given { shard: Some(Shard { index: 0, count: 2 }), ..given };
+            let rank = found(Unit::Host, &given, &slurm).expect("a rank").expect("a rank");
+            assert_eq!(rank.to_string(), "host 1 of 2 (shard 0/2), by --shard");
+        }
         let given = Given { shard: Some(Shard { index: 3, count: 3 }), ..Given::default() };
         assert!(found(Unit::Host, &given, &[]).is_err());
     }

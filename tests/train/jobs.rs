@@ -164,6 +164,10 @@ fn gzip_is_decompressed_where_a_channel_says_so() {
     let told = "s3://lab/t/c: it is not gzip: byte 0 is 0x6e";
     let run = run.expect_words(&["error: channel t: ", told]);
     run.check(!stage.has_told("whole"), "the epoch seemed to end");
+    // There is no --exclude.
+    let run =
+        run.expect_words(&["; store it again as gzip, or move it out of the channel's prefix"]);
+    run.check(!run.stderr.contains("exclude"), "no option of another command");
     assert!(stage.failure().expect("it says why").contains(told));
 }
 

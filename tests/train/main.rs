@@ -30,6 +30,8 @@ mod lines;
 mod order;
 mod plan;
 mod refusals;
+mod runs;
+mod shares;
 mod signals;
 mod terminal;
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::super::lines;
 use super::super::whole_file;
+use super::layout::Layout;
 use crate::cli::{JobSource, ManifestPlace, TrainArgs};
 use crate::control::Control;
 use crate::control::channel::{ChannelObjects, ChannelSource};
@@ -16,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::JOB_BYTES_MAX;
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
-use crate::plan::manifest::Layout;
+use crate::plan::manifest::Layout as ManifestLayout;
 use crate::report::progress::Progress;
 use crate::s3::uri::S3Uri;
 use crate::train::problem::{self, Problem};
@@ -38,7 +39,7 @@ pub(super) struct Described {
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] with all that is wrong with the description, and for what cannot be served.
-pub(super) fn of(args: &TrainArgs) -> Result<Described> {
+pub(super) fn of(args: &TrainArgs, layout: &Layout) -> Result<Described> {
     let (source, parsed, beside) = match &args.source {
         JobSource::Channels(channels) => {
             // Who types a shard and no distribution wants every channel in parts.
@@ -47,26 +48,29 @@ pub(super) fn of(args: &TrainArgs) -> Result<Described> {
                 None => Distribution::default(),
             };
             let typed = typed::parse(channels.iter().map(String::as_str), distribution);
-            (String::new(), typed, None)
+            (String::new(), typed, Some(layout.resource_config()))
         }
         JobSource::Job(path) => {
             let path = local(path);
-            (name(path), job::parse(&read(path)?), None)
+            (name(path), job::parse(&read(path)?), Some(layout.resource_config()))
         }
         JobSource::InitConfig(path) => {
             let path = local(path);
             let beside = path.with_file_name(files::RESOURCE_CONFIG);
-            let is_there = path != Path::new(STDIN) && beside.exists();
-            let beside = if is_there { Some(read(&beside)?) } else { None };
+            let beside = Some(beside).filter(|_| path != Path::new(STDIN));
             (name(path), init_config::parse(&read(path)?), beside)
         }
     };
+    // Without a shard and its like it says which host this is, unless it is ours.
+    let listed = beside.filter(|path| path.exists());
+    let listed = listed.map(|path| read(&path).map(|text| (name(&path), text))).transpose()?;
+    let listed = listed.filter(|(_, text)| !layout.has_written(text));
     let mut input = parsed.map_err(|problems| refused(&source, &problems))?;
     let instances = input.instance_groups.iter().map(|group| group.count);
     let given = Given {
         shard: args.shard,
         host_config: input.hosts.as_ref(),
-        resource_config: beside.as_deref(),
+        resource_config: listed.as_ref().map(|(name, text)| (name.as_str(), text.as_str())),
         instances: instances.reduce(u32::saturating_add),
     };
     let rank = ranks::find(Unit::Host, &given, |name| std::env::var(name).ok())?;
@@ -143,7 +147,11 @@ pub(super) enum Source {
 pub(super) type Sources = Vec<Source>;
 
 /// Finds out where the data of the channels is: lists of objects are fetched.
-pub(super) async fn sources(control: &Control, input: &TrainingInput, layout: Layout) -> Sources {
+pub(super) async fn sources(
+    control: &Control,
+    input: &TrainingInput,
+    layout: ManifestLayout,
+) -> Sources {
     let mut sources = Vec::with_capacity(input.channels.len());
     for channel in &input.channels {
         let source = source(control, channel, shard(channel, input), layout).await;
@@ -156,7 +164,7 @@ async fn source(
     control: &Control,
     channel: &Channel,
     shard: Shard,
-    layout: Layout,
+    layout: ManifestLayout,
 ) -> Result<Source> {
     let objects = match &channel.data {
         ChannelData::Folder { .. } => return Ok(Source::Folder),

@@ -12,10 +12,12 @@ use super::super::target::{Hindrance, hindrance};
 use super::super::whole_file;
 use super::input::is_files;
 use super::machine;
+use super::written;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::FAILURE_TEXT_MAX;
+use crate::limits::{FAILURE_TEXT_MAX, JOB_BYTES_MAX};
 use crate::train::check::overlap;
 use crate::train::layout::Layout as Paths;
+use crate::train::written::Written;
 use crate::train::{Channel, ChannelData, Hosts, InputMode, TrainingInput, files, variables};
 
 /// What names of files begin with until they are whole.
@@ -57,6 +59,27 @@ impl Layout {
 
     fn failure(&self) -> PathBuf {
         self.paths.output().join("failure")
+    }
+
+    /// Where a `resourceconfig.json` is, whoever wrote it.
+    pub(super) fn resource_config(&self) -> PathBuf {
+        self.paths.config().join(files::RESOURCE_CONFIG)
+    }
+
+    /// Whether an earlier run wrote this text of it.
+    pub(super) fn has_written(&self, resource_config: &str) -> bool {
+        written::read(&self.paths.config()).has_resource_config(resource_config)
+    }
+
+    /// The lists of the objects of the channels in File mode.
+    fn lists(&self, input: &TrainingInput) -> Vec<PathBuf> {
+        let channels = input.channels.iter().filter(|channel| is_files(channel));
+        channels.map(|channel| self.manifest(channel)).collect()
+    }
+
+    /// Notes the lists for a later run, which may have other channels.
+    pub(super) fn note_lists(&self, input: &TrainingInput) -> Result<()> {
+        written::note_lists(&self.paths.config(), &self.lists(input))
     }
 
     /// Everything that is in the way, as far as it can be seen without making anything.
@@ -138,7 +161,8 @@ impl Layout {
         entries.is_ok_and(|mut entries| entries.next().is_some())
     }
 
-    /// Makes folders, links and configuration files; what an earlier job said of its failure goes.
+    /// Makes folders, links and configuration files; what an earlier job said of its failure goes,
+    /// and so do its lists of other channels.
     pub(super) fn make(&self, input: &TrainingInput) -> Result<()> {
         let paths = &self.paths;
         let fixed = [paths.config(), paths.data(), paths.model(), paths.output_data()];
@@ -162,12 +186,36 @@ impl Layout {
         if more.is_none() {
             remove(&paths.config().join(files::CHECKPOINT_CONFIG))?;
         }
-        for (name, text) in config_files(input).into_iter().chain(more) {
+        let mut written = written::read(&paths.config());
+        written::remove_other_lists(&paths.data(), &mut written, &self.lists(input));
+        let resources = self.new_resource_config(input, &mut written);
+        written::write(&paths.config(), &written)?;
+        let resources = resources.map(|text| (files::RESOURCE_CONFIG, text));
+        for (name, text) in config_files(input).into_iter().chain(resources).chain(more) {
             let path = self.paths.config().join(name);
             whole_file::write(&path, text.as_bytes(), TEMPORARY_PREFIX)
                 .map_err(|error| unusable(&path, &error))?;
         }
         Ok(())
+    }
+
+    /// The text of `resourceconfig.json`, which is noted; `None` where somebody else's is there and
+    /// says the same of the hosts: it may say more of them.
+    fn new_resource_config(&self, input: &TrainingInput, written: &mut Written) -> Option<String> {
+        let hosts = hosts(input);
+        let current = whole_file::read(&self.resource_config(), JOB_BYTES_MAX as u64).ok();
+        let current = current.and_then(|text| String::from_utf8(text).ok());
+        let of_others = current.as_deref().filter(|text| !written.has_resource_config(text));
+        let theirs = of_others.and_then(|text| files::hosts_of_resource_config(text).ok());
+        if theirs
+            .is_some_and(|theirs| theirs.current == hosts.current && theirs.names == hosts.names)
+        {
+            return None;
+        }
+        let interface = &machine::this().network_interface;
+        let text = files::resource_config(&hosts, &input.instance_groups, interface);
+        written.note_resource_config(current.as_deref(), &text);
+        Some(text)
     }
 
     fn link(&self, channel: &Channel, path: &Path) -> Result<()> {
@@ -210,14 +258,11 @@ fn hosts(input: &TrainingInput) -> Hosts {
     input.hosts.clone().unwrap_or_else(|| Hosts::numbered(0, 1))
 }
 
-/// The files of `input/config`: name and text.
-fn config_files(input: &TrainingInput) -> [(&'static str, String); 3] {
-    let interface = &machine::this().network_interface;
-    let resources = files::resource_config(&hosts(input), &input.instance_groups, interface);
+/// Files of `input/config` that say nothing of hosts: name and text.
+fn config_files(input: &TrainingInput) -> [(&'static str, String); 2] {
     [
         (files::INPUT_DATA_CONFIG, files::input_data_config(input)),
         (files::HYPERPARAMETERS, files::hyperparameters(input)),
-        (files::RESOURCE_CONFIG, resources),
     ]
 }
 
@@ -356,9 +401,31 @@ mod tests {
         assert_eq!(told["pipe"]["ContentType"], "text/csv");
         assert_eq!(
             fs::read_dir(layout.paths.config()).unwrap().count(),
-            3,
+            4,
             "nothing temporary is left"
         );
+        let own = fs::read_to_string(layout.resource_config()).unwrap();
+        assert!(layout.has_written(&own) && !layout.has_written("{}"));
+    }
+
+    #[test]
+    fn what_somebody_else_says_of_the_same_hosts_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = layout(folder.path());
+        let mut input = input(Vec::new());
+        input.hosts = Some(Hosts::numbered(1, 2));
+        let theirs = r#"{"current_host":"algo-2","hosts":["algo-1","algo-2"],"topology":7}"#;
+        fs::create_dir_all(layout.paths.config()).unwrap();
+        fs::write(layout.resource_config(), theirs).unwrap();
+        let after = |input: &TrainingInput| {
+            layout.make(input).unwrap();
+            fs::read_to_string(layout.resource_config()).unwrap()
+        };
+        assert_eq!(after(&input), theirs);
+        assert!(!layout.has_written(theirs));
+        input.hosts = Some(Hosts::numbered(0, 2));
+        let own = after(&input);
+        assert!(own.contains(r#""current_host": "algo-1""#) && layout.has_written(&own), "{own}");
     }
 
     #[test]

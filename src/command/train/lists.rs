@@ -17,7 +17,7 @@ use crate::s3::is_folder_mark;
 use crate::s3::uri::S3Uri;
 use crate::train::{Channel, TrainingInput, files};
 
-/// Writes all of them: all objects of each channel, and not only this host's.
+/// Writes all of them: all objects of each channel, and not only this host's. Then they are noted.
 ///
 /// # Errors
 /// When one cannot be written, or a channel that is listed again cannot be listed.
@@ -47,7 +47,8 @@ pub(super) async fn write(
         };
         list.map_err(|error| within(unusable(&path, &error)))?;
     }
-    Ok(())
+    let (layout, input) = (layout.clone(), input.clone());
+    aside(move || layout.note_lists(&input)).await
 }
 
 /// The list of what a ManifestFile names, in its order.

@@ -9,6 +9,7 @@ mod lock;
 mod machine;
 mod streams;
 mod survey;
+mod written;
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -87,8 +88,8 @@ pub(super) async fn run(
     credentials: CredentialSource,
     begun: Instant,
 ) -> Result<Done> {
-    let Described { input, rank } = input::of(&args)?;
     let layout = Layout::new(&args.base_dir)?;
+    let Described { input, rank } = input::of(&args, &layout)?;
     let mut progress = Progress::new(!args.output.quiet);
     if let Some(rank) = rank.filter(|rank| rank.hosts.count > 1) {
         progress.note(rank);
