@@ -1,6 +1,8 @@
 //! One channel that is served: what it is to be, its feeder's thread, and how it ends.
 
 use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -15,6 +17,7 @@ use crate::engine::pace::{Bandwidth, Bounds};
 use crate::engine::stream::feed::StreamFeed;
 use crate::engine::stream::feeder::{Feeder, FeederParts};
 use crate::engine::stream::inflate::Inflaters;
+use crate::engine::stream::lock::ChannelLock;
 use crate::engine::stream::place::{Place, SystemPipeHost};
 use crate::engine::threads::{Workers, event_counter, no_ring};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,6 +34,28 @@ const RING_ENTRIES: u32 = 16;
 pub(super) fn inflaters(are_wanted: bool, advice: &'static str) -> Result<Option<Arc<Inflaters>>> {
     let start = || Inflaters::start(HostFacts::read().processors.min(INFLATERS_MAX), advice);
     are_wanted.then(|| start().map(Arc::new)).transpose()
+}
+
+/// Takes the locks of all channels before any of them begins.
+pub(super) fn lock_channels<'a>(
+    names: impl Iterator<Item = &'a str>,
+    (path, folder): (&Path, &Arc<OwnedFd>),
+    progress: &Progress,
+) -> Result<Vec<Option<ChannelLock>>> {
+    let mut locks = Vec::new();
+    for name in names {
+        let place = path.join(name);
+        let lock =
+            ChannelLock::take(folder, name).map_err(|error| error.within(place.display()))?;
+        if lock.is_none() {
+            progress.note(format!(
+                "{}: the file system does not support flock; start no second run for this channel",
+                place.display()
+            ));
+        }
+        locks.push(lock);
+    }
+    Ok(locks)
 }
 
 /// What a channel is to be.

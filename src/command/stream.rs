@@ -3,7 +3,6 @@
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,7 +13,7 @@ use rustls::ClientConfig;
 use tokio::task::spawn_local;
 
 use super::aside::aside;
-use super::channel::{ChannelPlan, Running, inflaters};
+use super::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use super::ending::{Done, exit_code};
 use super::interrupts;
 use super::lines;
@@ -33,7 +32,6 @@ use crate::engine::config::{
 };
 use crate::engine::pace::Bounds;
 use crate::engine::stream::fifos::Fifos;
-use crate::engine::stream::lock::ChannelLock;
 use crate::engine::stream::place::Place;
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
@@ -326,28 +324,6 @@ fn bounds(args: &Resources, part: PartSize, most: usize, channels: usize) -> Bou
     let start = short(CONNECTIONS_START / channels).min(most);
     let least = short(CONNECTIONS_LEAST).min(start);
     Bounds { least, start, most, piece_bytes }
-}
-
-/// Takes the locks of all channels before any of them begins.
-pub(super) fn lock_channels<'a>(
-    names: impl Iterator<Item = &'a str>,
-    (path, folder): (&Path, &Arc<OwnedFd>),
-    progress: &Progress,
-) -> Result<Vec<Option<ChannelLock>>> {
-    let mut locks = Vec::new();
-    for name in names {
-        let place = path.join(name);
-        let lock =
-            ChannelLock::take(folder, name).map_err(|error| error.within(place.display()))?;
-        if lock.is_none() {
-            progress.note(format!(
-                "{}: the file system does not support flock; start no second run for this channel",
-                place.display()
-            ));
-        }
-        locks.push(lock);
-    }
-    Ok(locks)
 }
 
 /// Writes to standard output.

@@ -28,7 +28,7 @@ fn tree(folder: &Path) -> Vec<(String, Option<String>)> {
                 folders.push(path.clone());
                 None
             } else {
-                Some(fs::read_to_string(&path).expect("a file"))
+                Some(String::from_utf8_lossy(&fs::read(&path).expect("a file")).into_owned())
             };
             found.push((path.display().to_string(), text));
         }
@@ -47,9 +47,10 @@ fn a_second_run_is_refused_before_anything_is_written() {
     let pid = fs::read_to_string(stage.base().join(LOCK)).expect("the lock file");
     let who = format!("another process (pid {}) runs a training job in", pid.trim());
     let (base, report) = (stage.base(), stage.folder.path().join("report"));
-    let words = ["--channel", "u=s3://lab/u/", "--quiet", "--report"];
+    let path = report.to_str().expect("UTF-8");
+    let words = ["--channel", "u=s3://lab/u/", "--quiet", "--report", path];
     for (command, code) in [(&["--", "echo", "started"][..], INPUT_FAILED), (&[], DESTINATION)] {
-        let program = stage.train(&origin, &words).with([&report]).with(command);
+        let program = stage.train(&origin, &words).with(command);
         let run = program.run().expect(code);
         let place = base.display().to_string();
         run.expect_error(&[&who, &place, LOCK, "wait for it, end it, or give --base-dir another"]);

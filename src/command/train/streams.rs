@@ -11,10 +11,10 @@ use rustls::ClientConfig;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::super::aside::aside;
-use super::super::channel::{ChannelPlan, Running, inflaters};
+use super::super::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use super::super::ring;
 use super::super::session;
-use super::super::stream::{Resources, lock_channels, part_size, start_channels, start_engine};
+use super::super::stream::{Resources, part_size, start_channels, start_engine};
 use super::super::stream_report::StreamReport;
 use super::super::supply::{EpochOrder, Opening, Wanted, supply};
 use super::input::{self, Source, Sources};
@@ -254,8 +254,8 @@ async fn remove_left(folder: &Path, channels: &[&str]) -> Result<()> {
     })
 }
 
-/// Begins the first epoch of each channel, by what was kept of the look ahead: what cannot be listed
-/// is an error that nobody waits for.
+/// Begins the first epoch of each channel, by what was kept of the look ahead. What cannot be
+/// listed is an error that nobody waits for.
 async fn begin<'a>(
     args: &TrainArgs,
     pipes: impl Iterator<Item = (&'a (&'a Channel, &'a Source), Option<KeptListing>)>,
