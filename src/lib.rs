@@ -198,7 +198,11 @@
 //!   that `train` keeps for its downloads ([`plan::kept`]; at most a share of the memory of the
 //!   control group), the paths that `sync --delete` remembers, the index of marks, sources that are
 //!   given one by one ([`control::limits::SOURCES_MAX`]), and augmented manifests, which are kept
-//!   whole ([`limits::AUGMENTED_BYTES_MAX`]).
+//!   whole ([`limits::AUGMENTED_BYTES_MAX`]) with what is listed of their objects
+//!   ([`control::limits::LISTED_BYTES_MAX`]).
+//! * What a listing tells of a manifest's objects changes nothing but the number of requests:
+//!   order, bytes and errors are those of HEADs: tests of [`control::heads`],
+//!   `tests/pipe/lines.rs`.
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
 //! * No worker logs: events are of the control plane's thread, and have no secret: `tests/get`.

@@ -538,12 +538,15 @@ pub const ATTRIBUTE_NAME_CHARS_MAX: usize = 256;
 /// Longest line of an augmented manifest, in bytes.
 pub const AUGMENTED_LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Longest augmented manifest in bytes, which is kept in memory with 8 bytes for each line; those
-/// that a job fetches are no longer together.
+/// Longest augmented manifest in bytes, which is kept in memory with 8 bytes for each line and each
+/// key; those that a job fetches are no longer together.
 pub const AUGMENTED_BYTES_MAX: u64 = 4 << 30;
 
 /// How many buckets its lines may name.
 pub const AUGMENTED_BUCKETS_MAX: usize = 100;
+
+/// By how many folders it is told where the keys of a bucket lie: each is listed by itself.
+pub const NAMED_FOLDERS_MAX: usize = 32;
 
 /// Markers of whole epochs that a channel keeps in its folder: the last ones.
 pub const EPOCH_MARKERS_MAX: u64 = 1000;

@@ -102,13 +102,14 @@ impl LineWalk {
         epoch: u64,
     ) -> Result<Self> {
         let permuted = order.shuffle_seed.map(|seed| permutation(seed, epoch, manifest.count()));
+        let hosts = u64::from(order.shard.count);
         let mut walk = Self {
             manifest: Arc::clone(manifest),
             order,
             permuted,
             place: 0,
             rest: Vec::new(),
-            heads: HeadsAhead::new(Rc::clone(control)),
+            heads: HeadsAhead::new(Rc::clone(control)).listing(manifest.named(), hosts),
             ahead: VecDeque::new(),
             text_bytes: 0,
             first: None,
@@ -132,11 +133,12 @@ impl LineWalk {
                 continue;
             };
             match (&item, uri) {
-                (_, Some(uri)) if !self.heads.takes(&uri) => {
-                    self.rest.push((item, Some(uri)));
-                    return;
+                (_, Some(uri)) => {
+                    if let Some(uri) = self.heads.ask(uri) {
+                        self.rest.push((item, Some(uri)));
+                        return;
+                    }
                 }
-                (_, Some(uri)) => self.heads.ask(uri),
                 (Item::Text(text), None) => self.text_bytes += text.len() + size_of::<Item>(),
                 (Item::Object { .. }, None) => unreachable!("an object has an address"),
             }

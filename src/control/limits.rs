@@ -91,6 +91,24 @@ pub const MANIFEST_PIECE_BYTES: usize = 8 << 20;
 pub const SOURCES_ASKED_MAX: usize = 64;
 /// About how many objects of a manifest it is asked at once: at 25 ms an answer, 10,000 a second.
 pub const HEADS_ASKED_MAX: usize = 256;
+/// For how many objects of a manifest at most it is known what they are, ahead of the one that is
+/// used: half of what waits in a stream's feed. About 200 bytes each.
+pub const FOUND_AHEAD_MAX: usize = 1_024;
+/// So many objects of one bucket are worth a listing beside the HEADs that they take else: fewer
+/// are asked about in a quarter of a second.
+pub const LISTED_WANTED_MIN: u64 = 2_000;
+/// So many keys are listed for each object that is wanted, at most: to list 16 is a sixtieth of a
+/// LIST request, and about the processor time of a HEAD. Hosts of a job that share a manifest want
+/// only their part of it.
+pub const LISTED_PER_WANTED_MAX: u64 = 16;
+/// What is listed ahead of the lines of a manifest takes so many bytes of memory for each channel,
+/// at most: 10 million objects with keys of 60 bytes. The rest is asked about.
+pub const LISTED_BYTES_MAX: u64 = 1 << 30;
+/// How many folders are listed at once ahead of the lines of a manifest.
+pub const FOLDERS_LISTED_AT_ONCE_MAX: usize = 8;
+/// What was listed so long ago is not believed any more: it is listed again where that pays, and
+/// asked about else. An object that was replaced since ends its channel.
+pub const LISTED_AGE_MAX: Duration = Duration::from_secs(300);
 /// Longest line of a file of sources, in bytes: the longest key of S3 with each byte escaped, an
 /// ARN before it, and some more.
 pub const SOURCE_LINE_BYTES_MAX: usize = 8 << 10;
@@ -101,6 +119,8 @@ const _: () = assert!(LIST_REQUESTS_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(CHECKSUMS_ASKED_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(SOURCES_ASKED_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(LISTED_SOURCES_MAX <= SOURCES_MAX);
+const _: () = assert!(HEADS_ASKED_MAX <= FOUND_AHEAD_MAX);
+const _: () = assert!(FOLDERS_LISTED_AT_ONCE_MAX <= LIST_PAGES_AHEAD_MAX);
 const _: () = assert!(TRIES_MAX > 0 && RESOLVE_TRIES_MAX > 0);
 const _: () = assert!(2 * NAME_SERVER_TIMEOUT_MAX.as_millis() < RESOLVE_TIMEOUT.as_millis());
 const _: () = assert!(LOOKUP_PAUSE_MIN.as_millis() <= LOOKUP_PAUSE_DEFAULT.as_millis());

@@ -18,6 +18,7 @@ pub mod entries;
 mod express;
 pub mod heads;
 pub mod limits;
+mod listed;
 #[cfg(test)]
 pub(crate) mod loopback;
 pub mod manifest;

@@ -5,17 +5,20 @@
 //! its value. Of any other the value itself is meant: of a string its text, of everything else the
 //! JSON as it was written. Names are case-sensitive; of one that a line has twice the last counts.
 //!
-//! The text stays in memory as it is, with the place of each line: epochs want any order.
+//! The text stays in memory as it is, with the place of each line: epochs want any order. So do the
+//! numbers of the keys ([`super::named`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Deserializer as _;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
+use super::named::Named;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{AUGMENTED_BUCKETS_MAX, AUGMENTED_LINE_BYTES_MAX};
 use crate::s3::uri::{KeyPattern, S3Uri};
@@ -34,6 +37,7 @@ pub struct AugmentedManifest {
     attributes: Vec<String>,
     /// A reference into each bucket.
     buckets: Vec<S3Uri>,
+    named: Arc<Named>,
     /// Bytes of the values of all lines that are no objects.
     text_bytes: u64,
 }
@@ -45,9 +49,9 @@ impl AugmentedManifest {
     /// [`ErrorKind::Usage`] that names the first line that is wrong, or when there is none.
     pub fn new(name: String, text: Vec<u8>, attributes: Vec<String>) -> Result<Self> {
         let refuse = |why: String| Error::new(ErrorKind::Usage, why);
-        let (starts, buckets) = (Vec::new(), Vec::new());
-        let mut manifest = Self { name, text, starts, attributes, buckets, text_bytes: 0 };
-        let mut buckets = BTreeMap::new();
+        let (starts, buckets, named) = (Vec::new(), Vec::new(), Arc::default());
+        let mut manifest = Self { name, text, starts, attributes, buckets, named, text_bytes: 0 };
+        let (mut buckets, mut named) = (BTreeMap::new(), Named::default());
         let (mut start, mut text_bytes) = (0, 0);
         for (number, line) in (1u64..).zip(manifest.text.split_inclusive(|byte| *byte == b'\n')) {
             let at = |why: String| refuse(format!("{}, line {number}: {why}", manifest.name));
@@ -63,6 +67,7 @@ impl AugmentedManifest {
                             continue;
                         }
                     };
+                    named.push(&uri.bucket, uri.literal_key());
                     if buckets.len() < AUGMENTED_BUCKETS_MAX || buckets.contains_key(&uri.bucket) {
                         buckets.entry(uri.bucket.clone()).or_insert(*uri);
                     } else {
@@ -78,6 +83,8 @@ impl AugmentedManifest {
             let what = if manifest.starts.is_empty() { "no" } else { "too many" };
             return Err(refuse(format!("{}: it has {what} lines", manifest.name)));
         }
+        named.finish();
+        manifest.named = Arc::new(named);
         manifest.buckets = buckets.into_values().collect();
         manifest.text_bytes = text_bytes;
         Ok(manifest)
@@ -109,6 +116,12 @@ impl AugmentedManifest {
     #[must_use]
     pub fn buckets(&self) -> &[S3Uri] {
         &self.buckets
+    }
+
+    /// The keys of all objects that its lines name.
+    #[must_use]
+    pub fn named(&self) -> Arc<Named> {
+        Arc::clone(&self.named)
     }
 
     /// What a line adds to the stream, in order.

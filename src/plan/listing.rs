@@ -161,6 +161,19 @@ impl Listing {
         }
     }
 
+    /// The number of the object of this key, in a listing that is in the order of [`Self::sort`].
+    #[must_use]
+    pub fn find(&self, key: &str) -> Option<u32> {
+        let found = self.records.binary_search_by(|record| record.key(&self.text).cmp(key));
+        u32::try_from(found.ok()?).ok()
+    }
+
+    /// The key of the object that was taken last.
+    #[must_use]
+    pub fn last_key(&self) -> Option<&str> {
+        self.records.last().map(|record| record.key(&self.text))
+    }
+
     /// Its key and its length.
     ///
     /// # Panics
@@ -340,5 +353,12 @@ mod tests {
         listing.sort();
         let keys: Vec<String> = (0..8).map(|index| listing.object(index).key).collect();
         assert_eq!(keys, ["Z", "a", "a-", "a/", "a/b", "b", "b/1", "ü"]);
+        assert_eq!(listing.last_key(), Some("ü"));
+        for (index, key) in (0..).zip(&keys) {
+            assert_eq!(listing.find(key), Some(index));
+        }
+        for key in ["", "A", "a/b/", "c", "ü "] {
+            assert_eq!(listing.find(key), None, "{key}");
+        }
     }
 }

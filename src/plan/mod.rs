@@ -9,6 +9,7 @@ pub mod kept;
 pub mod listing;
 pub mod manifest;
 pub mod merge;
+pub mod named;
 pub mod path;
 pub mod prefix;
 pub mod ranges;

@@ -39,9 +39,13 @@ fn lines(all: &Objects) -> String {
 
 /// What these attributes of a line are.
 fn values(all: &Objects, line: usize) -> Vec<Vec<u8>> {
-    let (_, bytes) = all.iter().nth(line).expect("a line");
+    values_of(line, all.values().nth(line).expect("a line"))
+}
+
+/// The same of a line whose object has these bytes.
+fn values_of(line: usize, bytes: &[u8]) -> Vec<Vec<u8>> {
     let box_of = format!("{{\"left\" : {line}}}");
-    vec![format!("c\n{line}").into_bytes(), bytes.clone(), box_of.into_bytes()]
+    vec![format!("c\n{line}").into_bytes(), bytes.to_vec(), box_of.into_bytes()]
 }
 
 const ATTRIBUTES: [&str; 3] = ["class", "source-ref", "box"];
@@ -154,6 +158,46 @@ fn what_is_wrong_is_told_with_line_and_attribute() {
     let expected = "list, line 301, attribute 'source-ref': s3://lab/none: there is no object";
     run.check(told.contains(expected), "line and attribute");
     std::fs::remove_file(path).expect("it is there");
+}
+
+#[test]
+fn objects_of_many_lines_are_listed_and_not_asked_about() {
+    let all = many(12_000);
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let line = "{\"class\": 1, \"box\": 2, \"source-ref\": \"s3://lab/many/3/none\"}\n";
+    for (more, code) in [("", 0), (line, NOT_FOUND)] {
+        let path = manifest(&stage, &(lines(&all) + more));
+        let before = origin.stats();
+        let words = ["--shuffle-seed", "9", "--record-wrapper", "recordio", "--verbose"];
+        let program = trusting(&stage, &origin, &words[if code == 0 { 0 } else { 2 }..]);
+        let log = program.home().join("stderr");
+        let mut running = stage.start(of(program, &path, &ATTRIBUTES));
+        // Until the first reader comes, the stream is a few thousand objects ahead.
+        let is_listed = running.until(|| {
+            let log = std::fs::read_to_string(&log).expect("a log");
+            log.contains("12000 of") && log.contains("named objects found among 12000 listed")
+        });
+        assert!(is_listed, "it ended before all was listed");
+        let read = read_epoch(&stage.channel("train"), 0);
+        let run = stage.end(running, code);
+        if code == 0 {
+            let bodies: Vec<&Vec<u8>> = all.values().collect();
+            let order = permutation(9, 0, 12_000).into_iter().map(|line| line as usize);
+            let wanted: Vec<_> = order.flat_map(|line| values_of(line, bodies[line])).collect();
+            assert!(records(&read) == wanted);
+        } else {
+            let told = run.stderr.replace(path.to_str().expect("UTF-8"), "list");
+            let expected = "list, line 12001, attribute 'source-ref': s3://lab/many/3/none: there \
+                            is no object";
+            run.check(told.contains(expected), "line and attribute");
+        }
+        let heads = origin.stats().heads - before.heads;
+        let lists = origin.stats().lists - before.lists;
+        run.check((1..4_000).contains(&heads), &format!("{heads} HEADs"));
+        run.check((14..100).contains(&lists), &format!("{lists} pages of seven folders"));
+        std::fs::remove_file(path).expect("it is there");
+    }
 }
 
 #[test]
