@@ -151,7 +151,7 @@ pub struct StreamArgs {
     /// use exactly N connections per channel [default: adapt to the throughput]
     #[arg(long, value_name = "N", value_parser = parse_connections)]
     pub connections: Option<usize>,
-    /// use at most N connections per channel [default: 256 for all channels together]
+    /// use at most N connections per channel [default: 1024 for all channels, 256 over TLS]
     #[arg(
         long,
         value_name = "N",

@@ -52,8 +52,12 @@ use crate::sys::{Handle, usage};
 
 /// Connections with which a single channel begins, and all where there are more.
 const CONNECTIONS_START: usize = 32;
-/// Connections that all channels may come to when nothing is said: each has a pipe, too.
-const CONNECTIONS_ALL: usize = 256;
+/// Connections that all channels may come to when nothing is said: with 20 ms to the first byte,
+/// 40,000 small objects a second in their order. Each has a pipe, too, which is short where objects
+/// are.
+const CONNECTIONS_ALL: usize = 1024;
+/// The same over TLS, where each has buffers.
+const CONNECTIONS_ALL_TLS: usize = 256;
 /// Without TLS there is one worker for so many cores.
 const PLAIN_WORKERS_SHARE: usize = 2;
 /// Pause between two looks at channels that do not say that they ended.
@@ -255,6 +259,7 @@ pub(super) fn start_engine(
     // need the others. Decryption takes all there are.
     let workers = facts.processors.min(WORKERS_MAX);
     let workers = if tls.is_some() { workers } else { workers.div_ceil(PLAIN_WORKERS_SHARE) };
+    let usual = if tls.is_some() { CONNECTIONS_ALL_TLS } else { CONNECTIONS_ALL };
     let wanted = match (args.connections, args.max_connections) {
         (Some(each), _) => {
             let ranges = each * channels;
@@ -262,7 +267,7 @@ pub(super) fn start_engine(
             each.saturating_mul(channels)
         }
         (None, Some(each)) => each.saturating_mul(channels),
-        (None, None) => CONNECTIONS_ALL.max(channels * CONNECTIONS_LEAST),
+        (None, None) => usual.max(channels * CONNECTIONS_LEAST),
     };
     let left = facts.descriptors.saturating_sub(descriptors_besides(workers));
     let affordable = left / DESCRIPTORS_PER_RANGE;

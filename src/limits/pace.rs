@@ -2,6 +2,11 @@
 
 use super::SLOT_BYTES_MAX;
 
+/// While the pipes of a stream's ranges may have so many bytes, no range more is asked for where
+/// the number of connections is found by itself: small objects may be many at once, large ones take
+/// memory of the kernel while their reader is slow.
+pub const STREAM_PIPES_BYTES_MAX: u64 = 256 << 20;
+
 /// The controller of a run's pace looks so often, in microseconds.
 pub const PACE_TICK_US: u64 = 5_000;
 

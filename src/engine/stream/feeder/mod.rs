@@ -25,7 +25,7 @@ use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::PipeHost;
 use crate::files::transfer::Transfer;
-use crate::limits::{FEED_LOOK_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
+use crate::limits::{FEED_LOOK_US, READER_WAIT_FIRST_US, STREAM_PIPES_BYTES_MAX, TURN_WAIT_MAX_US};
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use broken::Broken;
@@ -126,7 +126,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         let pacer = Arc::new(Pacer::new(connections, 1).within(parts.bandwidth));
         let inbox = Arc::new(Inbox::new(counter.clone(), Some(Arc::clone(&pacer))));
-        let window = Window::new(scheduler, inbox, parts.room);
+        // Who asks for a number gets it.
+        let is_adaptive = connections.is_adaptive();
+        let piped_bytes_max = if is_adaptive { STREAM_PIPES_BYTES_MAX } else { u64::MAX };
+        let window = Window::new(scheduler, inbox, parts.room).piping_at_most(piped_bytes_max);
         let window = window.inflated(parts.inflaters, parts.room, &counter);
         Ok(Self {
             ring,
