@@ -143,7 +143,7 @@ pub const CONTROL_MEMORY_SHARE: u64 = 4;
 pub const WORKERS_MAX: usize = 256;
 
 /// Connections with which each worker begins when nothing is said.
-pub const CONNECTIONS_PER_WORKER_START: usize = 32;
+pub const CONNECTIONS_PER_WORKER_START: usize = 16;
 
 /// Connections with which a run begins when nothing is said, at most.
 pub const CONNECTIONS_START_MAX: usize = 256;

@@ -53,8 +53,7 @@ use crate::sys::{Handle, usage};
 /// Connections with which a single channel begins, and all where there are more.
 const CONNECTIONS_START: usize = 32;
 /// Connections that all channels may come to when nothing is said: with 20 ms to the first byte,
-/// 40,000 small objects a second in their order. Each has a pipe, too, which is short where objects
-/// are.
+/// 40,000 small objects a second in their order. Each has a pipe, too, short where objects are.
 const CONNECTIONS_ALL: usize = 1024;
 /// The same over TLS, where each has buffers.
 const CONNECTIONS_ALL_TLS: usize = 256;
@@ -64,9 +63,8 @@ const PLAIN_WORKERS_SHARE: usize = 2;
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Fewest connections of a channel.
 const CONNECTIONS_LEAST: usize = 4;
-/// What to do about an object that cannot be inflated.
+/// What to do about an object that cannot be inflated, and about one too long for a record.
 const ADVICE_ON_GZIP: &str = "exclude it, or store it again as gzip";
-/// What to do about an object that is too long for a record.
 const ADVICE_ON_RECORDS: &str = "exclude it, store it as smaller objects, or omit --record-wrapper";
 
 /// Serves channels.

@@ -406,7 +406,7 @@ mod tests {
     fn defaults_on_a_small_machine() {
         let config = resolve(ResourceOptions::default());
         assert_eq!((config.workers, config.connections()), (2, 1024));
-        assert_eq!(config.pace, Bounds { least: 4, start: 64, ..Bounds::fixed(1024) });
+        assert_eq!(config.pace, Bounds { least: 4, start: 32, ..Bounds::fixed(1024) });
         assert_eq!((config.slot_length_bytes, config.slots), (1 << 20, 96));
         let few = HostFacts { descriptors: 1024, ..FACTS };
         let config = Config::resolve(ResourceOptions::default(), few).expect("valid");
