@@ -106,7 +106,7 @@ pub const LISTED_PER_WANTED_MAX: u64 = 16;
 pub const LISTED_BYTES_MAX: u64 = 1 << 30;
 /// How many folders are listed at once ahead of the lines of a manifest.
 pub const FOLDERS_LISTED_AT_ONCE_MAX: usize = 8;
-/// What was listed so long ago is not believed any more: it is listed again where that pays, and
+/// What was listed so long ago is not trusted any more: it is listed again where that pays, and
 /// asked about else. An object that was replaced since ends its channel.
 pub const LISTED_AGE_MAX: Duration = Duration::from_secs(300);
 /// Longest line of a file of sources, in bytes: the longest key of S3 with each byte escaped, an

@@ -59,7 +59,7 @@ pub const PACE_NEARLY_BEST_PER_MILLE: u64 = 975;
 /// Fewer requests that bring less than so many thousandths of the best are not made fewer at once.
 pub const PACE_FLAT_PER_MILLE: u64 = 992;
 
-/// What one level was seen to bring is believed for so long, in microseconds.
+/// What one level was seen to bring is trusted for so long, in microseconds.
 pub const PACE_KNOWN_FOR_US: u64 = 20_000_000;
 
 /// Time between two looks at a level beside, at first, in microseconds.

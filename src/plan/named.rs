@@ -1,5 +1,5 @@
-//! Which keys the lines of a manifest name, told so compactly that a listing can be held against
-//! them: a number for each key, and the few folders that all of them lie in.
+//! Which keys the lines of a manifest name, told so compactly that a listing can be compared
+//! with them: a number for each key, and the few folders that all of them lie in.
 //!
 //! A number is a hash of 64 bits, 8 bytes a key. Where two keys have the same one, a listed key may
 //! count as named that is not: a record in vain, and nothing wrong.

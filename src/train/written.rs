@@ -14,12 +14,12 @@ pub struct Written {
     resource_configs: Vec<String>,
     /// Names of lists of objects, and the files that had them.
     #[serde(default)]
-    lists: BTreeMap<String, Identity>,
+    lists: BTreeMap<String, FileState>,
 }
 
 /// What tells a file from another that has its name since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct FileState {
     /// Its length.
     pub bytes: u64,
     /// When it was last written to: seconds since the Epoch.
@@ -55,7 +55,7 @@ impl Written {
     }
 
     /// Takes the lists out that are not among these names.
-    pub fn take_other_lists(&mut self, names: &BTreeSet<String>) -> BTreeMap<String, Identity> {
+    pub fn take_other_lists(&mut self, names: &BTreeSet<String>) -> BTreeMap<String, FileState> {
         let all = std::mem::take(&mut self.lists);
         let (kept, others) = all.into_iter().partition(|(name, _)| names.contains(name));
         self.lists = kept;
@@ -63,8 +63,8 @@ impl Written {
     }
 
     /// A list has been written.
-    pub fn note_list(&mut self, name: String, identity: Identity) {
-        self.lists.insert(name, identity);
+    pub fn note_list(&mut self, name: String, state: FileState) {
+        self.lists.insert(name, state);
     }
 }
 
@@ -72,13 +72,13 @@ impl Written {
 mod tests {
     use super::*;
 
-    const IDENTITY: Identity = Identity { bytes: 3, seconds: -1, nanoseconds: 999_999_999 };
+    const STATE: FileState = FileState { bytes: 3, seconds: -1, nanoseconds: 999_999_999 };
 
     #[test]
     fn what_was_written_is_known_again() {
         let mut written = Written::default();
         written.note_resource_config(None, "{\"a\": 1}");
-        written.note_list("t-manifest".to_owned(), IDENTITY);
+        written.note_list("t-manifest".to_owned(), STATE);
         let read = Written::parse(written.text().as_bytes());
         assert_eq!(read, written);
         assert!(read.has_resource_config("{\"a\": 1}") && !read.has_resource_config("{\"a\":1}"));
@@ -109,10 +109,10 @@ mod tests {
     fn lists_of_other_channels_are_taken_out() {
         let mut written = Written::default();
         for name in ["a-manifest", "b-manifest"] {
-            written.note_list(name.to_owned(), IDENTITY);
+            written.note_list(name.to_owned(), STATE);
         }
         let others = written.take_other_lists(&BTreeSet::from(["b-manifest".to_owned()]));
-        assert_eq!(others, BTreeMap::from([("a-manifest".to_owned(), IDENTITY)]));
+        assert_eq!(others, BTreeMap::from([("a-manifest".to_owned(), STATE)]));
         assert_eq!(written.take_other_lists(&BTreeSet::new()).len(), 1);
         assert_eq!(written, Written::default());
     }

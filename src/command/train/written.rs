@@ -9,7 +9,7 @@ use super::layout::{TEMPORARY_PREFIX, unusable};
 use crate::error::Result;
 use crate::limits::WRITTEN_BYTES_MAX;
 use crate::train::files::WRITTEN;
-use crate::train::written::{Identity, Written};
+use crate::train::written::{FileState, Written};
 
 /// What runs have noted in this folder of configuration files.
 pub(super) fn read(config: &Path) -> Written {
@@ -28,10 +28,10 @@ pub(super) fn write(config: &Path, written: &Written) -> Result<()> {
 /// changed since stays.
 pub(super) fn remove_other_lists(data: &Path, written: &mut Written, lists: &[PathBuf]) {
     let names: BTreeSet<String> = lists.iter().filter_map(|path| name_of(path)).collect();
-    for (name, identity) in written.take_other_lists(&names) {
+    for (name, state) in written.take_other_lists(&names) {
         let path = data.join(&name);
         // A name is of this folder, whatever the file says.
-        if name_of(&path) == Some(name) && identity_of(&path) == Some(identity) {
+        if name_of(&path) == Some(name) && state_of(&path) == Some(state) {
             // One that cannot be removed is in nobody's way.
             let _ = std::fs::remove_file(&path);
         }
@@ -42,8 +42,8 @@ pub(super) fn remove_other_lists(data: &Path, written: &mut Written, lists: &[Pa
 pub(super) fn note_lists(config: &Path, lists: &[PathBuf]) -> Result<()> {
     let mut written = read(config);
     for path in lists {
-        if let (Some(name), Some(identity)) = (name_of(path), identity_of(path)) {
-            written.note_list(name, identity);
+        if let (Some(name), Some(state)) = (name_of(path), state_of(path)) {
+            written.note_list(name, state);
         }
     }
     write(config, &written)
@@ -54,10 +54,10 @@ fn name_of(path: &Path) -> Option<String> {
 }
 
 /// That of a regular file.
-fn identity_of(path: &Path) -> Option<Identity> {
+fn state_of(path: &Path) -> Option<FileState> {
     let found = path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
     let (seconds, nanoseconds) = (found.mtime(), found.mtime_nsec());
-    Some(Identity { bytes: found.len(), seconds, nanoseconds })
+    Some(FileState { bytes: found.len(), seconds, nanoseconds })
 }
 
 #[cfg(test)]
@@ -79,8 +79,8 @@ mod tests {
         fs::write(&outside, "a list\n").unwrap();
         note_lists(&config, &lists).unwrap();
         let mut written = read(&config);
-        let identity = identity_of(&outside).unwrap();
-        written.note_list("../outside".to_owned(), identity);
+        let state = state_of(&outside).unwrap();
+        written.note_list("../outside".to_owned(), state);
         fs::write(&lists[1], "another's\n").unwrap();
         fs::remove_file(&lists[2]).unwrap();
         remove_other_lists(&data, &mut written, &lists[3..]);
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(left, [lists[1].clone(), lists[3].clone()]);
         assert!(outside.exists(), "it is not among the channels");
         let mut only = Written::default();
-        only.note_list("d-manifest".to_owned(), identity_of(&lists[3]).unwrap());
+        only.note_list("d-manifest".to_owned(), state_of(&lists[3]).unwrap());
         assert_eq!(written, only, "what is gone or changed is forgotten");
     }
 }

@@ -243,18 +243,15 @@ impl Controller {
 
     /// True when so much more came already than before that the rest of the window cannot change
     /// what follows: the best number is far above, and each step on the way to it costs time.
-    fn is_clear(&self, now_us: u64, elapsed_us: u64, totals: &Totals, at: &Totals) -> bool {
+    fn is_clear(&self, now_us: u64, elapsed_us: u64, (pieces, work): (u64, u64)) -> bool {
         let Stage::Climb { below: Some(below), .. } = self.stage else { return false };
-        let (bytes, answers) = (totals.bytes - at.bytes, totals.answers - at.answers);
-        // Of requests that began together one crowd more or less would say too much.
-        let pieces = (bytes / self.bounds.piece_bytes).max(answers);
         let is_long = elapsed_us >= PACE_WINDOW_MIN_US;
+        // Of requests that began together one crowd more or less would say too much.
         let is_seen = pieces >= u64::from(self.levels.requests(self.level));
         let known = self.levels.known(below, now_us);
-        let is_far_more = known.is_some_and(|before| {
-            work(bytes, answers, elapsed_us) >= per_mille(before, PACE_CLEAR_PER_MILLE)
-        });
-        is_long && is_seen && is_far_more
+        is_long
+            && is_seen
+            && known.is_some_and(|before| work >= per_mille(before, PACE_CLEAR_PER_MILLE))
     }
 
     /// The window's work, when it is over and says something.
@@ -286,18 +283,20 @@ impl Controller {
         self.window.full_ticks += u64::from(is_full);
         self.window.busy_ticks += busy;
         let elapsed_us = now_us - begun_us;
-        let is_clear = self.is_clear(now_us, elapsed_us, totals, &at);
+        let (bytes, answers) = (totals.bytes - at.bytes, totals.answers - at.answers);
+        let pieces = (bytes / self.bounds.piece_bytes).max(answers);
+        let work = (bytes + answers * PACE_REQUEST_BYTES) * 1000 / (elapsed_us / 1000).max(1);
+        let is_clear = self.is_clear(now_us, elapsed_us, (pieces, work));
         if elapsed_us < self.window_us() && !is_clear {
             return None;
         }
         let Window { ticks, bound_ticks, full_ticks, busy_ticks, .. } = self.window;
         self.window = Window { begun: Some((now_us, *totals)), ..Window::default() };
-        let (bytes, answers) = (totals.bytes - at.bytes, totals.answers - at.answers);
-        let pieces = (bytes / self.bounds.piece_bytes).max(answers).max(1);
-        self.piece_us = (elapsed_us * busy_ticks / ticks.max(1) / pieces).min(PACE_SETTLE_MAX_US);
+        let each_us = elapsed_us * busy_ticks / ticks.max(1) / pieces.max(1);
+        self.piece_us = each_us.min(PACE_SETTLE_MAX_US);
         // Where there was nothing more to ask for, more requests would have brought nothing.
         (bound_ticks * 2 >= ticks).then(|| Measured {
-            work: work(bytes, answers, elapsed_us),
+            work,
             bytes_per_second: bytes * 1000 / (elapsed_us / 1000).max(1),
             is_full: full_ticks * 2 >= ticks,
             is_clear,
@@ -478,11 +477,6 @@ impl Controller {
             bytes_per_second,
         });
     }
-}
-
-/// Bytes a second, and what requests count besides.
-fn work(bytes: u64, answers: u64, elapsed_us: u64) -> u64 {
-    (bytes + answers * PACE_REQUEST_BYTES) * 1000 / (elapsed_us / 1000).max(1)
 }
 
 #[cfg(test)]

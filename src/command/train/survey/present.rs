@@ -93,7 +93,7 @@ pub(super) fn look(
 }
 
 /// Digests of paths in their order, with the lengths of the files that are there. Two paths that
-/// share one are held for one.
+/// share one count as one.
 type Lengths = Vec<(u64, Cell<Option<u64>>)>;
 
 struct There {
