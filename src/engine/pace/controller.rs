@@ -245,8 +245,9 @@ impl Controller {
     /// what follows: the best number is far above, and each step on the way to it costs time.
     fn is_clear(&self, now_us: u64, elapsed_us: u64, (pieces, work): (u64, u64)) -> bool {
         let Stage::Climb { below: Some(below), .. } = self.stage else { return false };
-        let is_long = elapsed_us >= PACE_WINDOW_MIN_US;
-        // Of requests that began together one crowd more or less would say too much.
+        // Requests that began together bring their pieces together: what came of a part of the time
+        // that one of them takes at most (see `go_to`) would say too much.
+        let is_long = elapsed_us >= PACE_WINDOW_MIN_US.max(self.piece_us);
         let is_seen = pieces >= u64::from(self.levels.requests(self.level));
         let known = self.levels.known(below, now_us);
         is_long

@@ -153,6 +153,50 @@ fn where_each_step_doubles_the_goodput_it_climbs_at_once() {
     }
 }
 
+/// The most requests that are in flight within so long, where each waits for its first byte, and a
+/// line serves one after the other: those that began together bring their bytes together.
+fn most_in_waves(latency_us: u64, bytes_per_second: f64, milliseconds: u64) -> u32 {
+    let mut controller = Controller::new(BOUNDS);
+    let mut flying: Vec<(u64, f64)> = Vec::new();
+    let (mut bytes, mut answers, mut most) = (0.0, 0, 0);
+    for now_us in (0..milliseconds * 1000).step_by(1000) {
+        let wanted = controller.limits(now_us).requests_in_flight;
+        most = most.max(wanted);
+        while flying.len() < usize::try_from(wanted).expect("few") {
+            flying.push((now_us + latency_us, LARGE));
+        }
+        let mut left_to_serve = bytes_per_second / 1e3;
+        for (_, left) in flying.iter_mut().filter(|(first_byte_us, _)| *first_byte_us <= now_us) {
+            let came = left_to_serve.min(*left);
+            *left -= came;
+            left_to_serve -= came;
+            bytes += came;
+        }
+        answers += flying.extract_if(.., |(_, left)| *left <= 0.0).count() as u64;
+        if now_us % PACE_TICK_US == 0 {
+            let totals = Totals {
+                bytes: whole(bytes),
+                answers,
+                first_byte_us: answers * latency_us,
+                busy: u32::try_from(flying.len()).expect("few"),
+                is_bound: true,
+                ..Totals::default()
+            };
+            controller.handle(now_us, totals);
+        }
+    }
+    most
+}
+
+#[test]
+fn a_wave_of_pieces_is_not_taken_for_goodput() {
+    for (latency_us, line) in [(5e4, 5e9), (1e5, 3e9), (1e5, 5.5e9), (2e5, 5.5e9)] {
+        let most = most_in_waves(whole(latency_us), line, 2_000);
+        let fill = line * latency_us / 1e6 / LARGE;
+        assert!(f64::from(most) <= fill * 4.0, "{most} where {fill} fill the line");
+    }
+}
+
 #[test]
 fn it_does_not_use_far_more_than_it_needs() {
     for network in &NETWORKS {
