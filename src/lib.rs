@@ -99,6 +99,7 @@
 //!   * [`report::out`]: data on standard output.
 //! * [`text`]: text as people write and read it.
 //!   * [`text::shown`]: names of the world, fit for a terminal.
+//!   * [`text::glob`]: patterns of names, matched by characters. Pure.
 //!   * [`text::size`]: bytes as people write them.
 //! * [`limits`]: every bound of the data plane, and the relations between them, checked at compile
 //!   time.

@@ -360,7 +360,7 @@ pub(super) const COMMANDS: [About; 11] = [
             (
                 "download one channel, stream another, and train",
                 "inrush train --channel train=s3://bucket/train/,mode=Pipe \
-                --channel test=s3://bucket/test/ -- python3 train.py --epochs 3",
+                --channel test=s3://bucket/test/ -- ./train.sh",
             ),
             ("check the input of a job", "inrush train --check --channel train=s3://bucket/train/"),
             (

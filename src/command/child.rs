@@ -390,7 +390,11 @@ fn executable(path: &Path) -> io::Result<()> {
 }
 
 fn not_started(program: &OsStr, error: &io::Error) -> NotStarted {
-    let message = format!("cannot start {}: {error}", program.display());
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => "command not found".to_owned(),
+        _ => error.to_string(),
+    };
+    let message = format!("cannot start {}: {why}", program.display());
     let (code, advice) = match error.kind() {
         io::ErrorKind::NotFound => (NOT_THERE, "check its name and PATH"),
         // fork(2): no process more, or not for this user.

@@ -10,10 +10,9 @@
 //! stay within one name, `**` crosses them. What matches a folder counts for all that is below it,
 //! so `/img` and `img/*` are the folder `img` at the top, and `img/` is any of that name.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
+use crate::text::glob::{Glob, GlobSet};
 
 /// How many patterns one run may have.
 pub const PATTERNS_MAX: usize = 10_000;
@@ -57,7 +56,7 @@ impl Filter {
             );
             return Err(Error::new(ErrorKind::Usage, message));
         }
-        let mut set = GlobSetBuilder::new();
+        let mut globs = Vec::new();
         let mut takes = Vec::new();
         for rule in rules {
             let (flag, pattern) = rule.parts();
@@ -66,16 +65,12 @@ impl Filter {
             // A folder's path ends in a slash, and so the first is of itself and all below it.
             let itself = (!pattern.ends_with('/')).then(|| anchored.clone());
             for text in [Some(format!("{anchored}/**")), itself].into_iter().flatten() {
-                let glob = GlobBuilder::new(&text)
-                    .literal_separator(true)
-                    .backslash_escape(true)
-                    .build()
-                    .map_err(|error| refusal(flag, pattern, error.kind()))?;
-                set.add(glob);
+                let glob = Glob::new(&text);
+                globs.push(glob.map_err(|error| refusal(flag, pattern, error.kind()))?);
                 takes.push(matches!(rule, Rule::Include(_)));
             }
         }
-        let set = set.build().map_err(|error| refusal("a filter", "all together", error.kind()))?;
+        let set = GlobSet::new(globs).map_err(|why| refusal("a filter", "all together", &why))?;
         Ok(Self { set, takes })
     }
 
@@ -89,8 +84,7 @@ impl Filter {
     #[must_use]
     pub fn takes(&self, relative: &str) -> bool {
         let Some(first) = self.takes.first() else { return true };
-        let last = self.set.matches(relative).into_iter().max();
-        last.map_or(!first, |index| self.takes[index])
+        self.set.last_match(relative).map_or(!first, |index| self.takes[index])
     }
 }
 
@@ -156,6 +150,8 @@ mod tests {
         check("-{a,b}.txt", "b.txt", false);
         check(r"-\[1\].txt", "[1].txt", false);
         check("-[!0-9].txt", "x/1.txt", true);
+        check("-?br.txt", "x/übr.txt", false);
+        check("-[é]*", "ô9.txt", true);
     }
 
     #[test]

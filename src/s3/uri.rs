@@ -7,11 +7,11 @@
 
 use std::fmt;
 
-use globset::{GlobBuilder, GlobMatcher};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::arn::{self, ARN};
+use crate::text::glob::{Glob, GlobSet};
 /// A name of the world, fit for a message.
 pub use crate::text::shown::shortened as shown;
 
@@ -100,14 +100,14 @@ pub struct KeyGlob {
     pub folder: String,
     /// What every matching key starts with, at least as long as `folder`; this is listed.
     pub list_prefix: String,
-    matcher: GlobMatcher,
+    matcher: GlobSet,
 }
 
 impl KeyGlob {
     /// Whether the key is one of those wanted.
     #[must_use]
     pub fn matches(&self, key: &str) -> bool {
-        self.matcher.is_match(key)
+        self.matcher.last_match(key).is_some()
     }
 }
 
@@ -295,14 +295,11 @@ fn key_pattern(key: &str) -> Result<Result<KeyPattern, String>, String> {
     check_length(&scanned.literal)?;
     let list_prefix = scanned.literal[..wild_at].to_owned();
     let folder = list_prefix[..list_prefix.rfind('/').map_or(0, |at| at + 1)].to_owned();
-    let mut glob = GlobBuilder::new(&scanned.glob);
-    Ok(match glob.literal_separator(true).backslash_escape(true).build() {
-        Ok(glob) => {
-            let matcher = glob.compile_matcher();
-            Ok(KeyPattern::Glob(KeyGlob { folder, list_prefix, matcher }))
-        }
-        Err(error) => Err(error.kind().to_string()),
-    })
+    let glob = Glob::new(&scanned.glob).map_err(|error| error.kind().to_string());
+    Ok(glob.and_then(|glob| {
+        let matcher = GlobSet::new(vec![glob])?;
+        Ok(KeyPattern::Glob(KeyGlob { folder, list_prefix, matcher }))
+    }))
 }
 
 /// What a key stands for that has no wildcard.
