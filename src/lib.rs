@@ -42,6 +42,7 @@
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
+//! * [`mount`]: a mounted view of objects: its names, and what is fetched when programs read. Pure.
 //! * [`train`]: the input of a training job: its channels, configuration files, variables. Pure.
 //! * [`engine`]: the data plane: requests, the workers that download them, their concurrency, and
 //!   the streams into pipes.
@@ -172,6 +173,9 @@
 //!   its part of a bandwidth that the user bounds: tests of [`engine::pace`].
 //! * The command of `train` sees no end of an epoch that failed, and nothing of it is left when it
 //!   has ended: `tests/train`.
+//! * A read of a mount ends once, with bytes of the version that was listed or with an error; no
+//!   more leases are taken than there are, and what is read in order is fetched once: tests of
+//!   [`mount::demand`], `tests/mount.rs`.
 //! * A gzip file that is damaged or cut short is no short epoch, and what is decompressed ahead of
 //!   a reader is bounded, however small its objects are: tests of [`engine::gunzip`] and
 //!   [`engine::stream::inflate`], `tests/pipe/gzip.rs`, `tests/pipe/slow.rs`.
@@ -238,6 +242,8 @@ pub mod library;
 pub mod limits;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod link;
+#[cfg_attr(not(inrush_map), doc(hidden))]
+pub mod mount;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod plan;
 #[cfg_attr(not(inrush_map), doc(hidden))]

@@ -4,10 +4,12 @@
 //! what depends on the machine or the command line is in [`crate::engine::config`].
 
 mod gunzip;
+mod mount;
 mod pace;
 mod train;
 
 pub use gunzip::*;
+pub use mount::*;
 pub use pace::*;
 pub use train::*;
 

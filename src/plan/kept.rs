@@ -115,6 +115,39 @@ impl KeptListing {
         self.listing.key(index)
     }
 
+    /// Its path below the destination.
+    ///
+    /// # Panics
+    /// When there is no such object.
+    #[must_use]
+    pub fn path(&self, index: u32) -> &str {
+        &self.key(index).0[self.path_start(index)..]
+    }
+
+    /// Where its path begins in its key.
+    ///
+    /// # Panics
+    /// When there is no such object.
+    #[must_use]
+    pub fn path_start(&self, index: u32) -> usize {
+        usize::from(self.more[index as usize].path_start)
+    }
+
+    /// When it was last written, in whole seconds since the Epoch, where that is known.
+    ///
+    /// # Panics
+    /// When there is no such object.
+    #[must_use]
+    pub fn seconds(&self, index: u32) -> Option<i64> {
+        match self.more[index as usize].seconds {
+            ODD_TIME => {
+                let last_modified = self.odd_times.get(&index)?.clone();
+                Object { last_modified, ..Object::default() }.modified_seconds()
+            }
+            seconds => Some(seconds),
+        }
+    }
+
     /// The files of this part: their paths and their lengths. Marks of folders are none, and are
     /// not counted.
     pub fn files(&self, shard: Shard) -> impl Iterator<Item = (&str, u64)> {

@@ -198,6 +198,10 @@ pub struct Slot {
 // of what is shared under a mutex. The region stays mapped for as long as `home` lives.
 unsafe impl Send for Slot {}
 
+// SAFETY: behind `&Slot` there is nothing but reads: of the bytes, which only `&mut Slot` and an
+// operation that owns the slot write, of the index, and of what is shared under a mutex anyway.
+unsafe impl Sync for Slot {}
+
 impl Slot {
     /// Address of the first byte, for an operation that will own this slot.
     pub(super) fn base(&mut self) -> *mut u8 {
@@ -279,6 +283,22 @@ mod tests {
         assert!(is_right && slot.iter().all(|byte| *byte == 8));
         assert_eq!(pool.free(), 1);
         std::thread::spawn(move || drop(slot)).join().expect("no panic");
+        assert_eq!(pool.free(), 2);
+    }
+
+    #[test]
+    fn several_threads_read_one_slot() {
+        let region = Region::new(1 << 20).expect("memory");
+        let pool = Pool::new(region.carve(32 << 10).expect("room"), 16 << 10);
+        let mut slot = pool.take().expect("free");
+        slot.fill(7);
+        let slot = std::sync::Arc::new(slot);
+        let threads = [(); 3].map(|()| {
+            let slot = std::sync::Arc::clone(&slot);
+            std::thread::spawn(move || slot.iter().all(|byte| *byte == 7))
+        });
+        assert!(threads.into_iter().all(|thread| thread.join().expect("no panic")));
+        drop(slot);
         assert_eq!(pool.free(), 2);
     }
 

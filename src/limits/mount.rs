@@ -1,0 +1,39 @@
+//! Limits of `mount`.
+
+/// Blocks in which stat(2) counts the space of a file, in bytes.
+pub const BLOCK_BYTES: u64 = 512;
+
+/// Keys without a name in the mount that are listed; those beyond are counted.
+pub const HIDDEN_KEPT_MAX: usize = 100_000;
+
+/// Streams of one open file, at most: places from which it is read on.
+pub const MOUNT_STREAMS_MAX: usize = 8;
+
+/// A stream that so many reads of its file have not gone on with is over.
+pub const MOUNT_IDLE_READS: u64 = 16;
+
+/// Fewer bytes are not asked for ahead of a reader, unless the file ends there: each request has
+/// its cost.
+pub const MOUNT_AHEAD_BYTES_MIN: u64 = 128 << 10;
+
+/// One in so many leases is left for what is waited for.
+pub const MOUNT_LEASES_RESERVED_SHARE: usize = 4;
+
+/// Longest read that the kernel asks for, in bytes: its own limit on one request.
+pub const MOUNT_READ_BYTES_MAX: u32 = 1 << 20;
+
+/// How far the kernel reads ahead by itself, in KiB, where it may be told: reads come in pieces of
+/// [`MOUNT_READ_BYTES_MAX`] then.
+pub const MOUNT_READAHEAD_KIB: u32 = 1024;
+
+/// Reads ahead of programs that the kernel has under way at once, at most.
+pub const MOUNT_BACKGROUND_MAX: u16 = 64;
+
+/// Threads that take the kernel's requests, at most.
+pub const MOUNT_THREADS_MAX: usize = 4;
+
+/// How long the kernel may keep names and attributes: they do not change while it is mounted.
+pub const MOUNT_NAMES_TTL: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// Errors of reads that are printed, at most; a read that succeeds makes room for more.
+pub const MOUNT_ERRORS_TOLD_MAX: usize = 20;

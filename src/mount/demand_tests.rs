@@ -1,0 +1,392 @@
+//! Tests of what is fetched for reads: single stories, and thousands of seeded ones against a model.
+
+use super::*;
+use crate::plan::splitmix::SplitMix64;
+
+const SLOT: u64 = 1 << 20;
+
+/// The byte of a file at a place.
+fn byte(file: FileId, at: u64) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(file.0 * 77) >> 56) as u8
+}
+
+/// A server, the memory, and all who read: what they expect, and what they got.
+struct World {
+    demand: Demand,
+    bounds: Bounds,
+    /// Asked for, and not landed; in the order of asking.
+    asked: Vec<(ChunkId, FileId, Range<u64>)>,
+    here: HashMap<ChunkId, (FileId, Range<u64>)>,
+    /// What each read is of.
+    expected: HashMap<ReadId, (FileId, Range<u64>)>,
+    sizes: HashMap<FileId, u64>,
+    answered: u64,
+    failed: u64,
+    /// Every range that was asked for.
+    fetched: Vec<(FileId, Range<u64>)>,
+    cancelled: HashSet<ChunkId>,
+    reads: u64,
+}
+
+impl World {
+    fn new(leases: usize, chunk_bytes: u64) -> Self {
+        let bounds = Bounds { leases, chunk_bytes };
+        Self {
+            demand: Demand::new(bounds),
+            bounds,
+            asked: Vec::new(),
+            here: HashMap::new(),
+            expected: HashMap::new(),
+            sizes: HashMap::new(),
+            answered: 0,
+            failed: 0,
+            fetched: Vec::new(),
+            cancelled: HashSet::new(),
+            reads: 0,
+        }
+    }
+
+    fn open(&mut self, size: u64) -> FileId {
+        let file = self.demand.open(size);
+        self.sizes.insert(file, size);
+        file
+    }
+
+    fn close(&mut self, file: FileId) {
+        self.demand.close(file);
+        self.sizes.remove(&file);
+        self.act();
+    }
+
+    fn read(&mut self, file: FileId, offset: u64, length: u64) -> ReadId {
+        self.reads += 1;
+        let read = ReadId(self.reads);
+        let end = (offset + length).min(self.sizes[&file]);
+        self.expected.insert(read, (file, offset.min(end)..end));
+        self.demand.read(file, offset, length, read);
+        self.act();
+        read
+    }
+
+    /// Does what the state machine says, and checks each thing.
+    fn act(&mut self) {
+        while let Some(action) = self.demand.poll() {
+            match action {
+                Action::Fetch { chunk, file, range, .. } => {
+                    assert!(range.start < range.end && range.end <= self.sizes[&file], "{range:?}");
+                    assert!(range.end - range.start <= self.bounds.chunk_bytes, "{range:?}");
+                    self.fetched.push((file, range.clone()));
+                    self.asked.push((chunk, file, range));
+                }
+                Action::Cancel(chunk) => {
+                    assert!(self.asked.iter().any(|(asked, ..)| *asked == chunk), "{chunk:?}");
+                    assert!(self.cancelled.insert(chunk), "{chunk:?} was cancelled twice");
+                }
+                Action::Release(chunk) => {
+                    assert!(self.here.remove(&chunk).is_some(), "{chunk:?} is not here");
+                }
+                Action::Answer(read, parts) => self.check(read, &parts),
+                Action::Fail(read, _) => {
+                    assert!(self.expected.remove(&read).is_some(), "{read:?} ended twice");
+                    self.failed += 1;
+                }
+            }
+            let taken = self.asked.len() + self.here.len();
+            assert!(taken <= self.bounds.leases, "{taken} leases of {:?}", self.bounds);
+        }
+        assert_eq!(self.demand.leases_taken(), self.asked.len() + self.here.len());
+        assert_eq!(self.demand.waiting(), self.expected.len());
+    }
+
+    /// A read's bytes are exactly those of its file, each at its place.
+    fn check(&mut self, read: ReadId, parts: &[Part]) {
+        let (file, range) = self.expected.remove(&read).expect("it ends once");
+        let mut at = range.start;
+        for Part { chunk, bytes } in parts {
+            let (of, held) = &self.here[chunk];
+            let first = held.start + bytes.start as u64;
+            let length = (bytes.end - bytes.start) as u64;
+            assert!(first + length <= held.end, "{bytes:?} of {held:?}");
+            for step in [0, length / 2, length - 1] {
+                assert_eq!(byte(*of, first + step), byte(file, at + step), "{read:?}");
+            }
+            assert_eq!((*of, first), (file, at), "{read:?} of {range:?}");
+            at += length;
+        }
+        assert_eq!(at, range.end, "{read:?} of {range:?}: {parts:?}");
+        self.answered += 1;
+    }
+
+    /// One of what was asked for lands.
+    fn land(&mut self, place: usize, is_right: bool) {
+        let (chunk, file, range) = self.asked.remove(place);
+        let was_cancelled = self.cancelled.remove(&chunk);
+        // What is cancelled may come all the same.
+        if is_right {
+            self.here.insert(chunk, (file, range));
+        }
+        self.demand.landed(chunk, is_right);
+        self.act();
+        if was_cancelled {
+            assert!(!self.here.contains_key(&chunk), "{chunk:?} was not wanted");
+        }
+    }
+
+    fn land_all(&mut self) {
+        while !self.asked.is_empty() {
+            self.land(0, true);
+        }
+    }
+
+    fn fetched_bytes(&self) -> u64 {
+        self.fetched.iter().map(|(_, range)| range.end - range.start).sum()
+    }
+}
+
+#[test]
+fn what_is_read_in_order_is_fetched_once_and_ahead() {
+    for (size, step) in [(100 * SLOT + 17, SLOT), (40 * SLOT, 128 << 10), (SLOT / 2, 4096)] {
+        let mut world = World::new(48, SLOT);
+        let file = world.open(size);
+        let mut deepest = 0;
+        for offset in (0..size).step_by(usize::try_from(step).expect("short")) {
+            world.read(file, offset, step);
+            deepest = deepest.max(world.asked.len());
+            while !world.expected.is_empty() {
+                world.land(0, true);
+            }
+        }
+        assert_eq!(world.fetched_bytes(), size, "no byte twice");
+        assert_eq!(world.answered, size.div_ceil(step));
+        if size > 90 * SLOT {
+            assert!(deepest >= 30, "only {deepest} ahead");
+            let whole = world.fetched.iter().filter(|(_, range)| range.end - range.start == SLOT);
+            assert!(whole.count() >= 95, "{:?}", world.fetched);
+        }
+        world.close(file);
+        world.land_all();
+        assert_eq!(world.demand.leases_taken(), 0);
+    }
+}
+
+#[test]
+fn small_reads_anywhere_bring_little_more_than_they_ask_for() {
+    let mut world = World::new(48, SLOT);
+    let size = 1 << 30;
+    let file = world.open(size);
+    let mut random = SplitMix64(7);
+    let mut wanted = 0;
+    for _ in 0..2_000 {
+        let offset = (random.next_word() % (size - 65_536)) / 4096 * 4096;
+        world.read(file, offset, 40 << 10);
+        wanted += 40 << 10;
+        world.land_all();
+    }
+    let fetched = world.fetched_bytes();
+    assert!(fetched * 100 <= wanted * 102, "{fetched} for {wanted}");
+}
+
+#[test]
+fn a_window_grows_with_what_was_read() {
+    let mut world = World::new(48, SLOT);
+    let file = world.open(1 << 30);
+    // From the middle: the first is taken for a single one.
+    let start = 100 * SLOT + 4096;
+    let mut ahead = Vec::new();
+    for step in 0..6 {
+        world.read(file, start + step * 65_536, 65_536);
+        let front = world.fetched.iter().map(|(_, range)| range.end).max().expect("some");
+        ahead.push(front - (start + (step + 1) * 65_536));
+        world.land_all();
+    }
+    assert_eq!(ahead[0], 0);
+    assert!(ahead[1] <= 4 * 65_536 && ahead.is_sorted(), "{ahead:?}");
+    assert!(ahead[5] >= 8 * 65_536, "{ahead:?}");
+}
+
+#[test]
+fn several_streams_of_one_file_go_on_side_by_side() {
+    let mut world = World::new(48, SLOT);
+    let file = world.open(1 << 30);
+    let starts = [0, 300 * SLOT, 600 * SLOT];
+    for step in 0..64 {
+        for start in starts {
+            world.read(file, start + step * 262_144, 262_144);
+        }
+        world.land_all();
+    }
+    let read = 3 * 64 * 262_144;
+    assert!(world.fetched_bytes() <= read + 48 * SLOT, "{}", world.fetched_bytes());
+    let mut ranges: Vec<_> = world.fetched.iter().map(|(_, range)| range.clone()).collect();
+    ranges.sort_by_key(|range| range.start);
+    assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "no byte twice");
+    // With most of the reads something was ahead: they were many fewer requests than reads.
+    assert!(ranges.len() < 3 * 40, "{}", ranges.len());
+}
+
+#[test]
+fn who_reads_elsewhere_does_not_wait_for_what_was_ahead() {
+    let mut world = World::new(48, SLOT);
+    let file = world.open(1 << 30);
+    for step in 0..8 {
+        world.read(file, step * SLOT, SLOT);
+        world.land_all();
+    }
+    world.read(file, 8 * SLOT, SLOT);
+    while !world.expected.is_empty() {
+        world.land(0, true);
+    }
+    let asked: Vec<ChunkId> = world.asked.iter().map(|(chunk, ..)| *chunk).collect();
+    let ahead = world.here.len() + asked.len();
+    assert!(ahead > 8 && !asked.is_empty(), "{ahead}");
+    for step in 0..20 {
+        world.read(file, 500 * SLOT + step * 10 * SLOT, 4096);
+    }
+    assert!(asked.iter().all(|chunk| world.cancelled.contains(chunk)), "{asked:?}");
+    world.land_all();
+    assert!(world.expected.is_empty());
+    assert_eq!(world.here.len(), 0, "nothing of it is kept");
+}
+
+#[test]
+fn files_share_what_is_read_ahead_and_the_waiting_comes_first() {
+    let mut world = World::new(48, SLOT);
+    let greedy = world.open(1 << 30);
+    for step in 0..40 {
+        world.read(greedy, step * SLOT, SLOT);
+        world.land_all();
+    }
+    let others: Vec<FileId> = (0..8).map(|_| world.open(1 << 30)).collect();
+    for step in 0..40 {
+        for file in &others {
+            world.read(*file, step * SLOT, SLOT);
+            let urgent = world.expected.len();
+            assert!(urgent <= 1, "it waits for others");
+            while !world.expected.is_empty() {
+                let last = world.asked.len() - 1;
+                world.land(last, true);
+            }
+        }
+    }
+    for file in &others {
+        let held = world.here.values().filter(|(of, _)| of == file).count();
+        assert!(held <= 36, "{held}");
+    }
+    let read: u64 = 8 * 40 + 40;
+    assert!(world.fetched_bytes() / SLOT <= read + 3 * 48, "{}", world.fetched_bytes() / SLOT);
+}
+
+#[test]
+fn one_lease_is_enough_for_every_read() {
+    let mut world = World::new(1, 65_536);
+    let files: Vec<FileId> = (0..3).map(|_| world.open(1 << 20)).collect();
+    for step in 0..16 {
+        for file in &files {
+            world.read(*file, step * 65_536 + 4096, 65_536);
+            world.read(*file, step * 65_536, 4096);
+        }
+    }
+    while !world.asked.is_empty() {
+        world.land(0, true);
+    }
+    assert!(world.expected.is_empty(), "{} wait for ever", world.expected.len());
+}
+
+#[test]
+fn what_does_not_come_fails_those_who_wait_for_it_alone() {
+    let mut world = World::new(48, SLOT);
+    let file = world.open(1 << 30);
+    world.read(file, 0, 65_536);
+    world.read(file, 500 * SLOT, 65_536);
+    assert_eq!(world.expected.len(), 2);
+    let first = world.asked.iter().position(|(_, _, range)| range.start == 0).expect("asked");
+    world.land(first, false);
+    assert_eq!((world.failed, world.answered), (1, 0));
+    world.land_all();
+    assert_eq!((world.failed, world.answered), (1, 1));
+    // It is asked for again.
+    let again = world.read(file, 0, 65_536);
+    assert!(world.expected.contains_key(&again) && !world.asked.is_empty());
+    world.land_all();
+    assert_eq!((world.failed, world.answered), (1, 2));
+}
+
+#[test]
+fn who_gives_up_is_not_waited_for_and_nothing_is_read_beyond_the_end() {
+    let mut world = World::new(4, SLOT);
+    let file = world.open(10_000);
+    for (offset, length) in [(10_000, 4096), (20_000, 1), (0, 0)] {
+        world.read(file, offset, length);
+    }
+    assert_eq!((world.answered, world.asked.len()), (3, 0));
+    let read = world.read(file, 9_000, 4096);
+    assert_eq!(world.asked[0].2, 9_000..10_000);
+    assert!(world.demand.give_up(read) && !world.demand.give_up(read));
+    world.expected.remove(&read);
+    world.act();
+    assert_eq!(world.cancelled.len(), 1);
+    world.land(0, true);
+    assert_eq!(world.here.len(), 0);
+}
+
+/// Anybody reads anywhere, anything fails, leases are few: every read ends once, with its bytes or
+/// with an error, and in the end nothing is held.
+#[test]
+fn whatever_is_read_ends_rightly() {
+    let times: u64 = std::env::var("INRUSH_SIM_TIMES").map_or(1, |text| text.parse().expect("n"));
+    for seed in 0..1_000 * times {
+        let mut random = SplitMix64(seed);
+        let mut below = |most: u64| random.next_word() % most;
+        let chunk_bytes = [65_536, 262_144, SLOT][below(3) as usize];
+        let leases = [1, 2, 3, 7, 48][below(5) as usize];
+        let mut world = World::new(leases, chunk_bytes);
+        let mut files: Vec<(FileId, u64)> = Vec::new();
+        let failing = [0, 0, 10][below(3) as usize];
+        for _ in 0..300 {
+            match below(20) {
+                0 | 1 if files.len() < 6 => {
+                    let size = [0, 1, 4096, 70_000, 3 * SLOT + 5, 20 * SLOT][below(6) as usize];
+                    files.push((world.open(size), below(size + 1)));
+                }
+                2 if !files.is_empty() && below(4) == 0 => {
+                    let place = below(files.len() as u64) as usize;
+                    // Its reads have ended, as the kernel has it.
+                    while !world.expected.is_empty() {
+                        world.land(0, true);
+                    }
+                    world.close(files.swap_remove(place).0);
+                }
+                3..=11 if !files.is_empty() => {
+                    let place = below(files.len() as u64) as usize;
+                    let (file, at) = &mut files[place];
+                    let length = [4096, 40_960, 65_536, chunk_bytes][below(4) as usize];
+                    let length = length.min(chunk_bytes);
+                    if below(6) == 0 {
+                        *at = below(world.sizes[file] + 10_000);
+                    }
+                    let offset = *at;
+                    *at += length;
+                    let file = *file;
+                    let read = world.read(file, offset, length);
+                    if below(30) == 0 && world.demand.give_up(read) {
+                        world.expected.remove(&read);
+                        world.act();
+                    }
+                }
+                _ if !world.asked.is_empty() => {
+                    let place = below(world.asked.len() as u64) as usize;
+                    let is_right = below(100) >= failing;
+                    world.land(place, is_right);
+                }
+                _ => {}
+            }
+        }
+        world.land_all();
+        assert!(world.expected.is_empty(), "seed {seed}: {:?}", world.expected);
+        for (file, _) in files {
+            world.close(file);
+        }
+        world.land_all();
+        assert_eq!((world.here.len(), world.demand.leases_taken()), (0, 0), "seed {seed}");
+    }
+}

@@ -1,0 +1,11 @@
+//! A mounted view of objects: the tree of names that programs see, and what is fetched when they
+//! read. Pure: no clock, no socket, no kernel.
+//!
+//! * [`tree`]: names, sizes and times of all objects, as the listing has them.
+//! * [`demand`]: which bytes are fetched for the reads of programs, ahead of them and never beyond
+//!   the memory that there is.
+//! * [`table`]: lines of `/proc/self/mountinfo`.
+
+pub mod demand;
+pub mod table;
+pub mod tree;
