@@ -4,7 +4,7 @@
 use super::elsewhere::owners;
 
 /// Commands of other programs, and what to do instead.
-const COMMANDS: [(&[&str], &str); 6] = [
+const COMMANDS: [(&[&str], &str); 7] = [
     (
         &["copy", "cp", "download", "move", "mv"],
         "download with 'inrush get s3://BUCKET/KEY DEST'; inrush does not upload and never changes \
@@ -15,7 +15,7 @@ const COMMANDS: [(&[&str], &str); 6] = [
         "inrush only reads from S3: it does not upload, create or delete anything there",
     ),
     (
-        &["presign", "website", "mount"],
+        &["presign", "website"],
         "inrush only reads from S3: it downloads, lists, streams and verifies objects",
     ),
     (
@@ -27,6 +27,7 @@ const COMMANDS: [(&[&str], &str); 6] = [
         &["head", "stat"],
         "inrush only reads from S3; 'inrush ls --json s3://BUCKET/KEY' prints size, time and ETag",
     ),
+    (&["umount"], "unmount with 'inrush unmount MOUNTPOINT'"),
     (&["du"], "use 'inrush ls --recursive --summarize s3://BUCKET/FOLDER/'"),
 ];
 

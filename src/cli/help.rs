@@ -33,6 +33,10 @@ pub(super) const VERIFY_USAGE: &str = "inrush verify [OPTIONS] SOURCE... DIR";
 /// The form of `cat`.
 pub(super) const CAT_USAGE: &str = "inrush cat [OPTIONS] SOURCE...";
 
+/// Both forms of `mount`.
+pub(super) const MOUNT_USAGE: &str = "inrush mount [OPTIONS] SOURCE... MOUNTPOINT\n       \
+    inrush mount [OPTIONS] --check SOURCE...";
+
 /// The forms of `pipe`.
 pub(super) const PIPE_USAGE: &str = "inrush pipe [OPTIONS] SOURCE... DIR/CHANNEL\n       \
     inrush pipe [OPTIONS] --channel NAME=SOURCE... DIR\n       \
@@ -66,7 +70,7 @@ impl About {
 }
 
 /// Every command.
-pub(super) const COMMANDS: [About; 11] = [
+pub(super) const COMMANDS: [About; 13] = [
     About {
         name: "get",
         operands: &[
@@ -370,6 +374,44 @@ pub(super) const COMMANDS: [About; 11] = [
             ),
         ],
         remote: true,
+    },
+    About {
+        name: "mount",
+        operands: &[
+            ("SOURCE...", &["what is seen below MOUNTPOINT, as for get"]),
+            ("MOUNTPOINT", &["an existing folder, best an empty one"]),
+        ],
+        details: "Shows the objects as files, which are read from S3 when a program reads them. \
+            Everything is listed first; then names, sizes and times do not change until it is \
+            unmounted. A file that is read in order is read ahead, further and further; small \
+            reads anywhere bring little more than they ask for. An object that was replaced since \
+            the listing cannot be read (ESTALE). Writing fails with EROFS. If \
+            the server does not answer, a read fails (EIO) after --retry-for, or after \
+            --deadline.\n\n\
+            The command ends when the mount serves, and a process in the background stays; with \
+            --foreground it stays itself. It ends when the mount is unmounted, with exit code 0, \
+            and unmounts it at SIGINT or SIGTERM, with exit code 130. Reads that wait then fail. \
+            If it is killed, reads fail with ENOTCONN until inrush unmount removes the mount.\n\n\
+            Keys that cannot be names below the mount point (with an empty name, '.' or '..', or \
+            a/b beside an object a) are hidden; --check lists them. Options can also be given as \
+            mount(8) has them: -o allow_other,uid=1000.",
+        examples: &[
+            ("mount a folder", "inrush mount s3://bucket/train/ /mnt/train"),
+            ("list keys that would be hidden", "inrush mount --check s3://bucket/train/"),
+            (
+                "mount for all users, and wait until it is unmounted",
+                "inrush mount --foreground --allow-other s3://bucket/train/ /mnt/train",
+            ),
+        ],
+        remote: true,
+    },
+    About {
+        name: "unmount",
+        operands: &[],
+        details: "The mount is removed at once; files that are open stay readable as long as its \
+            process runs.",
+        examples: &[("unmount", "inrush unmount /mnt/train")],
+        remote: false,
     },
     About {
         name: "demo",

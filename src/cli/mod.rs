@@ -12,6 +12,7 @@ mod guess;
 mod help;
 mod ls;
 mod man;
+mod mount;
 mod options;
 mod pipe;
 mod selection;
@@ -31,6 +32,7 @@ use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
 use ls::LsTyped;
+use mount::MountTyped;
 use pipe::{CatTyped, PipeTyped};
 use train::TrainTyped;
 use verify::VerifyTyped;
@@ -38,6 +40,7 @@ use verify::VerifyTyped;
 pub use completion::{CompleteArgs, completions};
 pub use ls::LsArgs;
 pub use man::man;
+pub use mount::{MountArgs, UnmountArgs};
 pub use options::{
     AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
     RingName, ServiceArgs, TuningArgs, VerifyMode,
@@ -62,6 +65,10 @@ pub enum Args {
     Cat(Box<CatArgs>),
     /// `inrush train`
     Train(Box<TrainArgs>),
+    /// `inrush mount`
+    Mount(Box<MountArgs>),
+    /// `inrush unmount`
+    Unmount(UnmountArgs),
     /// `inrush demo`
     Demo(Box<DemoArgs>),
     /// `inrush guide`: this page; the list of all without one.
@@ -85,8 +92,13 @@ impl Args {
             Self::Pipe(args) => args.stream.verbose,
             Self::Cat(args) => args.stream.verbose,
             Self::Train(args) => args.output.verbose,
+            Self::Mount(args) => args.verbose,
             Self::Demo(args) => args.output.verbose,
-            Self::Guide(_) | Self::Completions(_) | Self::Complete(_) | Self::Man => 0,
+            Self::Unmount(_)
+            | Self::Guide(_)
+            | Self::Completions(_)
+            | Self::Complete(_)
+            | Self::Man => 0,
         }
     }
 
@@ -100,8 +112,13 @@ impl Args {
             Self::Pipe(args) => args.stream.no_progress,
             Self::Cat(args) => args.stream.no_progress,
             Self::Train(args) => args.output.no_progress,
+            Self::Mount(args) => args.no_progress,
             Self::Demo(args) => args.output.no_progress,
-            Self::Guide(_) | Self::Completions(_) | Self::Complete(_) | Self::Man => false,
+            Self::Unmount(_)
+            | Self::Guide(_)
+            | Self::Completions(_)
+            | Self::Complete(_)
+            | Self::Man => false,
         }
     }
 }
@@ -208,6 +225,8 @@ fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
         TypedCommand::Pipe(typed) => typed.settle().map(Box::new).map(Args::Pipe),
         TypedCommand::Cat(typed) => typed.settle().map(Box::new).map(Args::Cat),
         TypedCommand::Train(typed) => typed.settle().map(Box::new).map(Args::Train),
+        TypedCommand::Mount(typed) => typed.settle().map(Box::new).map(Args::Mount),
+        TypedCommand::Unmount(args) => Ok(Args::Unmount(args)),
         TypedCommand::Demo(args) => Ok(Args::Demo(Box::new(args))),
         TypedCommand::Guide { topic } => Ok(Args::Guide(topic)),
         TypedCommand::Completions { shell } => Ok(Args::Completions(shell)),
@@ -218,6 +237,15 @@ fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
 /// The words as this program has them: `help get` is `get --help`. Commands that only other
 /// programs have are refused with what to do instead.
 fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
+    // As mount(8) calls it for the types `inrush` and `fuse.inrush`.
+    let called = words.first().map(PathBuf::from);
+    let called = called.as_ref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
+    if matches!(called, Some("mount.inrush" | "mount.fuse.inrush")) {
+        words.insert(1, "mount".into());
+    }
+    if words.get(1).is_some_and(|word| word == "mount") {
+        words = mount::without_lists(words);
+    }
     match words.get(1).and_then(|word| word.to_str()) {
         Some("help") => {
             words.remove(1);
@@ -257,6 +285,7 @@ pub fn command() -> clap::Command {
             match about.name {
                 // It says why it is refused, for whoever types it: channels have many objects.
                 "train" => child.mut_arg("version_id", |arg| arg.hide(true)),
+                "mount" => child.mut_arg("part_size", |arg| arg.hide(true)),
                 _ => child,
             }
         });
@@ -311,6 +340,11 @@ enum TypedCommand {
     /// prepare the input of a training job as SageMaker does, and run its command
     #[command(override_usage = help::TRAIN_USAGE)]
     Train(TrainTyped),
+    /// mount objects as a read-only file system
+    #[command(override_usage = help::MOUNT_USAGE)]
+    Mount(MountTyped),
+    /// unmount what mount has mounted, also after it was killed
+    Unmount(UnmountArgs),
     /// download from a local test server and report the speed of this machine
     Demo(DemoArgs),
     /// print a page of the user guide, or the list of its topics

@@ -202,7 +202,7 @@ fn prefixes_and_manifests() {
         ("get --prefix s3://bkt/a --version-id V d", "is not a single object"),
         ("pipe --channel c=s3://bkt/k --manifest m d", "do not go together"),
         ("ls s3:// --manifest m", "--manifest needs a source"),
-        ("demo --manifest m", "is an option of get, sync, verify, ls, pipe and cat"),
+        ("demo --manifest m", "is an option of get, sync, verify, ls, pipe, cat and mount"),
     ] {
         assert!(told(line).contains(expected), "{line}: {}", told(line));
     }
@@ -445,6 +445,44 @@ fn the_other_commands() {
 }
 
 #[test]
+fn mounts() {
+    let mount = |line: &str| match parse_line(&format!("mount {line}")) {
+        Ok(Args::Mount(args)) => *args,
+        other => panic!("{line}: {other:?}"),
+    };
+    let args = mount("s3://bkt/a/ s3://bkt/b/ dir --uid 7 --mode 440 --deadline 9s -f");
+    assert_eq!((args.sources.len(), args.mountpoint), (2, Some("dir".into())));
+    assert_eq!((args.uid, args.gid, args.mode), (Some(7), None, Some(0o440)));
+    assert!(args.foreground && !args.allow_other && !args.child);
+    assert_eq!(args.deadline, Some(Duration::from_secs(9)));
+    let args = mount("s3://bkt/a/ dir -o rw,nosuid,_netdev,x-systemd.automount,allow_other,uid=7");
+    assert!(args.allow_other && args.uid == Some(7));
+    let args = mount("-o endpoint_url=http://h:1 s3://bkt/a/ dir -oregion=r,");
+    assert_eq!(args.service.endpoint_url.as_deref(), Some("http://h:1"));
+    assert_eq!(args.service.region.as_deref(), Some("r"));
+    for name in ["/sbin/mount.inrush", "mount.fuse.inrush"] {
+        let words = [name, "s3://bkt/a/", "dir", "-o", "rw,gid=3"];
+        let Ok(Args::Mount(args)) = parse(words) else { panic!("{name}") };
+        assert_eq!(args.gid, Some(3));
+    }
+    assert!(mount("--check s3://bkt/a/").check);
+    assert_eq!(mount("--manifest m dir").mountpoint, Some("dir".into()));
+    for (line, expected) in [
+        ("s3://bkt/a/", "source and mount point are missing"),
+        ("dir", "the source is missing"),
+        ("s3://bkt/a/ https://h", "is not a folder"),
+        ("s3://bkt/a/ dir --mode 999", "octal permissions"),
+        ("s3://bkt/a/ dir --part-size 8M", "not an option of mount"),
+        ("s3://bkt/a/ dir -o allow_root", "--allow-root"),
+    ] {
+        let told = told(&format!("mount {line}"));
+        assert!(told.contains(expected), "{line}: {told}");
+    }
+    let Ok(Args::Unmount(args)) = parse_line("unmount dir") else { panic!("an unmount") };
+    assert_eq!(args.mountpoint.to_str(), Some("dir"));
+}
+
+#[test]
 fn the_table_is_in_order() {
     let mut command = command();
     command.build();
@@ -497,6 +535,11 @@ fn an_option_means_the_same_everywhere() {
             // Those of train have a mode, its shard is a host, and its deadline ends a command.
             let of_its_own = ["channel", "deadline", "shard"];
             if child.get_name() == "train" && of_its_own.contains(&arg.get_id().as_str()) {
+                continue;
+            }
+            // A mount serves until it is unmounted, and has no pipes.
+            let of_its_own = ["deadline", "ready_file"];
+            if child.get_name() == "mount" && of_its_own.contains(&arg.get_id().as_str()) {
                 continue;
             }
             let help = arg.get_help().map(ToString::to_string);

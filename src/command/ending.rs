@@ -53,6 +53,7 @@ impl Reader {
             Args::Train(args) => args.output.json,
             Args::Demo(args) => args.output.json,
             Args::Cat(_) | Args::Guide(_) => false,
+            Args::Mount(_) | Args::Unmount(_) => false,
             Args::Completions(_) | Args::Complete(_) | Args::Man => false,
         };
         if json { Self::Stdout } else { Self::Nobody }
@@ -113,7 +114,8 @@ pub(super) fn require_stdout(args: &Args, reader: Reader) -> Result<()> {
     let prints = match args {
         Args::Get(args) => args.dry_run,
         Args::Train(args) => args.check,
-        Args::Verify(_) | Args::Pipe(_) | Args::Demo(_) => false,
+        Args::Mount(args) => args.check,
+        Args::Verify(_) | Args::Pipe(_) | Args::Demo(_) | Args::Unmount(_) => false,
         Args::Ls(_) | Args::Cat(_) | Args::Guide(_) => true,
         Args::Completions(_) | Args::Complete(_) | Args::Man => true,
     };

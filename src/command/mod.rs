@@ -18,6 +18,7 @@ mod lines;
 mod log;
 mod ls;
 mod mirror;
+mod mount;
 mod ready;
 mod reporting;
 mod ring;
@@ -82,6 +83,11 @@ pub fn run(args: Args, begun: Instant) -> u8 {
             let ring = ring::of_control_plane(args.tuning.ring);
             start(ring, || train::run(*args, credentials, begun))
         }
+        Args::Mount(args) => {
+            let ring = ring::of_control_plane(args.tuning.ring);
+            start(ring, || mount::run(*args, begun))
+        }
+        Args::Unmount(args) => mount::unmount(&args),
         Args::Demo(args) => demo::run(&args),
         Args::Guide(topic) => {
             let text = topic.map_or_else(guide::list, |topic| topic.text.to_owned());

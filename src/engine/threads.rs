@@ -80,6 +80,7 @@ pub struct Workers {
     ended: Arc<Notify>,
     pages: Pages,
     ring: ChosenRing,
+    config: Config,
     folder: Option<Root>,
     keys: Arc<PublishedKeys>,
     keeping: Persistence,
@@ -141,6 +142,7 @@ impl Workers {
             keys: Arc::clone(&keys),
             keeping,
             begun,
+            config,
         };
         // Dropped before the workers, who wait for it.
         let mut agreement = Agreement::new(config.ring, writers_of_a_worker(config.workers));
@@ -282,6 +284,12 @@ impl Workers {
     #[must_use]
     pub fn ring(&self) -> &ChosenRing {
         &self.ring
+    }
+
+    /// What of the machine they use.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
     }
 
     /// What kind of pages the slots are on.

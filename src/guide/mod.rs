@@ -41,6 +41,7 @@ topics! {
     verification "verification.md" "checksums: during a download, and of local files"
     retries "retries.md" "retries, outages, deadlines, Ctrl-C"
     pipes "pipes.md" "pipe and cat: epochs, shards, markers, failures, memory"
+    mount "mount.md" "mount: objects as files that are read on demand"
     training "training.md" "train: the input of a SageMaker training job, and its command"
     tuning "tuning.md" "connections, part size, memory, bandwidth; adaptive concurrency"
     containers "containers.md" "packages, containers, seccomp, systemd; what restrictions change"

@@ -584,7 +584,7 @@ impl File {
         let is_full = self.streams.len() > MOUNT_STREAMS_MAX;
         self.streams.retain(|stream| {
             let is_idle = reads - stream.used_at > MOUNT_IDLE_READS;
-            !is_idle && !(is_full && stream.used_at == oldest)
+            !(is_idle || is_full && stream.used_at == oldest)
         });
         let is_wanted = |start: u64, chunk: &Chunk| {
             !chunk.waiters.is_empty()

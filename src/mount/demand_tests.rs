@@ -1,5 +1,7 @@
 //! Tests of what is fetched for reads: single stories, and thousands of seeded ones against a model.
 
+#![expect(clippy::cast_possible_truncation, reason = "random numbers below small ones")]
+
 use super::*;
 use crate::plan::splitmix::SplitMix64;
 

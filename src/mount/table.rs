@@ -22,7 +22,7 @@ pub struct Mounted {
 #[must_use]
 pub fn at(table: &[u8], point: &Path) -> Option<Mounted> {
     let mounts = table.split(|byte| *byte == b'\n').filter_map(parse);
-    mounts.filter(|mounted| mounted.point == point).last()
+    mounts.rev().find(|mounted| mounted.point == point)
 }
 
 fn parse(line: &[u8]) -> Option<Mounted> {

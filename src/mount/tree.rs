@@ -509,8 +509,8 @@ mod tests {
             let mut paths = BTreeMap::new();
             for _ in 0..below(60) {
                 let depth = below(4) + 1;
-                let names =
-                    (0..depth).map(|_| ["a", "b", "a-", "a.b", "ä", "0"][below(6) as usize]);
+                let names = ["a", "b", "a-", "a.b", "ä", "0"];
+                let names = (0..depth).map(|_| names[usize::try_from(below(6)).expect("below 6")]);
                 paths.insert(names.collect::<Vec<_>>().join("/"), below(10_000));
             }
             let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));

@@ -239,7 +239,7 @@ pub(crate) const EXCEPTIONS: [(&str, &str, &str); 1] =
     [("transfer", "sink", "a transfer holds its sink's open file, a sink asks for its shape")];
 
 /// The files of `tools/origin/src/`, each with those it uses, which are all above it.
-pub(crate) const FLOORS: [(&str, &[&str]); 53] = [
+pub(crate) const FLOORS: [(&str, &[&str]); 27] = [
     ("error", &[]),
     ("parse", &[]),
     ("map", &[]),

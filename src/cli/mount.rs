@@ -1,0 +1,255 @@
+//! `mount` and `unmount`: what was typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, ValueHint};
+
+use super::{SelectionArgs, ServiceArgs, TuningArgs, options, sources, usage};
+use crate::plan::epoch::Shard;
+use crate::s3::uri::S3Uri;
+use crate::text::shown::shown;
+
+/// What was typed after `mount`.
+#[derive(Debug, Clone)]
+pub struct MountArgs {
+    /// What is to be seen; empty only where a file has more sources.
+    pub sources: Vec<S3Uri>,
+    /// Where; `None` with `check`, which needs none.
+    pub mountpoint: Option<PathBuf>,
+    /// Stay in the foreground.
+    pub foreground: bool,
+    /// Tell whoever started this process, on standard output, that it serves.
+    pub child: bool,
+    /// Only list what would be seen, and what not.
+    pub check: bool,
+    /// Other users may read, too.
+    pub allow_other: bool,
+    /// Whose the files are.
+    pub uid: Option<u32>,
+    /// Of which group.
+    pub gid: Option<u32>,
+    /// Permissions of files.
+    pub mode: Option<u16>,
+    /// A file that is made when it serves.
+    pub ready_file: Option<PathBuf>,
+    /// Where messages go in the background.
+    pub log_file: Option<PathBuf>,
+    /// Longest time until it serves, and of each read.
+    pub deadline: Option<Duration>,
+    /// Which part of the objects.
+    pub shard: Shard,
+    /// Nothing but errors.
+    pub quiet: bool,
+    /// No line of progress.
+    pub no_progress: bool,
+    /// How often `--verbose` was given.
+    pub verbose: u8,
+    /// Which of the objects.
+    pub selection: SelectionArgs,
+    /// Which server, and as whom.
+    pub service: ServiceArgs,
+    /// How much of the machine.
+    pub tuning: TuningArgs,
+}
+
+/// `mount` before its operands are told apart.
+#[derive(Debug, clap::Args)]
+pub(super) struct MountTyped {
+    /// sources, then the folder
+    // The help has them apart: help::COMMANDS.
+    #[arg(value_name = "SOURCE... MOUNTPOINT", hide = true, value_hint = ValueHint::AnyPath)]
+    operands: Vec<OsString>,
+    /// stay in the foreground until the mount is unmounted
+    #[arg(long, short = 'f')]
+    foreground: bool,
+    /// said by the process in the foreground to the one that stays
+    #[arg(long, hide = true)]
+    background_child: bool,
+    /// list what would be mounted and the keys that would be hidden, and mount nothing; takes no
+    /// MOUNTPOINT
+    #[arg(long)]
+    check: bool,
+    /// let other users read, too; unless root mounts, /etc/fuse.conf must allow it
+    #[arg(long)]
+    allow_other: bool,
+    /// owner of files and folders [default: the user that mounts]
+    #[arg(long, value_name = "ID")]
+    uid: Option<u32>,
+    /// group of files and folders [default: that of the user]
+    #[arg(long, value_name = "ID")]
+    gid: Option<u32>,
+    /// permissions of files, octal, such as 440; folders get x where files have r [default: 444]
+    #[arg(long, value_name = "MODE", value_parser = parse_mode)]
+    mode: Option<u16>,
+    /// create this file once the mount serves; it is removed at the end
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        value_parser = options::parse_report)]
+    ready_file: Option<PathBuf>,
+    /// append errors and notes to this file in the background [default: they are dropped]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        value_parser = options::parse_report)]
+    log_file: Option<PathBuf>,
+    /// fail if the mount does not serve after this time, such as 90s, and fail a read (EIO) that
+    /// takes as long
+    #[arg(long, value_name = "TIME", value_parser = options::parse_deadline)]
+    deadline: Option<Duration>,
+    /// take only part I of N of the objects; I starts at 0
+    #[arg(long, value_name = "I/N", default_value = "0/1")]
+    shard: Shard,
+    /// print no progress, notes or summary; errors are always printed
+    #[arg(
+        long,
+        short = 'q',
+        conflicts_with = "verbose",
+        overrides_with = "quiet",
+        alias = options::QUIET_ALIAS
+    )]
+    quiet: bool,
+    /// print no progress line on a terminal; notes and the summary are printed
+    #[arg(long, overrides_with = "no_progress")]
+    no_progress: bool,
+    /// log decisions and retries to standard error; -vv: also every listing and metadata request
+    #[arg(long, short = 'v', action = ArgAction::Count)]
+    verbose: u8,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+    #[command(flatten)]
+    tuning: TuningArgs,
+}
+
+impl MountTyped {
+    pub(super) fn settle(mut self) -> Result<MountArgs, clap::Error> {
+        let is_remote = |operand: &OsString| operand.as_encoded_bytes().starts_with(b"s3://");
+        let last_is_local = self.operands.last().is_some_and(|operand| !is_remote(operand));
+        let mountpoint = match last_is_local {
+            true => self.operands.pop(),
+            false if self.check => None,
+            false => {
+                return Err(usage(
+                    "source and mount point are missing: inrush mount s3://BUCKET/FOLDER/ DIR",
+                ));
+            }
+        };
+        if let Some(point) = mountpoint.as_ref().filter(|point| {
+            point.is_empty() || point.as_encoded_bytes().windows(3).any(|three| three == b"://")
+        }) {
+            let shown = shown(&point.display().to_string());
+            return Err(usage(&format!(
+                "'{shown}' is not a folder: the last argument is the folder to mount on"
+            )));
+        }
+        if self.tuning.part_size.is_some() {
+            return Err(usage(
+                "--part-size is not an option of mount: programs decide what is read",
+            ));
+        }
+        let mut sources = sources("mount", self.operands, false, &self.selection)?;
+        self.service.with_version(sources.iter_mut())?;
+        Ok(MountArgs {
+            sources,
+            mountpoint: mountpoint.map(PathBuf::from),
+            foreground: self.foreground,
+            child: self.background_child,
+            check: self.check,
+            allow_other: self.allow_other,
+            uid: self.uid,
+            gid: self.gid,
+            mode: self.mode,
+            ready_file: self.ready_file,
+            log_file: self.log_file,
+            deadline: self.deadline,
+            shard: self.shard,
+            quiet: self.quiet,
+            no_progress: self.no_progress,
+            verbose: self.verbose,
+            selection: self.selection,
+            service: self.service,
+            tuning: self.tuning,
+        })
+    }
+}
+
+fn parse_mode(text: &str) -> Result<u16, String> {
+    let mode = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "expected octal permissions from 0 to 777".to_owned())
+}
+
+/// What was typed after `unmount`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct UnmountArgs {
+    /// the folder that a mount of inrush is on
+    #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+}
+
+/// Options that mean nothing to a read-only mount of a network, as mount(8) and fstab(5) have them.
+const IDLE_OPTIONS: [&str; 30] = [
+    "ro",
+    "rw",
+    "defaults",
+    "dev",
+    "nodev",
+    "suid",
+    "nosuid",
+    "exec",
+    "noexec",
+    "atime",
+    "noatime",
+    "relatime",
+    "norelatime",
+    "nodiratime",
+    "diratime",
+    "strictatime",
+    "async",
+    "sync",
+    "dirsync",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "_netdev",
+    "nofail",
+    "owner",
+    "group",
+    "silent",
+    "default_permissions",
+];
+
+/// The words of `mount` with each `-o a,b=c` as `--a --b=c`, and without what mount(8) adds.
+pub(super) fn without_lists(words: Vec<OsString>) -> Vec<OsString> {
+    let mut plain = Vec::with_capacity(words.len());
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let list = match word.to_str() {
+            Some("--") => {
+                plain.push(word);
+                plain.extend(words);
+                break;
+            }
+            Some("-o") => words.next().unwrap_or_default(),
+            Some(text) if text.starts_with("-o") => OsString::from(&text[2..]),
+            _ => {
+                plain.push(word);
+                continue;
+            }
+        };
+        for option in list.to_string_lossy().split(',') {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let is_idle = IDLE_OPTIONS.contains(&name) || name.starts_with("x-");
+            if name.is_empty() || is_idle || name == "comment" {
+                continue;
+            }
+            let name = name.replace('_', "-");
+            let is_set = option.contains('=');
+            plain.push(
+                if is_set { format!("--{name}={value}") } else { format!("--{name}") }.into(),
+            );
+        }
+    }
+    plain
+}

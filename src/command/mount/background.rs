@@ -1,0 +1,94 @@
+//! The process in the background: another one of this program, with the same words, that says when
+//! it serves. Forking this one would leave its threads behind.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::stdio;
+
+use crate::command::aside::aside;
+use crate::command::ending::Done;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What the child says when it serves.
+const READY: &[u8] = b"ready\n";
+
+/// Starts the child and waits until it serves, or ends: then its exit code is ours, and it has said
+/// why.
+pub(super) async fn start() -> Result<Done> {
+    aside(|| {
+        let trouble = |error: std::io::Error| {
+            Error::new(
+                ErrorKind::Host,
+                format!("cannot start a process in the background: {error}"),
+            )
+            .advise("use --foreground")
+        };
+        let program = std::env::current_exe().map_err(trouble)?;
+        let mut words = std::env::args_os();
+        let called = words.next().unwrap_or_default();
+        let words: Vec<_> = words.collect();
+        let mut command = Command::new(program);
+        // As mount(8) calls it there is no name of a command.
+        if Path::new(&called)
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."))
+        {
+            command.arg("mount").arg("--background-child").args(words);
+        } else {
+            let mut words = words.into_iter();
+            command.args(words.next()).arg("--background-child").args(words);
+        }
+        let (mut reader, writer) = std::io::pipe().map_err(trouble)?;
+        let mut child = command.stdout(Stdio::from(writer)).spawn().map_err(trouble)?;
+        // It holds the other end of the pipe.
+        drop(command);
+        let mut said = [0; READY.len()];
+        if std::io::Read::read_exact(&mut reader, &mut said).is_ok() && said == READY {
+            return Ok(Done::default());
+        }
+        let status = child.wait().map_err(trouble)?;
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        match code {
+            Some(code) if code != 0 => Ok(Done { code, document: None }),
+            _ => Err(Error::new(
+                ErrorKind::Host,
+                format!("the process in the background ended before it served: {status}"),
+            )),
+        }
+    })
+    .await
+}
+
+/// Tells the parent that it may go, and lets go of the terminal.
+pub(super) fn say_ready(log: Option<&Path>) -> Result<()> {
+    let trouble = |what: String, error: std::io::Error| {
+        Error::new(ErrorKind::Host, format!("{what}: {error}")).advise("use --foreground")
+    };
+    let append = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+    let log = log.map(|path| open(path, append)).transpose()?;
+    let nothing = open(Path::new("/dev/null"), OFlags::RDWR)?;
+    // Whoever started it has gone: it is not wanted any more.
+    let told = std::io::Write::write_all(&mut std::io::stdout(), READY)
+        .and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
+    told.map_err(|error| {
+        Error::new(ErrorKind::Interrupted, format!("whoever started it has ended: {error}"))
+    })?;
+    // A process that leads its group already, as one that a shell started, cannot; then it stays.
+    let _ = rustix::process::setsid();
+    let errors = log.as_ref().unwrap_or(&nothing);
+    let redirected = stdio::dup2_stdin(nothing.as_fd())
+        .and_then(|()| stdio::dup2_stdout(nothing.as_fd()))
+        .and_then(|()| stdio::dup2_stderr(errors.as_fd()));
+    redirected.map_err(|errno| trouble("cannot leave the terminal".to_owned(), errno.into()))
+}
+
+fn open(path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(0o666);
+    rustix::fs::open(path, flags | OFlags::CLOEXEC, mode).map_err(|errno| {
+        Error::new(ErrorKind::Destination, format!("cannot open {}: {errno}", path.display()))
+            .advise("give --log-file a writable file, or use --foreground")
+    })
+}

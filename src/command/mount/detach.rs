@@ -1,0 +1,107 @@
+//! Places of mounts, and how mounts are removed from them: lazily, so that nothing waits, also for
+//! a mount whose process is gone.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::mount::table::{self, TYPE};
+
+/// A folder as the kernel's table of mounts has it. The folder itself is not looked at: one whose
+/// process is gone cannot be.
+pub(super) fn place(typed: &Path) -> Result<PathBuf> {
+    let trouble = |error: std::io::Error| {
+        Error::new(ErrorKind::Destination, format!("{}: {error}", typed.display()))
+            .advise("give the folder that it is mounted on")
+    };
+    // Without a last name it is a folder by its meaning: `.`, `..`, `/`.
+    let typed = typed.components().as_path();
+    let Some(name) = typed.file_name() else { return typed.canonicalize().map_err(trouble) };
+    let above = typed.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or(Path::new(".")).canonicalize().map_err(trouble)?;
+    let place = above.join(name);
+    // A link to it is followed where that does not lead into a mount without a process.
+    match std::fs::read_link(&place) {
+        Ok(_) => place.canonicalize().map_err(trouble),
+        Err(_) => Ok(place),
+    }
+}
+
+/// The same for a new mount: a folder on which none of ours is.
+pub(super) fn empty_place(typed: &Path) -> Result<PathBuf> {
+    let place = place(typed)?;
+    if require_ours(&place).is_ok() {
+        let message = format!("{} is mounted by inrush already", place.display());
+        return Err(Error::new(ErrorKind::Destination, message)
+            .advise(format!("unmount it with: inrush unmount {}", place.display())));
+    }
+    let found = place.metadata().map_err(|error| {
+        Error::new(ErrorKind::Destination, format!("{}: {error}", place.display()))
+            .advise("create the folder to mount on first")
+    })?;
+    if !found.is_dir() {
+        let message = format!("{} is not a folder", place.display());
+        return Err(Error::new(ErrorKind::Destination, message).advise("give a folder"));
+    }
+    Ok(place)
+}
+
+/// That a mount of this program is there.
+pub(super) fn require_ours(place: &Path) -> Result<()> {
+    let table = std::fs::read("/proc/self/mountinfo").map_err(|error| {
+        Error::new(ErrorKind::Host, format!("cannot read /proc/self/mountinfo: {error}"))
+    })?;
+    let why = match table::at(&table, place) {
+        Some(mounted) if mounted.kind == TYPE => return Ok(()),
+        Some(mounted) => format!("a mount of type {}, not of inrush", mounted.kind),
+        None => "not mounted".to_owned(),
+    };
+    Err(Error::new(ErrorKind::Destination, format!("{} is {why}", place.display()))
+        .advise("list mounts with: findmnt -t fuse.inrush"))
+}
+
+/// Removes the mount. Without the right to do so fusermount3, which has it, is asked.
+pub(super) fn detach(place: &Path) -> Result<()> {
+    let refused = match rustix::mount::unmount(place, UnmountFlags::DETACH) {
+        Ok(()) => return Ok(()),
+        Err(Errno::PERM) => by_helper(place),
+        Err(errno) => errno.to_string(),
+    };
+    if require_ours(place).is_err() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Destination,
+        format!("cannot unmount {}: {refused}", place.display()),
+    )
+    .advise("unmount it as the user that mounted it, or as root"))
+}
+
+/// Asks fusermount; says what it said.
+fn by_helper(place: &Path) -> String {
+    let mut said = Errno::PERM.to_string();
+    for name in ["fusermount3", "fusermount"] {
+        let helper = Command::new(name)
+            .args(["-u", "-z", "--"])
+            .arg(place)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        let Ok(mut helper) = helper else { continue };
+        let mut text = String::new();
+        if let Some(mut stderr) = helper.stderr.take() {
+            // What it says is only told.
+            let _ = stderr.read_to_string(&mut text);
+        }
+        if helper.wait().is_ok_and(|status| status.success()) {
+            return String::new();
+        }
+        said = text.trim().to_owned();
+    }
+    said
+}

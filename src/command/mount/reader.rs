@@ -1,0 +1,374 @@
+//! Reads of programs and the engine: what [`Demand`] decides is asked of the workers, and what comes
+//! answers the kernel, straight from the slots it was received into.
+//!
+//! Threads of the kernel's requests call [`Shared::read`] and never wait for bytes; a thread of its
+//! own takes what has come. Whoever has the lock only decides: answers are written without it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fuser::{Errno, ReplyData};
+use rustix::event::{PollFd, PollFlags};
+use tokio::sync::mpsc;
+
+use crate::engine::lease::Lease;
+use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
+use crate::engine::schedule::{Assignment, Scheduler};
+use crate::engine::threads::{Workers, event_counter};
+use crate::error::{Error, ErrorKind, ErrorReason, Result};
+use crate::files::transfer::{Cut, Transfer};
+use crate::limits::REQUESTS_QUEUED_MAX;
+use crate::mount::demand::{Action, Bounds, ChunkId, Demand, FileId, Part, ReadId};
+use crate::mount::tree::Inode;
+use crate::s3::uri::shown;
+use crate::s3::{ByteRange, Endpoint, Object};
+use crate::sys::{Handle, descriptor};
+
+/// An open file.
+#[derive(Debug)]
+struct Open {
+    inode: Inode,
+    transfer: Arc<Transfer>,
+    /// Its last error was told.
+    is_told: bool,
+}
+
+/// A read that waits.
+#[derive(Debug)]
+struct Waiting {
+    reply: ReplyData,
+    file: FileId,
+}
+
+#[derive(Debug)]
+struct State {
+    demand: Demand,
+    files: HashMap<FileId, Open>,
+    waiting: HashMap<ReadId, Waiting>,
+    /// Reads by the time at which they fail; all have as long.
+    due: VecDeque<(Instant, ReadId)>,
+    under_way: HashMap<ChunkId, Arc<Ticket>>,
+    here: HashMap<ChunkId, Arc<Lease>>,
+    /// Why chunks did not come, until their reads were told.
+    lost: HashMap<ChunkId, Error>,
+    /// Files whose objects are others now.
+    changed: HashSet<Inode>,
+    reads: u64,
+}
+
+/// What all threads of a mount share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    scheduler: Arc<Scheduler>,
+    inbox: Arc<Inbox>,
+    counter: Handle,
+    cut: Cut,
+    deadline: Option<Duration>,
+    errors: mpsc::Sender<Error>,
+    is_stopped: AtomicBool,
+}
+
+/// The thread that takes what has come.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    chunk_bytes: u64,
+}
+
+/// The bytes of an answer, one piece after the other.
+type Pieces = Vec<(Arc<Lease>, Part)>;
+
+/// What is done without the lock.
+#[derive(Default)]
+struct Todo {
+    answers: Vec<(ReplyData, Pieces)>,
+    failures: Vec<(ReplyData, Errno)>,
+    released: Vec<Arc<Lease>>,
+    told: Vec<Error>,
+}
+
+impl Reader {
+    /// Begins to serve reads by these workers.
+    pub(super) fn start(
+        workers: &Workers,
+        deadline: Option<Duration>,
+        errors: mpsc::Sender<Error>,
+    ) -> Result<Self> {
+        let counter = event_counter()?;
+        let config = workers.config();
+        let chunk_bytes = u64::from(config.slot_length_bytes);
+        let bounds = Bounds { leases: config.leases_max(), chunk_bytes };
+        let state = State {
+            demand: Demand::new(bounds),
+            files: HashMap::new(),
+            waiting: HashMap::new(),
+            due: VecDeque::new(),
+            under_way: HashMap::new(),
+            here: HashMap::new(),
+            lost: HashMap::new(),
+            changed: HashSet::new(),
+            reads: 0,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            scheduler: Arc::clone(&workers.scheduler),
+            inbox: Arc::new(Inbox::new(counter.clone(), None)),
+            counter,
+            cut: config.cut(),
+            deadline,
+            errors,
+            is_stopped: AtomicBool::new(false),
+        });
+        let works = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("inrush-reads".to_owned());
+        let thread = thread.spawn(move || works.complete()).map_err(Error::no_thread)?;
+        Ok(Self { shared, thread: Some(thread), chunk_bytes })
+    }
+
+    /// Longest read that can be answered.
+    pub(super) const fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    /// Ends it; reads that wait fail.
+    pub(super) fn stop(mut self) {
+        self.shared.is_stopped.store(true, Ordering::Release);
+        descriptor::raise(&self.shared.counter);
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+        let waiting = std::mem::take(&mut self.shared.lock().waiting);
+        waiting.into_values().for_each(|waiting| waiting.reply.error(Errno::EIO));
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a file; not one whose object has changed.
+    pub(super) fn open(
+        &self,
+        inode: Inode,
+        object: Object,
+        endpoint: Arc<Endpoint>,
+    ) -> Result<FileId, Errno> {
+        let size_bytes = object.size_bytes;
+        let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), self.cut));
+        let mut state = self.lock();
+        if state.changed.contains(&inode) {
+            return Err(Errno::ESTALE);
+        }
+        let id = state.demand.open(size_bytes);
+        state.files.insert(id, Open { inode, transfer, is_told: false });
+        Ok(id)
+    }
+
+    /// Closes a file.
+    pub(super) fn close(&self, id: FileId) {
+        let mut state = self.lock();
+        state.demand.close(id);
+        let todo = self.act(&mut state);
+        state.files.remove(&id);
+        drop(state);
+        self.finish(todo);
+    }
+
+    /// A program reads. It is answered now or later.
+    #[expect(clippy::disallowed_methods, reason = "a read is due some time after it came")]
+    pub(super) fn read(&self, file: FileId, offset: u64, length: u32, reply: ReplyData) {
+        let mut state = self.lock();
+        let Some(open) = state.files.get(&file) else {
+            drop(state);
+            return reply.error(Errno::EBADF);
+        };
+        let is_changed = state.changed.contains(&open.inode);
+        if is_changed || self.is_stopped.load(Ordering::Acquire) {
+            drop(state);
+            return reply.error(if is_changed { Errno::ESTALE } else { Errno::EIO });
+        }
+        if state.waiting.len() >= REQUESTS_QUEUED_MAX {
+            drop(state);
+            return reply.error(Errno::EAGAIN);
+        }
+        state.reads += 1;
+        let read = ReadId(state.reads);
+        state.waiting.insert(read, Waiting { reply, file });
+        state.demand.read(file, offset, u64::from(length), read);
+        let todo = self.act(&mut state);
+        if let Some(time) = self.deadline.filter(|_| state.waiting.contains_key(&read)) {
+            let is_first = state.due.is_empty();
+            state.due.push_back((Instant::now() + time, read));
+            if is_first {
+                // The thread waits until then at most.
+                descriptor::raise(&self.counter);
+            }
+        }
+        drop(state);
+        self.finish(todo);
+    }
+
+    /// Does what is to be done, as far as that is deciding and asking.
+    fn act(&self, state: &mut State) -> Todo {
+        let mut todo = Todo::default();
+        while let Some(action) = state.demand.poll() {
+            match action {
+                Action::Fetch { chunk, file, range, urgent } => {
+                    let transfer = Arc::clone(&state.files[&file].transfer);
+                    let ticket = Arc::new(Ticket::new(chunk.0, Arc::clone(&self.inbox)));
+                    state.under_way.insert(chunk, Arc::clone(&ticket));
+                    let into = Destination::Lease(Lease::new());
+                    let errand = Some(Errand::new(ticket, into));
+                    let range = ByteRange { offset: range.start, length: range.end - range.start };
+                    let priority = if urgent { Priority::High } else { Priority::Normal };
+                    self.scheduler.submit(Assignment::new(transfer, range, errand), priority);
+                }
+                Action::Cancel(chunk) => {
+                    if let Some(ticket) = state.under_way.get(&chunk) {
+                        ticket.cancel();
+                        self.scheduler.cancel_one(ticket);
+                    }
+                }
+                Action::Release(chunk) => todo.released.extend(state.here.remove(&chunk)),
+                Action::Answer(read, parts) => {
+                    let Some(waiting) = state.waiting.remove(&read) else { continue };
+                    if let Some(open) = state.files.get_mut(&waiting.file) {
+                        open.is_told &= parts.is_empty();
+                    }
+                    let parts = parts.into_iter();
+                    let parts = parts.map(|part| (Arc::clone(&state.here[&part.chunk]), part));
+                    todo.answers.push((waiting.reply, parts.collect()));
+                }
+                Action::Fail(read, chunk) => {
+                    let Some(waiting) = state.waiting.remove(&read) else { continue };
+                    let error = chunk.and_then(|chunk| state.lost.get(&chunk).cloned());
+                    let errno = state.note_failure(waiting.file, error, &mut todo);
+                    todo.failures.push((waiting.reply, errno));
+                }
+            }
+        }
+        state.lost.clear();
+        todo
+    }
+
+    /// Writes the answers.
+    fn finish(&self, todo: Todo) {
+        for (reply, parts) in todo.answers {
+            match parts.as_slice() {
+                [(lease, part)] => reply.data(&lease[part.bytes.clone()]),
+                parts => {
+                    // The kernel takes one piece.
+                    let mut bytes = Vec::new();
+                    for (lease, part) in parts {
+                        bytes.extend_from_slice(&lease[part.bytes.clone()]);
+                    }
+                    reply.data(&bytes);
+                }
+            }
+        }
+        for (reply, errno) in todo.failures {
+            reply.error(errno);
+        }
+        drop(todo.released);
+        for error in todo.told {
+            // Beyond those that can be told at once they are too many to be read.
+            let _ = self.errors.try_send(error);
+        }
+    }
+
+    /// Takes what has come until the mount ends.
+    #[expect(clippy::disallowed_methods, reason = "reads are due at some time")]
+    fn complete(&self) {
+        let mut arrived = Vec::new();
+        while !self.is_stopped.load(Ordering::Acquire) {
+            self.inbox.collect(&mut arrived);
+            if arrived.is_empty() {
+                self.wait();
+                descriptor::lower(&self.counter);
+                self.inbox.collect(&mut arrived);
+            }
+            let now = Instant::now();
+            for Completion { token, into, result } in arrived.drain(..) {
+                let chunk = ChunkId(token);
+                let mut state = self.lock();
+                state.under_way.remove(&chunk);
+                let is_right = result.is_ok();
+                match (result, into) {
+                    (Ok(()), Destination::Lease(lease)) => {
+                        state.here.insert(chunk, Arc::new(lease));
+                    }
+                    (Ok(()), _) => unreachable!("it was asked for so"),
+                    (Err(error), _) => drop(state.lost.insert(chunk, error)),
+                }
+                state.demand.landed(chunk, is_right);
+                let todo = self.act(&mut state);
+                drop(state);
+                self.finish(todo);
+            }
+            self.end_late(now);
+        }
+    }
+
+    /// Fails reads that have waited too long.
+    fn end_late(&self, now: Instant) {
+        let Some(time) = self.deadline else { return };
+        let mut late = Vec::new();
+        let mut state = self.lock();
+        while let Some((due, read)) = state.due.front().copied()
+            && (due <= now || !state.waiting.contains_key(&read))
+        {
+            state.due.pop_front();
+            if let Some(waiting) = state.waiting.remove(&read) {
+                state.demand.give_up(read);
+                late.push(waiting);
+            }
+        }
+        let mut todo = self.act(&mut state);
+        for waiting in late {
+            let message = format!("no data within --deadline {}", humantime::format_duration(time));
+            let error = Error::new(ErrorKind::Deadline, message);
+            let errno = state.note_failure(waiting.file, Some(error), &mut todo);
+            todo.failures.push((waiting.reply, errno));
+        }
+        drop(state);
+        self.finish(todo);
+    }
+
+    /// Waits until something comes, or a read is due.
+    #[expect(clippy::disallowed_methods, reason = "reads are due at some time")]
+    fn wait(&self) {
+        let Handle::Descriptor(counter) = &self.counter else { return };
+        let due = self.lock().due.front().map(|(due, _)| *due);
+        let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
+        // One that is interrupted is like one that is over.
+        let _ = rustix::event::poll(&mut [PollFd::new(counter, PollFlags::IN)], timeout.as_ref());
+    }
+}
+
+impl State {
+    /// How a read fails; the first of a file is told.
+    fn note_failure(&mut self, file: FileId, error: Option<Error>, todo: &mut Todo) -> Errno {
+        let (Some(open), Some(error)) = (self.files.get_mut(&file), error) else {
+            return Errno::EIO;
+        };
+        let is_changed = error.reason() == ErrorReason::Changed;
+        if !std::mem::replace(&mut open.is_told, true) {
+            let object = &open.transfer.object.key;
+            let bucket = &open.transfer.endpoint.bucket;
+            todo.told.push(error.within(format!("read s3://{bucket}/{}", shown(object))));
+        }
+        if is_changed {
+            self.changed.insert(open.inode);
+            return Errno::ESTALE;
+        }
+        Errno::EIO
+    }
+}

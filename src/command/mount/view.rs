@@ -1,0 +1,230 @@
+//! What the kernel is told: names and attributes of the tree, and reads handed on.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, Request,
+};
+
+use super::reader::Shared;
+use crate::cli::MountArgs;
+use crate::limits::{BLOCK_BYTES, MOUNT_BACKGROUND_MAX, MOUNT_NAMES_TTL, MOUNT_READ_BYTES_MAX};
+use crate::mount::demand::FileId;
+use crate::mount::tree::{Facts, Inode, Kind, Tree};
+use crate::plan::path::NAME_BYTES_MAX;
+
+/// Permissions of files where nothing is said.
+const MODE: u16 = 0o444;
+/// Length of the pieces in which programs should read, in bytes.
+const PIECE_BYTES: u32 = 4096;
+
+/// The tree as the kernel sees it.
+#[derive(Debug)]
+pub(super) struct View {
+    tree: Arc<Tree>,
+    reader: Arc<Shared>,
+    uid: u32,
+    gid: u32,
+    mode: u16,
+}
+
+impl View {
+    pub(super) fn new(tree: Arc<Tree>, reader: Arc<Shared>, args: &MountArgs) -> Self {
+        let uid = args.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
+        let gid = args.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
+        Self { tree, reader, uid, gid, mode: args.mode.unwrap_or(MODE) }
+    }
+
+    fn attributes(&self, facts: Facts) -> FileAttr {
+        let seconds = Duration::from_secs(facts.seconds.unsigned_abs());
+        let time = if facts.seconds < 0 { SystemTime::UNIX_EPOCH } else { UNIX_EPOCH + seconds };
+        let (kind, size, perm) = match facts.kind {
+            // Whoever may read a folder may enter it.
+            Kind::Folder => (FileType::Directory, 0, self.mode | (self.mode & 0o444) >> 2),
+            Kind::File { size_bytes } => (FileType::RegularFile, size_bytes, self.mode),
+        };
+        FileAttr {
+            ino: INodeNo(facts.inode),
+            size,
+            blocks: size.div_ceil(BLOCK_BYTES),
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            kind,
+            perm,
+            // Of a folder it says that nobody has counted what is in it.
+            nlink: 1,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: 0,
+            blksize: PIECE_BYTES,
+            flags: 0,
+        }
+    }
+
+    /// What a folder lists from a place on: itself, the one above, its children; each with the
+    /// place behind it.
+    fn listing(
+        &self,
+        folder: Inode,
+        from: u64,
+    ) -> Option<impl Iterator<Item = (u64, Inode, &str)>> {
+        let children = self.tree.children(folder)?;
+        let dots = [(folder, "."), (self.tree.parent(folder), "..")];
+        let dots = dots.into_iter().zip(1u64..).map(|((inode, name), next)| (next, inode, name));
+        let dots = dots.skip(usize::try_from(from.min(2)).expect("two at most"));
+        let first = children.start;
+        let rest = children.start.saturating_add(from.saturating_sub(2))..children.end;
+        let rest = rest.map(move |inode| (inode - first + 3, inode, self.tree.name(inode)));
+        Some(dots.chain(rest))
+    }
+}
+
+fn is_folder(facts: Facts) -> FileType {
+    match facts.kind {
+        Kind::Folder => FileType::Directory,
+        Kind::File { .. } => FileType::RegularFile,
+    }
+}
+
+impl Filesystem for View {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for wanted in [
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+        ] {
+            // What an older kernel does not have it does without.
+            let _ = config.add_capabilities(wanted);
+        }
+        let _ = config.set_max_write(MOUNT_READ_BYTES_MAX);
+        let _ = config.set_max_background(MOUNT_BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.tree.lookup(parent.0, name.as_bytes());
+        let Some(facts) = found.and_then(|inode| self.tree.facts(inode)) else {
+            return reply.error(Errno::ENOENT);
+        };
+        reply.entry(&MOUNT_NAMES_TTL, &self.attributes(facts), Generation(0));
+    }
+
+    fn getattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        match self.tree.facts(inode.0) {
+            Some(facts) => reply.attr(&MOUNT_NAMES_TTL, &self.attributes(facts)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+            return reply.error(Errno::EROFS);
+        }
+        let Some((object, endpoint)) = self.tree.object(inode.0) else {
+            return reply.error(Errno::EISDIR);
+        };
+        match self.reader.open(inode.0, object, endpoint) {
+            // An inode is of one version for ever.
+            Ok(file) => reply.opened(FileHandle(file.0), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.reader.read(FileId(handle.0), offset, size, reply);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.reader.close(FileId(handle.0));
+        reply.ok();
+    }
+
+    fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
+        reply.opened(FileHandle(0), flags);
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let Some(listing) = self.listing(inode.0, offset) else {
+            return reply.error(Errno::ENOTDIR);
+        };
+        for (next, inode, name) in listing {
+            let Some(facts) = self.tree.facts(inode) else { break };
+            if reply.add(INodeNo(inode), next, is_folder(facts), name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let Some(listing) = self.listing(inode.0, offset) else {
+            return reply.error(Errno::ENOTDIR);
+        };
+        for (next, inode, name) in listing {
+            let Some(facts) = self.tree.facts(inode) else { break };
+            let attributes = self.attributes(facts);
+            let ttl = &MOUNT_NAMES_TTL;
+            if reply.add(INodeNo(inode), next, name, ttl, &attributes, Generation(0)) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
+        let totals = self.tree.totals();
+        let block = u32::try_from(BLOCK_BYTES).expect("short");
+        let names = u32::try_from(NAME_BYTES_MAX).expect("short");
+        let inodes = totals.files + totals.folders;
+        reply.statfs(totals.blocks, 0, 0, inodes, 0, PIECE_BYTES, names, block);
+    }
+}

@@ -1,0 +1,455 @@
+//! `inrush mount` against the in-repo origin: what programs see through the kernel is what the
+//! objects are, whatever happens to the server, the object or the process.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test has a clock, files and threads of its own, and small random numbers"
+)]
+
+#[path = "common/matrix.rs"]
+#[expect(dead_code, reason = "the matrix of names belongs to other tests")]
+mod matrix;
+#[path = "common/program.rs"]
+#[expect(dead_code, reason = "JSON belongs to other tests")]
+mod program;
+#[path = "common/served.rs"]
+#[expect(dead_code, reason = "get belongs to other tests")]
+mod served;
+#[path = "common/skip.rs"]
+mod skip;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use inrush_origin::{Config, FaultPlan, Origin, Profile, TlsConfig};
+use matrix::Objects;
+use program::{Program, Running};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use served::{ACCESS_KEY, BUCKET, SECRET, config, object, serve, start};
+use tempfile::TempDir;
+
+/// Random words of a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+/// Several hundred objects of all sizes, with awkward names.
+fn tree(seed: u64) -> Objects {
+    let mut random = Random(seed | 1);
+    let mut objects = Objects::new();
+    let odd = ["ü", "a b", "-x", "..x", "new\nline", "名", "a+b%20", "*", "~", &"n".repeat(255)];
+    for number in 0..300 {
+        let folder = ["", "a/", "a-b/", "a/deep/er/", "ä ö/"][random.below(5) as usize];
+        let name = match random.below(4) {
+            0 => format!("{}{number}", odd[random.below(9) as usize]),
+            _ => format!("f{number}"),
+        };
+        let length = match random.below(30) {
+            0..=4 => 0,
+            5..=20 => random.below(5_000),
+            21..=28 => random.below(200_000),
+            _ => random.below(3_000_000),
+        };
+        objects.insert(format!("d/{folder}{name}"), random.bytes(length as usize));
+    }
+    objects.insert(format!("d/{}", odd[9]), b"long".to_vec());
+    objects
+}
+
+/// A mount in the foreground; unmounted when it goes.
+struct Mounted {
+    running: Option<Running>,
+    point: PathBuf,
+    folder: TempDir,
+}
+
+/// False, said on standard error, where this machine lets nobody mount.
+fn can_mount() -> bool {
+    let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
+    let folder = tempfile::tempdir().expect("a folder");
+    // A container may have the device and not the right.
+    let tried = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(folder.path()).output();
+    let may = tried.is_ok_and(|tried| tried.status.success());
+    if may {
+        let _ = Command::new("umount").arg(folder.path()).output();
+    }
+    if !(can && may) {
+        skip::skip("FUSE file systems cannot be mounted here");
+    }
+    can && may
+}
+
+fn program(origin: &Origin, words: &[&str]) -> Program {
+    Program::new(["mount", "--quiet", &format!("s3://{BUCKET}/d/")])
+        .with(words)
+        .asking(origin)
+        .with_keys(ACCESS_KEY, SECRET)
+}
+
+impl Mounted {
+    /// Mounts `d/`, and waits until it serves.
+    fn new(origin: &Origin, words: &[&str]) -> Self {
+        Self::of(program(origin, words))
+    }
+
+    fn of(program: Program) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let point = folder.path().join("mount point");
+        fs::create_dir(&point).expect("a folder");
+        let ready = folder.path().join("ready");
+        let program = program.with([point.as_os_str()]).with(["--foreground", "--ready-file"]);
+        let mut running = program.with([ready.as_os_str()]).start();
+        if !running.until(|| ready.exists()) {
+            panic!("{}", running.wait());
+        }
+        Self { running: Some(running), point, folder }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.point.join(path)
+    }
+
+    fn running(&mut self) -> Running {
+        self.running.take().expect("once")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        unmount_lazily(&self.point);
+    }
+}
+
+fn unmount_lazily(point: &Path) {
+    let _ = Command::new("umount").arg("-l").arg(point).output();
+}
+
+/// Whether the kernel's table has this mount, and of what type and source.
+fn in_table(point: &Path) -> Option<(String, String)> {
+    let named = point.to_str().expect("UTF-8").replace(' ', "\\040");
+    let table = fs::read_to_string("/proc/mounts").expect("the table");
+    let line = table.lines().rev().find(|line| line.split(' ').nth(1) == Some(&named))?;
+    let mut fields = line.split(' ');
+    let source = fields.next().expect("a source").to_owned();
+    Some((source, fields.nth(1).expect("a type").to_owned()))
+}
+
+/// All files below a folder, by their paths.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    fn walk(folder: &Path, below: &str, into: &mut BTreeMap<String, Vec<u8>>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let path = format!("{below}{}", entry.file_name().to_str().expect("UTF-8"));
+            let found = entry.metadata().expect("attributes");
+            match found.is_dir() {
+                true => walk(&entry.path(), &format!("{path}/"), into),
+                false => {
+                    let bytes = fs::read(entry.path()).expect("the bytes");
+                    assert_eq!(found.len(), bytes.len() as u64, "{path}");
+                    assert!(into.insert(path.clone(), bytes).is_none(), "{path} is there twice");
+                }
+            }
+        }
+    }
+    let mut all = BTreeMap::new();
+    walk(folder, "", &mut all);
+    all
+}
+
+#[track_caller]
+fn check_files(point: &Path, objects: &Objects) {
+    let found = files(point);
+    let names = |map: &BTreeMap<String, Vec<u8>>| map.keys().cloned().collect::<Vec<_>>();
+    let expected: BTreeMap<String, Vec<u8>> =
+        objects.iter().map(|(key, bytes)| (key[2..].to_owned(), bytes.clone())).collect();
+    assert_eq!(names(&found), names(&expected));
+    for (path, bytes) in &expected {
+        assert!(found[path] == *bytes, "{path} has other bytes");
+    }
+}
+
+/// Reads of all kinds, from several threads, at places that a seed says.
+fn check_reads(mounted: &Mounted, objects: &Objects, seed: u64) {
+    let large: Vec<_> = objects.iter().filter(|(_, bytes)| bytes.len() > 5_000).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (large, mounted) = (&large, &mounted);
+            scope.spawn(move || {
+                let mut random = Random((seed * 4 + thread) | 1);
+                for _ in 0..100 {
+                    let (key, bytes) = large[random.below(large.len() as u64) as usize];
+                    let file = File::open(mounted.at(&key[2..])).expect("it opens");
+                    for _ in 0..random.below(6) {
+                        let at = random.below(bytes.len() as u64 + 10);
+                        let mut buffer = vec![0; 1 + random.below(70_000) as usize];
+                        let count = file.read_at(&mut buffer, at).expect("bytes");
+                        let rest = bytes.get(at as usize..).unwrap_or_default();
+                        assert_eq!(count, rest.len().min(buffer.len()), "{key} at {at}");
+                        assert!(buffer[..count] == rest[..count], "{key} at {at}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_seen_is_what_is_there() {
+    if !can_mount() {
+        return;
+    }
+    let objects = tree(1);
+    let origin = serve(&objects);
+    let mut mounted = Mounted::new(&origin, &["--mode", "440", "--uid", "12", "--gid", "34"]);
+    check_files(&mounted.point, &objects);
+    check_reads(&mounted, &objects, 1);
+    let (source, kind) = in_table(&mounted.point).expect("mounted");
+    assert_eq!((source.as_str(), kind.as_str()), ("s3://lab/d/", "fuse.inrush"));
+    let (key, bytes) = objects.iter().max_by_key(|(_, bytes)| bytes.len()).expect("some");
+    let found = fs::metadata(mounted.at(&key[2..])).expect("attributes");
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o777), (12, 34, 0o440));
+    assert_eq!(found.blocks(), (bytes.len() as u64).div_ceil(512));
+    let folder = fs::metadata(mounted.at("a")).expect("attributes");
+    assert_eq!((folder.mode() & 0o777, folder.uid()), (0o550, 12));
+    // The origin's objects all have one time, and folders that of the newest object.
+    assert!(found.mtime() > 0 && found.mtime() == folder.mtime(), "{found:?}");
+    let space = rustix::fs::statvfs(&mounted.point).expect("a file system");
+    let blocks: u64 = objects.values().map(|bytes| (bytes.len() as u64).div_ceil(512)).sum();
+    assert_eq!((space.f_blocks, space.f_bfree, space.f_frsize), (blocks, 0, 512));
+    assert!(space.f_files > objects.len() as u64);
+    for refused in [
+        fs::write(mounted.at("new"), b"x"),
+        fs::create_dir(mounted.at("new")),
+        fs::remove_file(mounted.at(&key[2..])),
+        fs::rename(mounted.at(&key[2..]), mounted.at("new")),
+        File::options().write(true).open(mounted.at(&key[2..])).map(drop),
+    ] {
+        assert_eq!(refused.expect_err("read-only").kind(), ErrorKind::ReadOnlyFilesystem);
+    }
+    let missing = fs::metadata(mounted.at("nothing")).expect_err("nothing");
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    let running = mounted.running();
+    running.signal(Signal::TERM);
+    let run = running.wait().expect(130);
+    run.check(run.stdout.is_empty(), "nothing was to be said");
+    assert_eq!(in_table(&mounted.point), None);
+    assert!(!mounted.folder.path().join("ready").exists(), "its ready file is left");
+}
+
+#[test]
+fn mapped_files_have_their_bytes() {
+    if !can_mount() {
+        return;
+    }
+    let mut random = Random(9);
+    let mut objects = Objects::new();
+    objects.insert("d/mapped".to_owned(), random.bytes(3_000_001));
+    let origin = serve(&objects);
+    let mounted = Mounted::new(&origin, &[]);
+    // Python's mmap(2): a mapping is unsafe in Rust.
+    let script = "import mmap, sys\n\
+        file = open(sys.argv[1], 'rb')\n\
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n\
+        for at in (2999999, 5, 1500000): mapped[at]\n\
+        sys.stdout.buffer.write(mapped[:])\n";
+    let read = Command::new("python3").args(["-c", script]).arg(mounted.at("mapped")).output();
+    let read = read.expect("Python");
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    assert!(read.stdout == objects["d/mapped"], "other bytes");
+}
+
+#[test]
+fn a_faulty_server_over_tls_changes_no_byte() {
+    if !can_mount() {
+        return;
+    }
+    for (seed, tls) in [(3, true), (4, false)] {
+        let objects = tree(seed);
+        let faults = FaultPlan::seeded(seed, Profile::Mild);
+        let tls = tls.then(TlsConfig::default);
+        let origin = start(Config { faults, tls, ..config(&objects) });
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = folder.path().join("ca.pem");
+        let mut words = vec!["--memory", "8M"];
+        if let Some(certificates) = origin.ca_pem() {
+            fs::write(&authority, certificates).expect("room");
+            words.extend(["--ca-bundle", authority.to_str().expect("UTF-8")]);
+        }
+        let mounted = Mounted::new(&origin, &words);
+        check_files(&mounted.point, &objects);
+        check_reads(&mounted, &objects, seed);
+    }
+}
+
+#[test]
+fn keys_without_a_name_are_hidden_and_listed() {
+    if !can_mount() {
+        return;
+    }
+    let keys = ["d/a", "d/a/b", "d/c//x", "d/./y", "d/../z", "d/nul\0", "d/fine", "d/e/"];
+    let objects: Objects = keys.iter().map(|key| ((*key).to_owned(), Vec::new())).collect();
+    let origin = serve(&objects);
+    let checked = Program::new(["mount", "--check", &format!("s3://{BUCKET}/d/")])
+        .asking(&origin)
+        .with_keys(ACCESS_KEY, SECRET)
+        .run()
+        .expect(0);
+    for hidden in ["a/b", "c//x", "./y", "../z", "nul"] {
+        let told =
+            checked.stdout.lines().any(|line| line.starts_with(&format!("hidden: d/{hidden}")));
+        checked.check(told, hidden);
+    }
+    checked.check(checked.stdout.ends_with("2 files, 0 B, 5 keys hidden\n"), "a summary");
+    let mounted = Mounted::new(&origin, &[]);
+    let names: Vec<String> = files(&mounted.point).into_keys().collect();
+    assert_eq!(names, ["a", "fine"]);
+    let marked = fs::read_dir(mounted.at("e")).expect("a folder of its own").count();
+    assert_eq!(marked, 0);
+}
+
+#[test]
+fn an_object_that_changes_is_stale_and_never_mixed() {
+    if !can_mount() {
+        return;
+    }
+    let mut objects = Objects::new();
+    objects.insert("d/changes".to_owned(), vec![1; 30_000_000]);
+    objects.insert("d/stays".to_owned(), vec![2; 10_000]);
+    let origin = serve(&objects);
+    let mounted = Mounted::new(&origin, &["--memory", "8M"]);
+    let file = File::open(mounted.at("changes")).expect("it opens");
+    let mut first = vec![0; 4096];
+    file.read_exact_at(&mut first, 0).expect("the old bytes");
+    assert!(first.iter().all(|byte| *byte == 1));
+    origin.put_object(&object("d/changes", vec![3; 30_000_000])).expect("room");
+    let mut last = vec![0; 4096];
+    let error = file.read_exact_at(&mut last, 29_990_000).expect_err("another version");
+    assert_eq!(error.raw_os_error(), Some(Errno::STALE.raw_os_error()), "{error}");
+    let error = File::open(mounted.at("changes")).expect_err("another version");
+    assert_eq!(error.raw_os_error(), Some(Errno::STALE.raw_os_error()), "{error}");
+    // What the kernel has is of the old version, as before.
+    file.read_exact_at(&mut first, 0).expect("the old bytes");
+    assert!(first.iter().all(|byte| *byte == 1));
+    assert_eq!(fs::read(mounted.at("stays")).expect("another object"), vec![2; 10_000]);
+}
+
+#[test]
+fn a_server_that_is_gone_fails_reads_in_time_and_is_told_once() {
+    if !can_mount() {
+        return;
+    }
+    let mut objects = Objects::new();
+    objects.insert("d/a".to_owned(), vec![1; 30_000_000]);
+    let origin = serve(&objects);
+    let words = ["--deadline", "2s", "--memory", "8M"];
+    let mut mounted = Mounted::new(&origin, &words);
+    origin.stop();
+    let file = File::open(mounted.at("a")).expect("no request");
+    let mut bytes = [0; 100];
+    let (tell, told) = std::sync::mpsc::channel();
+    let reads = std::thread::spawn(move || {
+        for at in [0, 20_000_000] {
+            tell.send(file.read_exact_at(&mut bytes, at)).expect("somebody waits");
+        }
+    });
+    for _ in 0..2 {
+        let read = told.recv_timeout(Duration::from_secs(50)).expect("an end");
+        let error = read.expect_err("nobody answers");
+        assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()), "{error}");
+    }
+    reads.join().expect("no panic");
+    let running = mounted.running();
+    running.signal(Signal::INT);
+    let run = running.wait().expect(130);
+    let lines = run.stderr.lines().filter(|line| line.contains("read s3://lab/d/a"));
+    run.check(lines.count() == 1, "one line of the file");
+}
+
+#[test]
+fn it_ends_when_somebody_unmounts() {
+    if !can_mount() {
+        return;
+    }
+    let objects = Objects::from([("d/a".to_owned(), vec![1; 10])]);
+    let origin = serve(&objects);
+    for by_program in [false, true] {
+        let mut mounted = Mounted::new(&origin, &[]);
+        match by_program {
+            true => drop(Program::new(["unmount"]).with([&mounted.point]).run().expect(0)),
+            false => {
+                let done = Command::new("umount").arg(&mounted.point).status().expect("umount");
+                assert!(done.success());
+            }
+        }
+        let run = mounted.running().wait().expect(0);
+        run.check(run.stderr.is_empty(), "nothing was to be said");
+        assert_eq!(in_table(&mounted.point), None);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = ["is not mounted", "findmnt"];
+    Program::new(["unmount"]).with([folder.path()]).run().expect(5).expect_error(&words);
+}
+
+#[test]
+fn what_a_kill_leaves_is_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let objects = Objects::from([("d/a".to_owned(), vec![1; 10])]);
+    let origin = serve(&objects);
+    let mut mounted = Mounted::new(&origin, &[]);
+    let running = mounted.running();
+    running.signal(Signal::KILL);
+    drop(running.wait().expect_killed(Signal::KILL));
+    let error = fs::read_dir(&mounted.point).expect_err("nobody answers");
+    assert_eq!(error.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()), "{error}");
+    Program::new(["unmount"]).with([&mounted.point]).run().expect(0);
+    assert_eq!(fs::read_dir(&mounted.point).expect("the folder below").count(), 0);
+}
+
+#[test]
+fn in_the_background_it_serves_when_the_command_has_ended() {
+    if !can_mount() {
+        return;
+    }
+    let objects = Objects::from([("d/a".to_owned(), vec![7; 100_000])]);
+    let origin = serve(&objects);
+    let folder = tempfile::tempdir().expect("a folder");
+    let point = folder.path().join("m");
+    fs::create_dir(&point).expect("a folder");
+    let run = program(&origin, &[]).with([&point]).run().expect(0);
+    run.check(run.stdout.is_empty() && run.stderr.is_empty(), "nothing was to be said");
+    assert_eq!(fs::read(point.join("a")).expect("it serves"), vec![7; 100_000]);
+    program(&origin, &[])
+        .with([&point])
+        .run()
+        .expect(5)
+        .expect_words(&["mounted by inrush already"]);
+    Program::new(["unmount"]).with([&point]).run().expect(0);
+    assert_eq!(in_table(&point), None);
+    // What is wrong is said by the command itself.
+    let missing = Program::new(["mount", "s3://lab/nothing/"]).with([&point]);
+    let missing = missing.asking(&origin).with_keys(ACCESS_KEY, SECRET).run();
+    missing.check(missing.status.code() == Some(4), "not found");
+    missing.check(missing.stderr.starts_with("error: "), "and why");
+    assert_eq!(in_table(&point), None);
+}
