@@ -389,19 +389,13 @@ pub(super) const COMMANDS: [About; 13] = [
             the server does not answer, a read fails (EIO) after --retry-for, or after \
             --deadline.\n\n\
             The command ends when the mount serves, and a process in the background stays; with \
-            --foreground it stays itself. It ends when the mount is unmounted, with exit code 0, \
-            and unmounts it at SIGINT or SIGTERM, with exit code 130. Reads that wait then fail. \
-            If it is killed, reads fail with ENOTCONN until inrush unmount removes the mount.\n\n\
-            Keys that cannot be names below the mount point (with an empty name, '.' or '..', or \
-            a/b beside an object a) are hidden; --check lists them. Options can also be given as \
-            mount(8) has them: -o allow_other,uid=1000.",
+            --foreground it stays itself. It ends with exit code 0 when it is unmounted, and \
+            unmounts with 130 at SIGINT or SIGTERM.\n\n\
+            Keys that cannot be names (an empty name, '.' or '..', a/b beside an object a) are \
+            hidden; --check lists them. -o allow_other,uid=1000 works as in mount(8).",
         examples: &[
             ("mount a folder", "inrush mount s3://bucket/train/ /mnt/train"),
             ("list keys that would be hidden", "inrush mount --check s3://bucket/train/"),
-            (
-                "mount for all users, and wait until it is unmounted",
-                "inrush mount --foreground --allow-other s3://bucket/train/ /mnt/train",
-            ),
         ],
         remote: true,
     },

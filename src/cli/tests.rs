@@ -538,7 +538,7 @@ fn an_option_means_the_same_everywhere() {
                 continue;
             }
             // A mount serves until it is unmounted, and has no pipes.
-            let of_its_own = ["deadline", "ready_file"];
+            let of_its_own = ["check", "deadline", "ready_file"];
             if child.get_name() == "mount" && of_its_own.contains(&arg.get_id().as_str()) {
                 continue;
             }

@@ -1,20 +1,19 @@
 //! What is fetched for the reads of programs: a state machine without clock and sockets.
 //!
-//! Bytes are fetched in *chunks*, each as long as one lease at most; a chunk takes one of the leases
-//! that there are, and is given back when it has been read. A read that continues another of its
-//! file is a *stream*: chunks ahead of it are asked for, twice as far as it has come, until leases
-//! are short. Any other read is asked for as it is. Several files share the leases: what is read
-//! ahead takes at most an even share, and gives way to what is waited for.
+//! Bytes are fetched in *chunks*, each as long as one lease at most; a chunk takes one of the
+//! leases that there are, and is given back when it has been read. A read that continues another of
+//! its file is a *stream*: chunks ahead of it are asked for, twice as far as it has come, until
+//! leases are short. Any other read is asked for as it is. Several files share the leases: what is
+//! read ahead takes at most an even share, and gives way to what is waited for.
 //!
-//! Every read ends with one [`Action::Answer`] or [`Action::Fail`]. One that waits needs chunks that
-//! are asked for or there, all of them, so those that wait for leases wait for reads that end.
+//! Every read ends with one [`Action::Answer`] or [`Action::Fail`]. One that waits needs chunks
+//! that are asked for or there, all of them, so those that wait for leases wait for reads that end.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
-use crate::limits::{
-    MOUNT_AHEAD_BYTES_MIN, MOUNT_IDLE_READS, MOUNT_LEASES_RESERVED_SHARE, MOUNT_STREAMS_MAX,
-};
+use super::file::{Chunk, File, Stream, overlapping};
+use crate::limits::{MOUNT_IDLE_READS, MOUNT_LEASES_RESERVED_SHARE};
 
 /// A file that a program has open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,43 +67,6 @@ pub struct Bounds {
     pub leases: usize,
     /// Longest chunk, and longest read, in bytes.
     pub chunk_bytes: u64,
-}
-
-#[derive(Debug)]
-struct Chunk {
-    id: ChunkId,
-    end: u64,
-    is_here: bool,
-    /// Bytes of it that were read.
-    taken: u64,
-    /// Reads that need it.
-    waiters: Vec<ReadId>,
-    /// When it was asked for or read last, in reads of all files.
-    used_at: u64,
-}
-
-/// A run of reads, each behind the other.
-#[derive(Debug)]
-struct Stream {
-    /// Where the next is expected.
-    next: u64,
-    /// Up to where chunks were asked for.
-    front: u64,
-    /// Bytes of the run.
-    run: u64,
-    /// When it went on last, in reads of the file.
-    used_at: u64,
-}
-
-#[derive(Debug)]
-struct File {
-    size_bytes: u64,
-    /// By their first bytes; they do not overlap.
-    chunks: BTreeMap<u64, Chunk>,
-    streams: Vec<Stream>,
-    reads: u64,
-    /// It has a stream that is read ahead.
-    is_streaming: bool,
 }
 
 #[derive(Debug)]
@@ -185,9 +147,7 @@ impl Demand {
     /// A program opens a file.
     pub fn open(&mut self, size_bytes: u64) -> FileId {
         let id = FileId(self.number());
-        let (chunks, streams) = (BTreeMap::new(), Vec::new());
-        let file = File { size_bytes, chunks, streams, reads: 0, is_streaming: false };
-        self.files.insert(id, file);
+        self.files.insert(id, File { size_bytes, ..File::default() });
         id
     }
 
@@ -474,128 +434,6 @@ impl Demand {
         for start in ended {
             self.drop_chunk(id, start);
         }
-    }
-}
-
-/// The chunks that have bytes of this range, by where they begin.
-fn overlapping<'a>(
-    chunks: &'a mut BTreeMap<u64, Chunk>,
-    range: &Range<u64>,
-) -> impl Iterator<Item = (u64, &'a mut Chunk)> {
-    let before = chunks.range(..=range.start).next_back();
-    let first = before.filter(|(_, chunk)| chunk.end > range.start);
-    let first = first.map_or(range.start, |(start, _)| *start);
-    chunks.range_mut(first..range.end).map(|(start, chunk)| (*start, chunk))
-}
-
-impl File {
-    /// Takes a read into account; says how many bytes behind it are likely to be read next.
-    fn note(&mut self, offset: u64, end: u64, chunk_bytes: u64) -> u64 {
-        self.reads += 1;
-        let found = self.streams.iter().position(|stream| {
-            // The kernel may have asked for several pieces at once, which come in any order.
-            let behind = if stream.run >= chunk_bytes { chunk_bytes } else { 0 };
-            (stream.next.saturating_sub(behind)..=stream.front.max(stream.next)).contains(&offset)
-        });
-        let length = end - offset;
-        let Some(place) = found else {
-            // Who begins at the beginning mostly goes on.
-            let run = if offset == 0 { length } else { 0 };
-            let used_at = self.reads;
-            self.streams.push(Stream { next: end, front: end, run, used_at });
-            return if offset == 0 { chunk_bytes } else { 0 };
-        };
-        let stream = &mut self.streams[place];
-        stream.run = if stream.run == 0 { 2 * length } else { stream.run + length };
-        stream.next = stream.next.max(end);
-        stream.front = stream.front.max(stream.next);
-        stream.used_at = self.reads;
-        stream.run.saturating_mul(2)
-    }
-
-    /// What a stream needs next of what nobody has asked for; `None` when it is far enough ahead.
-    fn ahead(&mut self, place: usize, chunk_bytes: u64) -> Option<Range<u64>> {
-        let stream = &mut self.streams[place];
-        if stream.run == 0 {
-            return None;
-        }
-        let goal = stream.next.saturating_add(stream.run.saturating_mul(2)).min(self.size_bytes);
-        // Behind chunks that are there already.
-        while let Some((_, chunk)) = self.chunks.range(..=stream.front).next_back()
-            && chunk.end > stream.front
-        {
-            stream.front = chunk.end;
-        }
-        let start = stream.front;
-        let is_worth_it = goal > start
-            && (goal - start >= MOUNT_AHEAD_BYTES_MIN.min(chunk_bytes) || goal == self.size_bytes);
-        if !is_worth_it {
-            return None;
-        }
-        let grid = (start / chunk_bytes + 1) * chunk_bytes;
-        let next = self.chunks.range(start..).next().map_or(u64::MAX, |(next, _)| *next);
-        // Whole chunks where it goes on so far.
-        let end = if goal >= grid { grid } else { goal };
-        Some(start..end.min(next).min(self.size_bytes))
-    }
-
-    /// What of a range nobody has asked for, in pieces of a chunk at most; with so many bytes more,
-    /// up to where chunks of streams end.
-    fn gaps(&self, range: &Range<u64>, more_bytes: u64, chunk_bytes: u64) -> Vec<Range<u64>> {
-        let mut gaps = Vec::new();
-        let before = self.chunks.range(..=range.start).next_back();
-        let mut at = before.map_or(range.start, |(_, chunk)| chunk.end.max(range.start));
-        while at < range.end {
-            let next = self.chunks.range(at..).next();
-            let (start, end) = next.map_or((u64::MAX, 0), |(start, chunk)| (*start, chunk.end));
-            let until = start.min(range.end);
-            while at < until {
-                let mut end = until.min(at + chunk_bytes);
-                if more_bytes > 0 && end == range.end {
-                    let grid = end.next_multiple_of(chunk_bytes).min(end + more_bytes);
-                    end = grid.min(at + chunk_bytes).min(start).min(self.size_bytes);
-                }
-                gaps.push(at..end);
-                at = end;
-            }
-            if at >= range.end {
-                break;
-            }
-            at = end;
-        }
-        gaps
-    }
-
-    /// A chunk did not come: what reads ahead of it asks again when it gets there.
-    fn stumble(&mut self, start: u64) {
-        for stream in &mut self.streams {
-            if stream.front > start && stream.next <= start {
-                stream.front = stream.next;
-                stream.run = 0;
-            }
-        }
-    }
-
-    /// Ends streams that have not gone on for long; says which chunks go with them, and with what
-    /// the others have passed. What is being read stays.
-    fn end_streams(&mut self, reading: &Range<u64>, chunk_bytes: u64) -> Vec<u64> {
-        let reads = self.reads;
-        let oldest = self.streams.iter().map(|stream| stream.used_at).min().unwrap_or(0);
-        let is_full = self.streams.len() > MOUNT_STREAMS_MAX;
-        self.streams.retain(|stream| {
-            let is_idle = reads - stream.used_at > MOUNT_IDLE_READS;
-            !(is_idle || is_full && stream.used_at == oldest)
-        });
-        let is_wanted = |start: u64, chunk: &Chunk| {
-            !chunk.waiters.is_empty()
-                || start < reading.end && reading.start < chunk.end
-                || self.streams.iter().any(|stream| {
-                    let behind = stream.next.saturating_sub(2 * chunk_bytes);
-                    chunk.end > behind && start < stream.front
-                })
-        };
-        let unwanted = self.chunks.iter().filter(|(start, chunk)| !is_wanted(**start, chunk));
-        unwanted.map(|(start, _)| *start).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests of what is fetched for reads: single stories, and thousands of seeded ones against a model.
+//! Tests of what is fetched for reads: single stories, and a thousand seeded ones against a model.
 
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small ones")]
 

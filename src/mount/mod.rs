@@ -4,8 +4,10 @@
 //! * [`tree`]: names, sizes and times of all objects, as the listing has them.
 //! * [`demand`]: which bytes are fetched for the reads of programs, ahead of them and never beyond
 //!   the memory that there is.
+//!   `file`: of one of them, and how its reads follow each other.
 //! * [`table`]: lines of `/proc/self/mountinfo`.
 
 pub mod demand;
+mod file;
 pub mod table;
 pub mod tree;

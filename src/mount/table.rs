@@ -1,8 +1,6 @@
 //! Lines of `/proc/self/mountinfo` (proc_pid_mountinfo(5)): what is mounted where.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What the type of a mount of this program is called.
 pub const TYPE: &str = "fuse.inrush";
@@ -12,8 +10,8 @@ pub const TYPE: &str = "fuse.inrush";
 pub struct Mounted {
     /// Its device's number, as `MAJOR:MINOR`.
     pub device: String,
-    /// Where it is.
-    pub point: PathBuf,
+    /// Where it is, as a path's bytes.
+    pub point: Vec<u8>,
     /// The type of its file system, with its subtype.
     pub kind: String,
 }
@@ -22,13 +20,13 @@ pub struct Mounted {
 #[must_use]
 pub fn at(table: &[u8], point: &Path) -> Option<Mounted> {
     let mounts = table.split(|byte| *byte == b'\n').filter_map(parse);
-    mounts.rev().find(|mounted| mounted.point == point)
+    mounts.rev().find(|mounted| mounted.point == point.as_os_str().as_encoded_bytes())
 }
 
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = text(fields.nth(2)?);
-    let point = PathBuf::from(OsString::from_vec(unescaped(fields.nth(1)?)));
+    let point = unescaped(fields.nth(1)?);
     // Behind any number of optional fields stands a hyphen.
     let kind = text(fields.skip_while(|field| *field != b"-").nth(1)?);
     Some(Mounted { device, point, kind })

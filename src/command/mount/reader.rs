@@ -1,5 +1,5 @@
-//! Reads of programs and the engine: what [`Demand`] decides is asked of the workers, and what comes
-//! answers the kernel, straight from the slots it was received into.
+//! Reads of programs and the engine: what [`Demand`] decides is asked of the workers, and what
+//! comes answers the kernel, straight from the slots it was received into.
 //!
 //! Threads of the kernel's requests call [`Shared::read`] and never wait for bytes; a thread of its
 //! own takes what has come. Whoever has the lock only decides: answers are written without it.
