@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Succeeds where file systems of all kinds that the tests use can be mounted: in memory, on a loop
-# device (and frozen), and over a file in a name space of its own. Leaves nothing.
+# device (and frozen), over a file in a name space of its own, and FUSE. Leaves nothing.
 set -uo pipefail
 
 place=$(mktemp -d)
 trap 'umount -q "$place/mount"; rm -rf "$place"' EXIT
 mkdir "$place/mount"
+test -c /dev/fuse || exit 1
 mount -t tmpfs tmpfs "$place/mount" || exit 1
 umount "$place/mount" || exit 1
 truncate -s 16M "$place/image"
