@@ -67,9 +67,8 @@ impl GlobSet {
             }
         }
         let by_byte = bytes.build().map_err(|error| error.kind().to_string())?;
-        let by_character: Result<_, String> =
-            expressions.chunks(TOGETHER_MAX).map(compiled).collect();
-        let by_character = by_character?;
+        let by_character =
+            expressions.chunks(TOGETHER_MAX).map(compiled).collect::<Result<_, _>>()?;
         Ok(Self { by_byte, byte_numbers, by_character, character_numbers })
     }
 

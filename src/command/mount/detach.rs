@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::mount::table::{self, TYPE};
+use crate::mount::table::{self, Mounted, TYPE};
 
 /// A folder as the kernel's table of mounts has it. The folder itself is not looked at: one whose
 /// process is gone cannot be.
@@ -34,7 +34,7 @@ pub(super) fn place(typed: &Path) -> Result<PathBuf> {
 /// The same for a new mount: a folder on which none of ours is.
 pub(super) fn empty_place(typed: &Path) -> Result<PathBuf> {
     let place = place(typed)?;
-    if require_ours(&place).is_ok() {
+    if ours(&place).is_ok() {
         let message = format!("{} is mounted by inrush already", place.display());
         return Err(Error::new(ErrorKind::Destination, message)
             .advise(format!("unmount it with: inrush unmount {}", place.display())));
@@ -50,13 +50,13 @@ pub(super) fn empty_place(typed: &Path) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// That a mount of this program is there.
-pub(super) fn require_ours(place: &Path) -> Result<()> {
+/// The mount of this program that is there; an error where there is none.
+pub(super) fn ours(place: &Path) -> Result<Mounted> {
     let table = std::fs::read("/proc/self/mountinfo").map_err(|error| {
         Error::new(ErrorKind::Host, format!("cannot read /proc/self/mountinfo: {error}"))
     })?;
     let why = match table::at(&table, place) {
-        Some(mounted) if mounted.kind == TYPE => return Ok(()),
+        Some(mounted) if mounted.kind == TYPE => return Ok(mounted),
         Some(mounted) => format!("a mount of type {}, not of inrush", mounted.kind),
         None => "not mounted".to_owned(),
     };
@@ -71,7 +71,7 @@ pub(super) fn detach(place: &Path) -> Result<()> {
         Err(Errno::PERM) => by_helper(place),
         Err(errno) => errno.to_string(),
     };
-    if require_ours(place).is_err() {
+    if ours(place).is_err() {
         return Ok(());
     }
     Err(Error::new(

@@ -23,6 +23,7 @@ use self::reader::Reader;
 use self::view::View;
 use super::aside::aside;
 use super::ending::Done;
+use super::get;
 use super::interrupts;
 use super::ready;
 use super::ring;
@@ -31,14 +32,13 @@ use super::sources::{self, Narrowed};
 use crate::cli::{MountArgs, UnmountArgs};
 use crate::control::Control;
 use crate::control::walk::Walk;
-use crate::engine::config::{Config, HostFacts, ResourceOptions};
+use crate::engine::config::{Config, HostFacts};
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::Persistence;
 use crate::limits::{
     MOUNT_ERRORS_TOLD_MAX, MOUNT_READ_BYTES_MAX, MOUNT_READAHEAD_KIB, MOUNT_THREADS_MAX,
 };
-use crate::mount::table::{self, TYPE};
 use crate::mount::tree::{Builder, Hidden, Tree};
 use crate::plan::filter::Filter;
 use crate::report::out::Lines;
@@ -49,7 +49,7 @@ use crate::text::size::{Binary, Count, counted};
 /// Removes a mount.
 pub(super) fn unmount(args: &UnmountArgs) -> Result<Done> {
     let point = detach::place(&args.mountpoint)?;
-    detach::require_ours(&point)?;
+    detach::ours(&point)?;
     detach::detach(&point)?;
     Ok(Done::default())
 }
@@ -200,14 +200,7 @@ fn tell_mounted(tree: &Tree, hidden: &Hidden, point: &Path, progress: &Progress)
 
 /// Starts the workers that bring what is read.
 async fn start_workers(args: &MountArgs, control: &Rc<Control>, begun: Instant) -> Result<Workers> {
-    let options = ResourceOptions {
-        workers: args.tuning.workers,
-        connections: args.tuning.connections,
-        max_connections: args.tuning.max_connections,
-        memory_bytes: args.tuning.memory,
-        part_size_bytes: None,
-        ring: ring::choice(args.tuning.ring)?,
-    };
+    let options = get::options(&args.tuning)?;
     let tls = session::tls(control, &args.sources).await?;
     let config = Config::resolve(options, HostFacts::read())?;
     let config = if tls.is_some() { config.secured() } else { config };
@@ -232,7 +225,7 @@ struct Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         // Where it is not ours any more it was unmounted, or covered, by somebody else.
-        if detach::require_ours(&self.point).is_ok() {
+        if detach::ours(&self.point).is_ok() {
             let _ = detach::detach(&self.point);
         }
     }
@@ -285,10 +278,7 @@ async fn mount(
 /// Has the kernel read on in pieces as long as its requests may be. Only root may; others go on
 /// with its usual 128 KiB.
 fn widen_readahead(point: &Path) {
-    let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return };
-    let Some(mounted) = table::at(&table, point).filter(|mounted| mounted.kind == TYPE) else {
-        return;
-    };
+    let Ok(mounted) = detach::ours(point) else { return };
     let path = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
     if let Err(error) = std::fs::write(&path, MOUNT_READAHEAD_KIB.to_string()) {
         tracing::info!("{path} stays as it is: {error}");

@@ -44,10 +44,10 @@ impl View {
     fn attributes(&self, facts: Facts) -> FileAttr {
         let seconds = Duration::from_secs(facts.seconds.unsigned_abs());
         let time = if facts.seconds < 0 { SystemTime::UNIX_EPOCH } else { UNIX_EPOCH + seconds };
-        let (kind, size, perm) = match facts.kind {
+        let (size, perm) = match facts.kind {
             // Whoever may read a folder may enter it.
-            Kind::Folder => (FileType::Directory, 0, self.mode | (self.mode & 0o444) >> 2),
-            Kind::File { size_bytes } => (FileType::RegularFile, size_bytes, self.mode),
+            Kind::Folder => (0, self.mode | (self.mode & 0o444) >> 2),
+            Kind::File { size_bytes } => (size_bytes, self.mode),
         };
         FileAttr {
             ino: INodeNo(facts.inode),
@@ -57,7 +57,7 @@ impl View {
             mtime: time,
             ctime: time,
             crtime: time,
-            kind,
+            kind: file_type(facts.kind),
             perm,
             // Of a folder it says that nobody has counted what is in it.
             nlink: 1,
@@ -87,8 +87,8 @@ impl View {
     }
 }
 
-fn is_folder(facts: Facts) -> FileType {
-    match facts.kind {
+const fn file_type(kind: Kind) -> FileType {
+    match kind {
         Kind::Folder => FileType::Directory,
         Kind::File { .. } => FileType::RegularFile,
     }
@@ -191,7 +191,7 @@ impl Filesystem for View {
         };
         for (next, inode, name) in listing {
             let Some(facts) = self.tree.facts(inode) else { break };
-            if reply.add(INodeNo(inode), next, is_folder(facts), name) {
+            if reply.add(INodeNo(inode), next, file_type(facts.kind), name) {
                 break;
             }
         }
