@@ -17,8 +17,8 @@ use crate::limits::{
 /// What it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Doubles while that pays; `below` is the level before. What did not pay in one window is
-    /// measured once more: new connections need their time.
+    /// Doubles while that pays; `below` is the level before. What brought a little more in one
+    /// window is measured once more: new connections need their time.
     Climb { below: Option<usize>, again: bool },
     /// Stays, and looks beside from time to time.
     Hold,
@@ -234,11 +234,19 @@ impl Controller {
     fn window_us(&self) -> u64 {
         // Connections that began together bring their pieces together: several rounds of them.
         let usual_us = self.first_byte_us + PACE_WINDOW_PIECES * self.piece_us;
-        let length_us = usual_us.clamp(PACE_WINDOW_MIN_US, PACE_WINDOW_MAX_US);
+        let usual_us = usual_us.clamp(PACE_WINDOW_MIN_US, PACE_WINDOW_MAX_US);
+        let length_us = whole_rounds(usual_us, self.round_us());
         match self.stage {
             Stage::Climb { .. } => length_us,
             Stage::Hold | Stage::Probe { .. } => (length_us * 2).max(PACE_WINDOW_HOLD_MIN_US),
         }
+    }
+
+    /// Usual time of a request, from its beginning to its end.
+    fn round_us(&self) -> u64 {
+        let pieces = self.before.bytes / self.bounds.piece_bytes;
+        let each = pieces.checked_div(self.before.answers).unwrap_or(1);
+        self.piece_us.saturating_mul(each.max(1))
     }
 
     /// True when so much more came already than before that the rest of the window cannot change
@@ -247,8 +255,12 @@ impl Controller {
         let Stage::Climb { below: Some(below), .. } = self.stage else { return false };
         // Requests that began together bring their pieces together: what came of a part of the time
         // that one of them takes at most (see `go_to`) would say too much.
-        let is_long = elapsed_us >= PACE_WINDOW_MIN_US.max(self.piece_us);
-        let is_seen = pieces >= u64::from(self.levels.requests(self.level));
+        let requests = u64::from(self.levels.requests(self.level));
+        // What brings so much more takes no longer than it did before.
+        let round_us = self.round_us() * u64::from(self.levels.requests(below)) / requests;
+        let needed_us = whole_rounds(PACE_WINDOW_MIN_US.max(self.piece_us), round_us);
+        let is_long = elapsed_us >= needed_us;
+        let is_seen = pieces >= requests;
         let known = self.levels.known(below, now_us);
         is_long
             && is_seen
@@ -323,7 +335,10 @@ impl Controller {
         if pays && self.level < self.levels.last() {
             return self.double(now_us, Change::More, measured);
         }
-        if !pays && !measured.is_full && !again {
+        let is_more = below
+            .and_then(|below| self.levels.known(below, now_us))
+            .is_none_or(|before| measured.work >= before);
+        if !pays && is_more && !measured.is_full && !again {
             self.stage = Stage::Climb { below, again: true };
             return;
         }
@@ -478,6 +493,18 @@ impl Controller {
             bytes_per_second,
         });
     }
+}
+
+/// The whole rounds of requests that are nearest to this time, at least one: what begins together
+/// waits together, and a part of a round brings all of it or nothing. Rounds that are longer than a
+/// window are ignored: most of such a time bytes come.
+fn whole_rounds(time_us: u64, round_us: u64) -> u64 {
+    if !(1..=PACE_WINDOW_MAX_US).contains(&round_us) {
+        return time_us;
+    }
+    let rounds = (time_us + round_us / 2) / round_us;
+    let whole_us = rounds.max(1) * round_us;
+    if whole_us < PACE_WINDOW_MIN_US { time_us } else { whole_us }
 }
 
 #[cfg(test)]

@@ -153,9 +153,22 @@ fn where_each_step_doubles_the_goodput_it_climbs_at_once() {
     }
 }
 
-/// The most requests that are in flight within so long, where each waits for its first byte, and a
-/// line serves one after the other: those that began together bring their bytes together.
-fn most_in_waves(latency_us: u64, bytes_per_second: f64, milliseconds: u64) -> u32 {
+/// How a line serves those that have something to send.
+#[derive(Debug, Clone, Copy)]
+enum Service {
+    InTurn,
+    Equally,
+}
+
+/// A network in which each request waits for its first byte, and a line serves all of them: those
+/// that began together bring their bytes together. The most requests that are in flight within so
+/// long, and the moments of the way there.
+fn in_waves(
+    service: Service,
+    latency_us: u64,
+    bytes_per_second: f64,
+    milliseconds: u64,
+) -> (u32, Vec<Moment>) {
     let mut controller = Controller::new(BOUNDS);
     let mut flying: Vec<(u64, f64)> = Vec::new();
     let (mut bytes, mut answers, mut most) = (0.0, 0, 0);
@@ -166,13 +179,19 @@ fn most_in_waves(latency_us: u64, bytes_per_second: f64, milliseconds: u64) -> u
             flying.push((now_us + latency_us, LARGE));
         }
         let mut left_to_serve = bytes_per_second / 1e3;
+        let answered = flying.iter().filter(|(first_byte_us, _)| *first_byte_us <= now_us).count();
+        let answered = u32::try_from(answered).expect("few");
+        let each = match service {
+            Service::InTurn => f64::INFINITY,
+            Service::Equally => left_to_serve / f64::from(answered.max(1)),
+        };
         for (_, left) in flying.iter_mut().filter(|(first_byte_us, _)| *first_byte_us <= now_us) {
-            let came = left_to_serve.min(*left);
+            let came = left_to_serve.min(*left).min(each);
             *left -= came;
             left_to_serve -= came;
             bytes += came;
         }
-        answers += flying.extract_if(.., |(_, left)| *left <= 0.0).count() as u64;
+        answers += flying.extract_if(.., |(_, left)| *left <= 1.0).count() as u64;
         if now_us % PACE_TICK_US == 0 {
             let totals = Totals {
                 bytes: whole(bytes),
@@ -185,13 +204,31 @@ fn most_in_waves(latency_us: u64, bytes_per_second: f64, milliseconds: u64) -> u
             controller.handle(now_us, totals);
         }
     }
-    most
+    (most, controller.timeline().moments().to_vec())
+}
+
+#[test]
+fn a_part_of_a_wave_is_not_taken_for_goodput() {
+    for service in [Service::InTurn, Service::Equally] {
+        for latency_us in [30e3, 50e3, 100e3, 150e3] {
+            for line in [2e9, 3e9, 4e9, 5e9, 5.5e9, 7e9] {
+                let (_, moments) = in_waves(service, whole(latency_us), line, 2_000);
+                for pair in moments.windows(2).skip(1) {
+                    let requests = f64::from(pair[0].requests_in_flight);
+                    let full = line.min(requests * LARGE * 1e6 / latency_us);
+                    let told = pair[1].bytes_per_second;
+                    let at = (service, latency_us, line, requests);
+                    assert!(told <= whole(full * 1.05), "{told} of {full} B/s: {at:?}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
 fn a_wave_of_pieces_is_not_taken_for_goodput() {
     for (latency_us, line) in [(5e4, 5e9), (1e5, 3e9), (1e5, 5.5e9), (2e5, 5.5e9)] {
-        let most = most_in_waves(whole(latency_us), line, 2_000);
+        let (most, _) = in_waves(Service::InTurn, whole(latency_us), line, 2_000);
         let fill = line * latency_us / 1e6 / LARGE;
         assert!(f64::from(most) <= fill * 4.0, "{most} where {fill} fill the line");
     }
