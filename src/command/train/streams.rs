@@ -111,7 +111,11 @@ impl Streams {
             name: (*name).to_owned(),
             wanted,
             opening: Some(opening),
-            place: Place::Fifos(Fifos::new(Arc::clone(&folder), (*name).to_owned(), lock)),
+            // COMMAND is ended when a channel fails; until then it finds its pipes.
+            place: Place::Fifos(
+                Fifos::new(Arc::clone(&folder), (*name).to_owned(), lock)
+                    .keeping_names(!args.command.is_empty()),
+            ),
             part,
             connections,
             room,

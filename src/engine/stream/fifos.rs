@@ -77,6 +77,9 @@ pub struct Fifos {
     channel: String,
     /// The pipes that were made and are not withdrawn.
     made: Vec<Made>,
+    /// Whether retired pipes keep their names until this is dropped, and those that do.
+    keeps_names: bool,
+    retired: Vec<Made>,
     /// Goes when no pipe is left.
     _lock: Option<ChannelLock>,
 }
@@ -86,7 +89,16 @@ impl Fifos {
     /// the same channel.
     #[must_use]
     pub fn new(folder: Arc<OwnedFd>, channel: String, lock: Option<ChannelLock>) -> Self {
-        Self { folder, channel, made: Vec::new(), _lock: lock }
+        let (made, retired) = (Vec::new(), Vec::new());
+        Self { folder, channel, made, keeps_names: false, retired, _lock: lock }
+    }
+
+    /// Pipes that are retired keep their names until this is dropped: whoever opens one then waits
+    /// in it, and does not find it missing. For readers that are ended themselves.
+    #[must_use]
+    pub fn keeping_names(mut self, keeps: bool) -> Self {
+        self.keeps_names = keeps;
+        self
     }
 
     /// Makes the pipe of an epoch.
@@ -142,9 +154,15 @@ impl Fifos {
     }
 
     /// Removes the pipe of an epoch, and keeps its readers waiting: they see no end for as long as
-    /// what is returned is open. `None` when there are none.
+    /// what is returned is open. `None` when there are none, and the pipe keeps no name.
     pub(super) fn retire(&mut self, epoch: u64) -> Option<OwnedFd> {
         let made = self.forget(epoch)?;
+        if self.keeps_names {
+            // A reader besides: whoever is to hold this until the last reader leaves holds it on.
+            let held = made.open(&self.folder, OFlags::RDWR);
+            self.retired.push(made);
+            return held;
+        }
         let before = made.open(&self.folder, OFlags::WRONLY);
         made.unlink(&self.folder);
         // One that came since; from here on nobody can.
@@ -187,6 +205,12 @@ impl Fifos {
     fn forget(&mut self, epoch: u64) -> Option<Made> {
         let index = self.made.iter().position(|made| made.epoch == epoch)?;
         Some(self.made.swap_remove(index))
+    }
+}
+
+impl Drop for Fifos {
+    fn drop(&mut self) {
+        self.retired.iter().for_each(|made| made.unlink(&self.folder));
     }
 }
 
