@@ -93,6 +93,8 @@ pub(super) struct Run {
     /// Of those: validated by a checksum, and why not (though they have bytes).
     validated: u64,
     not_validated: BTreeMap<&'static str, u64>,
+    /// Objects that have no bytes, or stand for a folder.
+    empty: u64,
     failures: Failures,
     /// Of these: a later run can go on with some of their bytes.
     unfinished: u64,
@@ -156,6 +158,7 @@ impl Run {
             objects_ok: 0,
             validated: 0,
             not_validated: BTreeMap::new(),
+            empty: 0,
             failures: Failures::default(),
             unfinished: 0,
             resumed_ended: 0,
@@ -352,7 +355,7 @@ impl Run {
             self.objects_ok += 1;
             match outcome.transfer.verification.verdict() {
                 Ok(_) => self.validated += 1,
-                Err(_) if outcome.transfer.object.size_bytes == 0 => {}
+                Err(_) if outcome.transfer.object.size_bytes == 0 => self.empty += 1,
                 Err(reason) => *self.not_validated.entry(reason).or_default() += 1,
             }
             return;
@@ -511,6 +514,7 @@ impl Run {
             validated_objects: self.validated,
             not_validated_objects: self.not_validated.values().sum(),
             not_validated: self.not_validated.clone(),
+            empty_objects: self.empty,
             resumed_files: self.resumed_files,
             earlier: self.earlier(),
             elapsed_us: micros(times.ended),

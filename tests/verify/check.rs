@@ -140,7 +140,7 @@ fn every_algorithm_and_form_is_validated_without_a_get() {
     assert_eq!(lines.len(), 31);
     for (key, line) in &lines {
         let expected = match key.split(['-', '/']).next().expect("a name") {
-            "empty" | "folder" => "not validated (it is empty)".to_owned(),
+            "empty" | "folder" => "empty (it is empty)".to_owned(),
             "etag" => "validated (MD5)".to_owned(),
             algorithm => format!("validated ({})", algorithm.to_uppercase()),
         };

@@ -169,6 +169,18 @@ fn every_algorithm_and_form_is_compared() {
 }
 
 #[test]
+fn the_counts_add_up_where_an_object_is_empty() {
+    let scene = Scene::crc(&[("a", 5), ("b", SMALL), ("empty", 0)], FaultPlan::none());
+    let (run, lines) = scene.get(&[], 0);
+    scene.assert_whole();
+    assert_eq!(verdict(&lines["empty"]), "empty (it is empty)", "{run}");
+    let summary = run.json();
+    let names = ["validated_objects", "not_validated_objects", "empty_objects", "objects"];
+    assert_eq!(names.map(|name| summary[name].as_u64()), [2, 0, 1, 3].map(Some), "{run}");
+    assert!(run.stderr.contains(", 2 verified, 1 empty"), "{run}");
+}
+
+#[test]
 fn a_flipped_byte_is_fetched_again() {
     for (key, size) in [("small", SMALL), ("medium", MEDIUM), ("large", LARGE)] {
         let scene = Scene::crc(&[(key, size), ("other", 5)], flip(key, Some(1..=1)));

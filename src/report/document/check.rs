@@ -62,7 +62,7 @@ impl Finding {
             | Self::Adopted(Some(algorithm))
             | Self::NotAdopted(Some(algorithm), _) => return Verified::by(algorithm),
             Self::Empty | Self::Adopted(None) | Self::NotAdopted(None, _) => {
-                ("not validated", "it is empty".to_owned())
+                return Verified::empty();
             }
             Self::NotValidated(reason) => ("not validated", (*reason).to_owned()),
             Self::Missing(why) => ("missing", why.clone()),
@@ -284,7 +284,11 @@ mod tests {
                 r#""algorithm":"CRC32","reason":null"#
             )
             .to_owned(),
-            format!(r#"ok","error":null,"verified":{{"verdict":{not}"it is empty""#),
+            concat!(
+                r#"ok","error":null,"verified":{"verdict":"empty","#,
+                r#""algorithm":null,"reason":"it is empty""#
+            )
+            .to_owned(),
             format!(r#"ok","error":null,"verified":{{"verdict":{not}"there is none""#),
             concat!(
                 r#"failed","error":"missing: it does not exist","verified":{"#,

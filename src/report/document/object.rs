@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::{json, seconds};
 use crate::checksum::Algorithm;
+use crate::checksum::unverified::NO_BYTES;
 use crate::files::transfer::{Outcome, Shape, Transfer};
 use crate::s3::Object;
 use crate::text::shown::shown;
@@ -88,7 +89,7 @@ impl KeptReason {
 /// Whether bytes were held against a checksum, and if not, why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verified {
-    /// `validated`, or `not validated`.
+    /// `validated`, `not validated`, or `empty`: there is nothing to verify.
     pub verdict: &'static str,
     /// What the checksum was computed by; null when the object was not validated.
     pub algorithm: Option<&'static str>,
@@ -156,6 +157,7 @@ impl Verified {
         let verdict = match transfer.verification.verdict() {
             _ if failed => Err("the object failed".to_owned()),
             Ok(algorithm) => Ok(algorithm.name()),
+            Err(_) if transfer.object.size_bytes == 0 => return Self::empty(),
             Err(reason) => Err(unverified(transfer, reason)),
         };
         match verdict {
@@ -166,6 +168,11 @@ impl Verified {
 
     pub(super) fn by(algorithm: &'static str) -> Self {
         Self { verdict: "validated", algorithm: Some(algorithm), reason: None }
+    }
+
+    /// Of an object that has no bytes.
+    pub(super) fn empty() -> Self {
+        Self { verdict: "empty", algorithm: None, reason: Some(NO_BYTES.to_owned()) }
     }
 
     fn not(reason: String) -> Self {
@@ -509,6 +516,9 @@ mod tests {
         check("\"e\"", 5, &["length", "ETag"], "range");
         check("", 5, &["length", "no ETag"], "range");
         check("\"e\"", 0, &["is empty"], "checked");
+        let empty = transfer("a", "\"e\"", 0, "a");
+        assert_eq!(Verified::of(&empty, false), Verified::empty());
+        assert_eq!(Verified::of(&empty, true).verdict, "not validated", "it failed");
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct SummaryInputs {
     pub not_validated_objects: u64,
     /// Why they were not, and how many.
     pub not_validated: BTreeMap<&'static str, u64>,
+    /// Objects that are whole and have no bytes.
+    pub empty_objects: u64,
     /// Large files that went on where an earlier run ended: past the page cache, and not.
     pub resumed_files: (u64, u64),
     /// What of earlier runs counted.
@@ -125,6 +127,8 @@ pub struct Summary {
     pub not_validated_objects: u64,
     /// Why they were not, and how many.
     pub not_validated: BTreeMap<&'static str, u64>,
+    /// Objects that are whole and have no bytes.
+    pub empty_objects: u64,
     /// Where the files went, for people.
     #[serde(skip)]
     pub destination: Option<String>,
@@ -261,6 +265,7 @@ impl Summary {
             validated_objects: inputs.validated_objects,
             not_validated_objects: inputs.not_validated_objects,
             not_validated: inputs.not_validated.clone(),
+            empty_objects: inputs.empty_objects,
             destination: inputs.destination.clone(),
             earlier: inputs.earlier,
             bytes: all.bytes,
@@ -379,12 +384,11 @@ impl Summary {
         line += &match (self.validated_objects, self.not_validated_objects) {
             (0, 0) => return line,
             (0, _) => ", not verified".to_owned(),
-            (_, 0) => return line + ", all verified",
+            (_, 0) if self.empty_objects == 0 => return line + ", all verified",
             (validated, _) => format!(", {} verified", Count(validated)),
         };
         // The rest of the objects, that the numbers add up.
-        let others = self.validated_objects + self.not_validated_objects;
-        match self.objects.saturating_sub(others) {
+        match self.empty_objects {
             0 => line,
             empty => line + &format!(", {} empty", Count(empty)),
         }
@@ -472,6 +476,7 @@ mod tests {
             validated_objects: 0,
             not_validated_objects: 0,
             not_validated: BTreeMap::new(),
+            empty_objects: 0,
             resumed_files: (0, 0),
             earlier: Earlier::default(),
             elapsed_us: 0,
@@ -615,7 +620,7 @@ mod tests {
             names(&json),
             "addresses anew_objects bytes clock_correction_seconds connections connects \
              control_retries cpu_seconds cpu_seconds_per_terabyte deleted_files direct_io \
-             endpoints error error_kind exit_code failed_objects first_worker_done_seconds \
+             empty_objects endpoints error error_kind exit_code failed_objects first_worker_done_seconds \
              gigabytes_per_second hedges hedges_won kept_bytes kept_objects kept_unmarked_objects \
              kind last_worker_done_seconds memory_bytes moves not_validated not_validated_objects \
              objects pace pages part_size_bytes peak_rss_bytes requests resumed_bytes \
@@ -709,6 +714,9 @@ mod tests {
         let lines = |inputs: &SummaryInputs| Summary::new(inputs).lines(false);
         let all = ["44 objects, 136 MB -> t1/ in 8.5 s (16 MB/s), all verified"];
         assert_eq!(lines(&one), all);
+        let with_empty = SummaryInputs { validated_objects: 43, empty_objects: 1, ..one.clone() };
+        let told = "44 objects, 136 MB -> t1/ in 8.5 s (16 MB/s), 43 verified, 1 empty";
+        assert_eq!(lines(&with_empty), [told]);
         let workers = vec![WorkerMetrics { objects: 1, bytes: 900, ..quiet }];
         let small = SummaryInputs {
             workers,
