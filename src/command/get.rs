@@ -313,7 +313,7 @@ pub(super) fn options(tuning: &TuningArgs) -> Result<ResourceOptions> {
         workers: tuning.workers,
         connections: tuning.connections,
         max_connections: tuning.max_connections,
-        part_size_bytes: tuning.part_size,
+        part_size_bytes: session::part_size(tuning.part_size, tuning.bandwidth_limit),
         memory_bytes: tuning.memory,
         ring: ring::choice(tuning.ring)?,
     })

@@ -17,7 +17,7 @@ use crate::control::endpoint::AddressingStyle;
 use crate::control::tls::Trust;
 pub(super) use crate::control::upkeep::upkeep;
 use crate::control::{Control, ControlOptions};
-use crate::engine::pace::Bandwidth;
+use crate::engine::pace::{Bandwidth, part_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
 use crate::link::attempt::RetryPolicy;
@@ -107,6 +107,11 @@ pub(super) fn retries(args: &ServiceArgs, attempts_max: u32) -> RetryPolicy {
 /// What the user bounds of the bytes a second.
 pub(super) fn bandwidth(limit: Option<NonZeroU64>) -> Option<Arc<Bandwidth>> {
     limit.map(|bytes_per_second| Arc::new(Bandwidth::new(bytes_per_second)))
+}
+
+/// How long parts are: as the user says, else short ones within a bound.
+pub(super) fn part_size(given: Option<u64>, limit: Option<NonZeroU64>) -> Option<u64> {
+    given.or(limit.map(part_bytes))
 }
 
 /// The configuration of TLS for the data plane, where one of these buckets is served over it.

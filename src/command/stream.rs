@@ -123,7 +123,7 @@ async fn start_pipes(
     begun: Instant,
     progress: &Progress,
 ) -> Result<Served> {
-    let part = part_size(args.stream.part_size)?;
+    let part = part_size(args.stream.part_size, args.stream.bandwidth_limit)?;
     let mut filter = Filter::new(&args.selection.rules)?;
     let control = session::control(&args.service, credentials, progress).await?;
     let manifest = match &args.augmented {
@@ -334,7 +334,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let progress = Progress::new(!args.stream.quiet);
     let deadline = args.stream.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
-    let part = part_size(args.stream.part_size)?;
+    let part = part_size(args.stream.part_size, args.stream.bandwidth_limit)?;
     let resources = Resources::of(&args.stream)?;
     ring::require(resources.ring)?;
     let filter = Filter::new(&args.selection.rules)?;
@@ -402,8 +402,8 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     Ok(Done { code: exit_code(failed.as_ref()), document: None })
 }
 
-pub(super) fn part_size(bytes: Option<u64>) -> Result<PartSize> {
-    let bytes = bytes.unwrap_or(PART_BYTES_DEFAULT);
+pub(super) fn part_size(given: Option<u64>, limit: Option<NonZeroU64>) -> Result<PartSize> {
+    let bytes = session::part_size(given, limit).unwrap_or(PART_BYTES_DEFAULT);
     if !(PART_BYTES_MIN..=PART_BYTES_MAX).contains(&bytes) {
         return Err(Error::new(ErrorKind::Usage, format!("--part-size {bytes} is out of bounds"))
             .advise(format!("give {PART_BYTES_MIN} to {PART_BYTES_MAX}")));

@@ -101,11 +101,21 @@ impl Unfit {
         match self {
             Self::Damaged => "their journal is missing or damaged",
             Self::Changed => "the object has changed",
-            Self::Cut => "--part-size was different",
+            Self::Cut => "the part size was different",
             Self::Rebooted => "the machine was rebooted before the data was synced",
             Self::Foreign => "their temporary names are used by files of another user",
         }
     }
+}
+
+/// Into ranges of which length an object was cut, as its journal says; `None` where that is none,
+/// or damaged.
+#[must_use]
+pub fn part_bytes(bytes: &[u8]) -> Option<u64> {
+    let header = bytes.get(..HEADER_BYTES)?;
+    let is_right = check(&[&header[..52]]) == header[52..];
+    let part = header[44..52].try_into().expect("eight bytes");
+    is_right.then_some(u64::from_le_bytes(part))
 }
 
 /// Which ranges, and which beginnings of others, a journal says are there, for exactly this header.
@@ -239,6 +249,18 @@ mod tests {
             let right = super::check(&[&other[..52]]);
             other[52..].copy_from_slice(&right);
             assert_eq!(replay(&other, &header()), Err(Unfit::Damaged), "version {version}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_ranges_is_told_where_the_header_is_whole() {
+        let bytes = journal(&[1]);
+        assert_eq!(part_bytes(&bytes), Some(1 << 20));
+        assert_eq!(part_bytes(&bytes[..HEADER_BYTES - 1]), None);
+        for at in 0..HEADER_BYTES {
+            let mut garbled = bytes.clone();
+            garbled[at] ^= 4;
+            assert_eq!(part_bytes(&garbled), None, "byte {at}");
         }
     }
 

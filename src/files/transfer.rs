@@ -140,8 +140,14 @@ impl Transfer {
     #[must_use]
     pub fn in_one_range(self) -> Self {
         let bytes = self.object.size_bytes.next_multiple_of(ALIGNMENT_BYTES);
-        let part = PartSize::new(bytes).expect("it has bytes");
-        Self { part, unsettled: AtomicU64::new(1), ..self }
+        self.cut_into(PartSize::new(bytes).expect("it has bytes"))
+    }
+
+    /// The same in ranges of another length.
+    #[must_use]
+    pub fn cut_into(self, part: PartSize) -> Self {
+        let ranges = Ranges::count_of(self.object.size_bytes, part);
+        Self { part, unsettled: AtomicU64::new(ranges), ..self }
     }
 
     /// The same once more, as `object` is now.

@@ -154,6 +154,11 @@ pub const TIMELINE_MOMENTS_MAX: usize = 64;
 /// training job, and the runs that download its files one after the other.
 pub const BANDWIDTH_CLIENTS_MAX: usize = 64;
 
+/// A request within a bandwidth that the user bounds is for what may be asked for in so much time,
+/// in microseconds, but not less than the smallest part: its bytes come as fast as the network
+/// brings them.
+pub const BANDWIDTH_PART_US: u64 = 250_000;
+
 /// How far one of them may be ahead of another, as the time in which that many bytes may be asked
 /// for, in microseconds.
 pub const BANDWIDTH_AHEAD_US: u64 = 20_000;

@@ -365,6 +365,22 @@ fn a_dry_run_and_a_discard_write_nothing() {
     assert_eq!(fs::read_dir(place.folder.path()).expect("a folder").count(), 0);
 }
 
+/// What is asked for at once comes at once: with a bound that is less.
+#[test]
+fn parts_are_short_where_the_bandwidth_is_bounded() {
+    let all = objects(&[("a", 3_000_000)]);
+    let origin = serve(&all);
+    for (words, expected) in [
+        (&[][..], 8 << 20),
+        (&["--bandwidth-limit=20MB"], 4 << 20),
+        (&["--bandwidth-limit=20MB", "--part-size=5MiB"], 5 << 20),
+        (&["--bandwidth-limit=10GB"], 8 << 20),
+    ] {
+        let run = get(&origin, ["s3://lab/", "--discard", "--json"]).with(words).run().expect(0);
+        assert_eq!(run.json()["part_size_bytes"], expected, "{words:?}");
+    }
+}
+
 /// Time does what it must at least, however busy the machine is.
 #[test]
 fn a_bandwidth_limit_is_kept_on_average() {

@@ -84,24 +84,33 @@ fn what_one_ring_left_the_other_goes_on_with() {
 }
 
 #[test]
-fn what_changed_or_was_cut_otherwise_begins_anew() {
-    for (other, words, reason) in [
-        (true, &[][..], "the object has changed"),
-        (false, &["--part-size", "2MiB"], "--part-size was different"),
-    ] {
+fn what_changed_begins_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    interrupt(&start(slow(&large(), 20)), folder.path(), 10, Signal::KILL);
+    let mut after = large();
+    after.values_mut().for_each(|bytes| bytes.fill(3));
+    let run = crate::program::Program::new(["get", "s3://lab/", "--part-size", "1MiB"]);
+    let run = run.with([folder.path()]).asking(&serve(&after));
+    let run = run.with_keys(crate::served::ACCESS_KEY, crate::served::SECRET).run().expect(0);
+    run.expect_words(&["restarted from the first byte: ", "the object has changed"]);
+    assert_complete(folder.path(), &after);
+}
+
+/// Ranges of another length, as options have it or a bandwidth that is bounded: what is there
+/// counts.
+#[test]
+fn what_was_cut_otherwise_goes_on() {
+    for words in [&["--part-size", "2MiB"][..], &["--bandwidth-limit", "10GB"]] {
         let folder = tempfile::tempdir().expect("a folder");
         interrupt(&start(slow(&large(), 20)), folder.path(), 10, Signal::KILL);
-        let mut after = large();
-        if other {
-            after.values_mut().for_each(|bytes| bytes.fill(3));
-        }
-        let origin = if other { serve(&after) } else { start(computed(&after)) };
-        let options = ["get", "s3://lab/", "--connections", "4"];
+        let origin = start(computed(&large()));
+        let options = ["get", "s3://lab/", "--connections", "4", "--json"];
         let run = crate::program::Program::new(options).with(words).with([folder.path()]);
         let run = run.asking(&origin).with_keys(crate::served::ACCESS_KEY, crate::served::SECRET);
-        let run = if other { run.with(["--part-size", "1MiB"]) } else { run };
-        run.run().expect(0).expect_words(&["restarted from the first byte: ", reason]);
-        assert_complete(folder.path(), &after);
+        let run = run.run().expect(0);
+        assert!(number(&run, "resumed_objects") > 0, "{run}");
+        assert_eq!(number(&run, "anew_objects"), 0, "{run}");
+        assert_complete(folder.path(), &large());
     }
 }
 

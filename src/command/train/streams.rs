@@ -92,7 +92,7 @@ impl Streams {
             return Ok(None);
         }
         let resources = resources(args, names.len())?;
-        let part = part_size(args.tuning.part_size)?;
+        let part = part_size(args.tuning.part_size, args.tuning.bandwidth_limit)?;
         let path = layout.data();
         let folder = Arc::new(system_host::open_destination(&path)?);
         let (openings, orders) = begin(args, pipes.iter().zip(kept), control).await?;

@@ -4,8 +4,18 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::limits::{
-    BANDWIDTH_AHEAD_US, BANDWIDTH_CLAIM_US, BANDWIDTH_CLIENTS_MAX, BANDWIDTH_YIELD_US,
+    BANDWIDTH_AHEAD_US, BANDWIDTH_CLAIM_US, BANDWIDTH_CLIENTS_MAX, BANDWIDTH_PART_US,
+    BANDWIDTH_YIELD_US, PART_BYTES_DEFAULT, PART_BYTES_MIN,
 };
+
+/// How long parts are within a bound, where the user gives no length, in bytes: what is asked for
+/// comes as fast as it can, and all pause until its time has passed. Short parts make that even.
+#[must_use]
+pub fn part_bytes(bytes_per_second: NonZeroU64) -> u64 {
+    let bytes = u128::from(bytes_per_second.get()) * u128::from(BANDWIDTH_PART_US) / 1_000_000;
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).min(PART_BYTES_DEFAULT);
+    (bytes - bytes % PART_BYTES_MIN).max(PART_BYTES_MIN)
+}
 
 /// Bytes a second of a run at most, on average. What is asked for is charged when it is asked for,
 /// and nothing more is asked for until that much time has passed.
@@ -131,6 +141,25 @@ mod tests {
             let allowed = rate as f64 * now_us as f64 / 1e6 + bytes as f64;
             assert!((asked as f64) <= allowed * 1.001 + 1.0, "{asked} of {allowed}");
             assert!(asked as f64 >= allowed * 0.999 - 1.0, "{asked} of {allowed}");
+        }
+    }
+
+    #[test]
+    fn the_first_second_has_what_a_second_may_have() {
+        for rate in [1_000_000, 4_000_000, 20_000_000, 100_000_000, 10_000_000_000, u64::MAX] {
+            let bandwidth = bandwidth(rate);
+            let (only, part) = (bandwidth.join(), part_bytes(bandwidth.bytes_per_second));
+            assert!((PART_BYTES_MIN..=PART_BYTES_DEFAULT).contains(&part), "{rate}: {part}");
+            assert!(part.is_multiple_of(PART_BYTES_MIN), "{rate}: {part}");
+            let (mut now_us, mut asked) = (0, 0u64);
+            while now_us < 1_000_000 && asked < rate.saturating_mul(2) {
+                asked = asked.saturating_add(part);
+                bandwidth.charge(only, now_us, part);
+                // At that rate a part takes no time that is counted.
+                now_us += bandwidth.wait_us(only, now_us).max(1);
+            }
+            let most = (rate / 4).saturating_mul(5).max(2 * PART_BYTES_MIN);
+            assert!(asked <= most, "{rate}: {asked} of {most} in the first second");
         }
     }
 

@@ -23,7 +23,7 @@ mod rate;
 mod share;
 mod timeline;
 
-pub use bandwidth::Bandwidth;
+pub use bandwidth::{Bandwidth, part_bytes};
 pub use controller::Controller;
 pub use pacer::Pacer;
 pub use share::Share;

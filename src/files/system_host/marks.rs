@@ -356,12 +356,23 @@ impl SystemHost {
 
     /// A file below the destination, whole, if it is of our making and at most so long, in bytes.
     pub(super) fn read_below(&mut self, above: &str, name: &str, most: u64) -> Option<Vec<u8>> {
+        self.read_start_below(above, name, most.saturating_add(1))
+            .filter(|bytes| bytes.len() as u64 <= most)
+    }
+
+    /// So many bytes from the start of one, or all that it has, if it is of our making.
+    pub(super) fn read_start_below(
+        &mut self,
+        above: &str,
+        name: &str,
+        most: u64,
+    ) -> Option<Vec<u8>> {
         let folder = self.folders().find(above)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&file).ok()?;
-        let length = stat.st_size.unsigned_abs();
-        if !is_ours(&stat) || length > most {
+        let length = stat.st_size.unsigned_abs().min(most);
+        if !is_ours(&stat) {
             return None;
         }
         let mut bytes = vec![0; usize::try_from(length).ok()?];

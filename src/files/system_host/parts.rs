@@ -19,9 +19,12 @@ use crate::files::host::FileError;
 use crate::files::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
 use crate::files::sink::file::{Journal, OpenFile, allocation, journal_records_max};
 use crate::files::transfer::{Shape, Transfer};
-use crate::limits::{CHECK_PIECE_BYTES, JOURNAL_OBJECT_BYTES_MIN, JOURNAL_RANGES_MAX, LOCK_PAUSE};
+use crate::limits::{
+    CHECK_PIECE_BYTES, JOURNAL_OBJECT_BYTES_MIN, JOURNAL_RANGES_MAX, LOCK_PAUSE, PART_BYTES_MAX,
+    PART_BYTES_MIN,
+};
 use crate::plan::path::OWN_PREFIX;
-use crate::plan::ranges::{RangeSet, Ranges};
+use crate::plan::ranges::{PartSize, RangeSet, Ranges};
 use crate::sys::Handle;
 
 /// How the names of unfinished files end.
@@ -182,9 +185,26 @@ impl SystemHost {
         })
     }
 
+    /// The same object, cut as its journal has it: what is there counts whatever the length of
+    /// parts is now. Not where its checksum is of bytes that come in order, or in one answer.
+    fn cut_as_before(&mut self, transfer: Transfer, above: &str, name: &str) -> Transfer {
+        let size_bytes = transfer.object.size_bytes;
+        let is_free = Ranges::count_of(size_bytes, transfer.part) > 1
+            && transfer.verification.known().is_none();
+        let journal = journal_name(name);
+        let before = is_free.then(|| self.read_start_below(above, &journal, HEADER_BYTES as u64));
+        let before = before.flatten().and_then(|bytes| journal::part_bytes(&bytes)).filter(|part| {
+            (PART_BYTES_MIN..=PART_BYTES_MAX).contains(part) && part.is_multiple_of(PART_BYTES_MIN)
+        });
+        match before.and_then(PartSize::new) {
+            Some(part) => transfer.cut_into(part),
+            None => transfer,
+        }
+    }
+
     /// Goes on with what an earlier run left of a large object, if that can be.
     pub fn go_on(&mut self, transfer: Transfer, when_all: WhenAll) -> Left {
-        let (true, Shape::Ranges, Some(header)) =
+        let (true, Shape::Ranges, Some(_)) =
             (self.keeping.resume, transfer.shape, self.header(&transfer))
         else {
             return Left::Nothing(transfer);
@@ -203,6 +223,8 @@ impl SystemHost {
         };
         let (above, name) = (above.to_owned(), name.to_owned());
         let space_bytes = part.space_bytes();
+        let transfer = self.cut_as_before(transfer, &above, &name);
+        let Some(header) = self.header(&transfer) else { return Left::Nothing(transfer) };
         let size_bytes = transfer.object.size_bytes;
         let (file, mut done) = match self.continued(folder, part, &above, &name, &header) {
             Ok(continued) => continued,
