@@ -16,6 +16,8 @@ pub(super) struct Failures {
     first: Option<String>,
     told: usize,
     untold: u64,
+    /// Those that failed with the run.
+    with_run: u64,
 }
 
 impl Failures {
@@ -40,6 +42,18 @@ impl Failures {
         is_told
     }
 
+    /// Counts one that failed because the run ended.
+    pub(super) fn fail_with_run(&mut self) {
+        self.with_run += 1;
+    }
+
+    /// What is to be said of several that failed with the run; of one its cause is all.
+    fn alike(&self) -> Option<String> {
+        let objects = counted(self.with_run, "object", "objects");
+        (self.with_run > 1)
+            .then(|| format!("{objects} were not completed, because this ended the run"))
+    }
+
     /// How many there are.
     pub(super) fn count(&self) -> u64 {
         self.count
@@ -59,11 +73,11 @@ impl Failures {
     /// What is said at the end, in this order, where the run ended early for this cause. What kept
     /// one object ended the run: it stands with the objects, before the count of the others. An
     /// interrupt and a deadline come last, for they say how things stand.
-    pub(super) fn last_words(&self, cause: Option<(ErrorKind, String)>) -> [Option<String>; 2] {
+    pub(super) fn last_words(&self, cause: Option<(ErrorKind, String)>) -> [Option<String>; 3] {
         let (kind, cause) = cause.unzip();
         match kind {
-            Some(ErrorKind::Interrupted | ErrorKind::Deadline) | None => [self.rest(), cause],
-            Some(_) => [cause, self.rest()],
+            Some(ErrorKind::Interrupted | ErrorKind::Deadline) | None => [self.rest(), cause, None],
+            Some(_) => [cause, self.alike(), self.rest()],
         }
     }
 
@@ -128,10 +142,21 @@ mod tests {
         // What ended the run stands with the objects, unless it was the user.
         let words = |kind| failures.last_words(Some((kind, "cause".to_owned())));
         let (cause, rest) = (Some("cause".to_owned()), Some(rest));
-        assert_eq!(words(ErrorKind::Destination), [cause.clone(), rest.clone()]);
-        assert_eq!(words(ErrorKind::Interrupted), [rest.clone(), cause.clone()]);
-        assert_eq!(words(ErrorKind::Deadline), [rest.clone(), cause]);
-        assert_eq!(failures.last_words(None), [rest, None]);
+        assert_eq!(words(ErrorKind::Destination), [cause.clone(), None, rest.clone()]);
+        assert_eq!(words(ErrorKind::Interrupted), [rest.clone(), cause.clone(), None]);
+        assert_eq!(words(ErrorKind::Deadline), [rest.clone(), cause.clone(), None]);
+        assert_eq!(failures.last_words(None), [rest.clone(), None, None]);
+        // One of those that failed with the run is its cause.
+        failures.fail_with_run();
+        let words =
+            |failures: &Failures, kind| failures.last_words(Some((kind, "cause".to_owned())));
+        assert_eq!(words(&failures, ErrorKind::Destination)[1], None);
+        failures.fail_with_run();
+        failures.fail_with_run();
+        let alike = words(&failures, ErrorKind::Destination)[1].clone();
+        let alike = alike.expect("three ended");
+        assert!(alike.starts_with("3 objects were not completed, because"), "{alike}");
+        assert_eq!(words(&failures, ErrorKind::Interrupted), [rest, cause, None]);
     }
 
     #[test]

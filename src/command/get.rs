@@ -319,6 +319,19 @@ pub(super) fn options(tuning: &TuningArgs) -> Result<ResourceOptions> {
     })
 }
 
+/// What a plan comes to, for people.
+fn tell_plan(total: &PlannedTotal, (kept, kept_bytes): (u64, u64), progress: &Progress) {
+    let objects = |count| counted(count, "object", "objects");
+    if kept > 0 {
+        let (kept, bytes) = (objects(kept), Decimal(kept_bytes));
+        progress.note(format!("{kept} ({bytes}) already present, skipped"));
+    }
+    progress.note(match total.objects {
+        0 => "nothing would be downloaded".to_owned(),
+        count => format!("{}, {} would be downloaded", objects(count), Decimal(total.bytes)),
+    });
+}
+
 /// `--dry-run`: lists what would move.
 async fn plan_only(
     mut walk: Entries,
@@ -330,6 +343,7 @@ async fn plan_only(
 ) -> Result<Ended> {
     let mut lines = Lines::stdout();
     let (mut total, mut failures) = (PlannedTotal::default(), Failures::default());
+    let (mut kept_objects, mut kept_bytes) = (0, 0);
     let progress = Progress::new(!output.quiet);
     while let Some(batch) = walk.next_batch().await? {
         let mut page = Vec::with_capacity(batch.len());
@@ -343,7 +357,11 @@ async fn plan_only(
         for verdict in keeper.next().await {
             let transfer = match verdict {
                 Verdict::Fetch(transfer, _) => transfer,
-                Verdict::Keep(..) => continue,
+                Verdict::Keep(kept, ..) => {
+                    kept_objects += 1;
+                    kept_bytes = u64::saturating_add(kept_bytes, kept.object.size_bytes);
+                    continue;
+                }
                 Verdict::Fail(failed) => {
                     failures.add(&failed.1);
                     progress.error(&failed.1);
@@ -387,11 +405,7 @@ async fn plan_only(
         swept.error.map_or(Ok(()), Err)?;
     }
     let _ = lines.flush()?;
-    progress.note(format!(
-        "{}, {} would be downloaded",
-        counted(total.objects, "object", "objects"),
-        Decimal(total.bytes)
-    ));
+    tell_plan(&total, (kept_objects, kept_bytes), &progress);
     // Those that it does not name would fare well.
     let error = failures.error(1);
     total.exit_code = exit_code(error.as_ref());

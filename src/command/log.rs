@@ -98,10 +98,10 @@ impl PaceLog {
                 None => String::new(),
             };
             info!(
-                "pace after {:.1} s: {} requests in flight{rate} ({:?})",
+                "pace after {:.1} s: {} requests in flight{rate} ({})",
                 moment.at_us as f64 / 1e6,
                 moment.requests_in_flight,
-                moment.change
+                moment.change.in_words()
             );
         }
     }

@@ -1,5 +1,7 @@
 //! Which ring a run is to have, and what is told of the one that it got.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::runtime;
 use crate::cli::RingName;
 use crate::engine::threads::no_ring;
@@ -32,7 +34,7 @@ fn named(value: Option<&std::ffi::OsStr>) -> Result<RingChoice> {
     };
     let text = value.to_string_lossy();
     text.parse().map_err(|expected: &str| {
-        let message = format!("{RING_VARIABLE}: '{text}' is no ring");
+        let message = format!("{RING_VARIABLE}: '{text}' is not a ring");
         Error::new(ErrorKind::Usage, message).advise(expected)
     })
 }
@@ -54,9 +56,13 @@ pub(super) fn probed(choice: RingChoice) -> Result<ChosenRing> {
     ChosenRing::new(choice, refused).map_err(|error| no_ring(&error))
 }
 
-/// Says that a run goes on without io_uring.
+/// Says once that this process goes on without io_uring, however many runs it has: those of the
+/// pipes and the files of a training job are two.
 pub(super) fn tell(ring: &ChosenRing, progress: &Progress) {
-    if let Some(line) = ring.fallback() {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if let Some(line) = ring.fallback()
+        && !IS_TOLD.swap(true, Ordering::Relaxed)
+    {
         progress.note(format!("inrush: {line}"));
     }
     tracing::info!("ring: {}", ring.kind);

@@ -366,7 +366,9 @@ impl Run {
             None => error,
         };
         self.failures.add(&error);
-        if !is_the_stop && self.failures.is_told() {
+        if is_the_stop {
+            self.failures.fail_with_run();
+        } else if self.failures.is_told() {
             self.progress.error(&error);
         }
     }

@@ -89,8 +89,10 @@ pub struct Walk {
 #[must_use]
 pub fn leaves_nothing(what: &str, seen: u64) -> Error {
     let message = format!("{what}: --include and --exclude leave none of {seen} objects");
-    Error::new(ErrorKind::NotFound, message)
-        .advise("the last filter typed that matches decides; see GLOBS in the help")
+    Error::new(ErrorKind::NotFound, message).advise(
+        "the last filter typed that matches decides; '*' matches within one folder, '**' across \
+         folders: see GLOBS in the help",
+    )
 }
 
 /// What came of turning a page.
@@ -727,7 +729,7 @@ mod tests {
         assert!(
             error.to_string().starts_with(
                 "s3://bkt/d/: --include and --exclude leave none of 5 objects; the last"
-            ),
+            ) && error.to_string().contains("'**' across folders"),
             "{error}"
         );
         let uris = ["s3://bkt/d/a-4/", "s3://bkt/d/b*.tar"];

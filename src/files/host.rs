@@ -340,12 +340,17 @@ impl FileError {
                 "its O_DIRECT alignment may be over 4,096 bytes; choose another destination"
             }
             Named::NOSPC | Named::DQUOT => "free space at the destination and run it again",
-            Named::ROFS | Named::ACCESS => "choose a writable destination",
+            Named::ROFS => "the file system is read-only; choose a writable destination",
+            Named::ACCESS => "choose a writable destination",
             Named::NAMETOOLONG => "this file system cannot hold the name; exclude the key",
             Named::EXIST | Named::NOTDIR | Named::ISDIR => {
                 "a file and a folder need the same name; remove one or exclude the key"
             }
-            Named::LOOP | Named::XDEV => "the path contains a symbolic link; remove it",
+            Named::LOOP => {
+                "replace it by a folder, mount the other disk there (mount --bind), or give the \
+                 folder that it leads to as DEST"
+            }
+            Named::XDEV => "the path contains a symbolic link; remove it",
             Named::MFILE => "raise the limit of open files (ulimit -n)",
             Named::FBIG => "raise the limit of file size (ulimit -f)",
             _ => "check the file system of the destination",
@@ -355,7 +360,14 @@ impl FileError {
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.step, self.path, self.errno)
+        match self.errno.named() {
+            Named::LOOP => write!(
+                f,
+                "{} {}: it is a symbolic link, which inrush does not follow below DEST",
+                self.step, self.path
+            ),
+            _ => write!(f, "{} {}: {}", self.step, self.path, self.errno),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
@@ -394,7 +394,10 @@ impl Folders {
             }
             opened => opened,
         };
-        let folder = opened.map_err(|errno| self.root.error("open folder", path, errno))?;
+        let folder = opened.map_err(|errno| {
+            let errno = if is_link(&above, name, errno) { Code::LOOP } else { errno };
+            self.root.error("open folder", path, errno)
+        })?;
         let folder = Arc::new(folder);
         let mut kept = self.kept();
         if kept.len() >= self.kept_max {
@@ -503,6 +506,14 @@ fn open_folder_at(path: &Path) -> Result<OwnedFd, Error> {
 fn open_folder(above: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(above, name, flags, Mode::empty())
+}
+
+/// Whether a folder was not opened because a link stands there: the kernel says only that it is no
+/// folder.
+fn is_link(above: &OwnedFd, name: &str, errno: Code) -> bool {
+    let stat = || rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW);
+    errno == Code::NOTDIR
+        && stat().is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
 /// The same, making it when it is not there.

@@ -121,6 +121,19 @@ impl fmt::Display for Seconds {
     }
 }
 
+/// The same of what surely took some time, however short.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Short(pub f64);
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ..0.001 => f.write_str("less than 1 ms"),
+            seconds => Seconds(seconds).fmt(f),
+        }
+    }
+}
+
 /// Bytes over a time, in a unit that fits: `16.2 MB/s`; `None` for no bytes or no time.
 #[must_use]
 pub fn rate(bytes: u64, seconds: f64) -> Option<String> {

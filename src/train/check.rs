@@ -12,6 +12,7 @@ use std::path::{Component, Path};
 
 use super::layout::BASE;
 use super::problem::{Problem, Problems};
+use super::ranks;
 use super::{
     CHANNELS_MAX, Channel, ChannelData, Compression, Distribution, InputMode, RecordWrapper,
     TrainingInput,
@@ -94,8 +95,7 @@ pub fn hosts(input: &TrainingInput) -> Result<(), Problem> {
     match input.channels.iter().find(sharded) {
         Some(channel) if input.hosts.is_none() => Err(Problem::new(
             format!("channel {}", channel.name),
-            "it is ShardedByS3Key, but nothing says which host this is, and of how many: give \
-             --shard I/N",
+            format!("it is ShardedByS3Key, but {}: {}", ranks::UNKNOWN, ranks::how_to_say("N")),
         )),
         _ => Ok(()),
     }

@@ -23,8 +23,7 @@ pub(super) fn parse(text: &str) -> Result<Value, Problem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with(['{', '[']) {
         let strict = serde_json::from_str(text).map(|Strict(value)| value);
-        return strict
-            .map_err(|why| Problem::new("", format!("not JSON: {}", shortened(&why.to_string()))));
+        return strict.map_err(|why| Problem::new("", not_json(&why)));
     }
     yaml(text).map_err(|what| Problem::new("", format!("not YAML: {what}")))
 }
@@ -91,6 +90,15 @@ impl<'de> Visitor<'de> for StrictVisitor {
             object.insert(name, value);
         }
         Ok(Value::Object(object))
+    }
+}
+
+/// Why a text is not JSON. serde_json counts columns from 1, and has 0 for the start of a line.
+pub(super) fn not_json(why: &serde_json::Error) -> String {
+    let told = shortened(&why.to_string());
+    match told.strip_suffix(" column 0") {
+        Some(line) => format!("not JSON: {line} column 1"),
+        None => format!("not JSON: {told}"),
     }
 }
 
@@ -358,6 +366,7 @@ mod tests {
         let check = |text: &str, expected: &str| assert_eq!(problem(text), expected, "{text}");
         check("{\"a\": 1,\n\"a\": 2}", "not JSON: 'a' is given twice at line 2 column 7");
         check("{\"a\": 1", "not JSON: EOF while parsing an object at line 1 column 7");
+        check("{\"a\": 1,\n", "not JSON: EOF while parsing a value at line 2 column 1");
         check("a: 1\nb: 2\na: 3\n", "not YAML: 'a' is given twice at line 3 column 1");
         check("a: 1\n---\nb: 2\n", "not YAML: a second document begins at line 2 column 1");
         check("? [a]\n: 1\n", "not YAML: a name that is no text at line 1 column 5");

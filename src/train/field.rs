@@ -37,6 +37,14 @@ pub(super) fn read_description(
     problems.settle(input)
 }
 
+/// Names as one of them is expected: `A, B or C`.
+fn one_of(names: &[&str]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => names.join(", "),
+    }
+}
+
 /// The value of this name.
 pub(super) fn choice<T: Copy>(
     text: &str,
@@ -49,7 +57,7 @@ pub(super) fn choice<T: Copy>(
     let found = all.iter().find(|(name, _)| is_it(name));
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        format!("'{}' is none of {}", shortened(text), names.join(", "))
+        format!("invalid value '{}': expected {}", shortened(text), one_of(&names))
     })
 }
 
@@ -269,7 +277,7 @@ mod tests {
         let expected = [
             "A[1].Text: expected a string, but it is 7: put it between quotes",
             "A[1].Long: 3 characters; 4 to 9 are allowed",
-            "A[1].Choice: 's3prefix' is none of S3Prefix, ManifestFile",
+            "A[1].Choice: invalid value 's3prefix': expected S3Prefix or ManifestFile",
             "A[1].List: 3 items; 1 to 2 are allowed",
             "A[1].Flag: expected true or false, but it is 'true'",
             "A[1].Whole: expected 0 to 9, but it is 1.5",
@@ -305,7 +313,7 @@ mod tests {
         assert_eq!((api("S3Prefix"), api("S3_PREFIX"), api("FASTFILE")), (Ok(1), Ok(1), Ok(2)));
         assert_eq!(api("FAST_FILE"), Ok(2));
         let told = api("S3Prefx\n").expect_err("a problem");
-        assert_eq!(told, "'S3Prefx\\n' is none of S3Prefix, FastFile");
+        assert_eq!(told, "invalid value 'S3Prefx\\n': expected S3Prefix or FastFile");
         assert!(api("fastfile").is_err());
         assert_eq!(choice("fastfile", &all, Spelling::Any), Ok(2));
     }

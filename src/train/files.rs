@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::document;
 use super::{Channel, ChannelData, Hosts, InputMode, InstanceGroup, TrainingInput};
 use crate::limits::JOB_HOSTS_MAX;
 use crate::text::shown::shortened;
@@ -205,7 +206,7 @@ pub fn write_manifest_line(bucket: &str, key: &str, out: &mut impl Write) -> io:
 /// # Errors
 /// What is wrong with the text.
 pub fn hosts_of_resource_config(text: &str) -> Result<Hosts, String> {
-    let tree: Value = serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
+    let tree: Value = serde_json::from_str(text).map_err(|why| document::not_json(&why))?;
     let current = tree["current_host"].as_str().ok_or("current_host is no string")?;
     let hosts = tree["hosts"].as_array().ok_or("hosts is no list")?;
     let names: Option<Vec<String>> =
@@ -216,7 +217,7 @@ pub fn hosts_of_resource_config(text: &str) -> Result<Hosts, String> {
     let rank = names.iter().position(|name| name == current);
     let rank = rank.and_then(|rank| u32::try_from(rank).ok());
     let rank =
-        rank.ok_or_else(|| format!("current_host '{}' is none of hosts", shortened(current)))?;
+        rank.ok_or_else(|| format!("current_host '{}' is not one of hosts", shortened(current)))?;
     Ok(Hosts { rank, count, names, current: current.to_owned() })
 }
 
@@ -353,7 +354,7 @@ mod tests {
         };
         check(r#"{"hosts":["a"]}"#, "current_host is no string");
         check(r#"{"current_host":"a"}"#, "hosts is no list");
-        check(r#"{"current_host":"a","hosts":["b"]}"#, "current_host 'a' is none of hosts");
+        check(r#"{"current_host":"a","hosts":["b"]}"#, "current_host 'a' is not one of hosts");
         check(r#"{"current_host":"a","hosts":["a", 1]}"#, "hosts has an item that is no string");
         assert!(hosts_of_resource_config("{").expect_err("cut").starts_with("not JSON"));
     }

@@ -96,6 +96,21 @@ enum Processes {
 const OWN: Launcher =
     Launcher { rank: "INRUSH_HOST_RANK", sizes: &[HOST_COUNT], processes: Processes::Unknown };
 const HOST_COUNT: &str = "INRUSH_HOST_COUNT";
+
+/// What is wrong where no host is known.
+pub(super) const UNKNOWN: &str = "nothing says which host this is";
+
+/// How to tell which of so many hosts this is: what is looked at.
+pub(super) fn how_to_say(hosts: &str) -> String {
+    let launchers: Vec<&str> = OF_HOSTS.iter().map(|launcher| launcher.rank).collect();
+    format!(
+        "give --shard I/{hosts} with I from 0, or set {} and {HOST_COUNT}; the variables of \
+         launchers are read too ({} and {HOST_COUNT}, {})",
+        OWN.rank,
+        KUBERNETES.rank,
+        launchers.join(", ")
+    )
+}
 /// Indexed Jobs of Kubernetes ("Indexed Job for Parallel Processing with Static Work Assignment").
 const KUBERNETES: Launcher =
     Launcher { rank: "JOB_COMPLETION_INDEX", sizes: &[HOST_COUNT], processes: Processes::Unknown };
@@ -165,13 +180,11 @@ pub fn find(
         Some(Rank { hosts, source, .. }) => {
             format!("{source} says {}", in_words(hosts.count))
         }
-        None => "nothing says which host this is".to_owned(),
+        None => UNKNOWN.to_owned(),
     };
-    Err(Error::new(ErrorKind::Usage, format!("{asked}, but {says}")).advise(format!(
-        "set {} and {HOST_COUNT}, or give --shard I/{instances} with I from 0, or change \
-         InstanceCount",
-        OWN.rank
-    )))
+    let how = how_to_say(&instances.to_string());
+    Err(Error::new(ErrorKind::Usage, format!("{asked}, but {says}"))
+        .advise(format!("{how}; or change InstanceCount")))
 }
 
 /// So many hosts.
@@ -496,10 +509,11 @@ mod tests {
             let begin = format!("the description asks for {count} instances (InstanceCount), but ");
             let told = error.to_string();
             assert!(
-                told.starts_with(&format!("{begin}{expected}; set INRUSH_HOST_RANK")),
+                told.starts_with(&format!("{begin}{expected}; give --shard I/{count}")),
                 "{told}"
             );
-            assert!(told.contains(&format!("--shard I/{count}")), "{told}");
+            let names = ["INRUSH_HOST_RANK and INRUSH_HOST_COUNT", "SLURM_NODEID", "PMI_RANK"];
+            assert!(names.iter().all(|name| told.contains(name)), "{told}");
         };
         refused(&given, &[], "nothing says which host this is");
         let slurm = [("SLURM_NODEID", "0"), ("SLURM_NNODES", "4")];

@@ -119,11 +119,13 @@ fn unknown(key: &str, has_value: bool) -> String {
     };
     let key = shortened(key);
     match (meant, has_value) {
-        ("", true) => format!("'{key}' is none of {KEYS}"),
+        ("", true) => format!("'{key}' is not a key: expected one of {KEYS}"),
         ("", false) => {
-            format!("'{key}' is none of {KEYS}; a source that has a comma in it needs --job")
+            format!(
+                "'{key}' is not a key: expected one of {KEYS}; a source that has a comma in it needs --job"
+            )
         }
-        (meant, _) => format!("'{key}' is no key; did you mean {meant}?"),
+        (meant, _) => format!("'{key}' is not a key; did you mean {meant}?"),
     }
 }
 
@@ -286,19 +288,19 @@ mod tests {
         ];
         let expected = [
             "--channel train: expected NAME=SOURCE, such as train=s3://BUCKET/FOLDER/",
-            "--channel a: 'y/' is none of mode, distribution, type, attributes, compression, \
+            "--channel a: 'y/' is not a key: expected one of mode, distribution, type, attributes, compression, \
              record-wrapper, shuffle-seed, content-type, allow-empty; a source that has a comma in \
              it needs --job",
-            "--channel a: mode: 'Fast' is none of File, Pipe, FastFile",
+            "--channel a: mode: invalid value 'Fast': expected File, Pipe or FastFile",
             "--channel a: mode is given twice",
             "--channel a: type has no value: expected type=VALUE",
             "--channel b: './folder' is neither s3://BUCKET/KEY nor an absolute path: for the \
              local folder give \"$PWD/folder\"",
             "--channel b2: 'file:///mnt/b' is a URL: give the path alone, /mnt/b",
             "--channel b3: 'epochs' is of all channels together: give --epochs N",
-            "--channel b3: 'seed' is no key; did you mean shuffle-seed?",
-            "--channel b3: 'wrapper' is no key; did you mean record-wrapper?",
-            "--channel b3: 'modus' is none of mode, distribution, type, attributes, compression, \
+            "--channel b3: 'seed' is not a key; did you mean shuffle-seed?",
+            "--channel b3: 'wrapper' is not a key; did you mean record-wrapper?",
+            "--channel b3: 'modus' is not a key: expected one of mode, distribution, type, attributes, compression, \
              record-wrapper, shuffle-seed, content-type, allow-empty",
             "--channel c: 's3://Bucket/' is not an S3 address: the bucket name contains upper-case \
              letters; bucket names are lower case",
@@ -306,7 +308,7 @@ mod tests {
             "--channel e: attributes: only AugmentedManifestFile has attributes",
             "--channel f: shuffle-seed: '0x1' is not a whole number of 64 bits",
             "--channel f: attributes has no value: expected attributes=VALUE",
-            "--channel f: compression: 'zip' is none of None, Gzip",
+            "--channel f: compression: invalid value 'zip': expected None or Gzip",
             "--channel g: CompressionType Gzip is of Pipe mode only, and this is File mode: use \
              InputMode Pipe, or CompressionType None, and decompress the files in COMMAND",
             "--channel g: is given twice",

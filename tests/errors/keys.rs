@@ -173,6 +173,9 @@ fn links_at_the_destination_lead_nowhere() {
         run.check(run.stderr.lines().any(told), key);
     }
     run.check(run.stderr.lines().count() == 4, "four lines were expected");
+    let why = "/link: it is a symbolic link, which inrush does not follow below DEST; replace it";
+    run.check(run.stderr.matches(why).count() == 3, "what is below the link says why");
+    run.check(!run.stderr.contains("a file and a folder need"), "no names clash");
     assert_eq!(names(outside.path()), ["victim"], "something was written outside\n{run}");
     assert_eq!(fs::read(&victim).expect("a file"), b"as it was", "{run}");
     for key in ["file", "large", "plain"] {

@@ -61,6 +61,23 @@ fn without_io_uring_epoll_is_used_and_that_is_told_once() {
     }
 }
 
+/// The files and the pipes of a training job are two runs.
+#[test]
+fn a_training_job_tells_it_once() {
+    let origin = serve(&objects(&[("b/c", 3), ("b/d", 300_000)]));
+    let Some(before) = without("io_uring:1") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = folder.path().to_str().expect("UTF-8");
+    let script = format!("cat {base}/input/data/pipe_0 > {base}/told");
+    let channels = ["--channel=file=s3://lab/b/", "--channel=pipe=s3://lab/b/,mode=Pipe"];
+    let train = Program::new(["train", "--ring", "auto", "--base-dir", base]).with(channels);
+    let train = train.asking(&origin).with_keys(ACCESS_KEY, SECRET);
+    let run = train.with(["--", "sh", "-c", &script]).by_way_of(&before).run().expect(0);
+    let told = run.stderr.lines().filter(|line| line.contains("using epoll")).count();
+    run.check(told == 1, "one line");
+    assert_eq!(std::fs::metadata(folder.path().join("told")).expect("a file").len(), 300_003);
+}
+
 #[test]
 fn what_is_asked_for_is_used_and_the_option_wins() {
     let all = mixture();

@@ -67,8 +67,17 @@ fn what_can_never_fit_beside_what_stays_is_refused() {
     new.insert("c".to_owned(), vec![8; 6 * MIB]);
     refused(&new);
     // The option lets it try, and it meets the full disk.
-    let run = get(&serve(&new), ["s3://lab/", "--no-space-check"]).with([&destination]).run();
-    run.expect(DESTINATION).expect_words(&["o space left on device", "free space at the"]);
+    let words = ["s3://lab/", "--no-space-check", "--json"];
+    let run = get(&serve(&new), words).with([&destination]).run().expect(DESTINATION);
+    let run = run.expect_words(&["o space left on device", "free space at the"]);
+    // Each object that failed is told, or counted by a line of its own with the one that ended it.
+    let told = run.stderr.lines().filter(|line| line.starts_with("error: s3://lab/")).count();
+    let rest = |line: &str| {
+        line.strip_prefix("error: ")?.split_once(" objects were not ")?.0.parse::<usize>().ok()
+    };
+    let rest = run.stderr.lines().find_map(rest).unwrap_or(1);
+    let failed = run.json()["failed_objects"].as_u64();
+    run.check(failed == Some((told + rest - 1) as u64), "a line for each that failed");
     // What is to be written is less than what is free: nothing is refused.
     for name in names(&destination).iter().filter(|name| name.starts_with(".inrush")) {
         fs::remove_file(destination.join(name)).expect("removed");

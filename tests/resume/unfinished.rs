@@ -90,7 +90,8 @@ fn what_changed_begins_anew() {
     let mut after = large();
     after.values_mut().for_each(|bytes| bytes.fill(3));
     let run = crate::program::Program::new(["get", "s3://lab/", "--part-size", "1MiB"]);
-    let run = run.with([folder.path()]).asking(&serve(&after));
+    let origin = serve(&after);
+    let run = run.with([folder.path()]).asking(&origin);
     let run = run.with_keys(crate::served::ACCESS_KEY, crate::served::SECRET).run().expect(0);
     run.expect_words(&["restarted from the first byte: ", "the object has changed"]);
     assert_complete(folder.path(), &after);

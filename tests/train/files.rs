@@ -95,6 +95,19 @@ fn an_object_that_a_manifest_lists_twice_is_downloaded_once() {
 }
 
 #[test]
+fn a_key_that_is_not_there_is_told_with_the_manifest_that_names_it() {
+    let mut all = objects(&[("data/a", 3)]);
+    let list = json!([{"prefix": format!("s3://{BUCKET}/data/")}, "a", "gone"]).to_string();
+    all.insert("list.json".to_owned(), list.into_bytes());
+    let (origin, stage) = (serve(&all), Stage::new());
+    for mode in ["File", "Pipe"] {
+        let channel = format!("--channel=list=s3://lab/list.json,type=ManifestFile,mode={mode}");
+        let run = stage.train(&origin, &[&channel]).run().expect(4);
+        run.expect_words(&["channel list: manifest s3://lab/list.json: ", "s3://lab/data/gone: "]);
+    }
+}
+
+#[test]
 fn a_key_with_a_line_break_is_refused_where_lists_are_written() {
     let origin = serve(&objects(&[("x/a\nb", 3)]));
     let stage = Stage::new();

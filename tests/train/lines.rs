@@ -143,7 +143,7 @@ fn what_is_wrong_with_lists_is_told_at_once() {
     let words = [
         "InputDataConfig[0]: AugmentedManifestFile can only be used if the channel's input mode is \
          Pipe",
-        "InputDataConfig[1].DataSource.S3DataSource.S3DataType: 'S3Prefx'",
+        "InputDataConfig[1].DataSource.S3DataSource.S3DataType: invalid value 'S3Prefx'",
     ];
     stage.train(&origin, &["--job", &path]).run().expect(2).expect_words(&words);
     assert_eq!(origin.stats().gets, asked);

@@ -45,7 +45,8 @@ fn a_job_has_as_many_hosts_as_instances() {
         "ResourceConfig": {"InstanceCount": 2, "InstanceType": "ml.c5.xlarge"},
     });
     let unknown = "2 instances (InstanceCount), but nothing says which host this is; ";
-    refused("--job", &job, &[], &[unknown, "or give --shard I/2"]);
+    let names = ["give --shard I/2", "INRUSH_HOST_RANK and INRUSH_HOST_COUNT", "SLURM_NODEID"];
+    refused("--job", &job, &[], &[&[unknown][..], &names].concat());
     let differs = "2 instances (InstanceCount), but --shard says 3 hosts; ";
     refused("--job", &job, &["--shard", "0/3"], &[differs]);
     let (origin, stage) = (serve(&objects(&[("data/a", 3)])), Stage::new());
@@ -79,7 +80,7 @@ fn each_problem_has_a_line() {
     let lines: Vec<&str> = run.stderr.lines().collect();
     run.check(lines.len() == 4, "three problems and their number");
     for (line, words) in lines.iter().zip([
-        "InputDataConfig[1].InputMode: 'Fast' is none of",
+        "InputDataConfig[1].InputMode: invalid value 'Fast': expected",
         "InputDataConfig[2].ShuffleConfig.Seed: expected a number, but it is the string '7'",
         "InputDataConfig[0]: InputMode FastFile cannot be served yet",
         "job.json: 3 problems, the first: InputDataConfig[1]",

@@ -186,7 +186,8 @@ fn a_resourceconfig_that_is_none_is_named() {
     let origin = serve(&objects(&[("t/a", 5)]));
     let stage = Stage::new();
     let path = prepare(&stage, "algo-9", &["algo-1"]);
-    let told = format!("{path}: current_host 'algo-9' is none of hosts; remove the file, or give");
+    let told =
+        format!("{path}: current_host 'algo-9' is not one of hosts; remove the file, or give");
     let words = ["--channel", "t=s3://lab/t/"];
     stage.train(&origin, &words).run().expect(USAGE).expect_words(&[&told]);
     stage.train(&origin, &[&words[..], &["--shard", "0/1"]].concat()).run().expect(0);

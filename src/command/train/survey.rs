@@ -228,7 +228,16 @@ async fn list(
 ) -> Found {
     let (is_files, most) = (is_files(channel), CHANNEL_PROBLEMS_TOLD_MAX);
     match control.preflight(source, is_files, most, room).await {
-        Err(error) => Found { problems: vec![error], ..Found::default() },
+        Err(error) => {
+            let error = match &channel.data {
+                // It names a key that only the manifest has.
+                ChannelData::Manifest(_) => {
+                    error.within(format!("manifest {}", uri(&channel.data)))
+                }
+                _ => error,
+            };
+            Found { problems: vec![error], ..Found::default() }
+        }
         Ok(mut found) => {
             let told = |problem: &KeyProblem| {
                 let what = format!("s3://{}/{}", problem.bucket, shown(&problem.key));

@@ -21,6 +21,21 @@ pub enum Change {
     Refused,
 }
 
+impl Change {
+    /// Why, in words.
+    #[must_use]
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Start => "the start",
+            Self::More => "more requests brought more",
+            Self::Fewer => "fewer requests bring as much",
+            Self::Back => "more requests brought no more",
+            Self::Changed => "the throughput has changed",
+            Self::Refused => "the server asked for less",
+        }
+    }
+}
+
 /// One choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {

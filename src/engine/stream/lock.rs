@@ -122,6 +122,13 @@ impl ChannelLock {
                 format!("{} serves this channel and has locked {name}", holder_in_words(number)),
                 "wait for it, end it, or give another folder or channel name",
             ),
+            Err(NotLocked::Unusable(_, Code::ROFS)) => (
+                "the folder is on a read-only file system".to_owned(),
+                "give a folder on another one, or remount it read-write (mount -o remount,rw)",
+            ),
+            Err(NotLocked::Unusable(_, errno @ (Code::ACCESS | Code::PERM))) => {
+                (format!("no files can be made in the folder: {errno}"), "give a writable folder")
+            }
             Err(NotLocked::Unusable(what, errno)) => (
                 format!("cannot {what} {name}: {errno}"),
                 "give a writable folder, or remove it if no run serves the channel",

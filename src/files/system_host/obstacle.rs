@@ -19,7 +19,9 @@ impl SystemHost {
                 let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
                 is_folder.then(|| self.error("create", path, Code::ISDIR))?
             }
-            Err(error) if error.errno == Code::NOTDIR.into() => error,
+            Err(error) if [Code::NOTDIR, Code::LOOP].map(Into::into).contains(&error.errno) => {
+                error
+            }
             // It is not there yet, or its error has words of its own.
             Err(_) => return None,
         };

@@ -193,9 +193,11 @@ impl SystemHost {
             && transfer.verification.known().is_none();
         let journal = journal_name(name);
         let before = is_free.then(|| self.read_start_below(above, &journal, HEADER_BYTES as u64));
-        let before = before.flatten().and_then(|bytes| journal::part_bytes(&bytes)).filter(|part| {
-            (PART_BYTES_MIN..=PART_BYTES_MAX).contains(part) && part.is_multiple_of(PART_BYTES_MIN)
-        });
+        let before =
+            before.flatten().and_then(|bytes| journal::part_bytes(&bytes)).filter(|part| {
+                (PART_BYTES_MIN..=PART_BYTES_MAX).contains(part)
+                    && part.is_multiple_of(PART_BYTES_MIN)
+            });
         match before.and_then(PartSize::new) {
             Some(part) => transfer.cut_into(part),
             None => transfer,

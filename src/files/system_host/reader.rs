@@ -54,7 +54,7 @@ impl Reader {
         let folder = match self.folders.walk(above, open_folder) {
             Ok(folder) => folder,
             Err(error) if error.errno == Code::NOENT.into() => return Ok(absent()),
-            Err(error) if error.errno == Code::NOTDIR.into() => {
+            Err(error) if [Code::NOTDIR, Code::LOOP].map(Into::into).contains(&error.errno) => {
                 let why = format!("'{}' is not a folder (links are not followed)", error.path);
                 return Ok(There::Nothing(why));
             }

@@ -6,7 +6,7 @@ use super::seconds;
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::metrics::AddressCount;
 use crate::text::shown::shown;
-use crate::text::size::{Decimal, Seconds, counted, rate};
+use crate::text::size::{Decimal, Short, counted, rate};
 
 /// What came from one address of an endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -135,7 +135,7 @@ impl EndpointLine {
         }
         line += &format!(", {}", counted(self.connects, "connection", "connections"));
         if let Some(first_byte) = self.first_byte_seconds {
-            line += &format!(", first byte after {}", Seconds(first_byte));
+            line += &format!(", first byte after {}", Short(first_byte));
         }
         if self.slow_downs > 0 {
             let slow_downs = counted(self.slow_downs, "answer", "answers");

@@ -11,7 +11,7 @@ use super::{PaceTold, RingTold, asked_again, by_name, clock_corrected, tried_aga
 use crate::engine::metrics::{EpochCount, FeedCount};
 use crate::limits::PIPE_BYTES;
 use crate::link::failure::RetryCounts;
-use crate::text::size::{Binary, Decimal, Seconds, counted, rate};
+use crate::text::size::{Binary, Decimal, Seconds, Short, counted, rate};
 
 /// The name of the channel that writes to standard output.
 pub const STDOUT_NAME: &str = "-";
@@ -234,7 +234,7 @@ impl EpochSummary {
             line += &format!(" ({rate})");
         }
         if let Some(seconds) = self.first_byte_seconds {
-            line += &format!(", first byte after {}", Seconds(seconds));
+            line += &format!(", first byte after {}", Short(seconds));
         }
         let (network, reader) = (self.reader_waited_seconds, self.waited_for_reader_seconds);
         if network.max(reader) >= self.seconds * LIMIT_SHARE && network.max(reader) > 0.0 {
