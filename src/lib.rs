@@ -107,7 +107,7 @@
 //! * [`error`]: the world's failures, with advice and exit codes.
 //!
 //! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
-//! this crate; `tests/sim` holds the workers against a model; `tests/s3s.rs` and `tools/interop.py`
+//! this crate; `tests/sim` compares the workers with a model; `tests/s3s.rs` and `tools/interop.py`
 //! run the program against servers of other projects; `tools/fuzz` says what must hold of the
 //! parsers whatever comes in; `tools/bench.py` measures it; `tools/hosts` says what would limit
 //! larger machines; `tools/package` makes what people install, and tries it under other processors,

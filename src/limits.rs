@@ -217,7 +217,7 @@ pub const ADOPT_REST_COARSE: std::time::Duration = std::time::Duration::from_mil
 pub const ADOPT_LOOKS_MAX: usize = 4;
 
 /// Large objects that an earlier run left unfinished and that wait with their files open, at most;
-/// others begin anew.
+/// others begin again.
 pub const UNFINISHED_OPEN_MAX: usize = 256;
 
 /// Most ranges of an object that has a journal: 2 MiB of memory while it goes on, and more than 50
@@ -364,7 +364,7 @@ pub const FREE_CONNECTIONS_LOOKED_AT_MAX: usize = 64;
 /// Addresses that a run knows the health of, and that each worker keeps counts of.
 pub const ADDRESSES_KEPT_MAX: usize = 256;
 
-/// How often an object is fetched anew from its first byte, because it changed or its checksum is
+/// How often an object is fetched again from its first byte, because it changed or its checksum is
 /// wrong.
 pub const RESTARTS_MAX: u32 = 3;
 

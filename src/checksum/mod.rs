@@ -1,6 +1,6 @@
 //! Checksums that S3 stores with an object, and whether fetched bytes have them.
 //!
-//! Pure. What an origin says of a checksum is parsed and not believed: what cannot be read is no
+//! Pure. What an origin says of a checksum is parsed and not trusted: what cannot be read is no
 //! checksum. `combine.rs` adds up the checksums of pieces that come in any order; `sequence.rs`
 //! takes those that come in order, of any algorithm.
 

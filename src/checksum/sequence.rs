@@ -42,7 +42,7 @@ impl InOrder {
     }
 }
 
-/// A checksum in the making, held against a stored one in the end.
+/// A checksum in the making, compared with a stored one in the end.
 #[derive(Debug)]
 pub struct Sequence {
     goal: InOrder,

@@ -1,4 +1,4 @@
-//! Why bytes are held against no checksum: the reasons by name, and the code of a verdict in a
+//! Why bytes are compared with no checksum: the reasons by name, and the code of a verdict in a
 //! mark, so that a later run can tell of a file that it keeps.
 
 use super::Algorithm;

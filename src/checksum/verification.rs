@@ -1,4 +1,4 @@
-//! The verification of one object: what its bytes are held against, and what came of it.
+//! The verification of one object: what its bytes are compared with, and what came of it.
 
 use std::sync::OnceLock;
 
@@ -14,11 +14,11 @@ pub struct AnswerCheck {
 }
 
 impl AnswerCheck {
-    /// What the body is held against: what the answer says, or else the ETag where the origin does
+    /// What the body is compared with: what the answer says, or else the ETag where the origin does
     /// not encrypt with keys that make it something else.
     ///
     /// # Errors
-    /// Why there is nothing to hold it against.
+    /// Why there is nothing to compare it with.
     pub fn basis(
         &self,
         told: Result<Stored, &'static str>,
@@ -32,7 +32,7 @@ impl AnswerCheck {
     }
 }
 
-/// What an object's bytes are held against.
+/// What an object's bytes are compared with.
 #[derive(Debug)]
 enum Basis {
     /// Nothing, for this reason.
@@ -114,7 +114,7 @@ impl Verification {
         }
     }
 
-    /// What the bytes are held against as they come in order, where that was known before.
+    /// What the bytes are compared with as they come in order, where that was known before.
     #[must_use]
     pub fn known(&self) -> Option<InOrder> {
         match self.basis {
@@ -134,7 +134,7 @@ impl Verification {
         let _ = self.validated.set(algorithm);
     }
 
-    /// Notes why there is nothing to hold the bytes against; the first reason stays.
+    /// Notes why there is nothing to compare the bytes with; the first reason stays.
     pub fn not_validated(&self, reason: &'static str) {
         let _ = self.reason.set(reason);
     }

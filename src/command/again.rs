@@ -1,4 +1,4 @@
-//! Objects that failed for now: asked for by HEAD once more, and fetched anew where that may help.
+//! Objects that failed for now: asked for by HEAD once more, and fetched again where that may help.
 //!
 //! One at a time, for they are few; each at most [`RESTARTS_MAX`] times.
 
@@ -18,7 +18,7 @@ use crate::s3::Object;
 /// What became of an object that failed for now.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// It is fetched anew.
+    /// It is fetched again.
     Anew(Box<Transfer>),
     /// It failed for good.
     Failed(Outcome),
@@ -42,7 +42,7 @@ impl Undecided {
         Self { control, on_change, verify, waiting: VecDeque::new(), asked: None }
     }
 
-    /// Takes an outcome in whose transfer may be fetched anew.
+    /// Takes an outcome in whose transfer may be fetched again.
     pub(super) fn push(&mut self, outcome: Outcome) {
         self.waiting.push_back(outcome);
     }
@@ -84,7 +84,7 @@ impl Undecided {
     }
 }
 
-/// What follows from what HEAD says of the object now: it is fetched anew, or has failed for good.
+/// What follows from what HEAD says of the object now: it is fetched again, or has failed for good.
 fn decide(
     transfer: &Transfer,
     found: Result<Option<Object>>,

@@ -1,4 +1,4 @@
-//! Between the listing and the workers: decides what each object's bytes are held against, and
+//! Between the listing and the workers: decides what each object's bytes are compared with, and
 //! asks the origin where its answers to ranges will not say. What an earlier run had written of an
 //! object is read back, so that all of its bytes are counted.
 
@@ -98,7 +98,7 @@ impl Checksums {
     }
 }
 
-/// The transfer with what its bytes are held against, asked for where it must be.
+/// The transfer with what its bytes are compared with, asked for where it must be.
 pub(super) async fn verified(control: &Control, transfer: Transfer, verify: VerifyMode) -> Settled {
     match at_once(transfer, verify) {
         Ok(settled) => settled,
@@ -133,7 +133,7 @@ async fn with_earlier(transfer: Transfer, readers: &Semaphore) -> Settled {
     }
 }
 
-/// The transfer with what its bytes are held against; as it was where that must be asked for.
+/// The transfer with what its bytes are compared with; as it was where that must be asked for.
 fn at_once(transfer: Transfer, verify: VerifyMode) -> Result<Settled, Box<Transfer>> {
     let strict = verify == VerifyMode::Strict;
     Ok(match plan(&transfer, verify) {
@@ -173,7 +173,7 @@ fn plan(transfer: &Transfer, verify: VerifyMode) -> VerifyStep {
     }
 }
 
-/// Makes of what the origin said what the bytes are held against.
+/// Makes of what the origin said what the bytes are compared with.
 fn settle(transfer: Transfer, told: Result<StoredChecksums>, verify: VerifyMode) -> Settled {
     let size = transfer.object.size_bytes;
     let strict = verify == VerifyMode::Strict;

@@ -37,7 +37,7 @@ pub(super) struct Before {
     pub(super) reclaimed_bytes: u64,
     /// Space of the file that it replaces.
     pub(super) replaced_bytes: u64,
-    /// It begins anew, for this reason.
+    /// It begins again, for this reason.
     pub(super) unfit: Option<Unfit>,
     /// It goes on.
     pub(super) resumed: bool,
@@ -59,7 +59,7 @@ pub(super) struct ExistingFiles {
     pub(super) unmarked: u64,
     /// Objects that go on, and their bytes that were there.
     pub(super) resumed: (u64, u64),
-    /// Unfinished objects that begin anew.
+    /// Unfinished objects that begin again.
     anew: BTreeMap<Unfit, u64>,
 }
 
@@ -154,7 +154,7 @@ impl ExistingFiles {
         }
     }
 
-    /// Unfinished objects that began anew.
+    /// Unfinished objects that began again.
     pub(super) fn anew(&self) -> u64 {
         self.anew.values().sum()
     }

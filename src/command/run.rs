@@ -278,7 +278,7 @@ impl Run {
         Error::new(ErrorKind::Deadline, message).advise("run it again with a longer --deadline")
     }
 
-    /// Fetches an object anew, or tells that it failed.
+    /// Fetches an object again, or tells that it failed.
     fn decided(&mut self, decision: Decision, scheduler: &Scheduler) {
         match decision {
             Decision::Anew(transfer) => {

@@ -127,7 +127,7 @@ pub(super) async fn tls(
     Ok(None)
 }
 
-/// Whose certificates are believed, as the options say. Believing everyone is said on every run
+/// Whose certificates are trusted, as the options say. Believing everyone is said on every run
 /// that uses TLS, whatever is quiet.
 fn trust(args: &ServiceArgs) -> Trust {
     if args.no_verify_ssl {

@@ -1,4 +1,4 @@
-//! `inrush verify`: holds files that are there against what the source stores of its objects. It
+//! `inrush verify`: compares files that are there with what the source stores of its objects. It
 //! fetches nothing and writes nothing but its report, and with `--adopt` marks.
 
 use std::num::NonZero;
@@ -404,7 +404,7 @@ impl Claim {
 }
 
 impl Subject {
-    /// Reads the file and holds it against a checksum, where it has bytes.
+    /// Reads the file and compares it with a checksum, where it has bytes.
     fn check(&self, goal: Option<InOrder>, read: &AtomicU64) -> Result<Finding, Errno> {
         let before = self.claim.as_ref().map(|_| Look::before(&self.file)).transpose()?;
         let finding = match goal {
@@ -421,7 +421,7 @@ impl Subject {
     }
 }
 
-/// Asks for the checksum of an object, and holds its file against it.
+/// Asks for the checksum of an object, and compares its file with it.
 async fn compare(
     control: &Control,
     entry: &Entry,
@@ -444,7 +444,7 @@ async fn compare(
     })
 }
 
-/// What an object's file is held against, or why there is nothing.
+/// What an object's file is compared with, or why there is nothing.
 async fn goal(control: &Control, entry: &Entry) -> Result<Result<InOrder, &'static str>> {
     let told = control.checksum(&entry.endpoint.bucket, &entry.object).await?;
     let stored = match told.stored.or_else(|why| told.etag.ok_or(why)) {
@@ -454,7 +454,7 @@ async fn goal(control: &Control, entry: &Entry) -> Result<Result<InOrder, &'stat
     Ok(InOrder::new(stored, told.part_bytes).ok_or(unverified::PARTS_DIFFER))
 }
 
-/// Reads a file and holds it against a checksum.
+/// Reads a file and compares it with a checksum.
 fn digest(
     file: &OwnedFd,
     goal: InOrder,

@@ -233,7 +233,7 @@ mod tests {
         let other = signed(&params("other.lab", [2029, 2031]));
         let shown = signed(&params("a.s3.lab", [2029, 2031]));
         assert_eq!(verify_at(&[&other, &shown], &shown, NOW_S), Ok(()));
-        // One that an authority has signed, which nobody knows, is believed alike.
+        // One that an authority has signed, which nobody knows, is trusted alike.
         let mut leaf = params("a.s3.lab", [2029, 2031]);
         leaf.is_ca = IsCa::NoCa;
         let unknown_key = KeyPair::generate().expect("a key");

@@ -257,7 +257,7 @@ pub(crate) fn is_region(text: &str) -> bool {
 pub(crate) struct Configured {
     pub(crate) endpoint_url: Option<String>,
     pub(crate) region: Option<String>,
-    /// File of certificates that are believed instead of the system's.
+    /// File of certificates that are trusted instead of the system's.
     pub(crate) ca_bundle: Option<PathBuf>,
     pub(crate) dualstack: bool,
     pub(crate) fips: bool,

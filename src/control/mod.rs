@@ -74,7 +74,7 @@ pub struct ControlOptions {
     pub addressing: AddressingStyle,
     /// Where keys come from.
     pub credentials: CredentialSource,
-    /// Whose certificates are believed; environment and profile may name a bundle instead of
+    /// Whose certificates are trusted; environment and profile may name a bundle instead of
     /// [`Trust::System`].
     pub trust: Trust,
     /// AWS's endpoints with IPv6; environment and profile say when `None`.

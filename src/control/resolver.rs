@@ -5,7 +5,7 @@
 //! for getaddrinfo(3) tells no time to live. getaddrinfo(3) comes last: it knows the names that
 //! machines have by other ways (mDNS, NSS modules, a resolver without that file).
 //!
-//! Both files are read anew for each lookup: a network that comes later writes them.
+//! Both files are read again for each lookup: a network that comes later writes them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;

@@ -14,7 +14,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use super::bundle::Bundle;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Whose certificates are believed.
+/// Whose certificates are trusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Trust {
     /// Those the system's roots have signed.

@@ -128,7 +128,7 @@ struct State {
     objects: Objects,
     /// Objects pushed whose outcome has not been collected.
     held: usize,
-    /// Objects pushed that have not ended; one that may be fetched anew ends when that is decided.
+    /// Objects pushed that have not ended; one that may be fetched again ends when that is decided.
     unfinished: usize,
     complete: bool,
     outcomes: Vec<Outcome>,
@@ -390,7 +390,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes an object to be fetched anew, instead of the one whose outcome said that it may be.
+    /// Takes an object to be fetched again, instead of the one whose outcome said that it may be.
     /// There is room for it: that one had its place here.
     pub fn restart(&self, transfer: Transfer) {
         let mut state = self.lock();
@@ -399,7 +399,7 @@ impl Scheduler {
         state.wake();
     }
 
-    /// Says that an object which might have been fetched anew is not.
+    /// Says that an object which might have been fetched again is not.
     pub fn give_up(&self) {
         self.lock().end_one();
     }

@@ -2,7 +2,7 @@
 //!
 //! Pure: bytes in and out. A record says of one range that it is complete, or how many bytes stand
 //! at its start; of several of one range the most counts, since what is written stays. Records are
-//! appended, so a journal may end anywhere; what does not check is not believed. Damage is told
+//! appended, so a journal may end anywhere; what does not check is not trusted. Damage is told
 //! from what merely is not of this object.
 
 use sha2::{Digest, Sha256};
@@ -88,7 +88,7 @@ pub enum Unfit {
     Changed,
     /// It was cut into ranges of another length.
     Cut,
-    /// The machine has started anew, and the bytes had not been synced.
+    /// The machine has started again, and the bytes had not been synced.
     Rebooted,
     /// The files under their names are another user's, or not of this program's making.
     Foreign,

@@ -44,7 +44,7 @@ pub struct Transfer {
     pub part: PartSize,
     /// Digest of its ETag, if it has one.
     pub etag: Option<EtagDigest>,
-    /// What its bytes are held against.
+    /// What its bytes are compared with.
     pub verification: Verification,
     /// Space that comes back when its file gets its name: that of the one which it replaces.
     pub replaced_bytes: u64,
@@ -67,7 +67,7 @@ pub struct Transfer {
     pub restarted: Option<Again>,
 }
 
-/// Why an object that failed may be had by fetching it anew, from its first byte.
+/// Why an object that failed may be had by fetching it again, from its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
     /// It was replaced while it was fetched.
@@ -130,7 +130,7 @@ impl Transfer {
         }
     }
 
-    /// The same, its bytes held against a checksum.
+    /// The same, its bytes compared with a checksum.
     #[must_use]
     pub fn verified_by(self, verification: Verification) -> Self {
         Self { verification, ..self }
@@ -176,7 +176,7 @@ impl Transfer {
         self.is_wrong_alike() && !self.endpoint.has_several_addresses()
     }
 
-    /// Records why it fails, and that it may be had by fetching it anew. Where something else had
+    /// Records why it fails, and that it may be had by fetching it again. Where something else had
     /// failed before, that stays.
     pub fn fail_for_now(&self, again: Again, error: Error) {
         if self.failure.set(error).is_ok() {
@@ -184,7 +184,7 @@ impl Transfer {
         }
     }
 
-    /// Why fetching it anew may help, where it failed for now.
+    /// Why fetching it again may help, where it failed for now.
     #[must_use]
     pub fn again(&self) -> Option<Again> {
         self.again.get().copied()
@@ -305,7 +305,7 @@ impl Transfer {
     }
 
     /// Takes what a comparison of all its bytes with its checksum came to. Bytes that are others
-    /// make it fail for now: fetched anew they may be right.
+    /// make it fail for now: fetched again they may be right.
     pub fn take_verdict(&self, verdict: Result<Algorithm, Mismatch>) {
         match verdict {
             Ok(algorithm) => self.verification.validated(algorithm),
@@ -339,7 +339,7 @@ impl Transfer {
         })
     }
 
-    /// Takes why there is nothing to hold its bytes against; it fails where there must be.
+    /// Takes why there is nothing to compare its bytes with; it fails where there must be.
     pub fn take_unverified(&self, reason: &'static str) {
         self.verification.not_validated(reason);
         if self.verification.is_strict() {
@@ -356,7 +356,7 @@ impl Transfer {
     }
 
     /// Holds the ETag of one range's answer against those of the others; false when they are of two
-    /// versions. Where the listing gave a tag every answer has been held against that already.
+    /// versions. Where the listing gave a tag every answer has been compared with that already.
     #[must_use]
     pub fn agrees(&self, seen: Option<EtagDigest>) -> bool {
         seen.is_none_or(|seen| *self.seen_etag.get_or_init(|| seen) == seen)

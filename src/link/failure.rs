@@ -52,7 +52,7 @@ pub enum Failure {
     ClockSkew,
     /// The answer carries another ETag than the listing: the object has changed.
     WrongEtag,
-    /// There is no checksum to hold the bytes against, and there must be one.
+    /// There is no checksum to compare the bytes with, and there must be one.
     NoChecksum,
     /// The proxy refused with this status to lead to the server.
     Proxy(u16),
@@ -62,7 +62,7 @@ pub enum Failure {
     TlsBroken,
     /// The server ended the connection within the handshake of TLS.
     TlsEnded,
-    /// TLS will never do: a certificate that is not believed, no common version.
+    /// TLS will never do: a certificate that is not trusted, no common version.
     TlsRefused,
 }
 

@@ -7,7 +7,7 @@
 //! ([`super::guess`]); a bad one costs a request and no key.
 //!
 //! That needs a server that lists in the order of UTF-8 bytes and knows `start-after`. Each page is
-//! held against both, and where two pages meet they must agree on the key that follows: so what is
+//! compared with both, and where two pages meet they must agree on the key that follows: so what is
 //! handed out is always a beginning of the server's own listing. One that breaks this ends the
 //! splitting: the listing goes on with one request
 //! at a time, by continuation tokens, which promise neither.

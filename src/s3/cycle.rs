@@ -1,7 +1,7 @@
 //! Whether the pages of a listing get anywhere.
 //!
 //! Pure. A server that gives the tokens A, B, A, B, or the same keys under ever new tokens, would
-//! be listed for ever. Every page is held against one that came before, which is replaced after 1,
+//! be listed for ever. Every page is compared with one that came before, which is replaced after 1,
 //! 2, 4, 8 pages and so on (Brent's algorithm): whatever comes in a circle is seen before it has
 //! come four times, with the memory of one token and one key.
 

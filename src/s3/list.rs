@@ -294,7 +294,7 @@ impl Contents {
         let trouble = |what: &str| unreadable(format!("{what} of '{}'", shown(&key)));
         let size = self.size.ok_or_else(|| trouble("there is no Size"))?;
         let size_bytes = size.map_err(|why| trouble(&format!("the Size {why}")))?;
-        // Some servers list none; then the answers are held against each other.
+        // Some servers list none; then the answers are compared with each other.
         let etag = self.etag.unwrap_or_else(|| Some(String::new()));
         let etag = etag.ok_or_else(|| trouble("the ETag has bad characters"))?;
         let checksum = match self.checksum {

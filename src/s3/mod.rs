@@ -55,7 +55,7 @@ pub enum ListedChecksum {
     },
 }
 
-/// Longest object that is believed, in bytes: 2^53, far beyond the 50 TB that S3 stores. Sums of
+/// Longest object that is trusted, in bytes: 2^53, far beyond the 50 TB that S3 stores. Sums of
 /// offsets and lengths stay far from overflow, and a number in JSON keeps every byte (RFC 8259).
 pub const OBJECT_BYTES_MAX: u64 = 1 << 53;
 

@@ -92,7 +92,7 @@ impl Case {
         if mode == Mode::Files {
             let workers: &[&str] = if chance.bool() { &["--workers", "1"] } else { &[] };
             options.extend(workers);
-            // Wrong bytes are seen where there is something to hold them against.
+            // Wrong bytes are seen where there is something to compare them with.
             let strict = profile == Profile::Corrupt;
             options.extend(["--verify", if strict { "strict" } else { "auto" }]);
         }

@@ -29,7 +29,7 @@ const REASONS: [(&str, &[&str]); 16] = [
     ("truncate", &["truncated"]),
     // One byte further on is at some ranges beyond the object: no range at all.
     ("wrong_content_range", &["bad_head", "wrong_range"]),
-    // Of an object in several ranges no attempt has failed: it is fetched anew.
+    // Of an object in several ranges no attempt has failed: it is fetched again.
     ("flip_byte", &["checksum"]),
 ];
 

@@ -43,7 +43,7 @@ pub(crate) fn read_epoch(channel: &Path, epoch: usize) -> Vec<u8> {
     bytes
 }
 
-/// `pipe` of these words over TLS or not, the certificates of this origin believed.
+/// `pipe` of these words over TLS or not, the certificates of this origin trusted.
 pub(crate) fn trusting(stage: &Stage, origin: &Origin, words: &[&str]) -> Program {
     let program = pipe(origin, words).with([stage.channel("train")]);
     let Some(pem) = origin.ca_pem() else { return program };

@@ -1,5 +1,5 @@
 //! A `get` that is run again: what is complete is not fetched, what is unfinished goes on, and what
-//! cannot be relied on begins anew.
+//! cannot be relied on begins again.
 
 #![expect(
     clippy::disallowed_methods,

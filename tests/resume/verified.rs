@@ -37,7 +37,7 @@ fn interrupted(policy: ChecksumPolicy) -> (Origin, tempfile::TempDir) {
     (origin, folder)
 }
 
-/// Inverts a byte of every range that is there; what is not is written anew in any case.
+/// Inverts a byte of every range that is there; what is not is written again in any case.
 fn spoil(folder: &Path) {
     let path = unfinished(folder);
     let mut bytes = fs::read(&path).expect("it is there");

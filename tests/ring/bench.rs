@@ -36,7 +36,7 @@ impl Bench {
         Self { ring, pool, chance, tokens: 0, ended: Vec::new(), told: Vec::new() }
     }
 
-    /// Begins chance anew.
+    /// Begins chance again.
     pub(crate) fn reseed(&mut self, seed: u64) {
         self.chance.seed(seed);
     }

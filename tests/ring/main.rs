@@ -1,5 +1,5 @@
 //! Both rings side by side: the same seeded operations on real sockets, pipes and files must end
-//! alike. What depends on timing alone (how much a short receive brings) is held against what is
+//! alike. What depends on timing alone (how much a short receive brings) is compared with what is
 //! sure instead: all bytes, in order. No case waits for a time to pass.
 
 mod bench;

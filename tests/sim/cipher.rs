@@ -39,7 +39,7 @@ impl World {
         found.answer.extend_from_slice(&[21, 3, 3, 0, 2]);
         found.answer.extend_from_slice(&ALERTS[small(self.chance.below(4))]);
         found.end = Some((found.answer.len(), Fault::End));
-        // Where a record was cut by it, what follows may be believed to be something else.
+        // Where a record was cut by it, what follows may be taken for something else.
         found.garbled = true;
     }
 

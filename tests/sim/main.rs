@@ -1,4 +1,4 @@
-//! The real workers on a seeded simulated machine, held against a model: every byte of every object
+//! The real workers on a seeded simulated machine, beside a model: every byte of every object
 //! exactly once at the right place, or a named error and nothing under a final name; and every
 //! gauge at zero at the end.
 //!
@@ -63,7 +63,7 @@ struct Scenario {
     sink: Sink,
     /// The origin speaks TLS.
     tls: bool,
-    /// Bytes are held against checksums.
+    /// Bytes are compared with checksums.
     verify: bool,
 }
 
@@ -131,7 +131,7 @@ impl Bench {
     }
 
     /// What the control plane does: takes outcomes in, and has some objects that failed for now
-    /// fetched anew.
+    /// fetched again.
     fn decide(&mut self, chance: &mut Chance) {
         let mut outcomes = Vec::new();
         self.scheduler.collect(&mut outcomes);
@@ -153,7 +153,7 @@ impl Bench {
     }
 }
 
-/// The transfer with what its bytes are held against, as the control plane would find out.
+/// The transfer with what its bytes are compared with, as the control plane would find out.
 fn verified(transfer: Transfer, world: &Shared, chance: &mut Chance) -> Transfer {
     if transfer.unsettled() == 1 {
         return transfer.verified_by(Verification::by_answer(chance.hits(500)));
@@ -545,7 +545,7 @@ fn wrong_bytes_are_never_taken_for_right_ones() {
             let key = &transfer.object.key;
             let flipped = world.flipped.contains_key(key);
             match result {
-                // A small object is fetched again at once, a large one anew; and what a late
+                // A small object is fetched again at once, a large one later; and what a late
                 // connection brings after another one took its range over is looked at by nobody.
                 Ok(()) => {
                     let again = transfer.shape == Shape::Whole || transfer.restarts > 0;

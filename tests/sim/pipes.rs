@@ -1,4 +1,4 @@
-//! Real workers and feeders of Pipe mode on the simulated machine, held against a model: each
+//! Real workers and feeders of Pipe mode on the simulated machine, compared with a model: each
 //! epoch's reader gets the objects' bytes in order, all of them or exactly as far as it read;
 //! places come and go in order; every request completes; nothing spins, nothing is left.
 

@@ -28,7 +28,7 @@ pub(super) struct Socket {
     /// What happens when `answer[..cut]` has been given.
     pub(super) end: Option<(usize, Fault)>,
     pub(super) closed: bool,
-    /// What was wrong in its handshake's bytes may have been believed.
+    /// What was wrong in its handshake's bytes may have been trusted.
     pub(super) garbled: bool,
     /// A receive is not woken before so many bytes are there.
     pub(super) low_water: usize,
@@ -64,7 +64,7 @@ pub(crate) struct World {
     /// Where bytes come over time.
     pub(crate) network: Option<Network>,
     pub(super) files: Vec<File>,
-    /// What was delivered of each object, by its key and how often it was begun anew.
+    /// What was delivered of each object, by its key and how often it was begun again.
     pub(crate) delivered: HashMap<(String, u32), Pieces>,
     /// Bytes that were delivered, of all objects.
     pub(crate) bytes: u64,

@@ -65,7 +65,7 @@ impl Stage {
         self.folder.path().join("destination")
     }
 
-    /// The program with these words, asking the origin with its keys; nobody is believed yet.
+    /// The program with these words, asking the origin with its keys; nobody is trusted yet.
     fn program(&self, words: &[&str]) -> Program {
         Program::new(words).asking(&self.origin).with_keys(ACCESS_KEY, SECRET)
     }

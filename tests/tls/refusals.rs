@@ -1,4 +1,4 @@
-//! What is not believed, or is no TLS: said by name, and nothing is written.
+//! What is not trusted, or is no TLS: said by name, and nothing is written.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -142,7 +142,7 @@ fn roots_are_found_where_the_user_put_them() {
     list().set("AWS_CA_BUNDLE", &good).with(flag(&wrong)).run().expect(ENDPOINT);
     // An empty one is none.
     list().set("AWS_CA_BUNDLE", "").set("SSL_CERT_FILE", &good).run().expect(0);
-    // The data plane believes the same.
+    // The data plane trusts the same.
     let words = ["get", "--quiet", "s3://lab/", "--discard"];
     stage.program(&words).set("SSL_CERT_FILE", &good).run().expect(0);
     stage.program(&words).set("AWS_CONFIG_FILE", profile(&good)).run().expect(0);

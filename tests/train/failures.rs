@@ -27,7 +27,7 @@ fn an_epoch_that_breaks_has_no_end_and_ends_the_command() {
     let origin = broken(&all, 3);
     let stage = Stage::new();
     let words = [&["--channel", "t=s3://lab/t/,mode=Pipe"], &SOON[..]].concat();
-    // What a command does that believes in ends of files.
+    // What a command does that relies on ends of files.
     let script = "echo $$ > $o/pid; for e in 0 1 2; do \
                   while [ ! -p $d/t_$e ]; do sleep 0.01; done; \
                   cat $d/t_$e > $o/t_$e; echo $e >> $o/whole; done";

@@ -176,7 +176,7 @@ fn channels_are_listed_once_and_told_one_by_one() {
     for (key, bytes) in &all {
         assert!(&fs::read(stage.data(key)).expect("a file") == bytes, "{key}");
     }
-    // Nothing has changed, but for one file; and the lists are made anew.
+    // Nothing has changed, but for one file; and the lists are made again.
     fs::remove_file(stage.data("a/07")).expect("a file");
     fs::write(stage.data("a-manifest"), "of an earlier job").expect("a list");
     let told = stage.train(&origin, &[&words[..], &["--json"]].concat()).run().expect(0).json();

@@ -15,7 +15,7 @@ pub enum Change {
     Fewer,
     /// More had brought no more.
     Back,
-    /// What came has changed: all is looked at anew.
+    /// What came has changed: all is looked at again.
     Changed,
     /// The server asked for less (503, 429).
     Refused,

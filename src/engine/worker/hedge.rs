@@ -95,7 +95,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.clock.now_us().checked_sub(operation.submitted_us + late_after_us)
     }
 
-    /// What a connection's operation is held against.
+    /// What a connection's operation is compared with.
     fn phase(&self, index: usize) -> Phase {
         let connection = &self.connections[index];
         let phase = Phase::of(&connection.conn);

@@ -24,7 +24,7 @@ struct RangeState {
     fetched: bool,
     /// Writes that have not ended, and file jobs that hold its bytes.
     writes: u32,
-    /// What its bytes are held against, where they are a whole object. It is the range's and not
+    /// What its bytes are compared with, where they are a whole object. It is the range's and not
     /// its connection's: another one may go on with it.
     check: Check,
     /// What it is fetched for.
@@ -100,7 +100,7 @@ impl Ranges {
         self.get(index).offset
     }
 
-    /// What its bytes are held against.
+    /// What its bytes are compared with.
     pub(super) fn check(&mut self, index: usize) -> &mut Check {
         &mut self.get_mut(index).check
     }

@@ -10,12 +10,12 @@ use crate::files::host::FileHost;
 use crate::files::transfer::{Shape, Transfer};
 use crate::sys::Ring;
 
-/// What the bytes of a range that is a whole object are held against.
+/// What the bytes of a range that is a whole object are compared with.
 #[derive(Debug)]
 pub(super) enum Check {
     /// No checksum was asked for, or no byte has come.
     None,
-    /// There is nothing to hold them against, for this reason.
+    /// There is nothing to compare them with, for this reason.
     Unverified(&'static str),
     /// What is stored, and what has come.
     Against(Box<Sequence>),
@@ -39,7 +39,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             };
         }
         match check {
-            // A small object's body was held against it as it came.
+            // A small object's body was compared with it as it came.
             Check::Against(sequence) if transfer.shape == Shape::Ranges => sequence.update(bytes),
             _ => {}
         }

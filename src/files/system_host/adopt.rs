@@ -1,4 +1,4 @@
-//! Marks for files that this program did not write and that were held against their objects: those
+//! Marks for files that this program did not write and that were compared with their objects: those
 //! that a download would have set.
 //!
 //! A file is looked at before it is read and once more before it is marked, through its descriptor
@@ -82,7 +82,7 @@ impl Look {
     }
 }
 
-/// A file that was held against its object.
+/// A file that was compared with its object.
 #[derive(Debug)]
 pub struct Proven<'a> {
     /// The file that was read.

@@ -1,4 +1,4 @@
-//! What the body of a whole object's answer is held against.
+//! What the body of a whole object's answer is compared with.
 
 #[cfg(doc)]
 use super::Conn;
@@ -34,7 +34,7 @@ impl Comparison {
         }
     }
 
-    /// What the body is held against, or why there is nothing; `None` where no checksum was asked
+    /// What the body is compared with, or why there is nothing; `None` where no checksum was asked
     /// for, or no answer has come.
     #[must_use]
     pub fn basis(&self) -> Option<Result<Stored, &'static str>> {

@@ -91,7 +91,7 @@ pub struct CheckedLine<'a> {
     pub status: Status,
     /// Why it is not; null when it is.
     pub error: Option<String>,
-    /// Whether the file was held against a checksum.
+    /// Whether the file was compared with a checksum.
     pub verified: Verified,
     /// Whether the file was given the mark of a download.
     pub adopted: bool,

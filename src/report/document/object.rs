@@ -35,7 +35,7 @@ pub struct ObjectLine<'a> {
     pub status: Status,
     /// Why it failed; null when it did not.
     pub error: Option<String>,
-    /// Whether its bytes were held against a checksum.
+    /// Whether its bytes were compared with a checksum.
     pub verified: Verified,
 }
 
@@ -86,7 +86,7 @@ impl KeptReason {
     }
 }
 
-/// Whether bytes were held against a checksum, and if not, why not.
+/// Whether bytes were compared with a checksum, and if not, why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verified {
     /// `validated`, `not validated`, or `empty`: there is nothing to verify.

@@ -33,7 +33,7 @@ pub struct SummaryInputs {
     pub failed_objects: u64,
     /// Objects that are whole and have their stored checksum.
     pub validated_objects: u64,
-    /// Objects with bytes that are whole and were held against no checksum.
+    /// Objects with bytes that are whole and were compared with no checksum.
     pub not_validated_objects: u64,
     /// Why they were not, and how many.
     pub not_validated: BTreeMap<&'static str, u64>,
@@ -96,7 +96,7 @@ pub struct Earlier {
     pub resumed_objects: u64,
     /// Their bytes that were there.
     pub resumed_bytes: u64,
-    /// Unfinished objects that began anew.
+    /// Unfinished objects that began again.
     pub anew_objects: u64,
     /// Failed objects of which a later run can go on with some bytes.
     pub unfinished_objects: u64,
@@ -123,7 +123,7 @@ pub struct Summary {
     pub missing_sources: (u64, u64),
     /// Objects that are whole and have their stored checksum.
     pub validated_objects: u64,
-    /// Objects with bytes that are whole and were held against no checksum.
+    /// Objects with bytes that are whole and were compared with no checksum.
     pub not_validated_objects: u64,
     /// Why they were not, and how many.
     pub not_validated: BTreeMap<&'static str, u64>,

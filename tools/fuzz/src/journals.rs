@@ -13,11 +13,11 @@ const RANGES: u64 = 200;
 /// Records that are made of an input, and the bytes that each takes of it.
 const RECORDS_MAX: usize = 8;
 const TAKEN_BYTES: usize = 3;
-/// Places of a journal that is believed, where it is cut and made wrong.
+/// Places of a journal that is trusted, where it is cut and made wrong.
 const PLACES_MAX: usize = 4;
 
-/// A journal and a mark: whatever stands there, nothing is believed but what was written of this
-/// object, and what was written is believed whole, in part when its end is torn, and not at all
+/// A journal and a mark: whatever stands there, nothing is trusted but what was written of this
+/// object, and what was written is trusted whole, in part when its end is torn, and not at all
 /// when any byte is another.
 pub fn journal(data: &[u8]) {
     read(data);
@@ -67,7 +67,7 @@ fn read(data: &[u8]) {
     cut_and_garbled(data, &done, data);
 }
 
-/// A journal that is believed: any beginning of it claims less, and one wrong byte discredits it.
+/// A journal that is trusted: any beginning of it claims less, and one wrong byte discredits it.
 fn cut_and_garbled(bytes: &[u8], whole: &RangeSet, data: &[u8]) {
     let torn = HEADER_BYTES + (bytes.len() - HEADER_BYTES) / RECORD_BYTES * RECORD_BYTES;
     for pair in data.rchunks_exact(2).take(PLACES_MAX) {
@@ -135,7 +135,7 @@ fn marks(data: &[u8]) {
     let mark = mark_of(data);
     assert_eq!(Mark::decode(&mark.encode()), Some(mark));
     assert_eq!(Moment::decode(&mark.moment.encode()), Some(mark.moment));
-    // Written before the machine started anew, and never synced.
+    // Written before the machine started again, and never synced.
     let boot = mark.moment.boot.wrapping_add(1);
     assert_eq!(mark.is_believed(boot, &[]), mark.durable);
     let sync = Moment { boot: mark.moment.boot, since_ms: mark.moment.since_ms };

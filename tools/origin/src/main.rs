@@ -113,7 +113,7 @@ struct Arguments {
     /// Speak TLS, with a certificate for localhost, 127.0.0.1 and ::1
     #[arg(long, requires = "ca_out")]
     tls: bool,
-    /// Write the authority of the certificate, made anew at each start, into this file
+    /// Write the authority of the certificate, made again at each start, into this file
     #[arg(long, value_name = "FILE", requires = "tls")]
     ca_out: Option<PathBuf>,
     /// Speak this version alone, 1.2 or 1.3; without it both

@@ -123,7 +123,7 @@ pub enum TlsResumption {
     Off,
 }
 
-/// The server's side of every handshake; its identity is made anew.
+/// The server's side of every handshake; its identity is made again.
 pub(crate) fn server(config: &TlsConfig) -> Result<(Arc<ServerConfig>, String), Error> {
     let identity = Identity::make(config.certificate, &config.names)?;
     let mut provider: CryptoProvider = default_provider();

@@ -39,7 +39,7 @@ fn faulty(versions: TlsVersions, fault: Fault) -> Origin {
     Origin::start(Config { faults, ..config(tls) }).unwrap()
 }
 
-/// A client that believes the origin's authority and no other.
+/// A client that trusts the origin's authority and no other.
 fn client(origin: &Origin) -> Arc<ClientConfig> {
     let pem = origin.ca_pem().expect("an authority");
     let mut roots = RootCertStore::empty();
