@@ -343,7 +343,7 @@ async fn plan_only(
 ) -> Result<Ended> {
     let mut lines = Lines::stdout();
     let (mut total, mut failures) = (PlannedTotal::default(), Failures::default());
-    let (mut kept_objects, mut kept_bytes) = (0, 0);
+    let mut kept = (0, 0u64);
     let progress = Progress::new(!output.quiet);
     while let Some(batch) = walk.next_batch().await? {
         let mut page = Vec::with_capacity(batch.len());
@@ -357,9 +357,8 @@ async fn plan_only(
         for verdict in keeper.next().await {
             let transfer = match verdict {
                 Verdict::Fetch(transfer, _) => transfer,
-                Verdict::Keep(kept, ..) => {
-                    kept_objects += 1;
-                    kept_bytes = u64::saturating_add(kept_bytes, kept.object.size_bytes);
+                Verdict::Keep(there, ..) => {
+                    kept = (kept.0 + 1, kept.1.saturating_add(there.object.size_bytes));
                     continue;
                 }
                 Verdict::Fail(failed) => {
@@ -405,7 +404,7 @@ async fn plan_only(
         swept.error.map_or(Ok(()), Err)?;
     }
     let _ = lines.flush()?;
-    tell_plan(&total, (kept_objects, kept_bytes), &progress);
+    tell_plan(&total, kept, &progress);
     // Those that it does not name would fare well.
     let error = failures.error(1);
     total.exit_code = exit_code(error.as_ref());

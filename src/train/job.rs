@@ -526,10 +526,11 @@ mod tests {
         let expected = [
             "HyperParameter: unknown field; did you mean HyperParameters?",
             "TrainingJobName: expected letters and digits, with hyphens between them",
-            "AlgorithmSpecification.TrainingInputMode: invalid value 'file': expected File, Pipe or FastFile",
+            "AlgorithmSpecification.TrainingInputMode: invalid value 'file': expected File, \
+             Pipe or FastFile",
             "InputDataConfig[1].InputMode: invalid value 'Fast': expected File, Pipe or FastFile",
-            "InputDataConfig[2].DataSource.S3DataSource.S3DataType: invalid value 'S3Prefx': expected \
-             S3Prefix, ManifestFile or AugmentedManifestFile",
+            "InputDataConfig[2].DataSource.S3DataSource.S3DataType: invalid value 'S3Prefx': \
+             expected S3Prefix, ManifestFile or AugmentedManifestFile",
             "InputDataConfig[2].DataSource.S3DataSource.S3Uri: 'https://bucket/c' is not an S3 \
              address: it is a URL; give s3://BUCKET/KEY, and the server with --endpoint-url",
             "InputDataConfig[4]: expected an object, but it is 'x'",

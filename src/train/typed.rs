@@ -122,7 +122,8 @@ fn unknown(key: &str, has_value: bool) -> String {
         ("", true) => format!("'{key}' is not a key: expected one of {KEYS}"),
         ("", false) => {
             format!(
-                "'{key}' is not a key: expected one of {KEYS}; a source that has a comma in it needs --job"
+                "'{key}' is not a key: expected one of {KEYS}; a source that has a comma in it \
+                 needs --job"
             )
         }
         (meant, _) => format!("'{key}' is not a key; did you mean {meant}?"),
@@ -288,9 +289,9 @@ mod tests {
         ];
         let expected = [
             "--channel train: expected NAME=SOURCE, such as train=s3://BUCKET/FOLDER/",
-            "--channel a: 'y/' is not a key: expected one of mode, distribution, type, attributes, compression, \
-             record-wrapper, shuffle-seed, content-type, allow-empty; a source that has a comma in \
-             it needs --job",
+            "--channel a: 'y/' is not a key: expected one of mode, distribution, type, attributes, \
+             compression, record-wrapper, shuffle-seed, content-type, allow-empty; a source that \
+             has a comma in it needs --job",
             "--channel a: mode: invalid value 'Fast': expected File, Pipe or FastFile",
             "--channel a: mode is given twice",
             "--channel a: type has no value: expected type=VALUE",
@@ -300,8 +301,8 @@ mod tests {
             "--channel b3: 'epochs' is of all channels together: give --epochs N",
             "--channel b3: 'seed' is not a key; did you mean shuffle-seed?",
             "--channel b3: 'wrapper' is not a key; did you mean record-wrapper?",
-            "--channel b3: 'modus' is not a key: expected one of mode, distribution, type, attributes, compression, \
-             record-wrapper, shuffle-seed, content-type, allow-empty",
+            "--channel b3: 'modus' is not a key: expected one of mode, distribution, type, attributes, \
+             compression, record-wrapper, shuffle-seed, content-type, allow-empty",
             "--channel c: 's3://Bucket/' is not an S3 address: the bucket name contains upper-case \
              letters; bucket names are lower case",
             "--channel d: type and attributes are of sources in S3",

@@ -40,7 +40,7 @@ fn expect_full(run: Run) -> Run {
     let told = run.stderr.lines().filter(|line| !is_rest(line));
     run.check(told.clone().all(full), "only errors of a full disk were expected");
     let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
-    run.check((1..=workers).contains(&told.count()) && rest == 1, "one line for each worker");
+    run.check((1..=workers).contains(&told.count()) && rest <= 1, "one line for each worker");
     run
 }
 
@@ -380,8 +380,9 @@ fn a_total_that_grows_beyond_the_disk_ends_the_run() {
     configuration.faults = FaultPlan::none().with_rule(late, Fault::StallBeforeHead { duration });
     let origin = start(configuration);
     let run = get(&origin, ["s3://lab/"]).with([mount.path()]).run();
-    let words = ["free, but the download needs at least", " objects were not completed, because"];
-    run.expect(DESTINATION).expect_words(&words);
+    let run = run.expect(DESTINATION).expect_words(&["free, but the download needs at least"]);
+    let rest = " objects were not completed, because this ended the run";
+    run.check(run.stderr.lines().skip(1).all(|line| line.ends_with(rest)), "one error");
     assert!(!mount.path().join("z").join("000000").exists());
 }
 

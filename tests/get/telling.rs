@@ -30,14 +30,14 @@ fn a_dry_run_tells_what_is_there_already() {
     let origin = serve(&some());
     let place = Place::new();
     let run = |words: &[&str]| {
-        let program = Program::new(["get", "s3://lab/p/"]).with(words).with([place.path()]);
+        let program = Program::new(["get", "s3://lab/p/deep/"]).with(words).with([place.path()]);
         program.asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(0)
     };
-    run(&["-n"]).expect_words(&["4 objects, 2.10 MB would be downloaded"]);
+    run(&["-n"]).expect_words(&["2 objects, 2.10 MB would be downloaded"]);
     run(&[]);
     let again = run(&["-n"]);
     again.check(again.stdout.is_empty(), "there is nothing to do");
-    let told = "4 objects (2.10 MB) already present, skipped\nnothing would be downloaded\n";
+    let told = "2 objects (2.10 MB) already present, skipped\nnothing would be downloaded\n";
     again.check(again.stderr == told, "what is there");
 }
 

@@ -177,7 +177,6 @@ fn the_counts_add_up_where_an_object_is_empty() {
     let summary = run.json();
     let names = ["validated_objects", "not_validated_objects", "empty_objects", "objects"];
     assert_eq!(names.map(|name| summary[name].as_u64()), [2, 0, 1, 3].map(Some), "{run}");
-    assert!(run.stderr.contains(", 2 verified, 1 empty"), "{run}");
 }
 
 #[test]
