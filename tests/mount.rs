@@ -8,6 +8,8 @@
     reason = "a test has a clock, files and threads of its own, and small random numbers"
 )]
 
+#[path = "common/fuse.rs"]
+mod fuse;
 #[path = "common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of names belongs to other tests")]
 mod matrix;
@@ -28,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use fuse::{can_mount, in_table, unmount_lazily};
 use inrush_origin::{Config, FaultPlan, Origin, Profile, TlsConfig};
 use matrix::Objects;
 use program::{Program, Running};
@@ -82,22 +85,6 @@ struct Mounted {
     folder: TempDir,
 }
 
-/// False, said on standard error, where this machine lets nobody mount.
-fn can_mount() -> bool {
-    let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
-    let folder = tempfile::tempdir().expect("a folder");
-    // A container may have the device and not the right.
-    let tried = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(folder.path()).output();
-    let may = tried.is_ok_and(|tried| tried.status.success());
-    if may {
-        let _ = Command::new("umount").arg(folder.path()).output();
-    }
-    if !(can && may) {
-        skip::skip("FUSE file systems cannot be mounted here");
-    }
-    can && may
-}
-
 fn program(origin: &Origin, words: &[&str]) -> Program {
     Program::new(["mount", "--quiet", &format!("s3://{BUCKET}/d/")])
         .with(words)
@@ -137,20 +124,6 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         unmount_lazily(&self.point);
     }
-}
-
-fn unmount_lazily(point: &Path) {
-    let _ = Command::new("umount").arg("-l").arg(point).output();
-}
-
-/// Whether the kernel's table has this mount, and of what type and source.
-fn in_table(point: &Path) -> Option<(String, String)> {
-    let named = point.to_str().expect("UTF-8").replace(' ', "\\040");
-    let table = fs::read_to_string("/proc/mounts").expect("the table");
-    let line = table.lines().rev().find(|line| line.split(' ').nth(1) == Some(&named))?;
-    let mut fields = line.split(' ');
-    let source = fields.next().expect("a source").to_owned();
-    Some((source, fields.nth(1).expect("a type").to_owned()))
 }
 
 /// All files below a folder, by their paths.

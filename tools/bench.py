@@ -48,8 +48,8 @@ Without a name it runs the two claims, `large` and `small`.
   over TLS, too. `--check` wants at least 0.8 of the speed at 1.6 times the CPU time or less. What
   writes files also runs beside s5cmd and the program of Amazon's transfer manager for Rust (built
   on first use: some minutes), and is to be faster than each, with less CPU time.
-* startup: from the start of `inrush train` to the first byte that its command has read, in File
-  and in Pipe mode, for 1, 10 and 50 GB in objects of 100 MB from an inrush-origin.
+* startup: from the start of `inrush train` to the first byte that its command has read, in File,
+  FastFile and Pipe mode, for 1, 10 and 50 GB in objects of 100 MB from an inrush-origin.
 * list: `ls` of 1,000,000 keys from an inrush-origin that takes 20 ms for each page, beside one
   request at a time. `--check` wants at least 300,000 keys/s and 8 times the speed.
 

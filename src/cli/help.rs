@@ -338,7 +338,9 @@ pub(super) const COMMANDS: [About; 13] = [
             SOURCE is s3://BUCKET/PREFIX or the path of a local folder. The objects of a \
             channel in File mode are files below input/data/NAME, listed in \
             input/data/NAME-manifest; files of an earlier run \
-            are kept as get keeps them. A channel in Pipe mode is the named pipes \
+            are kept as get keeps them. A channel in FastFile mode is a mount at \
+            input/data/NAME, as 'inrush mount' makes it, until COMMAND has ended. A channel \
+            in Pipe mode is the named pipes \
             input/data/NAME_0, NAME_1 and so on, one for each epoch: the first exists before \
             COMMAND starts, the next one as soon as COMMAND opens its predecessor, and a \
             pipe is removed at the end of its epoch. A reader that closes its pipe early \
@@ -348,12 +350,12 @@ pub(super) const COMMANDS: [About; 13] = [
             SIGUSR2 are forwarded to it. After one of the first three it has the time of \
             --grace to end; then, or at a second signal, its group is killed. On a terminal \
             COMMAND is the foreground job, and gets Ctrl-C and Ctrl-Z itself. What is left \
-            of its group when COMMAND has ended is killed, and the pipes are removed. If \
+            of its group when COMMAND has ended is killed, and mounts and pipes are removed. If \
             inrush itself is killed, the kernel kills COMMAND.\n\n\
             If the input fails, the reason is printed and written to output/failure (1024 \
             characters at most). If COMMAND runs, its pipes give no more data and no end of \
-            file, so that it cannot take part of an epoch for the whole epoch, and it is \
-            ended as after SIGTERM. So does --deadline.\n\n\
+            file, so that it cannot take part of an epoch for the whole epoch, a read of a \
+            mount fails with EIO, and it is ended as after SIGTERM. So does --deadline.\n\n\
             The exit code is that of COMMAND, or 128 and the number of the signal that ended \
             it. With a COMMAND, inrush's own exit codes are 125 (the input failed, or the \
             deadline passed), 126 (COMMAND \

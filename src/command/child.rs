@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -132,6 +133,17 @@ pub(super) struct Child {
     signals: Vec<(Signal, KernelSignal, bool)>,
     children: Signal,
     exit: Option<Exit>,
+    at_kill: AtKill,
+}
+
+/// What is done before a command is killed.
+#[derive(Default)]
+struct AtKill(Option<Box<dyn Fn()>>);
+
+impl fmt::Debug for AtKill {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("AtKill").field(&self.0.is_some()).finish()
+    }
 }
 
 /// Why a command did not start, and what this process exits with then.
@@ -167,7 +179,15 @@ impl Child {
         let pid = Pid::from_child(&spawned);
         *GROUP.lock().unwrap_or_else(PoisonError::into_inner) = Some((pid, grace));
         let ending = Ending { grace, kill_at: None };
-        Ok(Self { pid, has_terminal, ending, signals, children, exit: None })
+        Ok(Self {
+            pid,
+            has_terminal,
+            ending,
+            signals,
+            children,
+            exit: None,
+            at_kill: AtKill::default(),
+        })
     }
 
     /// Waits for its end, forwards signals, and kills it when its time is over. The future may be
@@ -200,6 +220,11 @@ impl Child {
         }
     }
 
+    /// Has this done before it is killed: what waits for us in the kernel cannot end by a signal.
+    pub(super) fn at_kill(&mut self, work: impl Fn() + 'static) {
+        self.at_kill = AtKill(Some(Box::new(work)));
+    }
+
     /// True when it was asked to end.
     pub(super) fn is_ending(&self) -> bool {
         self.ending.kill_at.is_some()
@@ -219,6 +244,7 @@ impl Child {
             }
             Deed::Kill => {
                 tracing::info!("the command is killed");
+                self.at_kill.0.iter().for_each(|work| work());
                 kill_process_group(self.pid, KernelSignal::KILL)
             }
         };

@@ -58,13 +58,6 @@ pub(super) fn channels(placed: &[(String, Channel)], problems: &mut Problems) {
     clashes(placed, problems);
 }
 
-/// What this version would serve otherwise than it is described.
-pub(super) fn served(placed: &[(String, Channel)], problems: &mut Problems) {
-    for (place, _) in placed.iter().filter(|(_, channel)| channel.mode == InputMode::FastFile) {
-        problems.add(place, "InputMode FastFile cannot be served yet: use File, or Pipe");
-    }
-}
-
 /// What is wrong with the folder that checkpoints go to, which the container has below [`BASE`].
 pub(super) fn output_path(path: &Path) -> Option<String> {
     if let Some(what) = folder_problem(path) {

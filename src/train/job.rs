@@ -116,7 +116,6 @@ fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
     }
     channels.extend(configured);
     check::channels(&channels, problems);
-    check::served(&channels, problems);
     let hyperparameters = pairs(request, "HyperParameters", 256, 2500, problems);
     let environment = pairs(request, "Environment", 512, 512, problems);
     for name in environment.keys().filter(|name| !is_variable(name)) {
@@ -399,16 +398,6 @@ mod tests {
         check("state", "CheckpointConfig.LocalPath: must be absolute");
         let beginning = "CheckpointConfig.LocalPath: '/opt/ml/input/data' is not apart from";
         check("/opt/ml/input/data", beginning);
-    }
-
-    #[test]
-    fn what_cannot_be_served_is_told_with_the_rest() {
-        let mut channels = [prefix("a"), prefix("b")];
-        channels[0]["InputMode"] = json!("FastFile");
-        channels[1]["InputMode"] = json!("Fast");
-        let told = problems(&json!({"InputDataConfig": channels}));
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[1].starts_with("InputDataConfig[0]: InputMode FastFile cannot"), "{told:?}");
     }
 
     fn prefix(name: &str) -> Value {

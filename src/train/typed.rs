@@ -36,7 +36,6 @@ pub fn parse<'a>(
         }
     }
     check::channels(&channels, &mut problems);
-    check::served(&channels, &mut problems);
     let channels = channels.into_iter().map(|(_, channel)| channel).collect();
     problems.settle(TrainingInput { channels, ..TrainingInput::default() })
 }

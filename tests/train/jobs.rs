@@ -115,10 +115,6 @@ fn a_job_that_is_wrong_is_refused_with_all_that_is() {
     let path = write_job(&stage, &missing);
     let run = stage.shell(&origin, &["--job", &path], "echo started").run();
     run.expect(crate::INPUT_FAILED).expect_words(&["channel train", "list.json"]);
-    let fast =
-        json!({"InputDataConfig": [channel("t", "data/", &json!({"InputMode": "FastFile"}))]});
-    let path = write_job(&stage, &fast);
-    stage.train(&origin, &["--job", &path]).run().expect(2).expect_words(&["FastFile"]);
     assert_eq!(origin.stats().gets, 1, "the list that is not there");
 }
 

@@ -7,6 +7,8 @@
     reason = "a test has a clock, files and processes of its own"
 )]
 
+#[path = "../common/fuse.rs"]
+mod fuse;
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of sizes and names belongs to other tests")]
 mod matrix;
@@ -27,6 +29,7 @@ mod files;
 mod golden;
 mod jobs;
 mod lines;
+mod mounts;
 mod order;
 mod plan;
 mod refusals;

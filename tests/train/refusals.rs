@@ -72,6 +72,7 @@ fn checkpoints_do_not_go_among_the_channels() {
 fn each_problem_has_a_line() {
     let mut channels = ["a", "b", "c"].map(|name| channel(name, "data/", &json!({})));
     channels[0]["InputMode"] = json!("FastFile");
+    channels[0]["CompressionType"] = json!("Gzip");
     channels[1]["InputMode"] = json!("Fast");
     channels[2]["ShuffleConfig"] = json!({"Seed": "7"});
     let (origin, stage) = (serve(&objects(&[("data/a", 3)])), Stage::new());
@@ -82,7 +83,7 @@ fn each_problem_has_a_line() {
     for (line, words) in lines.iter().zip([
         "InputDataConfig[1].InputMode: invalid value 'Fast': expected",
         "InputDataConfig[2].ShuffleConfig.Seed: expected a number, but it is the string '7'",
-        "InputDataConfig[0]: InputMode FastFile cannot be served yet",
+        "InputDataConfig[0]: CompressionType Gzip is of Pipe mode only, and this is FastFile mode",
         "job.json: 3 problems, the first: InputDataConfig[1]",
     ]) {
         run.check(line.starts_with("error: ") && line.contains(words), words);

@@ -32,7 +32,7 @@ pub(super) fn place(typed: &Path) -> Result<PathBuf> {
 }
 
 /// The same for a new mount: a folder on which none of ours is.
-pub(super) fn empty_place(typed: &Path) -> Result<PathBuf> {
+pub(in crate::command) fn empty_place(typed: &Path) -> Result<PathBuf> {
     let place = place(typed)?;
     if ours(&place).is_ok() {
         let message = format!("{} is mounted by inrush already", place.display());
@@ -48,6 +48,19 @@ pub(super) fn empty_place(typed: &Path) -> Result<PathBuf> {
         return Err(Error::new(ErrorKind::Destination, message).advise("give a folder"));
     }
     Ok(place)
+}
+
+/// Removes mounts of this program there whose processes are gone.
+pub(in crate::command) fn remove_dead(place: &Path) -> Result<()> {
+    // What is known of the folder itself the kernel may still remember.
+    let is_dead = || {
+        let opened = place.read_dir();
+        opened.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::NOTCONN))
+    };
+    while ours(place).is_ok() && is_dead() {
+        detach(place)?;
+    }
+    Ok(())
 }
 
 /// The mount of this program that is there; an error where there is none.

@@ -7,23 +7,22 @@
 mod background;
 mod detach;
 mod reader;
+mod server;
 mod view;
 
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use fuser::{Config as SessionConfig, MountOption, Session, SessionACL};
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 
-use self::reader::Reader;
-use self::view::View;
+pub(super) use self::detach::{empty_place, remove_dead};
+pub(super) use self::reader::Shared as Reads;
+pub(super) use self::server::{Event, Server, Supply, hindrance};
+pub(super) use self::view::Shown;
 use super::aside::aside;
 use super::ending::Done;
-use super::get;
 use super::interrupts;
 use super::ready;
 use super::ring;
@@ -31,14 +30,9 @@ use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
 use crate::cli::{MountArgs, UnmountArgs};
 use crate::control::Control;
+use crate::control::entries::Entries;
 use crate::control::walk::Walk;
-use crate::engine::config::{Config, HostFacts};
-use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::system_host::Persistence;
-use crate::limits::{
-    MOUNT_ERRORS_TOLD_MAX, MOUNT_READ_BYTES_MAX, MOUNT_READAHEAD_KIB, MOUNT_THREADS_MAX,
-};
 use crate::mount::tree::{Builder, Hidden, Tree};
 use crate::plan::filter::Filter;
 use crate::report::out::Lines;
@@ -83,15 +77,17 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let prepared = interrupts.unless_told("before it was mounted", prepared).await?;
     let Prepared { control, tree, hidden } = prepared;
     let Some(point) = point else { return check(&tree, &hidden) };
-    let (errors, told) = mpsc::channel(MOUNT_ERRORS_TOLD_MAX);
-    let workers = start_workers(&args, &control, begun).await?;
-    ring::tell(workers.ring(), &progress);
+    let mut server = start(&args, &control, begun).await?;
+    ring::tell(server.ring(), &progress);
+    let shown = Shown {
+        source: args.sources.first().map_or_else(|| "s3://".to_owned(), ToString::to_string),
+        allow_other: args.allow_other,
+        uid: args.uid,
+        gid: args.gid,
+        mode: args.mode,
+    };
     let tree = Arc::new(tree);
-    let reader = Reader::start(&workers, args.deadline, errors)?;
-    let view = View::new(Arc::clone(&tree), Arc::clone(&reader.shared), &args);
-    let source = args.sources.first().map_or_else(|| "s3://".to_owned(), ToString::to_string);
-    let (session, ended) = mount(&point, view, &source, &args, reader.chunk_bytes()).await?;
-    let mounted = Mounted { point: point.clone() };
+    server.mount(&point, Arc::clone(&tree), &shown).await?;
     tell_mounted(&tree, &hidden, &point, &progress);
     let names = [point.display().to_string()];
     let _ready = match args.ready_file.clone() {
@@ -101,11 +97,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     if args.child {
         background::say_ready(args.log_file.as_deref())?;
     }
-    let served = serve((&control, &workers), ended, told, &mut interrupts, &progress).await;
-    drop(mounted);
-    reader.stop();
-    drop(session);
-    served.map(|()| Done::default())
+    serve(&control, &mut server, &mut interrupts, &progress).await.map(|()| Done::default())
 }
 
 /// What is to be mounted.
@@ -127,35 +119,32 @@ async fn prepare(args: &mut MountArgs, progress: &Progress) -> Result<Prepared> 
     let found = control.resolve_all(&args.sources).await?;
     super::log::sources(&found);
     let walk = Walk::new(control.clone(), found, filter)?.sharded(shard)?.without_repeated();
-    let builder = list(walk, &control).await?;
-    let (tree, hidden) = aside(move || builder.finish(now_seconds())).await;
+    let upkeep = spawn_local(session::upkeep(Rc::clone(&control)));
+    let grown = tree_of(walk.into()).await;
+    upkeep.abort();
+    let (tree, hidden) = grown?;
     Ok(Prepared { control, tree, hidden })
 }
 
-async fn list(mut walk: Walk, control: &Rc<Control>) -> Result<Builder> {
-    let upkeep = spawn_local(session::upkeep(Rc::clone(control)));
+/// Puts all of these into a tree.
+pub(super) async fn tree_of(mut entries: Entries) -> Result<(Tree, Hidden)> {
     let mut builder = Builder::default();
-    let listed = async {
-        while let Some(batch) = walk.next_batch().await? {
-            for entry in batch {
-                let key = &entry.object.key;
-                match &entry.path {
-                    Err(problem) => builder.hide(key, *problem),
-                    Ok(path) => {
-                        let length = path.as_str().len() + usize::from(entry.folder);
-                        let start = key.len().checked_sub(length).ok_or_else(|| {
-                            Error::bug(format!("the path of {} is longer", shown(key)))
-                        })?;
-                        builder.add(&entry.object, &entry.endpoint, start)?;
-                    }
+    while let Some(batch) = entries.next_batch().await? {
+        for entry in batch {
+            let key = &entry.object.key;
+            match &entry.path {
+                Err(problem) => builder.hide(key, *problem),
+                Ok(path) => {
+                    let length = path.as_str().len() + usize::from(entry.folder);
+                    let start = key.len().checked_sub(length).ok_or_else(|| {
+                        Error::bug(format!("the path of {} is longer", shown(key)))
+                    })?;
+                    builder.add(&entry.object, &entry.endpoint, start)?;
                 }
             }
         }
-        Ok(())
-    };
-    let listed = listed.await;
-    upkeep.abort();
-    listed.map(|()| builder)
+    }
+    Ok(aside(move || builder.finish(now_seconds())).await)
 }
 
 fn now_seconds() -> i64 {
@@ -199,97 +188,22 @@ fn tell_mounted(tree: &Tree, hidden: &Hidden, point: &Path, progress: &Progress)
 }
 
 /// Starts the workers that bring what is read.
-async fn start_workers(args: &MountArgs, control: &Rc<Control>, begun: Instant) -> Result<Workers> {
-    let options = get::options(&args.tuning)?;
-    let tls = session::tls(control, &args.sources).await?;
-    let config = Config::resolve(options, HostFacts::read())?;
-    let config = if tls.is_some() { config.secured() } else { config };
-    super::log::config(&config);
-    Workers::start(RunSetup {
-        config,
-        destination: None,
-        keeping: Persistence::default(),
-        tls,
-        keys: control.keys(),
+async fn start(args: &MountArgs, control: &Rc<Control>, begun: Instant) -> Result<Server> {
+    Server::start(Supply {
+        control,
+        tuning: &args.tuning,
+        tls: session::tls(control, &args.sources).await?,
         retries: session::retries(&args.service, args.tuning.max_attempts),
         bandwidth: session::bandwidth(args.tuning.bandwidth_limit),
+        deadline: args.deadline,
         begun,
     })
 }
 
-/// Unmounts when it goes.
-struct Mounted {
-    point: PathBuf,
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // Where it is not ours any more it was unmounted, or covered, by somebody else.
-        if detach::ours(&self.point).is_ok() {
-            let _ = detach::detach(&self.point);
-        }
-    }
-}
-
-/// What of the session is kept: nothing that unmounts, for that is done here.
-type SessionThread = std::thread::JoinHandle<()>;
-
-/// Tells the kernel, and starts the threads that answer it; the receiver is told when they end.
-async fn mount(
-    point: &Path,
-    view: View,
-    source: &str,
-    args: &MountArgs,
-    read_bytes: u64,
-) -> Result<(SessionThread, oneshot::Receiver<std::io::Result<()>>)> {
-    let read_bytes = read_bytes.min(u64::from(MOUNT_READ_BYTES_MAX));
-    let mut config = SessionConfig::default();
-    config.mount_options = vec![
-        MountOption::FSName(source.to_owned()),
-        // The library has an option for it, which it passes to fusermount alone.
-        MountOption::CUSTOM("subtype=inrush".to_owned()),
-        MountOption::CUSTOM(format!("max_read={read_bytes}")),
-        MountOption::RO,
-        MountOption::DefaultPermissions,
-    ];
-    config.acl = if args.allow_other { SessionACL::All } else { SessionACL::Owner };
-    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    config.n_threads = Some(processors.clamp(2, MOUNT_THREADS_MAX));
-    config.clone_fd = true;
-    let place = point.to_owned();
-    let session = aside(move || Session::new(view, &place, &config)).await;
-    let session = session.map_err(|error| {
-        let message = format!("cannot mount on {}: {error}", point.display());
-        Error::new(ErrorKind::Host, message).advise(
-            "check that /dev/fuse is there, and that you are root or have fusermount3 (fuse3)",
-        )
-    })?;
-    let (tell, ended) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("inrush-mount".to_owned());
-    let thread = thread.spawn(move || {
-        let _ = tell.send(session.run());
-    });
-    let thread = thread.map_err(Error::no_thread)?;
-    let place = point.to_owned();
-    aside(move || widen_readahead(&place)).await;
-    Ok((thread, ended))
-}
-
-/// Has the kernel read on in pieces as long as its requests may be. Only root may; others go on
-/// with its usual 128 KiB.
-fn widen_readahead(point: &Path) {
-    let Ok(mounted) = detach::ours(point) else { return };
-    let path = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
-    if let Err(error) = std::fs::write(&path, MOUNT_READAHEAD_KIB.to_string()) {
-        tracing::info!("{path} stays as it is: {error}");
-    }
-}
-
 /// Waits until somebody unmounts, a signal comes, or no worker is left.
 async fn serve(
-    (control, workers): (&Rc<Control>, &Workers),
-    mut ended: oneshot::Receiver<std::io::Result<()>>,
-    mut told: mpsc::Receiver<Error>,
+    control: &Rc<Control>,
+    server: &mut Server,
     interrupts: &mut Interrupts,
     progress: &Progress,
 ) -> Result<()> {
@@ -301,26 +215,11 @@ async fn serve(
             () = interrupts.next() => {
                 return Err(Error::new(ErrorKind::Interrupted, "interrupted: it is unmounted"));
             }
-            end = &mut ended => return match end {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => {
-                    let message = format!("the connection to the kernel broke: {error}");
-                    Err(Error::new(ErrorKind::Host, message))
-                }
-                Err(_) => Err(Error::bug("the threads of the mount have ended")),
+            event = server.next() => match event {
+                Event::ReadFailed(_, error) => progress.error(&error),
+                Event::Unmounted(_) => return Ok(()),
+                Event::Lost(error) => return Err(error),
             },
-            error = told.recv() => {
-                let Some(error) = error else {
-                    return Err(Error::bug("the thread that completes reads has ended"));
-                };
-                progress.error(&error);
-            }
-            () = workers.worker_ended() => {
-                if workers.has_ended() {
-                    let lost = || Error::new(ErrorKind::Host, "all workers have ended");
-                    return Err(workers.scheduler.stop_reason().unwrap_or_else(lost));
-                }
-            }
             () = &mut upkeep => unreachable!("upkeep has no end"),
         }
     }

@@ -27,10 +27,13 @@ use crate::s3::uri::shown;
 use crate::s3::{ByteRange, Endpoint, Object};
 use crate::sys::{Handle, descriptor};
 
+/// A file of one of the mounts: the number of that, and the inode.
+pub(super) type Place = (usize, Inode);
+
 /// An open file.
 #[derive(Debug)]
 struct Open {
-    inode: Inode,
+    place: Place,
     transfer: Arc<Transfer>,
     /// Its last error was told.
     is_told: bool,
@@ -55,20 +58,20 @@ struct State {
     /// Why chunks did not come, until their reads were told.
     lost: HashMap<ChunkId, Error>,
     /// Files whose objects are others now.
-    changed: HashSet<Inode>,
+    changed: HashSet<Place>,
     reads: u64,
 }
 
 /// What all threads of a mount share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(in crate::command) struct Shared {
     state: Mutex<State>,
     scheduler: Arc<Scheduler>,
     inbox: Arc<Inbox>,
     counter: Handle,
     cut: Cut,
     deadline: Option<Duration>,
-    errors: mpsc::Sender<Error>,
+    errors: mpsc::Sender<(usize, Error)>,
     is_stopped: AtomicBool,
 }
 
@@ -89,7 +92,8 @@ struct Todo {
     answers: Vec<(ReplyData, Pieces)>,
     failures: Vec<(ReplyData, Errno)>,
     released: Vec<Arc<Lease>>,
-    told: Vec<Error>,
+    /// Each with the number of its mount.
+    told: Vec<(usize, Error)>,
 }
 
 impl Reader {
@@ -97,7 +101,7 @@ impl Reader {
     pub(super) fn start(
         workers: &Workers,
         deadline: Option<Duration>,
-        errors: mpsc::Sender<Error>,
+        errors: mpsc::Sender<(usize, Error)>,
     ) -> Result<Self> {
         let counter = event_counter()?;
         let config = workers.config();
@@ -137,14 +141,11 @@ impl Reader {
 
     /// Ends it; reads that wait fail.
     pub(super) fn stop(mut self) {
-        self.shared.is_stopped.store(true, Ordering::Release);
-        descriptor::raise(&self.shared.counter);
+        self.shared.stop();
         if let Some(thread) = self.thread.take() {
             // One that panicked has said so.
             let _ = thread.join();
         }
-        let waiting = std::mem::take(&mut self.shared.lock().waiting);
-        waiting.into_values().for_each(|waiting| waiting.reply.error(Errno::EIO));
     }
 }
 
@@ -153,21 +154,32 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Fails all reads that wait, and all that come.
+    pub(in crate::command) fn stop(&self) {
+        let mut state = self.lock();
+        // Whoever has the lock next sees it.
+        self.is_stopped.store(true, Ordering::Release);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        descriptor::raise(&self.counter);
+        waiting.into_values().for_each(|waiting| waiting.reply.error(Errno::EIO));
+    }
+
     /// Opens a file; not one whose object has changed.
     pub(super) fn open(
         &self,
-        inode: Inode,
+        place: Place,
         object: Object,
         endpoint: Arc<Endpoint>,
     ) -> Result<FileId, Errno> {
         let size_bytes = object.size_bytes;
         let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), self.cut));
         let mut state = self.lock();
-        if state.changed.contains(&inode) {
+        if state.changed.contains(&place) {
             return Err(Errno::ESTALE);
         }
         let id = state.demand.open(size_bytes);
-        state.files.insert(id, Open { inode, transfer, is_told: false });
+        state.files.insert(id, Open { place, transfer, is_told: false });
         Ok(id)
     }
 
@@ -189,7 +201,7 @@ impl Shared {
             drop(state);
             return reply.error(Errno::EBADF);
         };
-        let is_changed = state.changed.contains(&open.inode);
+        let is_changed = state.changed.contains(&open.place);
         if is_changed || self.is_stopped.load(Ordering::Acquire) {
             drop(state);
             return reply.error(if is_changed { Errno::ESTALE } else { Errno::EIO });
@@ -273,14 +285,15 @@ impl Shared {
                 }
             }
         }
-        for (reply, errno) in todo.failures {
-            reply.error(errno);
-        }
-        drop(todo.released);
+        // Before the program knows: it may end for it, and whoever sees that asks why.
         for error in todo.told {
             // Beyond those that can be told at once they are too many to be read.
             let _ = self.errors.try_send(error);
         }
+        for (reply, errno) in todo.failures {
+            reply.error(errno);
+        }
+        drop(todo.released);
     }
 
     /// Takes what has come until the mount ends.
@@ -363,10 +376,11 @@ impl State {
         if !std::mem::replace(&mut open.is_told, true) {
             let object = &open.transfer.object.key;
             let bucket = &open.transfer.endpoint.bucket;
-            todo.told.push(error.within(format!("read s3://{bucket}/{}", shown(object))));
+            let error = error.within(format!("read s3://{bucket}/{}", shown(object)));
+            todo.told.push((open.place.0, error));
         }
         if is_changed {
-            self.changed.insert(open.inode);
+            self.changed.insert(open.place);
             return Errno::ESTALE;
         }
         Errno::EIO

@@ -13,7 +13,6 @@ use fuser::{
 };
 
 use super::reader::Shared;
-use crate::cli::MountArgs;
 use crate::limits::{BLOCK_BYTES, MOUNT_BACKGROUND_MAX, MOUNT_NAMES_TTL, MOUNT_READ_BYTES_MAX};
 use crate::mount::demand::FileId;
 use crate::mount::tree::{Facts, Inode, Kind, Tree};
@@ -24,21 +23,37 @@ const MODE: u16 = 0o444;
 /// Length of the pieces in which programs should read, in bytes.
 const PIECE_BYTES: u32 = 4096;
 
+/// How a mount looks.
+#[derive(Debug, Clone, Default)]
+pub(in crate::command) struct Shown {
+    /// What the table of mounts has as its source.
+    pub(in crate::command) source: String,
+    /// Other users may read, too.
+    pub(in crate::command) allow_other: bool,
+    /// Whose the files are; `None`: of the user that mounts.
+    pub(in crate::command) uid: Option<u32>,
+    pub(in crate::command) gid: Option<u32>,
+    /// Permissions of files.
+    pub(in crate::command) mode: Option<u16>,
+}
+
 /// The tree as the kernel sees it.
 #[derive(Debug)]
 pub(super) struct View {
     tree: Arc<Tree>,
     reader: Arc<Shared>,
+    /// Which of the mounts that share the reader.
+    number: usize,
     uid: u32,
     gid: u32,
     mode: u16,
 }
 
 impl View {
-    pub(super) fn new(tree: Arc<Tree>, reader: Arc<Shared>, args: &MountArgs) -> Self {
-        let uid = args.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
-        let gid = args.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
-        Self { tree, reader, uid, gid, mode: args.mode.unwrap_or(MODE) }
+    pub(super) fn new(tree: Arc<Tree>, reader: Arc<Shared>, shown: &Shown, number: usize) -> Self {
+        let uid = shown.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
+        let gid = shown.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
+        Self { tree, reader, number, uid, gid, mode: shown.mode.unwrap_or(MODE) }
     }
 
     fn attributes(&self, facts: Facts) -> FileAttr {
@@ -138,7 +153,7 @@ impl Filesystem for View {
         let Some((object, endpoint)) = self.tree.object(inode.0) else {
             return reply.error(Errno::EISDIR);
         };
-        match self.reader.open(inode.0, object, endpoint) {
+        match self.reader.open((self.number, inode.0), object, endpoint) {
             // An inode is of one version for ever.
             Ok(file) => reply.opened(FileHandle(file.0), FopenFlags::FOPEN_KEEP_CACHE),
             Err(errno) => reply.error(errno),

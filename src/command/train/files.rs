@@ -22,10 +22,10 @@ use crate::error::{Error, Result};
 use crate::plan::epoch::Shard;
 use crate::report::document::{AllFilesTold, FilesTold};
 use crate::report::progress::Progress;
-use crate::train::{Channel, TrainingInput};
+use crate::train::{Channel, InputMode, TrainingInput};
 
-/// What was found of each channel in File mode, in their order, and which files of others are in
-/// its folder.
+/// What was found of each channel in File or FastFile mode, in their order, and which files of
+/// others are in its folder.
 pub(super) type AllFound = Vec<(Preflight, OtherFiles)>;
 
 /// What the downloads need of the run.
@@ -135,7 +135,8 @@ impl Downloads<'_> {
         let data = self.layout.data();
         let mut groups: Vec<Group<'_>> = Vec::new();
         let files = input::files(self.input, self.sources);
-        for ((channel, source), (found, others)) in files.zip(found) {
+        let files = files.zip(found).filter(|((channel, _), _)| channel.mode == InputMode::File);
+        for ((channel, source), (found, others)) in files {
             let folder = self.layout.channel(channel);
             let is_apart = channel.output_path.is_some() || is_mounted(&folder, &data).await;
             let mut source = source.clone();

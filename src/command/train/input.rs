@@ -211,7 +211,19 @@ fn shard(channel: &Channel, input: &TrainingInput) -> Shard {
     }
 }
 
-/// Whether a channel is a folder of files that are downloaded.
+/// Where its data is, as it is written.
+pub(super) fn address(data: &ChannelData) -> String {
+    match data {
+        ChannelData::Prefix(place)
+        | ChannelData::Manifest(place)
+        | ChannelData::AugmentedManifest { manifest: place, .. } => {
+            format!("s3://{}/{}", place.bucket, place.key)
+        }
+        ChannelData::Folder { path, .. } => path.display().to_string(),
+    }
+}
+
+/// Whether a channel is a folder of files that are downloaded or mounted.
 pub(super) fn is_files(channel: &Channel) -> bool {
     channel.mode != InputMode::Pipe && !matches!(channel.data, ChannelData::Folder { .. })
 }

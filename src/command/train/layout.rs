@@ -47,9 +47,15 @@ impl Layout {
         self.paths.data()
     }
 
-    /// The folder of a channel in File mode, and the link to a local one.
+    /// The folder of a channel in File or FastFile mode, and the link to a local one.
     pub(super) fn channel(&self, channel: &Channel) -> PathBuf {
         self.paths.channel(channel)
+    }
+
+    /// The folders of the channels that have one.
+    pub(super) fn folders(&self, input: &TrainingInput) -> Vec<PathBuf> {
+        let channels = input.channels.iter().filter(|channel| is_files(channel));
+        channels.map(|channel| self.channel(channel)).collect()
     }
 
     /// The list of the objects of a channel.
@@ -71,7 +77,7 @@ impl Layout {
         written::read(&self.paths.config()).has_resource_config(resource_config)
     }
 
-    /// The lists of the objects of the channels in File mode.
+    /// The lists of the objects of the channels in File and FastFile mode.
     fn lists(&self, input: &TrainingInput) -> Vec<PathBuf> {
         let channels = input.channels.iter().filter(|channel| is_files(channel));
         channels.map(|channel| self.manifest(channel)).collect()
@@ -166,9 +172,7 @@ impl Layout {
     pub(super) fn make(&self, input: &TrainingInput) -> Result<()> {
         let paths = &self.paths;
         let fixed = [paths.config(), paths.data(), paths.model(), paths.output_data()];
-        let channels = input.channels.iter().filter(|channel| is_files(channel));
-        let channels = channels.map(|channel| self.channel(channel));
-        let folders = fixed.into_iter().chain(channels);
+        let folders = fixed.into_iter().chain(self.folders(input));
         for folder in folders {
             std::fs::create_dir_all(&folder).map_err(|error| unusable(&folder, &error))?;
         }

@@ -7,6 +7,7 @@ mod layout;
 mod lists;
 mod lock;
 mod machine;
+mod mounts;
 mod streams;
 mod survey;
 mod written;
@@ -19,6 +20,7 @@ use super::aside::aside;
 use super::child::{self, Child, Exit, NotStarted};
 use super::ending::Done;
 use super::interrupts;
+use super::mount;
 use super::reporting::{finish, open};
 use super::ring;
 use super::session::{self, Interrupts};
@@ -27,6 +29,7 @@ use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::engine::metrics::FeedCount;
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::kept::KeptListing;
 use crate::report::document::{
     AllFilesTold, CommandTold, StreamSummary, TrainPlan, TrainSummary, summary_json,
 };
@@ -36,9 +39,10 @@ use crate::sys::usage;
 use crate::text::size::counted;
 use crate::train::TrainingInput;
 use files::{AllFound, Downloads};
-use input::Described;
+use input::{Described, Sources};
 use layout::Layout;
 use lock::BaseLock;
+use mounts::Mounts;
 use streams::{Event, Shared, Streams};
 use survey::Survey;
 
@@ -98,7 +102,8 @@ pub(super) async fn run(
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let data = layout.data();
     interrupts::leaves(move || {
-        format!("a system call has not returned; named pipes may be left in {}", data.display())
+        let data = data.display();
+        format!("a system call has not returned; named pipes and mounts may be left in {data}")
     });
     let lock = match interrupts.unless(lock(&args, &layout)).await {
         Ok(lock) => lock,
@@ -228,6 +233,7 @@ struct Job<'a> {
     progress: &'a mut Progress,
     control: Option<Rc<Control>>,
     streams: Option<Streams>,
+    mounts: Option<Mounts>,
     child: Option<(Child, tokio::time::Instant)>,
     exit: Option<(Exit, f64)>,
     files: AllFilesTold,
@@ -240,6 +246,8 @@ enum Happened {
     Files(Result<(), Failure>),
     /// A channel in Pipe mode has failed, or all epochs are over.
     Streams(Event),
+    /// A channel in FastFile mode has failed.
+    Mounts(Error),
     /// The command has ended.
     Exit(Exit),
     /// The user ends what has no command.
@@ -262,6 +270,7 @@ impl<'a> Job<'a> {
             progress,
             control: None,
             streams: None,
+            mounts: None,
             child: None,
             exit: None,
             files: AllFilesTold::default(),
@@ -278,7 +287,12 @@ impl<'a> Job<'a> {
         let (args, input, layout) = (self.args, self.input, self.layout);
         // Before any byte moves.
         child::look_up(&args.command, &input.environment)?;
+        let (points, is_check) = (layout.folders(input), args.check);
         let prepared = async {
+            if !is_check {
+                aside(move || points.iter().try_for_each(|point| mount::remove_dead(point)))
+                    .await?;
+            }
             ring::require(ring::choice(args.tuning.ring)?)?;
             let control = session::control(&args.service, credentials, self.progress).await?;
             let sources = input::sources(&control, input, args.manifest_layout).await;
@@ -295,24 +309,7 @@ impl<'a> Job<'a> {
         if args.check {
             return Ok(Some(plan));
         }
-        let report = open(args.report.as_deref(), interrupts).await?;
-        self.report.clone_from(&report);
-        let (place, wanted) = (layout.clone(), input.clone());
-        // Files and pipes share it.
-        let bandwidth = session::bandwidth(args.tuning.bandwidth_limit);
-        let begun = async {
-            aside(move || place.make(&wanted)).await?;
-            lists::write(&control, (input, layout), &sources, &mut found).await?;
-            let tls = session::tls(&control, input::buckets(&sources)).await?;
-            let parts = (args, input, layout, &sources);
-            let shared = Shared { tls, bandwidth, report };
-            let streams = (shared.clone(), kept);
-            let streams =
-                Streams::start(parts, &control, streams, self.begun, self.progress).await?;
-            Ok((shared, streams))
-        };
-        let (shared, streams) = interrupts.unless(begun).await?;
-        self.streams = streams;
+        let shared = self.serve(&sources, (&mut found, kept), interrupts).await?;
         if args.start_early {
             self.start_command()?;
         }
@@ -327,6 +324,40 @@ impl<'a> Job<'a> {
             shared,
         };
         self.drive(&downloads, found, interrupts).await.map(|()| None)
+    }
+
+    /// Makes what the channels need, and begins to serve those that are served.
+    async fn serve(
+        &mut self,
+        sources: &Sources,
+        (found, kept): (&mut AllFound, Vec<Option<KeptListing>>),
+        interrupts: &mut Interrupts,
+    ) -> Result<Shared> {
+        let (args, input, layout) = (self.args, self.input, self.layout);
+        let control = self.control.as_ref().expect("it is there before");
+        let report = open(args.report.as_deref(), interrupts).await?;
+        self.report.clone_from(&report);
+        // Files, mounts and pipes share it.
+        let bandwidth = session::bandwidth(args.tuning.bandwidth_limit);
+        let (place, wanted) = (layout.clone(), input.clone());
+        let parts = (args, input, layout, sources);
+        let prepared = async {
+            aside(move || place.make(&wanted)).await?;
+            lists::write(control, (input, layout), sources, found).await?;
+            let tls = session::tls(control, input::buckets(sources)).await?;
+            let shared = Shared { tls, bandwidth, report };
+            let mounts = Mounts::prepare(parts, control, found, &shared, self.begun).await?;
+            Ok((shared, mounts))
+        };
+        let (shared, mounts) = interrupts.unless(prepared).await?;
+        self.mounts = mounts;
+        if let Some(mounts) = &mut self.mounts {
+            mounts.mount(self.progress).await?;
+        }
+        let streams = (shared.clone(), kept);
+        let streams = Streams::start(parts, control, streams, self.begun, self.progress);
+        self.streams = interrupts.unless(streams).await?;
+        Ok(shared)
     }
 
     /// Everything that is wrong before the job begins, as one failure. What is told of a plan that
@@ -349,7 +380,10 @@ impl<'a> Job<'a> {
     fn start_command(&mut self) -> Result<(), Failure> {
         let (args, variables) = (self.args, self.layout.variables(self.input));
         self.progress.hush();
-        let child = Child::start(&args.command, &variables, args.grace)?;
+        let mut child = Child::start(&args.command, &variables, args.grace)?;
+        if let Some(reads) = self.mounts.as_ref().map(Mounts::reads) {
+            child.at_kill(move || reads.stop());
+        }
         self.child = Some((child, tokio::time::Instant::now()));
         Ok(())
     }
@@ -377,6 +411,7 @@ impl<'a> Job<'a> {
                 let happened = tokio::select! {
                     done = &mut downloaded, if !is_downloaded => Happened::Files(done),
                     event = next(&mut self.streams, self.progress) => Happened::Streams(event),
+                    error = lost(&mut self.mounts) => Happened::Mounts(error),
                     exit = ended(&mut self.child) => Happened::Exit(exit),
                     () = interrupts.next(), if is_free => Happened::Signal,
                     () = interrupts::until(deadline) => Happened::Late,
@@ -412,18 +447,20 @@ impl<'a> Job<'a> {
                     failure.is_some()
                 }
                 (true, _) => false,
-                (false, _) => self.streams.as_ref().is_none_or(Streams::are_over),
+                // Mounts are there until somebody ends them.
+                (false, _) => self.mounts.is_none() && self.are_streams_over(),
             },
             Happened::Files(Err(error)) if is_wanted => self.fail(error, failure).await,
             Happened::Streams(Event::Failed(error)) if is_wanted => {
                 self.fail(Failure { error, is_told: true, code: None }, failure).await
             }
             // The streams may have ended before what was halted for them.
-            Happened::Files(Err(_)) => {
-                !self.has_command() && self.streams.as_ref().is_none_or(Streams::are_over)
+            Happened::Files(Err(_)) => !self.has_command() && self.are_streams_over(),
+            Happened::Mounts(error) if is_wanted => self.fail(error.into(), failure).await,
+            Happened::Streams(Event::Failed(_)) | Happened::Mounts(_) => false,
+            Happened::Streams(Event::Over) => {
+                !self.has_command() && is_downloaded && (self.mounts.is_none() || !is_wanted)
             }
-            Happened::Streams(Event::Failed(_)) => false,
-            Happened::Streams(Event::Over) => !self.has_command() && is_downloaded,
             Happened::Exit(exit) => {
                 let started = self.child.take().map(|(_, started)| started);
                 let seconds = started.map_or(0.0, |started| started.elapsed().as_secs_f64());
@@ -432,11 +469,7 @@ impl<'a> Job<'a> {
                     let early = "COMMAND ended before its channels in File mode were complete";
                     self.progress.note(early);
                 }
-                // A command that ends at once where its pipe is gone is faster than the next look.
-                let missed = self.streams.as_mut().filter(|_| is_wanted);
-                let missed = missed.and_then(|streams| streams.take_failure(self.progress));
-                if let Some(error) = missed {
-                    let missed = Failure { error, is_told: true, code: None };
+                if let Some(missed) = self.missed().filter(|_| is_wanted) {
                     return self.fail(missed, failure).await;
                 }
                 true
@@ -445,7 +478,7 @@ impl<'a> Job<'a> {
             // A reader that is held after a failure is not waited for any longer.
             Happened::Late => self.child.is_none(),
             Happened::Signal => {
-                let left = "interrupted: all named pipes are removed";
+                let left = format!("interrupted: all {} are removed", self.left_in_words());
                 let error = || Error::new(ErrorKind::Interrupted, left).into();
                 failure.get_or_insert_with(error);
                 true
@@ -458,7 +491,7 @@ impl<'a> Job<'a> {
         let left = match (&self.child, is_downloaded) {
             (Some(_), _) => "the command has not ended",
             (None, false) => "the channels in File mode are not complete",
-            (None, true) => "all named pipes are removed",
+            (None, true) => &format!("all {} are removed", self.left_in_words()),
         };
         let message = format!("the deadline has passed: {left}{}", interrupts::blame());
         let error = Error::new(ErrorKind::Deadline, message);
@@ -470,6 +503,29 @@ impl<'a> Job<'a> {
         write_failure(self.layout, &error, self.progress).await;
         *failure = Some(error.into());
         true
+    }
+
+    /// Why the input has failed before the command ended: one that ends at once where its pipe is
+    /// gone, or where a read fails, is faster than the next look.
+    fn missed(&mut self) -> Option<Failure> {
+        let error = self.streams.as_mut().and_then(|streams| streams.take_failure(self.progress));
+        if let Some(error) = error {
+            return Some(Failure { error, is_told: true, code: None });
+        }
+        self.mounts.as_mut().and_then(Mounts::take_failure).map(Failure::from)
+    }
+
+    fn are_streams_over(&self) -> bool {
+        self.streams.as_ref().is_none_or(Streams::are_over)
+    }
+
+    /// What of this run is there for others, and goes with it.
+    fn left_in_words(&self) -> &'static str {
+        match (&self.mounts, &self.streams) {
+            (None, _) => "named pipes",
+            (Some(_), None) => "mounts",
+            (Some(_), Some(_)) => "named pipes and mounts",
+        }
     }
 
     fn has_command(&self) -> bool {
@@ -500,9 +556,10 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Ends what still runs: the command first, then the pipes that it reads.
+    /// Ends what still runs: the command first, then the mounts and the pipes that it reads.
     fn end(self) -> Told {
         drop(self.child);
+        drop(self.mounts);
         let pipes = self.streams.map(|streams| streams.end(self.progress)).unwrap_or_default();
         let retries = self.control.map(|control| control.retries()).unwrap_or_default();
         Told { files: self.files, pipes, exit: self.exit, retries, report: self.report }
@@ -513,6 +570,14 @@ impl<'a> Job<'a> {
 async fn next(streams: &mut Option<Streams>, progress: &Progress) -> Event {
     match streams {
         Some(streams) => streams.next(progress).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Why a mount fails; never where there is none.
+async fn lost(mounts: &mut Option<Mounts>) -> Error {
+    match mounts {
+        Some(mounts) => mounts.failure().await,
         None => std::future::pending().await,
     }
 }

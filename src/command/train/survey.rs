@@ -9,9 +9,10 @@ use std::rc::Rc;
 use tokio::task::spawn_local;
 
 use super::super::aside::aside;
+use super::super::mount;
 use super::super::space::Space;
 use super::files::AllFound;
-use super::input::{Source, Sources, is_files};
+use super::input::{Source, Sources, address, is_files};
 use super::layout::Layout;
 use super::streams::epochs_in_words;
 use crate::cli::TrainArgs;
@@ -47,7 +48,7 @@ struct Found {
     problems: Vec<Error>,
     /// Problems beyond those that are kept.
     untold: u64,
-    /// Of a channel in File mode: what its download needs.
+    /// Of a channel in File or FastFile mode: what its files need.
     files: Option<Preflight>,
     /// Of a channel in Pipe mode: its objects, where there was room to keep them.
     stream: Option<KeptListing>,
@@ -56,7 +57,7 @@ struct Found {
 /// What was found of all channels.
 pub(super) struct Survey {
     pub(super) plan: TrainPlan,
-    /// Of the channels in File mode, in their order.
+    /// Of the channels in File and FastFile mode, in their order.
     pub(super) files: AllFound,
     /// Of the channels in Pipe mode, in their order: what their first epochs have.
     pub(super) streams: Vec<Option<KeptListing>>,
@@ -94,6 +95,9 @@ pub(super) async fn survey(
         (place.problems(&wanted), occupied)
     })
     .await;
+    if input.channels.iter().any(|channel| channel.mode == InputMode::FastFile) {
+        problems.extend(aside(mount::hindrance).await);
+    }
     let (host, hosts) = input.hosts.as_ref().map_or((0, 1), |hosts| (hosts.rank, hosts.count));
     let mut plan = TrainPlan::new(host, hosts);
     let mut disks = Disks::new(layout.data()).await;
@@ -103,7 +107,11 @@ pub(super) async fn survey(
         let lost = |_| Error::bug("a listing panicked");
         let mut found = listing.await.map_err(lost)?;
         let mut others = OtherFiles::default();
-        if let (Some(listed), Source::Objects(source)) = (found.files.take(), source) {
+        // What is mounted takes no room.
+        let is_stored = channel.mode == InputMode::File;
+        if let (Source::Objects(source), true) = (source, is_stored)
+            && let Some(listed) = found.files.take()
+        {
             let folder = layout.channel(channel);
             let shard = source.kept_shard();
             let (listed, there) = look_at(folder, listed, shard, is_occupied).await;
@@ -232,7 +240,7 @@ async fn list(
             let error = match &channel.data {
                 // It names a key that only the manifest has.
                 ChannelData::Manifest(_) => {
-                    error.within(format!("manifest {}", uri(&channel.data)))
+                    error.within(format!("manifest {}", address(&channel.data)))
                 }
                 _ => error,
             };
@@ -242,7 +250,7 @@ async fn list(
             let told = |problem: &KeyProblem| {
                 let what = format!("s3://{}/{}", problem.bucket, shown(&problem.key));
                 let why = match &channel.data {
-                    ChannelData::Manifest(_) => problem.why.explain_in(&uri(&channel.data)),
+                    ChannelData::Manifest(_) => problem.why.explain_in(&address(&channel.data)),
                     _ => problem.why.explain(),
                 };
                 Error::new(ErrorKind::Destination, why).within(what)
@@ -289,10 +297,13 @@ fn planned(
         (ChannelData::Folder { path, .. }, _) => {
             (path.display().to_string(), "link", "before COMMAND".to_owned())
         }
-        (data, InputMode::Pipe) => (uri(data), "Pipe", epochs_in_words(args.epochs)),
-        (data, InputMode::File | InputMode::FastFile) => {
+        (data, InputMode::Pipe) => (address(data), "Pipe", epochs_in_words(args.epochs)),
+        (data, InputMode::FastFile) => {
+            (address(data), InputMode::FastFile.name(), "before COMMAND".to_owned())
+        }
+        (data, InputMode::File) => {
             let begins = if args.start_early { "with COMMAND" } else { "before COMMAND" };
-            (uri(data), "File", begins.to_owned())
+            (address(data), "File", begins.to_owned())
         }
     };
     PlannedChannel {
@@ -307,17 +318,6 @@ fn planned(
         host_objects: found.host_objects,
         host_bytes: found.host_bytes,
         other_files: others.count,
-    }
-}
-
-fn uri(data: &ChannelData) -> String {
-    match data {
-        ChannelData::Prefix(place)
-        | ChannelData::Manifest(place)
-        | ChannelData::AugmentedManifest { manifest: place, .. } => {
-            format!("s3://{}/{}", place.bucket, place.key)
-        }
-        ChannelData::Folder { path, .. } => path.display().to_string(),
     }
 }
 

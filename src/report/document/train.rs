@@ -35,7 +35,7 @@ pub struct TrainPlan {
 pub struct PlannedChannel {
     /// Its name.
     pub name: String,
-    /// `File`, `Pipe` or `link`: a local folder.
+    /// `File`, `FastFile`, `Pipe` or `link`: a local folder.
     pub mode: &'static str,
     /// Where its data is.
     pub source: String,
@@ -112,7 +112,11 @@ impl PlannedChannel {
         if let Some(others) = self.other_files.filter(|others| *others > 0) {
             line += &format!("; {} of others in its folder", counted(others, "file", "files"));
         }
-        let when = if *mode == "Pipe" { begins.clone() } else { format!("complete {begins}") };
+        let when = match *mode {
+            "Pipe" => begins.clone(),
+            "FastFile" => format!("mounted {begins}"),
+            _ => format!("complete {begins}"),
+        };
         line + &format!("; {when}; {source}")
     }
 }
@@ -273,6 +277,8 @@ mod tests {
             "channel train: File, 1,004 objects, 307 MB; 2 files of others in its folder; complete \
              with COMMAND; s3://bkt/a/"
         );
+        let fast = &plan(1, channel("FastFile", "before COMMAND"))[0];
+        assert!(fast.ends_with("307 MB; mounted before COMMAND; s3://bkt/a/"), "{fast}");
         let link = &plan(2, channel("link", "before COMMAND"))[0];
         assert_eq!(link, "channel train: link to s3://bkt/a/, made before COMMAND");
     }

@@ -1,0 +1,289 @@
+//! What serves mounts: workers, the reads that wait for them, and for each mount the threads that
+//! answer the kernel. Several mounts share the workers and their memory.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fuser::{Config as SessionConfig, MountOption, Session, SessionACL};
+use rustls::ClientConfig;
+use tokio::sync::{mpsc, oneshot};
+
+use super::detach;
+use super::reader::{Reader, Shared};
+use super::view::{Shown, View};
+use crate::cli::TuningArgs;
+use crate::command::aside::aside;
+use crate::command::get;
+use crate::control::Control;
+use crate::engine::config::{Config, HostFacts};
+use crate::engine::pace::Bandwidth;
+use crate::engine::threads::{RunSetup, Workers};
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::system_host::Persistence;
+use crate::limits::{
+    MOUNT_ERRORS_TOLD_MAX, MOUNT_READ_BYTES_MAX, MOUNT_READAHEAD_KIB, MOUNT_THREADS_MAX,
+};
+use crate::link::attempt::RetryPolicy;
+use crate::mount::tree::Tree;
+use crate::sys::choice::ChosenRing;
+
+/// What the workers of mounts are started with.
+pub(in crate::command) struct Supply<'a> {
+    pub(in crate::command) control: &'a Rc<Control>,
+    pub(in crate::command) tuning: &'a TuningArgs,
+    pub(in crate::command) tls: Option<Arc<ClientConfig>>,
+    pub(in crate::command) retries: RetryPolicy,
+    pub(in crate::command) bandwidth: Option<Arc<Bandwidth>>,
+    /// Longest time of a read.
+    pub(in crate::command) deadline: Option<Duration>,
+    pub(in crate::command) begun: Instant,
+}
+
+/// What happens to mounts by themselves.
+#[derive(Debug)]
+pub(in crate::command) enum Event {
+    /// A read has failed, the first of its open file, in the mount of this number.
+    ReadFailed(usize, Error),
+    /// Somebody has unmounted the mount of this number.
+    Unmounted(usize),
+    /// Nothing more is served.
+    Lost(Error),
+}
+
+/// Mounts that are served. When it goes all of them are removed, and reads that wait fail.
+pub(in crate::command) struct Server {
+    workers: Workers,
+    reader: Option<Reader>,
+    told: mpsc::Receiver<(usize, Error)>,
+    mounts: Vec<Mounted>,
+}
+
+/// One mount.
+struct Mounted {
+    point: PathBuf,
+    /// How the threads that answer the kernel have ended; `None` once that was told.
+    ended: Option<oneshot::Receiver<std::io::Result<()>>>,
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Where it is not ours any more it was unmounted, or covered, by somebody else.
+        if detach::ours(&self.point).is_ok() {
+            let _ = detach::detach(&self.point);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.mounts.clear();
+        if let Some(reader) = self.reader.take() {
+            reader.stop();
+        }
+    }
+}
+
+impl Server {
+    /// Starts the workers; nothing is mounted yet.
+    ///
+    /// # Errors
+    /// When this machine has no room for them.
+    pub(in crate::command) fn start(supply: Supply<'_>) -> Result<Self> {
+        let Supply { control, tuning, tls, retries, bandwidth, deadline, begun } = supply;
+        let config = Config::resolve(get::options(tuning)?, HostFacts::read())?;
+        let config = if tls.is_some() { config.secured() } else { config };
+        crate::command::log::config(&config);
+        let workers = Workers::start(RunSetup {
+            config,
+            destination: None,
+            keeping: Persistence::default(),
+            tls,
+            keys: control.keys(),
+            retries,
+            bandwidth,
+            begun,
+        })?;
+        let (errors, told) = mpsc::channel(MOUNT_ERRORS_TOLD_MAX);
+        let reader = Reader::start(&workers, deadline, errors)?;
+        Ok(Self { workers, reader: Some(reader), told, mounts: Vec::new() })
+    }
+
+    /// Which ring the workers use.
+    pub(in crate::command) fn ring(&self) -> &ChosenRing {
+        self.workers.ring()
+    }
+
+    fn reader(&self) -> &Reader {
+        self.reader.as_ref().expect("until it goes")
+    }
+
+    /// What ends all reads, from anywhere.
+    pub(in crate::command) fn reads(&self) -> Arc<Shared> {
+        Arc::clone(&self.reader().shared)
+    }
+
+    /// Mounts a tree, and serves it. The folder is that of [`detach::empty_place`]. The future must
+    /// not be dropped: then nobody would know of the mount.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(in crate::command) async fn mount(
+        &mut self,
+        point: &Path,
+        tree: Arc<Tree>,
+        shown: &Shown,
+    ) -> Result<()> {
+        let config = session_config(shown, self.reader().chunk_bytes());
+        let number = self.mounts.len();
+        let view = View::new(tree, self.reads(), shown, number);
+        let place = point.to_owned();
+        let session = aside(move || Session::new(view, &place, &config)).await;
+        let session = session.map_err(|error| {
+            let message = format!("cannot mount on {}: {error}", point.display());
+            Error::new(ErrorKind::Host, message).advise(ADVICE)
+        })?;
+        let (tell, ended) = oneshot::channel();
+        self.mounts.push(Mounted { point: point.to_owned(), ended: Some(ended) });
+        let thread = std::thread::Builder::new().name("inrush-mount".to_owned());
+        // It is not awaited: files that are open when it is unmounted keep it.
+        let thread = thread.spawn(move || {
+            let _ = tell.send(session.run());
+        });
+        thread.map(drop).map_err(Error::no_thread)?;
+        let place = point.to_owned();
+        aside(move || widen_readahead(&place)).await;
+        Ok(())
+    }
+
+    /// Waits until something happens. The future may be dropped and made again.
+    pub(in crate::command) async fn next(&mut self) -> Event {
+        let Self { workers, told, mounts, .. } = self;
+        let unmounted = std::future::poll_fn(|context| {
+            for (number, mounted) in mounts.iter_mut().enumerate() {
+                let Some(ended) = &mut mounted.ended else { continue };
+                if let std::task::Poll::Ready(end) = std::pin::Pin::new(ended).poll(context) {
+                    mounted.ended = None;
+                    return std::task::Poll::Ready((number, end));
+                }
+            }
+            std::task::Poll::Pending
+        });
+        let lost = tokio::select! {
+            biased;
+            error = told.recv() => match error {
+                Some((number, error)) => return Event::ReadFailed(number, error),
+                None => Error::bug("the thread that completes reads has ended"),
+            },
+            (number, end) = unmounted => match end {
+                Ok(Ok(())) => return Event::Unmounted(number),
+                Ok(Err(error)) => {
+                    let message = format!("the connection to the kernel broke: {error}");
+                    Error::new(ErrorKind::Host, message)
+                }
+                Err(_) => Error::bug("the threads of the mount have ended"),
+            },
+            () = until_lost(workers) => {
+                let lost = || Error::new(ErrorKind::Host, "all workers have ended");
+                workers.scheduler.stop_reason().unwrap_or_else(lost)
+            }
+        };
+        Event::Lost(lost)
+    }
+
+    /// Why a read has failed, and in which mount, if one has since the last time.
+    pub(in crate::command) fn take_failure(&mut self) -> Option<(usize, Error)> {
+        self.told.try_recv().ok()
+    }
+}
+
+async fn until_lost(workers: &Workers) {
+    while !workers.has_ended() {
+        workers.worker_ended().await;
+    }
+}
+
+/// What to do where it cannot be mounted.
+const ADVICE: &str = "check that /dev/fuse is there, and that you are root or have fusermount3 \
+                      (fuse3); in a container: --device /dev/fuse --cap-add SYS_ADMIN";
+
+/// Why this process surely cannot mount anything, as far as that can be seen before.
+pub(in crate::command) fn hindrance() -> Option<Error> {
+    let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").err();
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    why_not(device, may_mount(), &paths).map(|why| {
+        Error::new(ErrorKind::Host, format!("FUSE file systems cannot be mounted here: {why}"))
+            .advise(ADVICE)
+    })
+}
+
+/// Whether the kernel lets this process mount.
+fn may_mount() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    let sets = capabilities(None);
+    // Where it is not told, the kernel's own answer will do.
+    sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
+fn why_not(
+    device: Option<std::io::Error>,
+    may_mount: bool,
+    paths: &std::ffi::OsStr,
+) -> Option<String> {
+    if let Some(error) = device {
+        return Some(format!("open /dev/fuse: {error}"));
+    }
+    let helpers = ["fusermount3", "fusermount"];
+    let has_helper = std::env::split_paths(paths)
+        .chain(["/bin".into(), "/usr/bin".into()])
+        .any(|folder| helpers.iter().any(|helper| folder.join(helper).exists()));
+    (!may_mount && !has_helper)
+        .then(|| "this user may not mount, and there is no fusermount3".to_owned())
+}
+
+fn session_config(shown: &Shown, chunk_bytes: u64) -> SessionConfig {
+    let read_bytes = chunk_bytes.min(u64::from(MOUNT_READ_BYTES_MAX));
+    let mut config = SessionConfig::default();
+    config.mount_options = vec![
+        MountOption::FSName(shown.source.clone()),
+        // The library has an option for it, which it passes to fusermount alone.
+        MountOption::CUSTOM("subtype=inrush".to_owned()),
+        MountOption::CUSTOM(format!("max_read={read_bytes}")),
+        MountOption::RO,
+        MountOption::DefaultPermissions,
+    ];
+    config.acl = if shown.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    config.n_threads = Some(processors.clamp(2, MOUNT_THREADS_MAX));
+    config.clone_fd = true;
+    config
+}
+
+/// Has the kernel read on in pieces as long as its requests may be. Only root may; others go on
+/// with its usual 128 KiB.
+fn widen_readahead(point: &Path) {
+    let Ok(mounted) = detach::ours(point) else { return };
+    let path = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
+    if let Err(error) = std::fs::write(&path, MOUNT_READAHEAD_KIB.to_string()) {
+        tracing::info!("{path} stays as it is: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths = folder.path().as_os_str();
+        let missing = || Some(std::io::Error::from_raw_os_error(2));
+        let told = why_not(missing(), true, paths).expect("no device");
+        assert!(told.starts_with("open /dev/fuse: No such file"), "{told}");
+        assert_eq!(why_not(None, true, paths), None);
+        std::fs::write(folder.path().join("fusermount3"), "").expect("room");
+        assert_eq!(why_not(None, false, paths), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! The channels in FastFile mode: each a mount, there before the command starts and gone when it
+//! has ended. One set of workers brings what is read of all of them.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::task::{JoinHandle, spawn_local};
+
+use super::super::aside::aside;
+use super::super::mount::{self, Event, Reads, Server, Shown, Supply};
+use super::super::ring;
+use super::super::session;
+use super::files::AllFound;
+use super::input::{self, Sources};
+use super::layout::Layout;
+use super::streams::Shared;
+use crate::cli::{TrainArgs, TuningArgs};
+use crate::control::Control;
+use crate::control::channel::{ChannelSource, Preflight};
+use crate::error::{Error, ErrorKind, Result};
+use crate::mount::tree::Tree;
+use crate::report::progress::Progress;
+use crate::s3::uri::shown;
+use crate::text::size::{Decimal, counted};
+use crate::train::{InputMode, TrainingInput};
+
+/// A channel before it is mounted.
+struct Ready {
+    name: String,
+    point: PathBuf,
+    source: String,
+    tree: Arc<Tree>,
+}
+
+/// Channels that are served.
+pub(super) struct Mounts {
+    server: Server,
+    upkeep: JoinHandle<()>,
+    ready: Vec<Ready>,
+    names: Vec<String>,
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        self.upkeep.abort();
+    }
+}
+
+impl Mounts {
+    /// Takes the channels in FastFile mode out of what was found, and starts their workers; `None`
+    /// where there is none. Nothing is mounted yet.
+    pub(super) async fn prepare(
+        (args, input, layout, sources): (&TrainArgs, &TrainingInput, &Layout, &Sources),
+        control: &Rc<Control>,
+        found: &mut AllFound,
+        shared: &Shared,
+        begun: Instant,
+    ) -> Result<Option<Self>> {
+        let mut ready = Vec::new();
+        for (place, (channel, source)) in input::files(input, sources).enumerate() {
+            if channel.mode != InputMode::FastFile {
+                continue;
+            }
+            let name = channel.name.clone();
+            let within = |error: Error| error.within(format!("channel {name}"));
+            let point = layout.channel(channel);
+            let point = aside(move || mount::empty_place(&point)).await.map_err(within)?;
+            let tree = tree(control, source, &mut found[place].0).await.map_err(within)?;
+            let source = input::address(&channel.data);
+            ready.push(Ready { name, point, source, tree });
+        }
+        if ready.is_empty() {
+            return Ok(None);
+        }
+        // It is programs that decide what is read.
+        let tuning = TuningArgs { part_size: None, ..args.tuning.clone() };
+        let server = Server::start(Supply {
+            control,
+            tuning: &tuning,
+            tls: shared.tls.clone(),
+            retries: session::retries(&args.service, args.tuning.max_attempts),
+            bandwidth: shared.bandwidth.clone(),
+            // The run's own ends all of it.
+            deadline: None,
+            begun,
+        })?;
+        let upkeep = spawn_local(session::upkeep(Rc::clone(control)));
+        Ok(Some(Self { server, upkeep, ready, names: Vec::new() }))
+    }
+
+    /// Mounts all of them. The future must not be dropped, as that of [`Server::mount`].
+    pub(super) async fn mount(&mut self, progress: &Progress) -> Result<()> {
+        ring::tell(self.server.ring(), progress);
+        // Of a job that root starts the command may be another user's.
+        let allow_other = rustix::process::geteuid().is_root();
+        for Ready { name, point, source, tree } in std::mem::take(&mut self.ready) {
+            let look = Shown { source, allow_other, ..Shown::default() };
+            let totals = tree.totals();
+            self.names.push(name.clone());
+            let mounted = self.server.mount(&point, tree, &look).await;
+            mounted.map_err(|error| error.within(format!("channel {name}")))?;
+            let files = counted(totals.files, "file", "files");
+            progress.note(format!("channel {name}: mounted, {files}, {}", Decimal(totals.bytes)));
+        }
+        Ok(())
+    }
+
+    /// Waits until the input fails. The future may be dropped and made again.
+    pub(super) async fn failure(&mut self) -> Error {
+        let (number, error) = match self.server.next().await {
+            Event::ReadFailed(number, error) => (number, error),
+            Event::Lost(error) => return error.within("channels in FastFile mode"),
+            Event::Unmounted(number) => {
+                let message = "somebody has unmounted it while the job ran".to_owned();
+                (number, Error::new(ErrorKind::Destination, message))
+            }
+        };
+        self.within(number, error)
+    }
+
+    fn within(&self, number: usize, error: Error) -> Error {
+        error.within(format!("channel {}", self.names[number]))
+    }
+
+    /// Why a read has failed, if one has since the last time.
+    pub(super) fn take_failure(&mut self) -> Option<Error> {
+        let (number, error) = self.server.take_failure()?;
+        Some(self.within(number, error))
+    }
+
+    /// What ends all reads.
+    pub(super) fn reads(&self) -> Arc<Reads> {
+        self.server.reads()
+    }
+}
+
+/// The files of a channel: this host's part of what was found, which is listed again where there
+/// was no room to keep it.
+async fn tree(
+    control: &Rc<Control>,
+    source: &ChannelSource,
+    found: &mut Preflight,
+) -> Result<Arc<Tree>> {
+    let source = ChannelSource { folder: String::new(), ..source.clone() };
+    let entries = control.channel_entries([(source, found.kept.take())]).await?;
+    let (tree, hidden) = mount::tree_of(entries).await?;
+    // What has no name was refused before the job began, unless it is new since then.
+    match hidden.keys().first() {
+        None => Ok(Arc::new(tree)),
+        Some((key, problem)) => {
+            let error = Error::new(ErrorKind::Destination, problem.explain());
+            Err(error.within(shown(key)))
+        }
+    }
+}
