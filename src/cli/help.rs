@@ -339,8 +339,7 @@ pub(super) const COMMANDS: [About; 13] = [
             channel in File mode are files below input/data/NAME, listed in \
             input/data/NAME-manifest; files of an earlier run \
             are kept as get keeps them. A channel in FastFile mode is a mount at \
-            input/data/NAME, as 'inrush mount' makes it, until COMMAND has ended. A channel \
-            in Pipe mode is the named pipes \
+            input/data/NAME until COMMAND has ended. A channel in Pipe mode is the named pipes \
             input/data/NAME_0, NAME_1 and so on, one for each epoch: the first exists before \
             COMMAND starts, the next one as soon as COMMAND opens its predecessor, and a \
             pipe is removed at the end of its epoch. A reader that closes its pipe early \

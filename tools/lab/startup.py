@@ -1,9 +1,10 @@
 """How long a training job waits for its data: from the start of `inrush train` to the first byte
 that its command has read.
 
-In File mode that is the whole download, in Pipe mode the first range of the first object, in
-FastFile mode the first read of a mount. The objects are computed by the in-repo origin, of 100 MB each, as in Amazon's advice for File mode. The
-command is Python, which takes some 20 ms to start: they are part of the figures.
+In File mode that is the whole download, in FastFile mode the first read of a mount, in Pipe mode
+the first range of the first object. The objects are computed by the in-repo origin, of 100 MB each,
+as in Amazon's advice for File mode. The command is Python, which takes some 20 ms to start: they
+are part of the figures.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def once(program: Path, options: Sequence[str], env: Mapping[str, str], disk: Pa
 
 def run(program: Path, options: Sequence[str], env: Mapping[str, str], disk: Path, seconds: float,
         runs: int) -> tuple[str, dict[str, object]]:
-    """All sizes in both modes; a size that the disk cannot take is left out of File mode."""
+    """All sizes in all modes; a size that the disk cannot take is left out of File mode."""
     found: dict[str, dict[int, list[float]]] = {mode: {} for mode in MODES}
     for size in GIGABYTES:
         words = ["--synthetic", f"bench/train/shard-:{size * 10**9 // OBJECT_BYTES}:"

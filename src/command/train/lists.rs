@@ -1,4 +1,5 @@
-//! The lists `NAME-manifest` of the objects of the channels in File and FastFile mode, beside their folders.
+//! The lists `NAME-manifest` of the objects of the channels in File and FastFile mode, beside their
+//! folders.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
