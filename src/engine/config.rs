@@ -4,7 +4,7 @@
 
 use std::num::NonZeroUsize;
 
-use crate::engine::lease::leases_of;
+use crate::engine::lease::{leases_alone_of, leases_of};
 use crate::engine::pace::Bounds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::Cut;
@@ -123,6 +123,8 @@ pub struct Config {
     pub part: PartSize,
     /// Length of a connection's buffer for ciphertext; 0 without TLS.
     pub cipher_length_bytes: u32,
+    /// Nothing but leases takes data slots.
+    pub leases_alone: bool,
     /// Slot memory in bytes, control slots and ciphertext included.
     pub memory_bytes: u64,
     /// How the workers talk to the kernel.
@@ -160,6 +162,7 @@ impl Config {
             slots: 0,
             part,
             cipher_length_bytes: 0,
+            leases_alone: false,
             memory_bytes: memory,
             ring: options.ring,
         };
@@ -237,6 +240,13 @@ impl Config {
         self
     }
 
+    /// The same run where clients lease all that is fetched.
+    #[must_use]
+    pub const fn of_leases(mut self) -> Self {
+        self.leases_alone = true;
+        self
+    }
+
     /// Bytes of all slots.
     fn memory(&self) -> u64 {
         self.slots as u64 * u64::from(self.slot_length_bytes)
@@ -272,7 +282,13 @@ impl Config {
     /// Data slots of all workers that may be leased to clients at the same time.
     #[must_use]
     pub fn leases_max(&self) -> usize {
-        (0..self.workers).map(|number| leases_of(self.share(number).1)).sum()
+        (0..self.workers).map(|number| self.leases_of(self.share(number).1)).sum()
+    }
+
+    /// Data slots of a worker with so many that may be leased at the same time.
+    #[must_use]
+    pub fn leases_of(&self, slots: usize) -> usize {
+        if self.leases_alone { leases_alone_of(slots) } else { leases_of(slots) }
     }
 }
 

@@ -10,13 +10,19 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::limits::LEASED_SLOTS_SHARE;
+use crate::limits::{LEASED_SLOTS_SHARE, UNLEASED_SLOTS_SHARE};
 use crate::sys::{Handle, Slot, descriptor};
 
 /// How many of so many data slots of a worker may be leased at the same time.
 #[must_use]
 pub fn leases_of(slots: usize) -> usize {
     slots / LEASED_SLOTS_SHARE
+}
+
+/// The same where nothing else takes slots.
+#[must_use]
+pub fn leases_alone_of(slots: usize) -> usize {
+    slots - slots.div_ceil(UNLEASED_SLOTS_SHARE)
 }
 
 /// What one worker has leased. All orders are sequentially consistent: who waits and who gives back
@@ -49,6 +55,11 @@ impl Leases {
     /// The worker has so many data slots.
     pub fn set_slots(&self, slots: usize) {
         self.most.store(leases_of(slots), Ordering::SeqCst);
+    }
+
+    /// There may be so many, of a worker whose slots nothing else takes.
+    pub fn set_most(&self, most: usize) {
+        self.most.store(most, Ordering::SeqCst);
     }
 
     /// How many there may be.

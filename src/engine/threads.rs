@@ -98,6 +98,7 @@ struct Start {
     control: Chunk,
     tls: Option<(Arc<ClientConfig>, Chunk)>,
     cipher_length: u32,
+    leases: usize,
     sink: Sink,
     retries: RetryPolicy,
     scheduler: Arc<Scheduler>,
@@ -160,6 +161,7 @@ impl Workers {
                 control,
                 tls: tls.clone().map(|tls| (tls, cipher)),
                 cipher_length: config.cipher_length_bytes,
+                leases: config.leases_of(config.share(number).1),
                 sink,
                 retries,
                 scheduler: Arc::clone(&scheduler),
@@ -459,6 +461,7 @@ fn work(start: Start) -> WorkerMetrics {
         gauge: start.gauge,
         addresses: start.addresses,
     });
+    scheduler.leases(number).set_most(start.leases);
     if let Err(errno) = worker.run() {
         scheduler.stop(
             Error::new(ErrorKind::Host, format!("a worker's ring failed: {errno}"))

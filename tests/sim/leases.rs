@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use inrush::engine::lease::{Lease, leases_of};
+use inrush::engine::lease::{Lease, leases_alone_of, leases_of};
 use inrush::engine::metrics::WorkerMetrics;
 use inrush::engine::peers::SharedAddresses;
 use inrush::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
@@ -226,8 +226,13 @@ fn run(seed: u64, plan: Plan) -> (Client, WorkerMetrics) {
     for (number, counter) in counters.into_iter().enumerate() {
         let connections = 1 + usize::try_from(chance.below(5)).expect("small");
         let slots = 2 + usize::try_from(chance.below(7)).expect("small");
-        most += leases_of(slots);
         workers.push(crew.worker(number, counter, (connections, slots), sides.as_ref()));
+        if plan.files == 0 {
+            scheduler.leases(number).set_most(leases_alone_of(slots));
+            most += leases_alone_of(slots);
+        } else {
+            most += leases_of(slots);
+        }
     }
     scheduler.push(files(plan));
     let inbox = Arc::new(Inbox::new(descriptor::event_counter().expect("a descriptor"), None));
@@ -340,7 +345,9 @@ fn leases_have_the_right_bytes_whatever_the_network_does() {
     seeds("leases_have_the_right_bytes_whatever_the_network_does", 300, |seed| {
         let rates = Rates { network_per_mille: 20, hang_per_mille: 30, ..CALM };
         let requests = if seed % 3 == 0 { 120 } else { 30 };
-        let (client, metrics) = run(seed, Plan { rates, tls: seed % 4 == 0, requests, ..PLAN });
+        let files = if seed % 5 < 2 { 0 } else { PLAN.files };
+        let plan = Plan { rates, tls: seed % 4 == 0, requests, files, ..PLAN };
+        let (client, metrics) = run(seed, plan);
         let counts = [client.came, metrics.hedges, metrics.hedges_won, metrics.moves];
         for (sum, count) in sums.iter().zip(counts) {
             sum.fetch_add(count, Ordering::Relaxed);
@@ -358,6 +365,7 @@ fn leases_that_are_cancelled_or_stopped_complete_once() {
         let rates = Rates { network_per_mille: 15, hang_per_mille: 15, ..CALM };
         let rates = if seed % 2 == 0 { rates } else { CALM };
         let (stop, cancel_per_mille) = (seed % 3 == 1, 40);
-        run(seed, Plan { rates, tls: seed % 4 == 0, stop, cancel_per_mille, ..PLAN });
+        let files = if seed % 5 < 2 { 0 } else { PLAN.files };
+        run(seed, Plan { rates, tls: seed % 4 == 0, stop, cancel_per_mille, files, ..PLAN });
     });
 }

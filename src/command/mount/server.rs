@@ -94,7 +94,7 @@ impl Server {
     pub(in crate::command) fn start(supply: Supply<'_>) -> Result<Self> {
         let Supply { control, tuning, tls, retries, bandwidth, deadline, begun } = supply;
         let config = Config::resolve(get::options(tuning)?, HostFacts::read())?;
-        let config = if tls.is_some() { config.secured() } else { config };
+        let config = if tls.is_some() { config.secured() } else { config }.of_leases();
         crate::command::log::config(&config);
         let workers = Workers::start(RunSetup {
             config,
