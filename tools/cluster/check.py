@@ -174,14 +174,41 @@ def init_container(lab: Lab) -> None:
         training = container(lab, pod["containers"][0], index, volume)
         outcome = succeeded(process.run(in_this_folder(training.words), seconds=RUN_SECONDS,
                                         env=training.env), "the training container")
-        wanted = {f"train/{key}": digest for key, digest in lab.share(index, PODS).items()}
-        wanted |= {"test/only": hashlib.sha256(b"test").hexdigest()}
-        found = listed(outcome.stdout)
-        lists = {name for name in found if "/" not in name}
-        expect(lists == {"train-manifest", "test-manifest"}, f"pod {index} has a list a channel")
-        files = {name: digest for name, digest in found.items() if name not in lists}
-        expect(files == wanted, f"pod {index} has its share of the files")
+        has_its_share(lab, index, outcome)
     say(f"ok    kubernetes  job-file.yaml: {PODS} pods have read {len(lab.objects)} objects")
+
+
+def has_its_share(lab: Lab, index: int, outcome: Outcome) -> None:
+    """What files.py told is what the pod of this index must see."""
+    wanted = {f"train/{key}": digest for key, digest in lab.share(index, PODS).items()}
+    wanted |= {"test/only": hashlib.sha256(b"test").hexdigest()}
+    found = listed(outcome.stdout)
+    lists = {name for name in found if "/" not in name}
+    expect(lists == {"train-manifest", "test-manifest"}, f"pod {index} has a list a channel")
+    files = {name: digest for name, digest in found.items() if name not in lists}
+    expect(files == wanted, f"pod {index} has its share of the files")
+
+
+def mounted(lab: Lab) -> None:
+    """The Job that mounts what it reads."""
+    pod = valid("job-fastfile.yaml")
+    described = pod["containers"][0]
+    expect(described["securityContext"] == {"privileged": True}, "the container may mount")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK) or os.geteuid() != 0:
+        say("skip  kubernetes  job-fastfile.yaml: nothing can be mounted here")
+        return
+    for index in range(PODS):
+        volume = lab.temp / f"fastfile-{index}"
+        volume.mkdir()
+        training = container(lab, described, index, volume)
+        end = training.words.index("--") + 1
+        words = [*training.words[:end], *in_this_folder(training.words[end:])]
+        outcome = succeeded(process.run(words, seconds=RUN_SECONDS, env=training.env),
+                            "the training container")
+        has_its_share(lab, index, outcome)
+        left = list(volume.glob("input/data/*/*"))
+        expect(not left, f"pod {index} has left {left}")
+    say(f"ok    kubernetes  job-fastfile.yaml: {PODS} pods have read {len(lab.objects)} objects")
 
 
 def sidecar(lab: Lab, pod: Mapping[str, Any]) -> None:
@@ -233,8 +260,9 @@ def killed_sidecar(lab: Lab, pod: Mapping[str, Any]) -> None:
 
 
 def kubernetes(lab: Lab) -> None:
-    """Both Jobs."""
+    """All Jobs."""
     init_container(lab)
+    mounted(lab)
     pod = valid("job-pipe.yaml")
     sidecar(lab, pod)
     killed_sidecar(lab, pod)
