@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuser::{Config as SessionConfig, MountOption, Session, SessionACL};
+use rustix::io::Errno;
 use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
 
@@ -211,7 +212,8 @@ const ADVICE: &str = "check that /dev/fuse is there, and that you are root or ha
 
 /// Why this process surely cannot mount anything, as far as that can be seen before.
 pub(in crate::command) fn hindrance() -> Option<Error> {
-    let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").err();
+    use rustix::fs::{Mode, OFlags, open};
+    let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).err();
     let paths = std::env::var_os("PATH").unwrap_or_default();
     why_not(device, may_mount(), &paths).map(|why| {
         Error::new(ErrorKind::Host, format!("FUSE file systems cannot be mounted here: {why}"))
@@ -227,11 +229,7 @@ fn may_mount() -> bool {
     sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-fn why_not(
-    device: Option<std::io::Error>,
-    may_mount: bool,
-    paths: &std::ffi::OsStr,
-) -> Option<String> {
+fn why_not(device: Option<Errno>, may_mount: bool, paths: &std::ffi::OsStr) -> Option<String> {
     if let Some(error) = device {
         return Some(format!("open /dev/fuse: {error}"));
     }
@@ -279,8 +277,7 @@ mod tests {
     fn what_is_missing_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let paths = folder.path().as_os_str();
-        let missing = || Some(std::io::Error::from_raw_os_error(2));
-        let told = why_not(missing(), true, paths).expect("no device");
+        let told = why_not(Some(Errno::NOENT), true, paths).expect("no device");
         assert!(told.starts_with("open /dev/fuse: No such file"), "{told}");
         assert_eq!(why_not(None, true, paths), None);
         std::fs::write(folder.path().join("fusermount3"), "").expect("room");
