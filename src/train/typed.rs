@@ -300,8 +300,8 @@ mod tests {
             "--channel b3: 'epochs' is of all channels together: give --epochs N",
             "--channel b3: 'seed' is not a key; did you mean shuffle-seed?",
             "--channel b3: 'wrapper' is not a key; did you mean record-wrapper?",
-            "--channel b3: 'modus' is not a key: expected one of mode, distribution, type, attributes, \
-             compression, record-wrapper, shuffle-seed, content-type, allow-empty",
+            "--channel b3: 'modus' is not a key: expected one of mode, distribution, type, \
+             attributes, compression, record-wrapper, shuffle-seed, content-type, allow-empty",
             "--channel c: 's3://Bucket/' is not an S3 address: the bucket name contains upper-case \
              letters; bucket names are lower case",
             "--channel d: type and attributes are of sources in S3",

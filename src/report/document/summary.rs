@@ -622,10 +622,11 @@ mod tests {
              control_retries cpu_seconds cpu_seconds_per_terabyte deleted_files direct_io \
              empty_objects endpoints error error_kind exit_code failed_objects \
              first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
-             kept_objects kept_unmarked_objects kind last_worker_done_seconds memory_bytes moves not_validated not_validated_objects \
-             objects pace pages part_size_bytes peak_rss_bytes requests resumed_bytes \
-             resumed_objects retries ring seconds short_writes sink slot_length_bytes stages \
-             turns unfinished_objects validated_objects version worker_cpu_seconds workers"
+             kept_objects kept_unmarked_objects kind last_worker_done_seconds memory_bytes moves \
+             not_validated not_validated_objects objects pace pages part_size_bytes \
+             peak_rss_bytes requests resumed_bytes resumed_objects retries ring seconds \
+             short_writes sink slot_length_bytes stages turns unfinished_objects \
+             validated_objects version worker_cpu_seconds workers"
         );
         assert_eq!(
             names(&json["stages"]),
