@@ -134,10 +134,6 @@ pub const SLOTS_PER_WORKER_MIN: usize = 2;
 /// others are enough for all else to go on, however long the clients keep theirs.
 pub const LEASED_SLOTS_SHARE: usize = 2;
 
-/// Where nothing but leases takes data slots, one of so many of a worker's is not leased: for
-/// ranges that are asked for twice.
-pub const UNLEASED_SLOTS_SHARE: usize = 8;
-
 /// While more than this part of a worker's data slots is taken, a request for a small object takes
 /// one only when its answer is there; else it takes one when it is sent, which saves a poll.
 pub const SLOTS_EAGER_SHARE: usize = 4;

@@ -19,6 +19,10 @@ pub const MOUNT_AHEAD_BYTES_MIN: u64 = 128 << 10;
 /// One in so many leases is left for what is waited for.
 pub const MOUNT_LEASES_RESERVED_SHARE: usize = 4;
 
+/// Where nothing but leases takes data slots, one of so many of a worker's is not leased: for
+/// ranges that are asked for twice.
+pub const UNLEASED_SLOTS_SHARE: usize = 8;
+
 /// Longest read that the kernel asks for, in bytes: its own limit on one request.
 pub const MOUNT_READ_BYTES_MAX: u32 = 1 << 20;
 
