@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -111,6 +112,14 @@ impl Ending {
 /// The group of the command, as long as it is certainly that of the command; for [`end_by_force`].
 static GROUP: Mutex<Option<(Pid, Duration)>> = Mutex::new(None);
 
+/// A command has been started; it stays so when that has ended.
+static HAS_STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a command has been started, however long ago.
+pub(super) fn has_started() -> bool {
+    HAS_STARTED.load(Ordering::Acquire)
+}
+
 /// How long the command that runs may take to end; `None` where none runs.
 pub(super) fn grace() -> Option<Duration> {
     GROUP.lock().unwrap_or_else(PoisonError::into_inner).map(|(_, grace)| grace)
@@ -177,6 +186,7 @@ impl Child {
             not_started(program, &error)
         })?;
         let pid = Pid::from_child(&spawned);
+        HAS_STARTED.store(true, Ordering::Release);
         *GROUP.lock().unwrap_or_else(PoisonError::into_inner) = Some((pid, grace));
         let ending = Ending { grace, kill_at: None };
         Ok(Self {

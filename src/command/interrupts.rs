@@ -306,7 +306,7 @@ async fn after_signal(signals: &mut Signals) -> Forced {
             () = signals.next() => {
                 match child::grace() {
                     Some(_) => {}
-                    None if !has_grace => return Forced::SecondSignal,
+                    None if !child::has_started() => return Forced::SecondSignal,
                     // It may be what has just killed the command: the run ends by itself now.
                     None => end = end.min(tokio::time::Instant::now() + ENDING_GRACE),
                 }
