@@ -165,6 +165,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_took_some_time_did_not_take_none() {
+        for (seconds, expected) in
+            [(0.0, "less than 1 ms"), (0.0009, "less than 1 ms"), (0.012, "12 ms")]
+        {
+            assert_eq!(Short(seconds).to_string(), expected);
+        }
+    }
+
+    #[test]
     fn sizes_as_typed() {
         let check = |text: &str, expected: u64| assert_eq!(parse(text), Ok(expected), "{text}");
         check("0", 0);
