@@ -63,8 +63,10 @@ FEEDER = {"descriptors": Limit("pipe: descriptors", "", 2),
           "rss_bytes": Limit("pipe: resident", "MiB", 2),
           "peak_bytes": Limit("pipe: peak resident", "MiB", 4),
           "names": Limit("pipe: names in folder", "", 0)}
-RUNS = {"get": Limit("get: peak of a run", "MiB", 8),
-        "sync": Limit("sync: peak of a run", "MiB", 8)}
+RUNS = {"get": Limit("get: peak of a run", "MiB", 32),
+        "sync": Limit("sync: peak of a run", "MiB", 32)}
+"""Each run is a process of its own. How many slots it touches depends on how many ranges meet: runs
+of the same program differ by up to 24 MiB."""
 
 
 class Wrong(Exception):
