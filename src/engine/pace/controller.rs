@@ -329,15 +329,13 @@ impl Controller {
         // A disk that is the limit may still take more at once: not for noise.
         let needed =
             if measured.is_full { PACE_FULL_CLIMB_PER_MILLE } else { PACE_CLIMB_PER_MILLE };
-        let pays = below
-            .and_then(|below| self.levels.known(below, now_us))
-            .map_or(!measured.is_full, |before| measured.work >= per_mille(before, needed));
+        let before = below.and_then(|below| self.levels.known(below, now_us));
+        let pays =
+            before.map_or(!measured.is_full, |before| measured.work >= per_mille(before, needed));
         if pays && self.level < self.levels.last() {
             return self.double(now_us, Change::More, measured);
         }
-        let is_more = below
-            .and_then(|below| self.levels.known(below, now_us))
-            .is_none_or(|before| measured.work >= before);
+        let is_more = before.is_none_or(|before| measured.work >= before);
         if !pays && is_more && !measured.is_full && !again {
             self.stage = Stage::Climb { below, again: true };
             return;
