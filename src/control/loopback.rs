@@ -18,7 +18,7 @@ use super::{Control, ControlOptions};
 use crate::s3::sign::SigningKeys;
 
 /// How many connections one server takes before it ends.
-const CONNECTIONS_MAX: usize = 100;
+const CONNECTIONS_MAX: usize = 1_000;
 /// How many requests one connection carries.
 const REQUESTS_MAX: usize = 1_000;
 
