@@ -259,7 +259,10 @@ pub mod text;
 pub mod train;
 
 pub use engine::lease::Lease;
-pub use engine::request::{Completion, Destination, Priority};
+pub use engine::request::{Completion, Destination, Place, Priority};
 pub use error::{Error, ErrorKind, ErrorReason, Result};
-pub use library::{Client, ClientOptions, Engine, EngineOptions, RemoteObject, Request, Requests};
+pub use library::{
+    Bucket, Client, ClientOptions, Engine, EngineOptions, Listed, Listing, RemoteObject, Request,
+    Requests, Waker,
+};
 pub use sys::choice::{RingChoice, RingKind};

@@ -371,7 +371,8 @@ pub(super) fn listed<'a>(glob: &'a KeyGlob, endpoint: &Endpoint) -> &'a str {
 }
 
 /// What is listed for a literal prefix, which is all of it but in directory buckets.
-pub(super) fn listed_prefix<'a>(prefix: &'a str, endpoint: &Endpoint) -> &'a str {
+#[must_use]
+pub fn listed_prefix<'a>(prefix: &'a str, endpoint: &Endpoint) -> &'a str {
     match endpoint.is_directory() {
         true => &prefix[..prefix.rfind('/').map_or(0, |at| at + 1)],
         false => prefix,

@@ -4,6 +4,7 @@
 //! to workers as it hands out ranges of files; the worker that has one puts its completion into
 //! the inbox, errors as values. A request that is cancelled completes, too.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,8 @@ pub enum Destination {
     Nothing,
     /// A buffer of the caller, as long as the range; the completion returns it.
     Memory(Vec<u8>),
+    /// Memory that the caller keeps in another way, as long as the range; the completion returns it.
+    Place(Box<dyn Place>),
     /// A data slot of the worker, which is leased to the caller: nothing is copied. Pass an empty
     /// lease ([`Lease::new`]); the completion returns it with the data, or empty if the request
     /// failed.
@@ -47,6 +50,17 @@ pub enum Destination {
     /// Into the range's own pipe of a stream, and in its turn into the reader's. Not over TLS.
     #[doc(hidden)]
     Handover(Arc<Handover>),
+}
+
+/// Memory of the caller for [`Destination::Place`]: the caller's own type holds it until the request
+/// completes, and drops it wherever that completes.
+pub trait Place: Send + fmt::Debug {
+    /// How many bytes it takes.
+    fn length_bytes(&self) -> u64;
+
+    /// Takes bytes that stand at `offset` of the range. A worker calls this, who must not wait. The
+    /// pieces cover the range, in any order; after a failed attempt some come a second time.
+    fn put(&mut self, offset: u64, bytes: &[u8]);
 }
 
 /// Which requests are started first.

@@ -4,13 +4,16 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 use zeroize::Zeroizing;
 
+use super::listing::{self, Listing, Pages};
 use crate::control::credentials::CredentialSource;
+use crate::control::resolve::Depth;
 use crate::control::tls::Trust;
 use crate::control::upkeep::{keep_helper, upkeep};
 use crate::control::walk::Walk;
@@ -22,8 +25,8 @@ use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
 use crate::s3::proxy::Proxies;
 use crate::s3::sign::{PublishedKeys, SigningKeys};
-use crate::s3::uri::{KeyPattern, S3Uri};
-use crate::s3::{Endpoint, Object};
+use crate::s3::uri::{KEY_BYTES_MAX, KeyPattern, S3Uri, quote_etag, shown};
+use crate::s3::{Endpoint, OBJECT_BYTES_MAX, Object};
 
 /// Questions that wait for the control plane's thread, at most.
 const QUESTIONS_MAX: usize = 64;
@@ -47,6 +50,8 @@ pub struct ClientOptions {
     pub anonymous: bool,
     /// File of CA certificates (PEM) to trust instead of those of the system.
     pub ca_bundle: Option<std::path::PathBuf>,
+    /// An endpoint that does not answer is asked again for so long [default: a minute].
+    pub retry_for: Option<Duration>,
 }
 
 impl fmt::Debug for ClientOptions {
@@ -59,6 +64,7 @@ impl fmt::Debug for ClientOptions {
             .field("access_key", &self.keys.as_ref().map(|(access_key, _)| access_key))
             .field("anonymous", &self.anonymous)
             .field("ca_bundle", &self.ca_bundle)
+            .field("retry_for", &self.retry_for)
             .finish_non_exhaustive()
     }
 }
@@ -108,7 +114,7 @@ impl ClientOptions {
             profile: self.profile,
             credentials,
             trust: self.ca_bundle.map_or(Trust::System, Trust::Bundle),
-            retry_for_us: RETRY_FOR_US,
+            retry_for_us: self.retry_for.map_or(RETRY_FOR_US, micros),
             proxies: Proxies::from_variables(|name| std::env::var_os(name)),
             ..ControlOptions::default()
         })
@@ -147,13 +153,83 @@ impl RemoteObject {
     pub fn etag(&self) -> &str {
         &self.transfer.object.etag
     }
+
+    /// When it was last written, in ISO 8601 (`2024-01-01T00:00:00.000Z`); empty if that is not
+    /// known.
+    #[must_use]
+    pub fn last_modified(&self) -> &str {
+        &self.transfer.object.last_modified
+    }
+}
+
+/// A bucket whose server is known, for objects that the caller knows from elsewhere.
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    endpoint: Arc<Endpoint>,
+    shared: Arc<Shared>,
+}
+
+impl Bucket {
+    /// An object as an earlier listing or HEAD told of it: nothing is asked. Without an ETag
+    /// (empty), the first answer's counts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for what can be no key, size or ETag.
+    pub fn object(&self, key: &str, size_bytes: u64, etag: &str) -> Result<RemoteObject> {
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            let message = format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len());
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+        if size_bytes > OBJECT_BYTES_MAX {
+            return Err(Error::new(ErrorKind::Usage, format!("{size_bytes} bytes: no such object")));
+        }
+        let etag = quote_etag(etag).ok_or_else(|| {
+            Error::new(ErrorKind::Usage, format!("'{}' is not an ETag", shown(etag)))
+        })?;
+        let object = Object { key: key.to_owned(), etag, size_bytes, ..Object::default() };
+        Ok(remote((object, Arc::clone(&self.endpoint)), &self.shared))
+    }
+}
+
+/// What is told of the end of a question; on the client's thread.
+pub(super) struct Answer<T> {
+    then: Option<Box<dyn FnOnce(Result<T>) + Send>>,
+}
+
+impl<T> Answer<T> {
+    fn new(then: impl FnOnce(Result<T>) + Send + 'static) -> Self {
+        Self { then: Some(Box::new(then)) }
+    }
+
+    fn give(mut self, answer: Result<T>) {
+        if let Some(then) = self.then.take() {
+            then(answer);
+        }
+    }
+}
+
+impl<T> Drop for Answer<T> {
+    /// Who waits is told, also when the client goes in the middle.
+    fn drop(&mut self) {
+        if let Some(then) = self.then.take() {
+            then(Err(gone()));
+        }
+    }
+}
+
+impl<T> fmt::Debug for Answer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").finish_non_exhaustive()
+    }
 }
 
 /// A question to the control plane.
 #[derive(Debug)]
 enum Question {
-    Head(S3Uri, oneshot::Sender<Result<RemoteObject>>),
+    Head(S3Uri, Answer<RemoteObject>),
+    Bucket(S3Uri, Answer<Bucket>),
     List(S3Uri, mpsc::Sender<Result<Vec<RemoteObject>>>),
+    Pages(S3Uri, Depth, Pages),
 }
 
 /// What the control plane gives to workers.
@@ -250,8 +326,54 @@ impl Client {
     /// [`ErrorKind::NotFound`] if it does not exist, and other errors of the server.
     pub fn head(&self, uri: &str) -> Result<RemoteObject> {
         let (answer, answered) = oneshot::channel();
+        let answer = Answer::new(move |found| drop(answer.send(found)));
         self.ask(Question::Head(S3Uri::parse(uri)?, answer))?;
         answered.blocking_recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Looks up one object (HEAD) without waiting for it. Every character of the key is meant as it
+    /// is written. `then` is called once, on the client's thread or here: it must return soon.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for an invalid address. Errors of the server come to `then`.
+    pub fn head_then(
+        &self,
+        uri: &str,
+        then: impl FnOnce(Result<RemoteObject>) + Send + 'static,
+    ) -> Result<()> {
+        self.ask(Question::Head(S3Uri::parse_exact(uri, 0)?, Answer::new(then)))
+    }
+
+    /// Finds out where a bucket is served, without waiting for it: it asks once (HEAD) for the
+    /// object that is named, which need not exist. `then` is called as by [`Client::head_then`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for an invalid address. Errors of the server come to `then`.
+    pub fn bucket_then(
+        &self,
+        uri: &str,
+        then: impl FnOnce(Result<Bucket>) + Send + 'static,
+    ) -> Result<()> {
+        self.ask(Question::Bucket(S3Uri::parse_exact(uri, 0)?, Answer::new(then)))
+    }
+
+    /// Lists what begins with a prefix, in which every character is meant as it is written, in the
+    /// order of keys: all objects or, if not `recursive`, those up to the next slash and the
+    /// prefixes that go on behind it. `notify` is called on the client's thread whenever there is
+    /// something to take: it must return at once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for an invalid address. Errors of the server come as pages.
+    pub fn pages(
+        &self,
+        uri: &str,
+        recursive: bool,
+        notify: impl Fn() + Send + 'static,
+    ) -> Result<Listing> {
+        let (pages, listing) = listing::channel(notify);
+        let depth = if recursive { Depth::All } else { Depth::Level };
+        self.ask(Question::Pages(S3Uri::parse_prefix(uri)?, depth, pages))?;
+        Ok(listing)
     }
 
     /// Lists the objects below a prefix, in the order of the server. Pages are requested while the
@@ -307,7 +429,11 @@ async fn answer(control: Rc<Control>, shared: Arc<Shared>, mut asked: mpsc::Rece
                 // Who does not wait any more needs no answer.
                 Question::Head(uri, answer) => {
                     let found = head(&control, &uri).await;
-                    drop(answer.send(found.map(|found| remote(found, &shared))));
+                    answer.give(found.map(|found| remote(found, &shared)));
+                }
+                Question::Bucket(uri, answer) => answer.give(bucket(&control, shared, &uri).await),
+                Question::Pages(uri, depth, pages) => {
+                    pages.fill(&control, &shared, uri, depth).await;
                 }
                 Question::List(uri, batches) => {
                     let listed = list(&control, &shared, uri, &batches).await;
@@ -320,17 +446,24 @@ async fn answer(control: Rc<Control>, shared: Arc<Shared>, mut asked: mpsc::Rece
 }
 
 async fn head(control: &Control, uri: &S3Uri) -> Result<FoundObject> {
-    let KeyPattern::Key(key) = &uri.key else {
+    let (KeyPattern::Key(key) | KeyPattern::Exact { key, .. }) = &uri.key else {
         return Err(Error::new(ErrorKind::Usage, format!("{uri} names no single object"))
             .advise("give a bucket and a key, or list it"));
     };
-    let endpoint = control.endpoint(&uri.bucket).await?;
     let found = control.head(&uri.bucket, key, &uri.version_id).await?;
     let object = found.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("{uri} is not there"))
             .advise("check bucket and key")
     })?;
-    Ok((object, endpoint))
+    // Asking may have led to another region.
+    Ok((object, control.endpoint(&uri.bucket).await?))
+}
+
+/// Where a bucket is served: a question leads to its region.
+async fn bucket(control: &Control, shared: Arc<Shared>, uri: &S3Uri) -> Result<Bucket> {
+    let KeyPattern::Exact { key, .. } = &uri.key else { unreachable!("it was parsed so") };
+    let _ = control.head(&uri.bucket, key, "").await?;
+    Ok(Bucket { endpoint: control.endpoint(&uri.bucket).await?, shared })
 }
 
 async fn list(
@@ -352,17 +485,22 @@ async fn list(
 }
 
 /// An object, and where it is served.
-type FoundObject = (Object, Arc<Endpoint>);
+pub(super) type FoundObject = (Object, Arc<Endpoint>);
 
-fn remote((object, endpoint): FoundObject, shared: &Arc<Shared>) -> RemoteObject {
+pub(super) fn remote((object, endpoint): FoundObject, shared: &Arc<Shared>) -> RemoteObject {
     let part = PartSize::new(PART_BYTES_DEFAULT).expect("a multiple of the slot's length");
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
     let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), cut));
     RemoteObject { transfer, shared: Arc::clone(shared) }
 }
 
-fn gone() -> Error {
+pub(super) fn gone() -> Error {
     Error::new(ErrorKind::Host, "the client has ended")
+}
+
+/// A time in microseconds, as far as they go.
+pub(super) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

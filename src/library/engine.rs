@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::client::{Client, ControlThread, RemoteObject, Shared};
-use crate::engine::config::{Config, HostFacts, ResourceOptions};
+use super::client::{Client, ControlThread, RemoteObject, Shared, micros};
+use super::share;
+use crate::engine::config::HostFacts;
 use crate::engine::lease::Lease;
 use crate::engine::pace::Bandwidth;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
@@ -40,6 +41,11 @@ pub struct EngineOptions {
     pub bandwidth_limit_bytes_per_second: Option<NonZeroU64>,
     /// How the workers talk to the kernel [default: io_uring, or epoll where that is unavailable].
     pub ring: RingChoice,
+    /// An endpoint that does not answer is retried for so long [default: a minute].
+    pub retry_for: Option<Duration>,
+    /// This engine's number, from 0, and how many share the machine: it takes its part of the
+    /// workers, connections, memory and bandwidth that one alone would have.
+    pub share: Option<(usize, usize)>,
 }
 
 impl EngineOptions {
@@ -59,6 +65,12 @@ impl EngineOptions {
     #[must_use]
     pub fn ring(self, ring: RingChoice) -> Self {
         Self { ring, ..self }
+    }
+
+    /// Sets which of how many engines on this machine it is; the first is 0.
+    #[must_use]
+    pub fn share(self, number: usize, engines: usize) -> Self {
+        Self { share: Some((number, engines)), ..self }
     }
 
     /// Sets the exact number of requests in flight.
@@ -150,18 +162,11 @@ impl Engine {
     /// the ring that was chosen are unavailable.
     #[expect(clippy::disallowed_methods, reason = "a run begins when it is started")]
     pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
-        let EngineOptions { workers, connections, max_connections, memory_bytes, .. } = options;
-        let bandwidth_limit = options.bandwidth_limit_bytes_per_second;
-        let part_size_bytes = None;
-        let options = ResourceOptions {
-            workers,
-            connections,
-            max_connections,
-            memory_bytes,
-            part_size_bytes,
-            ring: options.ring,
-        };
-        let config = Config::resolve(options, HostFacts::read())?;
+        let (config, bandwidth_limit) = share::resolve(options, HostFacts::read())?;
+        let retries = options.retry_for.map_or_else(RetryPolicy::default, |time| RetryPolicy {
+            retry_for_us: micros(time),
+            ..RetryPolicy::default()
+        });
         let tls = client.shared.tls.clone();
         let config = if tls.is_some() { config.secured() } else { config };
         let workers = Workers::start(RunSetup {
@@ -170,7 +175,7 @@ impl Engine {
             keeping: Persistence::default(),
             tls,
             keys: Arc::clone(&client.shared.keys),
-            retries: RetryPolicy::default(),
+            retries,
             bandwidth: bandwidth_limit.map(|limit| Arc::new(Bandwidth::new(limit))),
             begun: Instant::now(),
         })?;
@@ -312,6 +317,10 @@ impl Requests {
                 let message = format!("a buffer of {} bytes for {length_bytes}", buffer.len());
                 Err(Error::new(ErrorKind::Usage, message))
             }
+            Destination::Place(place) if place.length_bytes() != length_bytes => {
+                let message = format!("a place of {} bytes for {length_bytes}", place.length_bytes());
+                Err(Error::new(ErrorKind::Usage, message))
+            }
             Destination::Lease(_) if length_bytes > most => {
                 let message = format!("{length_bytes} bytes do not fit a lease of at most {most}");
                 Err(Error::new(ErrorKind::Usage, message)
@@ -321,6 +330,12 @@ impl Requests {
             Destination::Lease(_) => Ok(Destination::Lease(Lease::new())),
             into => Ok(into),
         }
+    }
+
+    /// Wakes who waits for completions ([`Requests::wait`]), from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        Waker { counter: self.counter.clone() }
     }
 
     /// Cancels a request; it completes soon, as cancelled or with what it had come to. False when
@@ -360,6 +375,29 @@ impl Requests {
             tickets.remove(&completion.token);
         }
         arrived
+    }
+}
+
+impl AsFd for Requests {
+    /// Readable (poll(2), epoll(7)) while completions may wait; [`Requests::wait`] takes them.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.counter {
+            Handle::Descriptor(counter) => counter.as_fd(),
+            Handle::Simulated(_) => unreachable!("an engine of programs is a real one"),
+        }
+    }
+}
+
+/// Makes [`Requests::wait`] return, whether or not something has completed.
+#[derive(Debug, Clone)]
+pub struct Waker {
+    counter: Handle,
+}
+
+impl Waker {
+    /// Wakes it now; one that does not wait returns at once when it waits next.
+    pub fn wake(&self) {
+        descriptor::raise(&self.counter);
     }
 }
 

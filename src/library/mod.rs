@@ -6,6 +6,9 @@
 
 mod client;
 mod engine;
+mod listing;
+mod share;
 
-pub use client::{Client, ClientOptions, RemoteObject};
-pub use engine::{Engine, EngineOptions, Request, Requests};
+pub use client::{Bucket, Client, ClientOptions, RemoteObject};
+pub use engine::{Engine, EngineOptions, Request, Requests, Waker};
+pub use listing::{Listed, Listing};

@@ -77,9 +77,10 @@ impl Route {
             Destination::Handover(pipes) => {
                 Self::Stream(Flow::new(FlowInto::Handover(Arc::clone(pipes)), ticket))
             }
-            Destination::Memory(_) | Destination::Lease(_) | Destination::Nothing => {
-                Self::Client(ticket)
-            }
+            Destination::Memory(_)
+            | Destination::Place(_)
+            | Destination::Lease(_)
+            | Destination::Nothing => Self::Client(ticket),
         }
     }
 
@@ -241,6 +242,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 let to = usize::try_from(offset - begins).expect("within the buffer");
                 buffer[to..to + bytes.len()].copy_from_slice(&slot[bytes]);
             }
+            Destination::Place(place) => place.put(offset - begins, &slot[bytes]),
             // A range that is at most a slot long is one piece, whichever connection brings it.
             Destination::Lease(lease) => lease.fill(slot, bytes),
             Destination::Nothing

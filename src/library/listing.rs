@@ -1,0 +1,199 @@
+//! A listing page by page, for who must not wait: the client's thread fetches ahead, a few pages at
+//! most, and says when there is one.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::sync::mpsc;
+
+use super::client::{RemoteObject, Shared, gone, remote};
+use crate::control::Control;
+use crate::control::resolve::{Depth, listed_prefix};
+use crate::control::walk::Walk;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::filter::Filter;
+use crate::s3::cycle::CycleGuard;
+use crate::s3::list::{ListQuery, Page};
+use crate::s3::uri::{KeyPattern, S3Uri, shown};
+use crate::s3::{Endpoint, Object, is_folder_mark};
+
+/// Pages that wait for their reader, at most.
+const PAGES_MAX: usize = 4;
+
+/// One entry of a listing.
+#[derive(Debug, Clone)]
+pub enum Listed {
+    /// An object.
+    Object(RemoteObject),
+    /// What keys have in common up to the next slash, that slash included.
+    Prefix(String),
+}
+
+/// The pages of a listing ([`crate::Client::pages`]). Dropping it ends the listing.
+#[derive(Debug)]
+pub struct Listing {
+    pages: mpsc::Receiver<Result<Vec<Listed>>>,
+    is_over: bool,
+}
+
+impl Listing {
+    /// The next page, where it has come; `None` at the end. After an error the listing is over.
+    pub fn try_next(&mut self) -> Poll<Option<Result<Vec<Listed>>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        // The end is an empty page. Without one the client has gone in the middle.
+        let page = match self.pages.try_recv() {
+            Err(mpsc::error::TryRecvError::Empty) => return Poll::Pending,
+            Err(mpsc::error::TryRecvError::Disconnected) => Err(gone()),
+            Ok(page) => page,
+        };
+        self.is_over = page.as_ref().map_or(true, Vec::is_empty);
+        Poll::Ready(if page.as_ref().is_ok_and(Vec::is_empty) { None } else { Some(page) })
+    }
+}
+
+/// The client's side of a listing. Its reader is told when it is dropped, too.
+pub(super) struct Pages {
+    pages: Option<mpsc::Sender<Result<Vec<Listed>>>>,
+    notify: Box<dyn Fn() + Send>,
+}
+
+/// Both sides of a listing.
+pub(super) fn channel(notify: impl Fn() + Send + 'static) -> (Pages, Listing) {
+    let (sender, receiver) = mpsc::channel(PAGES_MAX);
+    let pages = Pages { pages: Some(sender), notify: Box::new(notify) };
+    (pages, Listing { pages: receiver, is_over: false })
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pages").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.pages = None;
+        (self.notify)();
+    }
+}
+
+impl Pages {
+    /// Lists, and hands on all pages and the end.
+    pub(super) async fn fill(
+        self,
+        control: &Rc<Control>,
+        shared: &Arc<Shared>,
+        uri: S3Uri,
+        depth: Depth,
+    ) {
+        let listed = match depth {
+            Depth::All => self.all(control, shared, uri).await,
+            Depth::Level => self.level(control, shared, &uri).await,
+        };
+        self.hand_on(listed.map(|()| Vec::new())).await;
+    }
+
+    /// False when nobody reads any more.
+    async fn hand_on(&self, page: Result<Vec<Listed>>) -> bool {
+        let Some(pages) = &self.pages else { return false };
+        let is_read = pages.send(page).await.is_ok();
+        (self.notify)();
+        is_read
+    }
+
+    async fn all(&self, control: &Rc<Control>, shared: &Arc<Shared>, uri: S3Uri) -> Result<()> {
+        let (found, _nothing) = control.resolve_there(&[uri]).await?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let walk = Walk::new(Rc::clone(control), found, Filter::default())?;
+        let mut walk = walk.for_objects().passing_over(Vec::new());
+        while let Some(batch) = walk.next_batch().await? {
+            let objects = batch.into_iter().map(|entry| (entry.object, entry.endpoint));
+            let page = objects.map(|found| Listed::Object(remote(found, shared))).collect();
+            if !self.hand_on(Ok(page)).await {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn level(&self, control: &Control, shared: &Arc<Shared>, uri: &S3Uri) -> Result<()> {
+        let KeyPattern::Prefix(prefix) = &uri.key else { unreachable!("it was parsed so") };
+        let endpoint = control.endpoint(&uri.bucket).await?;
+        let listed = listed_prefix(prefix, &endpoint).to_owned();
+        let mut query = ListQuery { by_folder: true, ..ListQuery::new(listed) };
+        let mut cycle = CycleGuard::default();
+        loop {
+            let page = control.list_page(&uri.bucket, &query).await?;
+            // Asking may have led to another region.
+            let endpoint = control.endpoint(&uri.bucket).await?;
+            query.token = page.next_token.clone();
+            let level = in_order(page);
+            if let Some(token) = &query.token {
+                let first = level.first().map(|(name, _)| name.as_str());
+                let followed = cycle.follow(first, token);
+                followed.map_err(|error| error.within(format!("list {uri}")))?;
+            }
+            let wanted = Wanted { uri, listed: &query.prefix, prefix };
+            let page = wanted.of(level, &endpoint, shared)?;
+            let is_last = query.token.is_none();
+            if !page.is_empty() && !self.hand_on(Ok(page)).await || is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A page lists objects and folders apart; here in one order, by their names.
+fn in_order(page: Page) -> Vec<(String, Option<Object>)> {
+    let objects = page.objects.into_iter().map(|object| (object.key.clone(), Some(object)));
+    let mut all: Vec<_> =
+        objects.chain(page.folders.into_iter().map(|name| (name, None))).collect();
+    all.sort_by(|(one, _), (other, _)| one.cmp(other));
+    all
+}
+
+/// What of a level was asked for.
+struct Wanted<'a> {
+    uri: &'a S3Uri,
+    /// What the server was asked for: in directory buckets the folder of the prefix.
+    listed: &'a str,
+    prefix: &'a str,
+}
+
+impl Wanted<'_> {
+    fn of(
+        &self,
+        level: Vec<(String, Option<Object>)>,
+        endpoint: &Arc<Endpoint>,
+        shared: &Arc<Shared>,
+    ) -> Result<Vec<Listed>> {
+        let mut page = Vec::with_capacity(level.len());
+        for (name, object) in level {
+            if !name.starts_with(self.listed) {
+                let message = format!(
+                    "list {}: the server returned '{}', which was not requested",
+                    self.uri,
+                    shown(&name)
+                );
+                return Err(Error::new(ErrorKind::Endpoint, message));
+            }
+            let size_bytes = object.as_ref().map_or(1, |object| object.size_bytes);
+            // The mark of the folder itself, as listings of all objects leave it out.
+            let is_own_mark = name == self.prefix && is_folder_mark(&name, size_bytes);
+            if !name.starts_with(self.prefix) || is_own_mark {
+                continue;
+            }
+            page.push(match object {
+                Some(object) => Listed::Object(remote((object, Arc::clone(endpoint)), shared)),
+                None => Listed::Prefix(name),
+            });
+        }
+        Ok(page)
+    }
+}

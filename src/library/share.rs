@@ -1,0 +1,98 @@
+//! What an engine takes where several share one machine, as the workers of a data loader do. Pure
+//! but for what it is told of the machine.
+
+use std::num::NonZeroU64;
+
+use super::engine::EngineOptions;
+use crate::engine::config::{Config, HostFacts, ResourceOptions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::MEMORY_BYTES_MIN;
+
+/// Decides what the engine has, and how many bytes a second at most.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] when a wish is out of bounds, or the share is none.
+pub(super) fn resolve(
+    options: EngineOptions,
+    facts: HostFacts,
+) -> Result<(Config, Option<NonZeroU64>)> {
+    let EngineOptions { workers, connections, max_connections, memory_bytes, ring, .. } = options;
+    let bandwidth = options.bandwidth_limit_bytes_per_second;
+    let part_size_bytes = None;
+    let alone = ResourceOptions {
+        workers,
+        connections,
+        max_connections,
+        memory_bytes,
+        part_size_bytes,
+        ring,
+    };
+    let whole = Config::resolve(alone, facts)?;
+    let Some((number, engines)) = options.share else { return Ok((whole, bandwidth)) };
+    if number >= engines {
+        let message = format!("there is no engine {number} of {engines}");
+        return Err(Error::new(ErrorKind::Usage, message)
+            .advise("give a number from 0, and how many engines there are"));
+    }
+    // The first ones take the rest.
+    let part = |total: usize| (total / engines + usize::from(number < total % engines)).max(1);
+    let parts = engines as u64;
+    let connections = connections.map(part);
+    let most = if connections.is_some() { None } else { Some(part(whole.connections())) };
+    let shared = ResourceOptions {
+        workers: Some(part(whole.workers)),
+        connections,
+        max_connections: most,
+        memory_bytes: Some((whole.memory_bytes / parts).max(MEMORY_BYTES_MIN)),
+        part_size_bytes,
+        ring,
+    };
+    let bandwidth = bandwidth.map(|limit| {
+        NonZeroU64::new(limit.get() / parts).unwrap_or(NonZeroU64::MIN)
+    });
+    Ok((Config::resolve(shared, facts)?, bandwidth))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: HostFacts =
+        HostFacts { processors: 8, memory_bytes: 64 << 30, descriptors: 1 << 20 };
+
+    fn parts(options: EngineOptions, engines: usize) -> Vec<Config> {
+        let of = |number| resolve(options.share(number, engines), FACTS).expect("it fits").0;
+        (0..engines).map(of).collect()
+    }
+
+    #[test]
+    fn shares_add_up_to_what_one_would_have() {
+        for engines in [1, 2, 3, 8] {
+            let (whole, _) = resolve(EngineOptions::new(), FACTS).expect("it fits");
+            let parts = parts(EngineOptions::new(), engines);
+            let sum = |of: fn(&Config) -> u64| parts.iter().map(of).sum::<u64>();
+            assert_eq!(sum(|part| part.workers as u64), whole.workers as u64, "{engines}");
+            assert_eq!(sum(|part| part.connections() as u64), whole.connections() as u64);
+            assert!(sum(|part| part.memory_bytes) <= whole.memory_bytes, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_shared_and_nobody_has_nothing() {
+        let parts = parts(EngineOptions::new().workers(2).connections(5), 3);
+        let connections: Vec<usize> = parts.iter().map(Config::connections).collect();
+        assert_eq!(connections, [2, 2, 1]);
+        assert!(parts.iter().all(|part| part.workers == 1));
+        let limit = NonZeroU64::new(2);
+        let options = EngineOptions { bandwidth_limit_bytes_per_second: limit, ..EngineOptions::new() };
+        let (_, bandwidth) = resolve(options.share(2, 4), FACTS).expect("it fits");
+        assert_eq!(bandwidth, Some(NonZeroU64::MIN));
+    }
+
+    #[test]
+    fn a_share_that_is_none_is_refused() {
+        let refused = resolve(EngineOptions::new().share(2, 2), FACTS).expect_err("0 and 1 are");
+        assert_eq!(refused.kind(), ErrorKind::Usage);
+        assert!(refused.to_string().contains("no engine 2 of 2"), "{refused}");
+    }
+}
