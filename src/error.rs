@@ -216,6 +216,8 @@ pub struct Error {
     reason: ErrorReason,
     message: String,
     advice: Option<String>,
+    attempts: Option<u32>,
+    request_id: Option<Box<str>>,
 }
 
 /// `Result` with [`Error`].
@@ -224,7 +226,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// A failure of `kind` with a message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, reason: ErrorReason::of(kind), message: message.into(), advice: None }
+        Self {
+            kind,
+            reason: ErrorReason::of(kind),
+            message: message.into(),
+            advice: None,
+            attempts: None,
+            request_id: None,
+        }
     }
 
     /// This machine starts no thread more.
@@ -260,6 +269,32 @@ impl Error {
     pub fn within(mut self, context: impl fmt::Display) -> Self {
         self.message = format!("{context}: {}", self.message);
         self
+    }
+
+    /// Says how often it was tried, for programs.
+    #[must_use]
+    pub const fn attempted(mut self, attempts: u32) -> Self {
+        self.attempts = Some(attempts);
+        self
+    }
+
+    /// Says by which identifier the server knows the request, for programs; empty for none.
+    #[must_use]
+    pub fn of_request(mut self, id: &str) -> Self {
+        self.request_id = (!id.is_empty()).then(|| id.into());
+        self
+    }
+
+    /// How often it was tried in a row without new data, where it could be tried again.
+    #[must_use]
+    pub const fn attempts(&self) -> Option<u32> {
+        self.attempts
+    }
+
+    /// By which identifier the server knows the request that failed, where it said one.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
     }
 
     /// What kind of trouble it is.
@@ -304,6 +339,15 @@ mod tests {
             .advise("check the name");
         assert_eq!(error.to_string(), "list s3://b/: no such bucket: b; check the name");
         assert_eq!(error.kind().exit_code(), 4);
+    }
+
+    #[test]
+    fn programs_hear_how_often_and_of_which_request() {
+        let error = Error::new(ErrorKind::Endpoint, "broken");
+        assert_eq!((error.attempts(), error.clone().of_request("").request_id()), (None, None));
+        let told = error.attempted(3).of_request("R1").within("get s3://b/k");
+        assert_eq!((told.attempts(), told.request_id()), (Some(3), Some("R1")));
+        assert_eq!(told.to_string(), "get s3://b/k: broken", "the message has its own words");
     }
 
     #[test]

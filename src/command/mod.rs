@@ -35,17 +35,53 @@ mod train;
 mod verify;
 mod whole_file;
 
+use std::ffi::OsString;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use self::runtime::on_runtime;
 pub use ending::refuse;
 use ending::{Done, Reader};
 
-use crate::cli::Args;
+use crate::cli::{self, Args};
 use crate::error::Result;
 use crate::guide;
 use crate::report::out;
 use crate::sys::choice::RingChoice;
+
+/// The program: parses these words, of which the first is its name, and runs them; returns the exit
+/// code. It takes over the process: signals, limits and standard streams.
+#[must_use]
+pub fn main(words: &[OsString], begun: Instant) -> u8 {
+    match cli::parse(words.iter()) {
+        Ok(args) => run(args, begun),
+        // Help and version, or a usage error.
+        Err(refusal) => refuse(&refusal, words),
+    }
+}
+
+/// A program that is run by another: an interpreter that has it as a module.
+#[derive(Debug)]
+struct Hosted {
+    /// What starts it, to which its words are added.
+    program: Vec<OsString>,
+    /// The words it runs with now.
+    words: Vec<OsString>,
+}
+
+static HOSTED: OnceLock<Hosted> = OnceLock::new();
+
+fn hosted() -> Option<&'static Hosted> {
+    HOSTED.get()
+}
+
+/// The same as [`main`] in a process that is another program's. `program` says what starts it: for
+/// commands that start themselves in the background.
+#[must_use]
+pub fn main_within(program: Vec<OsString>, words: Vec<OsString>, begun: Instant) -> u8 {
+    let hosted = HOSTED.get_or_init(|| Hosted { program, words });
+    main(&hosted.words, begun)
+}
 
 /// Runs what was typed; returns the exit code. `begun` is when the process began.
 #[must_use]

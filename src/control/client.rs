@@ -190,7 +190,8 @@ impl Client {
                     let why = why.strip_prefix(&format!("{host}: ")).unwrap_or(&why);
                     let message = format!("{host} does not answer: {why}, {tried}");
                     let advice = endpoint.advice("check the network, --endpoint-url and --region");
-                    Err(Error::new(ErrorKind::Endpoint, message).advise(advice))
+                    let error = Error::new(ErrorKind::Endpoint, message).advise(advice);
+                    Err(error.attempted(attempts.tries()))
                 });
             };
             self.count(reason);

@@ -431,7 +431,7 @@ fn told(answer: &Answer) -> ServerError {
 fn refusal(answer: &Answer, what: &str) -> Error {
     let tries = answer.tries;
     let times = if tries > 1 { format!(" (tried {tries} times)") } else { String::new() };
-    told(answer).into_error(&format!("{what}{times}"))
+    told(answer).into_error(&format!("{what}{times}")).attempted(tries)
 }
 
 /// The object that the headers of a HEAD, or of a GET of its first byte, tell of.

@@ -104,7 +104,7 @@ impl Names {
             let NextTry::Again { ceiling_us } = next else {
                 let (why, tried) = (failed.why, attempts.told(now_us).times());
                 let message = format!("the name {name} cannot be resolved: {why}, {tried}");
-                return Err(Error::new(ErrorKind::Endpoint, message));
+                return Err(Error::new(ErrorKind::Endpoint, message).attempted(attempts.tries()));
             };
             ticket.try_again(attempts.tries(), &failed.why);
             sleep(pause(ceiling_us)).await;

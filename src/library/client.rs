@@ -4,7 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
@@ -154,11 +154,11 @@ impl RemoteObject {
         &self.transfer.object.etag
     }
 
-    /// When it was last written, in ISO 8601 (`2024-01-01T00:00:00.000Z`); empty if that is not
-    /// known.
+    /// When it was last written, as exactly as the server said it: a listing to the millisecond, a
+    /// HEAD to the second.
     #[must_use]
-    pub fn last_modified(&self) -> &str {
-        &self.transfer.object.last_modified
+    pub fn modified(&self) -> Option<SystemTime> {
+        humantime::parse_rfc3339(&self.transfer.object.last_modified).ok()
     }
 }
 

@@ -189,6 +189,7 @@ impl ServerError {
     #[must_use]
     pub fn into_error(self, what: &str) -> Error {
         let error = Error::new(self.kind(), self.to_string()).because(self.reason()).within(what);
+        let error = error.of_request(&self.request_id);
         match self.advice() {
             Some(advice) => error.advise(advice),
             None => error,
@@ -280,6 +281,7 @@ mod tests {
         let line = told.into_error("get s3://b/k").to_string();
         assert!(line.starts_with("get s3://b/k: the server answered 403 AccessDenied"), "{line}");
         assert!(line.contains("request id R1") && line.contains("s3:GetObject"), "{line}");
+        assert_eq!(explain(403, DENIED, "").into_error("get").request_id(), Some("R1"));
     }
 
     #[test]

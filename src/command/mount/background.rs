@@ -26,11 +26,19 @@ pub(super) async fn start() -> Result<Done> {
             )
             .advise("use --foreground")
         };
-        let program = std::env::current_exe().map_err(trouble)?;
         let mut words = std::env::args_os();
         let called = words.next().unwrap_or_default();
-        let words: Vec<_> = words.collect();
-        let mut command = Command::new(program);
+        let (mut command, words) = match crate::command::hosted() {
+            None => {
+                let program = std::env::current_exe().map_err(trouble)?;
+                (Command::new(program), words.collect::<Vec<_>>())
+            }
+            Some(hosted) => {
+                let mut command = Command::new(hosted.program.first().unwrap_or(&called));
+                command.args(hosted.program.iter().skip(1));
+                (command, hosted.words.iter().skip(1).cloned().collect())
+            }
+        };
         // As mount(8) calls it there is no name of a command.
         if Path::new(&called)
             .file_name()

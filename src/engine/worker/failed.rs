@@ -263,6 +263,11 @@ impl Connection {
         told: Option<ServerError>,
         now_us: u64,
     ) -> Error {
+        let tries = self.state.job().attempts.tries();
+        self.explained(failure, told, now_us).attempted(tries)
+    }
+
+    fn explained(&self, failure: Failure, told: Option<ServerError>, now_us: u64) -> Error {
         let job = self.state.job();
         let transfer = job.object();
         let (what, tries) = (job.told_range(), job.attempts.told(now_us));

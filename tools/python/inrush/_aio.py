@@ -1,0 +1,182 @@
+"""Event loops: one set of jobs for each, whose descriptor the loop watches while any is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Optional, Union
+
+from . import _native
+from ._errors import Closed
+from ._native import ObjectInfo, Prefix, ReadResult
+
+# Items of async_read_many that are begun and not handed out, and their bytes, at most.
+ITEMS_MAX = 1024
+BYTES_MAX = 256 << 20
+
+
+class Loop:
+    """The jobs of one event loop."""
+
+    def __init__(self, core: _native.Core, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._reactor = core.reactor()
+        self._futures: dict[int, asyncio.Future[Any]] = {}
+        self._watched = False
+        self._called = False
+
+    def _started(self, number: int) -> asyncio.Future[Any]:
+        future = self._loop.create_future()
+        self._futures[number] = future
+        future.add_done_callback(lambda ended: self._cancel(number, ended))
+        if not self._watched:
+            self._loop.add_reader(self._reactor.fileno(), self._take)
+            self._watched = True
+        if not self._called:
+            # What has ended at once raises no descriptor.
+            self._called = True
+            self._loop.call_soon(self._take)
+        return future
+
+    def _cancel(self, number: int, future: asyncio.Future[Any]) -> None:
+        if future.cancelled() and number in self._futures:
+            del self._futures[number]
+            self._reactor.cancel(number)
+
+    def _take(self) -> None:
+        self._called = False
+        for number, value, error in self._reactor.take():
+            future = self._futures.pop(number, None)
+            if future is None or future.done():
+                continue
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+        if self._watched and len(self._reactor) == 0:
+            self._loop.remove_reader(self._reactor.fileno())
+            self._watched = False
+
+    def stat(self, source: Any) -> asyncio.Future[Any]:
+        return self._started(self._reactor.stat(source))
+
+    def read(self, source: Any, range: Any) -> asyncio.Future[Any]:
+        return self._started(self._reactor.read(source, range))
+
+    def read_into(self, source: Any, buffer: Any, range: Any) -> asyncio.Future[Any]:
+        return self._started(self._reactor.read_into(source, buffer, range))
+
+    def close(self) -> None:
+        """Ends all jobs; from the loop's own thread their futures fail now, else soon."""
+        futures, self._futures = self._futures, {}
+        if self._loop.is_closed():
+            self._reactor.close()
+            return
+        self._loop.call_soon_threadsafe(self._end, futures)
+
+    def _end(self, futures: dict[int, asyncio.Future[Any]]) -> None:
+        for future in futures.values():
+            if not future.done():
+                future.set_exception(Closed("the client is closed"))
+        if self._watched:
+            self._loop.remove_reader(self._reactor.fileno())
+            self._watched = False
+        self._reactor.close()
+
+
+class Loops:
+    """The event loops that use one client."""
+
+    def __init__(self, core: _native.Core) -> None:
+        self._core = core
+        self._process = os.getpid()
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Loop]
+        self._loops = weakref.WeakKeyDictionary()
+
+    def here(self) -> Loop:
+        """The jobs of the loop that runs here."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._loops = weakref.WeakKeyDictionary()
+        running = asyncio.get_running_loop()
+        known = self._loops.get(running)
+        if known is None or self._core.closed:
+            known = Loop(self._core, running)
+            self._loops[running] = known
+        return known
+
+    def close(self) -> None:
+        if self._process == os.getpid():
+            for loop in list(self._loops.values()):
+                loop.close()
+            self._loops = weakref.WeakKeyDictionary()
+
+    async def list(self, uri: str, recursive: bool) -> AsyncIterator[Union[ObjectInfo, Prefix]]:
+        listing = self._core.list(uri, recursive)
+        loop = asyncio.get_running_loop()
+        while True:
+            page = listing.take()
+            if page is None:
+                rung = loop.create_future()
+                descriptor = listing.fileno()
+                loop.add_reader(descriptor, _ring, rung)
+                try:
+                    await rung
+                finally:
+                    loop.remove_reader(descriptor)
+                continue
+            if not page:
+                return
+            for entry in page:
+                yield entry
+
+    async def read_many(
+        self, items: Iterable[Any], ordered: bool, return_exceptions: bool
+    ) -> AsyncIterator[ReadResult]:
+        # The results are made by the same code as those of read_many: here in bounded rounds.
+        jobs = self.here()
+        taken = enumerate(items)
+        under_way: deque[tuple[int, Any, Any, int, asyncio.Future[Any]]] = deque()
+        ahead = 0
+        is_over = False
+        try:
+            while True:
+                while not is_over and len(under_way) < ITEMS_MAX and ahead < BYTES_MAX:
+                    entry = next(taken, None)
+                    if entry is None:
+                        is_over = True
+                        break
+                    index, item = entry
+                    source, range = item if isinstance(item, tuple) else (item, None)
+                    size = range[1] if range is not None else getattr(source, "size", 0)
+                    ahead += size
+                    under_way.append((index, source, range, size, jobs.read(source, range)))
+                if not under_way:
+                    return
+                if not ordered:
+                    futures = [future for *_, future in under_way]
+                    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+                    under_way = deque(sorted(under_way, key=lambda entry: not entry[4].done()))
+                index, source, range, size, future = under_way[0]
+                error: Optional[OSError] = None
+                data = b""
+                try:
+                    data = await future
+                except OSError as failure:
+                    if not return_exceptions:
+                        raise
+                    error = failure
+                under_way.popleft()
+                ahead -= size
+                yield _native.ReadResult(source, range, data, index, error)
+        finally:
+            for *_, future in under_way:
+                future.cancel()
+
+
+def _ring(rung: asyncio.Future[None]) -> None:
+    if not rung.done():
+        rung.set_result(None)

@@ -1,0 +1,245 @@
+"""The client: what programs read S3 with."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Optional, Union
+
+from . import _native
+from ._aio import Loops
+from ._file import File
+from ._native import ObjectInfo, Prefix, ReadResult
+from ._program import run_transfer
+
+Source = Union[str, ObjectInfo]
+Range = tuple[int, int]
+Item = Union[Source, tuple[Source, Optional[Range]]]
+
+
+class Client:
+    """Reads objects of S3 and of compatible servers.
+
+    Nothing happens before the first use: no connection, no thread, no look at credentials. Regions,
+    endpoints and credentials are found as the AWS tools find them. A client may be used by several
+    threads at the same time; it may be pickled (its options are, never keys); and a forked process may
+    use its copy, which starts an engine of its own.
+
+    Options, all of them as the command's:
+
+    * `endpoint_url`, `region`, `profile`, `no_sign_request`, `ca_bundle`: the server, and as whom.
+    * `memory` (bytes, or a str such as "512MiB"), `workers`, `connections`, `max_connections`: how much
+      of the machine; chosen to fit it where None. `bandwidth_limit`: bytes a second.
+    * `ring`: "auto", "io_uring" or "epoll".
+    * `retry_for`: for how many seconds an endpoint is tried again that does not answer.
+    * `share=(i, n)`: this is client i of n on this machine, and takes its part of connections, memory
+      and workers, as the workers of a data loader should.
+    """
+
+    def __init__(
+        self,
+        *,
+        endpoint_url: Optional[str] = None,
+        region: Optional[str] = None,
+        profile: Optional[str] = None,
+        no_sign_request: bool = False,
+        ca_bundle: Union[str, os.PathLike[str], None] = None,
+        memory: Union[int, str, None] = None,
+        workers: Optional[int] = None,
+        connections: Optional[int] = None,
+        max_connections: Optional[int] = None,
+        bandwidth_limit: Union[int, str, None] = None,
+        ring: Optional[str] = None,
+        retry_for: Optional[float] = None,
+        share: Optional[tuple[int, int]] = None,
+    ) -> None:
+        self._options: dict[str, Any] = {
+            "endpoint_url": endpoint_url,
+            "region": region,
+            "profile": profile,
+            "no_sign_request": no_sign_request,
+            "ca_bundle": None if ca_bundle is None else os.fspath(ca_bundle),
+            "memory": memory,
+            "workers": workers,
+            "connections": connections,
+            "max_connections": max_connections,
+            "bandwidth_limit": bandwidth_limit,
+            "ring": ring,
+            "retry_for": retry_for,
+            "share": share,
+        }
+        self._core = _native.Core(self._options)
+        self._loops = Loops(self._core)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were given: `Client(**client.options)` is another client like this."""
+        return {name: value for name, value in self._options.items() if value is not None}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.options,)
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"inrush.Client({given})"
+
+    def stat(self, uri: Source) -> ObjectInfo:
+        """What the server tells of an object (HEAD).
+
+        Raises NotFound, PermissionDenied and the other errors of this package.
+        """
+        return self._core.stat(uri)
+
+    def list(self, uri: str, *, recursive: bool = True) -> Iterator[Union[ObjectInfo, Prefix]]:
+        """The objects whose key begins so, in the order of keys, as their pages come.
+
+        The prefix is literal: "s3://bucket/train" has "train2/a", too, and no character is a wildcard. If
+        not `recursive`, only the objects up to the next slash, and a `Prefix` for what goes on behind it.
+        Where there is nothing the iterator is empty; a bucket that does not exist raises NotFound.
+        """
+        return self._core.list(uri, recursive)
+
+    def read(self, source: Source, range: Optional[Range] = None) -> bytes:
+        """The bytes of an object, or of a range: (offset, length) in bytes.
+
+        An ObjectInfo spares the question for the size, and fails with Changed where the object was replaced
+        since. Long ranges are fetched in parallel. Raises InvalidRange beyond the end.
+        """
+        return self._core.read(source, range)
+
+    def read_into(self, source: Source, buffer: Any, range: Optional[Range] = None) -> int:
+        """Reads into memory of the caller, and returns how many bytes were written.
+
+        The buffer is anything contiguous and writable that has the buffer protocol: a bytearray, a
+        memoryview, an array of numpy. It may be longer than what is read.
+        """
+        return self._core.read_into(source, buffer, range)
+
+    def read_many(
+        self, items: Iterable[Item], *, ordered: bool = True, return_exceptions: bool = False
+    ) -> Iterator[ReadResult]:
+        """Reads many objects or ranges at the same time.
+
+        An item is a source or a tuple (source, range). Items are taken as they are needed, up to 2,048 items
+        or 256 MiB ahead. Results come in the order of the items, or as they are there if not `ordered`. The
+        first error is raised, and ends the iterator; with `return_exceptions` it is the `error` of its result.
+        """
+        return self._core.read_many(items, ordered, return_exceptions)
+
+    def open(self, source: Source, *, read_ahead: Optional[int] = None) -> File:
+        """Opens an object for reading, as a binary file.
+
+        Who reads on gets ever longer ranges ahead of time, at most `read_ahead` bytes (by default 32 MiB; 0 for
+        nothing ahead).
+        """
+        return File(self, source, read_ahead=read_ahead)
+
+    def get(
+        self,
+        sources: Union[str, Iterable[str]],
+        dest: Union[str, os.PathLike[str]],
+        *,
+        progress: Optional[Callable[[dict[str, Any]], None]] = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Downloads objects as `inrush get` does, and returns its JSON report.
+
+        Options are the command's: `verify="required"`, `include=["*.tar"]`, `overwrite="never"`. `progress` is
+        called with a dict for each object that has ended; what it raises stops the run. Raises the error that
+        the command reports.
+        """
+        listed = [sources] if isinstance(sources, str) else [*sources]
+        return run_transfer("get", self._options, listed, dest, progress, options)
+
+    def sync(
+        self,
+        source: str,
+        dest: Union[str, os.PathLike[str]],
+        *,
+        delete: bool = False,
+        progress: Optional[Callable[[dict[str, Any]], None]] = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Downloads new and changed objects as `inrush sync` does, and returns its JSON report."""
+        options["delete"] = delete
+        return run_transfer("sync", self._options, [source], dest, progress, options)
+
+    async def async_stat(self, uri: Source) -> ObjectInfo:
+        """`stat` for event loops."""
+        info = await self._loops.here().stat(uri)
+        assert isinstance(info, ObjectInfo)
+        return info
+
+    async def async_read(self, source: Source, range: Optional[Range] = None) -> bytes:
+        """`read` for event loops. Cancelling it cancels its requests."""
+        data = await self._loops.here().read(source, range)
+        assert isinstance(data, bytes)
+        return data
+
+    async def async_read_into(
+        self, source: Source, buffer: Any, range: Optional[Range] = None
+    ) -> int:
+        """`read_into` for event loops. Do not touch the buffer before it has returned."""
+        written = await self._loops.here().read_into(source, buffer, range)
+        assert isinstance(written, int)
+        return written
+
+    def async_list(
+        self, uri: str, *, recursive: bool = True
+    ) -> AsyncIterator[Union[ObjectInfo, Prefix]]:
+        """`list` for event loops."""
+        return self._loops.list(uri, recursive)
+
+    def async_read_many(
+        self, items: Iterable[Item], *, ordered: bool = True, return_exceptions: bool = False
+    ) -> AsyncIterator[ReadResult]:
+        """`read_many` for event loops. The iterable must not block."""
+        return self._loops.read_many(items, ordered, return_exceptions)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._core.closed
+
+    def close(self) -> None:
+        """Ends it: what is under way fails with Closed, and no thread or descriptor is left."""
+        self._loops.close()
+        self._core.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+
+def _restored(options: dict[str, Any]) -> Client:
+    return Client(**options)
+
+
+_default: Optional[Client] = None
+_lock = threading.Lock()
+
+
+def _forget_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
+
+
+def default_client() -> Client:
+    """The client of this process, with the options of the environment."""
+    global _default
+    with _lock:
+        if _default is None or _default.closed:
+            _default = Client()
+        return _default

@@ -1,0 +1,196 @@
+"""Exceptions. All are OSErrors, and say what failed, where, and what to do."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Optional
+
+
+class Error(OSError):
+    """Something failed. `str()` of it is what the command prints.
+
+    Attributes: `kind` (the `error_kind` of the command's JSON, such as "not_found"), `uri` (the object,
+    or None), `key` (its key, or None), `attempts` (tries in a row that brought nothing, or None),
+    `request_id` (the server's, or None) and `report` (the JSON of `Client.get` and `Client.sync`, or None).
+    """
+
+    kind: str = "internal"
+    default_errno: int = errno.EIO
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        kind: Optional[str] = None,
+        uri: Optional[str] = None,
+        attempts: Optional[int] = None,
+        request_id: Optional[str] = None,
+    ) -> None:
+        super().__init__(self.default_errno, message)
+        if kind is not None:
+            self.kind = kind
+        self.message = message
+        self.uri = uri
+        self.attempts = attempts
+        self.request_id = request_id
+        self.report: Optional[dict[str, Any]] = None
+
+    def __new__(cls, *args: Any, **values: Any) -> Error:
+        # OSError chooses a class by the errno: ours are chosen already.
+        return super().__new__(cls)
+
+    @property
+    def key(self) -> Optional[str]:
+        """The key of the object, or None."""
+        if self.uri is None:
+            return None
+        return self.uri.removeprefix("s3://").partition("/")[2] or None
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = (self.kind, self.message, self.uri, self.attempts, self.request_id)
+        return from_native, values
+
+
+class NotFound(Error, FileNotFoundError):
+    """The bucket or the object does not exist."""
+
+    kind = "not_found"
+    default_errno = errno.ENOENT
+
+
+class PermissionDenied(Error, PermissionError):
+    """The credentials do not permit the request."""
+
+    kind = "permission_denied"
+    default_errno = errno.EACCES
+
+
+class Credentials(Error, PermissionError):
+    """There are no credentials, or they are wrong or have expired."""
+
+    kind = "credentials"
+    default_errno = errno.EACCES
+
+
+class Throttled(Error):
+    """The server asked for fewer requests for longer than was waited."""
+
+    kind = "throttled"
+    default_errno = errno.EBUSY
+
+
+class Changed(Error):
+    """The object was replaced since it was listed, or while it was read."""
+
+    kind = "changed"
+    default_errno = errno.ESTALE
+
+
+class Archived(Error):
+    """The object is in an archive, and must be restored first."""
+
+    kind = "archived"
+
+
+class Integrity(Error):
+    """Data is not what S3 stores."""
+
+    kind = "integrity"
+
+
+class ConnectionFailed(Error, ConnectionError):
+    """The endpoint cannot be reached, or connections to it break."""
+
+    kind = "network"
+    default_errno = errno.ECONNABORTED
+
+
+class ServerError(Error):
+    """The server fails, or answers what it should not."""
+
+    kind = "server"
+
+
+class Timeout(Error, TimeoutError):
+    """It took longer than was allowed."""
+
+    kind = "deadline"
+    default_errno = errno.ETIMEDOUT
+
+
+class Interrupted(Error):
+    """It was cancelled."""
+
+    kind = "interrupted"
+    default_errno = errno.ECANCELED
+
+
+class LocalIO(Error):
+    """A local file or folder cannot be read or written."""
+
+    kind = "local_io"
+
+
+class NoSpace(LocalIO):
+    """The destination is full, or too small."""
+
+    kind = "no_space"
+    default_errno = errno.ENOSPC
+
+
+class HostError(Error):
+    """This machine lacks a resource: memory, open files, threads, io_uring."""
+
+    kind = "host"
+    default_errno = errno.ENOMEM
+
+
+class Usage(Error, ValueError):
+    """An address or an option is wrong."""
+
+    kind = "usage"
+    default_errno = errno.EINVAL
+
+
+class InvalidRange(Usage):
+    """A range that the object does not have, or a buffer that is too small for it."""
+
+    kind = "invalid_range"
+
+
+class Closed(Error, ValueError):
+    """The client was closed."""
+
+    kind = "closed"
+    default_errno = errno.EBADF
+
+
+class ObjectsFailed(Error):
+    """Several objects failed, for reasons that differ."""
+
+    kind = "objects_failed"
+
+
+_CLASSES: dict[str, type[Error]] = {
+    of.kind: of
+    for of in (
+        NotFound, PermissionDenied, Credentials, Throttled, Changed, Archived, Integrity,
+        ConnectionFailed, ServerError, Timeout, Interrupted, LocalIO, NoSpace, HostError, Usage,
+        InvalidRange, Closed, ObjectsFailed,
+    )
+}  # fmt: skip
+
+
+def from_native(
+    kind: str,
+    message: str,
+    uri: Optional[str] = None,
+    attempts: Optional[int] = None,
+    request_id: Optional[str] = None,
+) -> Error:
+    """The exception of this kind."""
+    of = _CLASSES.get(kind, Error)
+    return of(message, kind=kind, uri=uri, attempts=attempts, request_id=request_id)

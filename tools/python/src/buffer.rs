@@ -1,0 +1,185 @@
+//! Memory of Python that the engine fills: a `bytes` object that nobody has seen yet, or what an
+//! object lends by the buffer protocol. The only `unsafe` of this crate.
+//!
+//! The buffer protocol is part of the stable interface since Python 3.11 only. Python 3.10 has the
+//! same functions and the same structure, so they are declared here.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use inrush::Place;
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use pyo3::ffi;
+
+/// `Py_buffer` of `Include/pybuffer.h`, alike in all versions since 3.3.
+#[repr(C)]
+struct View {
+    buf: *mut c_void,
+    obj: *mut ffi::PyObject,
+    len: ffi::Py_ssize_t,
+    itemsize: ffi::Py_ssize_t,
+    readonly: c_int,
+    ndim: c_int,
+    format: *mut c_char,
+    shape: *mut ffi::Py_ssize_t,
+    strides: *mut ffi::Py_ssize_t,
+    suboffsets: *mut ffi::Py_ssize_t,
+    internal: *mut c_void,
+}
+
+/// `PyBUF_WRITABLE`: contiguous bytes (PyBUF_SIMPLE) that may be written.
+const WRITABLE: c_int = 1;
+
+unsafe extern "C" {
+    fn PyObject_GetBuffer(object: *mut ffi::PyObject, view: *mut View, flags: c_int) -> c_int;
+    fn PyBuffer_Release(view: *mut View);
+}
+
+/// Who keeps the memory where it is.
+enum Owner {
+    /// A new object; nothing else refers to it.
+    Bytes(Py<PyBytes>),
+    /// A lender by the buffer protocol, until the view is released.
+    Lender(Box<View>),
+}
+
+// SAFETY: a `Py` may go to other threads. A view is only touched with the interpreter attached
+// (`lend`, `release`); until then it is plain data that nobody looks at.
+unsafe impl Send for Owner {}
+// SAFETY: as above; a shared owner gives nobody access to the view.
+unsafe impl Sync for Owner {}
+
+/// Memory that the engine may fill, as long as a copy of this is there.
+#[derive(Clone)]
+pub(crate) struct Memory {
+    base: NonNull<u8>,
+    length_bytes: usize,
+    owner: Arc<Owner>,
+}
+
+// SAFETY: `base` points to memory that `owner` keeps in place, wherever it is used from; who writes
+// there is said at `Piece::put`.
+unsafe impl Send for Memory {}
+// SAFETY: behind a shared reference there is its length alone; pieces, which write, are taken apart.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// A new `bytes` object of this length, whose bytes are not yet written.
+    pub(crate) fn bytes(py: Python<'_>, length_bytes: usize) -> PyResult<Self> {
+        let length = ffi::Py_ssize_t::try_from(length_bytes)
+            .map_err(|_| PyMemoryError::new_err("more bytes than memory has"))?;
+        // SAFETY: without a source, PyBytes_FromStringAndSize returns a new object with room for
+        // so many bytes, or null with an exception set. The interpreter is attached (`py`).
+        let object = unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), length) };
+        // SAFETY: it is null or a new reference that nobody else owns.
+        let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;
+        // SAFETY: it is a `bytes` object, so this is the address of its first byte.
+        let base = unsafe { ffi::PyBytes_AsString(object.as_ptr()) };
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| PyErr::fetch(py))?;
+        let bytes = object.cast_into::<PyBytes>()?;
+        Ok(Self { base, length_bytes, owner: Arc::new(Owner::Bytes(bytes.unbind())) })
+    }
+
+    /// What an object lends for writing: contiguous bytes, which it leaves in place until
+    /// [`Memory::finish`].
+    pub(crate) fn lend(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut view = Box::new(View {
+            buf: std::ptr::null_mut(),
+            obj: std::ptr::null_mut(),
+            len: 0,
+            itemsize: 0,
+            readonly: 0,
+            ndim: 0,
+            format: std::ptr::null_mut(),
+            shape: std::ptr::null_mut(),
+            strides: std::ptr::null_mut(),
+            suboffsets: std::ptr::null_mut(),
+            internal: std::ptr::null_mut(),
+        });
+        // SAFETY: the object is alive and the interpreter attached, as `object` shows; the view is
+        // writable and large enough, and stays where it is (a box) until it is released.
+        let refused = unsafe { PyObject_GetBuffer(object.as_ptr(), &raw mut *view, WRITABLE) };
+        if refused != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        let length_bytes = usize::try_from(view.len).unwrap_or(0);
+        // An empty one may have no address.
+        let base = NonNull::new(view.buf.cast::<u8>()).unwrap_or(NonNull::dangling());
+        Ok(Self { base, length_bytes, owner: Arc::new(Owner::Lender(view)) })
+    }
+
+    /// How many bytes there are.
+    pub(crate) const fn length_bytes(&self) -> usize {
+        self.length_bytes
+    }
+
+    /// A part of it, for one request; parts of one memory that are filled at the same time must not
+    /// overlap.
+    ///
+    /// # Panics
+    /// When the part is not within it.
+    pub(crate) fn piece(&self, offset: usize, length_bytes: usize) -> Piece {
+        let end = offset.checked_add(length_bytes).expect("no such memory");
+        assert!(end <= self.length_bytes, "a piece beyond its memory");
+        Piece { memory: self.clone(), offset, length_bytes }
+    }
+
+    /// Ends its use: the object, where it is a new one; a lender gets its memory back.
+    ///
+    /// While pieces are left they keep it, and a lender never gets it back.
+    pub(crate) fn finish(self, py: Python<'_>) -> Option<Py<PyBytes>> {
+        match Arc::try_unwrap(self.owner) {
+            Ok(Owner::Bytes(bytes)) => Some(bytes),
+            Ok(Owner::Lender(view)) => {
+                release(py, view);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+fn release(_py: Python<'_>, mut view: Box<View>) {
+    // SAFETY: PyObject_GetBuffer filled the view, and this is its only release, since the view is
+    // consumed; the interpreter is attached (`_py`).
+    unsafe { PyBuffer_Release(&raw mut *view) };
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("length_bytes", &self.length_bytes).finish_non_exhaustive()
+    }
+}
+
+/// Where one request's bytes go.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    memory: Memory,
+    offset: usize,
+    length_bytes: usize,
+}
+
+impl Place for Piece {
+    fn length_bytes(&self) -> u64 {
+        self.length_bytes as u64
+    }
+
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let offset = usize::try_from(offset).expect("within the piece");
+        let end = offset.checked_add(bytes.len()).expect("within the piece");
+        assert!(end <= self.length_bytes, "bytes beyond their piece");
+        // SAFETY: `piece` checked that the piece is within the memory, and the line above that
+        // these bytes are within the piece.
+        let target = unsafe { self.memory.base.add(self.offset + offset) };
+        // SAFETY: the target has room for so many bytes (above), which the owner keeps in place:
+        // a `bytes` object does not move, a lender may not before its view is released. Bytes are
+        // valid for any value, and the source is a slot of the engine, elsewhere. Pieces do not
+        // overlap, so no other worker writes here; a `bytes` object has been shown to nobody, and
+        // who lends memory knows that it is being written.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
+    }
+}

@@ -1,0 +1,247 @@
+//! One client, as `inrush._client` has it: options, and what waits.
+
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::Duration;
+
+use inrush::text::size;
+use inrush::{ClientOptions, EngineOptions, RemoteObject, RingChoice};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::aio::{Reactor, value};
+use crate::buffer::Memory;
+use crate::errors::Failure;
+use crate::info::ObjectInfo;
+use crate::jobs::{Jobs, Outcome, Source, Want};
+use crate::listing::{Bell, List};
+use crate::many::{ReadMany, part_of};
+use crate::session::{Home, SLICE};
+
+/// A client without Python's conveniences.
+#[pyclass(frozen, module = "inrush._native")]
+#[derive(Debug)]
+pub(crate) struct Core {
+    home: Home,
+}
+
+/// The option of this name, where it is given.
+fn option<'py, T>(options: &Bound<'py, PyDict>, name: &str) -> PyResult<Option<T>>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
+{
+    match options.get_item(name)? {
+        Some(value) if !value.is_none() => {
+            let value = value.extract::<T>().map_err(|error| {
+                let error: PyErr = error.into();
+                PyTypeError::new_err(format!("{name}: {}", error.value(options.py())))
+            })?;
+            Ok(Some(value))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Bytes as a number, or as people write them ("1GiB").
+fn bytes(options: &Bound<'_, PyDict>, name: &str) -> PyResult<Option<u64>> {
+    let Some(given) = options.get_item(name)?.filter(|given| !given.is_none()) else {
+        return Ok(None);
+    };
+    if let Ok(text) = given.extract::<String>() {
+        let parsed = size::parse(&text).map_err(|why| format!("{name}: {why}"));
+        return parsed.map(Some).map_err(PyValueError::new_err);
+    }
+    given.extract().map(Some).map_err(|_| {
+        PyTypeError::new_err(format!("{name}: give a number of bytes, or a str such as \"1GiB\""))
+    })
+}
+
+fn seconds(options: &Bound<'_, PyDict>, name: &str) -> PyResult<Option<Duration>> {
+    let Some(seconds) = option::<f64>(options, name)? else { return Ok(None) };
+    Duration::try_from_secs_f64(seconds)
+        .map(Some)
+        .map_err(|_| PyValueError::new_err(format!("{name}: {seconds} is no number of seconds")))
+}
+
+fn ring(options: &Bound<'_, PyDict>) -> PyResult<RingChoice> {
+    let given = option::<String>(options, "ring")?;
+    let given = given.or_else(|| std::env::var("INRUSH_RING").ok());
+    match given.as_deref() {
+        None | Some("" | "auto") => Ok(RingChoice::Auto),
+        Some("io_uring") => Ok(RingChoice::IoUring),
+        Some("epoll") => Ok(RingChoice::Epoll),
+        Some(other) => {
+            Err(PyValueError::new_err(format!("ring: '{other}' is not auto, io_uring or epoll")))
+        }
+    }
+}
+
+fn engine_options(options: &Bound<'_, PyDict>) -> PyResult<EngineOptions> {
+    let mut engine = EngineOptions::new().ring(ring(options)?);
+    engine.workers = option(options, "workers")?;
+    engine.connections = option(options, "connections")?;
+    engine.max_connections = option(options, "max_connections")?;
+    engine.memory_bytes = bytes(options, "memory")?;
+    engine.bandwidth_limit_bytes_per_second =
+        bytes(options, "bandwidth_limit")?.and_then(NonZeroU64::new);
+    engine.retry_for = seconds(options, "retry_for")?;
+    engine.share = option(options, "share")?;
+    if let Some((number, engines)) = engine.share
+        && number >= engines
+    {
+        let message = format!("share: there is no part {number} of {engines}; the first is 0");
+        return Err(PyValueError::new_err(message));
+    }
+    Ok(engine)
+}
+
+fn client_options(options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
+    let mut client = ClientOptions::new();
+    client.endpoint_url = option(options, "endpoint_url")?;
+    client.region = option(options, "region")?;
+    client.profile = option(options, "profile")?;
+    client.anonymous = option(options, "no_sign_request")?.unwrap_or(false);
+    client.ca_bundle = option::<PathBuf>(options, "ca_bundle")?;
+    client.retry_for = seconds(options, "retry_for")?;
+    Ok(client)
+}
+
+impl Core {
+    /// Runs one job to its end.
+    fn run(
+        &self,
+        py: Python<'_>,
+        source: Source,
+        range: &Bound<'_, PyAny>,
+        want: Want,
+    ) -> PyResult<Outcome> {
+        let part = part_of(range)?;
+        let mut jobs = Jobs::new(py, &self.home)?;
+        let number = jobs.begin(source, part, want);
+        if jobs.bytes_of(number).is_some() {
+            jobs.fetch(py, number);
+        }
+        loop {
+            for number in jobs.take_answers() {
+                jobs.fetch(py, number);
+            }
+            if let Some((_, outcome)) = jobs.take_ended().pop() {
+                return outcome.map_err(|failure| failure.raised(py));
+            }
+            let waited = &jobs;
+            let completions = py.detach(|| waited.wait(SLICE));
+            jobs.take(py, completions);
+            if let Err(interrupted) = py.check_signals() {
+                jobs.give_up(py);
+                return Err(interrupted);
+            }
+        }
+    }
+
+    fn head(&self, py: Python<'_>, address: &str) -> PyResult<RemoteObject> {
+        let session = self.home.session(py)?;
+        let (answer, answered) = channel();
+        let asked = session.client.head_then(address, move |found| drop(answer.send(found)));
+        drop(session);
+        asked.map_err(|error| Failure::from(error).of(address).raised(py))?;
+        let mut answered = Answered(answered);
+        loop {
+            let waited = &mut answered;
+            let found = py.detach(move || waited.wait());
+            py.check_signals()?;
+            match found {
+                None => {}
+                Some(Ok(object)) => return Ok(object),
+                Some(Err(error)) if !self.home.is_closed() => {
+                    return Err(Failure::from(error).of(address).raised(py));
+                }
+                Some(Err(_)) => return Err(Failure::closed().raised(py)),
+            }
+        }
+    }
+}
+
+/// A HEAD that is under way.
+struct Answered(Receiver<Result<RemoteObject, inrush::Error>>);
+
+impl Answered {
+    /// The answer, if it comes within a slice.
+    fn wait(&mut self) -> Option<Result<RemoteObject, inrush::Error>> {
+        self.0.recv_timeout(SLICE).ok().or_else(|| match self.0.try_recv() {
+            Ok(found) => Some(found),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                Some(Err(inrush::Error::bug("a question was not answered")))
+            }
+        })
+    }
+}
+
+#[pymethods]
+impl Core {
+    #[new]
+    fn new(options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        Ok(Self { home: Home::new(client_options(options)?, engine_options(options)?) })
+    }
+
+    fn stat(&self, py: Python<'_>, source: Source) -> PyResult<ObjectInfo> {
+        Ok(ObjectInfo::of(&self.head(py, &source.address())?))
+    }
+
+    fn list(&self, py: Python<'_>, uri: String, recursive: bool) -> PyResult<List> {
+        let bell = Bell::new()?;
+        let session = self.home.session(py)?;
+        let rung = bell.clone();
+        let listing = session.client.pages(&uri, recursive, move || rung.ring());
+        let listing = listing.map_err(|error| Failure::from(error).of(&uri).raised(py))?;
+        let parsed = inrush::s3::uri::S3Uri::parse_prefix(&uri).expect("it was listed");
+        Ok(List::new(uri, parsed.bucket, listing, bell))
+    }
+
+    fn read(
+        &self,
+        py: Python<'_>,
+        source: Source,
+        range: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let outcome = self.run(py, source, range, Want::Bytes)?;
+        value(py, outcome)
+    }
+
+    fn read_into(
+        &self,
+        py: Python<'_>,
+        source: Source,
+        buffer: &Bound<'_, PyAny>,
+        range: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let memory = Memory::lend(buffer)?;
+        let outcome = self.run(py, source, range, Want::Into(memory))?;
+        value(py, outcome)
+    }
+
+    fn read_many(
+        &self,
+        py: Python<'_>,
+        items: &Bound<'_, PyAny>,
+        ordered: bool,
+        return_exceptions: bool,
+    ) -> PyResult<ReadMany> {
+        ReadMany::new(items, ordered, return_exceptions, Jobs::new(py, &self.home)?)
+    }
+
+    fn reactor(&self, py: Python<'_>) -> PyResult<Reactor> {
+        Ok(Reactor::new(Jobs::new(py, &self.home)?))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.home.close(py);
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.home.is_closed()
+    }
+}

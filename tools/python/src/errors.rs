@@ -1,0 +1,85 @@
+//! Exceptions: the classes are those of `inrush._errors`.
+
+use inrush::{Error, ErrorReason};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// A failure, and what it is about, until it is raised.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    /// One of [`ErrorReason`], or a name of Python's side alone.
+    reason: &'static str,
+    message: String,
+    uri: Option<String>,
+    attempts: Option<u32>,
+    request_id: Option<String>,
+}
+
+impl Failure {
+    const fn new(reason: &'static str, message: String) -> Self {
+        Self { reason, message, uri: None, attempts: None, request_id: None }
+    }
+
+
+    /// The client was closed, or has ended.
+    pub(crate) fn closed() -> Self {
+        Self::new("closed", "the client is closed".to_owned())
+    }
+
+    /// A range that an object does not have.
+    pub(crate) const fn range(message: String) -> Self {
+        Self::new("invalid_range", message)
+    }
+
+    /// What was cancelled.
+    pub(crate) fn cancelled() -> Self {
+        let message = "the request was cancelled".to_owned();
+        Self::new(ErrorReason::Interrupted.name(), message)
+    }
+
+    /// The same, of this object, unless it names one.
+    pub(crate) fn of(mut self, uri: &str) -> Self {
+        self.uri.get_or_insert_with(|| uri.to_owned());
+        self
+    }
+
+    /// As an exception.
+    pub(crate) fn raised(&self, py: Python<'_>) -> PyErr {
+        match self.exception(py) {
+            Ok(exception) => PyErr::from_value(exception),
+            Err(error) => error,
+        }
+    }
+
+    /// The exception itself, for who hands it on.
+    pub(crate) fn exception<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let make = MAKE.get_or_try_init(py, || -> PyResult<_> {
+            Ok(py.import("inrush._errors")?.getattr("from_native")?.unbind())
+        })?;
+        let Self { reason, message, uri, attempts, request_id } = self;
+        make.bind(py).call1((reason, message, uri.as_deref(), *attempts, request_id.as_deref()))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self {
+            ..Self::new(error.reason().name(), error.to_string())
+        }
+    }
+}
+
+/// The class of `datetime.datetime` and the like, imported once.
+pub(crate) fn class<'py>(
+    py: Python<'py>,
+    cell: &'static PyOnceLock<Py<PyType>>,
+    module: &str,
+    name: &str,
+) -> PyResult<&'static Py<PyType>> {
+    let _ = py;
+    cell.get_or_try_init(py, || {
+        Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?.unbind())
+    })
+}

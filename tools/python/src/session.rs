@@ -1,0 +1,249 @@
+//! A client's engine in this process: started when it is first used, left alone by forked children.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use inrush::{Bucket, Client, ClientOptions, Engine, EngineOptions};
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+
+/// How long a wait may take before signals are looked at.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
+
+/// What belongs to the process that made it. A forked child has a copy, of threads and descriptors
+/// that are its parent's: there it is never dropped.
+pub(crate) struct Owned<T> {
+    process: u32,
+    /// There until it is dropped.
+    value: Option<T>,
+}
+
+impl<T> Owned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { process: std::process::id(), value: Some(value) }
+    }
+
+    /// Whether it is of this process.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// It, where it is of this process.
+    pub(crate) fn get(&mut self) -> Option<&mut T> {
+        if self.is_own() { self.value.as_mut() } else { None }
+    }
+
+    /// It, where it is of this process.
+    pub(crate) fn view(&self) -> Option<&T> {
+        if self.is_own() { self.value.as_ref() } else { None }
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if !self.is_own() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+impl<T> fmt::Debug for Owned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owned").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+/// A connection to a server, and the workers that read from it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    options: EngineOptions,
+    /// Started when something is first read.
+    engine: Mutex<Option<Arc<Engine>>>,
+    /// By name.
+    buckets: Mutex<HashMap<String, Bucket>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    fn start(client: ClientOptions, options: EngineOptions) -> Result<Self, inrush::Error> {
+        let client = Client::connect(client)?;
+        Ok(Self { client, options, engine: Mutex::default(), buckets: Mutex::default() })
+    }
+
+    /// The workers; they are started at the first call.
+    pub(crate) fn engine(&self) -> Result<Arc<Engine>, inrush::Error> {
+        let mut engine = lock(&self.engine);
+        if let Some(engine) = &*engine {
+            return Ok(Arc::clone(engine));
+        }
+        let started = Arc::new(Engine::start(&self.client, self.options)?);
+        *engine = Some(Arc::clone(&started));
+        Ok(started)
+    }
+
+    pub(crate) fn bucket(&self, name: &str) -> Option<Bucket> {
+        lock(&self.buckets).get(name).cloned()
+    }
+
+    pub(crate) fn keep_bucket(&self, name: &str, bucket: Bucket) {
+        lock(&self.buckets).insert(name.to_owned(), bucket);
+    }
+}
+
+/// A session that is being started, by a thread: credentials may take long to find.
+#[derive(Debug, Default)]
+struct Starting {
+    done: Mutex<Option<Result<Arc<Session>, inrush::Error>>>,
+    rings: Condvar,
+}
+
+impl Starting {
+    fn begin(client: ClientOptions, options: EngineOptions) -> Result<Arc<Self>, inrush::Error> {
+        let starting = Arc::new(Self::default());
+        let told = Arc::clone(&starting);
+        let work = move || {
+            let started = Session::start(client, options).map(Arc::new);
+            *lock(&told.done) = Some(started);
+            told.rings.notify_all();
+        };
+        let thread = std::thread::Builder::new().name("inrush-connect".to_owned()).spawn(work);
+        thread.map_err(inrush::Error::no_thread)?;
+        Ok(starting)
+    }
+
+    /// What came of it, if it is over within a slice.
+    fn wait(&self) -> Option<Result<Arc<Session>, inrush::Error>> {
+        let done = lock(&self.done);
+        let waited = self.rings.wait_timeout_while(done, SLICE, |done| done.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Starting(Owned<Arc<Starting>>),
+    Open(Owned<Arc<Session>>),
+    Closed,
+}
+
+/// The state of one client. Its lock is held with the interpreter attached, and for no wait: so no
+/// other thread has it while Python forks.
+#[derive(Debug)]
+pub(crate) struct Home {
+    client: ClientOptions,
+    engine: EngineOptions,
+    state: Mutex<State>,
+}
+
+impl Home {
+    pub(crate) fn new(client: ClientOptions, engine: EngineOptions) -> Self {
+        Self { client, engine, state: Mutex::new(State::Idle) }
+    }
+
+    /// The session of this process; started where there is none.
+    pub(crate) fn session(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
+        loop {
+            let starting = {
+                let mut state = lock(&self.state);
+                if matches!(&*state, State::Starting(of) if !of.is_own())
+                    || matches!(&*state, State::Open(of) if !of.is_own())
+                {
+                    *state = State::Idle;
+                }
+                match &*state {
+                    State::Closed => return Err(Failure::closed().raised(py)),
+                    State::Open(session) => {
+                        return Ok(Arc::clone(session.view().expect("looked at above")));
+                    }
+                    State::Starting(starting) => {
+                        Arc::clone(starting.view().expect("looked at above"))
+                    }
+                    State::Idle => {
+                        let begun = Starting::begin(self.client.clone(), self.engine);
+                        let begun = begun.map_err(|error| Failure::from(error).raised(py))?;
+                        *state = State::Starting(Owned::new(Arc::clone(&begun)));
+                        begun
+                    }
+                }
+            };
+            let done = py.detach(|| starting.wait());
+            py.check_signals()?;
+            let Some(done) = done else { continue };
+            let mut state = lock(&self.state);
+            let is_this = |state: &State| match state {
+                State::Starting(of) => of.view().is_some_and(|of| Arc::ptr_eq(of, &starting)),
+                _ => false,
+            };
+            if is_this(&state) {
+                *state = match &done {
+                    Ok(session) => State::Open(Owned::new(Arc::clone(session))),
+                    Err(_) => State::Idle,
+                };
+                // The session stays with the state alone.
+                *lock(&starting.done) = None;
+            }
+            if let Err(error) = done {
+                return Err(Failure::from(error).raised(py));
+            }
+        }
+    }
+
+    /// The same for what outlives a close: see [`Weak`].
+    pub(crate) fn weak(&self, py: Python<'_>) -> PyResult<Weak<Session>> {
+        Ok(Arc::downgrade(&self.session(py)?))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(&*lock(&self.state), State::Closed)
+    }
+
+    /// Ends it: what is under way fails, and no thread and no descriptor is left.
+    pub(crate) fn close(&self, py: Python<'_>) {
+        let state = std::mem::replace(&mut *lock(&self.state), State::Closed);
+        py.detach(|| end(state));
+    }
+
+    /// The same for who is dropped.
+    fn abandon(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = std::mem::replace(state, State::Closed);
+        if matches!(state, State::Idle | State::Closed) {
+            return;
+        }
+        // A worker may wait for the interpreter, which this thread has.
+        let mut state = Some(state);
+        let ended = Python::try_attach(|py| {
+            let state = state.take();
+            py.detach(|| state.map(end));
+        });
+        if ended.is_none() {
+            // The interpreter is going: so will the process.
+            std::mem::forget(state);
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// Waits for a start that is under way, and for all threads.
+fn end(state: State) {
+    if let State::Starting(starting) = &state
+        && let Some(starting) = starting.view()
+    {
+        while starting.wait().is_none() {}
+        drop(lock(&starting.done).take());
+    }
+    drop(state);
+}

@@ -1,0 +1,73 @@
+"""What several tests of the native part need."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+#: Only against tests that hang: nothing is measured.
+PATIENCE_SECONDS = 60.0
+
+
+def pattern(length: int, salt: int = 0) -> bytes:
+    """Bytes that differ from place to place."""
+    block = bytes((at * 31 + at // 251 + salt * 7) % 256 for at in range(65_521))
+    return (block * (length // len(block) + 1))[:length]
+
+
+def threads() -> list[str]:
+    """The names of the threads of this process that are inrush's."""
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/comm", encoding="utf-8") as comm:
+                names.append(comm.read().strip())
+        except FileNotFoundError:
+            pass
+    return sorted(name for name in names if name.startswith("inrush"))
+
+
+def descriptors() -> int:
+    """How many descriptors this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Waits until it is so."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, "it does not come to be"
+        time.sleep(0.01)
+
+
+class Answers:
+    """A server whose answers a test says."""
+
+    def __init__(self, answer: Callable[[BaseHTTPRequestHandler], None]) -> None:
+        self.seen: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.seen.append(f"{self.command} {self.path}")
+                answer(self)
+
+            do_HEAD = do_GET
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()

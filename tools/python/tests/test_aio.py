@@ -1,0 +1,96 @@
+"""Event loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import inrush
+import pytest
+from common import descriptors, pattern, threads, until
+
+Serve = Callable[..., Any]
+BIG = pattern(20_000_003)
+OBJECTS = {"data/big": BIG, **{f"data/n/{at:03}": pattern(at * 11, at) for at in range(300)}}
+
+
+def test_all_twins(serve: Serve) -> None:
+    async def work(client: inrush.Client) -> None:
+        info = await client.async_stat("s3://data/big")
+        assert info == client.stat("s3://data/big")
+        assert await client.async_read(info, (5, 10)) == BIG[5:15]
+        assert await client.async_read("s3://data/big") == BIG
+        assert await client.async_read(info, (5, 0)) == b""
+        buffer = bytearray(len(BIG))
+        assert await client.async_read_into(info, buffer) == len(BIG) and buffer == BIG
+        entries = [entry async for entry in client.async_list("s3://data/n/")]
+        assert entries == list(client.list("s3://data/n/"))
+        level = [entry.key async for entry in client.async_list("s3://data/", recursive=False)]
+        assert level == ["big", "n/"]
+        for ordered in (True, False):
+            results = [one async for one in client.async_read_many(entries, ordered=ordered)]
+            assert sorted(one.index for one in results) == list(range(300))
+            assert all(one.data == OBJECTS[f"data/{one.source.key}"] for one in results)
+        many = await asyncio.gather(*[client.async_read(entry) for entry in entries])
+        assert many == [OBJECTS[f"data/{entry.key}"] for entry in entries]
+
+    with serve(OBJECTS).client() as client:
+        # Two loops, one after the other.
+        for _ in range(2):
+            asyncio.run(work(client))
+
+
+def test_errors_come_to_who_awaits(serve: Serve) -> None:
+    async def work(client: inrush.Client) -> None:
+        for ask in (client.async_stat, client.async_read):
+            with pytest.raises(inrush.NotFound):
+                await ask("s3://data/none")
+        with pytest.raises(inrush.InvalidRange):
+            await client.async_read("s3://data/big", (len(BIG), 1))
+        with pytest.raises(inrush.NotFound):
+            [entry async for entry in client.async_list("s3://no-such-bucket/")]
+        items = ["s3://data/n/001", "s3://data/none"]
+        with pytest.raises(inrush.NotFound):
+            [one async for one in client.async_read_many(items)]
+        told = [one async for one in client.async_read_many(items, return_exceptions=True)]
+        assert [type(one.error) for one in told] == [type(None), inrush.NotFound]
+
+    with serve(OBJECTS).client() as client:
+        asyncio.run(work(client))
+
+
+def test_cancelled_is_cancelled(serve: Serve) -> None:
+    async def work(client: inrush.Client) -> None:
+        buffer = bytearray(len(BIG))
+        tasks = [asyncio.create_task(client.async_read("s3://data/big")) for _ in range(5)]
+        tasks.append(asyncio.create_task(client.async_read_into("s3://data/big", buffer)))
+        await asyncio.sleep(0.2)
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(end) for end in ended] == [asyncio.CancelledError] * 6
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.async_read("s3://data/big"), 0.1)
+        # The client works on.
+        assert await client.async_read("s3://data/n/001") == OBJECTS["data/n/001"]
+
+    with serve(OBJECTS, "--connection-rate", "200KB").client() as client:
+        asyncio.run(work(client))
+
+
+def test_a_closed_client_tells_who_awaits(serve: Serve) -> None:
+    before = descriptors()
+
+    async def work(client: inrush.Client) -> None:
+        task = asyncio.create_task(client.async_read("s3://data/big"))
+        await asyncio.sleep(0.2)
+        client.close()
+        with pytest.raises(inrush.Closed):
+            await task
+        with pytest.raises(inrush.Closed):
+            await client.async_read("s3://data/big")
+
+    asyncio.run(work(serve(OBJECTS, "--connection-rate", "200KB").client()))
+    until(lambda: not threads())
+    until(lambda: descriptors() <= before)

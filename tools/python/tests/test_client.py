@@ -1,0 +1,282 @@
+"""The client: what it reads, lists and tells."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import inrush
+import pytest
+from common import descriptors, pattern, threads, until
+
+Serve = Callable[..., Any]
+BIG = pattern(20_000_003)
+KEYS = {
+    "data/big": BIG,
+    "data/train/a*b": b"star",
+    "data/train/axb": b"x",
+    "data/train/sub/one": b"1",
+    "data/train/sub/two": b"22",
+    "data/train2/z": b"zzz",
+    "data/empty": b"",
+}
+
+
+def test_nothing_happens_before_the_first_use() -> None:
+    before = (threads(), descriptors())
+    clients = [inrush.Client(endpoint_url="http://127.0.0.1:1") for _ in range(10)]
+    assert (threads(), descriptors()) == before
+    for client in clients:
+        client.close()
+        assert client.closed
+
+
+def test_what_is_read_is_what_is_there(serve: Serve) -> None:
+    with serve(KEYS, "--faults", "7:mild").client() as client:
+        assert client.read("s3://data/big") == BIG
+        info = client.stat("s3://data/big")
+        assert client.read(info) == BIG
+        assert client.read(info, (5, 7)) == BIG[5:12]
+        assert client.read("s3://data/big", (len(BIG) - 9_000_000, 9_000_000)) == BIG[-9_000_000:]
+        assert client.read("s3://data/empty") == b""
+        assert client.read(info, (len(BIG), 0)) == b""
+        assert client.read("s3://data/train/a*b") == b"star", "no character is a wildcard"
+
+
+def test_reads_into_memory_of_the_caller(serve: Serve) -> None:
+    with serve(KEYS).client() as client:
+        buffer = bytearray(len(BIG) + 5)
+        assert client.read_into("s3://data/big", buffer) == len(BIG)
+        assert buffer == BIG + bytes(5)
+        # It was given back: it may be resized.
+        buffer.append(1)
+        view = memoryview(bytearray(100))
+        assert client.read_into("s3://data/big", view[10:20], (3, 10)) == 10
+        assert bytes(view) == bytes(10) + BIG[3:13] + bytes(80)
+        assert client.read_into("s3://data/empty", bytearray()) == 0
+
+
+def test_reads_into_arrays(serve: Serve) -> None:
+    numpy = pytest.importorskip("numpy")
+    with serve(KEYS).client() as client:
+        array = numpy.zeros((1000, 5), dtype="<u4")
+        assert client.read_into("s3://data/big", array, (0, array.nbytes)) == array.nbytes
+        assert array.tobytes() == BIG[: array.nbytes]
+        with pytest.raises((ValueError, BufferError)):
+            client.read_into("s3://data/big", array[:, 1:3], (0, 16))
+
+
+def test_listings_are_literal_and_in_order(serve: Serve) -> None:
+    with serve(KEYS).client() as client:
+        uris = [entry.uri for entry in client.list("s3://data/train")]
+        assert uris == [
+            "s3://data/train/a*b", "s3://data/train/axb", "s3://data/train/sub/one",
+            "s3://data/train/sub/two", "s3://data/train2/z",
+        ]  # fmt: skip
+        level = list(client.list("s3://data/train/", recursive=False))
+        assert [(type(entry).__name__, entry.key) for entry in level] == [
+            ("ObjectInfo", "train/a*b"), ("ObjectInfo", "train/axb"), ("Prefix", "train/sub/"),
+        ]  # fmt: skip
+        assert [entry.key for entry in client.list("s3://data/train/a*")] == ["train/a*b"]
+        assert list(client.list("s3://data/nothing")) == []
+        assert list(client.list("s3://data/nothing", recursive=False)) == []
+        top = [entry.key for entry in client.list("s3://data", recursive=False)]
+        assert top == ["big", "empty", "train/", "train2/"]
+
+
+def test_listings_have_many_pages(serve: Serve) -> None:
+    origin = serve({}, "--synthetic", "data/many/:3500:1KiB:folders=7")
+    with origin.client() as client:
+        entries = list(client.list("s3://data/many/"))
+        assert len(entries) == 3500
+        assert [entry.key for entry in entries] == sorted(entry.key for entry in entries)
+        assert all(entry.size == 1024 and entry.etag for entry in entries)
+        # One that is left in the middle holds up nothing.
+        listing = client.list("s3://data/many/")
+        next(listing)
+        del listing
+        folders = list(client.list("s3://data/many/", recursive=False))
+        assert [type(entry) for entry in folders] == [inrush.Prefix] * 7
+
+
+def test_infos_are_values(serve: Serve) -> None:
+    with serve(KEYS).client() as client:
+        info = client.stat("s3://data/big")
+        listed = [entry for entry in client.list("s3://data/big")][0]
+        assert (info.bucket, info.key, info.size) == ("data", "big", len(BIG))
+        assert info.uri == "s3://data/big"
+        assert info.last_modified is not None and info.last_modified.tzinfo == timezone.utc
+        assert abs(info.last_modified - datetime.now(timezone.utc)) < timedelta(days=1)
+        assert info.etag == listed.etag and info.etag.startswith('"')
+        for value in (info, inrush.Prefix("s3://data/a/b/")):
+            again = pickle.loads(pickle.dumps(value))
+            assert again == value and hash(again) == hash(value) and again.uri == value.uri
+        made = inrush.ObjectInfo(uri="s3://data/big", size=info.size, etag=info.etag)
+        assert made != info and made.last_modified is None
+        assert client.read(made, (0, 10)) == BIG[:10]
+        with pytest.raises(AttributeError):
+            info.size = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_reads_many(serve: Serve, ordered: bool) -> None:
+    objects = {f"data/n/{at:04}": pattern(at * 13 % 5000, at) for at in range(500)}
+    with serve(objects, "--faults", "3:mild").client() as client:
+        infos = list(client.list("s3://data/n/"))
+        results = list(client.read_many(infos, ordered=ordered))
+        assert sorted(result.index for result in results) == list(range(500))
+        if ordered:
+            assert [result.index for result in results] == list(range(500))
+        for result in results:
+            assert result.source == infos[result.index] and result.range is None
+            assert result.data == objects[f"data/{infos[result.index].key}"]
+            assert result.error is None
+        # Addresses, ranges, and a lazy iterable.
+        items = ((info.uri, (1, 2)) for info in infos if info.size > 3)
+        for result in client.read_many(items, ordered=ordered):
+            key = result.source.removeprefix("s3://")
+            assert result.data == objects[key][1:3] and result.range == (1, 2)
+
+
+def test_read_many_takes_items_as_it_needs_them(serve: Serve) -> None:
+    with serve({"data/x": b"x" * 1000}).client() as client:
+        info = client.stat("s3://data/x")
+        taken = 0
+
+        def endless() -> Any:
+            nonlocal taken
+            while True:
+                taken += 1
+                yield info
+
+        results = client.read_many(endless())
+        for _ in range(10):
+            assert next(results).data == b"x" * 1000
+        assert taken < 5000
+        del results
+
+
+def test_large_items_stay_within_bounds(serve: Serve) -> None:
+    with serve({}, "--synthetic", "data/large/:12:100MiB:width=2").client() as client:
+        infos = list(client.list("s3://data/large/"))
+        by_address = client.read_many([(info.uri, (0, 90 << 20)) for info in infos])
+        assert sum(len(result.data) for result in by_address) == 12 * (90 << 20)
+
+
+def test_errors_of_read_many_come_at_their_turn(serve: Serve) -> None:
+    with serve(KEYS).client() as client:
+        items = ["s3://data/train/axb", "s3://data/not-there", "s3://data/big"]
+        results = client.read_many(items)
+        assert next(results).data == b"x"
+        with pytest.raises(inrush.NotFound, match="not-there"):
+            next(results)
+        assert list(results) == []
+        told = list(client.read_many(items, return_exceptions=True))
+        assert [type(result.error) for result in told] == [type(None), inrush.NotFound, type(None)]
+        assert told[2].data == BIG and told[1].data == b""
+
+
+def test_what_the_iterable_raises_comes_out(serve: Serve) -> None:
+    def items() -> Any:
+        yield "s3://data/train/axb"
+        raise LookupError("mine")
+
+    with serve(KEYS).client() as client:
+        with pytest.raises(LookupError, match="mine"):
+            list(client.read_many(items()))
+        with pytest.raises(TypeError, match="source"):
+            list(client.read_many([7]))
+
+
+def test_many_threads_share_a_client(serve: Serve) -> None:
+    failures: list[BaseException] = []
+    with serve(KEYS).client() as client:
+
+        def work(salt: int) -> None:
+            try:
+                for at in range(20):
+                    begin = (at * 7919 + salt * 104_729) % 10_000_000
+                    assert client.read("s3://data/big", (begin, 100_000)) == BIG[begin:][:100_000]
+            except BaseException as error:
+                failures.append(error)
+
+        running = [threading.Thread(target=work, args=(salt,)) for salt in range(8)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+    assert not failures
+
+
+def test_nothing_is_left_of_a_client(serve: Serve) -> None:
+    origin = serve(KEYS)
+    before = descriptors()
+    for closes in (True, False):
+        client = origin.client()
+        assert client.read("s3://data/big") == BIG
+        many = client.read_many(["s3://data/big"] * 30)
+        next(many)
+        listing = client.list("s3://data/")
+        assert threads()
+        if closes:
+            client.close()
+            with pytest.raises(inrush.Closed):
+                client.read("s3://data/big")
+            with pytest.raises(inrush.Closed):
+                list(many)
+        del client, many, listing
+        until(lambda: not threads())
+        until(lambda: descriptors() <= before)
+
+
+def test_who_waits_is_told_of_a_close(serve: Serve) -> None:
+    client = serve(KEYS, "--connection-rate", "1KB").client()
+    told: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            client.read("s3://data/big")
+        except BaseException as error:
+            told.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    until(lambda: "inrush-0" in threads())
+    client.close()
+    thread.join()
+    assert [type(error) for error in told] == [inrush.Closed]
+
+
+def test_clients_are_pickled_without_keys(serve: Serve) -> None:
+    client = serve(KEYS).client(workers=1, memory="32MiB")
+    pickled = pickle.dumps(client)
+    assert b"secret" not in pickled
+    again = pickle.loads(pickled)
+    assert again.options == client.options
+    assert again.read("s3://data/train/axb") == b"x"
+    again.close()
+    client.close()
+
+
+def test_shares_and_options_are_checked(serve: Serve) -> None:
+    origin = serve(KEYS)
+    for at in range(3):
+        with origin.client(share=(at, 3), ring="epoll") as client:
+            assert client.read("s3://data/big") == BIG
+    for wrong in ({"share": (3, 3)}, {"memory": "plenty"}, {"ring": "square"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            origin.client(**wrong)
+    with pytest.raises(TypeError, match="workers"):
+        origin.client(workers="two")
+    with pytest.raises(inrush.Usage, match="workers"):
+        origin.client(workers=100_000).read("s3://data/big")
+
+
+def test_the_default_client_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    from inrush import _client
+
+    assert _client.default_client() is _client.default_client()

@@ -1,0 +1,181 @@
+"""What goes wrong, and how that is told."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import inrush
+import pytest
+from common import Answers, pattern
+
+Serve = Callable[..., Any]
+OBJECTS = {"data/a": b"0123456789", "data/big": pattern(30_000_000)}
+
+
+def test_classes_are_those_of_python_too() -> None:
+    for of, base in [
+        (inrush.NotFound, FileNotFoundError), (inrush.PermissionDenied, PermissionError),
+        (inrush.Credentials, PermissionError), (inrush.Timeout, TimeoutError),
+        (inrush.ConnectionFailed, ConnectionError), (inrush.InvalidRange, ValueError),
+        (inrush.Closed, ValueError), (inrush.Throttled, OSError),
+    ]:  # fmt: skip
+        assert issubclass(of, base) and issubclass(of, inrush.Error) and issubclass(of, OSError)
+        error = of("it failed", uri="s3://b/k/l", attempts=3, request_id="R1")
+        assert str(error) == "it failed" and error.kind and error.errno
+        for again in (error, pickle.loads(pickle.dumps(error))):
+            assert type(again) is of
+            told = (again.uri, again.key, again.attempts, again.request_id, str(again))
+            assert told == ("s3://b/k/l", "k/l", 3, "R1", "it failed")
+
+
+def test_missing_objects_and_buckets(serve: Serve) -> None:
+    with serve(OBJECTS).client() as client:
+        with pytest.raises(inrush.NotFound, match="s3://data/none is not there") as told:
+            client.read("s3://data/none")
+        assert (told.value.kind, told.value.uri) == ("not_found", "s3://data/none")
+        for ask in (client.stat, client.open, client.read):
+            with pytest.raises(FileNotFoundError):
+                ask("s3://no-such-bucket/none")
+        with pytest.raises(FileNotFoundError):
+            list(client.list("s3://no-such-bucket/"))
+        gone = inrush.ObjectInfo("s3://data/none", 10)
+        with pytest.raises(inrush.NotFound):
+            client.read(gone)
+
+
+def test_ranges_beyond_the_end(serve: Serve) -> None:
+    with serve(OBJECTS).client() as client:
+        for wrong in [(0, 11), (10, 1), (11, 0), (2**62, 2**62), (2**63 - 1, 2**63 - 1)]:
+            with pytest.raises(inrush.InvalidRange, match="10"):
+                client.read("s3://data/a", wrong)
+        for wrong in [(-1, 2), (1, -2)]:
+            with pytest.raises(ValueError, match="range"):
+                client.read("s3://data/a", wrong)
+        for nonsense in [7, (1,), ("a", "b"), (1, 2, 3)]:
+            with pytest.raises(TypeError, match="range"):
+                client.read("s3://data/a", nonsense)  # type: ignore[arg-type]
+
+
+def test_buffers_that_cannot_be_written(serve: Serve) -> None:
+    with serve(OBJECTS).client() as client:
+        with pytest.raises(inrush.InvalidRange, match="9 bytes is too small for 10"):
+            client.read_into("s3://data/a", bytearray(9))
+        for wrong in (b"read only", memoryview(bytearray(20))[::2], "text", 7):
+            with pytest.raises((TypeError, BufferError, ValueError)):
+                client.read_into("s3://data/a", wrong)
+
+
+def test_addresses_that_are_none(serve: Serve) -> None:
+    with serve(OBJECTS).client() as client:
+        for wrong in ["data/a", "http://data/a", "s3://", "s3://data", "s3://A/a"]:
+            with pytest.raises(inrush.Usage):
+                client.read(wrong)
+        for nonsense in [b"s3://data/a", 7, None]:
+            with pytest.raises(TypeError, match="source"):
+                client.read(nonsense)
+
+
+def test_what_was_replaced_is_told(serve: Serve) -> None:
+    with serve(OBJECTS).client() as client:
+        old = inrush.ObjectInfo("s3://data/a", 10, '"another"')
+        with pytest.raises(inrush.Changed) as told:
+            client.read(old)
+        assert told.value.attempts is not None and told.value.uri == "s3://data/a"
+
+
+def test_refusals_name_the_request(serve: Serve) -> None:
+    origin = serve(OBJECTS, "--access-key", "AKID", "--secret-key", "hidden")
+    with origin.client() as client, pytest.raises(PermissionError) as told:
+        client.read("s3://data/a")
+    assert isinstance(told.value, inrush.Error) and told.value.request_id
+
+
+def test_no_credentials(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin = serve(OBJECTS)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    client = inrush.Client(endpoint_url=origin.endpoint, region="us-east-1")
+    for _ in range(2):
+        with pytest.raises(inrush.Credentials):
+            client.read("s3://data/a")
+    # They come to be there: the same client finds them.
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    assert client.read("s3://data/a") == OBJECTS["data/a"]
+    client.close()
+
+
+def test_nobody_answers() -> None:
+    options: dict[str, Any] = {"no_sign_request": True, "region": "us-east-1", "retry_for": 0.0}
+    with inrush.Client(endpoint_url="http://127.0.0.1:1", **options) as client:
+        with pytest.raises(inrush.ConnectionFailed, match="127.0.0.1:1") as told:
+            client.read("s3://data/a")
+        assert told.value.attempts
+
+
+def test_a_server_that_dies_in_the_middle_is_tried_again_then_named() -> None:
+    def answer(request: Any) -> None:
+        request.send_response(200 if request.command == "HEAD" else 206)
+        request.send_header("Content-Length", "1000")
+        request.send_header("ETag", '"e"')
+        if request.command == "GET":
+            request.send_header("Content-Range", "bytes 0-999/1000")
+        request.end_headers()
+        if request.command == "GET":
+            request.wfile.write(b"x" * 10)
+            request.close_connection = True
+
+    server = Answers(answer)
+    options: dict[str, Any] = {"no_sign_request": True, "region": "us-east-1", "retry_for": 0.0}
+    with inrush.Client(endpoint_url=server.endpoint, **options) as client:
+        with pytest.raises(inrush.Error, match="get s3://data/a.* after") as told:
+            client.read("s3://data/a")
+    server.close()
+    gets = sum(seen.startswith("GET") for seen in server.seen)
+    assert gets > 1 and told.value.attempts == gets
+    assert told.value.kind in ("network", "server")
+
+
+INTERRUPTED = """
+import sys, inrush
+client = inrush.Client(endpoint_url=sys.argv[1], no_sign_request=True, region="us-east-1")
+print("ready", flush=True)
+try:
+    {}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    print(len(client.read("s3://data/a")), flush=True)
+    client.close()
+"""
+WAITS = [
+    'client.read("s3://data/big")',
+    'client.read_into("s3://data/big", bytearray(40_000_000))',
+    'list(client.read_many(["s3://data/big"] * 3))',
+    'client.get("s3://data/big", sys.argv[2] + "/")',
+]
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_ctrl_c_ends_a_wait(serve: Serve, wait: str, tmp_path: Path) -> None:
+    origin = serve(OBJECTS, "--connection-rate", "100KB")
+    child = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED.format(wait), origin.endpoint, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    # Wherever it is then: at no place it is lost.
+    time.sleep(0.5)
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.read() == "interrupted\n10\n"
+    assert child.wait() == 0
