@@ -111,7 +111,7 @@
 //! run the program against servers of other projects; `tools/fuzz` says what must hold of the
 //! parsers whatever comes in; `tools/bench.py` measures it; `tools/hosts` says what would limit
 //! larger machines; `tools/package` makes what people install, and tries it under other processors,
-//! kernels and restrictions.
+//! kernels and restrictions; `tools/python` is the Python package, over [`library`] and [`command`].
 //!
 //! # The words
 //!

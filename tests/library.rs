@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use inrush::{
-    Client, ClientOptions, Destination, Engine, EngineOptions, ErrorKind, Lease, Priority,
-    RemoteObject, Request, Requests,
+    Client, ClientOptions, Destination, Engine, EngineOptions, ErrorKind, ErrorReason, Lease,
+    Listed, Place, Priority, RemoteObject, Request, Requests,
 };
 use inrush_origin::{
     Config, Credentials, FaultPlan, ObjectContent, ObjectSpec, Origin, Profile, TlsConfig,
@@ -181,6 +181,131 @@ fn a_pipe_has_the_bytes_in_order_and_nowhere_takes_them() {
 #[test]
 fn over_tls_a_pipe_has_them_too() {
     a_pipe_has_the_bytes_in_order(Some(TlsConfig::default()));
+}
+
+/// Memory of a test, and how often bytes came.
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: std::sync::Arc<std::sync::Mutex<Vec<u8>>>,
+    length_bytes: usize,
+}
+
+impl Place for Kept {
+    fn length_bytes(&self) -> u64 {
+        self.length_bytes as u64
+    }
+
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let at = usize::try_from(offset).expect("small");
+        self.bytes.lock().expect("no panic")[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+#[test]
+fn a_place_of_the_program_has_the_bytes() {
+    let objects = BTreeMap::from([("a", bytes_of(3_000_001, 4))]);
+    let origin = serve(&objects, FaultPlan::seeded(11, Profile::Mixed));
+    let client = connect(&origin);
+    let engine = start(&client);
+    let requests = engine.requests().expect("a descriptor");
+    let object = client.head(&format!("s3://{BUCKET}/a")).expect("it is there");
+    let range = 7..2_900_000;
+    let length_bytes = 2_900_000 - 7;
+    let bytes = std::sync::Arc::new(std::sync::Mutex::new(vec![0; length_bytes]));
+    let place = |length_bytes| {
+        Destination::Place(Box::new(Kept { bytes: std::sync::Arc::clone(&bytes), length_bytes }))
+    };
+    let refused = requests.submit(ask(&object, range.clone(), place(5), 1)).expect_err("too short");
+    assert_eq!(refused.kind(), ErrorKind::Usage);
+    requests.submit(ask(&object, range.clone(), place(length_bytes), 1)).expect("a good request");
+    let completion = all(&requests).pop().expect("one");
+    completion.result.expect("faults are survived");
+    assert!(matches!(completion.into, Destination::Place(_)), "it comes back");
+    assert!(*bytes.lock().expect("no panic") == part(&objects["a"], &range));
+}
+
+#[test]
+fn who_must_not_wait_is_called_and_woken() {
+    let objects = BTreeMap::from([("a", bytes_of(1000, 5)), ("b*/c", bytes_of(10, 6))]);
+    let origin = serve(&objects, FaultPlan::none());
+    let client = connect(&origin);
+    let engine = start(&client);
+    let requests = engine.requests().expect("a descriptor");
+    let (told, answers) = std::sync::mpsc::channel();
+    for key in ["a", "b*/c", "none"] {
+        let (told, waker) = (told.clone(), requests.waker());
+        let then = move |found: inrush::Result<RemoteObject>| {
+            let found = found.map(|object| object.size_bytes());
+            let _ = told.send((key, found.map_err(|error| error.kind())));
+            waker.wake();
+        };
+        client.head_then(&format!("s3://{BUCKET}/{key}"), then).expect("an address");
+    }
+    // It would last an hour, if nobody woke it.
+    assert!(requests.wait(Duration::from_secs(3600)).is_empty());
+    let answers: BTreeMap<_, _> = (0..3).map(|_| answers.recv().expect("an answer")).collect();
+    let expected = [("a", Ok(1000)), ("b*/c", Ok(10)), ("none", Err(ErrorKind::NotFound))];
+    assert_eq!(answers, BTreeMap::from(expected));
+    // What is known from elsewhere is not asked for.
+    let (told, answer) = std::sync::mpsc::channel();
+    let then = move |bucket| drop(told.send(bucket));
+    client.bucket_then(&format!("s3://{BUCKET}/none"), then).expect("an address");
+    let bucket = answer.recv().expect("an answer").expect("it is there");
+    let object = bucket.object("b*/c", 10, "").expect("an object");
+    assert_eq!(engine.read(&object, 0..10).expect("it is there"), objects["b*/c"]);
+    let other = bucket.object("a", 1000, "another").expect("an object");
+    let changed = engine.read(&other, 0..10).expect_err("another version");
+    assert_eq!(changed.reason(), ErrorReason::Changed);
+    assert!(changed.attempts().is_some(), "{changed}");
+    assert!(bucket.object("", 10, "").is_err() && bucket.object("a", u64::MAX, "").is_err());
+}
+
+#[test]
+fn pages_come_as_they_are_asked_for() {
+    let names: Vec<String> = (0..2500).map(|at| format!("t/{at:05}/x")).collect();
+    let mut objects: BTreeMap<&str, Vec<u8>> =
+        names.iter().map(|name| (name.as_str(), Vec::new())).collect();
+    objects.extend([("t*", vec![1]), ("u", vec![2])]);
+    let origin = serve(&objects, FaultPlan::none());
+    let client = connect(&origin);
+    let list = |prefix: &str, recursive: bool| {
+        let (rung, bell) = std::sync::mpsc::channel();
+        let uri = format!("s3://{BUCKET}/{prefix}");
+        let notify = move || drop(rung.send(()));
+        let mut listing = client.pages(&uri, recursive, notify).expect("an address");
+        let mut names = Vec::new();
+        loop {
+            match listing.try_next() {
+                std::task::Poll::Pending => bell.recv_timeout(PATIENCE).expect("it is rung"),
+                std::task::Poll::Ready(None) => return Ok(names),
+                std::task::Poll::Ready(Some(page)) => names.extend(page?.into_iter().map(named)),
+            }
+        }
+    };
+    let expected: Vec<String> = ["t*"].map(str::to_owned).into_iter().chain(names).collect();
+    assert_eq!(list("t", true).expect("it is there"), expected);
+    assert_eq!(list("t*", true).expect("it is there"), ["t*"]);
+    assert_eq!(list("", false).expect("it is there"), ["t*", "t/", "u"]);
+    assert_eq!(list("t/", false).expect("it is there").len(), 2500);
+    assert!(list("none", true).expect("the bucket is").is_empty());
+    assert!(list("none", false).expect("the bucket is").is_empty());
+    let gone = client.pages("s3://no-such-bucket/", true, || ()).map(|mut listing| {
+        loop {
+            match listing.try_next() {
+                std::task::Poll::Pending => std::thread::sleep(Duration::from_millis(5)),
+                std::task::Poll::Ready(page) => return page.map(|page| page.map(|_| ())),
+            }
+        }
+    });
+    let gone = gone.expect("an address").expect("an error").expect_err("no bucket");
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+}
+
+fn named(listed: Listed) -> String {
+    match listed {
+        Listed::Object(object) => object.key().to_owned(),
+        Listed::Prefix(prefix) => prefix,
+    }
 }
 
 #[test]

@@ -181,7 +181,10 @@ impl Bucket {
             return Err(Error::new(ErrorKind::Usage, message));
         }
         if size_bytes > OBJECT_BYTES_MAX {
-            return Err(Error::new(ErrorKind::Usage, format!("{size_bytes} bytes: no such object")));
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("{size_bytes} bytes: no such object"),
+            ));
         }
         let etag = quote_etag(etag).ok_or_else(|| {
             Error::new(ErrorKind::Usage, format!("'{}' is not an ETag", shown(etag)))

@@ -318,7 +318,8 @@ impl Requests {
                 Err(Error::new(ErrorKind::Usage, message))
             }
             Destination::Place(place) if place.length_bytes() != length_bytes => {
-                let message = format!("a place of {} bytes for {length_bytes}", place.length_bytes());
+                let message =
+                    format!("a place of {} bytes for {length_bytes}", place.length_bytes());
                 Err(Error::new(ErrorKind::Usage, message))
             }
             Destination::Lease(_) if length_bytes > most => {

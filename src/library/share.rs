@@ -47,9 +47,8 @@ pub(super) fn resolve(
         part_size_bytes,
         ring,
     };
-    let bandwidth = bandwidth.map(|limit| {
-        NonZeroU64::new(limit.get() / parts).unwrap_or(NonZeroU64::MIN)
-    });
+    let bandwidth =
+        bandwidth.map(|limit| NonZeroU64::new(limit.get() / parts).unwrap_or(NonZeroU64::MIN));
     Ok((Config::resolve(shared, facts)?, bandwidth))
 }
 
@@ -84,7 +83,8 @@ mod tests {
         assert_eq!(connections, [2, 2, 1]);
         assert!(parts.iter().all(|part| part.workers == 1));
         let limit = NonZeroU64::new(2);
-        let options = EngineOptions { bandwidth_limit_bytes_per_second: limit, ..EngineOptions::new() };
+        let options =
+            EngineOptions { bandwidth_limit_bytes_per_second: limit, ..EngineOptions::new() };
         let (_, bandwidth) = resolve(options.share(2, 4), FACTS).expect("it fits");
         assert_eq!(bandwidth, Some(NonZeroU64::MIN));
     }

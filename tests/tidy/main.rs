@@ -34,8 +34,9 @@ const IMPURE: [&str; 11] = [
 ];
 
 /// Where `unsafe` may stand.
-const UNSAFE: [&str; 2] = ["src/sys/", "tools/origin/src/map.rs"];
+const UNSAFE: [&str; 3] = ["src/sys/", "tools/origin/src/map.rs", "tools/python/src/buffer.rs"];
 
+#[derive(Clone)]
 struct Source {
     /// Below the project's folder.
     path: String,
@@ -107,6 +108,7 @@ fn rust() -> Vec<Source> {
     let fuzz = [
         "tools/hosts/src",
         "tools/hosts/tests",
+        "tools/python/src",
         "tools/fuzz/src",
         "tools/fuzz/tests",
         "tools/fuzz/libfuzzer/targets",
@@ -137,6 +139,23 @@ fn lines_and_files_are_short() {
         let lines = source.lines().count();
         if lines > LINES_MAX {
             complaints.push(format!("{}: {lines} lines before its tests", source.path));
+        }
+    }
+    assert_none(complaints);
+}
+
+#[test]
+fn lines_of_the_python_package_are_short() {
+    let mut complaints = Vec::new();
+    for source in [sources(&["tools/python"], ".py"), sources(&["tools/python"], ".pyi")].concat() {
+        for (number, line) in (1..).zip(source.text.lines()) {
+            if line.chars().count() > COLUMNS_MAX {
+                complaints.push(format!("{}:{number}: over {COLUMNS_MAX} columns", source.path));
+            }
+        }
+        let is_told = source.text.starts_with("\"\"\"") || source.path.ends_with(".pyi");
+        if !is_told && !source.text.is_empty() {
+            complaints.push(format!("{}: begin with what it is", source.path));
         }
     }
     assert_none(complaints);

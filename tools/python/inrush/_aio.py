@@ -1,4 +1,4 @@
-"""Event loops: one set of jobs for each, whose descriptor the loop watches while any is under way."""
+"""Event loops: each has its jobs, whose descriptor it watches while any is under way."""
 
 from __future__ import annotations
 

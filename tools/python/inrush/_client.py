@@ -24,18 +24,18 @@ class Client:
 
     Nothing happens before the first use: no connection, no thread, no look at credentials. Regions,
     endpoints and credentials are found as the AWS tools find them. A client may be used by several
-    threads at the same time; it may be pickled (its options are, never keys); and a forked process may
-    use its copy, which starts an engine of its own.
+    threads at the same time; it may be pickled (its options are, never keys); and a forked process
+    may use its copy, which starts an engine of its own.
 
     Options, all of them as the command's:
 
     * `endpoint_url`, `region`, `profile`, `no_sign_request`, `ca_bundle`: the server, and as whom.
-    * `memory` (bytes, or a str such as "512MiB"), `workers`, `connections`, `max_connections`: how much
-      of the machine; chosen to fit it where None. `bandwidth_limit`: bytes a second.
+    * `memory` (bytes, or a str such as "512MiB"), `workers`, `connections`, `max_connections`: how
+      much of the machine; chosen to fit it where None. `bandwidth_limit`: bytes a second.
     * `ring`: "auto", "io_uring" or "epoll".
     * `retry_for`: for how many seconds an endpoint is tried again that does not answer.
-    * `share=(i, n)`: this is client i of n on this machine, and takes its part of connections, memory
-      and workers, as the workers of a data loader should.
+    * `share=(i, n)`: this is client i of n on this machine, and takes its part of connections,
+      memory and workers, as the workers of a data loader should.
     """
 
     def __init__(
@@ -95,17 +95,18 @@ class Client:
     def list(self, uri: str, *, recursive: bool = True) -> Iterator[Union[ObjectInfo, Prefix]]:
         """The objects whose key begins so, in the order of keys, as their pages come.
 
-        The prefix is literal: "s3://bucket/train" has "train2/a", too, and no character is a wildcard. If
-        not `recursive`, only the objects up to the next slash, and a `Prefix` for what goes on behind it.
-        Where there is nothing the iterator is empty; a bucket that does not exist raises NotFound.
+        The prefix is literal: "s3://bucket/train" has "train2/a", too, and no character is a
+        wildcard. If not `recursive`, only the objects up to the next slash, and a `Prefix` for what
+        goes on behind it. Where there is nothing the iterator is empty; a bucket that does not
+        exist raises NotFound.
         """
         return self._core.list(uri, recursive)
 
     def read(self, source: Source, range: Optional[Range] = None) -> bytes:
         """The bytes of an object, or of a range: (offset, length) in bytes.
 
-        An ObjectInfo spares the question for the size, and fails with Changed where the object was replaced
-        since. Long ranges are fetched in parallel. Raises InvalidRange beyond the end.
+        An ObjectInfo spares the question for the size, and fails with Changed where the object was
+        replaced since. Long ranges are fetched in parallel. Raises InvalidRange beyond the end.
         """
         return self._core.read(source, range)
 
@@ -122,17 +123,18 @@ class Client:
     ) -> Iterator[ReadResult]:
         """Reads many objects or ranges at the same time.
 
-        An item is a source or a tuple (source, range). Items are taken as they are needed, up to 2,048 items
-        or 256 MiB ahead. Results come in the order of the items, or as they are there if not `ordered`. The
-        first error is raised, and ends the iterator; with `return_exceptions` it is the `error` of its result.
+        An item is a source or a tuple (source, range). Items are taken as they are needed, up to
+        2,048 items or 256 MiB ahead. Results come in the order of the items, or as they are there
+        if not `ordered`. The first error is raised, and ends the iterator; with `return_exceptions`
+        it is the `error` of its result.
         """
         return self._core.read_many(items, ordered, return_exceptions)
 
     def open(self, source: Source, *, read_ahead: Optional[int] = None) -> File:
         """Opens an object for reading, as a binary file.
 
-        Who reads on gets ever longer ranges ahead of time, at most `read_ahead` bytes (by default 32 MiB; 0 for
-        nothing ahead).
+        Who reads on gets ever longer ranges ahead of time, at most `read_ahead` bytes (by default
+        32 MiB; 0 for nothing ahead).
         """
         return File(self, source, read_ahead=read_ahead)
 
@@ -146,9 +148,9 @@ class Client:
     ) -> dict[str, Any]:
         """Downloads objects as `inrush get` does, and returns its JSON report.
 
-        Options are the command's: `verify="required"`, `include=["*.tar"]`, `overwrite="never"`. `progress` is
-        called with a dict for each object that has ended; what it raises stops the run. Raises the error that
-        the command reports.
+        Options are the command's: `verify="required"`, `include=["*.tar"]`, `overwrite="never"`.
+        `progress` is called with a dict for each object that has ended; what it raises stops the
+        run. Raises the error that the command reports.
         """
         listed = [sources] if isinstance(sources, str) else [*sources]
         return run_transfer("get", self._options, listed, dest, progress, options)

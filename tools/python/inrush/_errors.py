@@ -9,9 +9,10 @@ from typing import Any, Optional
 class Error(OSError):
     """Something failed. `str()` of it is what the command prints.
 
-    Attributes: `kind` (the `error_kind` of the command's JSON, such as "not_found"), `uri` (the object,
-    or None), `key` (its key, or None), `attempts` (tries in a row that brought nothing, or None),
-    `request_id` (the server's, or None) and `report` (the JSON of `Client.get` and `Client.sync`, or None).
+    Attributes: `kind` (the `error_kind` of the command's JSON, such as "not_found"), `uri` (the
+    object, or None), `key` (its key, or None), `attempts` (tries in a row that brought nothing, or
+    None), `request_id` (the server's, or None) and `report` (the JSON of `Client.get` and
+    `Client.sync`, or None).
     """
 
     kind: str = "internal"
@@ -34,10 +35,6 @@ class Error(OSError):
         self.attempts = attempts
         self.request_id = request_id
         self.report: Optional[dict[str, Any]] = None
-
-    def __new__(cls, *args: Any, **values: Any) -> Error:
-        # OSError chooses a class by the errno: ours are chosen already.
-        return super().__new__(cls)
 
     @property
     def key(self) -> Optional[str]:

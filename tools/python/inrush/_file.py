@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ._client import Client
     from ._native import ObjectInfo
 
-# The first read brings so much at least where more follows, and what is fetched ahead grows to so much.
+# How much is fetched ahead, in bytes: by the first read of who reads on, and at most.
 AHEAD_FIRST = 128 << 10
 AHEAD_MAX = 32 << 20
 
@@ -17,8 +17,9 @@ AHEAD_MAX = 32 << 20
 class File(io.BufferedIOBase):
     """An object that is open for reading, as a binary file that may be sought in.
 
-    Who reads on from where the last read ended gets ever longer ranges ahead; who jumps gets what is
-    asked for. `size` is in bytes, `info` is what the server told. Not for several threads at once.
+    Who reads on from where the last read ended gets ever longer ranges ahead; who jumps gets what
+    is asked for. `size` is in bytes, `info` is what the server told. Not for several threads at
+    once.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ _Word = Union[str, bytes, PathLike[str]]
 class ObjectInfo:
     """An object as a listing or a HEAD told of it: frozen, hashable, picklable.
 
-    Attributes: `uri` ("s3://bucket/key", the key as it is), `bucket`, `key`, `size` (bytes), `etag` (with
-    its quotes, or None), `last_modified` (a datetime in UTC, or None).
+    Attributes: `uri` ("s3://bucket/key", the key as it is), `bucket`, `key`, `size` (bytes), `etag`
+    (with its quotes, or None), `last_modified` (a datetime in UTC, or None).
     """
 
     @property
@@ -55,8 +55,8 @@ class Prefix:
 
 @final
 class ReadResult:
-    """One result of `Client.read_many`: `source` and `range` as they were given, `data`, `index`, and
-    `error` (with `return_exceptions` why there is no data)."""
+    """One result of `Client.read_many`: `source` and `range` as they were given, `data`, `index`,
+    and `error` (with `return_exceptions` why there is no data)."""
 
     @property
     def source(self) -> _Source: ...

@@ -32,7 +32,8 @@ def words_of(options: dict[str, Any]) -> list[str]:
         elif isinstance(value, (list, tuple)):
             words += [f"{option}={one}" for one in value]
         else:
-            words.append(f"{option}={os.fspath(value) if isinstance(value, os.PathLike) else value}")
+            text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+            words.append(f"{option}={text}")
     return words
 
 

@@ -28,7 +28,13 @@ impl Reactor {
         self.jobs.get().ok_or_else(|| PyRuntimeError::new_err("it belongs to another process"))
     }
 
-    fn begin(&mut self, py: Python<'_>, source: Source, range: &Bound<'_, PyAny>, want: Want) -> PyResult<u64> {
+    fn begin(
+        &mut self,
+        py: Python<'_>,
+        source: Source,
+        range: &Bound<'_, PyAny>,
+        want: Want,
+    ) -> PyResult<u64> {
         let part = part_of(range)?;
         let jobs = self.jobs()?;
         let number = jobs.begin(source, part, want);

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use inrush::Place;
 use pyo3::exceptions::PyMemoryError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use pyo3::ffi;
 
 /// `Py_buffer` of `Include/pybuffer.h`, alike in all versions since 3.3.
 #[repr(C)]
@@ -43,12 +43,17 @@ unsafe extern "C" {
 enum Owner {
     /// A new object; nothing else refers to it.
     Bytes(Py<PyBytes>),
-    /// A lender by the buffer protocol, until the view is released.
-    Lender(Box<View>),
+    /// What lends it by the buffer protocol, until this is dropped.
+    Lender(Lent),
+}
+
+/// A view of another object's memory; dropping it gives the memory back.
+struct Lent {
+    view: Box<View>,
 }
 
 // SAFETY: a `Py` may go to other threads. A view is only touched with the interpreter attached
-// (`lend`, `release`); until then it is plain data that nobody looks at.
+// (`lend`, and the drop); until then it is plain data that nobody looks at.
 unsafe impl Send for Owner {}
 // SAFETY: as above; a shared owner gives nobody access to the view.
 unsafe impl Sync for Owner {}
@@ -109,7 +114,7 @@ impl Memory {
         let length_bytes = usize::try_from(view.len).unwrap_or(0);
         // An empty one may have no address.
         let base = NonNull::new(view.buf.cast::<u8>()).unwrap_or(NonNull::dangling());
-        Ok(Self { base, length_bytes, owner: Arc::new(Owner::Lender(view)) })
+        Ok(Self { base, length_bytes, owner: Arc::new(Owner::Lender(Lent { view })) })
     }
 
     /// How many bytes there are.
@@ -128,25 +133,26 @@ impl Memory {
         Piece { memory: self.clone(), offset, length_bytes }
     }
 
-    /// Ends its use: the object, where it is a new one; a lender gets its memory back.
-    ///
-    /// While pieces are left they keep it, and a lender never gets it back.
-    pub(crate) fn finish(self, py: Python<'_>) -> Option<Py<PyBytes>> {
+    /// Ends its use: the object, where it is a new one; a lender gets its memory back. `None` while
+    /// pieces are left, too, which keep it.
+    pub(crate) fn finish(self) -> Option<Py<PyBytes>> {
         match Arc::try_unwrap(self.owner) {
             Ok(Owner::Bytes(bytes)) => Some(bytes),
-            Ok(Owner::Lender(view)) => {
-                release(py, view);
-                None
-            }
-            Err(_) => None,
+            Ok(Owner::Lender(_)) | Err(_) => None,
         }
     }
 }
 
-fn release(_py: Python<'_>, mut view: Box<View>) {
-    // SAFETY: PyObject_GetBuffer filled the view, and this is its only release, since the view is
-    // consumed; the interpreter is attached (`_py`).
-    unsafe { PyBuffer_Release(&raw mut *view) };
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let view = &raw mut *self.view;
+        // Without an interpreter there is nobody to give it back to.
+        let _ = Python::try_attach(|_py| {
+            // SAFETY: PyObject_GetBuffer filled the view, which has not moved since (a box), and
+            // this is its only release; the interpreter is attached.
+            unsafe { PyBuffer_Release(view) };
+        });
+    }
 }
 
 impl fmt::Debug for Memory {

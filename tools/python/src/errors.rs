@@ -21,7 +21,6 @@ impl Failure {
         Self { reason, message, uri: None, attempts: None, request_id: None }
     }
 
-
     /// The client was closed, or has ended.
     pub(crate) fn closed() -> Self {
         Self::new("closed", "the client is closed".to_owned())
@@ -66,6 +65,8 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self {
+            attempts: error.attempts(),
+            request_id: error.request_id().map(str::to_owned),
             ..Self::new(error.reason().name(), error.to_string())
         }
     }

@@ -3,8 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::UNIX_EPOCH;
 
-use inrush::s3::uri::{KeyPattern, S3Uri};
 use inrush::RemoteObject;
+use inrush::s3::uri::{KeyPattern, S3Uri};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -51,7 +51,8 @@ impl ObjectInfo {
 
 /// Bucket and key of an address; every character of the key is meant as it is.
 pub(crate) fn parse(py: Python<'_>, uri: &str) -> PyResult<(String, String)> {
-    let parsed = S3Uri::parse_exact(uri, 0).map_err(|error| Failure::from(error).of(uri).raised(py))?;
+    let parsed =
+        S3Uri::parse_exact(uri, 0).map_err(|error| Failure::from(error).of(uri).raised(py))?;
     match parsed.key {
         KeyPattern::Exact { key, .. } => Ok((parsed.bucket, key)),
         _ => unreachable!("it was parsed so"),
@@ -126,7 +127,9 @@ impl ObjectInfo {
         Ok(format!("ObjectInfo(uri={uri}, size={}, etag={etag})", self.size))
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyTuple>)> {
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyTuple>)> {
         let this = slf.get();
         let py = slf.py();
         let values = (this.address(), this.size, this.etag.clone(), this.last_modified(py)?);
@@ -173,7 +176,9 @@ impl Prefix {
         Ok(format!("Prefix(uri={})", self.uri().into_pyobject(py)?.repr()?))
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyTuple>)> {
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyTuple>)> {
         Ok((slf.get_type(), (slf.get().uri(),).into_pyobject(slf.py())?))
     }
 }
@@ -208,6 +213,9 @@ impl ReadResult {
         let source = self.source.bind(py).repr()?;
         let range = self.range.bind(py).repr()?;
         let length = self.data.bind(py).len()?;
-        Ok(format!("ReadResult(index={}, source={source}, range={range}, {length} bytes)", self.index))
+        Ok(format!(
+            "ReadResult(index={}, source={source}, range={range}, {length} bytes)",
+            self.index
+        ))
     }
 }

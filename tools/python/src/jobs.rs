@@ -54,7 +54,8 @@ impl<'py> FromPyObject<'_, 'py> for Source {
         }
         let Ok(uri) = object.extract::<String>() else {
             let name = object.get_type().name()?;
-            let message = format!("a source is a str (\"s3://bucket/key\") or an ObjectInfo, not {name}");
+            let message =
+                format!("a source is a str (\"s3://bucket/key\") or an ObjectInfo, not {name}");
             return Err(PyTypeError::new_err(message));
         };
         parse(object.py(), &uri)?;
@@ -214,9 +215,8 @@ impl Jobs {
     /// Takes answers; the numbers of the jobs whose object is known now, in the order in which they
     /// came to be.
     pub(crate) fn take_answers(&mut self) -> Vec<u64> {
-        let answers = std::mem::take(
-            &mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner),
-        );
+        let answers =
+            std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner));
         let mut known_now = Vec::new();
         for (number, answer) in answers {
             // One that was cancelled is gone.
@@ -313,7 +313,7 @@ impl Jobs {
 
     fn end(&mut self, py: Python<'_>, number: u64, job: Job, length: u64) {
         let Step::Parts { memory, .. } = job.step else { unreachable!("it was fetched") };
-        let bytes = memory.finish(py);
+        let bytes = memory.finish();
         let outcome = match (job.failure, bytes) {
             (Some(failure), _) => Err(failure),
             (None, Some(bytes)) => Ok(Outcome::Bytes(bytes.into_any())),
@@ -418,7 +418,6 @@ fn memory_of(py: Python<'_>, want: Want, length: u64) -> Result<Memory, Failure>
     match want {
         Want::Into(memory) if memory.length_bytes() < bytes => {
             let room = memory.length_bytes();
-            memory.finish(py);
             Err(Failure::range(format!("a buffer of {room} bytes is too small for {length}")))
         }
         Want::Into(memory) => Ok(memory),

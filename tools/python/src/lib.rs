@@ -29,8 +29,7 @@ use pyo3::prelude::*;
 #[expect(clippy::disallowed_methods, reason = "a run begins when it is called")]
 fn main(py: Python<'_>, program: Vec<OsString>, words: Vec<OsString>) -> u8 {
     let begun = Instant::now();
-    let _ = program;
-    py.detach(|| inrush::command::main(&words, begun))
+    py.detach(|| inrush::command::main_within(program, words, begun))
 }
 
 /// The native part of the package `inrush`.

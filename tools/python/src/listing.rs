@@ -25,7 +25,8 @@ pub(crate) struct Bell {
 impl Bell {
     pub(crate) fn new() -> PyResult<Self> {
         let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let counter = counter.map_err(|errno| PyOSError::new_err((errno.raw_os_error(), errno.to_string())))?;
+        let counter = counter
+            .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), errno.to_string())))?;
         Ok(Self { counter: Arc::new(counter) })
     }
 
@@ -66,7 +67,9 @@ impl List {
 
     fn parts(&mut self) -> PyResult<&mut (Listing, Bell)> {
         self.listing.get().ok_or_else(|| {
-            PyRuntimeError::new_err("the iterator belongs to another process: list again after a fork")
+            PyRuntimeError::new_err(
+                "the iterator belongs to another process: list again after a fork",
+            )
         })
     }
 

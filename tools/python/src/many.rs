@@ -69,10 +69,16 @@ impl ReadMany {
     }
 
     fn jobs(&mut self, py: Python<'_>) -> PyResult<&mut Jobs> {
-        self.jobs.get().ok_or_else(|| {
-            let message = "the iterator belongs to another process: read_many again after a fork";
-            pyo3::exceptions::PyRuntimeError::new_err(message)
-        }).inspect_err(|_| { let _ = py; })
+        self.jobs
+            .get()
+            .ok_or_else(|| {
+                let message =
+                    "the iterator belongs to another process: read_many again after a fork";
+                pyo3::exceptions::PyRuntimeError::new_err(message)
+            })
+            .inspect_err(|_| {
+                let _ = py;
+            })
     }
 
     /// Takes items while there is room for more.

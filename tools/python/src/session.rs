@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use inrush::{Bucket, Client, ClientOptions, Engine, EngineOptions};
@@ -134,6 +134,12 @@ enum State {
     Closed,
 }
 
+/// What a look at the state finds.
+enum Found {
+    Open(Arc<Session>),
+    Starting(Arc<Starting>),
+}
+
 /// The state of one client. Its lock is held with the interpreter attached, and for no wait: so no
 /// other thread has it while Python forks.
 #[derive(Debug)]
@@ -151,54 +157,59 @@ impl Home {
     /// The session of this process; started where there is none.
     pub(crate) fn session(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
         loop {
-            let starting = {
-                let mut state = lock(&self.state);
-                if matches!(&*state, State::Starting(of) if !of.is_own())
-                    || matches!(&*state, State::Open(of) if !of.is_own())
-                {
-                    *state = State::Idle;
-                }
-                match &*state {
-                    State::Closed => return Err(Failure::closed().raised(py)),
-                    State::Open(session) => {
-                        return Ok(Arc::clone(session.view().expect("looked at above")));
-                    }
-                    State::Starting(starting) => {
-                        Arc::clone(starting.view().expect("looked at above"))
-                    }
-                    State::Idle => {
-                        let begun = Starting::begin(self.client.clone(), self.engine);
-                        let begun = begun.map_err(|error| Failure::from(error).raised(py))?;
-                        *state = State::Starting(Owned::new(Arc::clone(&begun)));
-                        begun
-                    }
-                }
+            // Nothing of Python runs while the lock is held: another thread might take over.
+            let starting = match self.look() {
+                Ok(Found::Open(session)) => return Ok(session),
+                Ok(Found::Starting(starting)) => starting,
+                Err(failure) => return Err(failure.raised(py)),
             };
             let done = py.detach(|| starting.wait());
             py.check_signals()?;
             let Some(done) = done else { continue };
-            let mut state = lock(&self.state);
-            let is_this = |state: &State| match state {
-                State::Starting(of) => of.view().is_some_and(|of| Arc::ptr_eq(of, &starting)),
-                _ => false,
-            };
-            if is_this(&state) {
-                *state = match &done {
-                    Ok(session) => State::Open(Owned::new(Arc::clone(session))),
-                    Err(_) => State::Idle,
-                };
-                // The session stays with the state alone.
-                *lock(&starting.done) = None;
-            }
+            self.settle(&starting, &done);
             if let Err(error) = done {
                 return Err(Failure::from(error).raised(py));
             }
         }
     }
 
-    /// The same for what outlives a close: see [`Weak`].
-    pub(crate) fn weak(&self, py: Python<'_>) -> PyResult<Weak<Session>> {
-        Ok(Arc::downgrade(&self.session(py)?))
+    /// What there is in this process; a start where there is nothing.
+    fn look(&self) -> Result<Found, Failure> {
+        let mut state = lock(&self.state);
+        match &*state {
+            State::Closed => return Err(Failure::closed()),
+            State::Open(session) => {
+                if let Some(session) = session.view() {
+                    return Ok(Found::Open(Arc::clone(session)));
+                }
+            }
+            State::Starting(starting) => {
+                if let Some(starting) = starting.view() {
+                    return Ok(Found::Starting(Arc::clone(starting)));
+                }
+            }
+            State::Idle => {}
+        }
+        let begun = Starting::begin(self.client.clone(), self.engine)?;
+        *state = State::Starting(Owned::new(Arc::clone(&begun)));
+        Ok(Found::Starting(begun))
+    }
+
+    /// Keeps what came of a start, unless the client was closed meanwhile.
+    fn settle(&self, starting: &Arc<Starting>, done: &Result<Arc<Session>, inrush::Error>) {
+        let mut state = lock(&self.state);
+        let is_this = match &*state {
+            State::Starting(of) => of.view().is_some_and(|of| Arc::ptr_eq(of, starting)),
+            _ => false,
+        };
+        if is_this {
+            *state = match done {
+                Ok(session) => State::Open(Owned::new(Arc::clone(session))),
+                Err(_) => State::Idle,
+            };
+            // The session stays with the state alone.
+            *lock(&starting.done) = None;
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {

