@@ -85,7 +85,7 @@ impl Reactor {
     fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let jobs = self.jobs()?;
         let completions = jobs.wait(Duration::ZERO);
-        jobs.take(py, completions);
+        jobs.take(completions);
         for number in jobs.take_answers() {
             jobs.fetch(py, number);
         }

@@ -44,7 +44,7 @@ enum Owner {
     /// A new object; nothing else refers to it.
     Bytes(Py<PyBytes>),
     /// What lends it by the buffer protocol, until this is dropped.
-    Lender(Lent),
+    Lender { _lent: Lent },
 }
 
 /// A view of another object's memory; dropping it gives the memory back.
@@ -114,7 +114,7 @@ impl Memory {
         let length_bytes = usize::try_from(view.len).unwrap_or(0);
         // An empty one may have no address.
         let base = NonNull::new(view.buf.cast::<u8>()).unwrap_or(NonNull::dangling());
-        Ok(Self { base, length_bytes, owner: Arc::new(Owner::Lender(Lent { view })) })
+        Ok(Self { base, length_bytes, owner: Arc::new(Owner::Lender { _lent: Lent { view } }) })
     }
 
     /// How many bytes there are.
@@ -138,7 +138,7 @@ impl Memory {
     pub(crate) fn finish(self) -> Option<Py<PyBytes>> {
         match Arc::try_unwrap(self.owner) {
             Ok(Owner::Bytes(bytes)) => Some(bytes),
-            Ok(Owner::Lender(_)) | Err(_) => None,
+            Ok(Owner::Lender { .. }) | Err(_) => None,
         }
     }
 }

@@ -132,7 +132,7 @@ impl Core {
             }
             let waited = &jobs;
             let completions = py.detach(|| waited.wait(SLICE));
-            jobs.take(py, completions);
+            jobs.take(completions);
             if let Err(interrupted) = py.check_signals() {
                 jobs.give_up(py);
                 return Err(interrupted);

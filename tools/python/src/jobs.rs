@@ -303,7 +303,7 @@ impl Jobs {
         job.step = Step::Parts { memory, under_way };
         // Of a failure the parts that are under way are still to end.
         if under_way == 0 {
-            self.end(py, number, job, length);
+            self.end(number, job, length);
         } else {
             job.part = Some((offset, length));
             self.jobs.insert(number, job);
@@ -311,7 +311,7 @@ impl Jobs {
         Ok(())
     }
 
-    fn end(&mut self, py: Python<'_>, number: u64, job: Job, length: u64) {
+    fn end(&mut self, number: u64, job: Job, length: u64) {
         let Step::Parts { memory, .. } = job.step else { unreachable!("it was fetched") };
         let bytes = memory.finish();
         let outcome = match (job.failure, bytes) {
@@ -328,7 +328,7 @@ impl Jobs {
     }
 
     /// Takes what was waited for.
-    pub(crate) fn take(&mut self, py: Python<'_>, completions: Vec<Completion>) {
+    pub(crate) fn take(&mut self, completions: Vec<Completion>) {
         for Completion { token, into, result } in completions {
             drop(into);
             let Some(number) = self.of_token.remove(&token) else { continue };
@@ -343,7 +343,7 @@ impl Jobs {
             *under_way -= 1;
             if *under_way == 0 {
                 let length = job.part.map_or(0, |(_, length)| length);
-                self.end(py, number, job, length);
+                self.end(number, job, length);
             } else {
                 self.jobs.insert(number, job);
             }
@@ -385,7 +385,7 @@ impl Jobs {
         while self.requests.under_way() > 0 {
             let this = &*self;
             let completions = py.detach(|| this.wait(crate::session::SLICE));
-            self.take(py, completions);
+            self.take(completions);
         }
         self.ended.clear();
     }

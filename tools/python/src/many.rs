@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyTuple};
 
@@ -68,17 +68,11 @@ impl ReadMany {
         })
     }
 
-    fn jobs(&mut self, py: Python<'_>) -> PyResult<&mut Jobs> {
-        self.jobs
-            .get()
-            .ok_or_else(|| {
-                let message =
-                    "the iterator belongs to another process: read_many again after a fork";
-                pyo3::exceptions::PyRuntimeError::new_err(message)
-            })
-            .inspect_err(|_| {
-                let _ = py;
-            })
+    fn jobs(&mut self) -> PyResult<&mut Jobs> {
+        self.jobs.get().ok_or_else(|| {
+            let message = "the iterator belongs to another process: read_many again after a fork";
+            PyRuntimeError::new_err(message)
+        })
     }
 
     /// Takes items while there is room for more.
@@ -95,12 +89,12 @@ impl ReadMany {
             let index = self.next_index;
             self.next_index += 1;
             let is_known = what.size_bytes().is_some();
-            let number = self.jobs(py)?.begin(what, part, Want::Bytes);
+            let number = self.jobs()?.begin(what, part, Want::Bytes);
             let item = Item { source: source.unbind(), range: range.unbind(), index, bytes };
             self.bytes_ahead += bytes;
             self.begun.insert(number, item);
-            if is_known && self.jobs(py)?.bytes_of(number).is_some() {
-                self.jobs(py)?.fetch(py, number);
+            if is_known && self.jobs()?.bytes_of(number).is_some() {
+                self.jobs()?.fetch(py, number);
             }
         }
         Ok(())
@@ -108,11 +102,11 @@ impl ReadMany {
 
     /// Fetches what is known, while there is room; what is waited for next in any case.
     fn fetch(&mut self, py: Python<'_>) -> PyResult<()> {
-        let known = self.jobs(py)?.take_answers();
+        let known = self.jobs()?.take_answers();
         self.waiting.extend(known);
         let mut left = VecDeque::new();
         while let Some(number) = self.waiting.pop_front() {
-            let Some(bytes) = self.jobs(py)?.bytes_of(number) else { continue };
+            let Some(bytes) = self.jobs()?.bytes_of(number) else { continue };
             let Some(item) = self.begun.get_mut(&number) else { continue };
             let counted = item.bytes;
             let is_next = item.index == self.next_out || !self.ordered && self.done.is_empty();
@@ -122,7 +116,7 @@ impl ReadMany {
             }
             item.bytes = bytes;
             self.bytes_ahead += bytes - counted.min(bytes);
-            self.jobs(py)?.fetch(py, number);
+            self.jobs()?.fetch(py, number);
         }
         self.waiting = left;
         Ok(())
@@ -172,7 +166,7 @@ impl ReadMany {
         loop {
             self.refill(py)?;
             self.fetch(py)?;
-            let ended = self.jobs(py)?.take_ended();
+            let ended = self.jobs()?.take_ended();
             self.sort_in(ended);
             if let Some((item, outcome)) = self.pop() {
                 return self.result(py, item, outcome).map(Some);
@@ -181,9 +175,9 @@ impl ReadMany {
                 self.is_over = true;
                 return Ok(None);
             }
-            let jobs = &*self.jobs(py)?;
+            let jobs = &*self.jobs()?;
             let completions = py.detach(|| jobs.wait(SLICE));
-            self.jobs(py)?.take(py, completions);
+            self.jobs()?.take(completions);
             py.check_signals()?;
         }
     }
