@@ -268,10 +268,12 @@ fn pages_come_as_they_are_asked_for() {
     objects.extend([("t*", vec![1]), ("u", vec![2])]);
     let origin = serve(&objects, FaultPlan::none());
     let client = connect(&origin);
-    let list = |prefix: &str, recursive: bool| {
+    let list = |prefix: &str, recursive: bool| -> inrush::Result<Vec<String>> {
         let (rung, bell) = std::sync::mpsc::channel();
         let uri = format!("s3://{BUCKET}/{prefix}");
-        let notify = move || drop(rung.send(()));
+        let notify = move || {
+            let _ = rung.send(());
+        };
         let mut listing = client.pages(&uri, recursive, notify).expect("an address");
         let mut names = Vec::new();
         loop {

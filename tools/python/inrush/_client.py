@@ -149,8 +149,9 @@ class Client:
         """Downloads objects as `inrush get` does, and returns its JSON report.
 
         Options are the command's: `verify="required"`, `include=["*.tar"]`, `overwrite="never"`.
-        `progress` is called with a dict for each object that has ended; what it raises stops the
-        run. Raises the error that the command reports.
+        `progress` is called for each object that has ended, some hundred at a time, with a dict:
+        `object` (its line of the command's --report), `objects` and `bytes` (so far). What it
+        raises stops the run. Raises the error that the command reports.
         """
         listed = [sources] if isinstance(sources, str) else [*sources]
         return run_transfer("get", self._options, listed, dest, progress, options)

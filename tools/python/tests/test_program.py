@@ -85,7 +85,9 @@ def test_what_a_callback_raises_stops_the_run(serve: Serve, tmp_path: Path) -> N
     def progress(_: dict[str, Any]) -> None:
         raise LookupError("mine")
 
-    objects = {"data/n/quick": b"x", "data/n/slow": pattern(100_000_000)}
+    # The program writes a report in pieces, of some hundred lines.
+    objects = {f"data/n/{at:04}": b"x" for at in range(1500)}
+    objects["data/n/slow"] = pattern(100_000_000)
     with serve(objects, "--connection-rate", "10KB").client() as client:
         with pytest.raises(LookupError, match="mine"):
             client.get("s3://data/n/", tmp_path, progress=progress)
