@@ -1,0 +1,326 @@
+"""Data sets for PyTorch: objects by number, objects in a stream, samples of tars.
+
+::
+
+    from inrush.torch import StreamDataset
+    from torch.utils.data import DataLoader
+
+    dataset = StreamDataset("s3://bucket/train/", shuffle_seed=42)
+    for epoch in range(3):
+        dataset.set_epoch(epoch)
+        for batch in DataLoader(dataset, batch_size=64, num_workers=4):
+            ...
+
+Each process of a job reads its own part, and each worker of a `DataLoader` a part of that; order
+and parts are those of the command's ``--shuffle-seed`` and ``--shard``. The state of a data set is
+small and exact: with `torchdata.stateful_dataloader.StatefulDataLoader` a job goes on behind the
+batch that it has trained with, however much workers have read ahead.
+
+Workers may be forked, spawned or come from a fork server. Each has an engine of its own, which
+takes its part of the host's connections and memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+
+from ._places import Listing, Source, listing
+from ._stream import Plan, Stream, Transform, object_sample, of_this_process, this_rank
+from .sharding import Order, Shard
+
+if TYPE_CHECKING:
+    from . import Client
+
+__all__ = ["ObjectDataset", "ShardSampler", "StreamDataset", "TarDataset", "rank_shard"]
+
+
+def rank_shard() -> Shard:
+    """The part of this process: by `torch.distributed` where it has begun, else by the variables
+    of torchrun, Open MPI, MPICH or Slurm; everything where nothing is known.
+
+    :raises ValueError: the variables contradict each other.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return Shard(torch.distributed.get_rank(), torch.distributed.get_world_size())
+    return this_rank()
+
+
+def _client_of_worker(client: Client | None) -> Client:
+    worker = get_worker_info()
+    return of_this_process(client) if worker is None else \
+        of_this_process(client, worker.id, worker.num_workers)
+
+
+def _as_shard(shard: Shard | tuple[int, int] | None) -> Shard | None:
+    return shard if shard is None or isinstance(shard, Shard) else Shard(*shard)
+
+
+class _InWorker:
+    """The client of the process that asks, made when it is asked for first."""
+
+    def __init__(self, client: Client | None) -> None:
+        self._given = client
+        self._own: tuple[object, Client] | None = None
+
+    def client(self) -> Client:
+        worker = get_worker_info()
+        # A fork has the parent's, which is of another share.
+        who = None if worker is None else (worker.id, worker.num_workers, worker.seed)
+        if self._own is None or self._own[0] != who:
+            self._own = (who, _client_of_worker(self._given))
+        return self._own[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_given": self._given, "_own": None}
+
+
+class ObjectDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
+    """Objects by number, in key order. A batch is one request of many objects.
+
+    Shard and shuffle it with `ShardSampler`, or as any other data set::
+
+        sampler = ShardSampler(dataset, shuffle_seed=42)
+        DataLoader(dataset, sampler=sampler, batch_size=64, num_workers=4)
+    """
+
+    def __init__(self, source: Source = (), *, manifest: str | None = None,
+                 client: Client | None = None, transform: Transform | None = None) -> None:
+        """Lists the objects, at once: 24 bytes each, the URI and the ETag.
+
+        :param source: ``s3://BUCKET/PREFIX/``, an object, or several of them.
+        :param manifest: address or path of a ManifestFile of SageMaker, instead of `source`.
+        :param client: what reads; None is `inrush.default_client()`.
+        :param transform: makes a sample of ``{"uri": str, "data": bytes}``.
+        :raises FileNotFoundError: there are no objects.
+        :raises inrush.Error: the listing failed.
+        """
+        self._in_worker = _InWorker(client)
+        self._transform = transform
+        self.listing: Listing = listing(self._in_worker.client(), source, manifest=manifest)
+
+    def __len__(self) -> int:
+        return len(self.listing)
+
+    def __getitem__(self, index: int) -> Any:
+        """Reads one object.
+
+        :raises IndexError: there is no such object.
+        :raises inrush.Error: it cannot be read.
+        """
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Reads several objects at the same time; a `DataLoader` asks for a batch so.
+
+        :raises inrush.Error: one of them cannot be read.
+        """
+        sources = [self.listing.source(self._number(index)) for index in indices]
+        results = self._in_worker.client().read_many(sources, ordered=True)
+        samples = [object_sample(result.source, result.data) for result in results]
+        return samples if self._transform is None else list(map(self._transform, samples))
+
+    def _number(self, index: int) -> int:
+        number = index + len(self.listing) if index < 0 else index
+        if not 0 <= number < len(self.listing):
+            raise IndexError(f"object {index} of {len(self.listing)}")
+        return number
+
+
+class ShardSampler(Sampler[int]):  # type: ignore[misc,unused-ignore]
+    """Numbers of a data set in the order of the command: shuffled by a seed, then every N-th."""
+
+    def __init__(self, dataset: Any, *, shuffle_seed: int | None = None,
+                 shard: Shard | tuple[int, int] | None = None, drop_uneven: bool = False) -> None:
+        """
+        :param dataset: something with a length.
+        :param shuffle_seed: shuffles every epoch; None leaves the order.
+        :param shard: the part of this process; None is found by `rank_shard`.
+        :param drop_uneven: all processes have the same number, and a few are left out.
+        """
+        self._dataset, self._seed = dataset, shuffle_seed
+        self._shard, self._drop_uneven = _as_shard(shard), drop_uneven
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass is of this epoch, counted from 0."""
+        self.epoch = epoch
+
+    def order(self) -> Order:
+        """The order of the current epoch."""
+        shard = rank_shard() if self._shard is None else self._shard
+        return Order(len(self._dataset), seed=self._seed, epoch=self.epoch, shard=shard,
+                     drop_uneven=self._drop_uneven)
+
+    def __len__(self) -> int:
+        shard = rank_shard() if self._shard is None else self._shard
+        count = len(self._dataset)
+        return shard.share_of(count - count % shard.count if self._drop_uneven else count)
+
+    def __iter__(self) -> Iterator[int]:
+        return _SamplerIterator(self)
+
+
+class _SamplerIterator(Iterator[int]):
+    """One pass of a sampler, with a state for `StatefulDataLoader`."""
+
+    def __init__(self, sampler: ShardSampler) -> None:
+        self._sampler, self._order, self._place = sampler, sampler.order(), 0
+
+    def __next__(self) -> int:
+        if self._place == len(self._order):
+            raise StopIteration
+        self._place += 1
+        number: int = self._order[self._place - 1]
+        return number
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self._sampler.epoch, "place": self._place, "length": len(self._order)}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        self._sampler.set_epoch(state["epoch"])
+        self._order, self._place = self._sampler.order(), state["place"]
+        if state["length"] != len(self._order):
+            raise ValueError(f"the state is of a sampler of {state['length']} numbers, "
+                             f"this one has {len(self._order)}")
+
+
+class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
+    """What `StreamDataset` and `TarDataset` have in common."""
+
+    def __init__(self, plan: Plan, client: _InWorker, shard: Shard | None) -> None:
+        self._plan, self._in_worker = plan, client
+        self._shard = shard
+        # What was found at the beginning: workers that are spawned know no process group.
+        self._found_shard = rank_shard() if shard is None else shard
+        # In shared memory: workers that stay from epoch to epoch see it change.
+        self._epoch: torch.Tensor = torch.zeros((), dtype=torch.int64)
+        cast(Any, self._epoch).share_memory_()
+        self._stream: Stream | None = None
+        self._state: Mapping[str, Any] | None = None
+
+    @property
+    def listing(self) -> Listing:
+        """All objects, of all processes."""
+        return self._plan.listing
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next pass."""
+        return int(self._epoch.item())
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass is of this epoch, counted from 0; workers that run already see it.
+
+        Without it every pass has the order of the same epoch.
+        """
+        if epoch < 0:
+            raise ValueError(f"the epoch is {epoch}: epochs are counted from 0")
+        self._epoch.fill_(epoch)
+
+    def _now(self) -> Plan:
+        """The plan of this worker, now."""
+        if self._shard is None and get_worker_info() is None:
+            self._found_shard = rank_shard()
+        worker, shard = get_worker_info(), self._found_shard
+        if worker is not None:
+            shard = shard.split(worker.id, worker.num_workers)
+        return replace(self._plan, epoch=self.epoch, shard=shard)
+
+    def __iter__(self) -> Iterator[Any]:
+        """A pass of the current epoch, or what `load_state_dict` left of one."""
+        if self._stream is not None:
+            self._stream.close()
+        state, self._state = self._state, None
+        self._stream = Stream(self._in_worker.client(), self._now(), state)
+        return self._stream
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest pass in this process is. `StatefulDataLoader` asks each worker for it.
+
+        Other loaders with workers cannot: in the main process no pass has begun then.
+        """
+        if self._state is not None:
+            return dict(self._state)
+        if self._stream is None:
+            return self._now().state(0, 0, 0)
+        return self._stream.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next pass goes on where this state was taken; the ones after it are whole.
+
+        :raises ValueError: the state is of another listing, seed or number of processes or workers;
+            it says which.
+        """
+        self._now().at(state)
+        self.set_epoch(int(state["epoch"]))
+        self._state = dict(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._shard is None and get_worker_info() is None:
+            self._found_shard = rank_shard()
+        return {**self.__dict__, "_stream": None}
+
+
+class StreamDataset(_Streaming):
+    """Objects in a stream: each worker requests many ahead, in the order of its part."""
+
+    def __init__(self, source: Source = (), *, manifest: str | None = None,
+                 shuffle_seed: int | None = None, shard: Shard | tuple[int, int] | None = None,
+                 drop_uneven: bool = False, client: Client | None = None,
+                 transform: Transform | None = None) -> None:
+        """Lists the objects, at once: 24 bytes each, the URI and the ETag.
+
+        :param source: ``s3://BUCKET/PREFIX/``, an object, or several of them.
+        :param manifest: address or path of a ManifestFile of SageMaker, instead of `source`.
+        :param shuffle_seed: shuffles every epoch as ``--shuffle-seed`` does; None is key order.
+        :param shard: the part of this process; None is found by `rank_shard`.
+        :param drop_uneven: all processes and workers have the same number of objects, and a few
+            are left out of each epoch; otherwise some have one more.
+        :param client: what reads; None is `inrush.default_client()`.
+        :param transform: makes a sample of ``{"uri": str, "data": bytes}``.
+        :raises FileNotFoundError: there are no objects.
+        :raises inrush.Error: the listing failed.
+        """
+        in_worker = _InWorker(client)
+        objects = listing(in_worker.client(), source, manifest=manifest)
+        plan = Plan(objects, "objects", seed=shuffle_seed, drop_uneven=drop_uneven,
+                    transform=transform)
+        super().__init__(plan, in_worker, _as_shard(shard))
+
+    def __len__(self) -> int:
+        """How many objects this process reads in an epoch, all its workers together."""
+        shard = (rank_shard() if self._shard is None else self._shard) \
+            if get_worker_info() is None else self._found_shard
+        return len(replace(self._plan, seed=None, shard=shard).order())
+
+
+class TarDataset(_Streaming):
+    """Samples of tars, as WebDataset has them: members that share a name up to its first dot.
+
+    A sample is ``{"__key__": str, "__url__": str, EXTENSION: bytes, ...}``. Tars are shuffled and
+    divided as objects are; the samples of a tar keep their order. So there should be many more
+    tars than workers.
+    """
+
+    def __init__(self, source: Source = (), *, manifest: str | None = None,
+                 suffix: str | tuple[str, ...] = (".tar", ".tar.gz", ".tgz"),
+                 shuffle_seed: int | None = None, shard: Shard | tuple[int, int] | None = None,
+                 drop_uneven: bool = False, client: Client | None = None,
+                 transform: Transform | None = None) -> None:
+        """Lists the tars, at once.
+
+        :param suffix: how the keys of tars end below a prefix; other objects are left out.
+        :param drop_uneven: all have the same number of tars, not of samples.
+        :param transform: makes something else of a sample.
+
+        The others are those of `StreamDataset`, and so are the errors.
+        """
+        in_worker = _InWorker(client)
+        tars = listing(in_worker.client(), source, manifest=manifest, suffix=suffix)
+        plan = Plan(tars, "tars", seed=shuffle_seed, drop_uneven=drop_uneven, transform=transform)
+        super().__init__(plan, in_worker, _as_shard(shard))

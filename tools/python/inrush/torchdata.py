@@ -1,0 +1,102 @@
+"""Source nodes for ``torchdata.nodes``: the streams of `inrush.torch` without a `DataLoader`.
+
+::
+
+    from inrush.torchdata import ObjectNode
+    from torchdata.nodes import Batcher, Loader, ParallelMapper
+
+    objects = ObjectNode("s3://bucket/train/", shuffle_seed=42)
+    loader = Loader(Batcher(ParallelMapper(objects, decode, num_workers=8), batch_size=64))
+
+A node reads its epoch in one process, with one engine; each reset begins the next epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchdata.nodes import BaseNode
+
+from ._places import Source, listing
+from ._stream import Plan, Stream, Transform, of_this_process
+from .sharding import Shard
+from .torch import rank_shard
+
+if TYPE_CHECKING:
+    from . import Client
+
+__all__ = ["ObjectNode", "TarNode"]
+
+
+class _Node(BaseNode[Any]):  # type: ignore[misc,unused-ignore]
+    """A stream with the life of a node."""
+
+    def __init__(self, plan: Plan, client: Client) -> None:
+        super().__init__()
+        self._plan, self._client = plan, client
+        self._stream: Stream | None = None
+        self._next_epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next reset without a state begins this epoch, counted from 0."""
+        self._next_epoch = epoch
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        """Begins the next epoch, or goes on where a state was taken.
+
+        :raises ValueError: the state is of another listing, seed or number of processes.
+        """
+        super().reset(initial_state)
+        if self._stream is not None:
+            self._stream.close()
+        plan = replace(self._plan, epoch=self._next_epoch)
+        self._stream = Stream(self._client, plan, initial_state)
+        self._next_epoch = self._stream.plan.epoch + 1
+
+    def next(self) -> Any:
+        """The next sample.
+
+        :raises StopIteration: the epoch is over.
+        :raises inrush.Error: an object cannot be read.
+        """
+        assert self._stream is not None, "nodes are reset first"
+        return next(self._stream)
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the stream is, in plain values."""
+        assert self._stream is not None, "nodes are reset first"
+        return self._stream.state_dict()
+
+
+class ObjectNode(_Node):
+    """Objects in a stream: ``{"uri": str, "data": bytes}``."""
+
+    def __init__(self, source: Source = (), *, manifest: str | None = None,
+                 shuffle_seed: int | None = None, shard: Shard | tuple[int, int] | None = None,
+                 drop_uneven: bool = False, client: Client | None = None,
+                 transform: Transform | None = None) -> None:
+        """As `inrush.torch.StreamDataset`; the shard is found when the node is made."""
+        client = of_this_process(client)
+        objects = listing(client, source, manifest=manifest)
+        part = rank_shard() if shard is None else Shard(*shard) if isinstance(shard, tuple) \
+            else shard
+        super().__init__(Plan(objects, "objects", seed=shuffle_seed, shard=part,
+                              drop_uneven=drop_uneven, transform=transform), client)
+
+
+class TarNode(_Node):
+    """Samples of tars, as `inrush.torch.TarDataset` has them."""
+
+    def __init__(self, source: Source = (), *, manifest: str | None = None,
+                 suffix: str | tuple[str, ...] = (".tar", ".tar.gz", ".tgz"),
+                 shuffle_seed: int | None = None, shard: Shard | tuple[int, int] | None = None,
+                 drop_uneven: bool = False, client: Client | None = None,
+                 transform: Transform | None = None) -> None:
+        """As `inrush.torch.TarDataset`; the shard is found when the node is made."""
+        client = of_this_process(client)
+        tars = listing(client, source, manifest=manifest, suffix=suffix)
+        part = rank_shard() if shard is None else Shard(*shard) if isinstance(shard, tuple) \
+            else shard
+        super().__init__(Plan(tars, "tars", seed=shuffle_seed, shard=part,
+                              drop_uneven=drop_uneven, transform=transform), client)
