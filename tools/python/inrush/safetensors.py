@@ -167,7 +167,8 @@ def _read(client: Client, wanted: dict[str, tuple[ObjectInfo, TensorInfo]],
     out = {name: torch.empty(tensor.shape, dtype=_dtype(tensor), device=device)
            for name, (_, tensor) in wanted.items()}
     pinned: queue.SimpleQueue[torch.Tensor] = queue.SimpleQueue()
-    if device.type != "cpu":
+    directly = _can_be_written_to(device)
+    if not directly:
         for _ in range(PIECES_AT_ONCE):
             pinned.put(torch.empty(PIECE_BYTES, dtype=torch.uint8,
                                    pin_memory=device.type == "cuda"))
@@ -176,7 +177,7 @@ def _read(client: Client, wanted: dict[str, tuple[ObjectInfo, TensorInfo]],
         name, start, length = piece
         source, tensor = wanted[name]
         asked = (tensor.offset + start, length)
-        if device.type == "cpu":
+        if directly:
             client.read_into(source, _memory(out[name], start, length), range=asked)
             return
         buffer = pinned.get()
@@ -196,6 +197,11 @@ def _read(client: Client, wanted: dict[str, tuple[ObjectInfo, TensorInfo]],
             pool.shutdown(cancel_futures=True)
             raise
     return out
+
+
+def _can_be_written_to(device: torch.device) -> bool:
+    """Whether the memory of its tensors is that of this process."""
+    return device.type == "cpu"
 
 
 def _pieces(tensors: Iterable[TensorInfo]) -> list[tuple[str, int, int]]:

@@ -117,6 +117,11 @@ def serve(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
         # Of nobody: the origin takes any.
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        # The default client of a process is that of its first environment.
+        import inrush
+
+        client = inrush.Client()
+        monkeypatch.setattr(inrush, "default_client", lambda: client)
         return origin
 
     yield start
