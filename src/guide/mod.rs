@@ -47,6 +47,7 @@ topics! {
     containers "containers.md" "packages, containers, seccomp, systemd; what restrictions change"
     reports "reports.md" "exit codes, the summary, JSON fields, the report of each object"
     library "library.md" "using the engine from a Rust program"
+    python "python.md" "the Python package: PyTorch, fsspec, WebDataset, TensorFlow, safetensors"
     design "design.md" "how inrush works"
     testing "testing.md" "what inrush promises, and which tests check it"
 }
