@@ -45,7 +45,8 @@ def of_this_process(client: Client | None, worker: int = 0, workers: int = 1) ->
     share = Shard(process, processes).split(worker, workers)
     if share.count == 1:
         return client
-    return client.with_options(share=(share.index, share.count))
+    options = {**client.options, "share": (share.index, share.count)}
+    return type(client)(**options)
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,12 @@ def small_objects(count: int, prefix: str = "data/train/") -> dict[str, bytes]:
     return {f"{prefix}{at:04}.bin": f"object {at} ".encode() * (at % 7 + 1) for at in range(count)}
 
 
+def forget(*protocols: str) -> None:
+    """Takes protocols of fsspec back that were registered."""
+    for protocol in protocols:
+        importlib.import_module("fsspec.registry")._registry.pop(protocol, None)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Says what was left out, behind everything else."""
     for report in terminalreporter.stats.get("skipped", []):

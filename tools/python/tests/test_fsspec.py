@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Origin, require, small_objects
+from conftest import Origin, forget, require, small_objects
 
 fsspec = require("fsspec")
 
@@ -148,7 +148,7 @@ def test_a_thousand_awkward_keys_are_as_s3fs_has_them(bucket: Any, moto_endpoint
             sorted(ours.walk("bkt")), sorted(theirs.walk("bkt")), strict=True):
         assert (path, sorted(folders), sorted(files)) == \
             (path_s3fs, sorted(folders_s3fs), sorted(files_s3fs))
-        assert sorted(map(told, ours.ls(path))) == sorted(map(told, theirs.ls(path)))
+        assert sorted(map(told, ours.ls(path))) == sorted(map(told, theirs.ls(path, detail=True)))
         assert ours.isdir(path) and not ours.isfile(path)
     paths = list(found)
     assert ours.cat(paths) == theirs.cat(paths)
@@ -166,15 +166,14 @@ def test_folders_and_their_marks(bucket: Any, moto_endpoint: str) -> None:
     for key in ("a/", "a/b/", "a/b/c", "a/d", "e", "a.b", "empty/"):
         bucket.put_object(Key=key, Body=b"" if key.endswith("/") else key.encode())
     fs = InrushFileSystem(endpoint_url=moto_endpoint, region="us-east-1")
-    assert fs.ls("bkt", detail=False) == ["bkt/a.b", "bkt/a", "bkt/e", "bkt/empty"] \
-        or sorted(fs.ls("bkt", detail=False)) == ["bkt/a", "bkt/a.b", "bkt/e", "bkt/empty"]
+    assert sorted(fs.ls("bkt", detail=False)) == ["bkt/a", "bkt/a.b", "bkt/e", "bkt/empty"]
     assert sorted(fs.ls("inrush://bkt/a/", detail=False)) == ["bkt/a/b", "bkt/a/d"]
     assert fs.find("bkt") == ["bkt/a.b", "bkt/a/b/c", "bkt/a/d", "bkt/e"]
     assert sorted(fs.find("bkt/a", withdirs=True)) == ["bkt/a", "bkt/a/b", "bkt/a/b/c", "bkt/a/d"]
     assert fs.find("bkt/a/d") == ["bkt/a/d"] and fs.find("bkt/none") == []
     assert fs.find("bkt", prefix="a") == ["bkt/a.b", "bkt/a/b/c", "bkt/a/d"]
     assert fs.ls("bkt/e") == [fs.info("bkt/e")] and fs.ls("bkt/empty") == []
-    assert fs.isdir("bkt/empty") and fs.isdir("bkt") and not fs.exists("bkt/a/b/")is None
+    assert fs.isdir("bkt/empty") and fs.isdir("bkt")
     for missing in ("bkt/none", "bkt/a/none"):
         assert not fs.exists(missing)
         for call in (fs.info, fs.ls, fs.cat_file, fs.open):
@@ -191,7 +190,8 @@ def test_ranges_are_those_of_slices(serve: Serve) -> None:
         for end in cuts:
             assert fs.cat_file("data/a", start, end) == data[start:end]
             assert fs.cat_file("data/none", start, end) == b""
-    paths, starts, ends = ["data/a", "data/b", "data/gone", "data/a"], [0, 5, 0, None], [7, -9, 1, 3]
+    paths = ["data/a", "data/b", "data/gone", "data/a"]
+    starts, ends = [0, 5, 0, None], [7, -9, 1, 3]
     out = fs.cat_ranges(paths, starts, ends)
     assert out[:2] == [data[:7], (data * 3)[5:-9]] and out[3] == data[:3]
     assert isinstance(out[2], FileNotFoundError)
@@ -257,8 +257,7 @@ def test_addresses_of_s3_on_request(serve: Serve) -> None:
         with fsspec.open("s3a://data/a") as file:
             assert file.read() == b"1"
     finally:
-        fsspec.registry._registry.pop("s3", None)
-        fsspec.registry._registry.pop("s3a", None)
+        forget("s3", "s3a")
 
 
 @pytest.fixture
@@ -294,7 +293,7 @@ def test_tables_of_pandas_and_pyarrow(serve: Serve, registered: None) -> None:
 def test_arrays_of_zarr(serve: Serve, registered: None, tmp_path: Path) -> None:
     zarr, numpy = require("zarr"), require("numpy")
     data = numpy.arange(10_000).reshape(100, 100)
-    zarr.save_array(str(tmp_path / "array"), data, chunks=(30, 30))
+    zarr.create_array(store=str(tmp_path / "array"), data=data, chunks=(30, 30))
     files = {f"data/array/{path.relative_to(tmp_path / 'array')}": path.read_bytes()
              for path in (tmp_path / "array").rglob("*") if path.is_file()}
     serve(files)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import PROJECT, Origin, require, small_objects, tars
+from conftest import PROJECT, Origin, forget, require, small_objects, tars
 
 Serve = Callable[..., Origin]
 
@@ -87,9 +87,7 @@ def test_the_example_runs(served: None, example: str) -> None:
         if ray is not None:
             ray.shutdown()
         if "register_s3" in example:
-            registry = require("fsspec").registry._registry
-            registry.pop("s3", None)
-            registry.pop("s3a", None)
+            forget("s3", "s3a")
 
 
 def check(example: str, names: dict[str, Any]) -> None:

@@ -84,7 +84,8 @@ def test_the_program_streams_in_this_order(serve: Callable[..., object], tmp_pat
         (["--shuffle-seed", "42", "--shard", "1/3"],
          [Order(23, seed=42, epoch=epoch, shard=Shard(1, 3)) for epoch in range(2)]),
         (["--shard", "0/2"], [Order(23, shard=Shard(0, 2))] * 2),
-        (["--shuffle-seed", str(2**64 - 7)], [Order(23, seed=-7, epoch=epoch) for epoch in range(2)]),
+        (["--shuffle-seed", str(2**64 - 7)],
+         [Order(23, seed=-7, epoch=epoch) for epoch in range(2)]),
     ]:
         folder = tmp_path / "-".join(words).replace("/", "_")
         folder.mkdir()

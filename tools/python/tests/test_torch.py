@@ -15,6 +15,8 @@ torch = require("torch")
 
 from torch.utils.data import DataLoader  # noqa: E402
 
+import inrush  # noqa: E402
+from inrush import _stream  # noqa: E402
 from inrush.sharding import Order, Shard  # noqa: E402
 from inrush.torch import (ObjectDataset, ShardSampler, StreamDataset,  # noqa: E402
                           TarDataset, rank_shard)
@@ -45,13 +47,14 @@ def pair(sample: dict[str, Any]) -> tuple[str, int]:
     return sample["uri"], len(sample["data"])
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_three_epochs_have_every_object_once(serve: Serve, start: str) -> None:
     objects = small_objects(COUNT)
-    serve(objects)
+    # A fork server has the environment of its first test.
+    client = serve(objects).client()
     expected = {f"s3://{path}": data for path, data in objects.items()}
     names = sorted(expected)
-    sets = [StreamDataset("s3://data/train/", shuffle_seed=42, shard=(rank, RANKS))
+    sets = [StreamDataset("s3://data/train/", shuffle_seed=42, shard=(rank, RANKS), client=client)
             for rank in range(RANKS)]
     loaders = [DataLoader(one, batch_size=1, num_workers=WORKERS, collate_fn=same,
                           multiprocessing_context=start, persistent_workers=True)
@@ -83,11 +86,11 @@ def test_any_number_of_workers_has_every_object_once(serve: Serve, workers: int)
         assert sorted(uris(loader)) == sorted(f"s3://{path}" for path in small_objects(COUNT))
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("start", ["fork", "forkserver"])
 def test_three_epochs_have_every_sample_of_tars_once(serve: Serve, start: str) -> None:
-    serve(tars(17, 5) | {"data/tars/README": b"no tar"})
+    client = serve(tars(17, 5) | {"data/tars/README": b"no tar"}).client()
     expected = sorted(f"{at:03}-{sample:03}" for at in range(17) for sample in range(5))
-    sets = [TarDataset("s3://data/tars/", shuffle_seed=3, shard=(rank, RANKS))
+    sets = [TarDataset("s3://data/tars/", shuffle_seed=3, shard=(rank, RANKS), client=client)
             for rank in range(RANKS)]
     assert [len(one.listing) for one in sets] == [17, 17]
     loaders = [DataLoader(one, batch_size=2, num_workers=WORKERS, collate_fn=same,
@@ -271,25 +274,13 @@ def test_uneven_ends_are_dropped(serve: Serve) -> None:
     assert [len(list(one)) for one in sets] == [len(one) for one in sets] == [2] * 4
 
 
-def test_each_worker_has_its_share_of_the_host(serve: Serve,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    serve(small_objects(8))
-    from inrush import _stream
-
-    asked = []
-
-    class Client:
-        def with_options(self, **options: Any) -> Any:
-            asked.append(options)
-            return self
-
-    client: Any = Client()
-    assert _stream.of_this_process(client) is client and asked == []
-    _stream.of_this_process(client, 3, 4)
+def test_each_worker_has_its_share_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = inrush.Client(endpoint_url="http://127.0.0.1:1")
+    assert _stream.of_this_process(client) is client
+    assert _stream.of_this_process(client, 3, 4).options == {**client.options, "share": (3, 4)}
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    _stream.of_this_process(client, 3, 4)
-    assert asked == [{"share": (3, 4)}, {"share": (7, 8)}]
+    assert _stream.of_this_process(client, 3, 4).options["share"] == (7, 8)
 
 
 def test_the_rank_is_that_of_the_launcher_or_of_the_group(
