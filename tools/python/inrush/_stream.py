@@ -88,10 +88,10 @@ class Plan:
                 "shard": f"{self.shard.index}/{self.shard.count}",
                 "drop_uneven": self.drop_uneven}
 
-    def state(self, place: int, offset: int, skip: int) -> dict[str, Any]:
+    def state(self, place: int, offset: int) -> dict[str, Any]:
         """The state of a stream that goes on with this object of its order."""
         return {"version": STATE_VERSION, **self._told(), "epoch": self.epoch, "place": place,
-                "offset": offset, "skip": skip}
+                "offset": offset}
 
 
 class Stream(Iterator[Any]):
@@ -108,10 +108,9 @@ class Stream(Iterator[Any]):
         """
         self.plan = plan if state is None else plan.at(state)
         self._client = client
-        self._place, self._offset, self._skip = 0, 0, 0
+        self._place, self._offset = 0, 0
         if state is not None:
             self._place, self._offset = int(state["place"]), int(state["offset"])
-            self._skip = int(state["skip"])
         self._told: dict[str, Any] | None = None
         self._samples: Iterator[Any] | None = None
 
@@ -124,8 +123,8 @@ class Stream(Iterator[Any]):
         """Where the pass is: small, of plain values. It does not depend on what is read ahead."""
         if self._told is None:
             # The hash of the listing is made once.
-            self._told = self.plan.state(0, 0, 0)
-        return {**self._told, "place": self._place, "offset": self._offset, "skip": self._skip}
+            self._told = self.plan.state(0, 0)
+        return {**self._told, "place": self._place, "offset": self._offset}
 
     def close(self) -> None:
         """Ends the pass, and what was read ahead."""
@@ -154,11 +153,11 @@ class Stream(Iterator[Any]):
         for at in range(self._place, len(order)):
             with self._client.open(listing.source(order[at])) as file:
                 uri = listing.uri(order[at])
-                for found in _tar.samples(cast(BinaryIO, file), uri, self._offset, self._skip):
+                for found in _tar.samples(cast(BinaryIO, file), uri, self._offset):
                     sample = self._made(found.sample)
-                    self._offset, self._skip = found.offset, found.skip
+                    self._offset = found.offset
                     yield sample
-            self._place, self._offset, self._skip = at + 1, 0, 0
+            self._place, self._offset = at + 1, 0
 
     def _made(self, sample: Sample) -> Any:
         return sample if self.plan.transform is None else self.plan.transform(sample)

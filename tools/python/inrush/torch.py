@@ -247,7 +247,7 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
         if self._state is not None:
             return dict(self._state)
         if self._stream is None:
-            return self._now().state(0, 0, 0)
+            return self._now().state(0, 0)
         return self._stream.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

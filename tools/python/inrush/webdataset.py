@@ -13,8 +13,10 @@ change: the commands that only print one object are not run, and inrush reads th
 
 from __future__ import annotations
 
+import importlib
 import io
 import shlex
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -62,9 +64,8 @@ def register(client: Client | None = None, *, scheme: str = "s3", pipes: bool = 
         ``aws s3 cp URI -``, ``s3cmd get URI -``, ``s5cmd cat URI``, ``inrush cat URI``, without
         other options than ``--quiet`` and ``--only-show-errors``. Other commands are run as before.
     """
-    from webdataset import gopen as places
-
-    schemes: dict[str, Opener] = places.gopen_schemes
+    # The package has a function of the name of the module.
+    schemes: dict[str, Opener] = importlib.import_module("webdataset.gopen").gopen_schemes
 
     def opened(url: str, mode: str = "rb", bufsize: int = 8192, **options: Any) -> Any:
         return gopen(f"s3://{url.partition('://')[2]}", mode, bufsize, client=client)
@@ -101,7 +102,7 @@ def object_of_command(command: str) -> str | None:
         if tuple(words[:len(begin)]) == begin:
             rest = words[len(begin):]
             to_standard_output = rest[1:] == (["-"] if begin[-1] in ("cp", "get") else [])
-            if to_standard_output and rest[0].startswith("s3://"):
+            if rest and to_standard_output and rest[0].startswith("s3://"):
                 return rest[0]
     return None
 
@@ -111,8 +112,6 @@ _clients: dict[tuple[int, int, int], Client] = {}
 
 def _own(client: Client | None) -> Client:
     """The client with the share of this worker of a `DataLoader`, if it is in one."""
-    import sys
-
     torch_data = sys.modules.get("torch.utils.data")
     worker = None if torch_data is None else torch_data.get_worker_info()
     if worker is None:

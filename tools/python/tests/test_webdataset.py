@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,8 +23,7 @@ EXPECTED = sorted(f"{at:03}-{sample:03}" for at in range(12) for sample in range
 @pytest.fixture
 def registered() -> Iterator[None]:
     """Registers the openers for a test."""
-    schemes = webdataset.gopen.gopen_schemes if hasattr(webdataset.gopen, "gopen_schemes") \
-        else __import__("webdataset.gopen", fromlist=["x"]).gopen_schemes
+    schemes = importlib.import_module("webdataset.gopen").gopen_schemes
     before = dict(schemes)
     inrush.webdataset.register()
     inrush.webdataset.register()
