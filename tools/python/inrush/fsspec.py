@@ -119,6 +119,11 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
                 pass
         for _ in self.client.list(f"{self._uri(path)}/", recursive=False):
             return self._folder(path)
+        try:
+            # The listing of an empty folder leaves out its mark.
+            return self._entry(self.client.stat(f"{self._uri(path)}/"))
+        except FileNotFoundError:
+            pass
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def ls(self, path: str, detail: bool = True, **_options: Any) -> list[Any]:

@@ -68,7 +68,7 @@ class ObjectDatasource(Datasource):  # type: ignore[misc,unused-ignore]
     def __init__(self, source: Source = (), *, manifest: str | None = None,
                  client: Client | None = None, one_engine_per_node: bool = True) -> None:
         """Lists the objects, at once; see `read_objects`."""
-        super().__init__()
+        cast(Any, super()).__init__()
         self._client, self._one_engine = client, one_engine_per_node
         self._listing = listing(_client(client), source, manifest=manifest)
 

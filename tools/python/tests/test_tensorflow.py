@@ -6,6 +6,7 @@ import gzip
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from conftest import Origin, require, small_objects
@@ -53,7 +54,8 @@ def test_three_epochs_of_two_ranks_of_objects(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_records_are_those_of_tensorflow(serve: Serve, tmp_path: Path, compression: str) -> None:
+def test_records_are_those_of_tensorflow(serve: Serve, tmp_path: Path,
+                                         compression: Literal["", "GZIP"]) -> None:
     files = written(tmp_path, 9, 11, compression)
     serve(files)
     paths = sorted(str(path) for path in tmp_path.iterdir())

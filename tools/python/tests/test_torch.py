@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,12 @@ def same(batch: list[Any]) -> list[Any]:
     return batch
 
 
-def uris(batches: Iterator[Any]) -> list[str]:
+def uris(batches: Iterable[Any]) -> list[str]:
     """The addresses of all samples."""
     return [sample["uri"] for batch in batches for sample in batch]
 
 
-def keys(batches: Iterator[Any]) -> list[str]:
+def keys(batches: Iterable[Any]) -> list[str]:
     """The keys of all samples of tars."""
     return [sample["__key__"] for batch in batches for sample in batch]
 
@@ -226,7 +226,8 @@ def test_manifests_and_lists_have_their_own_order(serve: Serve, tmp_path: Path) 
     for place in ("s3://data/list.json", str(tmp_path / "list")):
         assert [sample["uri"] for sample in StreamDataset(manifest=place)] == expected
         assert ObjectDataset(manifest=place)[1]["data"] == small_objects(5)["data/train/0001.bin"]
-    infos = list(origin.client().list("s3://data/train/"))
+    client = origin.client()
+    infos = list(client.list("s3://data/train/"))
     listed = StreamDataset([infos[2], "s3://data/train/0000.bin"])
     assert [sample["uri"][-8:] for sample in listed] == ["0002.bin", "0000.bin"]
     for bad in (b"[]", b"{}", b"[1]", b'[{"prefix": "s3://data/"}]', b'[{"prefix": "data/"}, "a"]',
