@@ -249,7 +249,8 @@ def test_damaged_tars_are_errors(serve: Serve) -> None:
     serve({"data/whole.tar": whole, "data/damaged.tar": bytes(damaged), "data/end.tar": whole[:800],
            "data/twice.tar": tar_of({"a.x": b"1"})[:1024] + tar_of({"a.x": b"1"}),
            "data/no.tar": b"no tar" * 200, "data/some.tar.gz": gzip.compress(whole),
-           "data/end.tar.gz": gzip.compress(whole)[:150]})
+           "data/end.tar.gz": gzip.compress(whole)[:150],
+           "data/checksum.tar.gz": gzip.compress(whole)[:-4]})
     for name in ("whole.tar", "some.tar.gz"):
         dataset = TarDataset(f"s3://data/{name}")
         passes = [list(dataset), []]
@@ -263,7 +264,8 @@ def test_damaged_tars_are_errors(serve: Serve) -> None:
             [["__key__", "__url__", "x", "y"]] + [["__key__", "__url__", "x"]] * 2
     for name, kind in [("damaged.tar", tarfile.ReadError), ("end.tar", tarfile.ReadError),
                        ("twice.tar", ValueError), ("no.tar", tarfile.ReadError),
-                       ("end.tar.gz", tarfile.ReadError)]:
+                       ("end.tar.gz", tarfile.ReadError),
+                       ("checksum.tar.gz", tarfile.ReadError)]:
         with pytest.raises(kind, match=f"s3://data/{name}: "):
             list(TarDataset(f"s3://data/{name}"))
 
