@@ -1,7 +1,7 @@
 """Which objects a process reads, and in which order: the rules of the command, in Python alone.
 
-The order of an epoch is that of ``--shuffle-seed``, a shard is that of ``--shard I/N``, and the rank
-of a process is found where the command finds it. A job that mixes the command and this package
+The order of an epoch is that of ``--shuffle-seed``, a shard is that of ``--shard I/N``, and the
+rank of a process is found where the command finds it. A job that mixes the command and this package
 therefore divides its objects in one way. Nothing here opens a connection.
 """
 
