@@ -309,6 +309,12 @@ impl Error {
         self.reason
     }
 
+    /// What the user can do about it.
+    #[must_use]
+    pub fn advice(&self) -> Option<&str> {
+        self.advice.as_deref()
+    }
+
     /// The message without the advice.
     #[must_use]
     pub fn message(&self) -> &str {

@@ -44,6 +44,7 @@
 //! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
 //! * [`mount`]: a mounted view of objects: its names, and what is fetched when programs read. Pure.
 //! * [`train`]: the input of a training job: its channels, configuration files, variables. Pure.
+//! * [`doctor`]: facts of a machine, a destination and a service, and what is wrong with them. Pure.
 //! * [`engine`]: the data plane: requests, the workers that download them, their concurrency, and
 //!   the streams into pipes.
 //!   * [`engine::threads`]: starts and pins the workers, which agree on one kind of ring; gathers
@@ -229,6 +230,8 @@ pub mod cli;
 pub mod command;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod control;
+#[cfg_attr(not(inrush_map), doc(hidden))]
+pub mod doctor;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod engine;
 #[cfg_attr(not(inrush_map), doc(hidden))]

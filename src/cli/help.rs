@@ -37,6 +37,9 @@ pub(super) const CAT_USAGE: &str = "inrush cat [OPTIONS] SOURCE...";
 pub(super) const MOUNT_USAGE: &str = "inrush mount [OPTIONS] SOURCE... MOUNTPOINT\n       \
     inrush mount [OPTIONS] --check SOURCE...";
 
+/// The form of `doctor`.
+pub(super) const DOCTOR_USAGE: &str = "inrush doctor [OPTIONS] [SOURCE] [DEST]";
+
 /// The forms of `pipe`.
 pub(super) const PIPE_USAGE: &str = "inrush pipe [OPTIONS] SOURCE... DIR/CHANNEL\n       \
     inrush pipe [OPTIONS] --channel NAME=SOURCE... DIR\n       \
@@ -65,12 +68,12 @@ pub(super) struct About {
 impl About {
     /// True where wildcards in sources and filters mean something: a channel's prefix is literal.
     pub(super) fn takes_globs(&self) -> bool {
-        self.remote && self.name != "train"
+        self.remote && !matches!(self.name, "doctor" | "train")
     }
 }
 
 /// Every command.
-pub(super) const COMMANDS: [About; 13] = [
+pub(super) const COMMANDS: [About; 14] = [
     About {
         name: "get",
         operands: &[
@@ -407,6 +410,24 @@ pub(super) const COMMANDS: [About; 13] = [
             process runs.",
         examples: &[("unmount", "inrush unmount /mnt/train")],
         remote: false,
+    },
+    About {
+        name: "doctor",
+        operands: &[
+            ("SOURCE", &["what shall be downloaded: its service is checked"]),
+            ("DEST", &["local folder that shall have it: its disk is checked"]),
+        ],
+        details: "Checks kernel, limits, memory, cores and network of this machine; with DEST its \
+            file system, with SOURCE credentials, endpoint, clock and region, by asking for a \
+            byte of one object. Each line is ok, warn (it works, but slower) or bad (a run \
+            fails), with the command that mends it. The exit code is 1 if a check is bad. \
+            It downloads nothing, and writes one small temporary file below DEST. See inrush \
+            guide doctor.",
+        examples: &[
+            ("check all", "inrush doctor s3://bucket/train/ /mnt/nvme"),
+            ("check this machine", "inrush doctor"),
+        ],
+        remote: true,
     },
     About {
         name: "demo",

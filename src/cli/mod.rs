@@ -7,6 +7,7 @@
 //! `help.rs` holds the words around the options, `man.rs` makes a page of both.
 
 mod completion;
+mod doctor;
 mod elsewhere;
 mod guess;
 mod help;
@@ -31,6 +32,7 @@ use crate::guide::{self, Topic};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
+use doctor::DoctorTyped;
 use ls::LsTyped;
 use mount::MountTyped;
 use pipe::{CatTyped, PipeTyped};
@@ -38,6 +40,7 @@ use train::TrainTyped;
 use verify::VerifyTyped;
 
 pub use completion::{CompleteArgs, completions};
+pub use doctor::DoctorArgs;
 pub use ls::LsArgs;
 pub use man::man;
 pub use mount::{MountArgs, UnmountArgs};
@@ -69,6 +72,8 @@ pub enum Args {
     Mount(Box<MountArgs>),
     /// `inrush unmount`
     Unmount(UnmountArgs),
+    /// `inrush doctor`
+    Doctor(Box<DoctorArgs>),
     /// `inrush demo`
     Demo(Box<DemoArgs>),
     /// `inrush guide`: this page; the list of all without one.
@@ -93,6 +98,7 @@ impl Args {
             Self::Cat(args) => args.stream.verbose,
             Self::Train(args) => args.output.verbose,
             Self::Mount(args) => args.verbose,
+            Self::Doctor(args) => args.output.verbose,
             Self::Demo(args) => args.output.verbose,
             Self::Unmount(_)
             | Self::Guide(_)
@@ -113,6 +119,7 @@ impl Args {
             Self::Cat(args) => args.stream.no_progress,
             Self::Train(args) => args.output.no_progress,
             Self::Mount(args) => args.no_progress,
+            Self::Doctor(args) => args.output.no_progress,
             Self::Demo(args) => args.output.no_progress,
             Self::Unmount(_)
             | Self::Guide(_)
@@ -227,6 +234,7 @@ fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
         TypedCommand::Train(typed) => typed.settle().map(Box::new).map(Args::Train),
         TypedCommand::Mount(typed) => typed.settle().map(Box::new).map(Args::Mount),
         TypedCommand::Unmount(args) => Ok(Args::Unmount(args)),
+        TypedCommand::Doctor(typed) => typed.settle().map(Box::new).map(Args::Doctor),
         TypedCommand::Demo(args) => Ok(Args::Demo(Box::new(args))),
         TypedCommand::Guide { topic } => Ok(Args::Guide(topic)),
         TypedCommand::Completions { shell } => Ok(Args::Completions(shell)),
@@ -345,6 +353,9 @@ enum TypedCommand {
     Mount(MountTyped),
     /// unmount what mount has mounted, also after it was killed
     Unmount(UnmountArgs),
+    /// check this machine, the destination and the service, and say how to mend what is wrong
+    #[command(override_usage = help::DOCTOR_USAGE)]
+    Doctor(DoctorTyped),
     /// download from a local test server and report the speed of this machine
     Demo(DemoArgs),
     /// print a page of the user guide, or the list of its topics

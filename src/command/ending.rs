@@ -51,6 +51,7 @@ impl Reader {
                 return Self::Stderr;
             }
             Args::Train(args) => args.output.json,
+            Args::Doctor(args) => args.output.json,
             Args::Demo(args) => args.output.json,
             Args::Cat(_) | Args::Guide(_) => false,
             Args::Mount(_) | Args::Unmount(_) => false,
@@ -116,6 +117,7 @@ pub(super) fn require_stdout(args: &Args, reader: Reader) -> Result<()> {
         Args::Train(args) => args.check,
         Args::Mount(args) => args.check,
         Args::Verify(_) | Args::Pipe(_) | Args::Demo(_) | Args::Unmount(_) => false,
+        Args::Doctor(args) => !args.output.json,
         Args::Ls(_) | Args::Cat(_) | Args::Guide(_) => true,
         Args::Completions(_) | Args::Complete(_) | Args::Man => true,
     };

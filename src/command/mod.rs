@@ -8,6 +8,7 @@ mod child;
 mod complete;
 mod demo;
 mod devices;
+mod doctor;
 mod ending;
 mod failures;
 mod framing;
@@ -124,6 +125,7 @@ pub fn run(args: Args, begun: Instant) -> u8 {
             start(ring, || mount::run(*args, begun))
         }
         Args::Unmount(args) => mount::unmount(&args),
+        Args::Doctor(args) => start(RingChoice::Epoll, || doctor::run(*args)),
         Args::Demo(args) => demo::run(&args),
         Args::Guide(topic) => {
             let text = topic.map_or_else(guide::list, |topic| topic.text.to_owned());

@@ -244,7 +244,7 @@ impl Client {
     }
 
     /// Asks on one connection; `at` is its address.
-    async fn ask_once(
+    pub(super) async fn ask_once(
         &self,
         endpoint: &Endpoint,
         question: &Question,

@@ -53,6 +53,8 @@ struct KeySource {
     profile: Option<NamedProfile>,
     /// That profile alone, where the chain asks others, too: it says what is wrong with it.
     alone: Option<SharedCredentialsProvider>,
+    /// Where the newest keys came from, in words.
+    from: Cell<&'static str>,
 }
 
 /// A profile, and what names it.
@@ -107,6 +109,11 @@ impl KeyRefresher {
 
     pub(crate) const fn published(&self) -> &Arc<PublishedKeys> {
         &self.published
+    }
+
+    /// Where the keys in force came from, in words; `None` where nobody gives any.
+    pub(crate) fn from(&self) -> Option<&'static str> {
+        self.source.as_ref().map(|source| source.from.get())
     }
 
     /// Replaces the keys if they end soon; tells whether there are new ones.
@@ -181,7 +188,12 @@ async fn chain(profile: Option<&str>, region: Region, http: ChainHttp) -> KeySou
     };
     if let Some(name) = profile {
         let named = NamedProfile { name: name.to_owned(), by: "--profile" };
-        return KeySource { provider: of_profile(name), profile: Some(named), alone: None };
+        return KeySource {
+            provider: of_profile(name),
+            profile: Some(named),
+            alone: None,
+            from: Cell::default(),
+        };
     }
     let named = std::env::var(PROFILE_VARIABLE).ok().filter(|name| !name.trim().is_empty());
     let named = named.map(|name| NamedProfile { name, by: PROFILE_VARIABLE });
@@ -196,13 +208,16 @@ async fn chain(profile: Option<&str>, region: Region, http: ChainHttp) -> KeySou
         .build();
     let builder = DefaultCredentialsChain::builder().configure(config).region(region);
     let provider = SharedCredentialsProvider::new(builder.imds_client(metadata).build().await);
-    KeySource { provider, profile: named, alone }
+    KeySource { provider, profile: named, alone, from: Cell::default() }
 }
 
 impl KeySource {
     async fn ask(&self) -> Result<SigningKeys> {
         match timeout(CREDENTIALS_TIMEOUT, self.provider.provide_credentials()).await {
-            Ok(Ok(given)) => keys_of(&given),
+            Ok(Ok(given)) => {
+                self.from.set(origin_of(&given));
+                keys_of(&given)
+            }
             Ok(Err(error)) => Err(self.explain(&error).await),
             Err(_) => {
                 let seconds = CREDENTIALS_TIMEOUT.as_secs();
@@ -227,14 +242,9 @@ impl KeySource {
 }
 
 fn keys_of(given: &Credentials) -> Result<SigningKeys> {
-    let providers = given.get_property::<Vec<AwsCredentialFeature>>();
     let ends =
         given.expiry().map(|at| format!(", until {}", humantime::format_rfc3339_seconds(at)));
-    info!(
-        "credentials: {}{}",
-        origin(providers.map_or(&[][..], Vec::as_slice)),
-        ends.unwrap_or_default()
-    );
+    info!("credentials: {}{}", origin_of(given), ends.unwrap_or_default());
     SigningKeys::new(
         given.access_key_id(),
         given.secret_access_key(),
@@ -257,6 +267,12 @@ const PROFILE_FAILED_WORDS: &str = "ProfileFile provider could not be built: ";
 
 /// How it names what `aws login` leaves in a profile.
 const LOGIN_WORDS: &str = "credentials-login";
+
+/// Where these came from.
+fn origin_of(given: &Credentials) -> &'static str {
+    let providers = given.get_property::<Vec<AwsCredentialFeature>>();
+    origin(providers.map_or(&[][..], Vec::as_slice))
+}
 
 /// Where credentials came from, in the words of the AWS CLI's documentation.
 fn origin(features: &[AwsCredentialFeature]) -> &'static str {
@@ -423,7 +439,7 @@ mod tests {
 
     /// Keys from here alone.
     pub(super) fn only(provider: SharedCredentialsProvider) -> KeySource {
-        KeySource { provider, profile: None, alone: None }
+        KeySource { provider, profile: None, alone: None, from: Cell::default() }
     }
 
     /// Gives these keys, which live an hour each, and then none.

@@ -25,6 +25,7 @@ pub mod manifest;
 mod names;
 mod pages;
 mod patience;
+pub mod probe;
 pub mod resolve;
 mod resolver;
 pub mod tls;
@@ -327,6 +328,12 @@ impl Control {
             404 if told(&answer).code != "NoSuchBucket" => Ok(None),
             _ => Err(refusal(&answer, &what)),
         }
+    }
+
+    /// The region that is asked first.
+    #[must_use]
+    pub fn region(&self) -> &str {
+        &self.region
     }
 
     /// Whether requests are encrypted, wherever buckets are.

@@ -43,6 +43,7 @@ topics! {
     pipes "pipes.md" "pipe and cat: epochs, shards, markers, failures, memory"
     mount "mount.md" "mount: objects as files that are read on demand"
     training "training.md" "train: the input of a SageMaker training job, and its command"
+    doctor "doctor.md" "doctor: what it checks of machine, disk and service"
     tuning "tuning.md" "connections, part size, memory, bandwidth; adaptive concurrency"
     containers "containers.md" "packages, containers, seccomp, systemd; what restrictions change"
     reports "reports.md" "exit codes, the summary, JSON fields, the report of each object"

@@ -1,0 +1,151 @@
+//! Facts of the machine and its network.
+
+use super::tree::Tree;
+use crate::doctor::facts::{Interface, Machine, Network, RingTried};
+use crate::doctor::parse;
+use crate::sys::choice::{AnyRing, RingKind};
+use crate::sys::uring::SetupMode;
+
+/// Entries of the ring that is made to see whether one can be: as few as there may be.
+const ENTRIES: u32 = 8;
+
+pub(super) fn machine(tree: &Tree) -> Machine {
+    let status = tree.text("proc/self/status").unwrap_or_default();
+    let limits = tree.text("proc/self/limits").unwrap_or_default();
+    let memory = tree.text("proc/meminfo").unwrap_or_default();
+    let status_number = |name| parse::number(parse::field(&status, name)?);
+    let cores = |text: Option<String>| parse::list(&text?).filter(|cores| !cores.is_empty());
+    Machine {
+        release: tree.word("proc/sys/kernel/osrelease"),
+        ring: Some(try_ring()),
+        io_uring_disabled: tree.number("proc/sys/kernel/io_uring_disabled"),
+        seccomp: status_number("Seccomp"),
+        capabilities: parse::field(&status, "CapEff")
+            .and_then(|bits| u64::from_str_radix(bits, 16).ok()),
+        locked_bytes: parse::soft_limit(&limits, "Max locked memory"),
+        open_files: parse::hard_limit(&limits, "Max open files"),
+        pipe_bytes_max: tree.number("proc/sys/fs/pipe-max-size"),
+        pipe_pages_soft: tree.number("proc/sys/fs/pipe-user-pages-soft"),
+        huge_pages: tree
+            .text("sys/kernel/mm/transparent_hugepage/enabled")
+            .and_then(|text| parse::chosen(&text)),
+        memory_bytes: parse::kibibytes(&memory, "MemTotal"),
+        available_bytes: parse::kibibytes(&memory, "MemAvailable"),
+        cgroup_bytes: cgroup_bytes(tree),
+        quota_cores: quota_cores(tree),
+        allowed: cores(parse::field(&status, "Cpus_allowed_list").map(str::to_owned)),
+        online: cores(tree.text("sys/devices/system/cpu/online")),
+        nodes: nodes(tree),
+    }
+}
+
+fn try_ring() -> RingTried {
+    match AnyRing::new(RingKind::IoUring, ENTRIES, 0) {
+        Ok(ring) => RingTried::Made(
+            match ring.features().mode {
+                Some(SetupMode::DeferTaskrun) => "DEFER_TASKRUN",
+                Some(SetupMode::CoopTaskrun) => "COOP_TASKRUN",
+                Some(SetupMode::Plain) | None => "without flags",
+            }
+            .to_owned(),
+        ),
+        Err(refused) => RingTried::Refused { cause: refused.cause(), advice: refused.advice() },
+    }
+}
+
+/// The folders of a controller's groups, those of version 2 among them.
+fn groups(tree: &Tree, controller: &str) -> Vec<String> {
+    parse::cgroups(&tree.text("proc/self/cgroup").unwrap_or_default(), controller)
+}
+
+fn cgroup_bytes(tree: &Tree) -> Option<u64> {
+    let files = groups(tree, "memory").into_iter().flat_map(|folder| {
+        ["memory.max", "memory.limit_in_bytes"].map(|file| format!("sys/fs/cgroup{folder}/{file}"))
+    });
+    files.filter_map(|file| tree.number(file)).min()
+}
+
+fn quota_cores(tree: &Tree) -> Option<f64> {
+    let quotas = groups(tree, "cpu").into_iter().filter_map(|folder| {
+        let folder = format!("sys/fs/cgroup{folder}");
+        let first = |file: &str| tree.word(format!("{folder}/{file}"));
+        match tree.text(format!("{folder}/cpu.max")) {
+            Some(text) => parse::quota(&text),
+            None => {
+                let (quota, period) = (first("cpu.cfs_quota_us")?, first("cpu.cfs_period_us")?);
+                parse::quota(&format!("{quota} {period}"))
+            }
+        }
+    });
+    quotas.min_by(f64::total_cmp)
+}
+
+fn nodes(tree: &Tree) -> Vec<(u32, Vec<u32>)> {
+    let names = tree.names("sys/devices/system/node").into_iter().filter_map(|name| {
+        let number: u32 = name.strip_prefix("node")?.parse().ok()?;
+        let cores = tree.text(format!("sys/devices/system/node/{name}/cpulist"))?;
+        Some((number, parse::list(&cores)?))
+    });
+    names.collect()
+}
+
+pub(super) fn network(tree: &Tree) -> Network {
+    let route = tree.text("proc/net/route").unwrap_or_default();
+    let rmem = tree.text("proc/sys/net/ipv4/tcp_rmem");
+    Network {
+        interface: parse::default_interface(&route).map(|name| interface(tree, name)),
+        rmem_max: tree.number("proc/sys/net/core/rmem_max"),
+        tcp_rmem_max: rmem.and_then(|text| parse::number(text.split_whitespace().nth(2)?)),
+        congestion_control: tree.word("proc/sys/net/ipv4/tcp_congestion_control"),
+    }
+}
+
+fn interface(tree: &Tree, name: String) -> Interface {
+    let folder = format!("sys/class/net/{name}");
+    let number = |file: &str| tree.number(format!("{folder}/{file}"));
+    let queues = tree.names(format!("{folder}/queues"));
+    Interface {
+        state: tree.word(format!("{folder}/operstate")),
+        // -1 where the driver does not say.
+        speed_mbit: number("speed").filter(|speed| *speed > 0),
+        duplex: tree.word(format!("{folder}/duplex")),
+        mtu_bytes: number("mtu"),
+        receive_queues: queues.iter().filter(|name| name.starts_with("rx-")).count(),
+        interrupts: interrupts(tree, &folder, &name),
+        node: number("device/numa_node").and_then(|node| u32::try_from(node).ok()),
+        name,
+    }
+}
+
+/// The interrupts of the device that have the interface's name or are of its queues, and the cores
+/// that handle each.
+fn interrupts(tree: &Tree, folder: &str, name: &str) -> Vec<(u32, Vec<u32>)> {
+    let all = tree.text("proc/interrupts").unwrap_or_default();
+    // A virtio device's interrupts are its parent's.
+    let of_device = ["device/msi_irqs", "device/../msi_irqs"]
+        .iter()
+        .map(|below| tree.names(format!("{folder}/{below}")))
+        .find(|names| !names.is_empty())
+        .unwrap_or_default();
+    let lines = all.lines().filter_map(|line| {
+        let (number, rest) = line.trim_start().split_once(':')?;
+        let last = rest.split_whitespace().last()?;
+        let is_named = last.contains(name);
+        let is_queue = of_device.iter().any(|known| known == number) && !is_control(last);
+        (is_named || is_queue).then(|| number.parse::<u32>().ok())?
+    });
+    let cores = |number: &u32| {
+        let below = format!("proc/irq/{number}");
+        let files = ["effective_affinity_list", "smp_affinity_list"];
+        let text = files.iter().find_map(|file| {
+            tree.text(format!("{below}/{file}")).filter(|text| !text.trim().is_empty())
+        });
+        parse::list(&text?)
+    };
+    lines.filter_map(|number| Some((number, cores(&number)?))).collect()
+}
+
+/// An interrupt that is for no queue, by its name.
+fn is_control(name: &str) -> bool {
+    ["config", "mgmnt", "async", "control", "misc"].iter().any(|word| name.contains(word))
+}

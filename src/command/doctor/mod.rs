@@ -1,0 +1,58 @@
+//! `inrush doctor`: gathers facts of this machine, the destination and the service, and prints what
+//! [`crate::doctor`] makes of them.
+
+mod disk;
+mod machine;
+mod service;
+mod tree;
+
+use super::ending::Done;
+use crate::cli::DoctorArgs;
+use crate::doctor::facts::Facts;
+use crate::doctor::{Diagnosis, Verdict};
+use crate::error::Result;
+use crate::report::out::Lines;
+use tree::Tree;
+
+/// Checks, and prints one line for each finding.
+pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
+    super::session::raise_descriptor_limit();
+    let tree = Tree::of_environment();
+    let mut facts = Facts {
+        machine: machine::machine(&tree),
+        network: machine::network(&tree),
+        ..Facts::default()
+    };
+    if let Some(source) = &args.source {
+        facts.service = Some(service::look(&args, source).await);
+    }
+    if let Some(destination) = args.destination {
+        let size = facts.service.as_ref().and_then(|service| service.object.as_ref());
+        let needed_bytes = match (&args.source, size) {
+            (Some(source), Some((_, Ok(bytes)))) if service::is_one(source) => Some(*bytes),
+            _ => None,
+        };
+        let gathered = tokio::task::spawn_blocking(move || disk::look(&tree, &destination));
+        let mut disk = gathered.await.expect("looking at a disk does not panic");
+        disk.needed_bytes = needed_bytes;
+        facts.disk = Some(disk);
+    }
+    let diagnosis = Diagnosis::of(&facts);
+    if args.output.json {
+        let document = serde_json::to_string(&diagnosis).expect("numbers and text");
+        return Ok(Done { code: diagnosis.exit_code, document: Some(document) });
+    }
+    let mut lines = Lines::stdout();
+    let shown = diagnosis
+        .checks
+        .iter()
+        .filter(|finding| !args.output.quiet || finding.verdict != Verdict::Ok);
+    for line in shown.flat_map(crate::doctor::Finding::lines) {
+        let _ = lines.line(&line)?;
+    }
+    if !args.output.quiet {
+        let _ = lines.line(&diagnosis.summary())?;
+    }
+    let _ = lines.flush()?;
+    Ok(Done { code: diagnosis.exit_code, document: None })
+}

@@ -1,0 +1,81 @@
+//! Facts of the service that has the source, by a few requests.
+
+use std::time::{Duration, SystemTime};
+
+use crate::cli::{DoctorArgs, ServiceArgs};
+use crate::command::session;
+use crate::control::probe::Probe;
+use crate::control::{Control, now};
+use crate::doctor::facts::{Keys, Service, Trouble};
+use crate::error::{Error, ErrorKind};
+use crate::report::progress::Progress;
+use crate::s3::uri::{KeyPattern, S3Uri};
+
+/// Whether the address is that of one object.
+pub(super) fn is_one(source: &S3Uri) -> bool {
+    matches!(source.key, KeyPattern::Key(_) | KeyPattern::Exact { .. })
+}
+
+/// Asks, each question once.
+pub(super) async fn look(args: &DoctorArgs, source: &S3Uri) -> Service {
+    let progress = Progress::new(false);
+    // What does not answer is not waited for.
+    let args = ServiceArgs {
+        retry_for: args.service.retry_for.or(Some(Duration::ZERO)),
+        ..args.service.clone()
+    };
+    let mut service = Service { bucket: source.bucket.clone(), ..Service::default() };
+    let control = match session::control(&args, session::credentials(&args), &progress).await {
+        Ok(control) => control,
+        Err(error) if error.kind() == ErrorKind::Access => {
+            service.credentials = Some(Err(trouble(error)));
+            // The rest can be seen without them, but for what only they may read.
+            let args = ServiceArgs { no_sign_request: true, ..args };
+            let anonymous = session::control(&args, session::credentials(&args), &progress).await;
+            if let Ok(control) = anonymous {
+                let probe = control.probe(source).await;
+                note(&mut service, &control, probe);
+                service.object = None;
+            }
+            return service;
+        }
+        Err(error) => {
+            service.addresses = Some(Err(trouble(error)));
+            return service;
+        }
+    };
+    service.credentials = Some(Ok(control
+        .credentials()
+        .map(|(from, ends)| Keys { from: from.to_owned(), left_seconds: ends.map(left_seconds) })));
+    let probe = control.probe(source).await;
+    note(&mut service, &control, probe);
+    service
+}
+
+fn note(service: &mut Service, control: &Control, probe: Probe) {
+    service.region = control.region().to_owned();
+    service.addresses = probe.endpoint.map(|found| {
+        let endpoint = found.map_err(trouble)?;
+        service.host = endpoint.host.clone();
+        service.is_tls = endpoint.tls;
+        Ok(endpoint.addresses().iter().map(ToString::to_string).collect())
+    });
+    service.answered = probe.answered.map(|answered| answered.map_err(trouble));
+    service.trusted = probe.trusted.map(|trusted| trusted.map_err(trouble));
+    service.server_ahead_seconds = probe.server_ahead_seconds;
+    service.bucket_region = probe.bucket_region;
+    service.object = probe.object.map(|(what, read)| (what, read.map_err(trouble)));
+}
+
+fn trouble(error: Error) -> Trouble {
+    Trouble { why: error.message().to_owned(), advice: error.advice().map(str::to_owned) }
+}
+
+/// Seconds until then; below 0 when it has passed.
+fn left_seconds(ends: SystemTime) -> i64 {
+    let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    match ends.duration_since(now()) {
+        Ok(left) => seconds(left),
+        Err(ago) => -seconds(ago.duration()),
+    }
+}

@@ -1,0 +1,138 @@
+//! The way to the network: the interface, its queues and interrupts, TCP.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use super::facts::{Interface, Machine, Network};
+use crate::text::size::Binary;
+
+/// Linux's default of the largest receive buffer of TCP, in bytes.
+const TCP_RMEM_USUAL: u64 = 6 << 20;
+
+/// Linux's default of net.core.rmem_max, in bytes.
+const RMEM_MAX_USUAL: u64 = 212_992;
+
+/// Below this speed the interface is what a run waits for, in Mb/s.
+const SPEED_LEAST: u64 = 1000;
+
+/// The smallest MTU of Ethernet, in bytes.
+const MTU_USUAL: u64 = 1500;
+
+pub(super) fn judge(network: &Network, machine: &Machine) -> Vec<Finding> {
+    let interface = network.interface.as_ref();
+    let findings = [
+        interface.and_then(|interface| numa(interface, machine)),
+        interface.map(link),
+        interface.and_then(|interface| queues(interface, machine)),
+        interface.and_then(|interface| interrupts(interface, machine)),
+        buffers(network),
+        network.congestion_control.as_ref().map(|name| Finding::ok("congestion-control", name)),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+fn numa(interface: &Interface, machine: &Machine) -> Option<Finding> {
+    let allowed = machine.allowed.as_ref()?;
+    if machine.nodes.len() <= 1 {
+        return machine.nodes.first().map(|_| Finding::ok("numa", "one node"));
+    }
+    let count = machine.nodes.len();
+    let node = interface.node?;
+    let (_, near) = machine.nodes.iter().find(|(number, _)| *number == node)?;
+    let name = &interface.name;
+    if allowed.iter().any(|core| near.contains(core)) {
+        return Some(Finding::ok("numa", format!("{count} nodes, {name} is on node {node}")));
+    }
+    Some(Finding::warn(
+        "numa",
+        format!("{name} is on node {node}, and this process may use no core of it"),
+        format!("numactl --cpunodebind={node} inrush ..."),
+    ))
+}
+
+fn link(interface: &Interface) -> Finding {
+    let name = &interface.name;
+    let mut words = vec![name.clone()];
+    words.extend(interface.speed_mbit.map(|speed| format!("{speed} Mb/s")));
+    words.extend(interface.mtu_bytes.map(|mtu| format!("MTU {mtu}")));
+    let found = words.join(", ");
+    if interface.state.as_deref() == Some("down") {
+        let fix = format!("ip link set {name} up");
+        return Finding::bad("interface", format!("{found}: it is down"), fix);
+    }
+    if interface.duplex.as_deref() == Some("half") {
+        let fix = format!("ethtool -s {name} duplex full");
+        return Finding::warn("interface", format!("{found}: half duplex"), fix);
+    }
+    if interface.speed_mbit.is_some_and(|speed| speed < SPEED_LEAST) {
+        let fix = format!("check the cable and the switch: ethtool {name}");
+        return Finding::warn("interface", format!("{found}: below {SPEED_LEAST} Mb/s"), fix);
+    }
+    if interface.mtu_bytes.is_some_and(|mtu| mtu < MTU_USUAL) {
+        let fix = format!("ip link set {name} mtu {MTU_USUAL}, unless a tunnel needs less");
+        return Finding::warn("interface", format!("{found}: small packets cost CPU time"), fix);
+    }
+    Finding::ok("interface", found)
+}
+
+fn queues(interface: &Interface, machine: &Machine) -> Option<Finding> {
+    let cores = machine.online.as_ref()?.len();
+    let (name, queues) = (&interface.name, interface.receive_queues);
+    if queues == 0 {
+        return None;
+    }
+    let found = format!("{queues} receive queues for {cores} cores");
+    if queues > 1 || cores == 1 || interface.interrupts.is_empty() {
+        return Some(Finding::ok("queues", found));
+    }
+    Some(Finding::warn(
+        "queues",
+        format!("one receive queue for {cores} cores: one core handles all packets"),
+        format!("ethtool -L {name} combined {cores}, if the device has more queues (ethtool -l)"),
+    ))
+}
+
+fn interrupts(interface: &Interface, machine: &Machine) -> Option<Finding> {
+    let online = machine.online.as_ref()?.len();
+    let (name, all) = (&interface.name, &interface.interrupts);
+    if all.is_empty() {
+        return None;
+    }
+    let cores: BTreeSet<u32> = all.iter().flat_map(|(_, cores)| cores.iter().copied()).collect();
+    let (queues, count) = (interface.receive_queues, all.len());
+    let found = format!("{count} of {name} on {} cores", cores.len());
+    if count == 1 && queues > 1 {
+        return Some(Finding::warn(
+            "interrupts",
+            format!("one interrupt for all {queues} queues of {name}: one core handles them"),
+            format!("ethtool -L {name} combined {}, or another driver", queues.min(online)),
+        ));
+    }
+    if queues > 1 && cores.len() == 1 && online > 1 {
+        return Some(Finding::warn(
+            "interrupts",
+            format!("all {count} interrupts of {name} are on one core"),
+            "systemctl start irqbalance, or spread /proc/irq/N/smp_affinity_list",
+        ));
+    }
+    Some(Finding::ok("interrupts", found))
+}
+
+fn buffers(network: &Network) -> Option<Finding> {
+    let (most, rmem) = (network.tcp_rmem_max?, network.rmem_max);
+    if most < TCP_RMEM_USUAL {
+        return Some(Finding::warn(
+            "socket-buffers",
+            format!("tcp_rmem allows {} for a connection: less than usual", Binary(most)),
+            format!("sysctl -w net.ipv4.tcp_rmem='4096 131072 {TCP_RMEM_USUAL}'"),
+        ));
+    }
+    if let Some(rmem) = rmem.filter(|rmem| *rmem < RMEM_MAX_USUAL) {
+        return Some(Finding::warn(
+            "socket-buffers",
+            format!("rmem_max is {}: less than usual", Binary(rmem)),
+            format!("sysctl -w net.core.rmem_max={RMEM_MAX_USUAL}"),
+        ));
+    }
+    Some(Finding::ok("socket-buffers", format!("tcp_rmem up to {}", Binary(most))))
+}

@@ -1,0 +1,131 @@
+//! The service: credentials, endpoint, clock, region, and an object.
+
+use std::time::Duration;
+
+use super::Finding;
+use super::facts::{Service, Trouble};
+
+/// By so much may a clock be wrong until S3 refuses what it signs, in seconds.
+const SKEW_REFUSED_SECONDS: u64 = 15 * 60;
+
+/// By so much a clock that is set by the network never is, in seconds.
+const SKEW_SEEN_SECONDS: u64 = 60;
+
+/// Credentials that end so soon may end in the middle of a run, in seconds.
+const LEFT_SECONDS_LEAST: i64 = 15 * 60;
+
+pub(super) fn judge(service: &Service) -> Vec<Finding> {
+    let findings = [
+        credentials(service),
+        endpoint(service),
+        tls(service),
+        clock(service),
+        region(service),
+        object(service),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+fn failed(check: &'static str, trouble: &Trouble, otherwise: &str) -> Finding {
+    Finding::bad(check, &trouble.why, trouble.advice.as_deref().unwrap_or(otherwise))
+}
+
+/// So many seconds in words.
+fn span(seconds: u64) -> String {
+    humantime::format_duration(Duration::from_secs(seconds)).to_string()
+}
+
+fn credentials(service: &Service) -> Option<Finding> {
+    let keys = match service.credentials.as_ref()? {
+        Err(trouble) => return Some(failed("credentials", trouble, "check --profile")),
+        Ok(None) => return Some(Finding::ok("credentials", "none: requests are not signed")),
+        Ok(Some(keys)) => keys,
+    };
+    let from = &keys.from;
+    const FIX: &str = "get new ones, for example: aws sso login";
+    Some(match keys.left_seconds {
+        Some(left) if left <= 0 => {
+            let ago = span(left.unsigned_abs());
+            Finding::bad("credentials", format!("{from}: they have expired {ago} ago"), FIX)
+        }
+        Some(left) if left < LEFT_SECONDS_LEAST => {
+            let left = span(left.unsigned_abs());
+            Finding::warn("credentials", format!("{from}: they expire in {left}"), FIX)
+        }
+        Some(left) => {
+            let left = span(left.unsigned_abs());
+            Finding::ok("credentials", format!("{from}, for {left}"))
+        }
+        None => Finding::ok("credentials", format!("{from}, without an end")),
+    })
+}
+
+fn endpoint(service: &Service) -> Option<Finding> {
+    const FIX: &str = "check the network, --endpoint-url and --region";
+    let host = &service.host;
+    let addresses = match service.addresses.as_ref()? {
+        Err(trouble) => return Some(failed("endpoint", trouble, FIX)),
+        Ok(addresses) => addresses,
+    };
+    let named = match addresses.as_slice() {
+        [one] if one == host => host.clone(),
+        [one] => format!("{host} ({one})"),
+        [one, ..] => format!("{host} ({one} and {} more)", addresses.len() - 1),
+        [] => host.clone(),
+    };
+    Some(match service.answered.as_ref() {
+        Some(Err(trouble)) => {
+            let why = Trouble { why: format!("{named}: {}", trouble.why), ..trouble.clone() };
+            failed("endpoint", &why, FIX)
+        }
+        Some(Ok(())) => Finding::ok("endpoint", format!("{named} answers")),
+        None => Finding::ok("endpoint", named),
+    })
+}
+
+fn tls(service: &Service) -> Option<Finding> {
+    if !service.is_tls {
+        return None;
+    }
+    Some(match service.trusted.as_ref()? {
+        Ok(()) => Finding::ok("tls", "the certificate is trusted"),
+        Err(trouble) => failed("tls", trouble, "give its authority with --ca-bundle FILE"),
+    })
+}
+
+fn clock(service: &Service) -> Option<Finding> {
+    const FIX: &str = "set it by the network: timedatectl set-ntp true, or chronyc makestep";
+    let ahead = service.server_ahead_seconds?;
+    let off = span(ahead.unsigned_abs());
+    let side = if ahead > 0 { "behind" } else { "ahead of" };
+    let found = format!("this machine's clock is {off} {side} the server's");
+    Some(match ahead.unsigned_abs() {
+        SKEW_REFUSED_SECONDS.. => {
+            Finding::bad("clock", format!("{found}: S3 refuses what it signs"), FIX)
+        }
+        SKEW_SEEN_SECONDS.. => Finding::warn("clock", found, FIX),
+        0..=1 => Finding::ok("clock", "as the server's"),
+        _ => Finding::ok("clock", found),
+    })
+}
+
+fn region(service: &Service) -> Option<Finding> {
+    service.answered.as_ref()?.as_ref().ok()?;
+    let (asked, bucket) = (&service.region, &service.bucket);
+    Some(match &service.bucket_region {
+        Some(other) if other != asked => Finding::warn(
+            "region",
+            format!("the bucket {bucket} is in {other}, not in {asked}: each run asks twice"),
+            format!("give --region {other}, or export AWS_REGION={other}"),
+        ),
+        _ => Finding::ok("region", asked),
+    })
+}
+
+fn object(service: &Service) -> Option<Finding> {
+    let (asked, outcome) = service.object.as_ref()?;
+    Some(match outcome {
+        Ok(_) => Finding::ok("object", format!("{asked} can be read")),
+        Err(trouble) => failed("object", trouble, "check SOURCE and the permissions"),
+    })
+}

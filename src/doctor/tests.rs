@@ -1,0 +1,347 @@
+//! Tests of the findings: facts are planted, one fault at a time.
+
+use super::facts::{Block, Disk, Interface, Keys, Machine, Network, RingTried, Service, Trouble};
+use super::*;
+
+fn machine() -> Machine {
+    Machine {
+        release: Some("6.8.0-1021-aws".to_owned()),
+        ring: Some(RingTried::Made("DEFER_TASKRUN".to_owned())),
+        io_uring_disabled: Some(0),
+        seccomp: Some(0),
+        capabilities: Some(0),
+        locked_bytes: Some(u64::MAX),
+        open_files: Some(1 << 20),
+        pipe_bytes_max: Some(1 << 20),
+        pipe_pages_soft: Some(16_384),
+        huge_pages: Some("madvise".to_owned()),
+        memory_bytes: Some(64 << 30),
+        available_bytes: Some(60 << 30),
+        cgroup_bytes: None,
+        quota_cores: None,
+        allowed: Some((0..16).collect()),
+        online: Some((0..16).collect()),
+        nodes: vec![(0, (0..8).collect()), (1, (8..16).collect())],
+    }
+}
+
+fn interface() -> Interface {
+    Interface {
+        name: "ens5".to_owned(),
+        state: Some("up".to_owned()),
+        speed_mbit: Some(100_000),
+        duplex: Some("full".to_owned()),
+        mtu_bytes: Some(9001),
+        receive_queues: 8,
+        interrupts: (0..8).map(|queue| (40 + queue, vec![queue])).collect(),
+        node: Some(1),
+    }
+}
+
+fn disk() -> Disk {
+    Disk {
+        path: "/mnt".to_owned(),
+        file_system: Some("xfs".to_owned()),
+        writable: Some(Ok(())),
+        direct: Some(Ok(())),
+        direct_alignment: Some(512),
+        free_bytes: Some(900 << 30),
+        total_bytes: Some(1000 << 30),
+        inodes: Some((1_000_000, 2_000_000)),
+        needed_bytes: Some(1 << 30),
+        device: Some(Block {
+            name: "md0".to_owned(),
+            scheduler: Some("none".to_owned()),
+            rotational: Some(false),
+            raid: Some("raid0".to_owned()),
+            raid_disks: Some(4),
+            degraded: Some(0),
+        }),
+    }
+}
+
+fn service() -> Service {
+    let keys = Keys { from: "from the environment".to_owned(), left_seconds: Some(3600) };
+    Service {
+        credentials: Some(Ok(Some(keys))),
+        bucket: "bkt".to_owned(),
+        host: "s3.example".to_owned(),
+        addresses: Some(Ok(vec!["192.0.2.1:443".to_owned(), "192.0.2.2:443".to_owned()])),
+        answered: Some(Ok(())),
+        is_tls: true,
+        trusted: Some(Ok(())),
+        server_ahead_seconds: Some(-1),
+        region: "us-east-1".to_owned(),
+        bucket_region: None,
+        object: Some(("s3://bkt/k".to_owned(), Ok(9))),
+    }
+}
+
+fn healthy() -> Facts {
+    let network = Network {
+        interface: Some(interface()),
+        rmem_max: Some(212_992),
+        tcp_rmem_max: Some(6 << 20),
+        congestion_control: Some("cubic".to_owned()),
+    };
+    Facts { machine: machine(), network, disk: Some(disk()), service: Some(service()) }
+}
+
+/// What is not ok once these facts are planted: one finding.
+fn found(plant: impl FnOnce(&mut Facts)) -> Finding {
+    let mut facts = healthy();
+    plant(&mut facts);
+    let diagnosis = Diagnosis::of(&facts);
+    let wrong: Vec<_> =
+        diagnosis.checks.iter().filter(|found| found.verdict != Verdict::Ok).cloned().collect();
+    let [one] = wrong.as_slice() else { panic!("one was expected: {wrong:#?}") };
+    assert_eq!((diagnosis.verdict, diagnosis.warn + diagnosis.bad), (one.verdict, 1));
+    assert_eq!(diagnosis.exit_code, u8::from(one.verdict == Verdict::Bad));
+    one.clone()
+}
+
+#[track_caller]
+fn check(name: &str, verdict: Verdict, words: [&str; 2], plant: impl FnOnce(&mut Facts)) {
+    let one = found(plant);
+    assert_eq!((one.check, one.verdict), (name, verdict), "{one:?}");
+    let fix = one.fix.as_deref().expect("what to do");
+    assert!(one.found.contains(words[0]) && fix.contains(words[1]), "{one:?}");
+}
+
+fn trouble(why: &str) -> Trouble {
+    Trouble { why: why.to_owned(), advice: Some("mend it".to_owned()) }
+}
+
+#[test]
+fn a_healthy_machine_is_ok_in_every_check() {
+    let diagnosis = Diagnosis::of(&healthy());
+    let names: Vec<&str> = diagnosis.checks.iter().map(|found| found.check).collect();
+    assert_eq!(names, CHECKS.map(|(name, _)| name));
+    let wrong: Vec<_> = diagnosis.checks.iter().filter(|found| found.fix.is_some()).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!((diagnosis.verdict, diagnosis.exit_code), (Verdict::Ok, 0));
+    assert_eq!(diagnosis.summary(), format!("{} ok, 0 warn, 0 bad", CHECKS.len()));
+}
+
+#[test]
+fn what_is_not_known_is_no_finding() {
+    assert!(Diagnosis::of(&Facts::default()).checks.is_empty());
+}
+
+#[test]
+fn the_guide_has_every_check() {
+    let page = crate::guide::topic("doctor").expect("a page").text;
+    for (name, about) in CHECKS {
+        assert!(page.contains(&format!("| `{name}` | {about} |\n")), "{name}");
+    }
+}
+
+#[test]
+fn faults_of_the_machine() {
+    use Verdict::{Bad, Warn};
+    let refused = RingTried::Refused { cause: "no".to_owned(), advice: "allow it".to_owned() };
+    check("kernel", Warn, ["5.15", "6.1"], |facts| {
+        facts.machine.release = Some("5.15.0-generic".to_owned());
+    });
+    check("io_uring", Warn, ["disabled is 2", "sysctl -w kernel.io_uring_disabled=0"], |facts| {
+        facts.machine.io_uring_disabled = Some(2);
+    });
+    let other = refused.clone();
+    check("io_uring", Warn, ["not available (no)", "allow it"], |facts| {
+        facts.machine.ring = Some(other);
+    });
+    let mut facts = healthy();
+    facts.machine.ring = Some(refused);
+    facts.machine.seccomp = Some(2);
+    let told = Diagnosis::of(&facts);
+    assert!(told.checks.iter().any(|one| one.check == "seccomp" && one.verdict == Warn));
+    check("locked-memory", Warn, ["64 KiB", "ulimit -l"], |facts| {
+        facts.machine.locked_bytes = Some(64 << 10);
+    });
+    check("open-files", Bad, ["200 files", "ulimit -Hn"], |facts| {
+        facts.machine.open_files = Some(200);
+    });
+    check("open-files", Warn, ["too few", "ulimit -Hn"], |facts| {
+        facts.machine.open_files = Some(1024);
+    });
+    check("pipes", Warn, ["64 KiB at most", "fs.pipe-max-size=1048576"], |facts| {
+        facts.machine.pipe_bytes_max = Some(64 << 10);
+    });
+    check("pipes", Warn, ["together", "fs.pipe-user-pages-soft=16384"], |facts| {
+        facts.machine.pipe_pages_soft = Some(64);
+    });
+    check("huge-pages", Warn, ["off", "madvise"], |facts| {
+        facts.machine.huge_pages = Some("never".to_owned());
+    });
+    check("memory", Warn, ["cgroup allows 256 MiB", "--memory"], |facts| {
+        facts.machine.cgroup_bytes = Some(256 << 20);
+    });
+    check("memory", Bad, ["cgroup allows 8 MiB", "--memory"], |facts| {
+        facts.machine.cgroup_bytes = Some(8 << 20);
+    });
+    check("cpu-quota", Warn, ["2.5 cores of 16", "--cpus"], |facts| {
+        facts.machine.quota_cores = Some(2.5);
+    });
+    check("cores", Warn, ["1 of 16", "taskset -c 0-15"], |facts| {
+        facts.machine.allowed = Some(vec![9]);
+    });
+    // A superuser's pipes and locked memory have no bounds.
+    let mut facts = healthy();
+    facts.machine.capabilities = Some(u64::MAX);
+    facts.machine.locked_bytes = Some(0);
+    facts.machine.pipe_pages_soft = Some(1);
+    assert_eq!(Diagnosis::of(&facts).exit_code, 0);
+    assert_eq!(Diagnosis::of(&facts).warn, 0);
+}
+
+#[test]
+fn faults_of_the_network() {
+    use Verdict::{Bad, Warn};
+    fn at(facts: &mut Facts) -> &mut Interface {
+        facts.network.interface.as_mut().expect("one")
+    }
+    check("numa", Warn, ["no core of it", "numactl --cpunodebind=2"], |facts| {
+        facts.machine.nodes.push((2, vec![30]));
+        at(facts).node = Some(2);
+    });
+    check("interface", Bad, ["down", "ip link set ens5 up"], |facts| {
+        at(facts).state = Some("down".to_owned());
+    });
+    check("interface", Warn, ["100 Mb/s", "ethtool ens5"], |facts| {
+        at(facts).speed_mbit = Some(100);
+    });
+    check("interface", Warn, ["half duplex", "ethtool"], |facts| {
+        at(facts).duplex = Some("half".to_owned());
+    });
+    check("interface", Warn, ["MTU 1280", "mtu 1500"], |facts| {
+        at(facts).mtu_bytes = Some(1280);
+    });
+    check("queues", Warn, ["one receive queue for 16", "ethtool -L ens5 combined 16"], |facts| {
+        at(facts).receive_queues = 1;
+        at(facts).interrupts.truncate(1);
+    });
+    check("interrupts", Warn, ["one interrupt for all 8 queues", "ethtool -L"], |facts| {
+        at(facts).interrupts.truncate(1);
+    });
+    check("interrupts", Warn, ["8 interrupts of ens5 are on one core", "irqbalance"], |facts| {
+        at(facts).interrupts.iter_mut().for_each(|(_, cores)| *cores = vec![0]);
+    });
+    check("socket-buffers", Warn, ["rmem_max is 64 KiB", "net.core.rmem_max=212992"], |facts| {
+        facts.network.rmem_max = Some(64 << 10);
+    });
+    check("socket-buffers", Warn, ["tcp_rmem", "net.ipv4.tcp_rmem="], |facts| {
+        facts.network.tcp_rmem_max = Some(1 << 20);
+    });
+}
+
+#[test]
+fn faults_of_the_destination() {
+    use Verdict::{Bad, Warn};
+    fn at(facts: &mut Facts) -> &mut Disk {
+        facts.disk.as_mut().expect("one")
+    }
+    fn device(facts: &mut Facts) -> &mut Block {
+        at(facts).device.as_mut().expect("one")
+    }
+    check("destination", Bad, ["Read-only", "findmnt"], |facts| {
+        at(facts).writable = Some(Err("Read-only file system".to_owned()));
+    });
+    check("direct-io", Warn, ["no O_DIRECT: Invalid", "page cache"], |facts| {
+        at(facts).direct = Some(Err("Invalid argument".to_owned()));
+    });
+    check("direct-io", Warn, ["memory", "ext4"], |facts| {
+        at(facts).file_system = Some("tmpfs".to_owned());
+    });
+    check("direct-io", Bad, ["16384 bytes", "another"], |facts| {
+        at(facts).direct_alignment = Some(16_384);
+    });
+    check("space", Bad, ["the object has 1 GiB", "df -h"], |facts| {
+        at(facts).free_bytes = Some(500 << 20);
+    });
+    check("space", Bad, ["4 MiB of", "df -h"], |facts| {
+        at(facts).needed_bytes = None;
+        at(facts).free_bytes = Some(4 << 20);
+    });
+    check("space", Warn, ["20 GiB of", "df -h"], |facts| at(facts).free_bytes = Some(20 << 30));
+    check("space", Bad, ["0 of 2000000 inodes", "df -i"], |facts| {
+        at(facts).inodes = Some((0, 2_000_000));
+    });
+    check("block-device", Bad, ["raid0 of 4: a disk is missing", "mdadm"], |facts| {
+        device(facts).degraded = Some(1);
+    });
+    check("block-device", Warn, ["scheduler bfq", "/sys/block/nvme1n1/queue"], |facts| {
+        device(facts).name = "nvme1n1".to_owned();
+        device(facts).scheduler = Some("bfq".to_owned());
+    });
+    check("block-device", Warn, ["turns", "NVMe"], |facts| {
+        device(facts).name = "sda".to_owned();
+        device(facts).rotational = Some(true);
+    });
+}
+
+#[test]
+fn faults_of_the_service() {
+    use Verdict::{Bad, Warn};
+    fn at(facts: &mut Facts) -> &mut Service {
+        facts.service.as_mut().expect("one")
+    }
+    fn left(facts: &mut Facts, seconds: i64) {
+        let keys = Keys { from: "from the profile".to_owned(), left_seconds: Some(seconds) };
+        at(facts).credentials = Some(Ok(Some(keys)));
+    }
+    check("credentials", Bad, ["none found", "mend it"], |facts| {
+        at(facts).credentials = Some(Err(trouble("none found")));
+    });
+    check("credentials", Bad, ["expired 2m ago", "sso login"], |facts| left(facts, -120));
+    check("credentials", Warn, ["expire in 1m", "sso login"], |facts| left(facts, 60));
+    check("endpoint", Bad, ["no such name", "mend it"], |facts| {
+        at(facts).addresses = Some(Err(trouble("no such name")));
+    });
+    check("endpoint", Bad, ["192.0.2.1:443 and 1 more): refused", "mend it"], |facts| {
+        at(facts).answered = Some(Err(trouble("refused")));
+        at(facts).object = None;
+    });
+    check("tls", Bad, ["unknown issuer", "mend it"], |facts| {
+        at(facts).trusted = Some(Err(trouble("unknown issuer")));
+    });
+    check("clock", Bad, ["clock is 20m behind the server's", "timedatectl"], |facts| {
+        at(facts).server_ahead_seconds = Some(1200);
+    });
+    check("clock", Warn, ["clock is 2m ahead of the server's", "timedatectl"], |facts| {
+        at(facts).server_ahead_seconds = Some(-120);
+    });
+    check("region", Warn, ["in eu-west-1, not in us-east-1", "--region eu-west-1"], |facts| {
+        at(facts).bucket_region = Some("eu-west-1".to_owned());
+    });
+    check("object", Bad, ["403 AccessDenied", "mend it"], |facts| {
+        at(facts).object = Some(("s3://bkt/k".to_owned(), Err(trouble("403 AccessDenied"))));
+    });
+}
+
+#[test]
+fn texts_of_the_kernel_are_read() {
+    use super::parse::*;
+    assert_eq!(list("0-2,8\n"), Some(vec![0, 1, 2, 8]));
+    assert_eq!(list(""), Some(vec![]));
+    assert_eq!((list("a"), list("3-1"), list("0-4000000000")), (None, None, None));
+    let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  4096  files\n\
+                  Max locked memory  65536  unlimited  bytes\n";
+    assert_eq!(hard_limit(limits, "Max open files"), Some(4096));
+    assert_eq!(soft_limit(limits, "Max open files"), Some(1024));
+    assert_eq!(hard_limit(limits, "Max locked memory"), Some(u64::MAX));
+    assert_eq!(soft_limit(limits, "Max other"), None);
+    assert_eq!(chosen("always [madvise] never\n").as_deref(), Some("madvise"));
+    assert_eq!(chosen("none\n").as_deref(), Some("none"));
+    assert_eq!(chosen(" "), None);
+    assert_eq!(
+        (quota("250000 100000"), quota("max 100000"), quota("-1 9")),
+        (Some(2.5), None, None)
+    );
+    let route = "Iface Destination\nens5 000200C0 0\nens6 00000000 010200C0\n";
+    assert_eq!(default_interface(route).as_deref(), Some("ens6"));
+    assert_eq!(kibibytes("MemTotal:  16 kB\n", "MemTotal"), Some(16_384));
+    assert_eq!(field("CapEff:\t00ff\n", "CapEff"), Some("00ff"));
+    let groups = "4:memory:/a/b\n1:cpu,cpuacct:/\n0::/c\n";
+    assert_eq!(cgroups(groups, "memory"), ["/memory/a/b", "/memory/a", "/memory", "/c", ""]);
+    assert_eq!(cgroups(groups, "cpu"), ["/cpu", "/c", ""]);
+}

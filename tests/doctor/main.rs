@@ -1,0 +1,341 @@
+//! `inrush doctor` with the real program: each fault that is planted is found, with what mends it,
+//! and nothing is said of what is well. /proc and /sys are a folder of the test's, or the
+//! machine's own under real limits.
+
+#![expect(clippy::disallowed_methods, reason = "a test has a clock of its own")]
+
+#[path = "../common/matrix.rs"]
+#[expect(dead_code, reason = "the matrix of names belongs to other tests")]
+mod matrix;
+#[path = "../common/mount.rs"]
+#[expect(dead_code, reason = "what is full need not be read-only")]
+mod mount;
+#[path = "../common/program.rs"]
+#[expect(dead_code, reason = "signals belong to other tests")]
+mod program;
+#[path = "../common/python.rs"]
+mod python;
+#[path = "../common/served.rs"]
+#[expect(dead_code, reason = "this test asks in another way than `get`")]
+mod served;
+#[path = "../common/skip.rs"]
+mod skip;
+mod tree;
+#[path = "../common/without.rs"]
+mod without;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, SystemTime};
+
+use inrush_origin::{Config, Credentials, Fault, FaultPlan, Match, Origin, TlsConfig};
+use serde_json::Value;
+
+use matrix::Objects;
+use mount::Mount;
+use program::{Program, Run};
+use served::{ACCESS_KEY, SECRET, config, start};
+use tree::Tree;
+use without::without;
+
+const SOURCE: &str = "s3://lab/train/";
+
+fn objects() -> Objects {
+    [("train/", 0), ("train/a", 7_001)]
+        .map(|(key, length)| (key.to_owned(), vec![7; length]))
+        .into()
+}
+
+fn origin() -> Origin {
+    start(config(&objects()))
+}
+
+/// `doctor --json` with these operands, on this machine.
+fn doctor<W: AsRef<OsStr>>(tree: &Tree, words: impl IntoIterator<Item = W>) -> Program {
+    let program = Program::new(["doctor", "--json"]).with(words);
+    program.set("INRUSH_DOCTOR_ROOT", tree.path()).set("INRUSH_RING", "auto")
+}
+
+fn asking(tree: &Tree, source: &str, origin: &Origin) -> Program {
+    doctor(tree, [source]).asking(origin).with_keys(ACCESS_KEY, SECRET)
+}
+
+/// The finding of this check.
+#[track_caller]
+fn finding(run: &Run, check: &str) -> Value {
+    let document = run.json();
+    let checks = document["checks"].as_array().expect("findings");
+    let found = checks.iter().find(|found| found["check"] == check);
+    found.unwrap_or_else(|| panic!("{check} was expected\n{run}")).clone()
+}
+
+/// Fails unless exactly this check is not ok, with these words, and the exit code says so.
+#[track_caller]
+fn alone(run: Run, check: &str, verdict: &str, words: &str, fix: &str) {
+    let run = run.expect(i32::from(verdict == "bad"));
+    let document = run.json();
+    let checks = document["checks"].as_array().expect("findings");
+    let wrong: Vec<_> = checks.iter().filter(|found| found["verdict"] != "ok").collect();
+    let [one] = wrong.as_slice() else { panic!("one was expected: {wrong:#?}\n{run}") };
+    assert_eq!((&one["check"], &one["verdict"]), (&check.into(), &verdict.into()), "{run}");
+    let has =
+        |field: &str, words: &str| one[field].as_str().is_some_and(|text| text.contains(words));
+    assert!(has("found", words) && has("fix", fix), "{one:#}\n{run}");
+    run.check(!run.stdout.contains(SECRET), "no secret is printed");
+}
+
+/// One fault of the machine in the planted tree.
+#[track_caller]
+fn planted(check: &str, verdict: &str, words: &str, fix: &str, plant: impl FnOnce(&Tree)) {
+    let tree = Tree::healthy();
+    plant(&tree);
+    alone(doctor(&tree, [""; 0]).run(), check, verdict, words, fix);
+}
+
+#[test]
+fn a_healthy_machine_is_ok() {
+    let (tree, origin) = (Tree::healthy(), origin());
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let destination = folder.path().join("not/there/yet");
+    let run = asking(&tree, SOURCE, &origin).with([&destination]).run().expect(0);
+    let document = run.json();
+    assert_eq!((&document["verdict"], &document["exit_code"]), (&"ok".into(), &0.into()), "{run}");
+    let names: Vec<&str> = document["checks"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .filter_map(|found| found["check"].as_str())
+        .collect();
+    let expected: Vec<&str> = inrush::doctor::CHECKS
+        .map(|(name, _)| name)
+        .into_iter()
+        // The planted tree has no disk, and the origin no TLS.
+        .filter(|name| !["block-device", "tls"].contains(name))
+        .collect();
+    assert_eq!(names, expected, "{run}");
+    run.check(finding(&run, "object")["found"] == "s3://lab/train/a can be read", "not the mark");
+    run.check(finding(&run, "credentials")["found"].to_string().contains("environment"), "whose");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0, "nothing is left");
+    // For people: a line for each, and the sum.
+    let run = Program::new(["doctor"]).set("INRUSH_DOCTOR_ROOT", tree.path()).run().expect(0);
+    run.check(run.stdout.ends_with(" ok, 0 warn, 0 bad\n"), "the sum");
+    run.check(run.stdout.lines().all(|line| line.starts_with("ok  ") || line.contains(", ")), "ok");
+    let run = Program::new(["doctor", "-q"]).set("INRUSH_DOCTOR_ROOT", tree.path()).run().expect(0);
+    run.check(run.stdout.is_empty() && run.stderr.is_empty(), "nothing is wrong");
+    // This machine, whatever it is.
+    let run = Program::new(["doctor", "--json"]).run();
+    run.check(run.json()["checks"].as_array().is_some_and(|all| all.len() > 10), "many checks");
+}
+
+#[test]
+fn faults_of_the_machine() {
+    planted("io_uring", "warn", "io_uring_disabled is 2", "sysctl -w", |tree| {
+        tree.plant("proc/sys/kernel/io_uring_disabled", "2");
+    });
+    planted("locked-memory", "warn", "64 KiB may be locked", "ulimit -l", |tree| {
+        tree.limits("65536", 1 << 20);
+    });
+    planted("open-files", "bad", "100 files", "ulimit -Hn", |tree| tree.limits("unlimited", 100));
+    planted("pipes", "warn", "64 KiB at most", "sysctl -w fs.pipe-max-size", |tree| {
+        tree.plant("proc/sys/fs/pipe-max-size", "65536");
+    });
+    planted("pipes", "warn", "256 KiB together", "fs.pipe-user-pages-soft", |tree| {
+        tree.plant("proc/sys/fs/pipe-user-pages-soft", "64");
+    });
+    planted("huge-pages", "warn", "off", "transparent_hugepage", |tree| {
+        tree.plant("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]");
+    });
+    planted("memory", "warn", "the cgroup allows 256 MiB", "--memory", |tree| {
+        tree.plant("sys/fs/cgroup/job/memory.max", "268435456");
+    });
+    planted("cpu-quota", "warn", "1.5 cores of 16", "--cpus", |tree| {
+        tree.plant("sys/fs/cgroup/job/cpu.max", "150000 100000");
+    });
+    planted("cores", "warn", "1 of 16 cores", "taskset -c 0-15", |tree| {
+        let status = "CapEff:\t0000000000000000\nSeccomp:\t0\nCpus_allowed_list:\t3";
+        tree.plant("proc/self/status", status);
+    });
+    planted("kernel", "warn", "5.4.0", "6.1", |tree| {
+        tree.plant("proc/sys/kernel/osrelease", "5.4.0-1000-aws");
+    });
+}
+
+#[test]
+fn faults_of_the_network() {
+    planted("interrupts", "warn", "one interrupt for all 4 queues", "ethtool -L ens5", |tree| {
+        tree.interrupts(1);
+    });
+    planted("interrupts", "warn", "4 interrupts of ens5 are on one core", "irqbalance", |tree| {
+        (40..44).for_each(|irq| {
+            tree.plant(&format!("proc/irq/{irq}/effective_affinity_list"), "0");
+        });
+    });
+    planted("socket-buffers", "warn", "rmem_max is 64 KiB", "net.core.rmem_max", |tree| {
+        tree.plant("proc/sys/net/core/rmem_max", "65536");
+    });
+    planted("interface", "warn", "half duplex", "ethtool", |tree| {
+        tree.plant("sys/class/net/ens5/duplex", "half");
+    });
+}
+
+#[test]
+fn real_limits_of_a_process() {
+    let run = Program::new(["doctor", "--json"]);
+    let limited = run.by_way_of(["sh", "-c", "ulimit -n 200 && exec \"$@\"", "sh"]).run().expect(1);
+    let found = finding(&limited, "open-files");
+    assert_eq!(found["found"], "200 files may be open", "{limited}");
+    let one = Program::new(["doctor", "--json"]).by_way_of(["taskset", "-c", "0"]).run();
+    let found = finding(&one, "cores")["found"].to_string();
+    one.check(found.contains("1 of ") || found.contains("\"1 core"), "one core");
+    let Some(launch) = without("io_uring:1") else { return };
+    let refused = Program::new(["doctor", "--json"]).by_way_of(launch).run();
+    for (check, words) in [("io_uring", "epoll"), ("seccomp", "a filter is in force")] {
+        let found = finding(&refused, check);
+        assert_eq!(found["verdict"], "warn", "{refused}");
+        refused.check(found["found"].to_string().contains(words), words);
+    }
+}
+
+#[test]
+fn faults_of_the_destination() {
+    let tree = Tree::healthy();
+    let told = |run: Run, check: &str, verdict: &str, words: &str| {
+        let found = finding(&run, check);
+        assert_eq!(found["verdict"], verdict, "{run}");
+        run.check(found["found"].to_string().contains(words), words);
+        assert_eq!(run.status.code(), Some(i32::from(run.json()["bad"] != 0)), "{run}");
+    };
+    if let Some(small) = Mount::tmpfs("size=1M") {
+        fs::write(small.path().join("filler"), vec![1; 900 << 10]).expect("room");
+        told(doctor(&tree, [small.path()]).run(), "space", "bad", "of 1 MiB free");
+        told(doctor(&tree, [small.path()]).run(), "direct-io", "warn", "tmpfs");
+        // An object that has no room.
+        let origin = origin();
+        let run = asking(&tree, "s3://lab/train/a", &origin).with([small.path()]).run();
+        told(run, "space", "bad", "");
+        fs::write(small.path().join("filler"), b"").expect("room");
+        assert_eq!(fs::metadata(small.path().join("filler")).expect("a file").len(), 0);
+    }
+    if let Some(closed) = Mount::tmpfs("ro,size=64M") {
+        told(doctor(&tree, [closed.path()]).run(), "destination", "bad", "Read-only");
+    }
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    if let Some(launch) = without("direct") {
+        let run = doctor(&tree, [folder.path()]).by_way_of(launch).run();
+        told(run, "direct-io", "warn", "has no O_DIRECT: Invalid argument");
+    }
+    let device = fs::metadata(folder.path()).expect("a folder").dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let plant =
+        |file: &str, text| tree.plant(&format!("sys/dev/block/{major}:{minor}/{file}"), text);
+    for (file, text) in [
+        ("uevent", "MAJOR=9\nDEVNAME=md0"),
+        ("queue/scheduler", "[none] bfq"),
+        ("queue/rotational", "0"),
+        ("md/level", "raid0"),
+        ("md/raid_disks", "4"),
+        ("md/degraded", "1"),
+    ] {
+        plant(file, text);
+    }
+    let run = doctor(&tree, [folder.path()]).run();
+    told(run, "block-device", "bad", "raid0 of 4: a disk is missing");
+    plant("md/degraded", "0");
+    plant("queue/scheduler", "none [bfq]");
+    told(doctor(&tree, [folder.path()]).run(), "block-device", "warn", "scheduler bfq");
+}
+
+#[test]
+fn faults_of_the_service() {
+    let tree = Tree::healthy();
+    let wrong = |config: Config, check: &str, verdict: &str, words: &str, fix: &str| {
+        let origin = start(config);
+        alone(asking(&tree, SOURCE, &origin).run(), check, verdict, words, fix);
+    };
+    let usual = || config(&objects());
+    for (ahead, words) in [(1200, "20m behind"), (-1200, "20m ahead of")] {
+        let skewed = Config { clock_offset_seconds: ahead, ..usual() };
+        let origin = start(skewed);
+        let run = asking(&tree, SOURCE, &origin).run().expect(1);
+        let found = finding(&run, "clock");
+        assert_eq!(found["verdict"], "bad", "{run}");
+        // Or a second less, by when it was asked.
+        let off = found["found"].as_str().expect("words").replace("19m 59s", "20m");
+        run.check(off.replace("20m 1s", "20m").contains(words), words);
+        run.check(finding(&run, "object")["verdict"] == "ok", "signed by the server's clock");
+        assert_eq!(run.json()["bad"], 1, "{run}");
+    }
+    let elsewhere = Config { region: "eu-west-1".to_owned(), ..usual() };
+    wrong(elsewhere, "region", "warn", "in eu-west-1, not in us-east-1", "--region eu-west-1");
+    let ended = Credentials::new(ACCESS_KEY, SECRET).with_session_token("token");
+    let ended = ended.with_expiry(SystemTime::now() - Duration::from_secs(60));
+    let origin = start(Config { credentials: vec![ended], ..usual() });
+    let run = asking(&tree, SOURCE, &origin).set("AWS_SESSION_TOKEN", "token").run();
+    alone(run, "object", "bad", "ExpiredToken", "aws sso login");
+    let origin = start(usual());
+    let run = asking(&tree, SOURCE, &origin).with_keys(ACCESS_KEY, "another").run();
+    alone(run, "object", "bad", "403 SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY");
+    let run = doctor(&tree, [SOURCE, "--no-sign-request"]).asking(&origin).run();
+    alone(run, "object", "bad", "403 AccessDenied", "");
+    let run = asking(&tree, "s3://absent/train/", &origin).run();
+    alone(run, "object", "bad", "404 NoSuchBucket", "");
+    let run = asking(&tree, "s3://lab/nothing/", &origin).run();
+    alone(run, "object", "bad", "no object is there", "inrush ls");
+    asking(&tree, "s3://lab/train", &origin).run().expect(0);
+    let run = doctor(&tree, [SOURCE]).asking(&origin).run();
+    alone(run, "credentials", "bad", "no credentials found", "AWS_ACCESS_KEY_ID");
+    let stopped = origin.url();
+    drop(origin);
+    let run = doctor(&tree, [SOURCE, "--endpoint-url", &stopped, "--region", "us-east-1"]);
+    let run = run.with_keys(ACCESS_KEY, SECRET).run();
+    alone(run, "endpoint", "bad", "Connection refused", "--endpoint-url");
+    let when = Match::default();
+    let faults = FaultPlan::none().with_rule(when, Fault::IgnoredRange);
+    wrong(Config { faults, ..usual() }, "object", "bad", "ignores Range", "nothing between");
+}
+
+#[test]
+fn credentials_that_end() {
+    let (tree, origin) = (Tree::healthy(), origin());
+    for (seconds, verdict, words) in [(600, "warn", "they expire in"), (-600, "bad", "xpired")] {
+        let program = asking(&tree, SOURCE, &origin);
+        let ends = humantime::format_rfc3339_seconds(match seconds {
+            0.. => SystemTime::now() + Duration::from_secs(600),
+            _ => SystemTime::now() - Duration::from_secs(600),
+        });
+        let answer = format!(
+            "{{\"Version\":1,\"AccessKeyId\":\"{ACCESS_KEY}\",\
+             \"SecretAccessKey\":\"{SECRET}\",\"Expiration\":\"{ends}\"}}"
+        );
+        fs::write(program.home().join("answer"), answer).expect("room");
+        let file = program.home().join("answer").display().to_string();
+        let text = format!("[default]\ncredential_process = cat {file}\n");
+        let profiles = program.home().join("config");
+        fs::write(&profiles, text).expect("room");
+        let program = program.set("AWS_ACCESS_KEY_ID", "").set("AWS_SECRET_ACCESS_KEY", "");
+        let run = program.set("AWS_CONFIG_FILE", &profiles).run();
+        alone(run, "credentials", verdict, words, "");
+    }
+}
+
+#[test]
+fn certificates() {
+    let tree = Tree::healthy();
+    let origin = start(Config { tls: Some(TlsConfig::default()), ..config(&objects()) });
+    let run = asking(&tree, SOURCE, &origin).run();
+    alone(run, "tls", "bad", "certificate", "--ca-bundle");
+    let bundle = tree.path().join("ca.pem");
+    fs::write(&bundle, origin.ca_pem().expect("over TLS")).expect("room");
+    let run = asking(&tree, SOURCE, &origin).with(["--ca-bundle".as_ref(), bundle.as_os_str()]);
+    let run = run.run().expect(0);
+    assert_eq!(finding(&run, "tls")["found"], "the certificate is trusted", "{run}");
+}
+
+#[test]
+fn operands_that_do_not_fit() {
+    for words in [&["s3://a1b/", "s3://a1b/c"][..], &["one", "two"], &["one", "s3://a1b", "two"]] {
+        let run = Program::new(["doctor"]).with(words).run().expect(2);
+        run.check(run.stderr.contains("one source and one destination at most"), "one of each");
+    }
+}
