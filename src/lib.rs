@@ -96,6 +96,7 @@
 //!   * [`sys::choice`]: which of the two, and why.
 //! * [`report`]: what users and their programs read of a run: progress, summary, document, data.
 //!   * [`report::document`]: counters into words and JSON.
+//!   * [`report::exposition`]: the numbers of a run as Prometheus reads them. Pure.
 //!   * [`report::log`]: decisions in lines on standard error, with `--verbose`.
 //!   * [`report::progress`]: the bar and the lines on standard error.
 //!   * [`report::out`]: data on standard output.

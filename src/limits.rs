@@ -4,11 +4,13 @@
 //! what depends on the machine or the command line is in [`crate::engine::config`].
 
 mod gunzip;
+mod metrics;
 mod mount;
 mod pace;
 mod train;
 
 pub use gunzip::*;
+pub use metrics::*;
 pub use mount::*;
 pub use pace::*;
 pub use train::*;

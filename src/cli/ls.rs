@@ -31,6 +31,8 @@ pub struct LsArgs {
     pub no_progress: bool,
     /// How often `--verbose` was given.
     pub verbose: u8,
+    /// How lines on standard error are written.
+    pub log_format: super::LogFormat,
     /// Which of the objects.
     pub selection: SelectionArgs,
     /// Which server, and as whom.
@@ -75,6 +77,9 @@ pub(super) struct LsTyped {
     /// log decisions and retries to standard error; -vv: also every request
     #[arg(long, short = 'v', action = ArgAction::Count)]
     verbose: u8,
+    /// how notes, errors and log lines on standard error are written
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    log_format: super::LogFormat,
     #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]
@@ -127,6 +132,7 @@ impl LsTyped {
             quiet: self.quiet,
             no_progress: self.no_progress,
             verbose: self.verbose,
+            log_format: self.log_format,
             selection: self.selection,
             service: self.service,
         })

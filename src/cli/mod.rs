@@ -18,7 +18,9 @@ mod options;
 mod pipe;
 mod selection;
 mod train;
+mod typed;
 mod verify;
+mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -45,8 +47,8 @@ pub use ls::LsArgs;
 pub use man::man;
 pub use mount::{MountArgs, UnmountArgs};
 pub use options::{
-    AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, OnChange, OutputArgs, Overwrite,
-    RingName, ServiceArgs, TuningArgs, VerifyMode,
+    AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, LogFormat, MetricsArgs, OnChange,
+    OutputArgs, Overwrite, RingName, ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 pub use selection::{ManifestPlace, SelectionArgs};
@@ -84,50 +86,6 @@ pub enum Args {
     Complete(Box<CompleteArgs>),
     /// `inrush man`
     Man,
-}
-
-impl Args {
-    /// How much is logged: how often `--verbose` was given.
-    #[must_use]
-    pub fn verbose(&self) -> u8 {
-        match self {
-            Self::Get(args) => args.output.verbose,
-            Self::Verify(args) => args.output.verbose,
-            Self::Ls(args) => args.verbose,
-            Self::Pipe(args) => args.stream.verbose,
-            Self::Cat(args) => args.stream.verbose,
-            Self::Train(args) => args.output.verbose,
-            Self::Mount(args) => args.verbose,
-            Self::Doctor(args) => args.output.verbose,
-            Self::Demo(args) => args.output.verbose,
-            Self::Unmount(_)
-            | Self::Guide(_)
-            | Self::Completions(_)
-            | Self::Complete(_)
-            | Self::Man => 0,
-        }
-    }
-
-    /// Whether no line of progress is drawn: `--no-progress` was given.
-    #[must_use]
-    pub fn no_progress(&self) -> bool {
-        match self {
-            Self::Get(args) => args.output.no_progress,
-            Self::Verify(args) => args.output.no_progress,
-            Self::Ls(args) => args.no_progress,
-            Self::Pipe(args) => args.stream.no_progress,
-            Self::Cat(args) => args.stream.no_progress,
-            Self::Train(args) => args.output.no_progress,
-            Self::Mount(args) => args.no_progress,
-            Self::Doctor(args) => args.output.no_progress,
-            Self::Demo(args) => args.output.no_progress,
-            Self::Unmount(_)
-            | Self::Guide(_)
-            | Self::Completions(_)
-            | Self::Complete(_)
-            | Self::Man => false,
-        }
-    }
 }
 
 /// Where the bytes of `get` go.
@@ -177,6 +135,8 @@ pub struct GetArgs {
     pub failures: FailureArgs,
     /// What is told.
     pub output: OutputArgs,
+    /// The numbers while it runs.
+    pub metrics: MetricsArgs,
 }
 
 /// What was typed after `demo`.
@@ -455,6 +415,8 @@ struct FetchTyped {
     failures: FailureArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl GetTyped {
@@ -514,6 +476,7 @@ impl FetchTyped {
             tuning: self.tuning,
             failures: self.failures,
             output: self.output,
+            metrics: self.metrics,
         })
     }
 }

@@ -46,6 +46,10 @@ pub struct MountArgs {
     pub no_progress: bool,
     /// How often `--verbose` was given.
     pub verbose: u8,
+    /// How lines on standard error are written.
+    pub log_format: options::LogFormat,
+    /// The numbers while it runs.
+    pub metrics: options::MetricsArgs,
     /// Which of the objects.
     pub selection: SelectionArgs,
     /// Which server, and as whom.
@@ -113,6 +117,11 @@ pub(super) struct MountTyped {
     /// log decisions and retries to standard error; -vv: also every listing and metadata request
     #[arg(long, short = 'v', action = ArgAction::Count)]
     verbose: u8,
+    /// how notes, errors and log lines on standard error are written
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    log_format: options::LogFormat,
+    #[command(flatten)]
+    metrics: options::MetricsArgs,
     #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]
@@ -166,6 +175,8 @@ impl MountTyped {
             quiet: self.quiet,
             no_progress: self.no_progress,
             verbose: self.verbose,
+            log_format: self.log_format,
+            metrics: self.metrics,
             selection: self.selection,
             service: self.service,
             tuning: self.tuning,

@@ -1,5 +1,6 @@
 //! Options that several commands share, in groups. Pure, like all of [`crate::cli`].
 
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -311,6 +312,42 @@ pub struct FailureArgs {
     pub on_change: OnChange,
 }
 
+/// How lines on standard error are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    #[value(help = "words, as people read them")]
+    Text,
+    /// For programs.
+    #[value(help = "one JSON object per line: time, level, message")]
+    Json,
+}
+
+/// The numbers of a run while it runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Metrics")]
+pub struct MetricsArgs {
+    /// serve metrics for Prometheus at http://ADDR:PORT/metrics while the command runs
+    #[arg(long, value_name = "ADDR:PORT", value_parser = parse_listen)]
+    pub metrics_listen: Option<SocketAddr>,
+    /// write the same to this file every few seconds and at the end, for the textfile collector of
+    /// node_exporter
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        value_parser = parse_report
+    )]
+    pub metrics_file: Option<PathBuf>,
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "expected an IP address and a port, such as 127.0.0.1:9400 or [::1]:9400".to_owned()
+    })
+}
+
 /// What is told, and where.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Output")]
@@ -334,6 +371,9 @@ pub struct OutputArgs {
     /// log decisions and retries to standard error; -vv: also every listing and metadata request
     #[arg(long, short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
+    /// how notes, errors and log lines on standard error are written
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
 }
 
 fn help_workers() -> String {

@@ -231,6 +231,9 @@ pub struct StreamArgs {
     /// log decisions and retries to standard error; -vv: also every listing and metadata request
     #[arg(long, short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
+    /// how notes, errors and log lines on standard error are written
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub log_format: options::LogFormat,
     /// print one JSON object with the summary to standard output (cat: to standard error); after a
     /// failure, however early, it has 'error' and 'error_kind'
     #[arg(long)]
@@ -238,6 +241,9 @@ pub struct StreamArgs {
     /// print CPU time, memory, connections and I/O modes after the summary
     #[arg(long)]
     pub stats: bool,
+    /// The numbers while it runs.
+    #[command(flatten)]
+    pub metrics: options::MetricsArgs,
 }
 
 fn parse_connections(text: &str) -> Result<usize, String> {

@@ -709,7 +709,12 @@ fn completions_know_the_options() {
 }
 
 /// The options that not all commands with sources have: who has them, and why the others do not.
-const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 14] = [
+const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 15] = [
+    (
+        &["get", "sync", "pipe", "cat"],
+        "ls and verify bring no object: there is nothing to watch",
+        &["metrics_file", "metrics_listen"],
+    ),
     (
         &["get", "sync", "pipe", "cat"],
         "ls and verify bring no object: they have no data plane to bound or to measure",

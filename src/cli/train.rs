@@ -10,7 +10,7 @@ use clap::ValueHint;
 use super::options;
 use super::pipe::{Epochs, parse_epochs};
 use super::selection::layouts;
-use super::{KeepArgs, OutputArgs, ServiceArgs, TuningArgs, VerifyMode, usage};
+use super::{KeepArgs, MetricsArgs, OutputArgs, ServiceArgs, TuningArgs, VerifyMode, usage};
 use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::plan::manifest::Layout;
@@ -63,6 +63,8 @@ pub struct TrainArgs {
     pub tuning: TuningArgs,
     /// What is told.
     pub output: OutputArgs,
+    /// The numbers while it runs.
+    pub metrics: MetricsArgs,
 }
 
 /// `train` before it is checked.
@@ -151,6 +153,8 @@ pub(super) struct TrainTyped {
     tuning: TuningArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl TrainTyped {
@@ -192,6 +196,7 @@ impl TrainTyped {
             service: self.service,
             tuning: self.tuning,
             output: self.output,
+            metrics: self.metrics,
         })
     }
 }

@@ -10,6 +10,7 @@ use rustls::ClientConfig;
 use super::again::Undecided;
 use super::checksums::Checksums;
 use super::ending::exit_code;
+use super::exporter;
 use super::failures::Failures;
 use super::interrupts;
 use super::kept::{self, ExistingFiles, Verdict};
@@ -140,6 +141,7 @@ pub(super) async fn fetch(
     let bandwidth = channels.bandwidth.or_else(|| session::bandwidth(args.tuning.bandwidth_limit));
     let setup = RunSetup { bandwidth, ..setup };
     let engine = Workers::start(setup)?;
+    exporter::watch(&engine);
     ring::tell(engine.ring(), &run.progress);
     interrupts::leaves(engine.last_words(run.target.folder()));
     let started = begun.elapsed();
@@ -164,6 +166,7 @@ pub(super) async fn fetch(
     let ended = begun.elapsed();
     let error = run.failure(stop, workers.as_ref().err().or(concluded.as_ref().err()));
     let code = exit_code(error.as_ref());
+    exporter::show_control_retries(control.retries().iter().sum());
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
     let times = Milestones { resolved, started, ended };
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);

@@ -10,6 +10,7 @@ mod demo;
 mod devices;
 mod doctor;
 mod ending;
+mod exporter;
 mod failures;
 mod framing;
 mod get;
@@ -43,8 +44,9 @@ use std::time::Instant;
 use self::runtime::on_runtime;
 pub use ending::refuse;
 use ending::{Done, Reader};
+use exporter::Exporter;
 
-use crate::cli::{self, Args};
+use crate::cli::{self, Args, LogFormat};
 use crate::error::Result;
 use crate::guide;
 use crate::report::out;
@@ -88,6 +90,9 @@ pub fn main_within(program: Vec<OsString>, words: Vec<OsString>, begun: Instant)
 #[must_use]
 pub fn run(args: Args, begun: Instant) -> u8 {
     crate::sys::threads::hide_refusals();
+    if args.log_format() == LogFormat::Json {
+        crate::report::progress::tell_as_json();
+    }
     crate::report::log::start(args.verbose());
     if args.no_progress() {
         crate::report::progress::draw_no_bar();
@@ -97,6 +102,11 @@ pub fn run(args: Args, begun: Instant) -> u8 {
     if let Err(error) = ending::require_stdout(&args, reader) {
         return Reader::Nobody.end(Err(error));
     }
+    let exporter = args.metrics().map(|wanted| Exporter::start(wanted, args.is_quiet()));
+    let exporter = match exporter.transpose() {
+        Ok(exporter) => exporter.flatten(),
+        Err(error) => return reader.end(Err(error)),
+    };
     let done = match args {
         Args::Get(args) => {
             let credentials = session::credentials(&args.service);
@@ -135,6 +145,7 @@ pub fn run(args: Args, begun: Instant) -> u8 {
         Args::Complete(args) => nothing_more(complete::run(*args)),
         Args::Man => nothing_more(out::print(&crate::cli::man())),
     };
+    drop(exporter);
     reader.end(done)
 }
 

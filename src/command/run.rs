@@ -13,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 use super::again::{Decision, Undecided};
 use super::aside::aside;
 use super::checksums::Checksums;
+use super::exporter;
 use super::failures::Failures;
 use super::interrupts::{Interrupts, until};
 use super::kept::ExistingFiles;
@@ -322,6 +323,7 @@ impl Run {
         self.known.waiting = state.waiting;
         self.known.objects_done = self.objects_ok + self.failures.count();
         self.known.listing_complete = self.listed;
+        exporter::show(&self.known, self.failures.count());
         self.progress.update(&self.known);
     }
 
@@ -508,6 +510,7 @@ impl Run {
         control_retries: RetryCounts,
         exit_code: u8,
     ) -> SummaryInputs {
+        exporter::show(&self.known, self.failures.count());
         SummaryInputs {
             workers,
             sink,

@@ -94,6 +94,7 @@ fn tell_waits(control: &Rc<Control>, progress: &Progress) {
             let Some(control) = control.upgrade() else { return };
             let now_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
             teller.look(now_us, control.longest_wait());
+            super::exporter::show_control_retries(control.retries().iter().sum());
         }
     });
 }

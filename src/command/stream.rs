@@ -312,6 +312,7 @@ pub(super) fn start_engine(
         bandwidth: None,
         begun,
     })?;
+    super::exporter::watch(&engine);
     Ok((engine, bounds, room))
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::engine::config::{Config, descriptors_besides};
 use crate::engine::metrics::{Gauge, WorkerMetrics};
-use crate::engine::pace::{Bandwidth, Pacer};
+use crate::engine::pace::{Bandwidth, PaceSeen, Pacer};
 use crate::engine::peers::SharedAddresses;
 use crate::engine::schedule::Scheduler;
 use crate::engine::worker::{Parts, Worker};
@@ -66,6 +66,21 @@ pub struct RunProgress {
     pub retries: u64,
     /// Connections that wait before their next try, and why the last of them does.
     pub waiting: Option<(u32, RetryReason)>,
+}
+
+/// What others see of all workers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Watched {
+    /// Body bytes delivered.
+    pub bytes: u64,
+    /// Objects that are whole.
+    pub objects: u64,
+    /// Failed attempts that were followed by another.
+    pub retries: u64,
+    /// Connections that wait before their next try.
+    pub waiting: u32,
+    /// The pace.
+    pub pace: PaceSeen,
 }
 
 /// The running workers.
@@ -238,6 +253,21 @@ impl Workers {
             }
         }
         all
+    }
+
+    /// Tells how far all workers are, also when they have ended.
+    pub fn watch(&self) -> impl Fn() -> Watched + Send + use<> {
+        let (gauges, pacer) = (self.gauges.clone(), Arc::clone(&self.pacer));
+        move || {
+            let mut watched = Watched { pace: pacer.seen(), ..Watched::default() };
+            for gauge in &gauges {
+                watched.bytes += gauge.bytes();
+                watched.objects += gauge.objects_and_file_work().0;
+                watched.retries += gauge.retries();
+                watched.waiting += gauge.waiting().map_or(0, |(count, _)| count);
+            }
+            watched
+        }
     }
 
     /// Says what is stuck and what is left, for a process that must end without its workers.

@@ -47,6 +47,7 @@ topics! {
     tuning "tuning.md" "connections, part size, memory, bandwidth; adaptive concurrency"
     containers "containers.md" "packages, containers, seccomp, systemd; what restrictions change"
     reports "reports.md" "exit codes, the summary, JSON fields, the report of each object"
+    metrics "metrics.md" "metrics for Prometheus while a command runs; log lines as JSON"
     library "library.md" "using the engine from a Rust program"
     python "python.md" "the Python package: PyTorch, fsspec, WebDataset, TensorFlow, safetensors"
     design "design.md" "how inrush works"

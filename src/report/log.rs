@@ -44,18 +44,27 @@ impl<'a> MakeWriter<'a> for Lines {
     type Writer = Line;
 
     fn make_writer(&'a self) -> Line {
-        Line
+        Line { level: "info" }
+    }
+
+    fn make_writer_for(&'a self, about: &tracing::Metadata<'_>) -> Line {
+        let is_more = *about.level() >= tracing::Level::DEBUG;
+        Line { level: if is_more { "debug" } else { "info" } }
     }
 }
 
 #[derive(Debug)]
-struct Line;
+struct Line {
+    level: &'static str,
+}
 
 impl Write for Line {
     /// Writes an event; names in it come from the world.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
-        let line = format!("{}\n", shown(text.trim_end_matches('\n')));
+        let text = shown(text.trim_end_matches('\n'));
+        let line = progress::as_json(self.level, &text).unwrap_or_else(|| text.to_string());
+        let line = format!("{line}\n");
         io::stderr().write_all(line.as_bytes())?;
         Ok(event.len())
     }

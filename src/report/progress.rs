@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::builder::Styles;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -36,6 +36,30 @@ const COLUMNS_DEFAULT: usize = 80;
 
 /// How often the sign of life before a wait moves.
 const SPIN: Duration = Duration::from_millis(250);
+
+/// Lines on standard error are for programs.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Lines are JSON from here on, and no bar is drawn.
+pub fn tell_as_json() {
+    draw_no_bar();
+    IS_JSON.store(true, Ordering::Relaxed);
+}
+
+/// A line for programs, where lines are for them.
+pub(crate) fn as_json(level: &str, message: &str) -> Option<String> {
+    IS_JSON.load(Ordering::Relaxed).then(|| json_line(level, message, now()))
+}
+
+fn json_line(level: &str, message: &str, at: SystemTime) -> String {
+    let time = humantime::format_rfc3339_millis(at).to_string();
+    serde_json::json!({ "time": time, "level": level, "message": message }).to_string()
+}
+
+#[expect(clippy::disallowed_methods, reason = "lines for programs say when they were written")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
 
 /// Log lines go between all others, or nobody wants a bar.
 static HAS_NO_BAR: AtomicBool = AtomicBool::new(false);
@@ -124,7 +148,7 @@ impl Teller {
             }
             Some(wait) => {
                 if self.pauses.is_due(now_us, &wait) {
-                    to_stderr(&shown(&wait.to_string()));
+                    to_stderr(&plain("info", wait));
                 }
             }
         }
@@ -173,7 +197,7 @@ impl Progress {
     /// Prints a line above the bar, unless quiet.
     pub fn note(&self, line: impl Display) {
         if !self.quiet {
-            self.print(&shown(&line.to_string()));
+            self.print(&plain("info", line));
         }
     }
 
@@ -220,9 +244,18 @@ impl Drop for Progress {
 
 /// A message behind its label, which has the colour of clap's own errors or of a warning.
 fn labelled(label: &str, message: impl Display) -> String {
+    if let Some(line) = as_json(label, &shown(&message.to_string())) {
+        return line;
+    }
     let styles = Styles::styled();
     let style = if label == "error" { styles.get_error() } else { styles.get_invalid() };
     format!("{style}{label}:{style:#} {}", shown(&message.to_string()))
+}
+
+/// A message without a label.
+fn plain(level: &str, message: impl Display) -> String {
+    let message = shown(&message.to_string()).to_string();
+    as_json(level, &message).unwrap_or(message)
 }
 
 /// Unlike `eprintln!` this does not panic when standard error is closed. Colours go to a terminal

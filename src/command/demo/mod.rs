@@ -26,8 +26,9 @@ use super::ring;
 use super::runtime::on_runtime;
 use super::session::Interrupts;
 use crate::cli::{
-    AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, OnFailure,
-    OutputArgs, PipeArgs, RecordWrapper, SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
+    AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, LogFormat,
+    MetricsArgs, OnFailure, OutputArgs, PipeArgs, RecordWrapper, SelectionArgs, ServiceArgs,
+    StreamArgs, VerifyMode,
 };
 use crate::control::credentials::CredentialSource;
 use crate::engine::config::{Config, HostFacts};
@@ -273,8 +274,10 @@ impl Demo<'_> {
                 quiet: true,
                 no_progress: true,
                 verbose: 0,
+                log_format: LogFormat::Text,
                 json: false,
                 stats: false,
+                metrics: MetricsArgs::default(),
             },
             selection: SelectionArgs::default(),
             service: get.service,
@@ -285,6 +288,7 @@ impl Demo<'_> {
     fn get_args(&self, set: &Set, destination: &Path) -> GetArgs {
         let source = format!("s3://{BUCKET}/{}/", set.name);
         GetArgs {
+            metrics: MetricsArgs::default(),
             verify: VerifyMode::Auto,
             sync: None,
             shard: Shard::WHOLE,

@@ -107,6 +107,7 @@ impl Server {
             bandwidth,
             begun,
         })?;
+        crate::command::exporter::watch(&workers);
         let (errors, told) = mpsc::channel(MOUNT_ERRORS_TOLD_MAX);
         let reader = Reader::start(&workers, deadline, errors)?;
         Ok(Self { workers, reader: Some(reader), told, mounts: Vec::new() })

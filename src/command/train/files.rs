@@ -14,7 +14,7 @@ use super::input::{self, Sources};
 use super::layout::Layout;
 use super::streams::Shared;
 use super::survey::OtherFiles;
-use crate::cli::{Destination, FailureArgs, GetArgs, SelectionArgs, TrainArgs};
+use crate::cli::{Destination, FailureArgs, GetArgs, MetricsArgs, SelectionArgs, TrainArgs};
 use crate::control::Control;
 use crate::control::channel::{ChannelSource, Preflight};
 use crate::engine::config::{Config, HostFacts};
@@ -200,6 +200,7 @@ impl Downloads<'_> {
     fn as_get(&self, folder: PathBuf) -> GetArgs {
         let args = self.args;
         GetArgs {
+            metrics: MetricsArgs::default(),
             sync: None,
             // The entries are of this host's part alone.
             shard: Shard::WHOLE,

@@ -25,7 +25,7 @@ mod timeline;
 
 pub use bandwidth::{Bandwidth, part_bytes};
 pub use controller::Controller;
-pub use pacer::Pacer;
+pub use pacer::{PaceSeen, Pacer};
 pub use share::Share;
 pub use timeline::{Change, Moment, Timeline};
 

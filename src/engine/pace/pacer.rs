@@ -36,6 +36,19 @@ struct Turnstile {
     due_ns: AtomicU64,
 }
 
+/// What others see of a controller while its workers run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PaceSeen {
+    /// Requests that may be in flight.
+    pub wanted: u32,
+    /// Requests that are.
+    pub in_flight: u32,
+    /// Answers that were what was asked for.
+    pub answers: u64,
+    /// Answers that asked for fewer requests (503, 429).
+    pub refused: u64,
+}
+
 /// The controller of a run.
 #[derive(Debug)]
 pub struct Pacer {
@@ -53,6 +66,23 @@ pub struct Pacer {
 }
 
 impl Pacer {
+    /// How many requests may be in flight and are, and what the endpoints have answered.
+    #[must_use]
+    pub fn seen(&self) -> PaceSeen {
+        let mut seen = PaceSeen {
+            wanted: self.requests_in_flight.load(Ordering::Relaxed),
+            ..PaceSeen::default()
+        };
+        for cell in &self.cells {
+            seen.in_flight += cell.busy.load(Ordering::Relaxed);
+            for endpoint in &cell.endpoints {
+                seen.answers += endpoint.answers.load(Ordering::Relaxed);
+                seen.refused += endpoint.refused.load(Ordering::Relaxed);
+            }
+        }
+        seen
+    }
+
     /// A controller for so many workers.
     #[must_use]
     pub fn new(bounds: Bounds, workers: usize) -> Self {

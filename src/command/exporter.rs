@@ -1,0 +1,299 @@
+//! The numbers of a run while it runs: served to Prometheus, and written to a file for
+//! node_exporter. A thread of its own reads what workers show anyway, when it is asked.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::cli::MetricsArgs;
+use crate::engine::threads::{Watched, Workers};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{
+    METRICS_CONNECTION_TIME, METRICS_CONNECTIONS_MAX, METRICS_FILE_PERIOD, METRICS_HEAD_BYTES_MAX,
+};
+use crate::report::exposition::{CONTENT_TYPE, Numbers, text};
+use crate::report::progress::{Progress, ProgressState};
+use crate::sys::usage;
+
+/// Tells how far some workers are.
+type Watch = Box<dyn Fn() -> Watched + Send>;
+
+/// The workers of this process. A command starts few: one for its files, one for its streams.
+static WATCHES: Mutex<Vec<Watch>> = Mutex::new(Vec::new());
+static KNOWN_OBJECTS: AtomicU64 = AtomicU64::new(0);
+static KNOWN_BYTES: AtomicU64 = AtomicU64::new(0);
+static KEPT_OBJECTS: AtomicU64 = AtomicU64::new(0);
+static FAILED_OBJECTS: AtomicU64 = AtomicU64::new(0);
+static CONTROL_RETRIES: AtomicU64 = AtomicU64::new(0);
+
+/// Counts these workers, too.
+pub(super) fn watch(workers: &Workers) {
+    WATCHES.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(workers.watch()));
+}
+
+/// Shows how far a run to files is.
+pub(super) fn show(known: &ProgressState, failed_objects: u64) {
+    KNOWN_OBJECTS.store(known.objects_known, Ordering::Relaxed);
+    KNOWN_BYTES.store(known.bytes_known, Ordering::Relaxed);
+    KEPT_OBJECTS.store(known.objects_kept, Ordering::Relaxed);
+    FAILED_OBJECTS.store(failed_objects, Ordering::Relaxed);
+}
+
+/// Shows how often the control plane asked again.
+pub(super) fn show_control_retries(count: u64) {
+    CONTROL_RETRIES.store(count, Ordering::Relaxed);
+}
+
+/// What is exported of a process.
+#[derive(Debug, Clone, Copy)]
+struct Subject {
+    command: &'static str,
+    started_seconds: f64,
+}
+
+impl Subject {
+    fn numbers(self) -> Numbers {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut numbers = Numbers {
+            command: self.command,
+            started_seconds: self.started_seconds,
+            failed_objects: load(&FAILED_OBJECTS),
+            kept_objects: load(&KEPT_OBJECTS),
+            known_objects: load(&KNOWN_OBJECTS),
+            known_bytes: load(&KNOWN_BYTES),
+            control_retries: load(&CONTROL_RETRIES),
+            cpu_seconds: usage::process_cpu_seconds(),
+            peak_rss_bytes: usage::peak_rss_bytes(),
+            ..Numbers::default()
+        };
+        for watch in WATCHES.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let Watched { bytes, objects, retries, waiting, pace } = watch();
+            numbers.bytes += bytes;
+            numbers.objects += objects;
+            numbers.retries += retries;
+            numbers.answers += pace.answers;
+            numbers.refused += pace.refused;
+            numbers.waiting += waiting;
+            numbers.wanted += pace.wanted;
+            numbers.in_flight += pace.in_flight;
+        }
+        numbers
+    }
+
+    fn text(self) -> String {
+        text(&self.numbers()).expect("the names are tested")
+    }
+
+    /// The same where nothing is under way any more.
+    fn last_text(self) -> String {
+        let ended = Numbers { waiting: 0, wanted: 0, in_flight: 0, ..self.numbers() };
+        text(&ended).expect("the names are tested")
+    }
+}
+
+/// Exports as long as it is there.
+#[derive(Debug)]
+pub(super) struct Exporter {
+    ended: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Exporter {
+    /// Begins to serve and to write what is asked for; `None` where nothing is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Host`] where the address cannot be had, [`ErrorKind::Destination`] where the
+    /// file cannot be written.
+    pub(super) fn start(
+        (command, args): (&'static str, &MetricsArgs),
+        is_quiet: bool,
+    ) -> Result<Option<Self>> {
+        if *args == MetricsArgs::default() {
+            return Ok(None);
+        }
+        let now = crate::control::now().duration_since(SystemTime::UNIX_EPOCH);
+        let started_seconds = now.map_or(0.0, |since| since.as_secs_f64());
+        let subject = Subject { command, started_seconds };
+        let trouble = |why: std::io::Error| {
+            Error::new(ErrorKind::Host, format!("cannot serve metrics: {why}"))
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(trouble)?;
+        let listener = args.metrics_listen.map(|address| {
+            runtime.block_on(TcpListener::bind(address)).map_err(|why| refused(address, &why))
+        });
+        let listener = listener.transpose()?;
+        if let Some(path) = &args.metrics_file {
+            write(path, &subject.text())?;
+        }
+        if let Some(listener) = &listener {
+            let at = listener.local_addr().map_err(trouble)?;
+            tell(at, &Progress::new(!is_quiet));
+        }
+        let (ended, file) = (Arc::new(Notify::new()), args.metrics_file.clone());
+        let until = Arc::clone(&ended);
+        let thread = std::thread::Builder::new().name("inrush-metrics".to_owned());
+        let thread = thread
+            .spawn(move || runtime.block_on(export(subject, listener, file, &until)))
+            .map_err(Error::no_thread)?;
+        Ok(Some(Self { ended, thread: Some(thread) }))
+    }
+}
+
+impl Drop for Exporter {
+    /// The file has the last numbers when this returns.
+    fn drop(&mut self) {
+        self.ended.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn refused(address: SocketAddr, why: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Host, format!("cannot listen on {address} for metrics: {why}"))
+        .advise("give --metrics-listen another port; 0 takes a free one")
+}
+
+fn tell(at: SocketAddr, progress: &Progress) {
+    progress.note(format!("metrics: http://{at}/metrics"));
+    warning(at).iter().for_each(|line| progress.warn(line));
+}
+
+/// What is to be said of an address that others may reach.
+fn warning(at: SocketAddr) -> Option<String> {
+    let others = "can read the metrics: listen on 127.0.0.1 unless that is wanted";
+    (!at.ip().is_loopback()).then(|| format!("whoever reaches {at} {others}"))
+}
+
+/// Serves and writes until the end.
+async fn export(
+    subject: Subject,
+    listener: Option<TcpListener>,
+    file: Option<PathBuf>,
+    until: &Notify,
+) {
+    let served = async {
+        match listener {
+            Some(listener) => serve(subject, listener).await,
+            None => std::future::pending().await,
+        }
+    };
+    let written = async {
+        let Some(path) = &file else { return std::future::pending().await };
+        let mut period = interval(METRICS_FILE_PERIOD);
+        period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let _ = period.tick().await;
+            // It could be written at the start; a disk that is full now is the run's own trouble.
+            let _ = write(path, &subject.text());
+        }
+    };
+    tokio::select! {
+        () = until.notified() => {}
+        () = served => {}
+        () = written => {}
+    }
+    if let Some(path) = &file
+        && let Err(error) = write(path, &subject.last_text())
+    {
+        Progress::new(false).error(error);
+    }
+}
+
+async fn serve(subject: Subject, listener: TcpListener) {
+    let places = Arc::new(Semaphore::new(METRICS_CONNECTIONS_MAX));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await.expect("it is never closed");
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(async move {
+                    // Who is slower than that is no Prometheus.
+                    let _ = timeout(METRICS_CONNECTION_TIME, answer_all(subject, stream)).await;
+                    drop(place);
+                });
+            }
+            // Descriptors run out: others may come back.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn answer_all(subject: Subject, stream: TcpStream) {
+    let service = service_fn(move |request| std::future::ready(answer(subject, &request)));
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).keep_alive(false).max_buf_size(METRICS_HEAD_BYTES_MAX);
+    // A client that goes away is its own matter.
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+}
+
+fn answer(
+    subject: Subject,
+    request: &Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, http::Error> {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (status, kind, body) = match request.uri().path() {
+        "/metrics" if is_read => (StatusCode::OK, CONTENT_TYPE, subject.text()),
+        "/metrics" => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "use GET\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "text/plain", "see /metrics\n".to_owned()),
+    };
+    Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, kind)
+        .body(Full::new(Bytes::from(body)))
+}
+
+/// Replaces the file by one of this text, whole.
+fn write(path: &Path, text: &str) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let trouble = |why: &std::io::Error| {
+        let message = format!("cannot write the metrics to {}: {why}", path.display());
+        Error::new(ErrorKind::Destination, message).advise("choose another --metrics-file")
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    // Others read it: node_exporter has a user of its own.
+    let mode = std::fs::Permissions::from_mode(0o644);
+    let file = tempfile::Builder::new()
+        .prefix(".inrush-")
+        .suffix(".tmp")
+        .permissions(mode)
+        .tempfile_in(folder);
+    let mut file = file.map_err(|why| trouble(&why))?;
+    file.write_all(text.as_bytes()).map_err(|why| trouble(&why))?;
+    file.persist(path).map_err(|failed| trouble(&failed.error))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_for_others_is_warned_of() {
+        let told = |at: &str| warning(at.parse().expect("an address"));
+        for own in ["127.0.0.1:9400", "127.8.8.8:1", "[::1]:9400"] {
+            assert_eq!(told(own), None, "{own}");
+        }
+        for others in ["0.0.0.0:9400", "[::]:1", "192.0.2.7:9400"] {
+            let line = told(others).expect("a warning");
+            assert!(line.contains(others) && line.contains("listen on 127.0.0.1"), "{line}");
+        }
+    }
+}

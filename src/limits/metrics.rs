@@ -1,0 +1,15 @@
+//! Bounds of what is exported while a command runs.
+
+use std::time::Duration;
+
+/// Connections that are served metrics at once.
+pub const METRICS_CONNECTIONS_MAX: usize = 16;
+
+/// Longest time for one of them, from its first byte to its last.
+pub const METRICS_CONNECTION_TIME: Duration = Duration::from_secs(10);
+
+/// Most bytes of the head of a request for metrics: the least that hyper takes.
+pub const METRICS_HEAD_BYTES_MAX: usize = 8 << 10;
+
+/// How often the file of metrics is written.
+pub const METRICS_FILE_PERIOD: Duration = Duration::from_secs(5);

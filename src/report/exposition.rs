@@ -1,0 +1,183 @@
+//! The numbers of a run as Prometheus reads them: their names, which stay, and the text. Pure.
+
+use prometheus::core::Collector;
+use prometheus::{Counter, Gauge, GaugeVec, Opts, Registry, TextEncoder};
+
+/// What the text is, for the `Content-Type` of an answer.
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// Says what runs: always 1, with labels.
+pub const INFO: &str = "inrush_info";
+
+/// The numbers of a run at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Numbers {
+    /// Name of the command.
+    pub command: &'static str,
+    /// When it began, in seconds since 1970.
+    pub started_seconds: f64,
+    /// Body bytes received and delivered.
+    pub bytes: u64,
+    /// Objects that are whole.
+    pub objects: u64,
+    /// Objects that failed.
+    pub failed_objects: u64,
+    /// Objects that were there already.
+    pub kept_objects: u64,
+    /// Objects that are listed and to be downloaded.
+    pub known_objects: u64,
+    /// Their bytes.
+    pub known_bytes: u64,
+    /// Failed attempts that were followed by another.
+    pub retries: u64,
+    /// Questions of the control plane that were asked again.
+    pub control_retries: u64,
+    /// Answers that were what was asked for.
+    pub answers: u64,
+    /// Answers that asked for fewer requests.
+    pub refused: u64,
+    /// Connections that wait before their next try.
+    pub waiting: u32,
+    /// Requests that may be in flight.
+    pub wanted: u32,
+    /// Requests that are in flight.
+    pub in_flight: u32,
+    /// Processor seconds of the process.
+    pub cpu_seconds: f64,
+    /// Highest resident set of the process, in bytes.
+    pub peak_rss_bytes: u64,
+}
+
+/// What a number may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grow.
+    Counter,
+    /// Anything.
+    Gauge,
+}
+
+/// A number by its name.
+#[derive(Debug, Clone, Copy)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What it may do.
+    pub kind: Kind,
+    /// What it is.
+    pub help: &'static str,
+    value: fn(&Numbers) -> f64,
+}
+
+macro_rules! metrics {
+    ($($name:literal $kind:ident $help:literal $value:expr;)*) => {
+        /// All numbers but [`INFO`].
+        pub const METRICS: &[Metric] = &[$(
+            Metric { name: $name, kind: Kind::$kind, help: $help, value: $value }
+        ),*];
+    };
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 bytes are nine petabytes")]
+const fn float(count: u64) -> f64 {
+    count as f64
+}
+
+metrics! {
+    "inrush_start_time_seconds" Gauge "Start of the command, in seconds since 1970."
+        |of| of.started_seconds;
+    "inrush_received_bytes_total" Counter "Bytes of objects received, as bytes in --json."
+        |of| float(of.bytes);
+    "inrush_objects_total" Counter "Objects downloaded to files, as objects in --json."
+        |of| float(of.objects);
+    "inrush_failed_objects_total" Counter "Objects that failed, as failed_objects in --json."
+        |of| float(of.failed_objects);
+    "inrush_kept_objects_total" Counter "Objects skipped because they were there already."
+        |of| float(of.kept_objects);
+    "inrush_known_objects" Gauge "Objects listed so far that are to be downloaded."
+        |of| float(of.known_objects);
+    "inrush_known_bytes" Gauge "Bytes of the objects listed so far that are to be downloaded."
+        |of| float(of.known_bytes);
+    "inrush_retries_total" Counter "Failed attempts to get a range that were followed by another."
+        |of| float(of.retries);
+    "inrush_control_retries_total" Counter "Listing and metadata requests that were sent again."
+        |of| float(of.control_retries);
+    "inrush_answers_total" Counter "Answers with the range that was requested."
+        |of| float(of.answers);
+    "inrush_refused_total" Counter "Answers that ask for fewer requests (503, 429)."
+        |of| float(of.refused);
+    "inrush_waiting_connections" Gauge "Connections that wait before their next attempt."
+        |of| f64::from(of.waiting);
+    "inrush_wanted_requests" Gauge "Requests that the pace allows in flight now."
+        |of| f64::from(of.wanted);
+    "inrush_requests_in_flight" Gauge "Requests in flight now."
+        |of| f64::from(of.in_flight);
+    "inrush_cpu_seconds_total" Counter "CPU time of the process, in seconds."
+        |of| of.cpu_seconds;
+    "inrush_peak_resident_bytes" Gauge "Highest resident set of the process."
+        |of| float(of.peak_rss_bytes);
+}
+
+impl Metric {
+    /// Its value.
+    #[must_use]
+    pub fn value(&self, numbers: &Numbers) -> f64 {
+        (self.value)(numbers)
+    }
+}
+
+/// The text of all numbers.
+///
+/// # Errors
+/// When a name is no name: a bug.
+pub fn text(numbers: &Numbers) -> Result<String, prometheus::Error> {
+    let registry = Registry::new();
+    let info = GaugeVec::new(
+        Opts::new(INFO, "What runs: the version and the command."),
+        &["version", "command"],
+    )?;
+    info.with_label_values(&[env!("CARGO_PKG_VERSION"), numbers.command]).set(1.0);
+    registry.register(Box::new(info))?;
+    for metric in METRICS {
+        let value = metric.value(numbers);
+        let collector: Box<dyn Collector> = match metric.kind {
+            Kind::Gauge => {
+                let gauge = Gauge::new(metric.name, metric.help)?;
+                gauge.set(value);
+                Box::new(gauge)
+            }
+            Kind::Counter => {
+                let counter = Counter::new(metric.name, metric.help)?;
+                counter.inc_by(value);
+                Box::new(counter)
+            }
+        };
+        registry.register(collector)?;
+    }
+    TextEncoder::new().encode_to_string(&registry.gather())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_documented_and_written_once() {
+        let text = text(&Numbers { command: "get", bytes: 1 << 52, ..Numbers::default() });
+        let text = text.expect("good names");
+        let page = crate::guide::topic("metrics").expect("a page").text;
+        for metric in METRICS {
+            let kind = if metric.kind == Kind::Counter { "counter" } else { "gauge" };
+            let (name, help) = (metric.name, metric.help);
+            assert_eq!(text.matches(&format!("\n{name} ")).count(), 1, "{name}");
+            assert!(text.contains(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")));
+            assert_eq!(name.ends_with("_total"), metric.kind == Kind::Counter, "{name}");
+            let row = format!("| `{name}` | {kind} | {} |\n", help.trim_end_matches('.'));
+            assert!(page.contains(&row), "{row}");
+        }
+        assert!(text.contains("\ninrush_received_bytes_total 4503599627370496\n"), "{text}");
+        let labels = format!("command=\"get\",version=\"{}\"", env!("CARGO_PKG_VERSION"));
+        assert!(text.contains(&format!("{INFO}{{{labels}}} 1\n")), "{text}");
+        assert!(page.contains(&format!("| `{INFO}` |")));
+    }
+}
