@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Builds the Python package as a wheel, installs it into a venv, and checks it there: its types with
-mypy, its behaviour with pytest against the project's own origin.
+"""Builds the Python package as a wheel, installs it into a venv, and checks it there: its types
+with mypy, its behaviour with pytest against the project's own origin.
 
 The native module is built with the profile of the tests, so that it shares their library. What the
 tests of an integration need and this venv has not is left out, loudly.
@@ -26,15 +26,16 @@ REQUIREMENTS = ("maturin==1.16.0", "mypy==2.4.1", "numpy==2.2.6", "pytest==9.2.0
 
 def step(*words: str | Path, folder: Path, env: Mapping[str, str]) -> None:
     """Runs what has to succeed, in this folder; the first failure ends it all."""
-    code = subprocess.run([str(word) for word in words], cwd=folder, env=env, check=False).returncode
-    if code != 0:
-        sys.exit(f"{words[0]} ended with exit code {code}")
+    ended = subprocess.run([str(word) for word in words], cwd=folder, env=env, check=False)
+    if ended.returncode != 0:
+        sys.exit(f"{words[0]} ended with exit code {ended.returncode}")
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     arguments.add_argument("--profile", default="dev", help="cargo profile of the native module")
     arguments.add_argument("--python", default=sys.executable, help="interpreter of the venv")
+    arguments.add_argument("--origin", type=Path, help="inrush-origin, if it need not be built")
     arguments.add_argument("pytest", nargs="*", help="arguments of pytest")
     words = arguments.parse_args()
 
@@ -44,9 +45,12 @@ def main() -> None:
     env = {**os.environ, "CARGO_TARGET_DIR": str(target)}
     env["PATH"] = os.pathsep.join([str(venv / "bin"), env.get("PATH", "")])
 
-    note("building the origin and the wheel")
-    step("cargo", "build", "--locked", "--quiet", "--package", "inrush-origin",
-         folder=HERE.parent.parent, env=env)
+    note("building the wheel")
+    if words.origin:
+        env["INRUSH_ORIGIN"] = str(words.origin.resolve())
+    else:
+        step("cargo", "build", "--locked", "--quiet", "--bin", "inrush-origin",
+             folder=HERE.parent.parent, env=env)
     wheels = target / "wheels"
     step(venv / "bin" / "maturin", "build", "--locked", "--quiet", "--skip-auditwheel", "--profile",
          words.profile, "--interpreter", python, "--out", wheels, folder=HERE, env=env)
@@ -55,7 +59,8 @@ def main() -> None:
          "--force-reinstall", wheel, folder=target, env=env)
 
     note("mypy and pytest")
-    step(python, "-m", "mypy", "--strict", "--python-version", "3.10", "inrush", folder=HERE, env=env)
+    step(python, "-m", "mypy", "--strict", "--python-version", "3.10", "inrush",
+         folder=HERE, env=env)
     # Not from this folder: what is tested is what is installed.
     step(venv / "bin" / "pytest", "-q", "--rootdir", HERE, HERE / "tests", *words.pytest,
          folder=target, env=env)

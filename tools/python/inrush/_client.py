@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Optional, Union
+from typing import Any, Optional, TypeVar, Union
 
 from . import _native
 from ._aio import Loops
@@ -17,6 +17,13 @@ from ._program import run_transfer
 Source = Union[str, ObjectInfo]
 Range = tuple[int, int]
 Item = Union[Source, tuple[Source, Optional[Range]]]
+Element = TypeVar("Element")
+
+
+def _with(client: Client, elements: Iterator[Element]) -> Iterator[Element]:
+    """These elements; the client stays as long as they are read, whoever else drops it."""
+    yield from elements
+    del client
 
 
 class Client:
@@ -100,7 +107,7 @@ class Client:
         goes on behind it. Where there is nothing the iterator is empty; a bucket that does not
         exist raises NotFound.
         """
-        return self._core.list(uri, recursive)
+        return _with(self, self._core.list(uri, recursive))
 
     def read(self, source: Source, range: Optional[Range] = None) -> bytes:
         """The bytes of an object, or of a range: (offset, length) in bytes.
@@ -128,7 +135,7 @@ class Client:
         if not `ordered`. The first error is raised, and ends the iterator; with `return_exceptions`
         it is the `error` of its result.
         """
-        return self._core.read_many(items, ordered, return_exceptions)
+        return _with(self, self._core.read_many(items, ordered, return_exceptions))
 
     def open(self, source: Source, *, read_ahead: Optional[int] = None) -> File:
         """Opens an object for reading, as a binary file.

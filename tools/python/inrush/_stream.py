@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
-from . import _tar
+from . import _tar, sharding
 from ._places import Listing
 from .sharding import Order, Shard, find_rank, local_rank
 
@@ -24,11 +24,12 @@ Transform = Callable[[Sample], Any]
 
 
 def this_rank() -> Shard:
-    """The share of this process by the variables of its launcher; everything where none is set.
+    """The share of this process: by the variables of its launcher, else that of its host by
+    SageMaker's `resourceconfig.json`; everything where there is neither.
 
     :raises ValueError: the variables contradict each other.
     """
-    rank = find_rank("process")
+    rank = find_rank("process") or find_rank("host", {}, sharding.RESOURCE_CONFIG)
     return Shard() if rank is None else rank.shard
 
 

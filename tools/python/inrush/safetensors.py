@@ -201,7 +201,7 @@ def _read(client: Client, wanted: dict[str, tuple[ObjectInfo, TensorInfo]],
 
 def _can_be_written_to(device: torch.device) -> bool:
     """Whether the memory of its tensors is that of this process."""
-    return device.type == "cpu"
+    return bool(device.type == "cpu")
 
 
 def _pieces(tensors: Iterable[TensorInfo]) -> list[tuple[str, int, int]]:

@@ -69,7 +69,8 @@ pub(crate) struct Memory {
 // SAFETY: `base` points to memory that `owner` keeps in place, wherever it is used from; who writes
 // there is said at `Piece::put`.
 unsafe impl Send for Memory {}
-// SAFETY: behind a shared reference there is its length alone; pieces, which write, are taken apart.
+// SAFETY: a shared reference gives its length and pieces; only those write, and each is one
+// owner's.
 unsafe impl Sync for Memory {}
 
 impl Memory {

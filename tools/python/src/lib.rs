@@ -3,9 +3,9 @@
 //! It sits on the public face of the crate `inrush`; no byte takes another way than in the command.
 //! What is Python's own (classes of exceptions, files, asyncio) is in `../inrush/*.py`.
 //!
-//! The interpreter is detached in every wait. Waits come in slices, between which signals are looked
-//! at, so that Ctrl-C is a `KeyboardInterrupt`. A forked child leaves its parent's engine alone
-//! ([`session::Owned`]).
+//! The interpreter is detached in every wait. Waits come in slices, between which signals are
+//! looked at, so that Ctrl-C is a `KeyboardInterrupt`. A forked child leaves its parent's engine
+//! alone (`session::Owned`).
 
 mod aio;
 #[expect(unsafe_code, reason = "the only file that touches memory of Python")]

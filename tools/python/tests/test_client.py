@@ -87,6 +87,15 @@ def test_listings_are_literal_and_in_order(serve: Serve) -> None:
         assert top == ["big", "empty", "train/", "train2/"]
 
 
+def test_an_iterator_keeps_the_client_that_nobody_else_has(serve: Serve) -> None:
+    server = serve(KEYS)
+    assert len(list(server.client().list("s3://data/train/"))) == 4
+    results = server.client().read_many(["s3://data/train/axb", "s3://data/train/a*b"])
+    assert [result.data for result in results] == [b"x", b"star"]
+    with server.client().open("s3://data/train/axb") as file:
+        assert file.read() == b"x"
+
+
 def test_listings_have_many_pages(serve: Serve) -> None:
     origin = serve({"other/x": b""}, "--synthetic", "data/many/:3500:1KiB:folders=7")
     with origin.client() as client:

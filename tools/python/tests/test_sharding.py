@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import PROJECT, program, small_objects
 
+from inrush import _stream
 from inrush.sharding import Order, Rank, Shard, SplitMix64, find_rank, local_rank, permutation
 
 
@@ -159,7 +160,8 @@ def test_what_is_not_whole_is_an_error(variables: dict[str, str], expected: str)
         find_rank("host", variables, None)
 
 
-def test_sagemaker_describes_its_hosts(tmp_path: Path) -> None:
+def test_sagemaker_describes_its_hosts(tmp_path: Path,
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "resourceconfig.json"
     hosts = ["algo-1", "algo-10", "algo-11", *(f"algo-{number}" for number in range(2, 10)),
              "algo-12"]
@@ -171,6 +173,12 @@ def test_sagemaker_describes_its_hosts(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="resourceconfig.json says 12 hosts, but SLURM_NODEID and "
                                          "SLURM_NNODES says 2"):
         find_rank("host", {"SLURM_NODEID": "0", "SLURM_NNODES": "2"}, path)
+    # A process that no launcher started is that of its host.
+    monkeypatch.setattr("inrush.sharding.RESOURCE_CONFIG", str(path))
+    assert _stream.this_rank() == Shard(2, 12)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "24")
+    assert _stream.this_rank() == Shard(1, 24)
     path.write_text("{}")
     with pytest.raises(ValueError, match="current_host is no string"):
         find_rank("host", {}, path)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +23,13 @@ EXPECTED = sorted(f"{at:03}-{sample:03}" for at in range(12) for sample in range
 
 
 @pytest.fixture
-def registered() -> Iterator[None]:
-    """Registers the openers for a test."""
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Registers the openers for a test, on a machine where `aws` cannot read anything."""
+    aws = tmp_path / "bin/aws"
+    aws.parent.mkdir()
+    aws.write_text("#!/bin/sh\nexit 1\n")
+    aws.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{aws.parent}:{os.environ['PATH']}")
     schemes = importlib.import_module("webdataset.gopen").gopen_schemes
     before = dict(schemes)
     inrush.webdataset.register()
