@@ -44,7 +44,7 @@
 //! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
 //! * [`mount`]: a mounted view of objects: its names, and what is fetched when programs read. Pure.
 //! * [`train`]: the input of a training job: its channels, configuration files, variables. Pure.
-//! * [`doctor`]: facts of a machine, a destination and a service, and what is wrong with them. Pure.
+//! * [`doctor`]: facts of a machine, a destination and a service, each judged. Pure.
 //! * [`engine`]: the data plane: requests, the workers that download them, their concurrency, and
 //!   the streams into pipes.
 //!   * [`engine::threads`]: starts and pins the workers, which agree on one kind of ring; gathers
@@ -95,8 +95,10 @@
 //!   * [`sys::readiness`]: the same over epoll, non-blocking calls, threads that write to files.
 //!   * [`sys::choice`]: which of the two, and why.
 //! * [`report`]: what users and their programs read of a run: progress, summary, document, data.
+//!   * [`report::bench`]: what `bench` measured, as a document, a table and a page. Pure.
 //!   * [`report::document`]: counters into words and JSON.
 //!   * [`report::exposition`]: the numbers of a run as Prometheus reads them. Pure.
+//!   * [`report::limit`]: which part of the machine was the limit of a run, and how far off. Pure.
 //!   * [`report::log`]: decisions in lines on standard error, with `--verbose`.
 //!   * [`report::progress`]: the bar and the lines on standard error.
 //!   * [`report::out`]: data on standard output.
@@ -113,7 +115,8 @@
 //! run the program against servers of other projects; `tools/fuzz` says what must hold of the
 //! parsers whatever comes in; `tools/bench.py` measures it; `tools/hosts` says what would limit
 //! larger machines; `tools/package` makes what people install, and tries it under other processors,
-//! kernels and restrictions; `tools/python` is the Python package, over [`library`] and [`command`].
+//! kernels and restrictions; `tools/python` is the Python package, over [`library`] and
+//! [`command`].
 //!
 //! # The words
 //!

@@ -1,16 +1,16 @@
 //! Every limit of the data plane: its name, its unit, and the relations that must hold.
 //!
-//! The control plane's limits stand in `control::limits`. Nothing here is computed at run time;
-//! what depends on the machine or the command line is in [`crate::engine::config`].
+//! The control plane's are in `control::limits`, this run's in [`crate::engine::config`].
 
+mod bench;
 mod gunzip;
-mod metrics;
+pub mod metrics;
 mod mount;
 mod pace;
 mod train;
 
+pub use bench::*;
 pub use gunzip::*;
-pub use metrics::*;
 pub use mount::*;
 pub use pace::*;
 pub use train::*;

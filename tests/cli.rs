@@ -56,9 +56,9 @@ fn an_option_of_another_command_is_said_to_be_that() {
     told(&["cat", "--dry-run", "s3://bucket/a"], "--dry-run is an option of get");
     told(
         &["demo", "--region=x"],
-        "--region is an option of get, sync, verify, ls, pipe, cat, train and mount",
+        "--region is an option of get, sync, verify, ls, pipe, cat, train, mount, doctor and bench",
     );
-    let behind = "train and mount; options go behind the command";
+    let behind = "mount, doctor and bench; options go behind the command";
     told(&["--adopt", "get", "s3://bucket/a", "b"], "verify; options go behind the command");
     told(&["--region=x", "get", "s3://bucket/a", "b"], behind);
     told(&["--region", "x", "demo"], behind);

@@ -34,10 +34,6 @@ pub(super) const VERIFY_USAGE: &str = "inrush verify [OPTIONS] SOURCE... DIR";
 /// The form of `cat`.
 pub(super) const CAT_USAGE: &str = "inrush cat [OPTIONS] SOURCE...";
 
-/// Both forms of `mount`.
-pub(super) const MOUNT_USAGE: &str = "inrush mount [OPTIONS] SOURCE... MOUNTPOINT\n       \
-    inrush mount [OPTIONS] --check SOURCE...";
-
 /// The form of `doctor`.
 pub(super) const DOCTOR_USAGE: &str = "inrush doctor [OPTIONS] [SOURCE] [DEST]";
 
@@ -74,7 +70,7 @@ impl About {
 }
 
 /// Every command.
-pub(super) const COMMANDS: [About; 14] = [
+pub(super) const COMMANDS: [About; 15] = [
     About {
         name: "get",
         operands: &[
@@ -441,6 +437,7 @@ pub(super) const COMMANDS: [About; 14] = [
         ],
         remote: false,
     },
+    super::bench::ABOUT,
     About {
         name: "guide",
         operands: &[],

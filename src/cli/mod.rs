@@ -6,7 +6,9 @@
 //!
 //! `help.rs` holds the words around the options, `man.rs` makes a page of both.
 
+mod bench;
 mod completion;
+mod demo;
 mod doctor;
 mod elsewhere;
 mod guess;
@@ -34,6 +36,7 @@ use crate::guide::{self, Topic};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
+use bench::BenchTyped;
 use doctor::DoctorTyped;
 use ls::LsTyped;
 use mount::MountTyped;
@@ -41,7 +44,9 @@ use pipe::{CatTyped, PipeTyped};
 use train::TrainTyped;
 use verify::VerifyTyped;
 
+pub use bench::{BenchArgs, Stage, Sweep, Workload};
 pub use completion::{CompleteArgs, completions};
+pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
 pub use ls::LsArgs;
 pub use man::man;
@@ -78,6 +83,8 @@ pub enum Args {
     Doctor(Box<DoctorArgs>),
     /// `inrush demo`
     Demo(Box<DemoArgs>),
+    /// `inrush bench`
+    Bench(Box<BenchArgs>),
     /// `inrush guide`: this page; the list of all without one.
     Guide(Option<&'static Topic>),
     /// `inrush completions`: for this shell.
@@ -123,6 +130,8 @@ pub struct GetArgs {
     pub report: Option<PathBuf>,
     /// The summary tells what the run cost, too.
     pub stats: bool,
+    /// The summary tells what the limit was.
+    pub explain: bool,
     /// What of earlier runs counts.
     pub keep: KeepArgs,
     /// Which of the objects.
@@ -137,27 +146,6 @@ pub struct GetArgs {
     pub output: OutputArgs,
     /// The numbers while it runs.
     pub metrics: MetricsArgs,
-}
-
-/// What was typed after `demo`.
-#[derive(Debug, Clone, clap::Args)]
-pub struct DemoArgs {
-    /// keep the folder with the downloaded files, and print its name
-    #[arg(long)]
-    pub keep: bool,
-    /// use HTTPS with a certificate authority created for this run
-    #[arg(long)]
-    pub tls: bool,
-    /// Bytes of the large objects together.
-    #[arg(long, value_name = "SIZE", value_parser = options::parse_demo_size,
-        help = options::help_demo_size())]
-    pub size: Option<u64>,
-    /// How much of the machine.
-    #[command(flatten)]
-    pub tuning: TuningArgs,
-    /// What is told.
-    #[command(flatten)]
-    pub output: OutputArgs,
 }
 
 /// Reads a command line; its first word is the program's name.
@@ -196,6 +184,7 @@ fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
         TypedCommand::Unmount(args) => Ok(Args::Unmount(args)),
         TypedCommand::Doctor(typed) => typed.settle().map(Box::new).map(Args::Doctor),
         TypedCommand::Demo(args) => Ok(Args::Demo(Box::new(args))),
+        TypedCommand::Bench(typed) => typed.settle().map(Box::new).map(Args::Bench),
         TypedCommand::Guide { topic } => Ok(Args::Guide(topic)),
         TypedCommand::Completions { shell } => Ok(Args::Completions(shell)),
         TypedCommand::Man => Ok(Args::Man),
@@ -309,15 +298,18 @@ enum TypedCommand {
     #[command(override_usage = help::TRAIN_USAGE)]
     Train(TrainTyped),
     /// mount objects as a read-only file system
-    #[command(override_usage = help::MOUNT_USAGE)]
+    #[command(override_usage = mount::USAGE)]
     Mount(MountTyped),
     /// unmount what mount has mounted, also after it was killed
     Unmount(UnmountArgs),
-    /// check this machine, the destination and the service, and say how to mend what is wrong
+    /// check this machine, the destination and the service, and say how to mend faults
     #[command(override_usage = help::DOCTOR_USAGE)]
     Doctor(DoctorTyped),
     /// download from a local test server and report the speed of this machine
     Demo(DemoArgs),
+    /// measure network, disk, pipe, TLS and checksums, and say which is the limit
+    #[command(override_usage = bench::USAGE)]
+    Bench(BenchTyped),
     /// print a page of the user guide, or the list of its topics
     Guide {
         /// the page to print
@@ -403,6 +395,9 @@ struct FetchTyped {
     /// print CPU time, memory, connections and I/O modes after the summary
     #[arg(long, help_heading = "Output")]
     stats: bool,
+    /// print which part of the machine, the network or the server was the limit
+    #[arg(long, help_heading = "Output")]
+    explain: bool,
     #[command(flatten)]
     keep: KeepArgs,
     #[command(flatten)]
@@ -470,6 +465,7 @@ impl FetchTyped {
             verify: self.verify,
             report: self.report,
             stats: self.stats,
+            explain: self.explain,
             keep: self.keep,
             selection: self.selection,
             service: self.service,

@@ -11,6 +11,10 @@ use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
 
+/// Both forms of `mount`.
+pub(super) const USAGE: &str = "inrush mount [OPTIONS] SOURCE... MOUNTPOINT\n       \
+    inrush mount [OPTIONS] --check SOURCE...";
+
 /// What was typed after `mount`.
 #[derive(Debug, Clone)]
 pub struct MountArgs {

@@ -126,6 +126,34 @@ pub struct ServiceArgs {
 }
 
 impl ServiceArgs {
+    /// The same as it would be typed.
+    #[must_use]
+    pub fn to_words(&self) -> Vec<String> {
+        let path = |path: &PathBuf| path.display().to_string();
+        let style = self.addressing_style.to_possible_value();
+        let values = [
+            ("--endpoint-url", self.endpoint_url.clone()),
+            ("--region", self.region.clone()),
+            ("--profile", self.profile.clone()),
+            ("--ca-bundle", self.ca_bundle.as_ref().map(path)),
+            ("--addressing-style", style.map(|style| style.get_name().to_owned())),
+            ("--sse-c-key-file", self.sse_c_key_file.as_ref().map(path)),
+            ("--retry-for", self.retry_for.map(|time| format!("{}ms", time.as_millis()))),
+            ("--list-requests", self.list_requests.map(|count| count.to_string())),
+            ("--version-id", self.version_id.clone()),
+        ];
+        let flags = [
+            ("--no-sign-request", self.no_sign_request),
+            ("--no-verify-ssl", self.no_verify_ssl),
+            ("--use-dualstack-endpoint", self.use_dualstack_endpoint),
+            ("--use-fips-endpoint", self.use_fips_endpoint),
+            ("--request-payer", self.request_payer.is_some()),
+        ];
+        let values = values.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        let flags = flags.into_iter().filter(|(_, is_on)| *is_on);
+        values.flatten().chain(flags.map(|(name, _)| name.to_owned())).collect()
+    }
+
     /// The sources in the version that is requested, which must then be one object.
     pub(super) fn with_version<'a>(
         &self,

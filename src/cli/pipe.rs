@@ -244,6 +244,9 @@ pub struct StreamArgs {
     /// The numbers while it runs.
     #[command(flatten)]
     pub metrics: options::MetricsArgs,
+    /// print which part of the machine, the network or the server was the limit
+    #[arg(long)]
+    pub explain: bool,
 }
 
 fn parse_connections(text: &str) -> Result<usize, String> {

@@ -15,6 +15,7 @@ impl Args {
             Self::Train(args) => args.output.verbose,
             Self::Mount(args) => args.verbose,
             Self::Doctor(args) => args.output.verbose,
+            Self::Bench(args) => args.how.verbose,
             Self::Demo(args) => args.output.verbose,
             Self::Unmount(_)
             | Self::Guide(_)
@@ -37,7 +38,8 @@ impl Args {
             Self::Mount(args) => args.log_format,
             Self::Doctor(args) => args.output.log_format,
             Self::Demo(args) => args.output.log_format,
-            Self::Unmount(_)
+            Self::Bench(_)
+            | Self::Unmount(_)
             | Self::Guide(_)
             | Self::Completions(_)
             | Self::Complete(_)
@@ -88,6 +90,7 @@ impl Args {
             Self::Train(args) => args.output.no_progress,
             Self::Mount(args) => args.no_progress,
             Self::Doctor(args) => args.output.no_progress,
+            Self::Bench(args) => args.how.quiet,
             Self::Demo(args) => args.output.no_progress,
             Self::Unmount(_)
             | Self::Guide(_)

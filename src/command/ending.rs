@@ -53,6 +53,7 @@ impl Reader {
             Args::Train(args) => args.output.json,
             Args::Doctor(args) => args.output.json,
             Args::Demo(args) => args.output.json,
+            Args::Bench(args) => args.how.json,
             Args::Cat(_) | Args::Guide(_) => false,
             Args::Mount(_) | Args::Unmount(_) => false,
             Args::Completions(_) | Args::Complete(_) | Args::Man => false,
@@ -118,7 +119,7 @@ pub(super) fn require_stdout(args: &Args, reader: Reader) -> Result<()> {
         Args::Mount(args) => args.check,
         Args::Verify(_) | Args::Pipe(_) | Args::Demo(_) | Args::Unmount(_) => false,
         Args::Doctor(args) => !args.output.json,
-        Args::Ls(_) | Args::Cat(_) | Args::Guide(_) => true,
+        Args::Ls(_) | Args::Cat(_) | Args::Guide(_) | Args::Bench(_) => true,
         Args::Completions(_) | Args::Complete(_) | Args::Man => true,
     };
     if (prints || reader == Reader::Stdout) && is_stdout_closed() {

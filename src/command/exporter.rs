@@ -23,9 +23,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::cli::MetricsArgs;
 use crate::engine::threads::{Watched, Workers};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{
+use crate::limits::metrics::{
     METRICS_CONNECTION_TIME, METRICS_CONNECTIONS_MAX, METRICS_FILE_PERIOD, METRICS_HEAD_BYTES_MAX,
 };
+use crate::link::failure::RetryCounts;
 use crate::report::exposition::{CONTENT_TYPE, Numbers, text};
 use crate::report::progress::{Progress, ProgressState};
 use crate::sys::usage;
@@ -52,6 +53,12 @@ pub(super) fn show(known: &ProgressState, failed_objects: u64) {
     KNOWN_BYTES.store(known.bytes_known, Ordering::Relaxed);
     KEPT_OBJECTS.store(known.objects_kept, Ordering::Relaxed);
     FAILED_OBJECTS.store(failed_objects, Ordering::Relaxed);
+}
+
+/// Shows what a run to files came to, and how often the control plane asked again.
+pub(super) fn show_end(known: &ProgressState, failed_objects: u64, retries: &RetryCounts) {
+    show(known, failed_objects);
+    show_control_retries(retries.iter().sum());
 }
 
 /// Shows how often the control plane asked again.

@@ -1,9 +1,10 @@
 //! `inrush get`: resolve the sources, run, report; or list what would move.
 
+use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
@@ -93,7 +94,7 @@ pub(super) async fn run(
     let filter = Filter::new(&args.selection.rules)?;
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
-    let found = interrupts.unless(find(&mut args, credentials, filter, &progress)).await?;
+    let found = interrupts.unless(find(&mut args, credentials, filter, (&progress, begun))).await?;
     let shown = Shown { progress, label: None, report: None };
     fetch(found, &args, config, shown, &mut interrupts, begun).await
 }
@@ -107,7 +108,7 @@ pub(super) async fn fetch(
     interrupts: &mut Interrupts,
     begun: Instant,
 ) -> Result<Ended> {
-    let Intake { control, tls, target, present, walk, mirror, channels } = found;
+    let Intake { control, tls, target, present, walk, mirror, channels, asked } = found;
     let Shown { progress, label, report } = shown;
     let config = if tls.is_some() { config.secured() } else { config };
     let rules = (args.keep, args.verify);
@@ -137,10 +138,9 @@ pub(super) async fn fetch(
     }
     let destination = interrupts.unless(run.target.open()).await?;
     log::config(&run.config);
-    let setup = RunSetup { destination, ..setup(args, run.config, tls, &control, begun) };
     let bandwidth = channels.bandwidth.or_else(|| session::bandwidth(args.tuning.bandwidth_limit));
-    let setup = RunSetup { bandwidth, ..setup };
-    let engine = Workers::start(setup)?;
+    let common = setup(args, run.config, tls, &control, begun);
+    let engine = Workers::start(RunSetup { destination, bandwidth, ..common })?;
     exporter::watch(&engine);
     ring::tell(engine.ring(), &run.progress);
     interrupts::leaves(engine.last_words(run.target.folder()));
@@ -166,13 +166,13 @@ pub(super) async fn fetch(
     let ended = begun.elapsed();
     let error = run.failure(stop, workers.as_ref().err().or(concluded.as_ref().err()));
     let code = exit_code(error.as_ref());
-    exporter::show_control_retries(control.retries().iter().sum());
     let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
-    let times = Milestones { resolved, started, ended };
+    let times = Milestones { resolved, asked, started, ended };
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
     inputs.endpoints = scheduler.endpoints().names();
     let is_adaptive = run.config.pace.is_adaptive();
     inputs.pace = PaceTold::new(is_adaptive, &pacer.timeline(), &inputs.endpoints);
+    inputs.bandwidth_limit = args.tuning.bandwidth_limit.map(NonZeroU64::get);
     inputs.io_uring_unavailable = ring.refused.as_ref().map(SetupError::cause);
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
     let told = (Summary::new(&inputs), error);
@@ -229,7 +229,9 @@ async fn tell(
     interrupts: &mut Interrupts,
 ) -> Result<Ended> {
     log::ended(&summary);
-    if let Err(unreported) = run.tell((&summary, args.stats), stopped, interrupts).await {
+    if let Err(unreported) =
+        run.tell((&summary, args.stats, args.explain), stopped, interrupts).await
+    {
         error.get_or_insert(unreported);
         summary.exit_code = exit_code(error.as_ref());
     }
@@ -248,6 +250,8 @@ pub(super) struct Intake {
     pub(super) walk: Entries,
     pub(super) mirror: Option<Mirror>,
     pub(super) channels: OfChannels,
+    /// How long the sources were asked about.
+    pub(super) asked: Duration,
 }
 
 /// Finds the sources out.
@@ -255,7 +259,7 @@ async fn find(
     args: &mut GetArgs,
     credentials: CredentialSource,
     filter: Filter,
-    progress: &Progress,
+    (progress, begun): (&Progress, Instant),
 ) -> Result<Intake> {
     if args.sync.is_some_and(|sync| sync.delete) {
         sources::require_whole(&args.selection)?;
@@ -266,7 +270,9 @@ async fn find(
     let narrowed =
         sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
     let Narrowed { filter, shard } = narrowed;
+    let before = begun.elapsed();
     let (sources, missing) = control.resolve_there(&args.sources).await?;
+    let asked = begun.elapsed() - before;
     if !missing.is_empty() && sources.is_empty() {
         return Err(none_is_there(missing));
     }
@@ -291,7 +297,7 @@ async fn find(
     let walk = if args.sources.len() > 1 { walk.passing_over(missing) } else { walk };
     let tls = session::tls(&control, &args.sources).await?;
     let (walk, channels) = (walk.into(), OfChannels::default());
-    Ok(Intake { control, tls, target, present, walk, mirror, channels })
+    Ok(Intake { control, tls, target, present, walk, mirror, channels, asked })
 }
 
 /// The error where there is none of the sources.

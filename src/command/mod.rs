@@ -2,6 +2,7 @@
 
 mod again;
 mod aside;
+mod bench;
 mod channel;
 mod checksums;
 mod child;
@@ -137,6 +138,7 @@ pub fn run(args: Args, begun: Instant) -> u8 {
         Args::Unmount(args) => mount::unmount(&args),
         Args::Doctor(args) => start(RingChoice::Epoll, || doctor::run(*args)),
         Args::Demo(args) => demo::run(&args),
+        Args::Bench(args) => bench::run(*args),
         Args::Guide(topic) => {
             let text = topic.map_or_else(guide::list, |topic| topic.text.to_owned());
             nothing_more(out::print(text.as_bytes()))

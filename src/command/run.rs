@@ -13,7 +13,6 @@ use tokio::time::MissedTickBehavior;
 use super::again::{Decision, Undecided};
 use super::aside::aside;
 use super::checksums::Checksums;
-use super::exporter;
 use super::failures::Failures;
 use super::interrupts::{Interrupts, until};
 use super::kept::ExistingFiles;
@@ -34,7 +33,9 @@ use crate::files::transfer::{Again, Outcome, Transfer};
 use crate::limits::WAIT_TOLD_AFTER_US;
 use crate::link::failure::RetryCounts;
 use crate::link::waiting::{Board, Wait};
-use crate::report::document::{Earlier, ObjectLine, PaceTold, RemovedLine, Summary, SummaryInputs};
+use crate::report::document::{
+    Course, CoursePoint, Earlier, ObjectLine, PaceTold, RemovedLine, Summary, SummaryInputs,
+};
 use crate::report::out::ReportWriter;
 use crate::report::progress::{Progress, ProgressState};
 use crate::sys::pool::Pages;
@@ -51,6 +52,8 @@ const TICKS_PER_DRAW: u64 = 5;
 /// Moments of a run since the process began.
 pub(super) struct Milestones {
     pub(super) resolved: Duration,
+    /// How much of that were questions about the sources.
+    pub(super) asked: Duration,
     pub(super) started: Duration,
     pub(super) ended: Duration,
 }
@@ -123,6 +126,7 @@ pub(super) struct Run {
     /// Nobody wants the rest of it, and nobody is told so.
     is_halted: bool,
     paces: PaceLog,
+    course: Course,
 }
 
 impl Run {
@@ -176,6 +180,7 @@ impl Run {
             largest_bytes: 0,
             is_halted: false,
             paces: PaceLog::default(),
+            course: Course::default(),
         }
     }
 
@@ -250,16 +255,12 @@ impl Run {
                 }
                 () = interrupts.next() => {
                     self.is_halted = interrupts.is_halted();
-                    self.interrupt(engine);
+                    self.end(engine, Error::new(ErrorKind::Interrupted, "interrupted"));
                 }
             }
         }
         self.board.set_range(None);
         Ok(())
-    }
-
-    fn interrupt(&mut self, engine: &Workers) {
-        self.end(engine, Error::new(ErrorKind::Interrupted, "interrupted"));
     }
 
     /// Ends the run before its objects are done.
@@ -314,6 +315,7 @@ impl Run {
         let names = || engine.scheduler.endpoints().names();
         self.paces.tell(|| (engine.pacer.timeline(), names()));
         let state = engine.progress();
+        self.course.note(CoursePoint::new(self.begun.elapsed(), state.bytes, state.retries));
         if state.bytes != self.known.bytes_done {
             self.moved = tokio::time::Instant::now();
         }
@@ -323,7 +325,7 @@ impl Run {
         self.known.waiting = state.waiting;
         self.known.objects_done = self.objects_ok + self.failures.count();
         self.known.listing_complete = self.listed;
-        exporter::show(&self.known, self.failures.count());
+        super::exporter::show(&self.known, self.failures.count());
         self.progress.update(&self.known);
     }
 
@@ -510,7 +512,7 @@ impl Run {
         control_retries: RetryCounts,
         exit_code: u8,
     ) -> SummaryInputs {
-        exporter::show(&self.known, self.failures.count());
+        super::exporter::show_end(&self.known, self.failures.count(), &control_retries);
         SummaryInputs {
             workers,
             sink,
@@ -524,6 +526,7 @@ impl Run {
             earlier: self.earlier(),
             elapsed_us: micros(times.ended),
             resolve_us: micros(times.resolved),
+            asked_us: micros(times.asked),
             list_us: self.listing_ended_us.saturating_sub(micros(times.resolved)),
             transfer_us: micros(times.ended - times.started),
             cpu_seconds: usage::process_cpu_seconds(),
@@ -531,9 +534,14 @@ impl Run {
             pages: Some(pages),
             pace: PaceTold::default(),
             endpoints: Vec::new(),
+            course: self.course.points().to_vec(),
+            processors: usage::processors(),
+            receive_buffer_bytes: usage::receive_buffer_bytes_max(),
+            bandwidth_limit: None,
             part_size_bytes: self.config.part.bytes(),
             slot_length_bytes: u64::from(self.config.slot_length_bytes),
             memory_bytes: self.config.memory_bytes,
+            memory_bounds: self.config.memory_bounds(),
             control_retries,
             clock_correction_seconds: 0,
             io_uring_unavailable: None,
@@ -560,11 +568,12 @@ impl Run {
     /// Tells people what it came to, and ends the report. `stopped`: the run was ended early.
     pub(super) async fn tell(
         &mut self,
-        (summary, stats): (&Summary, bool),
+        (summary, stats, explains): (&Summary, bool, bool),
         stopped: Option<ErrorKind>,
         interrupts: &mut Interrupts,
     ) -> Result<()> {
         let mut lines = summary.lines(stats);
+        lines.extend(explains.then(|| summary.limit.sentence.clone()));
         let mut notes = self.keeper.notes();
         if summary.is_all_present() {
             // The first line says so.

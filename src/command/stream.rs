@@ -15,14 +15,11 @@ use tokio::task::spawn_local;
 use super::aside::aside;
 use super::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use super::ending::{Done, exit_code};
-use super::interrupts;
-use super::lines;
-use super::ready;
-use super::ring;
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use super::stream_report::StreamReport;
+use super::stream_report::{StreamReport, tell};
 use super::supply::{EpochOrder, Opening, Wanted, supply};
+use super::{interrupts, lines, ready, ring};
 use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
@@ -45,10 +42,10 @@ use crate::link::attempt::RetryPolicy;
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
-use crate::report::document::{RingTold, STDOUT_NAME, StreamSummary, summary_json};
+use crate::report::document::STDOUT_NAME;
 use crate::report::progress::Progress;
-use crate::sys::choice::{ChosenRing, RingChoice};
-use crate::sys::{Handle, usage};
+use crate::sys::Handle;
+use crate::sys::choice::RingChoice;
 
 /// Connections with which a single channel begins, and all where there are more.
 const CONNECTIONS_START: usize = 32;
@@ -108,8 +105,7 @@ pub(super) async fn pipe(
     let (told, order) = ((&progress, &mut report), order_of(&args));
     let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
     let failed = report.finish(failed, &progress, &mut interrupts).await;
-    let told = (&*control, engine.ring());
-    Ok(tell(told, &channels, &args.stream, begun, failed.as_ref(), &progress))
+    Ok(tell((&control, engine), &channels, &args.stream, begun, failed.as_ref(), &progress))
 }
 
 /// How the epochs are ordered.
@@ -396,8 +392,8 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         progress.error(&error);
         failed = Some(error);
     }
-    if args.stream.json || args.stream.stats {
-        let told = (&*control, engine.ring());
+    if args.stream.json || args.stream.stats || args.stream.explain {
+        let told = (&*control, engine);
         return Ok(tell(told, &channels, &args.stream, begun, failed.as_ref(), &progress));
     }
     Ok(Done { code: exit_code(failed.as_ref()), document: None })
@@ -571,31 +567,4 @@ fn early_end(channels: &[Running], (interrupted, late): (bool, Option<String>)) 
         }
         (false, None) => None,
     }
-}
-
-/// Tells people what each epoch came to, and returns it for programs.
-fn tell(
-    (control, ring): (&Control, &ChosenRing),
-    channels: &[Running],
-    args: &StreamArgs,
-    begun: Instant,
-    failed: Option<&Error>,
-    progress: &Progress,
-) -> Done {
-    let code = exit_code(failed);
-    let counts = channels.iter().map(|channel| (channel.name.as_str(), &channel.count));
-    let mut summary = StreamSummary::new(
-        counts,
-        begun.elapsed(),
-        usage::process_cpu_seconds(),
-        usage::peak_rss_bytes(),
-        &control.retries(),
-        code,
-    );
-    summary.ring = Some(RingTold::new(ring));
-    summary.clock_correction_seconds = control.clock_ahead_seconds();
-    for line in summary.lines(args.stats) {
-        progress.note(line);
-    }
-    Done { code, document: args.json.then(|| summary_json(&summary, failed)) }
 }

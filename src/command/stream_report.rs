@@ -1,15 +1,22 @@
 //! The report of streams: how each object ended, from the feeders to the file of `--report`.
 
+use std::num::NonZeroU64;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::channel::Running;
+use super::ending::{Done, exit_code};
 use super::reporting::{finish, open};
 use super::session::Interrupts;
+use crate::cli::StreamArgs;
+use crate::control::Control;
+use crate::engine::threads::Workers;
 use crate::error::{Error, Result};
-use crate::report::document::StreamedLine;
+use crate::report::document::{RingTold, StreamSummary, StreamedLine, summary_json};
+use crate::report::limit::LimitFacts;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
+use crate::sys::usage;
 
 /// Pause between two looks at what ended.
 const REPORT_PAUSE: Duration = Duration::from_millis(20);
@@ -85,4 +92,45 @@ impl StreamReport {
         }
         failed.or(self.failed.take())
     }
+}
+
+/// Tells people what each epoch came to, and returns it for programs.
+pub(super) fn tell(
+    (control, engine): (&Control, Workers),
+    channels: &[Running],
+    args: &StreamArgs,
+    begun: Instant,
+    failed: Option<&Error>,
+    progress: &Progress,
+) -> Done {
+    let code = exit_code(failed);
+    let counts = channels.iter().map(|channel| (channel.name.as_str(), &channel.count));
+    let mut summary = StreamSummary::new(
+        counts,
+        begun.elapsed(),
+        usage::process_cpu_seconds(),
+        usage::peak_rss_bytes(),
+        &control.retries(),
+        code,
+    );
+    summary.ring = Some(RingTold::new(engine.ring()));
+    summary.clock_correction_seconds = control.clock_ahead_seconds();
+    let known = LimitFacts {
+        processors: usage::processors(),
+        is_fixed: args.connections.is_some(),
+        receive_buffer_bytes: usage::receive_buffer_bytes_max(),
+        memory_bytes: engine.config().memory_bytes,
+        bandwidth_limit: args.bandwidth_limit.map(NonZeroU64::get),
+        ..LimitFacts::default()
+    };
+    let workers = engine.end();
+    summary.explain(known, &workers, channels.iter().map(|channel| &channel.count));
+    let mut lines = summary.lines(args.stats);
+    if args.explain {
+        lines.extend(summary.limit.as_ref().map(|limit| limit.sentence.clone()));
+    }
+    for line in lines {
+        progress.note(line);
+    }
+    Done { code, document: args.json.then(|| summary_json(&summary, failed)) }
 }

@@ -127,6 +127,8 @@ pub struct Config {
     pub leases_alone: bool,
     /// Slot memory in bytes, control slots and ciphertext included.
     pub memory_bytes: u64,
+    /// With more memory there would be more connections at most.
+    is_memory_scarce: bool,
     /// How the workers talk to the kernel.
     pub ring: RingChoice,
 }
@@ -164,6 +166,8 @@ impl Config {
             cipher_length_bytes: 0,
             leases_alone: false,
             memory_bytes: memory,
+            is_memory_scarce: pace.is_adaptive()
+                && u64::from(pace.most) == memory / CONNECTION_MEMORY_BYTES,
             ring: options.ring,
         };
         config.fit(memory);
@@ -174,6 +178,12 @@ impl Config {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.pace.most as usize
+    }
+
+    /// Connections at most, where there would be more with more memory.
+    #[must_use]
+    pub fn memory_bounds(&self) -> Option<u64> {
+        self.is_memory_scarce.then_some(u64::from(self.pace.most))
     }
 
     /// Buffers of one connection that are no data slots, in bytes.

@@ -50,10 +50,23 @@ pub struct WorkerMetrics {
     pub files_buffered: u64,
     /// Time in stages, summed over connections or operations.
     pub stages: Stages,
+    /// How long requests took to the first byte.
+    pub first_bytes: Durations,
+    /// How long ranges took, from their last requests to their last bytes.
+    pub ranges: Durations,
+    /// For what it waited.
+    pub waits: Waits,
+    /// Its time outside the ring, in microseconds.
+    pub loop_us: u64,
+    /// The shortest time in which a connection was made, in microseconds: a round trip.
+    pub connect_us_min: Option<u64>,
     /// When its last work was done, in microseconds since the run began.
     pub done_us: u64,
     /// Processor time of its thread, in seconds.
     pub cpu_seconds: f64,
+    /// How long its thread was ready and had no processor, in seconds; 0 where the kernel does not
+    /// say.
+    pub delay_seconds: f64,
     /// What its ring used of the kernel; `None` for a simulated one.
     pub features: Option<Features>,
 }
@@ -75,6 +88,104 @@ pub struct Stages {
     pub file_us: u64,
     /// Connections waited before a retry.
     pub backoff_us: u64,
+    /// Checksums of what has come.
+    pub verify_us: u64,
+    /// TLS: handshakes, and what is decrypted and encrypted.
+    pub tls_us: u64,
+}
+
+/// How often something took how long, by powers of two of microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Durations([u32; 32]);
+
+impl Durations {
+    /// Something took so long.
+    pub fn note(&mut self, us: u64) {
+        let bits = (u64::BITS - us.leading_zeros()) as usize;
+        let count = &mut self.0[bits.min(31)];
+        *count = count.saturating_add(1);
+    }
+
+    /// Adds those of another.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine = mine.saturating_add(theirs);
+        }
+    }
+
+    /// What there was: the time in microseconds that it stayed below, and how often.
+    pub fn counts(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let counts = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(bits, count)| (1 << bits, *count))
+    }
+}
+
+/// For what a worker or a feeder waits while its ring sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitFor {
+    /// The answers to all the requests that may be in flight, or that there are left to send.
+    Requests,
+    /// An endpoint that asked for less.
+    Refused,
+    /// The next try after a failure.
+    Retry,
+    /// What the user bounds of the bytes a second.
+    Bandwidth,
+    /// A free slot, which other connections have.
+    Memory,
+    /// Writes to files.
+    Writes,
+    /// Other calls of the file system.
+    Files,
+    /// Objects: the listing is behind.
+    Work,
+    /// The other workers, which have all that is left.
+    Nothing,
+}
+
+impl WaitFor {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Requests,
+        Self::Refused,
+        Self::Retry,
+        Self::Bandwidth,
+        Self::Memory,
+        Self::Writes,
+        Self::Files,
+        Self::Work,
+        Self::Nothing,
+    ];
+}
+
+/// How long somebody waited for what, in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waits([u64; WaitFor::ALL.len()]);
+
+impl Waits {
+    /// So long for this.
+    pub const fn note(&mut self, what: WaitFor, us: u64) {
+        self.0[what as usize] += us;
+    }
+
+    /// How long for this.
+    #[must_use]
+    pub const fn of(&self, what: WaitFor) -> u64 {
+        self.0[what as usize]
+    }
+
+    /// How long for anything.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Adds those of another.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
 }
 
 impl WorkerMetrics {
@@ -105,8 +216,14 @@ impl WorkerMetrics {
         self.files_direct += other.files_direct;
         self.files_buffered += other.files_buffered;
         self.stages.add(&other.stages);
+        self.first_bytes.add(&other.first_bytes);
+        self.ranges.add(&other.ranges);
+        self.waits.add(&other.waits);
+        self.loop_us += other.loop_us;
+        self.connect_us_min = self.connect_us_min.into_iter().chain(other.connect_us_min).min();
         self.done_us = self.done_us.max(other.done_us);
         self.cpu_seconds += other.cpu_seconds;
+        self.delay_seconds += other.delay_seconds;
         self.features = self.features.or(other.features);
     }
 }
@@ -119,6 +236,8 @@ impl Stages {
         self.slot_wait_us += other.slot_wait_us;
         self.file_us += other.file_us;
         self.backoff_us += other.backoff_us;
+        self.verify_us += other.verify_us;
+        self.tls_us += other.tls_us;
     }
 }
 
@@ -283,6 +402,8 @@ pub struct FeedCount {
     pub connects: u64,
     /// Requests sent.
     pub requests: u64,
+    /// For what was waited while a reader had taken all that there was.
+    pub waits: Waits,
     /// Size of the smallest private pipe that the kernel gave, in bytes.
     pub pipe_bytes_min: Option<u64>,
     /// Most bytes that stood in memory, that were decrypted or inflated.

@@ -27,7 +27,8 @@ pub enum Destination {
     Nothing,
     /// A buffer of the caller, as long as the range; the completion returns it.
     Memory(Vec<u8>),
-    /// Memory that the caller keeps in another way, as long as the range; the completion returns it.
+    /// Memory that the caller keeps in another way, as long as the range; the completion returns
+    /// it.
     Place(Box<dyn Place>),
     /// A data slot of the worker, which is leased to the caller: nothing is copied. Pass an empty
     /// lease ([`Lease::new`]); the completion returns it with the data, or empty if the request
@@ -52,8 +53,8 @@ pub enum Destination {
     Handover(Arc<Handover>),
 }
 
-/// Memory of the caller for [`Destination::Place`]: the caller's own type holds it until the request
-/// completes, and drops it wherever that completes.
+/// Memory of the caller for [`Destination::Place`]: the caller's own type holds it until the
+/// request completes, and drops it wherever that completes.
 pub trait Place: Send + fmt::Debug {
     /// How many bytes it takes.
     fn length_bytes(&self) -> u64;

@@ -80,6 +80,8 @@ pub struct Scheduler {
     state: Mutex<State>,
     endpoints: Arc<Endpoints>,
     stopped: AtomicBool,
+    /// No more objects will come, but for those that begin again.
+    complete: AtomicBool,
     /// How often requests were cancelled.
     cancels: AtomicU64,
     health: Health,
@@ -166,6 +168,7 @@ impl Scheduler {
             state: Mutex::new(state),
             endpoints: Arc::default(),
             stopped: AtomicBool::new(false),
+            complete: AtomicBool::new(false),
             cancels: AtomicU64::new(0),
             health: Health::default(),
         }
@@ -278,10 +281,16 @@ impl Scheduler {
         self.cancels.load(Ordering::Acquire)
     }
 
+    /// Whether the listing is complete.
+    pub fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Relaxed)
+    }
+
     /// Says that the listing is complete.
     pub fn complete(&self) {
         let mut state = self.lock();
         state.complete = true;
+        self.complete.store(true, Ordering::Relaxed);
         state.wake();
     }
 

@@ -341,6 +341,14 @@ impl Workers {
         self.ended.notified().await;
     }
 
+    /// Ends what is under way, and says what the workers counted that did not panic.
+    pub fn end(mut self) -> Vec<WorkerMetrics> {
+        self.scheduler.stop(Error::new(ErrorKind::Interrupted, "the engine was ended"));
+        let counted = self.threads.drain(..).filter_map(|thread| thread.join().ok()).collect();
+        let _ = self.scheduler.abandon();
+        counted
+    }
+
     /// Joins the workers, and settles what was never handed out.
     ///
     /// # Errors
@@ -502,6 +510,7 @@ fn work(start: Start) -> WorkerMetrics {
     let (mut metrics, ring, _machine) = worker.into_parts();
     metrics.features = Some(ring.features());
     metrics.cpu_seconds = usage::thread_cpu_seconds();
+    metrics.delay_seconds = usage::thread_delay_seconds();
     metrics
 }
 

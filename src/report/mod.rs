@@ -1,7 +1,9 @@
 //! What users and their programs read of a run: progress, summary, document, data.
 
+pub mod bench;
 pub mod document;
 pub mod exposition;
+pub mod limit;
 mod line;
 pub mod log;
 pub mod out;

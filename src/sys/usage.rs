@@ -1,6 +1,8 @@
 //! What this process and thread have used, processor time and peak memory; and how many descriptors
 //! they may.
 
+use std::num::NonZeroUsize;
+
 use rustix::time::{ClockId, clock_gettime};
 
 fn seconds(clock: ClockId) -> f64 {
@@ -22,6 +24,29 @@ pub fn process_cpu_seconds() -> f64 {
 #[must_use]
 pub fn thread_cpu_seconds() -> f64 {
     seconds(ClockId::ThreadCPUTime)
+}
+
+/// Processors that this process may use.
+#[must_use]
+pub fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get) as u64
+}
+
+/// How long the calling thread was ready and waited for a processor, in seconds (the second field
+/// of schedstat, sched-stats.rst of the kernel); 0 where the kernel does not say.
+#[must_use]
+pub fn thread_delay_seconds() -> f64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = told.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok());
+    nanoseconds.map_or(0.0, |nanoseconds: f64| nanoseconds / 1e9)
+}
+
+/// Longest receive buffer that the kernel gives a socket by itself, in bytes (tcp_rmem of tcp(7));
+/// `None` where it does not say.
+#[must_use]
+pub fn receive_buffer_bytes_max() -> Option<u64> {
+    let told = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").ok()?;
+    told.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
 /// How many descriptors this process may have open (RLIMIT_NOFILE).

@@ -2,7 +2,11 @@
 //! and nothing is said of what is well. /proc and /sys are a folder of the test's, or the
 //! machine's own under real limits.
 
-#![expect(clippy::disallowed_methods, reason = "a test has a clock of its own")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test has a clock and files of its own"
+)]
 
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of names belongs to other tests")]

@@ -153,7 +153,8 @@ fn lines_of_the_python_package_are_short() {
                 complaints.push(format!("{}:{number}: over {COLUMNS_MAX} columns", source.path));
             }
         }
-        let is_told = source.text.starts_with("\"\"\"") || source.path.ends_with(".pyi");
+        let text = source.text.trim_start_matches("#!/usr/bin/env python3\n");
+        let is_told = text.starts_with("\"\"\"") || source.path.ends_with(".pyi");
         if !is_told && !source.text.is_empty() {
             complaints.push(format!("{}: begin with what it is", source.path));
         }

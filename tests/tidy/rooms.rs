@@ -2,7 +2,7 @@
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-pub(crate) const ROOMS: [(&str, bool, &[&str]); 55] = [
+pub(crate) const ROOMS: [(&str, bool, &[&str]); 57] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("glob", true, &[]),
@@ -137,6 +137,8 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 55] = [
     ("out", false, &["error"]),
     ("line", true, &["failure", "shown", "size", "waiting"]),
     ("exposition", true, &[]),
+    ("bench", true, &["shown", "size"]),
+    ("limit", true, &["metrics", "size"]),
     ("progress", false, &["line", "shown", "sys", "waiting"]),
     ("log", false, &["progress", "shown"]),
     (
@@ -147,6 +149,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 55] = [
             "endpoints",
             "error",
             "failure",
+            "limit",
             "limits",
             "metrics",
             "pace",
@@ -172,6 +175,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 55] = [
         &[
             "attempt",
             "backlog",
+            "bench",
             "checksum",
             "cli",
             "config",
@@ -184,6 +188,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 55] = [
             "guide",
             "journal",
             "lease",
+            "limit",
             "limits",
             "log",
             "mark",

@@ -278,6 +278,7 @@ impl Demo<'_> {
                 json: false,
                 stats: false,
                 metrics: MetricsArgs::default(),
+                explain: false,
             },
             selection: SelectionArgs::default(),
             service: get.service,
@@ -297,6 +298,7 @@ impl Demo<'_> {
             dry_run: false,
             report: None,
             stats: false,
+            explain: false,
             keep: KeepArgs::default(),
             selection: SelectionArgs::default(),
             service: ServiceArgs {

@@ -131,7 +131,7 @@ fn interrupts(tree: &Tree, folder: &str, name: &str) -> Vec<(u32, Vec<u32>)> {
         let (number, rest) = line.trim_start().split_once(':')?;
         let last = rest.split_whitespace().last()?;
         let is_named = last.contains(name);
-        let is_queue = of_device.iter().any(|known| known == number) && !is_control(last);
+        let is_queue = of_device.iter().any(|known| known == number) && !is_for_no_queue(last);
         (is_named || is_queue).then(|| number.parse::<u32>().ok())?
     });
     let cores = |number: &u32| {
@@ -146,6 +146,6 @@ fn interrupts(tree: &Tree, folder: &str, name: &str) -> Vec<(u32, Vec<u32>)> {
 }
 
 /// An interrupt that is for no queue, by its name.
-fn is_control(name: &str) -> bool {
+fn is_for_no_queue(name: &str) -> bool {
     ["config", "mgmnt", "async", "control", "misc"].iter().any(|word| name.contains(word))
 }

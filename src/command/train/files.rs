@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::aside::aside;
 use super::super::get::{self, Ended, Intake, OfChannels, Shown};
@@ -187,7 +187,8 @@ impl Downloads<'_> {
         };
         let (walk, present) = interrupts.unless(found).await?;
         let (control, tls) = (Rc::clone(control), self.shared.tls.clone());
-        let found = Intake { control, tls, target, present, walk, mirror: None, channels };
+        let asked = Duration::ZERO;
+        let found = Intake { control, tls, target, present, walk, mirror: None, channels, asked };
         let (label, report) = (Some(label.to_owned()), self.shared.report.clone());
         let shown = Shown { progress, label, report };
         // The times of a run are its own.
@@ -210,6 +211,7 @@ impl Downloads<'_> {
             verify: args.verify,
             report: None,
             stats: args.stats,
+            explain: false,
             keep: args.keep,
             selection: SelectionArgs::default(),
             service: args.service.clone(),

@@ -177,6 +177,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let job = connection.state.job();
         let (Some(at), Some(times)) = (connection.place(), job.times(self.now_us)) else { return };
         let bytes = job.bytes.length;
+        self.metrics.ranges.note(times.first_byte_us + times.body_us);
         self.addresses.brought(at, bytes, times, self.now_us);
         let mut from = AddressCount::new(at.endpoint, at.address);
         from.brought(bytes, (times.first_byte_us, times.body_us), self.now_us);

@@ -8,6 +8,7 @@
 //! but for the hand-out of work. Generic over ring and host: tests run the same code on a seeded
 //! simulation.
 
+mod account;
 mod connection;
 mod drive;
 mod errand;
@@ -34,7 +35,7 @@ use rustls::ClientConfig;
 
 use crate::engine::endpoints::EndpointSet;
 use crate::engine::lease::Leases;
-use crate::engine::metrics::{Gauge, WorkerMetrics};
+use crate::engine::metrics::{Gauge, WaitFor, WorkerMetrics};
 use crate::engine::pace::{Pacer, Share};
 use crate::engine::peers::{Addresses, NetworkClock, Paces, SharedAddresses};
 use crate::engine::request::Errand;
@@ -154,6 +155,12 @@ pub struct Worker<R, H> {
     prefix_look_us: u64,
     /// When is looked next for what is waited for too long.
     wait_look_us: u64,
+    /// What keeps a range from being asked for that may else be, since the last look.
+    held: Option<WaitFor>,
+    /// When the ring was last entered, and for what it sleeps since then.
+    entered: (u64, WaitFor),
+    /// When it was last left.
+    left_us: u64,
     /// Length of a data slot in bytes.
     slot_length: u64,
     metrics: WorkerMetrics,
@@ -214,6 +221,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             hedge_look_us: 0,
             prefix_look_us: 0,
             wait_look_us: 0,
+            held: None,
+            entered: (0, WaitFor::Work),
+            left_us: 0,
             slot_length: u64::from(slot_length),
             metrics: WorkerMetrics::default(),
         }
@@ -224,6 +234,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// # Errors
     /// Only when the ring itself fails; then the run cannot go on.
     pub fn run(&mut self) -> Result<(), Errno> {
+        self.left_us = self.host.now_us();
         while self.turn()? {}
         self.quiesce()
     }
@@ -269,7 +280,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let goes_on = self.take_files() || has_more || self.finds_slot();
         let wait_us = if goes_on { 0 } else { longest_us };
         self.gauge.show_file_work(self.writes.count(), self.file_jobs);
-        self.clock.ring_entered(self.host.now_us(), wait_us);
+        let entered_us = self.host.now_us();
+        self.clock.ring_entered(entered_us, wait_us);
+        self.metrics.loop_us += entered_us.saturating_sub(self.left_us);
+        self.entered = (entered_us, self.sleeps_for());
         Some(wait_us)
     }
 
@@ -282,6 +296,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.metrics.turns += 1;
         self.now_us = self.host.now_us();
         self.clock.ring_left(self.now_us);
+        let (entered_us, what) = self.entered;
+        self.metrics.waits.note(what, self.now_us.saturating_sub(entered_us));
+        self.left_us = self.now_us;
         self.collect();
         self.take_files();
         self.serve_slot_queue();
@@ -364,6 +381,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.is_told_later() && self.ask_again_us <= self.now_us {
             self.supply = Supply::Given;
         }
+        self.held = None;
         // Objects that take no connection. There may be thousands, and a file system may be slow.
         let mut settled = 0;
         let mut held = self.held_endpoints();

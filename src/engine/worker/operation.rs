@@ -144,6 +144,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if result.is_ok() && !is_ended && !operation.follows_poll && !job.awaits_room() {
             let elapsed_us = self.clock.now_us() - operation.submitted_us;
             self.paces.note(Phase::of(&connection.conn), elapsed_us);
+            if matches!(op, Op::Connect { .. }) {
+                let least_us = &mut self.metrics.connect_us_min;
+                *least_us = Some(least_us.map_or(elapsed_us, |least_us| least_us.min(elapsed_us)));
+            }
         }
         // What was to be filled and was ended comes back as a success with what it had: that came
         // before it was late. What follows is as late, and a rival goes on alone.
@@ -241,6 +245,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             if conn.has_answer() {
                 self.metrics.answers += 1;
                 self.metrics.stages.first_byte_us += first_byte_us;
+                self.metrics.first_bytes.note(first_byte_us);
                 let endpoint = job.endpoint;
                 if let Some(ticket) = job.into.ticket() {
                     ticket.inbox().note_answer(endpoint, first_byte_us);

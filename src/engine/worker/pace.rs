@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Worker;
 use super::connection::Connection;
 use super::job::{Job, JobState};
+use crate::engine::metrics::WaitFor;
 use crate::engine::pace::Totals;
 use crate::engine::request::Errand;
 use crate::engine::schedule::{Assignment, Room, Supply};
@@ -98,6 +99,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         if !self.share.may_send(next.endpoint, self.now_us) {
             let is_endpoint = self.now_us < self.share.next_again_us(next.endpoint);
+            self.held = Some(if is_endpoint { WaitFor::Refused } else { WaitFor::Bandwidth });
             return Err(if is_endpoint { Wait::ForEndpoint } else { Wait::ForRoom });
         }
         let connection = self.free_connection(false, to).ok_or(Wait::ForRoom)?;
@@ -168,7 +170,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Connections that wait for a slot because the file system is behind. Where it is slow
     /// connections that have the slots, more of them bring more.
-    fn held_up(&self) -> usize {
+    pub(super) fn held_up(&self) -> usize {
         // Each that does not wait for one has one at most; the others are being written.
         let receiving = self.busy().saturating_sub(self.slot_queue.len());
         if self.slots_in_use() >= receiving * 2 { self.slot_queue.len() } else { 0 }

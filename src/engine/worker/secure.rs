@@ -146,6 +146,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if !self.takes_slot(index) {
             return;
         }
+        let begun_us = self.host.now_us();
         let Connection { link, state, control, cipher, .. } = &mut self.connections[index];
         let Secure { session, wish } = Link::secure_mut(link);
         let (buffer, goal) = (cipher.bytes_mut(), *wish);
@@ -173,6 +174,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 })
             }
         };
+        self.metrics.stages.tls_us += self.host.now_us().saturating_sub(begun_us);
         match event {
             Ok(Some(ready)) => {
                 *wish = Wish::Nothing;

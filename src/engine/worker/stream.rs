@@ -417,7 +417,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let Connection { conn, link, cipher, .. } = &mut self.connections[index];
         let left = usize::try_from(conn.body_left()).unwrap_or(usize::MAX);
         let room = left.min(into.len());
-        match Link::session_mut(link).read(cipher.bytes_mut(), &mut into[..room]) {
+        let begun_us = self.host.now_us();
+        let read = Link::session_mut(link).read(cipher.bytes_mut(), &mut into[..room]);
+        self.metrics.stages.tls_us += self.host.now_us().saturating_sub(begun_us);
+        match read {
             Ok(Read::Bytes(count)) => return Ok(count),
             Ok(Read::End) => return Err(Moved::Bytes(0)),
             Ok(Read::More) => self.secure_await(index),

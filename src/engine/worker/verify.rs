@@ -25,7 +25,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Takes a piece in that was received and is about to be written.
     pub(super) fn count_in(&mut self, index: usize, transfer: &Transfer, bytes: &[u8], at: u64) {
         if let Some(sum) = transfer.verification.sum() {
-            return sum.add(at, bytes);
+            let begun_us = self.host.now_us();
+            sum.add(at, bytes);
+            self.metrics.stages.verify_us += self.host.now_us().saturating_sub(begun_us);
+            return;
         }
         let connection = &self.connections[index];
         let check = self.ranges.check(connection.state.job().range);
@@ -40,7 +43,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         match check {
             // A small object's body was compared with it as it came.
-            Check::Against(sequence) if transfer.shape == Shape::Ranges => sequence.update(bytes),
+            Check::Against(sequence) if transfer.shape == Shape::Ranges => {
+                let begun_us = self.host.now_us();
+                sequence.update(bytes);
+                self.metrics.stages.verify_us += self.host.now_us().saturating_sub(begun_us);
+            }
             _ => {}
         }
     }

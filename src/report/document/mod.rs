@@ -6,6 +6,7 @@
 
 mod bucket;
 mod check;
+mod course;
 mod ending;
 mod endpoints;
 mod object;
@@ -23,6 +24,7 @@ use crate::text::size::{Count, counted};
 
 pub use bucket::ListedBucket;
 pub use check::{CheckSummary, CheckedLine, Finding};
+pub use course::{Course, CoursePoint, Latencies};
 pub use ending::{failure_json, summary_json};
 pub use endpoints::{AddressLine, EndpointLine};
 pub use object::{

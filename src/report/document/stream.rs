@@ -8,9 +8,10 @@ use serde::Serialize;
 use super::endpoints::{AddressLine, EndpointLine};
 use super::summary::moved;
 use super::{PaceTold, RingTold, asked_again, by_name, clock_corrected, tried_again};
-use crate::engine::metrics::{EpochCount, FeedCount};
+use crate::engine::metrics::{EpochCount, FeedCount, WorkerMetrics};
 use crate::limits::PIPE_BYTES;
 use crate::link::failure::RetryCounts;
+use crate::report::limit::{Limit, LimitFacts};
 use crate::text::size::{Binary, Decimal, Seconds, Short, counted, rate};
 
 /// The name of the channel that writes to standard output.
@@ -43,6 +44,8 @@ pub struct StreamSummary {
     pub clock_correction_seconds: i64,
     /// How the data plane talked to the kernel; null when it did not begin.
     pub ring: Option<RingTold>,
+    /// Which part of the machine, the network or the server was the limit; null in `train`.
+    pub limit: Option<Limit>,
     /// Each channel.
     pub channels: Vec<ChannelSummary>,
 }
@@ -132,8 +135,35 @@ impl StreamSummary {
             control_retries: by_name(control_retries),
             clock_correction_seconds: 0,
             ring: None,
+            limit: None,
             channels,
         }
+    }
+
+    /// Judges what the limit was, by what workers and feeders counted; `known` has what the machine
+    /// and the user say.
+    pub fn explain<'a>(
+        &mut self,
+        known: LimitFacts,
+        workers: &[WorkerMetrics],
+        feeds: impl Iterator<Item = &'a FeedCount> + Clone,
+    ) {
+        // Before the first reader came, somebody else was waited for.
+        let opened_us =
+            feeds.clone().filter_map(|feed| feed.epochs.first()).map(|epoch| epoch.opened_us);
+        let before = opened_us.min().map_or(0.0, super::seconds);
+        let in_flight = feeds.clone().filter_map(|feed| feed.pace.moments().last());
+        let in_flight = in_flight.map(|moment| u64::from(moment.requests_in_flight)).sum();
+        let mut facts = LimitFacts {
+            bytes: self.bytes,
+            seconds: (self.seconds - before).max(0.0),
+            cpu_seconds: self.cpu_seconds,
+            connections: in_flight,
+            ..known
+        };
+        facts.take_workers(workers);
+        facts.take_feeds(feeds);
+        self.limit = Some(Limit::of(&facts));
     }
 
     /// For people: a line for each epoch; with `stats` what the run cost, too.

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::endpoints::{AddressLine, EndpointLine};
-use super::{PaceTold, RingUse};
+use super::{CoursePoint, Latencies, PaceTold, RingUse};
 use super::{asked_again, by_name, clock_corrected, seconds, summary_json, tried_again};
 use crate::checksum::unverified::of_many;
 use crate::engine::metrics::WorkerMetrics;
 use crate::error::{Error, ErrorKind};
 use crate::files::sink::Sink;
 use crate::link::failure::RetryCounts;
+use crate::report::limit::{Limit, LimitFacts};
 use crate::sys::pool::Pages;
 use crate::text::size::{Binary, Count, Decimal, Seconds, counted, rate};
 
@@ -47,7 +48,9 @@ pub struct SummaryInputs {
     pub elapsed_us: u64,
     /// Of that: credentials, region and addresses.
     pub resolve_us: u64,
-    /// Of that: from the first request for a listing to its end; it overlaps with the transfer.
+    /// Of the latter: questions about the sources.
+    pub asked_us: u64,
+    /// Of all: from the first request for a listing to its end; it overlaps with the transfer.
     pub list_us: u64,
     /// Of that: from the start of the first worker to the end of the last.
     pub transfer_us: u64,
@@ -61,12 +64,22 @@ pub struct SummaryInputs {
     pub pace: PaceTold,
     /// How the endpoints are addressed, by number.
     pub endpoints: Vec<String>,
+    /// How it went on.
+    pub course: Vec<CoursePoint>,
+    /// Processors that the process may use.
+    pub processors: u64,
+    /// Longest receive buffer of a socket, in bytes, where the kernel says it.
+    pub receive_buffer_bytes: Option<u64>,
+    /// What the user bounds, in bytes a second.
+    pub bandwidth_limit: Option<u64>,
     /// Length of a range.
     pub part_size_bytes: u64,
     /// Length of a data slot.
     pub slot_length_bytes: u64,
     /// All slots together.
     pub memory_bytes: u64,
+    /// With more of it there would be more connections at most, than so many.
+    pub memory_bounds: Option<u64>,
     /// Questions of the control plane that were asked again.
     pub control_retries: RetryCounts,
     /// By how many seconds the time that signed was ahead of this machine's clock, as a server
@@ -197,6 +210,12 @@ pub struct Summary {
     pub hedges_won: u64,
     /// Ranges that were moved from a late connection to another, where none was free.
     pub moves: u64,
+    /// Which part of the machine, the network or the server was the limit.
+    pub limit: Limit,
+    /// How long requests took.
+    pub latencies: Latencies,
+    /// How it went on.
+    pub course: Vec<CoursePoint>,
     /// What came from which endpoint.
     pub endpoints: Vec<EndpointLine>,
     /// What came from which address of which endpoint.
@@ -242,6 +261,10 @@ pub struct StageSeconds {
     pub file: f64,
     /// Sum: connections waited before a retry.
     pub backoff: f64,
+    /// Sum: checksums of ranges.
+    pub verify: f64,
+    /// Sum: TLS.
+    pub tls: f64,
 }
 
 impl Summary {
@@ -301,6 +324,9 @@ impl Summary {
             hedges: all.hedges,
             hedges_won: all.hedges_won,
             moves: all.moves,
+            latencies: Latencies::new(&all.first_bytes, &all.ranges),
+            course: inputs.course.clone(),
+            limit: Limit::of(&limit_facts(inputs, &all)),
             endpoints: EndpointLine::all(&all.addresses, &inputs.endpoints),
             addresses: AddressLine::all(&all.addresses, &inputs.endpoints),
         }
@@ -454,7 +480,34 @@ fn stage_seconds(inputs: &SummaryInputs, all: &WorkerMetrics) -> StageSeconds {
         slot_wait: seconds(all.stages.slot_wait_us),
         file: seconds(all.stages.file_us),
         backoff: seconds(all.stages.backoff_us),
+        verify: seconds(all.stages.verify_us),
+        tls: seconds(all.stages.tls_us),
     }
+}
+
+fn limit_facts(inputs: &SummaryInputs, all: &WorkerMetrics) -> LimitFacts {
+    // What is not of the transfer comes before it.
+    let before_us = inputs.elapsed_us.saturating_sub(inputs.transfer_us);
+    let done_us = inputs.workers.iter().map(|worker| worker.done_us).max();
+    let after_us = done_us.map_or(0, |done_us| inputs.elapsed_us.saturating_sub(done_us));
+    let mut facts = LimitFacts {
+        bytes: all.bytes,
+        seconds: seconds(inputs.elapsed_us),
+        startup_seconds: seconds(inputs.resolve_us.saturating_sub(inputs.asked_us)),
+        listing_seconds: seconds(before_us.saturating_sub(inputs.resolve_us) + inputs.asked_us),
+        syncing_seconds: seconds(after_us),
+        cpu_seconds: inputs.cpu_seconds,
+        processors: inputs.processors,
+        connections: inputs.pace.fixed().unwrap_or(all.connections),
+        is_fixed: inputs.pace.fixed().is_some(),
+        receive_buffer_bytes: inputs.receive_buffer_bytes,
+        memory_bytes: inputs.memory_bytes,
+        is_memory_bound: inputs.memory_bounds.is_some_and(|most| all.connections >= most),
+        bandwidth_limit: inputs.bandwidth_limit,
+        ..LimitFacts::default()
+    };
+    facts.take_workers(&inputs.workers);
+    facts
 }
 
 #[cfg(test)]
@@ -481,6 +534,7 @@ mod tests {
             earlier: Earlier::default(),
             elapsed_us: 0,
             resolve_us: 0,
+            asked_us: 0,
             list_us: 0,
             transfer_us: 0,
             cpu_seconds: 0.0,
@@ -488,9 +542,14 @@ mod tests {
             pages: None,
             pace: PaceTold::default(),
             endpoints: vec!["https://s3.test".to_owned()],
+            course: Vec::new(),
+            processors: 2,
+            receive_buffer_bytes: None,
+            bandwidth_limit: None,
             part_size_bytes: 8 << 20,
             slot_length_bytes: 1 << 20,
             memory_bytes: 64 << 20,
+            memory_bounds: None,
             control_retries: RetryCounts::default(),
             clock_correction_seconds: 0,
             io_uring_unavailable: None,
@@ -539,6 +598,7 @@ mod tests {
                 registered_slots: true,
                 registered_ring: true,
             }),
+            ..WorkerMetrics::default()
         }
     }
 
@@ -619,10 +679,11 @@ mod tests {
         assert_eq!(
             names(&json),
             "addresses anew_objects bytes clock_correction_seconds connections connects \
-             control_retries cpu_seconds cpu_seconds_per_terabyte deleted_files direct_io \
+             control_retries course cpu_seconds cpu_seconds_per_terabyte deleted_files direct_io \
              empty_objects endpoints error error_kind exit_code failed_objects \
              first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
-             kept_objects kept_unmarked_objects kind last_worker_done_seconds memory_bytes moves \
+             kept_objects kept_unmarked_objects kind last_worker_done_seconds latencies limit \
+             memory_bytes moves \
              not_validated not_validated_objects objects pace pages part_size_bytes \
              peak_rss_bytes requests resumed_bytes resumed_objects retries ring seconds \
              short_writes sink slot_length_bytes stages turns unfinished_objects \
@@ -630,7 +691,7 @@ mod tests {
         );
         assert_eq!(
             names(&json["stages"]),
-            "backoff body file first_byte list resolve slot_wait transfer write"
+            "backoff body file first_byte list resolve slot_wait tls transfer verify write"
         );
         assert_eq!(json["connections"], 32);
         assert_eq!(

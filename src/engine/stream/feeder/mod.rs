@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::feed::{NextStep, StreamFeed, StreamStep};
 use super::inflate::Inflaters;
 use crate::engine::backlog::Room;
-use crate::engine::metrics::{EpochCount, FeedCount};
+use crate::engine::metrics::{EpochCount, FeedCount, WaitFor};
 use crate::engine::pace::{Bandwidth, Bounds, Pacer, Share, Totals};
 use crate::engine::request::Inbox;
 use crate::engine::schedule::Scheduler;
@@ -251,7 +251,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let backlog_bytes = self.window.backlog_bytes();
         self.count.backlog_bytes_max = self.count.backlog_bytes_max.max(backlog_bytes);
         self.now_us = self.host.now_us();
-        self.account(self.now_us - before);
+        self.account(before, self.now_us - before);
         while let Some(completion) = self.ring.reap() {
             self.apply(completion);
         }
@@ -279,7 +279,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 
     /// Says who waited for whom while the ring slept.
-    fn account(&mut self, slept_us: u64) {
+    fn account(&mut self, before_us: u64, slept_us: u64) {
+        let what = self.waits_for(before_us);
         let kept_us = self.window.handover().map_or(0, |pipes| pipes.waited_us(self.now_us));
         let by_worker_us = kept_us.saturating_sub(std::mem::replace(&mut self.kept_us, kept_us));
         if let Outlet::Open { full, .. } = &self.outlet {
@@ -291,7 +292,25 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             self.current.reader_waited_us += slept_us - kept_us;
             if self.window.is_inflating() {
                 self.current.inflating_us += slept_us - kept_us;
+            } else {
+                self.count.waits.note(what, slept_us - kept_us);
             }
+        }
+    }
+
+    /// For what it waits, if its reader has taken all there is.
+    fn waits_for(&self, now_us: u64) -> WaitFor {
+        match &self.pending {
+            Some((transfer, _)) if self.room() > 0 => {
+                let endpoint = self.window.endpoint_of(transfer);
+                match now_us < self.share.next_again_us(endpoint) {
+                    true => WaitFor::Refused,
+                    false if self.share.is_slowed(endpoint, now_us) => WaitFor::Bandwidth,
+                    false => WaitFor::Requests,
+                }
+            }
+            None if !self.fed && !self.ended => WaitFor::Work,
+            _ => WaitFor::Requests,
         }
     }
 

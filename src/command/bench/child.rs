@@ -1,0 +1,210 @@
+//! This program as a process of its own: `get` or `pipe`, and what its document says.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use inrush_origin::Origin;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::Value;
+
+use super::super::session::Interrupts;
+use super::interrupted;
+use crate::cli::ServiceArgs;
+use crate::error::{Error, ErrorKind, Result};
+use crate::report::bench::Measured;
+
+/// How much the reader takes at once, in bytes.
+const READ_BYTES: usize = 1 << 20;
+/// Between two looks for the pipe.
+const LOOK_PAUSE: Duration = Duration::from_millis(2);
+
+/// Where objects are, and what a process has to be told to get them.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    uri: String,
+    words: Vec<String>,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Source {
+    /// Generated ones.
+    pub(super) fn own(
+        origin: &Origin,
+        uri: &str,
+        (key, secret, region): (&str, &str, &str),
+    ) -> Self {
+        let words = ["--endpoint-url", &origin.url(), "--region", region].map(str::to_owned);
+        let words = words.into_iter().chain(["--addressing-style", "path"].map(str::to_owned));
+        let variables = vec![
+            ("AWS_ACCESS_KEY_ID", key.to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", secret.to_owned()),
+            ("AWS_SESSION_TOKEN", String::new()),
+            ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
+            ("NO_PROXY", "*".to_owned()),
+        ];
+        Self { uri: uri.to_owned(), words: words.collect(), variables }
+    }
+
+    /// The user's.
+    pub(super) fn of_user(uri: &str, service: &ServiceArgs) -> Self {
+        let words = service.to_words();
+        Self { uri: uri.to_owned(), words, variables: Vec::new() }
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) measured: Option<Measured>,
+    pub(super) limit: Option<Value>,
+    pub(super) latencies: Option<Value>,
+    pub(super) course: Option<Value>,
+    pub(super) pace: Option<Value>,
+}
+
+impl Told {
+    /// It could be measured.
+    pub(super) fn is_there(&self) -> bool {
+        self.measured.is_some()
+    }
+
+    fn of(mut document: Value) -> Self {
+        let number = |name: &str| document[name].as_f64().unwrap_or(0.0);
+        let bytes = document["bytes"].as_u64().unwrap_or(0);
+        let measured = Measured::new(bytes, number("seconds"), number("cpu_seconds"));
+        let mut take = |name: &str| Some(document[name].take()).filter(|value| !value.is_null());
+        let [limit, latencies, course, pace] =
+            ["limit", "latencies", "course", "pace"].map(&mut take);
+        Self { measured: Some(measured), limit, latencies, course, pace }
+    }
+}
+
+/// A process that is to be started.
+#[derive(Debug)]
+pub(super) struct Child {
+    command: Command,
+}
+
+impl Child {
+    /// A command of this program with a source.
+    pub(super) fn new(name: &str, source: &Source) -> Self {
+        let mut command = Command::new("/proc/self/exe");
+        command.args([name, "--quiet", "--json", &source.uri]).args(&source.words);
+        command.envs(source.variables.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self { command }
+    }
+
+    /// Adds words.
+    pub(super) fn with(mut self, words: impl IntoIterator<Item = String>) -> Self {
+        self.command.args(words);
+        self
+    }
+
+    /// Runs it to its end.
+    pub(super) async fn run(mut self, signals: &mut Interrupts) -> Result<Told> {
+        let trouble = |error| {
+            Error::new(ErrorKind::Host, format!("cannot start a run: {error}"))
+                .advise("raise the limit of processes (ulimit -u)")
+        };
+        let child = self.command.spawn().map_err(trouble)?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        // One that has ended already needs no signal.
+        let handle = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let mut ended = tokio::task::spawn_blocking(move || child.wait_with_output());
+        let mut is_interrupted = false;
+        let output = loop {
+            tokio::select! {
+                biased;
+                output = &mut ended => break output.expect("it does not panic"),
+                () = signals.next() => {
+                    is_interrupted = true;
+                    if let Some(handle) = &handle {
+                        let _ = pidfd_send_signal(handle, Signal::INT);
+                    }
+                }
+            }
+        };
+        let output = output.map_err(trouble)?;
+        if is_interrupted {
+            return Err(interrupted());
+        }
+        read(&output)
+    }
+
+    /// The same of a `pipe`, whose first epoch is read as fast as it comes.
+    pub(super) async fn run_with_reader(
+        self,
+        channel: &Path,
+        signals: &mut Interrupts,
+    ) -> Result<Told> {
+        let pipe = PathBuf::from(format!("{}_0", channel.display()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let reader = tokio::task::spawn_blocking(move || read_pipe(&pipe, &stopped));
+        let told = self.run(signals).await;
+        stop.store(true, Ordering::Relaxed);
+        let read = reader.await.expect("the reader does not panic");
+        let told = told?;
+        read.map_err(|errno| {
+            Error::new(ErrorKind::Host, format!("cannot read the pipe: {errno}"))
+        })?;
+        Ok(told)
+    }
+}
+
+/// What a process said at its end.
+fn read(output: &Output) -> Result<Told> {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let failed = || {
+        let kinds = ErrorKind::ALL.into_iter();
+        let code = output.status.code();
+        let kind = kinds.into_iter().find(|kind| code == Some(i32::from(kind.exit_code())));
+        let line = stderr.lines().next().unwrap_or("it said nothing");
+        let line = line.trim_start_matches("error: ").to_owned();
+        Error::new(kind.unwrap_or(ErrorKind::Host), format!("a run failed: {line}"))
+            .advise("run it alone, as inrush get, with -v")
+    };
+    if !output.status.success() {
+        return Err(failed());
+    }
+    serde_json::from_slice(&output.stdout).map(Told::of).map_err(|_| failed())
+}
+
+/// Opens the pipe once it is there, and reads to its end; ends early when it is told to.
+fn read_pipe(path: &Path, stopped: &AtomicBool) -> rustix::io::Result<()> {
+    let is_stopped = || stopped.load(Ordering::Relaxed);
+    // The process that ended has its pipes removed.
+    let pipe: OwnedFd = loop {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(pipe) => break pipe,
+            Err(rustix::io::Errno::NOENT) if !is_stopped() => std::thread::sleep(LOOK_PAUSE),
+            Err(rustix::io::Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    };
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        let mut polled = [PollFd::new(&pipe, PollFlags::IN)];
+        let ready = rustix::event::poll(&mut polled, Some(&timeout))?;
+        if ready == 0 && is_stopped() {
+            return Ok(());
+        }
+        if ready == 0 {
+            continue;
+        }
+        match rustix::io::read(&pipe, &mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! `inrush bench`: the stages of a download alone and together, and which of them is the limit.
+//!
+//! What moves objects is this program itself: a process for each run, as its user would start it.
+//! `child` runs it, `local` measures disk and memory, `machine` reads what the kernel counts. After
+//! each step all results are written, each file whole.
+
+mod child;
+mod local;
+mod machine;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use inrush_origin::{Config as OriginConfig, Credentials, Origin, SyntheticSet};
+use tempfile::TempDir;
+
+use super::ending::Done;
+use super::ring;
+use super::runtime::on_runtime;
+use super::session::Interrupts;
+use super::whole_file;
+use crate::cli::{BenchArgs, Stage};
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::system_host;
+use crate::report::bench::{BenchReport, Measured, Setting, Step, page};
+use crate::report::out;
+use crate::report::progress::Progress;
+use crate::sys::usage;
+use crate::text::size::Decimal;
+use child::{Child, Source, Told};
+
+/// Keys that open nothing but this process's own origin.
+const ACCESS_KEY: &str = "INRUSHBENCH";
+const SECRET: &str = "for/the/bench/alone";
+const REGION: &str = "us-east-1";
+const BUCKET: &str = "bench";
+/// Objects that are generated where no workload says how many.
+const OBJECTS: u64 = 4;
+/// What is left free beside the files: others work on this disk too.
+const SPARE_BYTES: u64 = 256 << 20;
+
+/// How results become the text of a file.
+type Writer = fn(&BenchReport) -> String;
+
+/// What is measured next.
+#[derive(Debug, Clone)]
+struct Planned {
+    stage: Stage,
+    setting: Option<Setting>,
+}
+
+/// The bench.
+struct Bench {
+    args: BenchArgs,
+    progress: Progress,
+    /// Generated objects; and those of the user, if there are any.
+    own: Source,
+    source: Source,
+    /// Bytes of the generated ones.
+    bytes: u64,
+    report: BenchReport,
+}
+
+/// Runs it.
+pub(super) fn run(args: BenchArgs) -> Result<Done> {
+    let progress = Progress::new(!args.how.quiet);
+    let (count, each) = match &args.how.workload {
+        Some(workload) => (workload.count, workload.bytes),
+        None => (OBJECTS, (args.how.size / OBJECTS).max(1)),
+    };
+    let bytes = count.saturating_mul(each);
+    let ring = ring::probed(ring::choice(None)?)?;
+    let origin = start_origin(count, each)?;
+    let own = Source::own(&origin, &format!("s3://{BUCKET}/p/"), (ACCESS_KEY, SECRET, REGION));
+    let source = match &args.source {
+        None => own.clone(),
+        Some(uri) => {
+            let below = uri.to_string();
+            let uri = match &args.how.workload {
+                Some(workload) => format!("{}/{}", below.trim_end_matches('/'), workload.folder),
+                None => below,
+            };
+            Source::of_user(&uri, &args.how.service)
+        }
+    };
+    let report = BenchReport {
+        kind: "bench",
+        version: env!("CARGO_PKG_VERSION"),
+        source: args
+            .source
+            .as_ref()
+            .map_or_else(|| "generated objects".to_owned(), ToString::to_string),
+        destination: args.destination.as_ref().map(|folder| folder.display().to_string()),
+        workload: args.how.workload.as_ref().map(|workload| workload.name.clone()),
+        processors: usage::processors(),
+        warm_up: args.how.warm_up,
+        ..BenchReport::default()
+    };
+    let bench = Bench { args, progress, own, source, bytes, report };
+    let done = on_runtime(ring.choice, || bench.run()).and_then(|done| done);
+    origin.stop();
+    done
+}
+
+fn start_origin(count: u64, each: u64) -> Result<Origin> {
+    let config = OriginConfig {
+        workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        synthetic: vec![SyntheticSet::new(BUCKET, "p/", count, each)],
+        credentials: vec![Credentials::new(ACCESS_KEY, SECRET)],
+        region: REGION.to_owned(),
+        ..OriginConfig::default()
+    };
+    Origin::start(config).map_err(|error| {
+        Error::new(
+            ErrorKind::Host,
+            format!("cannot start the server of generated objects: {error}"),
+        )
+    })
+}
+
+impl Bench {
+    async fn run(mut self) -> Result<Done> {
+        // From here on an interrupt does not kill: whatever ends the bench, its folders go.
+        let mut signals = Interrupts::listen()?;
+        self.check_space()?;
+        for planned in self.plan() {
+            self.step(planned, &mut signals).await?;
+            self.report.sentence = self.report.verdict();
+            self.write()?;
+        }
+        self.report.complete = true;
+        self.write()?;
+        if self.args.how.json {
+            return Ok(Done { code: 0, document: Some(self.report.to_json()) });
+        }
+        out::print(self.report.to_table().as_bytes())?;
+        Ok(Done::default())
+    }
+
+    /// The stages alone, then those together; and the sweeps of the last.
+    fn plan(&self) -> Vec<Planned> {
+        let has_disk = self.args.destination.is_some();
+        let in_memory = self.args.how.workload.as_ref().is_some_and(|workload| workload.in_memory);
+        let mut stages = self.args.how.stages.clone();
+        if stages.is_empty() {
+            stages = vec![Stage::Network, Stage::Pipe, Stage::Tls, Stage::Verification];
+            stages.extend(self.args.source.as_ref().map(|_| Stage::Stream));
+            if has_disk && !in_memory {
+                stages.extend([Stage::Disk, Stage::DiskBuffered, Stage::Get]);
+            }
+        }
+        let swept = [Stage::Get, Stage::Network, Stage::Stream, Stage::Pipe];
+        let swept = swept.into_iter().find(|stage| stages.contains(stage));
+        let mut plan: Vec<Planned> =
+            stages.into_iter().map(|stage| Planned { stage, setting: None }).collect();
+        for sweep in &self.args.how.sweep {
+            for value in &sweep.values {
+                let setting = Setting { name: sweep.name.to_owned(), value: value.clone() };
+                let stage = swept.unwrap_or(Stage::Network);
+                // Streams have a worker for each core that they need.
+                let is_stream = matches!(stage, Stage::Pipe | Stage::Stream);
+                if !is_stream || sweep.name != "workers" {
+                    plan.push(Planned { stage, setting: Some(setting) });
+                }
+            }
+        }
+        plan
+    }
+
+    /// Refuses to fill the disk. What objects of the user come to, `get` itself looks at.
+    fn check_space(&self) -> Result<()> {
+        let Some(folder) = &self.args.destination else { return Ok(()) };
+        let trouble = |what: String| {
+            Error::new(ErrorKind::Destination, what)
+                .advise("give an existing, writable folder with room, or a smaller --size")
+        };
+        if !folder.is_dir() {
+            return Err(trouble(format!("{} is not a folder", folder.display())));
+        }
+        let free = system_host::disk_space(folder).map_or(u64::MAX, |space| space.free_bytes);
+        let needed = self.bytes.saturating_add(SPARE_BYTES);
+        if free >= needed {
+            return Ok(());
+        }
+        Err(trouble(format!(
+            "bench needs {} in {}, which has {} free",
+            Decimal(needed),
+            folder.display(),
+            Decimal(free)
+        )))
+    }
+
+    /// Measures one stage with one setting.
+    async fn step(&mut self, planned: Planned, signals: &mut Interrupts) -> Result<()> {
+        let Planned { stage, setting } = planned;
+        let set =
+            setting.as_ref().map_or(String::new(), |set| format!(" {}={}", set.name, set.value));
+        self.progress.note(format!("{}{set}", stage.name()));
+        for _ in 0..self.args.how.warm_up {
+            if !self.measure(stage, setting.as_ref(), signals).await?.is_there() {
+                return Ok(());
+            }
+        }
+        let before = machine::read();
+        let (mut runs, mut last) = (Vec::new(), Told::default());
+        for _ in 0..self.args.how.runs {
+            last = self.measure(stage, setting.as_ref(), signals).await?;
+            match last.measured {
+                Some(measured) => runs.push(measured),
+                None => return Ok(()),
+            }
+        }
+        let counted = machine::read().since(&before);
+        let Told { limit, latencies, course, pace, .. } = last;
+        let step = Step::new(stage.name(), setting, runs);
+        self.report.steps.push(Step { limit, latencies, course, pace, counted, ..step });
+        Ok(())
+    }
+
+    /// One run.
+    async fn measure(
+        &mut self,
+        stage: Stage,
+        setting: Option<&Setting>,
+        signals: &mut Interrupts,
+    ) -> Result<Told> {
+        let options = setting.map(|set| [format!("--{}", set.name), set.value.clone()]);
+        let options = options.into_iter().flatten().collect::<Vec<_>>();
+        let stop = Arc::new(AtomicBool::new(false));
+        match stage {
+            Stage::Network => {
+                let more = ["--discard", "--verify", "off"].map(str::to_owned);
+                let child = Child::new("get", &self.source).with(more).with(options);
+                child.run(signals).await
+            }
+            Stage::Get => {
+                let folder = self.folder()?;
+                let place = folder.path().join("data").display().to_string();
+                let child = Child::new("get", &self.source).with([place]).with(options);
+                child.run(signals).await
+            }
+            Stage::Pipe | Stage::Stream => {
+                let source = if stage == Stage::Pipe { &self.own } else { &self.source };
+                let folder = temporary(&std::env::temp_dir())?;
+                let channel = folder.path().join("bench");
+                let words = [channel.display().to_string(), "--epochs".into(), "1".into()];
+                let child = Child::new("pipe", source).with(words).with(options);
+                child.run_with_reader(&channel, signals).await
+            }
+            Stage::Disk | Stage::DiskBuffered => {
+                let (folder, bytes) = (self.folder()?, self.bytes);
+                let (path, stopped) = (folder.path().to_owned(), Arc::clone(&stop));
+                let direct = stage == Stage::Disk;
+                let work = move || local::write(&path, bytes, direct, &stopped);
+                let told = interruptible(work, &stop, signals).await?;
+                // Before the folder goes.
+                drop(folder);
+                self.or_skip(stage, told)
+            }
+            Stage::Tls | Stage::Verification => {
+                let bytes = self.bytes.min(local::MEMORY_BYTES_MAX);
+                let stopped = Arc::clone(&stop);
+                let work = move || match stage {
+                    Stage::Tls => Ok(local::encrypt(bytes, &stopped)),
+                    _ => Ok(local::sum(bytes, &stopped)),
+                };
+                let told = interruptible(work, &stop, signals).await?;
+                self.or_skip(stage, told)
+            }
+        }
+    }
+
+    /// What came of it, or that it cannot be measured here.
+    fn or_skip(&mut self, stage: Stage, told: std::io::Result<Measured>) -> Result<Told> {
+        match told {
+            Ok(measured) => Ok(Told { measured: Some(measured), ..Told::default() }),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+                let skipped = format!("{}: the file system has no O_DIRECT", stage.name());
+                self.progress.note(&skipped);
+                self.report.skipped.push(skipped);
+                Ok(Told::default())
+            }
+            Err(error) => {
+                let what = format!("cannot write to the destination: {error}");
+                Err(Error::new(ErrorKind::Destination, what).advise("see df and the permissions"))
+            }
+        }
+    }
+
+    /// A folder at the destination, which goes when it is dropped.
+    fn folder(&self) -> Result<TempDir> {
+        temporary(self.args.destination.as_deref().unwrap_or(Path::new(".")))
+    }
+
+    /// Writes all results so far, each file whole.
+    fn write(&self) -> Result<()> {
+        let files: [(&Option<PathBuf>, Writer); 3] = [
+            (&self.args.how.report, |report| report.to_json() + "\n"),
+            (&self.args.how.csv, BenchReport::to_csv),
+            (&self.args.how.html, page),
+        ];
+        for (path, text) in files {
+            let Some(path) = path else { continue };
+            let text = text(&self.report);
+            whole_file::write(path, text.as_bytes(), ".inrush-bench-").map_err(|error| {
+                let what = format!("cannot write {}: {error}", path.display());
+                Error::new(ErrorKind::Destination, what).advise("give a writable file")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn temporary(below: &Path) -> Result<TempDir> {
+    tempfile::Builder::new().prefix("inrush-bench-").tempdir_in(below).map_err(|error| {
+        let message = format!("cannot make a folder in {}: {error}", below.display());
+        Error::new(ErrorKind::Destination, message).advise("give a writable folder")
+    })
+}
+
+/// Works on a thread of its own, which a signal ends.
+async fn interruptible<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+    stop: &AtomicBool,
+    signals: &mut Interrupts,
+) -> Result<T> {
+    let mut work = tokio::task::spawn_blocking(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return Ok(done.expect("it does not panic")),
+        () = signals.next() => stop.store(true, Ordering::Relaxed),
+    }
+    // It looks at that soon, and its files go after it.
+    let _ = work.await;
+    Err(interrupted())
+}
+
+fn interrupted() -> Error {
+    Error::new(ErrorKind::Interrupted, "interrupted: finished steps are in the files of results")
+}
+
+/// When something begins. Commands are an edge, so this may look at the clock.
+#[expect(clippy::disallowed_methods, reason = "the bench's only look at the clock")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,44 @@
+//! For what a worker waits while its ring sleeps: one look at its own numbers a turn.
+
+use super::Worker;
+use crate::engine::metrics::WaitFor;
+use crate::engine::schedule::Supply;
+use crate::files::host::FileHost;
+use crate::limits::FILE_JOBS_MAX;
+use crate::link::failure::RetryReason;
+use crate::sys::Ring;
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// For what the ring is about to sleep.
+    pub(super) fn sleeps_for(&self) -> WaitFor {
+        let for_disk = match self.file_jobs > self.writes.count() {
+            true => WaitFor::Files,
+            false => WaitFor::Writes,
+        };
+        let busy = self.busy();
+        let has_file_work = self.file_jobs > 0 || !self.writes.is_empty();
+        if !self.slot_queue.is_empty() {
+            // Where those that wait for a slot have none because it is being written.
+            return if self.held_up() > 0 { for_disk } else { WaitFor::Memory };
+        }
+        if self.file_jobs >= FILE_JOBS_MAX || busy == 0 && has_file_work {
+            return for_disk;
+        }
+        if let Some(held) = self.held {
+            return held;
+        }
+        let waiting = usize::try_from(self.metrics.waiting).unwrap_or(usize::MAX);
+        if waiting > 0 && waiting * 2 >= busy {
+            return match self.metrics.last_retry {
+                Some(RetryReason::SlowDown) => WaitFor::Refused,
+                _ => WaitFor::Retry,
+            };
+        }
+        let is_behind = self.supply == Supply::Later && self.ready.is_empty();
+        match is_behind && self.has_room(false) {
+            true if !self.scheduler.is_complete() => WaitFor::Work,
+            _ if busy == 0 => WaitFor::Nothing,
+            _ => WaitFor::Requests,
+        }
+    }
+}

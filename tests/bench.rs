@@ -1,0 +1,230 @@
+//! `inrush bench` of the real program: its table, document, CSV and page say the same, an aborted
+//! one keeps what it had, and nothing else is left.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test has a clock and files of its own"
+)]
+
+#[path = "common/program.rs"]
+#[expect(dead_code, reason = "servers and keys belong to other tests")]
+mod program;
+
+use std::fs;
+use std::path::Path;
+
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use program::Program;
+
+/// A bench of few bytes, with files for all results.
+fn bench(place: &Path, runs: &str, words: &[&str]) -> Program {
+    let result = |name: &str| place.join(name).display().to_string();
+    let files =
+        ["--report", &result("b.json"), "--csv", &result("b.csv"), "--html", &result("b.html")];
+    Program::new(["bench", "--size", "8MiB", "--runs", runs, "--warm-up", "0"])
+        .with(files)
+        .with(words)
+}
+
+fn place() -> (TempDir, TempDir) {
+    let folder = || tempfile::tempdir().expect("a folder");
+    (folder(), folder())
+}
+
+fn document(place: &Path) -> Value {
+    let text = fs::read_to_string(place.join("b.json")).expect("a document");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// An element of the page, with its attributes.
+type Element = (String, Vec<(String, String)>);
+
+/// All elements, of a page that is well-formed: an end that is missing or wrong is an error.
+fn elements(page: &str) -> Vec<Element> {
+    let mut reader = Reader::from_str(page);
+    let mut found = Vec::new();
+    let mut depth = 0;
+    loop {
+        let event = reader.read_event().expect("well-formed");
+        let start = match &event {
+            Event::Start(start) => {
+                depth += 1;
+                start
+            }
+            Event::Empty(start) => start,
+            Event::End(_) => {
+                depth -= 1;
+                continue;
+            }
+            Event::Eof => break,
+            _ => continue,
+        };
+        let name: String = start.name().as_ref().into();
+        let attributes = start.attributes().map(|attribute| {
+            let attribute = attribute.expect("an attribute");
+            (attribute.key.as_ref().into(), attribute.value.into_owned())
+        });
+        found.push((name, attributes.collect()));
+    }
+    assert_eq!(depth, 0, "every element ends");
+    found
+}
+
+fn attribute<'a>(element: &'a Element, name: &str) -> Option<&'a str> {
+    element.1.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+/// The same number: its last digit is lost where JSON is read.
+fn is_same(one: f64, other: f64) -> bool {
+    (one - other).abs() <= other.abs() * 1e-12
+}
+
+/// Numbers that a picture of this class and name has in its elements.
+fn drawn(all: &[Element], class: &str, name: &str) -> Vec<(String, f64)> {
+    let begin = all.iter().position(|element| {
+        attribute(element, "class") == Some(class) && attribute(element, "data-name") == Some(name)
+    });
+    let begin = begin.unwrap_or_else(|| panic!("no {class} of {name}"));
+    let inside = all[begin + 1..].iter().take_while(|element| element.0 != "svg");
+    let points = inside.filter_map(|element| {
+        let x = attribute(element, "data-x")?.to_owned();
+        Some((x, attribute(element, "data-y")?.parse().expect("a number")))
+    });
+    points.collect()
+}
+
+#[test]
+fn all_results_say_the_same() {
+    let (results, destination) = place();
+    let words = ["--sweep", "connections=2,5", "--sweep", "part-size=1MiB,8MiB"];
+    let program = bench(results.path(), "2", &words).with([destination.path()]);
+    let run = program.run().expect(0);
+    let document = document(results.path());
+    assert_eq!(document["complete"], true);
+    let steps = document["steps"].as_array().expect("steps");
+    let stages: Vec<_> = steps.iter().map(|step| step["stage"].as_str().expect("a name")).collect();
+    let skipped = document["skipped"].as_array().expect("a list").len();
+    for stage in ["network", "pipe", "tls", "verification", "disk-buffered", "get"] {
+        run.check(stages.contains(&stage), stage);
+    }
+    run.check(stages.contains(&"disk") || skipped > 0, "the disk, or why not");
+    let swept = |name: &str| {
+        let steps = steps.iter().filter(|step| step["setting"]["name"] == name);
+        steps.cloned().collect::<Vec<Value>>()
+    };
+    assert_eq!((swept("connections").len(), swept("part-size").len()), (2, 2));
+    // The table and its last line.
+    for stage in &stages {
+        run.check(run.stdout.lines().any(|line| line.starts_with(stage)), stage);
+    }
+    assert_eq!(run.stdout.lines().last(), document["sentence"].as_str(), "{run}");
+    // Rows.
+    let csv = fs::read_to_string(results.path().join("b.csv")).expect("rows");
+    let mut rows = csv.lines().skip(1);
+    for step in steps {
+        for measured in step["runs"].as_array().expect("runs") {
+            let row: Vec<&str> = rows.next().expect("a row").split(',').collect();
+            assert_eq!(row[0], step["stage"].as_str().expect("a name"));
+            assert_eq!(row[4].parse().ok(), measured["bytes"].as_u64());
+            let told = measured["bytes_per_second"].as_f64().expect("a rate");
+            assert!(is_same(row[6].parse().expect("a number"), told), "{row:?}: {told}");
+        }
+    }
+    assert_eq!(rows.next(), None);
+    // The page.
+    let page = fs::read_to_string(results.path().join("b.html")).expect("a page");
+    assert!(!page.contains("http://") && !page.contains("https://"), "it asks for nothing");
+    let all = elements(&page);
+    for name in ["connections", "part-size"] {
+        for (class, number) in
+            [("throughput", "/bytes_per_second/median"), ("cost", "/cpu_seconds_per_terabyte")]
+        {
+            let expected = swept(name).into_iter().map(|step| {
+                let value = step["setting"]["value"].as_str().expect("a value").to_owned();
+                (value, step.pointer(number).and_then(Value::as_f64).expect("a number"))
+            });
+            let drawn = drawn(&all, class, name);
+            let both = drawn.iter().zip(expected.collect::<Vec<_>>());
+            assert_eq!(both.len(), 2, "{class} {name}");
+            for ((x, y), (value, number)) in both {
+                assert!(*x == value && is_same(*y, number), "{class} {name}: {x} {y} {number}");
+            }
+        }
+    }
+    let get = steps.iter().find(|step| step["stage"] == "get").expect("a step");
+    for kind in ["first_byte", "range"] {
+        let buckets = get["latencies"][kind].as_array().expect("buckets");
+        assert!(!buckets.is_empty(), "{kind}");
+        let counts: Vec<f64> = drawn(&all, "histogram", &format!("get - {kind}"))
+            .into_iter()
+            .map(|(_, y)| y)
+            .collect();
+        let told = buckets.iter().map(|bucket| bucket["count"].as_f64().expect("a count"));
+        assert_eq!(counts, told.collect::<Vec<_>>(), "{kind}");
+    }
+    let left = fs::read_dir(destination.path()).expect("a folder").count();
+    assert_eq!(left, 0, "all files are removed");
+    assert_eq!(fs::read_dir(results.path()).expect("a folder").count(), 3);
+}
+
+#[test]
+fn an_aborted_sweep_keeps_its_finished_steps() {
+    let (results, destination) = place();
+    let words = ["--stages", "network,get", "--sweep", "connections=1,2,3,4,5,6,7,8"];
+    let program = bench(results.path(), "9", &words).set("TMPDIR", destination.path());
+    let mut running = program.with([destination.path()]).start();
+    let steps = |place: &Path| {
+        let text = fs::read_to_string(place.join("b.json")).unwrap_or_default();
+        let document: Value = serde_json::from_str(&text).unwrap_or_default();
+        document["steps"].as_array().map_or(0, Vec::len)
+    };
+    assert!(running.until(|| steps(results.path()) >= 3), "it was too fast");
+    running.signal(Signal::INT);
+    let run = running.wait().expect(130);
+    let document = document(results.path());
+    run.check(document["complete"] == false, "it is not complete");
+    run.check(steps(results.path()) >= 3, "its steps are kept");
+    assert!(
+        !elements(&fs::read_to_string(results.path().join("b.html")).expect("a page")).is_empty()
+    );
+    let left: Vec<_> = fs::read_dir(destination.path()).expect("a folder").flatten().collect();
+    run.check(left.is_empty(), &format!("nothing is left: {left:?}"));
+}
+
+#[test]
+fn json_takes_the_place_of_the_table() {
+    let words = ["--size", "1MiB", "--runs", "1", "--stages", "tls,verification", "--json"];
+    let run = Program::new(["bench"]).with(words).run().expect(0);
+    let document = run.json();
+    assert_eq!(document["kind"], "bench");
+    let rate = document["steps"][0]["bytes_per_second"]["median"].as_f64().expect("a rate");
+    run.check(rate > 1e6, "more than nothing");
+    assert!(document["steps"][0]["counted"]["ena_unavailable"].is_string());
+}
+
+#[test]
+fn a_disk_is_not_filled() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = Program::new(["bench", "--workload", "download-1000000GiB-1x"]);
+    let run = program.with([folder.path()]).run().expect(5);
+    let run = run.expect_words(&["bench needs", "free", "--size"]);
+    run.check(fs::read_dir(folder.path()).expect("a folder").count() == 0, "nothing is made");
+    Program::new(["bench", "--stages", "get"]).run().expect(2).expect_words(&["need a DEST"]);
+    Program::new(["bench", "--sweep", "depth=1"]).run().expect(2).expect_words(&["part-size"]);
+}
+
+#[test]
+fn a_workload_by_its_name() {
+    let words =
+        ["--workload", "download-64KiB-1_2x", "--stages", "network", "--runs", "1", "--json"];
+    let run = Program::new(["bench", "--warm-up", "0"]).with(words).run().expect(0);
+    let document = run.json();
+    assert_eq!(document["workload"], "download-64KiB-1_2x");
+    assert_eq!(document["steps"][0]["runs"][0]["bytes"], 12 * 65536);
+}
