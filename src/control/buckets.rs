@@ -1,7 +1,5 @@
 //! The buckets that the credentials see at the endpoint, page by page.
 
-use http::Method;
-
 use super::client::Question;
 use super::{Ask, Control, refusal, told};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,13 +16,7 @@ impl Control {
     /// When the server does not answer, refuses, or gives the same token again.
     pub async fn list_buckets(&self, token: Option<&str>) -> Result<BucketPage> {
         let what = "list buckets";
-        let question = Question {
-            method: Method::GET,
-            target: format!("?{}", buckets_query(token)),
-            of_object: false,
-            header: None,
-            body_bytes_max: PAGE_BYTES_MAX,
-        };
+        let question = Question::of_bucket(format!("?{}", buckets_query(token)), PAGE_BYTES_MAX);
         let answer = self.ask(Ask { bucket: SERVICE, question, what }).await?;
         if answer.status != 200 {
             let error = refusal(&answer, what);

@@ -57,6 +57,13 @@ pub(crate) struct Question {
     pub(crate) body_bytes_max: usize,
 }
 
+impl Question {
+    /// A GET about a bucket, or about all of them.
+    pub(crate) const fn of_bucket(target: String, body_bytes_max: usize) -> Self {
+        Self { method: Method::GET, target, of_object: false, header: None, body_bytes_max }
+    }
+}
+
 /// What came back, whatever its status.
 #[derive(Debug)]
 pub(crate) struct Answer {

@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::Method;
-
 use super::client::Question;
 use super::limits::SESSION_REFRESH_AHEAD;
 use super::{Control, refusal, told};
@@ -25,13 +23,7 @@ impl Control {
             return Ok(());
         }
         let what = format!("open a session with s3://{}", endpoint.bucket);
-        let question = Question {
-            method: Method::GET,
-            target: "?session".to_owned(),
-            of_object: false,
-            header: None,
-            body_bytes_max: SESSION_ANSWER_BYTES_MAX,
-        };
+        let question = Question::of_bucket("?session".to_owned(), SESSION_ANSWER_BYTES_MAX);
         let mut may_refresh = true;
         loop {
             let keys = self.keeper.published();

@@ -344,13 +344,7 @@ impl Control {
     /// One page of a listing.
     pub async fn list_page(&self, bucket: &str, query: &ListQuery) -> Result<Page> {
         let what = format!("list s3://{bucket}/{}", shown(&query.prefix));
-        let question = Question {
-            method: Method::GET,
-            target: format!("?{}", query.to_query()),
-            of_object: false,
-            header: None,
-            body_bytes_max: PAGE_BYTES_MAX,
-        };
+        let question = Question::of_bucket(format!("?{}", query.to_query()), PAGE_BYTES_MAX);
         let answer = self.ask(Ask { bucket, question, what: &what }).await?;
         if answer.status != 200 {
             let path = self.service.url.as_ref().and_then(EndpointUrl::given_path);

@@ -100,13 +100,7 @@ impl Control {
         what: &str,
     ) -> Option<Result<Option<String>>> {
         let query = ListQuery { keys_max: Some(KEYS_LISTED), ..ListQuery::new(prefix) };
-        let question = Question {
-            method: Method::GET,
-            target: format!("?{}", query.to_query()),
-            of_object: false,
-            header: None,
-            body_bytes_max: PAGE_BYTES_MAX,
-        };
+        let question = Question::of_bucket(format!("?{}", query.to_query()), PAGE_BYTES_MAX);
         let answer = self.ask_plainly(probe, &uri.bucket, &question).await?;
         if answer.status != 200 {
             return Some(Err(refusal(&answer, what)));

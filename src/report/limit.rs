@@ -58,29 +58,6 @@ pub enum Part {
     None,
 }
 
-impl Part {
-    /// Its name in a document.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::OriginBandwidth => "origin_bandwidth",
-            Self::RequestRate => "request_rate",
-            Self::Latency => "latency",
-            Self::Retries => "retries",
-            Self::SocketBuffers => "socket_buffers",
-            Self::BandwidthLimit => "bandwidth_limit",
-            Self::Disk => "disk",
-            Self::Files => "files",
-            Self::Reader => "reader",
-            Self::Cpu => "cpu",
-            Self::Memory => "memory",
-            Self::Listing => "listing",
-            Self::Startup => "startup",
-            Self::None => "none",
-        }
-    }
-}
-
 /// What is known of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LimitFacts {

@@ -36,12 +36,7 @@ impl Reactor {
         want: Want,
     ) -> PyResult<u64> {
         let part = part_of(range)?;
-        let jobs = self.jobs()?;
-        let number = jobs.begin(source, part, want);
-        if jobs.bytes_of(number).is_some() {
-            jobs.fetch(py, number);
-        }
-        Ok(number)
+        Ok(self.jobs()?.start(py, source, part, want))
     }
 }
 

@@ -119,10 +119,7 @@ impl Core {
     ) -> PyResult<Outcome> {
         let part = part_of(range)?;
         let mut jobs = Jobs::new(py, &self.home)?;
-        let number = jobs.begin(source, part, want);
-        if jobs.bytes_of(number).is_some() {
-            jobs.fetch(py, number);
-        }
+        jobs.start(py, source, part, want);
         loop {
             for number in jobs.take_answers() {
                 jobs.fetch(py, number);

@@ -79,7 +79,6 @@ pub(crate) fn class<'py>(
     module: &str,
     name: &str,
 ) -> PyResult<&'static Py<PyType>> {
-    let _ = py;
     cell.get_or_try_init(py, || {
         Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?.unbind())
     })

@@ -1,6 +1,5 @@
 //! What is told of objects: plain values, which may be pickled, hashed and kept.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::UNIX_EPOCH;
 
 use inrush::RemoteObject;
@@ -16,7 +15,7 @@ use crate::errors::{Failure, class};
 ///
 /// Attributes: `uri` ("s3://bucket/key", the key as it is), `bucket`, `key`, `size` (bytes), `etag`
 /// (with its quotes, or None), `last_modified` (a datetime in UTC, or None).
-#[pyclass(frozen, module = "inrush", name = "ObjectInfo", from_py_object)]
+#[pyclass(frozen, eq, hash, module = "inrush", name = "ObjectInfo", from_py_object)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ObjectInfo {
     #[pyo3(get)]
@@ -111,16 +110,6 @@ impl ObjectInfo {
         self.modified_us.map(|us| datetime(py, us)).transpose()
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.cast::<Self>().is_ok_and(|other| other.get() == self)
-    }
-
-    fn __hash__(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
-        hasher.finish()
-    }
-
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let uri = self.address().into_pyobject(py)?.repr()?.to_string();
         let etag = self.etag.clone().into_pyobject(py)?.repr()?.to_string();
@@ -140,7 +129,7 @@ impl ObjectInfo {
 /// A common prefix of a listing that is not recursive: what keys have in common up to a slash.
 ///
 /// Attributes: `uri`, `bucket`, `key` (with the slash at its end).
-#[pyclass(frozen, module = "inrush", name = "Prefix")]
+#[pyclass(frozen, eq, hash, module = "inrush", name = "Prefix")]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Prefix {
     #[pyo3(get)]
@@ -160,16 +149,6 @@ impl Prefix {
     #[getter]
     fn uri(&self) -> String {
         format!("s3://{}/{}", self.bucket, self.key)
-    }
-
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.cast::<Self>().is_ok_and(|other| other.get() == self)
-    }
-
-    fn __hash__(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
-        hasher.finish()
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -263,6 +263,21 @@ impl Jobs {
         Some(job.part.map_or(size_bytes, |(_, length)| length.min(size_bytes)))
     }
 
+    /// Begins a job, and asks for its range at once where its object is known.
+    pub(crate) fn start(
+        &mut self,
+        py: Python<'_>,
+        source: Source,
+        part: Option<Part>,
+        want: Want,
+    ) -> u64 {
+        let number = self.begin(source, part, want);
+        if self.bytes_of(number).is_some() {
+            self.fetch(py, number);
+        }
+        number
+    }
+
     /// Asks for the range of a job whose object is known.
     pub(crate) fn fetch(&mut self, py: Python<'_>, number: u64) {
         let Some(job) = self.jobs.remove(&number) else { return };
