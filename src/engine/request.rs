@@ -112,6 +112,8 @@ pub struct Inbox {
     /// How many requests a second its server takes.
     pacer: Option<Arc<Pacer>>,
     first_byte_us: AtomicU64,
+    ended: AtomicU64,
+    ended_us: AtomicU64,
     /// By the endpoint's number.
     said: [Said; ENDPOINTS_MAX],
 }
@@ -127,6 +129,8 @@ impl Inbox {
             arrived: Mutex::default(),
             pacer,
             first_byte_us: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            ended_us: AtomicU64::new(0),
             said: std::array::from_fn(|_| Said::default()),
         }
     }
@@ -152,6 +156,13 @@ impl Inbox {
         self.first_byte_us.load(Ordering::Relaxed)
     }
 
+    /// How many answers have come to their ends, and the time from their requests to their last
+    /// bytes, in microseconds together.
+    #[must_use]
+    pub fn ended(&self) -> (u64, u64) {
+        (self.ended.load(Ordering::Relaxed), self.ended_us.load(Ordering::Relaxed))
+    }
+
     /// Tells what each endpoint has said so far, by its number.
     pub fn tell_said(&self, mut tell: impl FnMut(EndpointNumber, EndpointTotals)) {
         for (index, said) in self.said.iter().enumerate() {
@@ -168,6 +179,12 @@ impl Inbox {
     pub(crate) fn note_answer(&self, endpoint: EndpointNumber, first_byte_us: u64) {
         self.first_byte_us.fetch_add(first_byte_us, Ordering::Relaxed);
         self.said[endpoint.index()].answers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The last byte of an answer came so many microseconds after its request.
+    pub(crate) fn note_end(&self, elapsed_us: u64) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.ended_us.fetch_add(elapsed_us, Ordering::Relaxed);
     }
 
     /// An attempt failed and another follows.
@@ -415,6 +432,9 @@ mod tests {
         assert_eq!((counts.addresses[0].connects, counts.addresses[0].bytes), (1, 3));
         assert_eq!(counts.retries.iter().sum::<u64>(), 2);
         assert_eq!(inbox.first_byte_us(), 30);
+        inbox.note_end(40);
+        inbox.note_end(2);
+        assert_eq!(inbox.ended(), (2, 42));
         let mut said = Vec::new();
         inbox.tell_said(|endpoint, said_by_it| said.push((endpoint.index(), said_by_it)));
         assert_eq!(said, [(1, EndpointTotals { answers: 1, refused: 1 })]);

@@ -19,6 +19,10 @@ pub const PACE_WINDOW_HOLD_MIN_US: u64 = 250_000;
 /// A measurement lasts so many pieces of a connection, and a first byte.
 pub const PACE_WINDOW_PIECES: u64 = 4;
 
+/// Requests that take longer than so many times to their first byte do not bring their bytes in
+/// waves that matter.
+pub const PACE_ROUND_FIRST_BYTES: u64 = 8;
+
 /// Longest such measurement, in microseconds; twice as long where nothing is new.
 pub const PACE_WINDOW_MAX_US: u64 = 400_000;
 
@@ -37,6 +41,16 @@ pub const PACE_CLEAR_PER_MILLE: u64 = 1600;
 /// Where twice as many requests brought less than so many thousandths of what half of them brought,
 /// a number between may bring nearly as much.
 pub const PACE_KNEE_PER_MILLE: u64 = 1400;
+
+/// Requests that wait for their first byte for so many thousandths of their time are far from the
+/// limit of anything: four times as many are measured next.
+pub const PACE_LEAP_WAIT_PER_MILLE: u64 = 750;
+
+/// And at least so long, in microseconds: without latency the limit is near from the start.
+pub const PACE_LEAP_FIRST_BYTE_US: u64 = 10_000;
+
+/// And bring so many bytes at most: of large ones a few too many fill the line for long.
+pub const PACE_LEAP_BYTES_MAX: u64 = 1 << 20;
 
 /// This machine is the limit while so many thousandths of the requests in flight find no slot.
 pub const PACE_HELD_UP_PER_MILLE: u64 = 60;
@@ -169,3 +183,11 @@ pub const BANDWIDTH_CLAIM_US: u64 = 20_000;
 
 /// Pause of one that lets another go first, in microseconds.
 pub const BANDWIDTH_YIELD_US: u64 = 1_000;
+
+/// Durations that are remembered of each kind of operation.
+pub const PACE_SAMPLES: usize = 64;
+
+/// So many must be known before one is called late.
+pub const PACE_SAMPLES_MIN: usize = 16;
+
+const _: () = assert!(PACE_SAMPLES.is_multiple_of(PACE_SAMPLES_MIN));

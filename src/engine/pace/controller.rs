@@ -9,16 +9,17 @@ use crate::limits::{
     PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLEAR_PER_MILLE, PACE_CLIMB_PER_MILLE,
     PACE_DOWN_PAUSE_MAX_US, PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FLAT_PER_MILLE,
     PACE_FULL_CLIMB_PER_MILLE, PACE_FULL_UP_PER_MILLE, PACE_HELD_UP_PER_MILLE, PACE_KNEE_PER_MILLE,
-    PACE_NEARLY_BEST_PER_MILLE, PACE_PAUSE_MIN_US, PACE_REQUEST_BYTES, PACE_SETTLE_MAX_US,
-    PACE_SETTLE_MIN_US, PACE_TICK_US, PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE,
+    PACE_LEAP_BYTES_MAX, PACE_LEAP_FIRST_BYTE_US, PACE_LEAP_WAIT_PER_MILLE,
+    PACE_NEARLY_BEST_PER_MILLE, PACE_PAUSE_MIN_US, PACE_REQUEST_BYTES, PACE_ROUND_FIRST_BYTES,
+    PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US, PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE,
     PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
 };
 
 /// What it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Doubles while that pays; `below` is the level before. What brought a little more in one
-    /// window is measured once more: new connections need their time.
+    /// Doubles while that pays, or leaps to four times as many; `below` is the level before. What
+    /// brought a little more in one window is measured once more: new connections need their time.
     Climb { below: Option<usize>, again: bool },
     /// Stays, and looks beside from time to time.
     Hold,
@@ -51,6 +52,8 @@ struct Measured {
     is_full: bool,
     /// It was clear before the end of its time.
     is_clear: bool,
+    /// Bytes of one request, about.
+    request_bytes: u64,
 }
 
 /// A raised level comes into effect little by little: requests that are all sent at once are all
@@ -103,6 +106,10 @@ pub struct Controller {
     first_byte_us: u64,
     /// Usual time of a connection for a piece of a body, or a small object.
     piece_us: u64,
+    /// Usual time of a request, from its beginning to its end; 0 while that is not known.
+    request_us: u64,
+    /// When the first answer had come.
+    answered_us: Option<u64>,
 }
 
 impl Controller {
@@ -130,6 +137,8 @@ impl Controller {
             ticked_us: 0,
             first_byte_us: 0,
             piece_us: 0,
+            request_us: 0,
+            answered_us: None,
         };
         new.tell(0, Change::Start, 0);
         new
@@ -170,7 +179,7 @@ impl Controller {
         }
         let before_us = std::mem::replace(&mut self.ticked_us, now_us);
         let answers = totals.answers.saturating_sub(self.before.answers);
-        self.learn(answers, &totals);
+        self.learn(now_us, answers, &totals);
         self.before = totals;
         if self.judge_rates((before_us, now_us), endpoints) {
             self.begin_window(now_us, self.piece_us);
@@ -213,19 +222,24 @@ impl Controller {
         is_cut
     }
 
-    /// Keeps the usual time to a first byte: an eighth of what is new.
-    fn learn(&mut self, answers: u64, totals: &Totals) {
+    /// Keeps the usual times of a request, to its first byte and to its last.
+    fn learn(&mut self, now_us: u64, answers: u64, totals: &Totals) {
         let first_byte_us = totals.first_byte_us.saturating_sub(self.before.first_byte_us);
         if let Some(mean_us) = first_byte_us.checked_div(answers) {
-            let is_first = self.first_byte_us == 0;
-            self.first_byte_us =
-                if is_first { mean_us } else { self.first_byte_us * 7 / 8 + mean_us / 8 };
+            self.first_byte_us = usual(self.first_byte_us, mean_us);
+            self.answered_us.get_or_insert(now_us);
+        }
+        let ended = totals.ended.saturating_sub(self.before.ended);
+        let ended_us = totals.ended_us.saturating_sub(self.before.ended_us);
+        if let Some(mean_us) = ended_us.checked_div(ended) {
+            self.request_us = usual(self.request_us, mean_us);
         }
     }
 
-    /// Begins to measure once a choice has come into effect: pieces take so long.
+    /// Begins to measure once a choice has come into effect: pieces take so long. Where requests
+    /// bring their bytes in waves, new ones have brought theirs once.
     fn begin_window(&mut self, now_us: u64, piece_us: u64) {
-        let effect_us = self.first_byte_us * 3 / 2 + piece_us;
+        let effect_us = (self.first_byte_us * 3 / 2 + piece_us).max(self.round_us());
         let settle_us = effect_us.clamp(PACE_SETTLE_MIN_US, PACE_SETTLE_MAX_US);
         self.window = Window { settled_us: now_us + settle_us, ..Window::default() };
     }
@@ -235,18 +249,32 @@ impl Controller {
         // Connections that began together bring their pieces together: several rounds of them.
         let usual_us = self.first_byte_us + PACE_WINDOW_PIECES * self.piece_us;
         let usual_us = usual_us.clamp(PACE_WINDOW_MIN_US, PACE_WINDOW_MAX_US);
-        let length_us = whole_rounds(usual_us, self.round_us());
-        match self.stage {
-            Stage::Climb { .. } => length_us,
-            Stage::Hold | Stage::Probe { .. } => (length_us * 2).max(PACE_WINDOW_HOLD_MIN_US),
-        }
+        let length_us = match self.stage {
+            Stage::Climb { .. } => usual_us,
+            Stage::Hold | Stage::Probe { .. } => (usual_us * 2).max(PACE_WINDOW_HOLD_MIN_US),
+        };
+        whole_rounds(length_us, self.round_us())
     }
 
-    /// Usual time of a request, from its beginning to its end.
+    /// Usual time of a request, from its beginning to its end, where that matters: requests that
+    /// began together wait together, and then bring their bytes together. 0 where they wait for a
+    /// small part of their time.
     fn round_us(&self) -> u64 {
-        let pieces = self.before.bytes / self.bounds.piece_bytes;
-        let each = pieces.checked_div(self.before.answers).unwrap_or(1);
-        self.piece_us.saturating_mul(each.max(1))
+        let waits = self.first_byte_us * PACE_ROUND_FIRST_BYTES >= self.request_us;
+        if waits { self.request_us } else { 0 }
+    }
+
+    /// At first they connect, and a stream's later ranges come before they can be handed on: what
+    /// requests bring is seen once each has brought a piece, or a small object; of those that wait
+    /// long for their first byte, once they have ended.
+    fn is_begun(&self, now_us: u64, wanted: u64, totals: &Totals) -> bool {
+        let pieces = totals.bytes / self.bounds.piece_bytes;
+        if totals.answers < wanted || (totals.answers < wanted * 2 && pieces < wanted) {
+            return false;
+        }
+        let long_us = self.first_byte_us * PACE_ROUND_FIRST_BYTES;
+        let is_long = self.answered_us.is_some_and(|first_us| now_us >= first_us + long_us);
+        is_long || totals.ended * 2 >= wanted || totals.answers >= wanted * 2
     }
 
     /// True when so much more came already than before that the rest of the window cannot change
@@ -256,32 +284,46 @@ impl Controller {
         // Requests that began together bring their pieces together: what came of a part of the time
         // that one of them takes at most (see `go_to`) would say too much.
         let requests = u64::from(self.levels.requests(self.level));
-        // What brings so much more takes no longer than it did before.
-        let round_us = self.round_us() * u64::from(self.levels.requests(below)) / requests;
-        let needed_us = whole_rounds(PACE_WINDOW_MIN_US.max(self.piece_us), round_us);
+        let needed_us = whole_rounds(PACE_WINDOW_MIN_US.max(self.piece_us), self.round_us());
         let is_long = elapsed_us >= needed_us;
         let is_seen = pieces >= requests;
         let known = self.levels.known(below, now_us);
-        is_long
-            && is_seen
-            && known.is_some_and(|before| work >= per_mille(before, PACE_CLEAR_PER_MILLE))
+        let needed = self.gain(below, PACE_CLEAR_PER_MILLE);
+        is_long && is_seen && known.is_some_and(|before| work >= per_mille(before, needed))
+    }
+
+    /// What the step from the level below has to bring, where twice as many have to bring this.
+    fn gain(&self, below: usize, doubled_per_mille: u64) -> u64 {
+        match self.is_leap(below, self.level) {
+            true => per_mille(doubled_per_mille, doubled_per_mille),
+            false => doubled_per_mille,
+        }
+    }
+
+    fn is_leap(&self, below: usize, level: usize) -> bool {
+        self.levels.requests(level) / self.levels.requests(below).max(1) > 2
+    }
+
+    /// Whether requests do nothing but wait, so that the best number is far above.
+    fn mostly_waits(&self, measured: Measured) -> bool {
+        self.request_us > 0
+            && self.first_byte_us >= PACE_LEAP_FIRST_BYTE_US
+            && self.first_byte_us >= per_mille(self.request_us, PACE_LEAP_WAIT_PER_MILLE)
+            && measured.request_bytes <= PACE_LEAP_BYTES_MAX
+            && !measured.is_full
     }
 
     /// The window's work, when it is over and says something.
     fn measure(&mut self, now_us: u64, totals: &Totals) -> Option<Measured> {
         let wanted = u64::from(self.levels.requests(self.level));
         let busy = u64::from(totals.busy);
+        let is_filled = busy * 8 >= wanted * 7;
         let Some((begun_us, at)) = self.window.begun else {
             // Requests above a lowered limit end by themselves, and those below a raised one need
             // a moment; neither is waited for without end.
-            let is_near = busy * 8 >= wanted * 7 && busy * 8 <= wanted * 9;
-            // At first they connect, and a stream's later ranges come before they can be handed
-            // on: what they bring is seen once each has brought a piece, or a small object.
-            let pieces = totals.bytes / self.bounds.piece_bytes;
+            let is_near = is_filled && busy * 8 <= wanted * 9;
             let is_first = matches!(self.stage, Stage::Climb { below: None, .. });
-            let is_answered = !is_first
-                || totals.answers >= wanted * 2
-                || (totals.answers >= wanted && pieces >= wanted);
+            let is_answered = !is_first || self.is_begun(now_us, wanted, totals);
             let is_late = now_us >= self.window.settled_us + PACE_SETTLE_MAX_US;
             let is_steady = (is_near && is_answered) || (totals.answers > 0 && is_late);
             if now_us >= self.window.settled_us && is_steady {
@@ -290,7 +332,8 @@ impl Controller {
             return None;
         };
         self.window.ticks += 1;
-        self.window.bound_ticks += u64::from(totals.is_bound);
+        // A busy worker comes late to those of its connections that are free again.
+        self.window.bound_ticks += u64::from(totals.is_bound || is_filled);
         let held_up = u64::from(totals.held_up) * 1000;
         let is_full = totals.held_up > 0 && held_up >= busy * PACE_HELD_UP_PER_MILLE;
         self.window.full_ticks += u64::from(is_full);
@@ -313,6 +356,7 @@ impl Controller {
             bytes_per_second: bytes * 1000 / (elapsed_us / 1000).max(1),
             is_full: full_ticks * 2 >= ticks,
             is_clear,
+            request_bytes: bytes / answers.max(1),
         })
     }
 
@@ -330,13 +374,26 @@ impl Controller {
         let needed =
             if measured.is_full { PACE_FULL_CLIMB_PER_MILLE } else { PACE_CLIMB_PER_MILLE };
         let before = below.and_then(|below| self.levels.known(below, now_us));
+        if let Some((below, before)) = below.zip(before)
+            && self.is_leap(below, self.level)
+            && measured.work < per_mille(before, self.gain(below, PACE_KNEE_PER_MILLE))
+        {
+            // It was too far: from the level between it goes on as always.
+            let between = self.levels.requests(below).saturating_mul(2);
+            self.stage = Stage::Climb { below: Some(below), again: false };
+            return self.go_to(now_us, self.levels.of(between), Change::Back, measured);
+        }
         let pays =
             before.map_or(!measured.is_full, |before| measured.work >= per_mille(before, needed));
-        if pays && self.level < self.levels.last() {
-            return self.double(now_us, Change::More, measured);
+        let is_knee =
+            before.is_some_and(|before| measured.work < per_mille(before, PACE_KNEE_PER_MILLE));
+        if pays && (again || !is_knee) && self.level < self.levels.last() {
+            let is_far = before.is_none() || measured.is_clear;
+            let is_leap = is_far && self.mostly_waits(measured);
+            return self.multiply(now_us, if is_leap { 4 } else { 2 }, Change::More, measured);
         }
         let is_more = before.is_none_or(|before| measured.work >= before);
-        if !pays && is_more && !measured.is_full && !again {
+        if is_more && !measured.is_full && !again {
             self.stage = Stage::Climb { below, again: true };
             return;
         }
@@ -398,13 +455,13 @@ impl Controller {
     /// Twice as many may pay again.
     fn climb_on(&mut self, now_us: u64, change: Change, measured: Measured) {
         self.climbed_from = self.level;
-        self.double(now_us, change, measured);
+        self.multiply(now_us, 2, change, measured);
     }
 
-    fn double(&mut self, now_us: u64, change: Change, measured: Measured) {
+    fn multiply(&mut self, now_us: u64, factor: u32, change: Change, measured: Measured) {
         self.stage = Stage::Climb { below: Some(self.level), again: false };
-        let doubled = self.levels.requests(self.level).saturating_mul(2);
-        self.go_to(now_us, self.levels.of(doubled), change, measured);
+        let multiplied = self.levels.requests(self.level).saturating_mul(factor);
+        self.go_to(now_us, self.levels.of(multiplied), change, measured);
     }
 
     fn probed(&mut self, now_us: u64, home: usize, was_full: bool, measured: Measured) {
@@ -457,8 +514,11 @@ impl Controller {
         if level > self.level {
             let from = self.levels.requests(self.level);
             // Where more bring no more, each takes the longer; a window must see all of them once.
-            let longer_us = self.piece_us * u64::from(self.levels.requests(level));
-            self.piece_us = (longer_us / u64::from(from)).min(PACE_SETTLE_MAX_US);
+            // Nobody leaps where that is near.
+            if !self.is_leap(self.level, level) {
+                let longer_us = self.piece_us * u64::from(self.levels.requests(level));
+                self.piece_us = (longer_us / u64::from(from)).min(PACE_SETTLE_MAX_US);
+            }
             // Where twice as many brought twice as much, none takes longer yet.
             effect_us = if measured.is_clear { effect_us } else { self.piece_us };
             self.ramp = Ramp { from, begun_us: now_us, time_us: effect_us };
@@ -491,6 +551,11 @@ impl Controller {
             bytes_per_second,
         });
     }
+}
+
+/// The mean of what was usual, and an eighth of what is new.
+fn usual(before_us: u64, new_us: u64) -> u64 {
+    if before_us == 0 { new_us } else { before_us * 7 / 8 + new_us / 8 }
 }
 
 /// The whole rounds of requests that are nearest to this time, at least one: what begins together

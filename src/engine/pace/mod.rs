@@ -71,6 +71,10 @@ pub struct Totals {
     pub refused: u64,
     /// From requests to the first bytes of their answers, in microseconds together.
     pub first_byte_us: u64,
+    /// Requests whose last byte has come.
+    pub ended: u64,
+    /// From those requests to their last bytes, in microseconds together.
+    pub ended_us: u64,
     /// Requests in flight now.
     pub busy: u32,
     /// There was more to ask for than might be.

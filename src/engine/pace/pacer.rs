@@ -14,6 +14,8 @@ use crate::limits::{ENDPOINTS_MAX, PACE_TICK_US, RATE_BURST_US};
 struct Cell {
     bytes: AtomicU64,
     first_byte_us: AtomicU64,
+    ended: AtomicU64,
+    ended_us: AtomicU64,
     busy: AtomicU32,
     is_bound: AtomicBool,
     held_up: AtomicU32,
@@ -83,6 +85,11 @@ impl Pacer {
         seen
     }
 
+    /// Says that nothing more is asked for; what was answered stays.
+    pub fn rest(&self) {
+        self.requests_in_flight.store(0, Ordering::Relaxed);
+    }
+
     /// A controller for so many workers.
     #[must_use]
     pub fn new(bounds: Bounds, workers: usize) -> Self {
@@ -130,6 +137,8 @@ impl Pacer {
         let cell = &self.cells[worker];
         cell.bytes.store(counts.bytes, Ordering::Relaxed);
         cell.first_byte_us.store(counts.first_byte_us, Ordering::Relaxed);
+        cell.ended.store(counts.ended, Ordering::Relaxed);
+        cell.ended_us.store(counts.ended_us, Ordering::Relaxed);
         cell.busy.store(counts.busy, Ordering::Relaxed);
         cell.is_bound.store(counts.is_bound, Ordering::Relaxed);
         cell.held_up.store(counts.held_up, Ordering::Relaxed);
@@ -190,6 +199,8 @@ impl Pacer {
         self.cells.iter().fold(begin, |all, cell| Totals {
             bytes: all.bytes + cell.bytes.load(Ordering::Relaxed),
             first_byte_us: all.first_byte_us + cell.first_byte_us.load(Ordering::Relaxed),
+            ended: all.ended + cell.ended.load(Ordering::Relaxed),
+            ended_us: all.ended_us + cell.ended_us.load(Ordering::Relaxed),
             busy: all.busy + cell.busy.load(Ordering::Relaxed),
             is_bound: all.is_bound || cell.is_bound.load(Ordering::Relaxed),
             held_up: all.held_up + cell.held_up.load(Ordering::Relaxed),

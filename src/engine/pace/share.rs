@@ -92,6 +92,12 @@ impl Share {
         EndpointTotals::of(&mut self.said, endpoint)
     }
 
+    /// Whose side it is.
+    #[must_use]
+    pub fn pacer(&self) -> Arc<Pacer> {
+        Arc::clone(&self.pacer)
+    }
+
     /// Tells the pacer what has come, and what the endpoints have said.
     pub fn note(&self, now_us: u64, came: Totals) {
         self.pacer.note_each(self.number, now_us, came, &self.said);

@@ -191,6 +191,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         assert!(job.rivalry == Rivalry::Alone, "a range has one end");
         if let Some(times) = job.times(self.now_us) {
             self.metrics.stages.body_us += times.body_us;
+            let elapsed_us = times.first_byte_us + times.body_us;
+            match job.into.ticket().filter(|_| job.into.is_paced_by_client()) {
+                Some(ticket) => ticket.inbox().note_end(elapsed_us),
+                None => {
+                    self.paced_ranges += 1;
+                    self.paced_ranges_us += elapsed_us;
+                }
+            }
         }
         let range = job.range;
         connection.let_go(self.now_us);

@@ -119,6 +119,9 @@ pub struct Worker<R, H> {
     /// What came of those.
     unpaced_bytes: u64,
     unpaced_first_byte_us: u64,
+    /// Ranges of the others that have come, and the time from their requests to their last bytes.
+    paced_ranges: u64,
+    paced_ranges_us: u64,
     /// Up to there the scheduler's cancels were seen to.
     cancels_seen: u64,
     /// Buffers for plaintext on its way into pipes.
@@ -198,6 +201,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             unpaced: 0,
             unpaced_bytes: 0,
             unpaced_first_byte_us: 0,
+            paced_ranges: 0,
+            paced_ranges_us: 0,
             cancels_seen: 0,
             spare: Vec::new(),
             connections: Vec::new(),

@@ -185,11 +185,20 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         self.close_up();
         self.count.pace = self.share.timeline();
+        // The last answers came after the last turn told of some.
+        self.note_pace();
+        self.share.pacer().rest();
         self.count.endpoints = self.window.endpoint_names();
         self.count.of_client(self.window.counts());
         self.count.pipe_bytes_min =
             self.count.pipe_bytes_min.into_iter().chain(self.staging.capacity_bytes()).min();
         outcome
+    }
+
+    /// What others may look at while it runs: how many requests it wants in flight, and has.
+    #[must_use]
+    pub fn pacer(&self) -> Arc<Pacer> {
+        self.share.pacer()
     }
 
     /// What was counted.
@@ -268,6 +277,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.came.busy = u32::try_from(self.window.requests()).unwrap_or(u32::MAX);
         self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
         self.came.first_byte_us = self.window.inbox().first_byte_us();
+        (self.came.ended, self.came.ended_us) = self.window.inbox().ended();
         let share = &mut self.share;
         self.window.inbox().tell_said(|endpoint, said| *share.said(endpoint) = said);
         self.share.note(self.now_us, self.came);
