@@ -2,8 +2,9 @@
 """Builds the Python package as a wheel, installs it into a venv, and checks it there: its types
 with mypy, its behaviour with pytest against the project's own origin.
 
-The native module is built with the profile of the tests, so that it shares their library. What the
-tests of an integration need and this venv has not is left out, loudly.
+The native module is built with the profile of the tests, so that it shares their library. Of the
+packages that inrush works with, this venv has those that are small: the tests of fsspec, with
+fsspec's own, and of WebDataset must run. What the other tests need is left out, loudly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ sys.path.insert(0, str(HERE.parent))
 from lab import install  # noqa: E402
 from lab.process import note  # noqa: E402
 
-REQUIREMENTS = ("maturin==1.16.0", "mypy==2.4.1", "numpy==2.2.6", "pytest==9.2.0")
+REQUIREMENTS = ("maturin==1.16.0", "mypy==2.4.1", "numpy==2.2.6", "pytest==9.2.0",
+                "fsspec==2026.9.0", "webdataset==1.0.2", "boto3==1.44.5",
+                # Its server, without what it needs for other services than S3.
+                "moto[s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5")
+MUST_RUN = "fsspec,webdataset,boto3,moto"
 
 
 def step(*words: str | Path, folder: Path, env: Mapping[str, str]) -> None:
@@ -42,7 +47,7 @@ def main() -> None:
     venv = install.venv("python", *REQUIREMENTS, interpreter=words.python)
     target = install.build_folder()
     python = venv / "bin" / "python"
-    env = {**os.environ, "CARGO_TARGET_DIR": str(target)}
+    env = {"INRUSH_TESTS_MUST_RUN_PYTHON": MUST_RUN, **os.environ, "CARGO_TARGET_DIR": str(target)}
     env["PATH"] = os.pathsep.join([str(venv / "bin"), env.get("PATH", "")])
 
     note("building the wheel")

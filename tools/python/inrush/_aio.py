@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import weakref
 from collections import deque
@@ -151,6 +152,10 @@ class Loops:
                         break
                     index, item = entry
                     source, range = item if isinstance(item, tuple) else (item, None)
+                    if index == 0 and isinstance(source, ObjectInfo):
+                        # Where the bucket is, once; what is wrong is told of the item.
+                        with contextlib.suppress(OSError):
+                            await jobs.read(source, (0, 0))
                     size = range[1] if range is not None else getattr(source, "size", 0)
                     ahead += size
                     under_way.append((index, source, range, size, jobs.read(source, range)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -79,6 +80,8 @@ class Client:
         }
         self._core = _native.Core(self._options)
         self._loops = Loops(self._core)
+        # Memory of files that were read, for those that are.
+        self._pieces: list[bytearray] = []
 
     @property
     def options(self) -> dict[str, Any]:
@@ -135,15 +138,32 @@ class Client:
         if not `ordered`. The first error is raised, and ends the iterator; with `return_exceptions`
         it is the `error` of its result.
         """
-        return _with(self, self._core.read_many(items, ordered, return_exceptions))
+        found = self._where_asked(iter(items))
+        return _with(self, self._core.read_many(found, ordered, return_exceptions))
 
-    def open(self, source: Source, *, read_ahead: Optional[int] = None) -> File:
+    def _where_asked(self, items: Iterator[Item]) -> Iterator[Item]:
+        """These items. Where the bucket of the first is gets asked once before they are handed
+        out, and not by each of the many that are begun at the same time."""
+        for item in items:
+            source = item[0] if isinstance(item, tuple) else item
+            if isinstance(source, ObjectInfo):
+                # What is wrong is told of the item.
+                with contextlib.suppress(OSError):
+                    self._core.read(source, (0, 0))
+            yield item
+            break
+        yield from items
+
+    def open(
+        self, source: Source, *, read_ahead: Optional[int] = None, sequential: bool = False
+    ) -> File:
         """Opens an object for reading, as a binary file.
 
-        Who reads on gets ever longer ranges ahead of time, at most `read_ahead` bytes (by default
-        32 MiB; 0 for nothing ahead).
+        Who reads on gets ever more ahead of time, at most `read_ahead` bytes (by default 32 MiB; 0
+        for nothing ahead). With `sequential` so much is read ahead from the first read on: the file
+        will be read to its end.
         """
-        return File(self, source, read_ahead=read_ahead)
+        return File(self, source, read_ahead=read_ahead, sequential=sequential)
 
     def get(
         self,

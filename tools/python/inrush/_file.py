@@ -3,15 +3,97 @@
 from __future__ import annotations
 
 import io
+import os
+import select
+from collections import deque
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 if TYPE_CHECKING:
     from ._client import Client
-    from ._native import ObjectInfo
+    from ._native import ObjectInfo, Reactor
 
 # How much is fetched ahead, in bytes: by the first read of who reads on, and at most.
 AHEAD_FIRST = 128 << 10
 AHEAD_MAX = 32 << 20
+# What is fetched ahead comes in pieces of so many bytes, and so many of them are kept by a client
+# for what is fetched next: new memory costs as much as what is read into it.
+PIECE_BYTES = 2 << 20
+PIECES_KEPT = 2 * AHEAD_MAX // PIECE_BYTES
+# How long to wait before it is asked again, in milliseconds; only against lost wake-ups.
+WAIT_MS = 1000
+
+
+class Ahead:
+    """Pieces of one object that are fetched in the background: in order, without gaps."""
+
+    def __init__(self, client: Client, info: ObjectInfo) -> None:
+        self._client, self._info = client, info
+        # Where each begins and ends, the number of its job, and its memory.
+        self._pieces: deque[tuple[int, int, int, bytearray]] = deque()
+        self._ended: dict[int, Optional[OSError]] = {}
+        self._reactor: Optional[Reactor] = None
+        self._process = os.getpid()
+
+    @property
+    def begin(self) -> int:
+        """Where the first piece begins; -1 where there is none."""
+        if self._process != os.getpid():
+            # The pieces are the parent's.
+            self._pieces.clear()
+            self._ended.clear()
+            self._reactor, self._process = None, os.getpid()
+        return self._pieces[0][0] if self._pieces else -1
+
+    @property
+    def end(self) -> int:
+        """Where the last piece ends; -1 where there is none."""
+        return self._pieces[-1][1] if self._pieces else -1
+
+    def ask(self, begin: int, length: int) -> None:
+        """Begins to fetch a piece, behind the others."""
+        if self._reactor is None:
+            self._reactor = self._client._core.reactor()
+        kept = self._client._pieces
+        try:
+            memory = kept.pop() if length == PIECE_BYTES else bytearray(length)
+        except IndexError:
+            memory = bytearray(length)
+        number = self._reactor.read_into(self._info, memory, (begin, length))
+        self._pieces.append((begin, begin + length, number, memory))
+
+    def take(self) -> bytearray:
+        """Waits for the first piece; `give_back` takes it back. Raises why it cannot be read."""
+        assert self._reactor is not None, "there is a piece"
+        number, memory = self._pieces[0][2:]
+        poll = select.poll()
+        poll.register(self._reactor.fileno(), select.POLLIN)
+        while True:
+            for ended, _, failure in self._reactor.take():
+                self._ended[ended] = failure
+            if number in self._ended:
+                break
+            poll.poll(WAIT_MS)
+        self._pieces.popleft()
+        error = self._ended.pop(number)
+        if error is not None:
+            raise error
+        return memory
+
+    def give_back(self, memory: Union[bytes, bytearray]) -> None:
+        """Nobody reads this memory any more."""
+        kept = self._client._pieces
+        if isinstance(memory, bytearray) and len(memory) == PIECE_BYTES and len(kept) < PIECES_KEPT:
+            kept.append(memory)
+
+    def drop(self) -> None:
+        """Cancels all pieces."""
+        if self.begin >= 0 and self._reactor is not None:
+            # It returns when nothing is written to them any more.
+            self._reactor.close()
+            for *_, memory in self._pieces:
+                self.give_back(memory)
+        self._pieces.clear()
+        self._ended.clear()
 
 
 class File(io.BufferedIOBase):
@@ -23,19 +105,27 @@ class File(io.BufferedIOBase):
     """
 
     def __init__(
-        self, client: Client, source: Union[str, ObjectInfo], *, read_ahead: Optional[int] = None
+        self,
+        client: Client,
+        source: Union[str, ObjectInfo],
+        *,
+        read_ahead: Optional[int] = None,
+        sequential: bool = False,
     ) -> None:
         self._client = client
         self.info: ObjectInfo = client.stat(source) if isinstance(source, str) else source
         self.size: int = self.info.size
         self._ahead_max = AHEAD_MAX if read_ahead is None else max(read_ahead, 0)
+        self._sequential = sequential
         self._position = 0
         # Fetched bytes, and where they begin.
-        self._bytes = b""
+        self._bytes: Union[bytes, bytearray] = b""
+        self._view = memoryview(self._bytes)
         self._begin = 0
-        # Where the last read ended, and how much is fetched when it goes on there.
+        # Where the last read ended, and how much is fetched ahead when it goes on there.
         self._expected = 0
-        self._window = 0
+        self._window = self._ahead_max if sequential else 0
+        self._ahead = Ahead(client, self.info)
 
     @property
     def name(self) -> str:
@@ -80,41 +170,90 @@ class File(io.BufferedIOBase):
     def _held(self, wanted: int) -> memoryview:
         """What of the next bytes is there."""
         at = self._position - self._begin
-        if at < 0 or at >= len(self._bytes):
-            return memoryview(b"")
-        return memoryview(self._bytes)[at : at + wanted]
+        if at < 0:
+            return self._view[:0]
+        return self._view[at : at + wanted]
 
-    def _window_after(self, wanted: int) -> int:
-        """How much to fetch ahead, by whether this read goes on where the last one ended."""
-        if self._position != self._expected:
+    def _hold(self, fetched: Union[bytes, bytearray]) -> None:
+        """These are the bytes from the position on; those before are not needed any more."""
+        self._ahead.give_back(self._bytes)
+        self._bytes, self._begin = fetched, self._position
+        self._view = memoryview(fetched)
+
+    def prefetch(self, size: int) -> None:
+        """Begins to fetch the next `size` bytes, where nothing is fetched; does not wait."""
+        self._check()
+        if self._ahead.begin < 0 and not self._held(1):
+            self._ask_up_to(self._position + size, PIECE_BYTES)
+
+    def _ask_up_to(self, end: int, piece: int) -> None:
+        """Has pieces under way from the position up to there, or a bit further."""
+        begin = max(self._ahead.end, self._position)
+        end = min(end, self.size)
+        while begin < end:
+            length = min(piece, self.size - begin)
+            self._ahead.ask(begin, length)
+            begin += length
+
+    def _fetch(self, wanted: int) -> Union[bytes, bytearray]:
+        """Bytes from the position on: up to `wanted`, or more. None of them is there."""
+        goes_on = self._sequential or self._position == self._expected
+        if self._ahead.begin != self._position:
+            self._ahead.drop()
+        if not goes_on:
             self._window = 0
-            return 0
-        grown = max(self._window * 2, AHEAD_FIRST, wanted)
-        self._window = min(grown, self._ahead_max)
-        return self._window
-
-    def _fetch(self, wanted: int) -> bytes:
-        length = min(max(wanted, self._window_after(wanted)), self.size - self._position)
+        elif self._window == 0:
+            # Perhaps somebody who reads on; nothing has shown it yet.
+            self._window = min(max(AHEAD_FIRST, wanted), self._ahead_max)
+            wanted = max(self._window, wanted)
+        elif wanted < AHEAD_MAX or self._ahead.begin >= 0:
+            self._window = min(max(self._window * 2, wanted), self._ahead_max)
+            least = min(AHEAD_FIRST, self._ahead_max)
+            self._ask_up_to(self._position + self._window,
+                            max(min(self._window // 2, PIECE_BYTES), least))
+            return self._ahead.take()
+        if self._ahead.begin >= 0:
+            return self._ahead.take()
+        length = min(wanted, self.size - self._position)
         return self._client.read(self.info, (self._position, length))
 
     def read(self, size: Optional[int] = -1, /) -> bytes:
         """The next `size` bytes, fewer only at the end; all that are left without one."""
+        if size is not None and size > 0:
+            # Most reads, and the reason why readers of many small parts need no other buffer.
+            at = self._position - self._begin
+            if 0 <= at and at + size <= len(self._bytes):
+                self._position = self._expected = self._position + size
+                return bytes(self._view[at : at + size])
         self._check()
-        wanted = self._wanted(size)
-        held = self._held(wanted)
-        taken = bytes(held)
-        self._position += len(taken)
-        if len(taken) < wanted:
-            self._expected = self._position if self._expected == self._position - len(taken) else -1
-            rest = wanted - len(taken)
-            fetched = self._fetch(rest)
-            if len(fetched) > rest:
-                self._bytes, self._begin = fetched, self._position
-                fetched = fetched[:rest]
-            self._position += len(fetched)
-            taken = taken + fetched if taken else fetched
+        return self._read(self._wanted(size))
+
+    def _read(self, wanted: int) -> bytes:
+        begin = self._position
+        parts: list[bytes] = []
+        try:
+            while wanted > 0:
+                part = bytes(self._held(wanted))
+                if not part:
+                    fetched = self._fetch(wanted)
+                    if isinstance(fetched, bytes) and len(fetched) <= wanted:
+                        # It is the caller's alone.
+                        self._hold(b"")
+                        part = fetched
+                    else:
+                        self._hold(fetched)
+                        part = bytes(self._held(wanted))
+                parts.append(part)
+                goes_on = self._expected == self._position
+                self._position += len(part)
+                self._expected = self._position if goes_on else -1
+                wanted -= len(part)
+        except BaseException:
+            # Who reads again gets it from there.
+            self._position = begin
+            raise
         self._expected = self._position
-        return taken
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read1(self, size: int = -1, /) -> bytes:
         """What is there of the next `size` bytes, or what one request brings."""
@@ -132,7 +271,7 @@ class File(io.BufferedIOBase):
         view[: len(held)] = held
         got = len(held)
         if got < wanted:
-            if wanted - got >= AHEAD_MAX:
+            if wanted - got >= AHEAD_MAX and self._ahead.begin < 0:
                 # Straight into the caller's memory.
                 begin = self._position + got
                 self._client.read_into(self.info, view[got:wanted], (begin, wanted - got))
@@ -152,18 +291,22 @@ class File(io.BufferedIOBase):
         return len(data)
 
     def close(self) -> None:
-        self._bytes = b""
+        self._hold(b"")
+        self._ahead.drop()
         super().close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._check()
-        return _reopened, (self._client, self.info, self._ahead_max, self._position)
+        options = self._ahead_max, self._position, self._sequential
+        return _reopened, (self._client, self.info, *options)
 
     def __repr__(self) -> str:
         return f"<inrush.File {self.info.uri!r}, {self.size} bytes>"
 
 
-def _reopened(client: Client, info: ObjectInfo, read_ahead: int, position: int) -> File:
-    file = File(client, info, read_ahead=read_ahead)
+def _reopened(
+    client: Client, info: ObjectInfo, read_ahead: int, position: int, sequential: bool
+) -> File:
+    file = File(client, info, read_ahead=read_ahead, sequential=sequential)
     file.seek(position)
     return file

@@ -14,10 +14,12 @@ from ._places import Listing
 from .sharding import Order, Shard, find_rank, local_rank
 
 if TYPE_CHECKING:
-    from . import Client, ObjectInfo
+    from . import Client, File, ObjectInfo
 
 #: What the state of a stream looks like; another version is refused.
 STATE_VERSION = 1
+#: What is fetched of the next tar while one is read.
+FOLLOWING_BYTES = 4 << 20
 
 Sample = dict[str, Any]
 Transform = Callable[[Sample], Any]
@@ -151,14 +153,31 @@ class Stream(Iterator[Any]):
 
     def _tars(self) -> Iterator[Any]:
         order, listing = self.plan.order(), self.plan.listing
-        for at in range(self._place, len(order)):
-            with self._client.open(listing.source(order[at])) as file:
-                uri = listing.uri(order[at])
-                for found in _tar.samples(cast(BinaryIO, file), uri, self._offset):
-                    sample = self._made(found.sample)
-                    self._offset = found.offset
-                    yield sample
-            self._place, self._offset = at + 1, 0
+        following: File | None = None
+        try:
+            for at in range(self._place, len(order)):
+                file = following or self._client.open(listing.source(order[at]), sequential=True)
+                following, uri, is_first = None, listing.uri(order[at]), True
+                with file:
+                    for found in _tar.samples(cast(BinaryIO, file), uri, self._offset):
+                        sample = self._made(found.sample)
+                        self._offset = found.offset
+                        yield sample
+                        if is_first and at + 1 < len(order):
+                            following = self._begun(listing.source(order[at + 1]))
+                        is_first = False
+                self._place, self._offset = at + 1, 0
+        finally:
+            if following is not None:
+                following.close()
+
+    def _begun(self, source: str | ObjectInfo) -> File | None:
+        """A tar whose first bytes are fetched in the background, if nothing need be asked first."""
+        if isinstance(source, str):
+            return None
+        file = self._client.open(source, sequential=True)
+        file.prefetch(FOLLOWING_BYTES)
+        return file
 
     def _made(self, sample: Sample) -> Any:
         return sample if self.plan.transform is None else self.plan.transform(sample)

@@ -41,7 +41,7 @@ def gopen(url: str, mode: str = "rb", bufsize: int = 8192, *, client: Client | N
 
     :param url: ``s3://BUCKET/KEY``; the key is literal.
     :param mode: ``rb``.
-    :param bufsize: not used: the client reads ahead as far as its memory allows.
+    :param bufsize: not used: the client reads ahead.
     :param client: what reads; None is `inrush.default_client()`, with the part of this worker.
     :raises io.UnsupportedOperation: the mode is another.
     :raises FileNotFoundError: there is no such object.
@@ -49,7 +49,7 @@ def gopen(url: str, mode: str = "rb", bufsize: int = 8192, *, client: Client | N
     """
     if mode != "rb":
         raise io.UnsupportedOperation(f"{url}: inrush reads objects, and the mode is {mode!r}")
-    return cast(BinaryIO, _own(client).open(url))
+    return cast(BinaryIO, _own(client).open(url, sequential=True))
 
 
 def register(client: Client | None = None, *, scheme: str = "s3", pipes: bool = True) -> None:

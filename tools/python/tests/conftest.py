@@ -125,6 +125,10 @@ def serve(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
         return origin
 
     yield start
+    # fsspec keeps file systems by their options: those of this test ask its origin.
+    if (ours := sys.modules.get("inrush.fsspec")) is not None:
+        for kind in (ours.InrushFileSystem, *ours.InrushFileSystem.__subclasses__()):
+            kind.clear_instance_cache()
     for child in running:
         child.send_signal(signal.SIGTERM)
     for child in running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import inrush
 import pytest
-from common import descriptors, pattern, threads, until
+from common import Answers, descriptors, pattern, threads, until
 
 Serve = Callable[..., Any]
 BIG = pattern(20_000_003)
@@ -289,3 +290,31 @@ def test_the_default_client_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from inrush import _client
 
     assert _client.default_client() is _client.default_client()
+
+
+def test_where_a_bucket_is_gets_asked_once() -> None:
+    def answer(handler: Any) -> None:
+        data = b"data" if handler.headers["Range"] is not None else b""
+        handler.send_response(206 if data else 200)
+        handler.send_header("Content-Length", "4")
+        handler.send_header("Content-Range", "bytes 0-3/4")
+        handler.send_header("ETag", '"e"')
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    for way in ("read_many", "async_read_many"):
+        server = Answers(answer)
+        infos = [inrush.ObjectInfo(f"s3://data/{at}", 4, '"e"') for at in range(50)]
+        options = {"endpoint_url": server.endpoint, "no_sign_request": True, "region": "us-east-1"}
+        with inrush.Client(**options) as client:
+            if way == "read_many":
+                found = [result.data for result in client.read_many(infos)]
+            else:
+                found = asyncio.run(collected(client.async_read_many(infos)))
+        assert found == [b"data"] * 50
+        assert sum(line.startswith("HEAD") for line in server.seen) == 1, server.seen
+        server.close()
+
+
+async def collected(results: Any) -> list[bytes]:
+    return [result.data async for result in results]

@@ -10,7 +10,8 @@ from typing import Any
 
 import inrush
 import pytest
-from common import pattern
+from common import Answers, pattern
+from inrush._file import PIECES_KEPT, Ahead
 
 Serve = Callable[..., Any]
 BIG = pattern(9_000_001)
@@ -37,8 +38,9 @@ def test_it_is_the_object(serve: Serve) -> None:
 def test_it_does_as_a_file_in_memory(serve: Serve) -> None:
     chance = random.Random(7)
     with serve(OBJECTS).client() as client:
-        for read_ahead in (0, 1 << 16, None):
-            file, model = client.open("s3://data/big", read_ahead=read_ahead), io.BytesIO(BIG)
+        for read_ahead, sequential in ((0, False), (1 << 16, False), (None, False), (None, True)):
+            file = client.open("s3://data/big", read_ahead=read_ahead, sequential=sequential)
+            model = io.BytesIO(BIG)
             for _ in range(300):
                 match chance.randrange(6):
                     case 0:
@@ -60,16 +62,22 @@ def test_it_does_as_a_file_in_memory(serve: Serve) -> None:
 
 
 def requests(origin_client: Any, work: Callable[[Any], None]) -> list[tuple[int, int]]:
-    """The ranges that a file asks its client for."""
+    """The ranges that a file asks its client for: at once, or ahead."""
     asked: list[tuple[int, int]] = []
-    read = origin_client.read
+    read, ask = origin_client.read, Ahead.ask
 
     def spy(source: Any, range: Any = None) -> bytes:
         asked.append(range)
         return read(source, range)  # type: ignore[no-any-return]
 
+    def spy_ahead(ahead: Ahead, begin: int, length: int) -> None:
+        asked.append((begin, length))
+        ask(ahead, begin, length)
+
     origin_client.read = spy
-    work(origin_client)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ahead, "ask", spy_ahead)
+        work(origin_client)
     return asked
 
 
@@ -83,7 +91,96 @@ def test_who_reads_on_gets_more_ahead(serve: Serve) -> None:
         asked = requests(client, work)
     lengths = [length for _, length in asked]
     assert sum(lengths) == len(BIG), "nothing is fetched twice"
-    assert len(asked) < 12 and lengths[:-1] == sorted(lengths[:-1]), lengths
+    assert len(asked) < 20 and lengths[:-1] == sorted(lengths[:-1]), lengths
+    assert asked == sorted(asked) and lengths[0] == 128 << 10, asked
+
+
+def test_a_sequential_file_is_read_ahead_at_once(serve: Serve) -> None:
+    def work(client: Any) -> None:
+        file = client.open("s3://data/big", read_ahead=5 << 20, sequential=True)
+        assert file.read(1) == BIG[:1]
+        first = list(asked)
+        assert sum(length for _, length in first) == 6 << 20, "up to whole pieces"
+        assert file.read() == BIG[1:]
+        assert file.seek(3) == 3 and file.read(3) == BIG[3:6]
+        file.close()
+
+    asked: list[tuple[int, int]] = []
+    with serve(OBJECTS).client() as client, pytest.MonkeyPatch.context() as patch:
+        ask = Ahead.ask
+        patch.setattr(Ahead, "ask", lambda ahead, *range: (asked.append(range), ask(ahead, *range)))
+        work(client)
+        kept = client._pieces
+        assert 0 < len(kept) <= PIECES_KEPT and len({id(piece) for piece in kept}) == len(kept)
+
+
+def test_a_prefetch_does_not_wait_and_is_used(serve: Serve) -> None:
+    def work(client: Any) -> None:
+        file = client.open("s3://data/big", read_ahead=1 << 20, sequential=True)
+        file.prefetch(100)
+        file.prefetch(100)
+        assert file.read(10) == BIG[:10]
+        file.prefetch(9_000_000)
+        assert file.read() == BIG[10:]
+
+    with serve(OBJECTS).client() as client:
+        asked = requests(client, work)
+    assert sum(length for _, length in asked) == len(BIG), asked
+
+
+def test_files_that_are_read_in_turns_have_their_own_memory(serve: Serve) -> None:
+    contents = [pattern(9_000_001, salt) for salt in range(3)]
+    objects = {f"data/{at}": content for at, content in enumerate(contents)}
+    with serve(objects).client() as client:
+        for sequential in (False, True):
+            files = [client.open(f"s3://{key}", sequential=sequential) for key in objects]
+            for at, file in enumerate(files):
+                assert file.read(at * 700_001) == contents[at][: at * 700_001]
+            while any(file.tell() < file.size for file in files):
+                for file, content in zip(files, contents):
+                    begin = file.tell()
+                    assert file.read(300_000) == content[begin : begin + 300_000]
+            for file in files:
+                file.close()
+
+
+def test_an_error_ahead_comes_when_it_is_its_turn() -> None:
+    def answer(handler: Any) -> None:
+        # Where the bucket is comes first: a HEAD.
+        asked = (handler.headers["Range"] or f"bytes=0-{len(BIG) - 1}").partition("=")[2]
+        first, last = map(int, asked.split("-"))
+        good = first < 6_000_000
+        handler.send_response(206 if good else 403)
+        handler.send_header("Content-Length", str(last + 1 - first if good else 0))
+        handler.send_header("Content-Range", f"bytes {first}-{last}/{len(BIG)}")
+        handler.send_header("ETag", '"e"')
+        handler.end_headers()
+        if good and handler.command == "GET":
+            handler.wfile.write(BIG[first : last + 1])
+
+    server = Answers(answer)
+    info = inrush.ObjectInfo("s3://data/big", len(BIG), '"e"')
+    options = {"endpoint_url": server.endpoint, "no_sign_request": True, "region": "us-east-1"}
+    with inrush.Client(**options) as client:
+        file = client.open(info, sequential=True)
+        assert file.read(4_000_000) == BIG[:4_000_000]
+        for _ in range(2):
+            with pytest.raises(inrush.PermissionDenied):
+                file.read(3_000_000)
+            assert file.tell() == 4_000_000, "it is where it was"
+        assert file.seek(10) == 10 and file.read(10) == BIG[10:20]
+        file.close()
+    server.close()
+
+
+def test_a_file_of_a_client_that_was_closed_says_so(serve: Serve) -> None:
+    client = serve(OBJECTS).client()
+    file = client.open("s3://data/big", read_ahead=1 << 20, sequential=True)
+    assert file.read(1) == BIG[:1]
+    client.close()
+    with pytest.raises(inrush.Closed):
+        file.read(8_000_000)
+    file.close()
 
 
 def test_who_jumps_gets_what_is_asked_for(serve: Serve) -> None:

@@ -264,12 +264,9 @@ def test_addresses_of_s3_on_request(serve: Serve) -> None:
 
 
 @pytest.fixture
-def registered() -> Iterator[None]:
+def registered() -> None:
     """The protocol, as the installed package registers it."""
     fsspec.register_implementation("inrush", InrushFileSystem, clobber=True)
-    InrushFileSystem.clear_instance_cache()
-    yield
-    InrushFileSystem.clear_instance_cache()
 
 
 def test_tables_of_pandas_and_pyarrow(serve: Serve, registered: None) -> None:

@@ -72,8 +72,6 @@ def test_the_example_runs(served: None, example: str) -> None:
     if "inrush://" in example:
         fsspec, ours = require("fsspec"), require("inrush.fsspec")
         fsspec.register_implementation("inrush", ours.InrushFileSystem, clobber=True)
-    if "fsspec" in example or "inrush://" in example:
-        require("inrush.fsspec").InrushFileSystem.clear_instance_cache()
     ray: Any = None
     if "inrush.ray" in example:
         ray = require("ray")
@@ -120,6 +118,9 @@ def check(example: str, names: dict[str, Any]) -> None:
     elif "inrush.ray" in example:
         assert sorted(row["length"] for row in names["lengths"]) == \
             sorted(map(len, OBJECTS.values()))
+    elif "read_many" in example:
+        assert names["total"] == sum(map(len, OBJECTS.values()))
+        assert names["first"] == OBJECTS["bucket/train/0000.bin"][:100]
     else:
         assert "inrush.sharding" in example, "an example that nothing checks"
         assert names["order"] == [5, 4, 0, 7] and names["rank"] is None

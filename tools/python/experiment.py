@@ -1,0 +1,367 @@
+#!/usr/bin/env python3
+"""Empty training loops: what reading S3 costs a Python program, with inrush and with others.
+
+    tools/python/experiment.py [--quick] [--workload NAME...] [--latency MS...] [--only WORD...]
+        [--wheel FILE] [--venv FOLDER] [--lend FOLDER...] [--runs N] [--seconds S]
+        [--json FILE] [--markdown FILE] [--svg FILE] [--check]
+    tools/python/experiment.py --show FILE... [--markdown FILE] [--svg FILE]
+
+images    a loop over objects of 39,000 bytes
+tars      a loop over the files of tars of 64 MiB, images of 39,000 bytes
+tensors   the tensors of a safetensors file of 4 GiB
+
+Each loop does nothing with its samples but count them and their bytes. It runs in a process of its
+own, against an inrush-origin on loopback that answers at once, and against one that waits 20 ms
+before each answer. Imports, clients and listings come before the loop and are not measured; the
+processes that a loop starts are, and their processor time and memory count. Everybody signs.
+
+A first run compares the CRC-32 of all samples and finds out how large a set each loop reads in
+about --seconds. Then all take turns, --runs times. Every run must have exactly the samples and
+bytes of its set: else nothing is told, and the exit code is 2. A peer that cannot be installed or
+does not run is a row that says why.
+
+Packages come from PyPI into --venv, at the versions of tools/lab/python_peers.py. --lend names
+folders of packages that need not be installed again, such as the site-packages with PyTorch.
+Without --wheel a release wheel is built. --check: exit code 1 where inrush is not ahead. --show
+makes one table and one plot of the figures of several runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from lab import (  # noqa: E402
+    client, epochs, figures, install, measure, origin, process, python_peers)
+from lab.epochs import Set  # noqa: E402
+from lab.measure import Sample  # noqa: E402
+from lab.process import LabError, note, say  # noqa: E402
+
+LOOPS = Path(__file__).resolve().parents[1] / "lab" / "loops"
+RUN_SECONDS = 300.0
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "example-secret"}
+IMAGE_COUNTS = (4, 64, 250, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
+TAR_COUNTS = (1, 2, 4, 8, 16)
+QUICK_IMAGE_COUNTS = (4, 64, 500)
+QUICK_TAR_COUNTS = (1, 2)
+TENSOR_BYTES, QUICK_TENSOR_BYTES = 4 << 30, 256 << 20
+AGAIN_BELOW = 0.4
+"""A set is large enough once it takes this part of --seconds."""
+PROGRAM = "inrush get --discard"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One loop: the packages it needs, and with which set it begins."""
+
+    name: str
+    needs: Sequence[str] = ()
+    first: int = 1
+    sets: str = ""
+    """Other sets than those of its workload."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is one of inrush."""
+        return self.name.startswith("inrush")
+
+
+WAYS: dict[str, Sequence[Way]] = {
+    "images": (
+        Way("aws s3 cp -", ["aws"], 0), Way("boto3, 16 threads", ["boto3"]),
+        Way("s3fs cat", ["s3fs"]), Way("smart_open, 16 threads", ["smart_open"]),
+        Way("s3torchconnector, 8 workers", ["s3torchconnector"]),
+        Way("obstore get_async", ["obstore"]), Way("s3dlio get_many", ["s3dlio"]),
+        Way("torchdata.nodes, boto3", ["torchdata"]), Way(PROGRAM),
+        Way("inrush read_many", first=2), Way("inrush read_many of addresses", first=2),
+        Way("inrush StreamDataset", ["torch"], 2),
+        Way("inrush StreamDataset, 2 workers", ["torch"], 2),
+        Way("inrush ObjectDataset, 2 workers", ["torch"], 2)),
+    "tars": (
+        Way("aws s3 cp - (pipe:)", ["aws"], 0), Way("boto3 get_object", ["boto3"], 0),
+        Way("s3fs open", ["s3fs"], 0), Way("smart_open", ["smart_open"], 0),
+        Way("s3torchconnector", ["s3torchconnector"], 0),
+        Way("obstore get, stream", ["obstore"], 0), Way("s3dlio get", ["s3dlio"], 0),
+        Way("torchdata.nodes, boto3", ["torchdata"], 0),
+        Way("mosaicml-streaming (MDS)", ["streaming"], 0, sets="shards"),
+        Way("inrush open", first=0), Way("inrush read_many", first=0),
+        Way("inrush TarDataset", ["torch"], 0), Way("inrush TarDataset, 2 workers", ["torch"], 0),
+        Way("inrush cat (pipe:)", first=0), Way("inrush pipe (FIFO)", first=0)),
+    "tensors": (
+        Way("boto3, then load_file", ["safetensors"], 0),
+        Way("runai-model-streamer", ["runai_model_streamer"], 0),
+        Way("inrush.safetensors.load", ["torch"], 0)),
+}
+LATENCIES = {"images": (0, 20), "tars": (0, 20), "tensors": (0,)}
+
+
+@dataclass(frozen=True)
+class Lab:
+    """What the loops run with."""
+
+    venv: python_peers.Venv
+    programs: Mapping[str, str]
+    temp: Path
+    program: Path
+    seconds: float
+    runs: int
+    only: Sequence[str]
+
+
+@dataclass
+class Found:
+    """The figures of one workload with one latency."""
+
+    runs: dict[str, list[Sample]] = field(default_factory=dict)
+    prepared: dict[str, float] = field(default_factory=dict)
+    """Seconds before the loop, of its last run."""
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+class Wrong(LabError):
+    """A loop did not read what it was to read."""
+
+
+def compare(name: str, told: Mapping[str, Any], wanted: Set, digest: int | None) -> None:
+    """Refuses a run that has other samples than its set.
+
+    :raises Wrong: it says which.
+    """
+    for what, found, expected in (("samples", told["samples"], wanted.samples),
+                                  ("bytes", told["bytes"], wanted.bytes),
+                                  ("as digest", told["digest"], digest)):
+        if found != expected:
+            raise Wrong(f"{name}: {found} {what}, not {expected}, of {wanted.prefix}")
+
+
+def self_test() -> None:
+    """Refuses to measure anything where a loop that cheats would not be seen."""
+    wanted = Set("b", "p/", ["p/0", "p/1"], 2, 20, lambda _endpoint: 7)
+    right = {"samples": 2, "bytes": 20, "digest": 7}
+    compare("right", right, wanted, 7)
+    for name, wrong in (("a sample is lost", {"samples": 1, "bytes": 20}),
+                        ("a sample comes twice", {"samples": 3}), ("it is cut", {"bytes": 19}),
+                        ("another content", {"digest": 8}), ("not compared", {"digest": None})):
+        try:
+            compare(name, {**right, **wrong}, wanted, 7)
+        except Wrong:
+            continue
+        raise LabError(f"the comparison does not see that {name}")
+
+
+def run_program(lab: Lab, endpoint: str, wanted: Set) -> tuple[Sample, float]:
+    """The command, as a whole process, its listing included."""
+    outcome = client.get(lab.program, [f"s3://{wanted.bucket}/{wanted.prefix}"], None,
+                         endpoint=endpoint, options=[], env=environment(lab, endpoint),
+                         seconds=RUN_SECONDS)
+    if outcome.code != 0:
+        raise LabError(f"exit code {outcome.code}: {outcome.last_words()}")
+    told = client.summary(outcome)
+    compare(PROGRAM, {"samples": told["objects"], "bytes": told["bytes"], "digest": None},
+            wanted, None)
+    return measure.of_outcome(outcome, PROGRAM, wanted.bytes, wanted.samples), 0.0
+
+
+def environment(lab: Lab, endpoint: str) -> dict[str, str]:
+    """Where the server is, and as whom; for all of them."""
+    return client.clean_environment(lab.temp, {
+        **KEYS, "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1", "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0",
+        "RUNAI_STREAMER_LOG_LEVEL": "WARNING", "PYTHONPATH": ""})
+
+
+def run_loop(lab: Lab, workload: str, way: Way, endpoint: str, wanted: Set,
+             every_byte: bool) -> tuple[Sample, float]:
+    """One run: its figures, and the seconds before the loop.
+
+    :raises Wrong: it read something else.
+    :raises LabError: it did not run.
+    """
+    if way.name == PROGRAM:
+        return run_program(lab, endpoint, wanted)
+    with tempfile.TemporaryDirectory(dir=lab.temp) as folder:
+        task = Path(folder) / "task.json"
+        task.write_text(json.dumps({
+            "endpoint": endpoint, "bucket": wanted.bucket, "prefix": wanted.prefix,
+            "keys": list(wanted.keys), "temp": folder, "programs": dict(lab.programs)}))
+        outcome = process.run(
+            [lab.venv.python, LOOPS / "run.py", workload, way.name, str(int(every_byte)), task],
+            seconds=RUN_SECONDS, env=environment(lab, endpoint), family=True)
+    if outcome.timed_out or outcome.code != 0:
+        raise LabError(f"exit code {outcome.code}: {outcome.last_words(200)}")
+    told = json.loads(outcome.stdout.splitlines()[-1])
+    compare(way.name, told, wanted, wanted.digest(endpoint) if every_byte else None)
+    cpu = told["user_seconds"] + told["system_seconds"]
+    return Sample(bytes=told["bytes"], files=told["samples"], seconds=told["seconds"],
+                  cpu_seconds=cpu, user_seconds=told["user_seconds"],
+                  peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=0.0,
+                  ), told["prepare_seconds"]
+
+
+def fitting(lab: Lab, workload: str, way: Way, endpoint: str, sets: Sequence[Set]) -> Set:
+    """Compares every byte once; the largest set that the loop reads in about `--seconds`."""
+    at = min(way.first, len(sets) - 1)
+    every_byte = True
+    while True:
+        taken, _ = run_loop(lab, workload, way, endpoint, sets[at], every_byte)
+        every_byte = False
+        room = lab.seconds / taken.seconds
+        fits = [number for number, larger in enumerate(sets)
+                if larger.samples <= sets[at].samples * room]
+        best = max(fits, default=0)
+        note(f"  {way.name}: {sets[at].samples} samples in {taken.seconds:.2f} s")
+        if room < 1 / AGAIN_BELOW or best <= at:
+            return sets[min(at, max(best, 0))]
+        at = best
+
+
+def rounds(lab: Lab, workload: str, endpoint: str, data: epochs.Data) -> Found:
+    """All ways of a workload, one after the other and in turns."""
+    found, contenders = Found(), {}
+    for way in WAYS[workload]:
+        if lab.only and not any(word in way.name for word in lab.only):
+            continue
+        sets = getattr(data, way.sets or workload)
+        try:
+            if missing := [need for need in way.needs if need in lab.venv.missing]:
+                raise LabError(lab.venv.missing[missing[0]])
+            wanted = fitting(lab, workload, way, endpoint, sets)
+        except Wrong:
+            raise
+        except LabError as error:
+            if way.ours:
+                raise LabError(f"{way.name}: {error}") from error
+            found.absent[way.name] = str(error)
+            note(f"!! ABSENT: {way.name}: {error}")
+            continue
+        contenders[way.name] = contender(lab, workload, way, endpoint, wanted, found)
+    found.runs = measure.rounds(contenders, 0, lab.runs)
+    return found
+
+
+def contender(lab: Lab, workload: str, way: Way, endpoint: str, wanted: Set,
+              found: Found) -> measure.Contender:
+    """What makes one run that counts."""
+    def once(_every_byte: bool) -> Sample:
+        taken, found.prepared[way.name] = run_loop(lab, workload, way, endpoint, wanted, False)
+        return taken
+    return once
+
+
+def measured(args: argparse.Namespace) -> dict[str, Any]:
+    """Installs, serves, and runs everything that was asked for."""
+    wanted = {need for name in args.workload for way in WAYS[name] for need in way.needs
+              if not args.only or any(word in way.name for word in args.only)}
+    wheel = args.wheel or python_peers.wheel()
+    venv = python_peers.venv(args.venv, wheel, args.lend, wanted - {"aws"}, args.python)
+    programs = {"inrush": str(venv.folder / "bin/inrush")}
+    if "aws" in wanted:
+        try:
+            programs["aws"] = str(install.awscli())
+        except LabError as error:
+            venv = python_peers.Venv(venv.folder, {**venv.missing, "aws": str(error)})
+    with ExitStack() as stack:
+        temp = Path(stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="inrush-experiment-", dir=args.temp)))
+        mds = "streaming" in wanted and "streaming" not in venv.missing
+        note("writing objects")
+        data = epochs.write(
+            temp / "root", args.workload,
+            image_counts=QUICK_IMAGE_COUNTS if args.quick else IMAGE_COUNTS,
+            tar_counts=QUICK_TAR_COUNTS if args.quick else TAR_COUNTS,
+            tensor_bytes=QUICK_TENSOR_BYTES if args.quick else TENSOR_BYTES,
+            mds_python=venv.python if mds else None)
+        lab = Lab(venv, programs, temp, args.inrush, args.seconds, args.runs, args.only)
+        report: dict[str, Any] = {"machine": measure.machine(temp), "runs": args.runs,
+                                  "versions": venv.versions(), "workloads": {}}
+        for workload in args.workload:
+            for latency in args.latency if args.latency is not None else LATENCIES[workload]:
+                say(f"{workload}, {latency} ms to the first byte")
+                words = [*data.words, "--workers", "2", "--first-byte-latency", str(latency)]
+                with origin.serving(args.origin, words, temp) as endpoint:
+                    found = rounds(lab, workload, endpoint, data)
+                report["workloads"].setdefault(workload, {})[str(latency)] = told(found)
+                if args.json:
+                    args.json.write_text(json.dumps(report, indent=1) + "\n")
+    return report
+
+
+def told(found: Found) -> dict[str, Any]:
+    """The figures for the report."""
+    return {
+        "ways": {name: {"medians": {column: measure.median(taken, column)
+                                    for column in figures.COLUMNS},
+                        "samples": taken[0].files, "prepare_seconds": found.prepared[name],
+                        "runs": [asdict(sample) for sample in taken]}
+                 for name, taken in found.runs.items()},
+        "absent": found.absent}
+
+
+def show(report: Mapping[str, Any], args: argparse.Namespace, plot: Callable[[], str]) -> int:
+    """Prints and writes the tables and the plot; the exit code."""
+    tables = figures.markdown(report)
+    say(tables)
+    if args.markdown:
+        args.markdown.write_text(tables)
+    if args.svg:
+        args.svg.write_text(plot())
+    complaints = figures.complaints(report)
+    for complaint in complaints:
+        say(complaint)
+    return 1 if args.check and complaints else 0
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--quick", action="store_true", help="small sets, one run: whether it works")
+    add("--workload", nargs="+", choices=list(WAYS), default=list(WAYS))
+    add("--latency", nargs="+", type=int, metavar="MS",
+        help="to the first byte (default: 0 and 20; of tensors 0)")
+    add("--only", nargs="+", default=[], metavar="WORD", help="ways whose names have such a word")
+    add("--wheel", type=Path, help="the package (default: a release build of this checkout)")
+    add("--venv", type=Path, default=install.build_folder() / "lab" / "experiment")
+    add("--lend", nargs="+", type=Path, default=[], metavar="FOLDER")
+    add("--python", default=sys.executable, help="interpreter of the venv")
+    add("--inrush", type=Path, default=client.default_program(), help="the program beside")
+    add("--origin", type=Path, default=origin.default_program())
+    add("--runs", type=int, help="runs that count (default: 3; 1 with --quick)")
+    add("--seconds", type=float, help="of a run, about (default: 1.2; 0.2 with --quick)")
+    add("--temp", type=Path, help="a folder for 6 GiB of objects (default: the temp folder)")
+    add("--json", type=Path, help="write all figures to this file")
+    add("--markdown", type=Path, help="write the tables to this file")
+    add("--svg", type=Path, help="write the plot to this file")
+    add("--show", nargs="+", type=Path, metavar="FILE", help="figures of --json; runs nothing")
+    add("--check", action="store_true", help="exit code 1 where inrush is not ahead")
+    args = parser.parse_args()
+    args.runs = args.runs or (1 if args.quick else 3)
+    args.seconds = args.seconds or (0.2 if args.quick else 1.2)
+    return args
+
+
+def main() -> int:
+    """Runs what was asked for; the exit code."""
+    args = arguments()
+    process.unwind_on_signals()
+    try:
+        self_test()
+        report = figures.merged([json.loads(path.read_text()) for path in args.show]) \
+            if args.show else measured(args)
+        return show(report, args, lambda: figures.plot(report))
+    except LabError as error:
+        say(f"no figure: {error}")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
