@@ -68,6 +68,7 @@
 //!   * [`engine::gunzip`]: what a gzip file holds, while its bytes come in pieces. Pure.
 //!   * [`engine::handover`]: the pipes of a stream's range: its own, and in its turn the reader's.
 //!     Pure.
+//!   * [`engine::placement`]: on which cores and over which network interfaces workers are. Pure.
 //!   * [`engine::metrics`]: plain counters, a set per worker.
 //! * [`link`]: one connection to a server: what is sent, what comes, why it fails, and when it is
 //!   tried again.
@@ -90,7 +91,8 @@
 //!     which. Pure.
 //!   * [`files::sink`]: what the bytes of a range become, and whether calls of the file system are
 //!     slow. Pure.
-//! * [`sys`]: rings, slots, descriptors, child processes: the only `unsafe`.
+//! * [`sys`]: rings, slots, descriptors, child processes, the shape of the machine: the only
+//!   `unsafe`.
 //!   * [`sys::uring`]: the ring of io_uring.
 //!   * [`sys::readiness`]: the same over epoll, non-blocking calls, threads that write to files.
 //!   * [`sys::choice`]: which of the two, and why.
@@ -101,6 +103,7 @@
 //!   * [`report::limit`]: which part of the machine was the limit of a run, and how far off. Pure.
 //!   * [`report::log`]: decisions in lines on standard error, with `--verbose`.
 //!   * [`report::progress`]: the bar and the lines on standard error.
+//!   * [`report::stages`]: how far each stage of a run is, below the bar. Pure.
 //!   * [`report::out`]: data on standard output.
 //! * [`text`]: text as people write and read it.
 //!   * [`text::shown`]: names of the world, fit for a terminal.
@@ -166,6 +169,9 @@
 //!   wakes who waits for it: tests of [`engine::lease`], `tests/sim`, `tests/library.rs`.
 //! * Connections go where all workers together have the fewest, and none goes where one of them has
 //!   just failed, while there is a choice: tests of [`engine::peers`], `tests/sim`.
+//! * Connections go over the network interfaces that were named and over no other, each of which
+//!   has its share of the workers, on its NUMA node while there are cores: tests of
+//!   [`engine::placement`], `tests/interfaces`.
 //! * One process serves a channel, and touches no pipe that it did not make: tests of
 //!   [`engine::stream::lock`], `tests/pipe/lock.rs`.
 //! * An epoch's bytes are its objects in order, as they were listed for it, none twice, none lost,
@@ -196,6 +202,8 @@
 //!   [`files::system_host`], `tests/resume/times.rs`.
 //! * `verify --adopt` marks no file that has changed since it was read: tests of
 //!   [`files::system_host`].
+//! * Of several destinations one has an object: the one that had it before, else the one that
+//!   would have written it first: tests of [`command`], `tests/spread`.
 //! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination: tests of
 //!   [`files::system_host`], `tests/resume`.

@@ -3,15 +3,19 @@
 //! The control plane's are in `control::limits`, this run's in [`crate::engine::config`].
 
 mod bench;
+mod destinations;
 mod gunzip;
 pub mod metrics;
 mod mount;
+mod network;
 mod pace;
 mod train;
 
 pub use bench::*;
+pub use destinations::*;
 pub use gunzip::*;
 pub use mount::*;
+pub use network::*;
 pub use pace::*;
 pub use train::*;
 
@@ -343,12 +347,6 @@ pub const STUCK_AFTER_MAX_US: u64 = 5_000_000;
 /// Pause between two looks for late operations, in microseconds.
 pub const HEDGE_LOOK_US: u64 = 10_000;
 
-/// Durations that are remembered of each kind of operation.
-pub const PACE_SAMPLES: usize = 64;
-
-/// So many must be known before one is called late.
-pub const PACE_SAMPLES_MIN: usize = 16;
-
 /// An address that failed is avoided for so long, in microseconds; doubled each time.
 pub const ADDRESS_AVOID_BASE_US: u64 = 1_000_000;
 
@@ -587,14 +585,12 @@ const _: () = assert!(SLOT_BYTES_SMALL >= SLOT_BYTES_MIN && SLOT_BYTES_SMALL <= 
 const _: () = assert!(SLOT_BYTES_SMALL.is_power_of_two());
 const _: () = assert!(CONTROL_SLOT_BYTES.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
-const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN);
 const _: () = assert!(LEASED_SLOTS_SHARE > 1 && SLOTS_PER_WORKER_MIN >= LEASED_SLOTS_SHARE);
-const _: () = assert!(HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
+const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN && HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
 const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
 const _: () = assert!(REPORT_PATIENCE.as_millis() * 2 < ENDING_GRACE.as_millis());
 const _: () = assert!(BACKOFF_BASE_US <= UNREACHABLE_BACKOFF_MAX_US);
 const _: () = assert!(UNREACHABLE_BACKOFF_MAX_US <= BACKOFF_MAX_US);
 const _: () = assert!(TLS_SLOT_BYTES_MIN >= TLS_OUT_BYTES + 2 * TLS_RECORD_BYTES_MAX);
 const _: () = assert!(TLS_SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
-const _: () = assert!(PACE_SAMPLES.is_multiple_of(PACE_SAMPLES_MIN));
 const _: () = assert!(LOOP_PAUSE_MIN_US * 10 <= HEDGE_AFTER_MIN_US);

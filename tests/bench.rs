@@ -7,9 +7,14 @@
     reason = "a test has a clock and files of its own"
 )]
 
+#[path = "common/fuse.rs"]
+#[expect(dead_code, reason = "this test has no mount of its own")]
+mod fuse;
 #[path = "common/program.rs"]
 #[expect(dead_code, reason = "servers and keys belong to other tests")]
 mod program;
+#[path = "common/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::path::Path;
@@ -217,6 +222,54 @@ fn a_disk_is_not_filled() {
     run.check(fs::read_dir(folder.path()).expect("a folder").count() == 0, "nothing is made");
     Program::new(["bench", "--stages", "get"]).run().expect(2).expect_words(&["need a DEST"]);
     Program::new(["bench", "--sweep", "depth=1"]).run().expect(2).expect_words(&["part-size"]);
+}
+
+#[test]
+fn options_hold_for_all_steps_but_for_what_is_swept() {
+    let words = ["--connections", "3", "--part-size", "1MiB", "--workers", "1"];
+    let program = Program::new(["bench", "--size", "4MiB", "--runs", "1", "--warm-up", "0"]);
+    let program = program.with(["--stages", "network,pipe", "--json"]).with(words);
+    let run = program.with(["--sweep", "connections=2"]).run().expect(0);
+    let document = run.json();
+    let options = document["options"].as_array().expect("options");
+    let given = [("workers", "1"), ("connections", "3"), ("part-size", "1048576")];
+    run.check(options.len() == given.len(), "what was given");
+    for (option, (name, value)) in options.iter().zip(given) {
+        run.check(option["name"] == name && option["value"] == value, name);
+    }
+    let steps = document["steps"].as_array().expect("steps");
+    let told: Vec<_> = steps
+        .iter()
+        .map(|step| {
+            let connections = &step["pace"]["timeline"][0]["requests_in_flight"];
+            (step["stage"].as_str().expect("a name"), connections.as_u64())
+        })
+        .collect();
+    // A pipe has no document with its pace.
+    assert_eq!(told, [("network", Some(3)), ("pipe", None), ("network", Some(2))], "{run}");
+    let program = Program::new(["bench", "--connections", "0"]);
+    program.run().expect(2).expect_words(&["--connections", "1 to"]);
+}
+
+#[test]
+fn a_mount_is_read_and_gone() {
+    if !fuse::can_mount() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a folder");
+    let program = Program::new(["bench", "--size", "8MiB", "--runs", "1", "--json"]);
+    let program = program.with(["--stages", "network,mount", "--part-size", "1MiB"]);
+    let run = program.set("TMPDIR", place.path()).run().expect(0);
+    let document = run.json();
+    let mount = &document["steps"][1];
+    assert_eq!(mount["stage"], "mount", "{run}");
+    assert_eq!(mount["runs"][0]["bytes"], 8 << 20, "{run}");
+    let sentence = document["sentence"].as_str().expect("a sentence");
+    run.check(sentence.contains("network") || sentence.contains("mount"), sentence);
+    let left = fs::read_dir(place.path()).expect("a folder").count();
+    run.check(left == 0, "no folder is left, and no mount in it");
+    let mounts = fs::read_to_string("/proc/mounts").expect("the table");
+    run.check(!mounts.contains(&place.path().display().to_string()), "no mount is left");
 }
 
 #[test]

@@ -41,6 +41,8 @@ const DEADLINE: i32 = 8;
 const INTERRUPTED: i32 = 130;
 /// Longest time that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Without a byte for so long: nothing more comes.
+const STALL: Duration = Duration::from_secs(5);
 
 fn many() -> Objects {
     (0..1500).map(|number| (format!("{number:04}"), vec![7; 10])).collect()
@@ -259,9 +261,18 @@ fn a_frozen_file_system_does_not_silence_it() {
     let mut running = program.start_with(Stdio::null(), Stdio::from(said));
     assert!(running.until(|| origin.stats().body_bytes > 6 << 20), "it was too fast");
     let Some(frozen) = disk.freeze() else { return };
-    // More than all slots that are being filled: some wait for the disk from here on.
+    // More than all slots that are being filled: some wait for the disk from here on. So they do
+    // where no byte comes any more: most were full when it froze.
     let before = origin.stats().body_bytes;
-    assert!(running.until(|| origin.stats().body_bytes > before + (6 << 20)), "it has ended");
+    let mut last = (before, Instant::now());
+    let waits = || {
+        let came = origin.stats().body_bytes;
+        if came > last.0 {
+            last = (came, Instant::now());
+        }
+        came > before + (6 << 20) || last.1.elapsed() > STALL
+    };
+    assert!(running.until(waits), "it has ended");
     running.signal(Signal::INT);
     wait_for(&stderr, "have not returned: its file system does not answer");
     wait_for(&stderr, "run it again to resume");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 
 use super::help::About;
-use super::options::{ServiceArgs, parse_memory, parse_part_size, parse_report};
+use super::options::{ServiceArgs, TuningArgs, parse_memory, parse_part_size, parse_report};
 use super::usage;
 use crate::limits::{BENCH_BYTES_DEFAULT, BENCH_RUNS_MAX};
 use crate::s3::uri::S3Uri;
@@ -57,6 +57,8 @@ pub enum Stage {
     Get,
     /// stream SOURCE through a named pipe
     Stream,
+    /// read all files of a mount of SOURCE; only if named
+    Mount,
 }
 
 impl Stage {
@@ -72,6 +74,7 @@ impl Stage {
             Self::Verification => "verification",
             Self::Get => "get",
             Self::Stream => "stream",
+            Self::Mount => "mount",
         }
     }
 }
@@ -164,6 +167,9 @@ pub struct BenchTyped {
     /// Which server, and as whom.
     #[command(flatten)]
     pub service: ServiceArgs,
+    /// What all steps are run with, but for what is swept.
+    #[command(flatten)]
+    pub tuning: TuningArgs,
 }
 
 impl BenchTyped {
@@ -236,9 +242,10 @@ fn parse_workload(text: &str) -> Result<Workload, String> {
     let expected = || format!("'{text}' is no workload: expected download-SIZE-COUNTx");
     let name = text.strip_prefix("download-").unwrap_or(text);
     let in_memory = name == "max-throughput" || name.ends_with("-ram");
-    // It asks for one object again and again.
+    // It asks for one object again and again. What is kept in memory has the objects of its twin.
     let folder = if name == "max-throughput" { "5GiB-1x" } else { name };
-    let (bytes, count) = folder.trim_end_matches("-ram").split_once('-').ok_or_else(expected)?;
+    let folder = folder.strip_suffix("-ram").unwrap_or(folder);
+    let (bytes, count) = folder.split_once('-').ok_or_else(expected)?;
     let count = count.strip_suffix('x').ok_or_else(expected)?.replace('_', "");
     let count: u64 = count.parse().ok().filter(|count| *count > 0).ok_or_else(expected)?;
     let bytes = size::parse(bytes).map_err(|_| expected())?;
@@ -260,7 +267,9 @@ mod tests {
         assert_eq!(told("download-30GiB-1x"), (folder("30GiB-1x"), 1, 30 << 30, false));
         assert_eq!(told("256KiB-10_000x"), (folder("256KiB-10_000x"), 10_000, 256 << 10, false));
         assert_eq!(told("max-throughput"), (folder("5GiB-1x"), 1, 5 << 30, true));
-        assert_eq!(told("download-30GiB-1x-ram"), (folder("30GiB-1x-ram"), 1, 30 << 30, true));
+        assert_eq!(told("download-30GiB-1x-ram"), (folder("30GiB-1x"), 1, 30 << 30, true));
+        assert_eq!(told("256MiB-1_000x"), (folder("256MiB-1_000x"), 1000, 256 << 20, false));
+        assert_eq!(parse_workload("5GiB-10x-ram").expect("one").name, "download-5GiB-10x-ram");
         for wrong in ["", "30GiB", "upload-30GiB-1x", "30GiB-0x", "GiB-1x"] {
             assert!(parse_workload(wrong).is_err(), "{wrong}");
         }

@@ -136,7 +136,7 @@ mod tests {
             (
                 "ls --retries",
                 "ls has no such option; --max-attempts is an option of get, sync, pipe, cat, \
-                 train, mount, demo",
+                 train, mount, demo, bench",
             ),
             ("get --wrokers", ""),
         ] {

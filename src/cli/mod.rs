@@ -15,6 +15,7 @@ mod guess;
 mod help;
 mod ls;
 mod man;
+mod metrics;
 mod mount;
 mod options;
 mod pipe;
@@ -33,6 +34,7 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, V
 use clap_complete::Shell;
 
 use crate::guide::{self, Topic};
+use crate::limits::SPREAD_MAX;
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
@@ -50,10 +52,11 @@ pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
 pub use ls::LsArgs;
 pub use man::man;
+pub use metrics::MetricsArgs;
 pub use mount::{MountArgs, UnmountArgs};
 pub use options::{
-    AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, LogFormat, MetricsArgs, OnChange,
-    OutputArgs, Overwrite, RingName, ServiceArgs, TuningArgs, VerifyMode,
+    AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, LogFormat, OnChange, OutputArgs,
+    Overwrite, RingName, ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 pub use selection::{ManifestPlace, SelectionArgs};
@@ -122,6 +125,8 @@ pub struct GetArgs {
     pub sources: Vec<S3Uri>,
     /// Where to.
     pub destination: Destination,
+    /// Further folders, among which and the destination objects are spread.
+    pub spread_to: Vec<PathBuf>,
     /// List what would move, and move nothing.
     pub dry_run: bool,
     /// How strictly downloads are verified.
@@ -346,6 +351,15 @@ struct GetTyped {
     /// take only part I of N of the objects; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
+    /// spread the objects over DEST and this folder, each object in one of them, by free space and
+    /// write rate; repeatable
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        conflicts_with = "discard"
+    )]
+    spread_to: Vec<OsString>,
     /// not an option of get: see cat
     #[arg(long = "range", value_name = "RANGE", hide = true, allow_hyphen_values = true)]
     part: Option<String>,
@@ -423,7 +437,12 @@ impl GetTyped {
             )));
         }
         let args = self.fetch.settle("get", self.discard, None)?;
-        Ok(GetArgs { shard: self.shard, ..args })
+        let others = self.spread_to.into_iter().map(parse_destination);
+        let spread_to = others.collect::<Result<Vec<PathBuf>, clap::Error>>()?;
+        if spread_to.len() >= SPREAD_MAX {
+            return Err(usage(&format!("--spread-to: at most {SPREAD_MAX} folders with DEST")));
+        }
+        Ok(GetArgs { shard: self.shard, spread_to, ..args })
     }
 }
 
@@ -461,6 +480,7 @@ impl FetchTyped {
             shard: Shard::WHOLE,
             sources,
             destination,
+            spread_to: Vec::new(),
             dry_run: self.dry_run,
             verify: self.verify,
             report: self.report,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, ValueHint};
 
+use super::metrics::MetricsArgs;
 use super::{SelectionArgs, ServiceArgs, TuningArgs, options, sources, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
@@ -53,7 +54,7 @@ pub struct MountArgs {
     /// How lines on standard error are written.
     pub log_format: options::LogFormat,
     /// The numbers while it runs.
-    pub metrics: options::MetricsArgs,
+    pub metrics: MetricsArgs,
     /// Which of the objects.
     pub selection: SelectionArgs,
     /// Which server, and as whom.
@@ -125,7 +126,7 @@ pub(super) struct MountTyped {
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: options::LogFormat,
     #[command(flatten)]
-    metrics: options::MetricsArgs,
+    metrics: MetricsArgs,
     #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]

@@ -1,6 +1,5 @@
 //! Options that several commands share, in groups. Pure, like all of [`crate::cli`].
 
-use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -109,6 +108,16 @@ pub struct ServiceArgs {
     /// [default: $INRUSH_SSE_C_KEY as base64]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub sse_c_key_file: Option<PathBuf>,
+    /// Over which network interfaces; none: as the routes of the system say.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        value_parser = parse_interface,
+        help = "connect over these network interfaces, such as eth0,eth1: workers are divided \
+                among them, listings use the first"
+    )]
+    pub interface: Vec<String>,
     /// An endpoint that does not answer is retried for so long; `None` for the default.
     #[arg(long, value_name = "TIME", value_parser = parse_retry_for, help = help_retry_for())]
     pub retry_for: Option<Duration>,
@@ -150,7 +159,9 @@ impl ServiceArgs {
             ("--request-payer", self.request_payer.is_some()),
         ];
         let values = values.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        let interfaces = self.interface.iter().map(|name| ["--interface".to_owned(), name.clone()]);
         let flags = flags.into_iter().filter(|(_, is_on)| *is_on);
+        let values = values.chain(interfaces);
         values.flatten().chain(flags.map(|(name, _)| name.to_owned())).collect()
     }
 
@@ -209,6 +220,28 @@ pub struct TuningArgs {
     /// how to talk to the kernel [default: INRUSH_RING, or auto]
     #[arg(long, value_name = "RING")]
     pub ring: Option<RingName>,
+}
+
+impl TuningArgs {
+    /// The options that were given, without their dashes, and their values as they would be typed.
+    #[must_use]
+    pub fn given(&self) -> Vec<(&'static str, String)> {
+        let number = |number: Option<usize>| number.map(|number| number.to_string());
+        let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes.to_string());
+        let attempts = (self.max_attempts != limits::ATTEMPTS_MAX).then_some(self.max_attempts);
+        let ring = self.ring.and_then(|ring| ring.to_possible_value());
+        let options = [
+            ("workers", number(self.workers)),
+            ("connections", number(self.connections)),
+            ("max-connections", number(self.max_connections)),
+            ("part-size", bytes(self.part_size)),
+            ("memory", bytes(self.memory)),
+            ("bandwidth-limit", bytes(self.bandwidth_limit.map(NonZeroU64::get))),
+            ("max-attempts", attempts.map(|attempts| attempts.to_string())),
+            ("ring", ring.map(|ring| ring.get_name().to_owned())),
+        ];
+        options.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
 }
 
 impl Default for TuningArgs {
@@ -352,28 +385,13 @@ pub enum LogFormat {
     Json,
 }
 
-/// The numbers of a run while it runs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(next_help_heading = "Metrics")]
-pub struct MetricsArgs {
-    /// serve metrics for Prometheus at http://ADDR:PORT/metrics while the command runs
-    #[arg(long, value_name = "ADDR:PORT", value_parser = parse_listen)]
-    pub metrics_listen: Option<SocketAddr>,
-    /// write the same to this file every few seconds and at the end, for the textfile collector of
-    /// node_exporter
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        value_parser = parse_report
-    )]
-    pub metrics_file: Option<PathBuf>,
-}
-
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "expected an IP address and a port, such as 127.0.0.1:9400 or [::1]:9400".to_owned()
-    })
+/// A name as Linux has them: up to 15 bytes, without `/` and spaces.
+fn parse_interface(text: &str) -> Result<String, String> {
+    let fits = (1..=limits::INTERFACE_NAME_BYTES_MAX).contains(&text.len());
+    if !fits || text.contains(|c: char| c == '/' || c.is_whitespace()) {
+        return Err("expected the name of a network interface, such as eth0".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// What is told, and where.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, ValueEnum, ValueHint};
 
+use super::metrics::MetricsArgs;
 use super::selection::parse_manifest;
 use super::{ManifestPlace, SelectionArgs, ServiceArgs, options, parse_source, sources, usage};
 use crate::limits;
@@ -243,7 +244,7 @@ pub struct StreamArgs {
     pub stats: bool,
     /// The numbers while it runs.
     #[command(flatten)]
-    pub metrics: options::MetricsArgs,
+    pub metrics: MetricsArgs,
     /// print which part of the machine, the network or the server was the limit
     #[arg(long)]
     pub explain: bool,

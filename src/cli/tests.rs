@@ -66,6 +66,19 @@ fn operands() {
 }
 
 #[test]
+fn several_destinations() {
+    assert!(get("").spread_to.is_empty());
+    let args = get("--spread-to a --spread-to=b,c");
+    assert_eq!(args.destination, Destination::Local("out".into()));
+    assert_eq!(args.spread_to, [std::path::Path::new("a"), "b,c".as_ref()], "a comma is a comma");
+    assert!(told("get s3://bucket/a --discard --spread-to b").contains("cannot be used with"));
+    assert!(refusal("--spread-to s3://bucket/b").contains("s3://bucket/b"));
+    assert!(refusal("--spread-to=").contains("is empty"));
+    assert!(refusal(&"--spread-to a ".repeat(64)).contains("at most 64"));
+    assert!(told("sync s3://bucket/a/ b --spread-to c").contains("an option of get, not of sync"));
+}
+
+#[test]
 fn operands_that_do_not_fit_are_told_in_one_line() {
     let check = |line: &str, expected: &str| {
         let told = told(line);
@@ -300,6 +313,8 @@ fn how_files_of_others_are_compared() {
     assert!(args.adopt && !args.strict);
 }
 
+const INTERFACES: [&str; 3] = ["eth0", "eth1", "ib0"];
+
 #[test]
 fn service() {
     let args = get("--endpoint-url http://h:1 --region r --profile p --addressing-style path");
@@ -320,6 +335,15 @@ fn service() {
     assert!(refusal("--region=").contains("a value is required"));
     assert_eq!(get("--ca-bundle ca.pem").service.ca_bundle, Some("ca.pem".into()));
     assert!(get("--no-verify-ssl").service.no_verify_ssl);
+    assert_eq!(get("--interface eth0,eth1 --interface ib0").service.interface, INTERFACES);
+    assert_eq!(
+        get("--interface eth0,eth1,ib0").service.to_words()[2..],
+        ["--interface", "eth0", "--interface", "eth1", "--interface", "ib0"]
+    );
+    for name in ["", "eth0,", "a/b", "a234567890123456"] {
+        let told = refusal(&format!("--interface={name}"));
+        assert!(told.contains("the name of a network interface"), "{name}: {told}");
+    }
     assert!(refusal("--ca-bundle c --no-verify-ssl").contains("cannot be used with"));
 }
 
@@ -714,7 +738,7 @@ fn completions_know_the_options() {
 }
 
 /// The options that not all commands with sources have: who has them, and why the others do not.
-const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 15] = [
+const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 16] = [
     (
         &["get", "sync", "pipe", "cat"],
         "ls and verify bring no object: there is nothing to watch",
@@ -760,6 +784,7 @@ const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 15] = [
         &["shard"],
     ),
     (&["get"], "what is not kept cannot be up to date", &["discard"]),
+    (&["get"], "sync and verify compare one folder with the source", &["spread_to"]),
     (&["sync"], "only it makes a folder like the bucket", &["delete"]),
     (&["verify"], "only it reads files that are there", &["adopt", "strict"]),
     (&["cat"], "a file or a pipe is for whole objects", &["range"]),

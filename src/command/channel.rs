@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use super::exporter;
 use super::supply::{Opening, Wanted};
 use crate::engine::backlog::Room;
 use crate::engine::config::HostFacts;
@@ -130,6 +131,7 @@ impl Running {
                 });
             let outcome = match made {
                 Ok(mut feeder) => {
+                    exporter::watch_pace(feeder.pacer());
                     let _ = ready.send(Ok(()));
                     let outcome = feeder.run();
                     (feeder.count().clone(), outcome)

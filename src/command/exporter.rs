@@ -21,6 +21,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::cli::MetricsArgs;
+use crate::engine::pace::{PaceSeen, Pacer};
 use crate::engine::threads::{Watched, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::metrics::{
@@ -34,7 +35,8 @@ use crate::sys::usage;
 /// Tells how far some workers are.
 type Watch = Box<dyn Fn() -> Watched + Send>;
 
-/// The workers of this process. A command starts few: one for its files, one for its streams.
+/// The workers of this process, and the channels. A command starts few: workers for its files and
+/// for its streams.
 static WATCHES: Mutex<Vec<Watch>> = Mutex::new(Vec::new());
 static KNOWN_OBJECTS: AtomicU64 = AtomicU64::new(0);
 static KNOWN_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -44,7 +46,22 @@ static CONTROL_RETRIES: AtomicU64 = AtomicU64::new(0);
 
 /// Counts these workers, too.
 pub(super) fn watch(workers: &Workers) {
-    WATCHES.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(workers.watch()));
+    add(workers.watch());
+}
+
+/// The same of workers that each channel of a stream asks at a pace of its own.
+pub(super) fn watch_streams(workers: &Workers) {
+    let watch = workers.watch();
+    add(move || Watched { pace: PaceSeen::default(), ..watch() });
+}
+
+/// Counts what this pacer has seen, too.
+pub(super) fn watch_pace(pacer: Arc<Pacer>) {
+    add(move || Watched { pace: pacer.seen(), ..Watched::default() });
+}
+
+fn add(watch: impl Fn() -> Watched + Send + 'static) {
+    WATCHES.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(watch));
 }
 
 /// Shows how far a run to files is.

@@ -14,7 +14,7 @@ use super::ending::exit_code;
 use super::exporter;
 use super::failures::Failures;
 use super::interrupts;
-use super::kept::{self, ExistingFiles, Verdict};
+use super::kept::{self, ExistingFiles, Present, Verdict};
 use super::log;
 use super::mirror::{Mirror, OwnFiles};
 use super::reporting::open;
@@ -33,14 +33,14 @@ use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::engine::pace::Bandwidth;
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::system_host::Root;
 use crate::files::transfer::Cut;
 use crate::plan::filter::Filter;
 use crate::report::document::{
-    PaceTold, PlannedLine, PlannedTotal, RemovedLine, Summary, summary_json,
+    PaceTold, PlannedLine, PlannedTotal, RemovedLine, Summary, SummaryInputs, summary_json,
 };
 use crate::report::out::{Lines, ReportWriter};
 use crate::report::progress::Progress;
+use crate::sys::choice::ChosenRing;
 use crate::sys::uring::SetupError;
 use crate::text::size::{Decimal, counted};
 
@@ -136,12 +136,13 @@ pub(super) async fn fetch(
     if let Err(error) = interrupts.unless(run.read_ahead()).await {
         return Err(run.ended_before(error, interrupts).await);
     }
-    let destination = interrupts.unless(run.target.open()).await?;
+    let destination = interrupts.unless(run.target.open_all()).await?;
     log::config(&run.config);
     let bandwidth = channels.bandwidth.or_else(|| session::bandwidth(args.tuning.bandwidth_limit));
     let common = setup(args, run.config, tls, &control, begun);
     let engine = Workers::start(RunSetup { destination, bandwidth, ..common })?;
     exporter::watch(&engine);
+    log::places(&engine.places_in_words());
     ring::tell(engine.ring(), &run.progress);
     interrupts::leaves(engine.last_words(run.target.folder()));
     let started = begun.elapsed();
@@ -154,7 +155,7 @@ pub(super) async fn fetch(
     let (pages, pacer, ring) = (engine.pages(), Arc::clone(&engine.pacer), engine.ring().clone());
     let stop = engine.scheduler.stop_reason();
     let stopped = stop.as_ref().map(Error::kind);
-    let scheduler = Arc::clone(&engine.scheduler);
+    let (scheduler, interfaces) = (Arc::clone(&engine.scheduler), engine.interfaces());
     let workers = engine.join();
     run.collect(&scheduler);
     run.give_up_undecided();
@@ -170,13 +171,24 @@ pub(super) async fn fetch(
     let times = Milestones { resolved, asked, started, ended };
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
     inputs.endpoints = scheduler.endpoints().names();
+    (inputs.interfaces, inputs.destinations) = (interfaces, run.destinations_told());
     let is_adaptive = run.config.pace.is_adaptive();
     inputs.pace = PaceTold::new(is_adaptive, &pacer.timeline(), &inputs.endpoints);
+    note_circumstances(&mut inputs, args, &control, &ring);
+    let told = (Summary::new(&inputs), error);
+    tell(&mut run, told, args, stopped, interrupts).await
+}
+
+/// What a run met and was told, besides its work.
+fn note_circumstances(
+    inputs: &mut SummaryInputs,
+    args: &GetArgs,
+    control: &Control,
+    ring: &ChosenRing,
+) {
     inputs.bandwidth_limit = args.tuning.bandwidth_limit.map(NonZeroU64::get);
     inputs.io_uring_unavailable = ring.refused.as_ref().map(SetupError::cause);
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
-    let told = (Summary::new(&inputs), error);
-    tell(&mut run, told, args, stopped, interrupts).await
 }
 
 /// What a run may use of this machine.
@@ -198,12 +210,13 @@ fn setup(
 ) -> RunSetup {
     RunSetup {
         config,
-        destination: None,
+        destination: Vec::new(),
         keeping: kept::keeping(&args.keep),
         tls,
         keys: control.keys(),
         retries: session::retries(&args.service, args.tuning.max_attempts),
         bandwidth: None,
+        interfaces: control.interfaces(),
         begun,
     }
 }
@@ -245,8 +258,8 @@ pub(super) struct Intake {
     pub(super) control: Rc<Control>,
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) target: Target,
-    /// Its folder, if it is there already.
-    pub(super) present: Option<Root>,
+    /// Its folders that are there already.
+    pub(super) present: Present,
     pub(super) walk: Entries,
     pub(super) mirror: Option<Mirror>,
     pub(super) channels: OfChannels,
@@ -281,8 +294,10 @@ async fn find(
         progress.note(format!("{}: taken as a name that exists, not as a glob", source.uri));
     }
     let is_list = args.selection.has_more();
-    let many = args.sync.is_some() || is_list || args.sources.len() > 1;
+    let is_spread = !args.spread_to.is_empty();
+    let many = args.sync.is_some() || is_list || args.sources.len() > 1 || is_spread;
     let target = Target::choose(&args.destination, &sources, many).await?;
+    let target = target.spread(&args.spread_to).await?;
     let present = target.present().await;
     let mirror = match args.sync {
         Some(SyncArgs { delete: true }) => {
@@ -379,7 +394,7 @@ async fn plan_only(
             total.objects += 1;
             total.bytes = total.bytes.saturating_add(transfer.object.size_bytes);
             let line = PlannedLine::new(&transfer);
-            let place = target.place(&transfer.path);
+            let place = target.place_of(&transfer);
             let line = if output.json { line.to_json() } else { line.to_text(place.as_deref()) };
             if lines.line(&line)? == ControlFlow::Break(()) {
                 return Ok(Ended::default());
@@ -396,7 +411,7 @@ async fn plan_only(
         }
     }
     if failures.count() == 0
-        && let (Some(mirror), Some(folder)) = (mirror, target.present().await)
+        && let (Some(mirror), Some(folder)) = (mirror, target.present().await.first())
     {
         let (mut told, swept) = mirror.sweep_aside(keeper.machine_at(folder), true);
         while let Some(path) = told.recv().await {

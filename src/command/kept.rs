@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::aside::{Aside, GivenUp};
 use super::checksums::Settled;
 use crate::cli::{Compare, KeepArgs, Overwrite, VerifyMode};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::files::journal::Unfit;
 use crate::files::system_host::{FileState, Left, Persistence, Root, SystemHost, WhenAll};
 use crate::files::transfer::{Shape, Transfer};
@@ -84,10 +84,10 @@ fn machine(
 }
 
 impl ExistingFiles {
-    /// Looks at this folder; `None` where it is not there, or nothing is written. With `dry`
-    /// nothing is touched.
+    /// Looks at these folders, of as many as there are; none where none is there, or nothing is
+    /// written. With `dry` nothing is touched.
     pub(super) fn new(
-        folder: Option<Root>,
+        folders: Present,
         (rules, verify): (KeepArgs, VerifyMode),
         dry: bool,
         begun: Instant,
@@ -97,9 +97,13 @@ impl ExistingFiles {
             VerifyMode::Off => WhenAll::Publish,
             VerifyMode::Auto | VerifyMode::Strict => WhenAll::LeaveOne,
         };
-        let may_replace = folder.is_some() && rules.overwrite != Overwrite::Never;
-        let machine = folder.map(|folder| machine(folder, &rules, begun, &keys));
-        let judge = Judge { machine, remembers: false, dry, rules, when_all, resumed: 0 };
+        let may_replace = !folders.roots.is_empty() && rules.overwrite != Overwrite::Never;
+        let roots = folders.roots.into_iter();
+        let machines =
+            roots.map(|(place, folder)| (place, machine(folder, &rules, begun, &keys))).collect();
+        let are_several = folders.are_several;
+        let judge =
+            Judge { machines, are_several, remembers: false, dry, rules, when_all, resumed: 0 };
         let (kept, resumed, anew) = ((0, 0), (0, 0), BTreeMap::new());
         let judge = Aside::new(judge);
         Self { judge, may_replace, rules, begun, keys, kept, unmarked: 0, resumed, anew }
@@ -185,20 +189,39 @@ impl ExistingFiles {
             let unfinished = counted(*objects, "unfinished object", "unfinished objects");
             notes.push(format!("{unfinished} restarted from the first byte: {why}"));
         }
-        let machine = self.judge.state().and_then(|judge| judge.machine.as_ref());
-        if let Some(name) = machine.and_then(SystemHost::ignored) {
+        let machines = self.judge.state().map(|judge| judge.machines.as_slice());
+        let mut machines = machines.unwrap_or_default().iter().map(|(_, machine)| machine);
+        if let Some(name) = machines.find_map(SystemHost::ignored) {
             notes.push(format!("ignored {name} at the destination: it belongs to another user"));
         }
         notes
     }
 }
 
+/// The folders of a destination that are there already.
+#[derive(Debug, Default)]
+pub(super) struct Present {
+    /// Each with its number.
+    pub(super) roots: Vec<(u8, Root)>,
+    /// There are several destinations, be they there or not.
+    pub(super) are_several: bool,
+}
+
+impl Present {
+    /// The first of them that is there.
+    pub(super) fn first(self) -> Option<Root> {
+        self.roots.into_iter().next().map(|(_, root)| root)
+    }
+}
+
 /// Makes the calls of the file system.
 #[derive(Debug)]
 struct Judge {
-    /// `None` where nothing can be there.
-    machine: Option<SystemHost>,
-    /// What earlier runs left at the destination as a whole was read.
+    /// Each with the number of its destination; none where nothing can be there.
+    machines: Vec<(u8, SystemHost)>,
+    /// An object may be at any of several destinations.
+    are_several: bool,
+    /// What earlier runs left at the destinations as a whole was read.
     remembers: bool,
     dry: bool,
     rules: KeepArgs,
@@ -210,8 +233,8 @@ struct Judge {
 impl Judge {
     /// Looks a page up, to its end or until nobody waits for it.
     fn page(&mut self, page: Vec<Settled>, given_up: &GivenUp) -> Vec<Verdict> {
-        if let Some(machine) = self.machine.as_mut().filter(|_| !self.remembers) {
-            machine.remember();
+        if !self.remembers {
+            self.machines.iter_mut().for_each(|(_, machine)| machine.remember());
             self.remembers = true;
         }
         let judge = |settled| match settled {
@@ -222,20 +245,36 @@ impl Judge {
     }
 
     /// What is to be done about an object.
-    fn judge(&mut self, transfer: Transfer) -> Verdict {
+    fn judge(&mut self, mut transfer: Transfer) -> Verdict {
         let mut before = Before::default();
-        let Some(machine) = &mut self.machine else { return Verdict::Fetch(transfer, before) };
         if transfer.shape == Shape::Folder {
+            // Of a folder that nothing is in one is enough.
+            transfer.place = self.are_several.then_some(0);
             return Verdict::Fetch(transfer, before);
         }
-        if let Some(error) = machine.obstacle(&transfer) {
+        if self.machines.is_empty() {
+            return Verdict::Fetch(transfer, before);
+        }
+        let obstacle = |(_, machine): &mut (u8, SystemHost)| machine.obstacle(&transfer);
+        if let Some(error) = self.machines.iter_mut().find_map(obstacle) {
             return Verdict::Fail(Box::new((transfer, error)));
         }
+        let found = match self.are_several {
+            false => Some(0),
+            true => match self.find(&transfer) {
+                Ok(found) => found,
+                Err(error) => return Verdict::Fail(Box::new((transfer, error))),
+            },
+        };
+        // Nothing of it is at any of several destinations.
+        let Some(at) = found else { return Verdict::Fetch(transfer, before) };
+        let (place, machine) = &mut self.machines[at];
+        transfer.place = Some(*place).filter(|_| self.are_several);
         let (kept, replaced_bytes) = standing(machine, self.rules, &transfer);
         before.replaced_bytes = replaced_bytes;
         match kept {
             _ if self.dry => {}
-            None if self.rules.resume() => return self.go_on(transfer, before),
+            None if self.rules.resume() => return self.go_on(at, transfer, before),
             // A run that was killed, between a name and its last step or before, has left these.
             _ => before.reclaimed_bytes = machine.clear(&transfer),
         }
@@ -245,8 +284,38 @@ impl Judge {
         }
     }
 
-    fn go_on(&mut self, transfer: Transfer, before: Before) -> Verdict {
-        let Some(machine) = &mut self.machine else { return Verdict::Fetch(transfer, before) };
+    /// Which of several destinations has the object: its file, or else an unfinished one. What the
+    /// others have of it that is unfinished goes.
+    ///
+    /// # Errors
+    /// When more than one has a file of its name: none is taken for the right one.
+    fn find(&mut self, transfer: &Transfer) -> Result<Option<usize>, Error> {
+        let machines = self.machines.iter_mut().enumerate();
+        let has_file = machines.filter_map(|(at, (_, machine))| {
+            (machine.look(transfer).0 != FileState::Absent).then_some(at)
+        });
+        let files: Vec<usize> = has_file.collect();
+        if let [first, second, ..] = files[..] {
+            let [first, second] = [first, second].map(|at| self.machines[at].1.place(transfer));
+            let message = format!("{first} and {second} are both there, but it needs one file");
+            let error = Error::new(ErrorKind::Destination, message).advise("remove one of them");
+            return Err(error.within(transfer.name()));
+        }
+        let mut found = files.first().copied();
+        for (at, (_, machine)) in self.machines.iter_mut().enumerate() {
+            match found {
+                None if machine.has_unfinished(transfer) => found = Some(at),
+                Some(other) if other != at && !self.dry => {
+                    machine.clear(transfer);
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn go_on(&mut self, at: usize, transfer: Transfer, before: Before) -> Verdict {
+        let (_, machine) = &mut self.machines[at];
         if self.resumed >= UNFINISHED_OPEN_MAX {
             return Verdict::Fetch(transfer, before);
         }

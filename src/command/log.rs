@@ -42,6 +42,11 @@ pub(super) fn config(config: &Config) {
     );
 }
 
+/// Over which network interfaces the workers connect, and where they run.
+pub(super) fn places(lines: &[String]) {
+    lines.iter().for_each(|line| info!("{line}"));
+}
+
 /// How an object ended.
 pub(super) fn outcome(outcome: &Outcome, target: &Target) {
     if !enabled!(tracing::Level::INFO) {
@@ -66,8 +71,8 @@ pub(super) fn kept(transfer: &Transfer, kept: KeptReason, target: &Target) {
 }
 
 fn line(transfer: &Transfer, target: &Target) -> String {
-    let place = Some(&transfer.path).filter(|path| !path.is_empty());
-    let place = place.and_then(|path| target.place(path));
+    let has_path = !transfer.path.is_empty();
+    let place = has_path.then(|| target.place_of(transfer)).flatten();
     let (bucket, object) = (&transfer.endpoint.bucket, &transfer.object);
     moved(bucket, &object.key, place.as_deref(), object.size_bytes)
 }

@@ -30,6 +30,7 @@ mod runtime;
 mod session;
 mod sources;
 mod space;
+mod spread;
 mod stream;
 mod stream_report;
 mod supply;

@@ -1,6 +1,7 @@
 //! A run of the data plane, as the control plane sees it: it feeds the scheduler from the listing,
 //! watches the workers, tells how each object ended, and decides the exit code.
 
+mod conclusion;
 mod intake;
 mod shares;
 
@@ -11,7 +12,6 @@ use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 
 use super::again::{Decision, Undecided};
-use super::aside::aside;
 use super::checksums::Checksums;
 use super::failures::Failures;
 use super::interrupts::{Interrupts, until};
@@ -20,8 +20,8 @@ use super::log::{self, PaceLog};
 use super::mirror::Mirror;
 use super::reporting::{finish, keep_up};
 use super::space::Space;
+use super::spread::Spread;
 use super::target::Target;
-use crate::cli::Durability;
 use crate::control::entries::Entries;
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;
@@ -34,13 +34,14 @@ use crate::limits::WAIT_TOLD_AFTER_US;
 use crate::link::failure::RetryCounts;
 use crate::link::waiting::{Board, Wait};
 use crate::report::document::{
-    Course, CoursePoint, Earlier, ObjectLine, PaceTold, RemovedLine, Summary, SummaryInputs,
+    Course, CoursePoint, Earlier, ObjectLine, PaceTold, Summary, SummaryInputs,
 };
 use crate::report::out::ReportWriter;
-use crate::report::progress::{Progress, ProgressState};
+use crate::report::progress::{Progress, ProgressState, UnderWay};
 use crate::sys::pool::Pages;
 use crate::sys::usage;
 use crate::text::size::{Count, counted};
+use intake::micros;
 pub(super) use shares::Shares;
 
 /// How often outcomes are collected and progress is shown.
@@ -92,6 +93,8 @@ pub(super) struct Run {
     /// What surely cannot fit at the destination is refused.
     pub(super) checks_space: bool,
     space: Space,
+    /// Which of several destinations an object goes to.
+    spread: Option<Spread>,
     known: ProgressState,
     objects_ok: u64,
     /// Of those: validated by a checksum, and why not (though they have bytes).
@@ -159,6 +162,7 @@ impl Run {
             listing_error: None,
             checks_space: true,
             space: Space::default(),
+            spread: None,
             known: ProgressState::default(),
             objects_ok: 0,
             validated: 0,
@@ -323,6 +327,12 @@ impl Run {
         self.known.bytes_done = state.bytes;
         self.known.retries = state.retries;
         self.known.waiting = state.waiting;
+        self.known.under_way = UnderWay {
+            requests_in_flight: state.pace.in_flight,
+            requests_wanted: state.pace.wanted,
+            writes: state.file_work.0,
+            file_jobs: state.file_work.1,
+        };
         self.known.objects_done = self.objects_ok + self.failures.count();
         self.known.listing_complete = self.listed;
         super::exporter::show(&self.known, self.failures.count());
@@ -349,7 +359,11 @@ impl Run {
     /// Counts and tells how an object ended. What ended the whole run is told once, at its end.
     fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
         let channel = self.channel(&outcome.transfer);
-        self.report_line(|| ObjectLine::new(&outcome).of_channel(channel.as_deref()).to_json());
+        let place = self.target.one_of_several(&outcome.transfer);
+        self.report_line(|| {
+            let line = ObjectLine::new(&outcome).of_channel(channel.as_deref());
+            line.at(place.as_deref()).to_json()
+        });
         log::outcome(&outcome, &self.target);
         self.unfinished += u64::from(outcome.transfer.can_go_on());
         self.resumed_ended += u64::from(outcome.transfer.resumed_bytes() > 0);
@@ -375,60 +389,6 @@ impl Run {
         } else if self.failures.is_told() {
             self.progress.error(&error);
         }
-    }
-
-    /// Whether anything follows the last object.
-    pub(super) fn has_more_to_do(&self, durability: Durability) -> bool {
-        self.mirror.is_some() || durability == Durability::End
-    }
-
-    /// What follows the last object of a run that was not ended early.
-    pub(super) async fn conclude(&mut self, durability: Durability) -> Result<()> {
-        self.remove_extra().await?;
-        if durability == Durability::End { self.sync().await } else { Ok(()) }
-    }
-
-    /// Removes what the source does not have, if all that it has is there.
-    async fn remove_extra(&mut self) -> Result<()> {
-        let Some(mirror) = self.mirror.take() else { return Ok(()) };
-        if self.failures.count() > 0 || !self.listed_all {
-            self.progress.note("no file was deleted because the run did not succeed");
-            return Ok(());
-        }
-        let Some(folder) = self.target.open().await? else { return Ok(()) };
-        let (mut told, swept) = mirror.sweep_aside(self.keeper.machine_at(folder), false);
-        while let Some(path) = told.recv().await {
-            self.removed += 1;
-            let place = self.target.place(&path).unwrap_or_default();
-            self.progress.note(format!("delete: {place}"));
-            self.report_line(|| RemovedLine::new(&path, false).to_json());
-            tracing::info!("delete: {place}");
-            keep_up(self.report.as_ref()).await;
-        }
-        let swept = swept.await;
-        if swept.unfinished > 0 {
-            let files = counted(swept.unfinished, "unfinished file", "unfinished files");
-            self.progress.note(format!("deleted {files} of earlier runs"));
-        }
-        if self.removed > 0 || swept.left > 0 {
-            let (files, left) = (counted(self.removed, "file", "files"), swept.left);
-            self.progress.note(match left {
-                0 => format!("deleted {files} not in the source"),
-                _ => format!(
-                    "deleted {files} not in the source; skipped {} (special files, names that are \
-                     not UTF-8, other file systems)",
-                    counted(left, "entry", "entries")
-                ),
-            });
-        }
-        swept.error.map_or(Ok(()), Err)
-    }
-
-    /// Syncs the destination, so that what was fetched outlives a power failure.
-    async fn sync(&self) -> Result<()> {
-        let Some(folder) = self.target.open().await? else { return Ok(()) };
-        let mut machine = self.keeper.machine_at(folder);
-        aside(move || machine.sync_all()).await
     }
 
     /// Prints what ended the run, and says what its exit code is of; `None` for success.
@@ -534,6 +494,8 @@ impl Run {
             pages: Some(pages),
             pace: PaceTold::default(),
             endpoints: Vec::new(),
+            interfaces: Vec::new(),
+            destinations: Vec::new(),
             course: self.course.points().to_vec(),
             processors: usage::processors(),
             receive_buffer_bytes: usage::receive_buffer_bytes_max(),
@@ -593,8 +555,4 @@ impl Run {
         let finished = finish(report, stopped, interrupts).await;
         finished.inspect_err(|error| self.progress.error(error))
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

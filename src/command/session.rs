@@ -14,6 +14,7 @@ pub(super) use super::interrupts::Interrupts;
 use crate::cli::{self, ServiceArgs};
 use crate::control::credentials::CredentialSource;
 use crate::control::endpoint::AddressingStyle;
+use crate::control::interfaces::named;
 use crate::control::tls::Trust;
 pub(super) use crate::control::upkeep::upkeep;
 use crate::control::{Control, ControlOptions};
@@ -67,6 +68,7 @@ pub(super) async fn control(
             Some(_) => None,
             None => customer_key(args.sse_c_key_file.as_deref())?,
         },
+        interfaces: named(&args.interface)?,
         proxies: match alone {
             Some(_) => Proxies::default(),
             None => Proxies::from_variables(|name| std::env::var_os(name)),

@@ -83,15 +83,23 @@ impl Space {
     /// Takes an object to the workers, if there is room for it beside those that they have. One
     /// alone is always taken: a disk that is full says so itself.
     pub(super) fn hand_out(&mut self, size_bytes: u64) -> bool {
-        let taken = self.taken_bytes.saturating_add(taken_by(size_bytes));
-        let fits =
-            self.free_bytes().is_none_or(|free| taken <= free.saturating_add(self.returned_bytes));
-        if fits || self.under_way == 0 {
-            self.taken_bytes = taken;
+        if self.has_room(size_bytes) || self.under_way == 0 {
+            self.taken_bytes = self.taken_bytes.saturating_add(taken_by(size_bytes));
             self.under_way += 1;
             return true;
         }
         false
+    }
+
+    /// Whether there is room for an object beside those that the workers have.
+    pub(super) fn has_room(&self, size_bytes: u64) -> bool {
+        taken_by(size_bytes) <= self.left_bytes()
+    }
+
+    /// Bytes for which there is room beside what the workers have.
+    pub(super) fn left_bytes(&self) -> u64 {
+        let Some(free) = self.free_bytes() else { return u64::MAX };
+        free.saturating_add(self.returned_bytes).saturating_sub(self.taken_bytes)
     }
 
     /// An object that was handed out has ended: its file stands in the place of one of so many

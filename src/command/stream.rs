@@ -300,15 +300,17 @@ pub(super) fn start_engine(
     super::log::config(&config);
     let engine = Workers::start(RunSetup {
         config,
-        destination: None,
+        destination: Vec::new(),
         keeping: system_host::Persistence::default(),
         tls,
         keys: control.keys(),
         retries,
         bandwidth: None,
+        interfaces: control.interfaces(),
         begun,
     })?;
-    super::exporter::watch(&engine);
+    super::log::places(&engine.places_in_words());
+    super::exporter::watch_streams(&engine);
     Ok((engine, bounds, room))
 }
 

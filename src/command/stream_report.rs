@@ -10,6 +10,7 @@ use super::reporting::{finish, open};
 use super::session::Interrupts;
 use crate::cli::StreamArgs;
 use crate::control::Control;
+use crate::engine::metrics::{FeedCount, WorkerMetrics};
 use crate::engine::threads::Workers;
 use crate::error::{Error, Result};
 use crate::report::document::{RingTold, StreamSummary, StreamedLine, summary_json};
@@ -94,6 +95,38 @@ impl StreamReport {
     }
 }
 
+/// What is known of the workers of streams once they have ended.
+pub(super) struct EndedEngine {
+    ring: RingTold,
+    known: LimitFacts,
+    workers: Vec<WorkerMetrics>,
+}
+
+impl EndedEngine {
+    /// Ends them. The numbers of connections were given, or not; and so was a bandwidth.
+    pub(super) fn of(engine: Workers, is_fixed: bool, bandwidth: Option<NonZeroU64>) -> Self {
+        let known = LimitFacts {
+            processors: usage::processors(),
+            is_fixed,
+            receive_buffer_bytes: usage::receive_buffer_bytes_max(),
+            memory_bytes: engine.config().memory_bytes,
+            bandwidth_limit: bandwidth.map(NonZeroU64::get),
+            ..LimitFacts::default()
+        };
+        Self { ring: RingTold::new(engine.ring()), known, workers: engine.end() }
+    }
+
+    /// Adds which ring they had, and what their limit was.
+    pub(super) fn explain<'a>(
+        self,
+        summary: &mut StreamSummary,
+        feeds: impl Iterator<Item = &'a FeedCount> + Clone,
+    ) {
+        summary.ring = Some(self.ring);
+        summary.explain(self.known, &self.workers, feeds);
+    }
+}
+
 /// Tells people what each epoch came to, and returns it for programs.
 pub(super) fn tell(
     (control, engine): (&Control, Workers),
@@ -113,18 +146,9 @@ pub(super) fn tell(
         &control.retries(),
         code,
     );
-    summary.ring = Some(RingTold::new(engine.ring()));
     summary.clock_correction_seconds = control.clock_ahead_seconds();
-    let known = LimitFacts {
-        processors: usage::processors(),
-        is_fixed: args.connections.is_some(),
-        receive_buffer_bytes: usage::receive_buffer_bytes_max(),
-        memory_bytes: engine.config().memory_bytes,
-        bandwidth_limit: args.bandwidth_limit.map(NonZeroU64::get),
-        ..LimitFacts::default()
-    };
-    let workers = engine.end();
-    summary.explain(known, &workers, channels.iter().map(|channel| &channel.count));
+    let ended = EndedEngine::of(engine, args.connections.is_some(), args.bandwidth_limit);
+    ended.explain(&mut summary, channels.iter().map(|channel| &channel.count));
     let mut lines = summary.lines(args.stats);
     if args.explain {
         lines.extend(summary.limit.as_ref().map(|limit| limit.sentence.clone()));

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use super::aside::aside;
 use super::devices::Spot;
+use super::kept::Present;
 use crate::cli::Destination;
 use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::Entry;
@@ -77,6 +78,8 @@ pub(super) fn hindrance(folder: &Path) -> Option<(&Path, Hindrance)> {
 pub(super) enum Target {
     /// Below this folder, each object at its relative path.
     Folder(PathBuf),
+    /// Below these folders, each object in one of them.
+    Folders(Vec<PathBuf>),
     /// One object to one file.
     File { folder: PathBuf, name: String },
     /// Nowhere.
@@ -88,6 +91,7 @@ impl Target {
     pub(super) fn told(&self) -> Option<String> {
         match self {
             Self::Folder(path) => Some(path.display().to_string()),
+            Self::Folders(_) => Some(self.told_folders()),
             Self::File { name, .. } => Some(self.typed().join(name).display().to_string()),
             Self::Discard => None,
         }
@@ -141,20 +145,80 @@ impl Target {
         Ok(Self::File { folder, name: name.to_owned() })
     }
 
-    pub(super) fn folder(&self) -> Option<&Path> {
-        match self {
-            Self::Folder(folder) | Self::File { folder, .. } => Some(folder),
-            Self::Discard => None,
+    /// The same folder with these besides, among which objects are spread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`] where one of them cannot be a folder.
+    pub(super) async fn spread(self, others: &[PathBuf]) -> Result<Self> {
+        let (Self::Folder(first), false) = (&self, others.is_empty()) else { return Ok(self) };
+        let mut all = vec![first.clone()];
+        for path in others {
+            let asked = path.clone();
+            let (found, spot) = aside(move || (rustix::fs::stat(&asked), Spot::of(&asked))).await;
+            spot.require_ordinary(path)?;
+            match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
+                Ok(found) if found != FileType::Directory => return Err(no_folder(path, found)),
+                Err(Errno::NOTDIR) => {
+                    let asked = path.clone();
+                    if let Some((file, found)) = aside(move || in_the_way(&asked)).await {
+                        return Err(no_folder(&file, found));
+                    }
+                }
+                _ => {}
+            }
+            all.push(path.clone());
         }
+        Ok(Self::Folders(all))
+    }
+
+    /// The folders that files go below, for people.
+    pub(super) fn told_folders(&self) -> String {
+        let folders = self.folders().into_iter().map(|folder| folder.display().to_string());
+        folders.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The folder that files go below; the first of several.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.folders().first().copied()
+    }
+
+    /// All folders that files go below; none where nothing is written.
+    pub(super) fn folders(&self) -> Vec<&Path> {
+        match self {
+            Self::Folder(folder) | Self::File { folder, .. } => vec![folder],
+            Self::Folders(folders) => folders.iter().map(PathBuf::as_path).collect(),
+            Self::Discard => Vec::new(),
+        }
+    }
+
+    /// Which of several folders an object is below, as it was typed; `None` where that is not
+    /// decided, and where there is one.
+    pub(super) fn one_of_several(&self, transfer: &Transfer) -> Option<String> {
+        let Self::Folders(folders) = self else { return None };
+        let folder = folders.get(usize::from(transfer.place?))?;
+        Some(folder.display().to_string())
     }
 
     /// The folder as it was typed: nothing for a file that was named without one.
     fn typed(&self) -> PathBuf {
         match self {
             Self::Folder(folder) => folder.clone(),
+            Self::Folders(folders) => folders[0].clone(),
             Self::File { folder, .. } if folder != Path::new(".") => folder.clone(),
             Self::File { .. } | Self::Discard => PathBuf::new(),
         }
+    }
+
+    /// The whole path of an object's file as people know it; of several destinations all are named
+    /// while none is decided.
+    pub(super) fn place_of(&self, transfer: &Transfer) -> Option<String> {
+        let Self::Folders(folders) = self else { return self.place(&transfer.path) };
+        let place = |folder: &PathBuf| folder.join(&transfer.path).display().to_string();
+        if let Some(decided) = transfer.place {
+            return folders.get(usize::from(decided)).map(place);
+        }
+        let all: Vec<String> = folders.iter().map(|one| one.display().to_string()).collect();
+        Some(format!("{{{}}}/{}", all.join(","), transfer.path))
     }
 
     /// The whole path of a file as people know it, by its path below the folder; `None` where
@@ -168,34 +232,73 @@ impl Target {
     /// # Errors
     /// [`ErrorKind::Destination`].
     pub(super) async fn require_writable(&self, path: &str) -> Result<()> {
-        let Some(folder) = self.folder() else { return Ok(()) };
-        let file = folder.join(path);
+        let files: Vec<_> = self.folders().into_iter().map(|folder| folder.join(path)).collect();
         let refused = aside(move || {
-            match hindrance(file.parent()?)? {
+            files.iter().find_map(|file| match hindrance(file.parent()?)? {
                 (
                     folder,
                     Hindrance::Refused(errno @ (Errno::ACCESS | Errno::ROFS | Errno::PERM)),
                 ) => Some((folder.display().to_string(), errno)),
                 // Where nobody can tell, the first file will.
                 _ => None,
-            }
+            })
         });
         let Some((folder, errno)) = refused.await else { return Ok(()) };
         let message = format!("cannot write to {folder}: {errno}");
         Err(Error::new(ErrorKind::Destination, message).advise("choose a writable destination"))
     }
 
-    /// The folder, made if it is not there.
+    /// The folder, made if it is not there; the first of several.
     pub(super) async fn open(&self) -> Result<Option<Root>> {
         let Some(folder) = self.folder().map(Path::to_owned) else { return Ok(None) };
         let typed = self.typed();
         aside(move || Root::open(&folder, typed)).await.map(Some)
     }
 
-    /// The folder, if it is there already.
-    pub(super) async fn present(&self) -> Option<Root> {
-        let (folder, typed) = (self.folder()?.to_owned(), self.typed());
-        aside(move || folder.is_dir().then(|| Root::open(&folder, typed).ok()).flatten()).await
+    /// All folders, made where they are not there; none where nothing is written.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`], also where one of several is another or below it: then an object
+    /// could be there twice.
+    pub(super) async fn open_all(&self) -> Result<Vec<Root>> {
+        let Self::Folders(folders) = self else {
+            return Ok(self.open().await?.into_iter().collect());
+        };
+        let folders = folders.clone();
+        aside(move || {
+            let open = |folder: &PathBuf| Root::open(folder, folder.clone());
+            let roots = folders.iter().map(open).collect::<Result<Vec<Root>>>()?;
+            let real = |folder: &PathBuf| folder.canonicalize().unwrap_or_else(|_| folder.clone());
+            let reals: Vec<PathBuf> = folders.iter().map(real).collect();
+            for (at, one) in reals.iter().enumerate() {
+                let within =
+                    |(other, path): &(usize, &PathBuf)| *other != at && one.starts_with(path);
+                if let Some((other, _)) = reals.iter().enumerate().find(within) {
+                    let (one, other) = (folders[at].display(), folders[other].display());
+                    let message = format!("{one} is {other}, or below it");
+                    let error = Error::new(ErrorKind::Destination, message);
+                    return Err(error.advise("give folders of which none is within another"));
+                }
+            }
+            Ok(roots)
+        })
+        .await
+    }
+
+    /// The folders that are there already.
+    pub(super) async fn present(&self) -> Present {
+        let are_several = matches!(self, Self::Folders(_));
+        let typed = if are_several { None } else { Some(self.typed()) };
+        let folders: Vec<PathBuf> = self.folders().into_iter().map(Path::to_owned).collect();
+        let roots = aside(move || {
+            let open = |(place, folder): (usize, PathBuf)| {
+                let typed = typed.clone().unwrap_or_else(|| folder.clone());
+                let root = folder.is_dir().then(|| Root::open(&folder, typed).ok()).flatten()?;
+                Some((u8::try_from(place).ok()?, root))
+            };
+            folders.into_iter().enumerate().filter_map(open).collect()
+        });
+        Present { roots: roots.await, are_several }
     }
 
     pub(super) fn sink(&self) -> Sink {
@@ -225,10 +328,12 @@ impl Target {
     pub(super) fn path(&self, entry: &Entry) -> Result<String> {
         match (self, &entry.path) {
             (Self::File { name, .. }, _) => Ok(name.clone()),
-            (Self::Folder(_) | Self::Discard, Ok(path)) => Ok(path.as_str().to_owned()),
+            (Self::Folder(_) | Self::Folders(_) | Self::Discard, Ok(path)) => {
+                Ok(path.as_str().to_owned())
+            }
             // What is dropped needs no path.
             (Self::Discard, Err(_)) => Ok(String::new()),
-            (Self::Folder(_), Err(problem)) => {
+            (Self::Folder(_) | Self::Folders(_), Err(problem)) => {
                 let what = format!("s3://{}/{}", entry.endpoint.bucket, shown(&entry.object.key));
                 Err(Error::new(ErrorKind::Destination, problem.explain()).within(what))
             }

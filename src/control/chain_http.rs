@@ -113,13 +113,13 @@ impl Connector {
             ConnectorError::io(why.into())
         })?;
         let addresses = found.addresses.into_iter().map(|address| (address, port).into());
-        let mut addresses = reachable(addresses.collect());
+        let mut addresses = reachable(addresses.collect(), &[]);
         fastrand::shuffle(&mut addresses);
         addresses.truncate(CONNECT_WAITS_MAX);
         let share = self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(1);
         let mut last = ConnectorError::io(format!("{name} has no address").into());
         for address in addresses {
-            match timeout(share, open(endpoint, address, tls.clone())).await {
+            match timeout(share, open(endpoint, address, None, tls.clone())).await {
                 Ok(Ok(sender)) => return Ok((sender, address)),
                 Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(failed(trouble)),
                 Ok(Err(trouble)) => last = failed(trouble),

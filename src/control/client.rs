@@ -26,6 +26,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tracing::{debug, info};
 
+use super::interfaces;
 use super::limits::{
     ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
     IDLE_CONNECTIONS_MAX, MANIFEST_PIECE_BYTES, MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
@@ -103,6 +104,8 @@ pub(super) enum Trouble {
 pub(crate) struct Client {
     trust: Trust,
     patience: Patience,
+    /// Over which network interface; `None`: as the routes say.
+    interface: Option<Arc<str>>,
     tls: OnceCell<Arc<ClientConfig>>,
     idle: RefCell<Vec<Idle>>,
     /// Addresses that were waited for in vain, and have not answered since.
@@ -127,7 +130,13 @@ struct HttpConnection {
 impl Client {
     pub(crate) fn new(trust: Trust, patience: Patience) -> Self {
         let (idle, silent) = (RefCell::default(), RefCell::default());
-        Self { trust, patience, tls: OnceCell::new(), idle, silent, retries: RefCell::default() }
+        let (interface, tls, retries) = (None, OnceCell::new(), RefCell::default());
+        Self { trust, patience, interface, tls, idle, silent, retries }
+    }
+
+    /// The same over this network interface, where one is given.
+    pub(crate) fn over(self, interface: Option<Arc<str>>) -> Self {
+        Self { interface, ..self }
     }
 
     /// What its requests go by.
@@ -329,7 +338,8 @@ impl Client {
         let mut waits = 0;
         for address in addresses {
             at.set(Some(address));
-            match timeout(CONNECT_TIMEOUT, open(endpoint, address, tls.clone())).await {
+            let over = self.interface.as_deref();
+            match timeout(CONNECT_TIMEOUT, open(endpoint, address, over, tls.clone())).await {
                 Ok(Ok(sender)) => return Ok(HttpConnection { address, sender }),
                 Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(trouble),
                 Ok(Err(trouble)) => last = trouble,
@@ -349,10 +359,11 @@ impl Client {
 }
 
 /// Connects to the endpoint at this address, its own or its proxy's; `tls` is how, where it speaks
-/// TLS.
+/// TLS. Over this network interface, where one is given.
 pub(super) async fn open<B>(
     endpoint: &Endpoint,
     address: SocketAddr,
+    interface: Option<&str>,
     tls: Option<Arc<ClientConfig>>,
 ) -> Result<SendRequest<B>, Trouble>
 where
@@ -360,7 +371,7 @@ where
 {
     let at = |reason, error: std::io::Error| unreachable(reason, format!("{address}: {error}"));
     let not_there = |error| at(RetryReason::Connect, error);
-    let stream = TcpStream::connect(address).await.map_err(not_there)?;
+    let stream = interfaces::connect(address, interface).await.map_err(not_there)?;
     stream.set_nodelay(true).map_err(not_there)?;
     let Some(config) = tls else { return handshake(stream).await };
     let stream = tunnel(endpoint, stream).await?;

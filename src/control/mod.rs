@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod entries;
 mod express;
 pub mod heads;
+pub mod interfaces;
 pub mod limits;
 mod listed;
 #[cfg(test)]
@@ -53,6 +54,7 @@ use crate::s3::proxy::Proxies;
 use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 use crate::s3::{Endpoint, Object, iso_date};
+use crate::sys::topology::Interface;
 use chain_http::ChainHttp;
 use client::{Answer, Client, Question};
 use credentials::{CredentialSource, KeyRefresher};
@@ -94,6 +96,8 @@ pub struct ControlOptions {
     pub customer_key: Option<CustomerKey>,
     /// What stands between us and servers.
     pub proxies: Proxies,
+    /// Over which network interfaces; without one as the routes say. Questions go over the first.
+    pub interfaces: Vec<Interface>,
 }
 
 /// The control plane: asks servers about buckets.
@@ -107,6 +111,7 @@ pub struct Control {
     /// Buckets met so far, in the region they turned out to be in.
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
     names: Names,
+    interfaces: Vec<Interface>,
     /// Bytes of the augmented manifests that were fetched.
     augmented_bytes: Cell<u64>,
 }
@@ -159,8 +164,10 @@ impl Control {
         };
         let chain_http = ChainHttp::new(chain_trust, options.proxies.clone());
         let source = &options.credentials;
+        let patience = Patience::new(options.retry_for_us, Arc::default());
+        let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
         Ok(Self {
-            client: Client::new(trust, Patience::new(options.retry_for_us, Arc::default())),
+            client: Client::new(trust, patience).over(interface),
             keeper: KeyRefresher::new(source, profile, &region, chain_http).await?,
             service: Service {
                 url,
@@ -177,7 +184,8 @@ impl Control {
             region,
             list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
             endpoints: RefCell::default(),
-            names: Names::default(),
+            names: Names::over(&options.interfaces),
+            interfaces: options.interfaces,
             augmented_bytes: Cell::default(),
         })
     }
@@ -214,6 +222,12 @@ impl Control {
     /// How many requests may list at once.
     pub(crate) const fn list_requests(&self) -> usize {
         self.list_requests
+    }
+
+    /// Over which network interfaces bytes come; without one as the routes say.
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<Interface> {
+        self.interfaces.clone()
     }
 
     /// Every bucket met so far.
@@ -279,6 +293,7 @@ impl Control {
     async fn settle(&self, bucket: &str, region: &str) -> Result<Arc<Endpoint>> {
         let endpoint = Arc::new(self.service.place(bucket, region)?);
         self.names.resolve(&endpoint, self.client.patience()).await?;
+        interfaces::try_each(&self.interfaces, &endpoint).await?;
         self.open_session(&endpoint).await?;
         info!(
             "bucket {bucket}: {}://{}{} in {}{}: {:?}",

@@ -17,15 +17,24 @@ use super::resolver::{Resolved, Resolver, reachable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::attempt::{Attempts, Cause, NextTry};
 use crate::s3::Endpoint;
+use crate::sys::topology::Interface;
 
 /// All names that were looked up, each once however many buckets are behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     resolver: Resolver,
     known: RefCell<HashMap<String, Answers>>,
+    /// Over which network interfaces the addresses are to be reached.
+    interfaces: Vec<Arc<str>>,
 }
 
 impl Names {
+    /// The same over these network interfaces; without one as the routes say.
+    pub(crate) fn over(interfaces: &[Interface]) -> Self {
+        let names = interfaces.iter().map(|interface| Arc::clone(&interface.name));
+        Self { interfaces: names.collect(), ..Self::default() }
+    }
+
     /// Gives the endpoint its addresses, or its proxy's in their place. While name servers do not
     /// answer they are asked again, as long as `patience` says.
     pub(crate) async fn resolve(&self, endpoint: &Endpoint, patience: &Patience) -> Result<()> {
@@ -83,7 +92,7 @@ impl Names {
         let known = self.known.borrow();
         let Some(answers) = known.get(name) else { return };
         let all = answers.addresses().map(|address| SocketAddr::new(address, port)).collect();
-        let all = reachable(all);
+        let all = reachable(all, &self.interfaces);
         *endpoint.addresses.write().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
@@ -131,7 +140,7 @@ mod tests {
     }
 
     fn names(server: &NameServer) -> Names {
-        Names { resolver: server.resolver(""), known: RefCell::default() }
+        Names { resolver: server.resolver(""), ..Names::default() }
     }
 
     /// The last numbers of an endpoint's addresses, in order.

@@ -8,6 +8,8 @@
 //! Both files are read again for each lookup: a network that comes later writes them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_resolver::config::{ResolveHosts, ResolverConfig, ResolverOpts};
@@ -23,6 +25,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::limits::{NAME_SERVER_TIMEOUT_MAX, OTHER_FAMILY_WAIT, RESOLVE_TIMEOUT};
+use crate::sys::descriptor;
 
 /// Where names are looked up.
 #[derive(Debug, Default)]
@@ -210,20 +213,28 @@ fn is_unknown_name(why: &str) -> bool {
     texts.iter().any(|text| why.contains(text))
 }
 
-/// Those that this machine has a route to; all, where it has one to none of them: then connecting
-/// says what is wrong.
-pub(super) fn reachable(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    let reachable: Vec<_> = addresses.iter().copied().filter(|at| has_route(*at)).collect();
+/// Those that this machine has a route to, over each of these network interfaces where there are
+/// some; all, where it has one to none of them: then connecting says what is wrong.
+pub(super) fn reachable(addresses: Vec<SocketAddr>, interfaces: &[Arc<str>]) -> Vec<SocketAddr> {
+    let has = |at: SocketAddr| match interfaces {
+        [] => has_route(at, None),
+        each => each.iter().all(|name| has_route(at, Some(name))),
+    };
+    let reachable: Vec<_> = addresses.iter().copied().filter(|at| has(*at)).collect();
     if reachable.is_empty() { addresses } else { reachable }
 }
 
 /// Asks the kernel: to connect(2) a UDP socket finds a route, and sends nothing (udp(7)).
-fn has_route(address: SocketAddr) -> bool {
+fn has_route(address: SocketAddr, interface: Option<&str>) -> bool {
     let any = match address {
         SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
     };
     let source = UdpSocket::bind((any, 0)).and_then(|socket| {
+        if let Some(name) = interface {
+            descriptor::bind_to_interface(socket.as_fd(), name)
+                .map_err(|errno| std::io::Error::from_raw_os_error(errno.number()))?;
+        }
         socket.connect(address)?;
         socket.local_addr()
     });

@@ -237,9 +237,12 @@ fn only_addresses_with_a_route_are_used_where_there_are_some() {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
     // Nobody connects to all: connect(2) refuses it for want of SO_BROADCAST.
     let nowhere = SocketAddr::from((Ipv4Addr::BROADCAST, 80));
-    assert!(has_route(local) && !has_route(nowhere));
-    assert_eq!(reachable(vec![nowhere, local]), [local]);
-    assert_eq!(reachable(vec![nowhere]), [nowhere]);
+    assert!(has_route(local, None) && !has_route(nowhere, None));
+    assert_eq!(reachable(vec![nowhere, local], &[]), [local]);
+    assert_eq!(reachable(vec![nowhere], &[]), [nowhere]);
+    let lo = ["lo".into()];
+    assert!(has_route(local, Some("lo")) && !has_route(local, Some("gone0")));
+    assert_eq!(reachable(vec![nowhere, local], &lo), [local]);
     let ip = |text: &str| text.parse().expect("an address");
     assert!(leads_to(ip("2001:db8::1"), ip("2a00::1")) && leads_to(ip("::1"), ip("::1")));
     assert!(leads_to(ip("fd00::1"), ip("fd00::2")) && !leads_to(ip("fd00::1"), ip("2a00::1")));

@@ -69,8 +69,10 @@ pub enum RingTried {
 /// The way to the network.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
-    /// The interface of the default route.
-    pub interface: Option<Interface>,
+    /// The interfaces that were named; else that of the default route.
+    pub interfaces: Vec<Interface>,
+    /// They were named.
+    pub are_named: bool,
     /// net.core.rmem_max in bytes.
     pub rmem_max: Option<u64>,
     /// The largest of net.ipv4.tcp_rmem in bytes.
@@ -84,6 +86,8 @@ pub struct Network {
 pub struct Interface {
     /// Its name.
     pub name: String,
+    /// There is none of this name.
+    pub is_missing: bool,
     /// operstate: `up`, `down`, `unknown`.
     pub state: Option<String>,
     /// Speed in Mb/s, where the driver says it.

@@ -27,7 +27,7 @@ pub const CHECKS: [(&str, &str); 26] = [
     ("cores", "cores that this process may run on, of those that are online"),
     ("cpu-quota", "the CPU quota of the cgroup"),
     ("numa", "whether the cores are on the node of the network interface"),
-    ("interface", "the interface of the default route: state, speed, MTU"),
+    ("interface", "that of --interface, or else of the default route: state, speed, MTU"),
     ("queues", "its receive queues"),
     ("interrupts", "which cores handle its interrupts"),
     ("socket-buffers", "rmem_max and tcp_rmem"),

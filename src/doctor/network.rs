@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use super::Finding;
 use super::facts::{Interface, Machine, Network};
+use crate::engine::placement::Ground;
+use crate::sys::topology;
 use crate::text::size::Binary;
 
 /// Linux's default of the largest receive buffer of TCP, in bytes.
@@ -19,19 +21,36 @@ const SPEED_LEAST: u64 = 1000;
 const MTU_USUAL: u64 = 1500;
 
 pub(super) fn judge(network: &Network, machine: &Machine) -> Vec<Finding> {
-    let interface = network.interface.as_ref();
-    let findings = [
-        interface.and_then(|interface| numa(interface, machine)),
-        interface.map(link),
-        interface.and_then(|interface| queues(interface, machine)),
-        interface.and_then(|interface| interrupts(interface, machine)),
+    let of_each = network.interfaces.iter().enumerate().flat_map(|(number, interface)| {
+        [
+            numa(network, number, machine),
+            Some(link(interface)),
+            queues(interface, machine),
+            interrupts(interface, machine),
+        ]
+    });
+    let of_all = [
         buffers(network),
         network.congestion_control.as_ref().map(|name| Finding::ok("congestion-control", name)),
     ];
-    findings.into_iter().flatten().collect()
+    of_each.chain(of_all).flatten().collect()
 }
 
-fn numa(interface: &Interface, machine: &Machine) -> Option<Finding> {
+/// Where the workers of a run over the interfaces that were named would be: those of this one.
+fn workers(network: &Network, number: usize, machine: &Machine) -> Option<String> {
+    let cores = machine.allowed.as_ref().filter(|_| network.are_named)?;
+    let interfaces = network.interfaces.iter().map(|interface| topology::Interface {
+        name: interface.name.as_str().into(),
+        node: interface.node,
+    });
+    let interfaces: Vec<_> = interfaces.collect();
+    let ground = Ground { cores, nodes: &machine.nodes, interfaces: &interfaces };
+    let line = ground.in_words(&ground.places(cores.len())).swap_remove(number);
+    line.split_once(": ").map(|(_, workers)| format!(": {workers}"))
+}
+
+fn numa(network: &Network, number: usize, machine: &Machine) -> Option<Finding> {
+    let interface = &network.interfaces[number];
     let allowed = machine.allowed.as_ref()?;
     if machine.nodes.len() <= 1 {
         return machine.nodes.first().map(|_| Finding::ok("numa", "one node"));
@@ -41,7 +60,9 @@ fn numa(interface: &Interface, machine: &Machine) -> Option<Finding> {
     let (_, near) = machine.nodes.iter().find(|(number, _)| *number == node)?;
     let name = &interface.name;
     if allowed.iter().any(|core| near.contains(core)) {
-        return Some(Finding::ok("numa", format!("{count} nodes, {name} is on node {node}")));
+        let workers = workers(network, number, machine).unwrap_or_default();
+        let found = format!("{count} nodes, {name} is on node {node}{workers}");
+        return Some(Finding::ok("numa", found));
     }
     Some(Finding::warn(
         "numa",
@@ -52,6 +73,10 @@ fn numa(interface: &Interface, machine: &Machine) -> Option<Finding> {
 
 fn link(interface: &Interface) -> Finding {
     let name = &interface.name;
+    if interface.is_missing {
+        let found = format!("{name}: there is no such network interface");
+        return Finding::bad("interface", found, "ip -brief link");
+    }
     let mut words = vec![name.clone()];
     words.extend(interface.speed_mbit.map(|speed| format!("{speed} Mb/s")));
     words.extend(interface.mtu_bytes.map(|mtu| format!("MTU {mtu}")));

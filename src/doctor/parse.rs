@@ -1,28 +1,12 @@
 //! Texts of /proc and /sys as numbers.
 
+pub use crate::sys::topology::list;
+
 /// A number alone.
 #[must_use]
 pub fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
-
-/// `0-3,8`: a list of cores. `None` for anything else.
-#[must_use]
-pub fn list(text: &str) -> Option<Vec<u32>> {
-    let mut all = Vec::new();
-    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if last < first || last - first > CORES_MAX {
-            return None;
-        }
-        all.extend(first..=last);
-    }
-    Some(all)
-}
-
-/// Longest range of cores that is read: twice what Linux can be built for.
-const CORES_MAX: u32 = 16_384;
 
 /// The value behind `name:` in files such as /proc/self/status.
 #[must_use]

@@ -28,6 +28,7 @@ fn machine() -> Machine {
 fn interface() -> Interface {
     Interface {
         name: "ens5".to_owned(),
+        is_missing: false,
         state: Some("up".to_owned()),
         speed_mbit: Some(100_000),
         duplex: Some("full".to_owned()),
@@ -79,7 +80,8 @@ fn service() -> Service {
 
 fn healthy() -> Facts {
     let network = Network {
-        interface: Some(interface()),
+        interfaces: vec![interface()],
+        are_named: false,
         rmem_max: Some(212_992),
         tcp_rmem_max: Some(6 << 20),
         congestion_control: Some("cubic".to_owned()),
@@ -195,14 +197,36 @@ fn faults_of_the_machine() {
 }
 
 #[test]
+fn interfaces_that_are_named_are_told_with_their_workers() {
+    let mut facts = healthy();
+    facts.network.are_named = true;
+    let other = Interface { name: "ens6".to_owned(), node: Some(0), ..interface() };
+    facts.network.interfaces.push(other);
+    let diagnosis = Diagnosis::of(&facts);
+    let of = |check: &str| {
+        let found = diagnosis.checks.iter().filter(|found| found.check == check);
+        found.map(|found| found.found.clone()).collect::<Vec<_>>()
+    };
+    let numa = [
+        "2 nodes, ens5 is on node 1: 8 workers on cores 8-15",
+        "2 nodes, ens6 is on node 0: 8 workers on cores 0-7",
+    ];
+    assert_eq!(of("numa"), numa);
+    assert_eq!((of("interface").len(), of("socket-buffers").len()), (2, 1));
+}
+
+#[test]
 fn faults_of_the_network() {
     use Verdict::{Bad, Warn};
     fn at(facts: &mut Facts) -> &mut Interface {
-        facts.network.interface.as_mut().expect("one")
+        &mut facts.network.interfaces[0]
     }
     check("numa", Warn, ["no core of it", "numactl --cpunodebind=2"], |facts| {
         facts.machine.nodes.push((2, vec![30]));
         at(facts).node = Some(2);
+    });
+    check("interface", Bad, ["there is no such", "ip -brief link"], |facts| {
+        at(facts).is_missing = true;
     });
     check("interface", Bad, ["down", "ip link set ens5 up"], |facts| {
         at(facts).state = Some("down".to_owned());
@@ -344,4 +368,88 @@ fn texts_of_the_kernel_are_read() {
     let groups = "4:memory:/a/b\n1:cpu,cpuacct:/\n0::/c\n";
     assert_eq!(cgroups(groups, "memory"), ["/memory/a/b", "/memory/a", "/memory", "/c", ""]);
     assert_eq!(cgroups(groups, "cpu"), ["/cpu", "/c", ""]);
+}
+
+/// Nothing is wrong once these facts are planted: they are next to a fault.
+#[track_caller]
+fn fine(plant: impl FnOnce(&mut Facts)) {
+    let mut facts = healthy();
+    plant(&mut facts);
+    let diagnosis = Diagnosis::of(&facts);
+    let wrong: Vec<_> =
+        diagnosis.checks.iter().filter(|found| found.verdict != Verdict::Ok).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn what_is_next_to_a_fault_of_the_machine_is_none() {
+    fine(|facts| facts.machine.release = Some("6.1.0".to_owned()));
+    // Only privileged processes may, and this is one.
+    fine(|facts| {
+        facts.machine.io_uring_disabled = Some(1);
+        facts.machine.capabilities = Some(1 << 21);
+    });
+    check("io_uring", Verdict::Warn, ["disabled is 1", "sysctl"], |facts| {
+        facts.machine.io_uring_disabled = Some(1);
+    });
+    // It is off, so the filter is not why it is refused.
+    check("io_uring", Verdict::Warn, ["disabled is 2", "sysctl"], |facts| {
+        facts.machine.io_uring_disabled = Some(2);
+        facts.machine.seccomp = Some(2);
+        let (cause, advice) = ("no".to_owned(), "allow it".to_owned());
+        facts.machine.ring = Some(RingTried::Refused { cause, advice });
+    });
+    fine(|facts| facts.machine.seccomp = Some(2));
+    // 0 is no bound, and a privileged process has none.
+    fine(|facts| facts.machine.pipe_pages_soft = Some(0));
+    fine(|facts| {
+        facts.machine.pipe_bytes_max = Some(64 << 10);
+        facts.machine.capabilities = Some(1 << 24);
+    });
+    fine(|facts| facts.machine.open_files = Some(u64::MAX));
+    // The kernel writes a number beyond all memory where a cgroup has no limit.
+    let mut facts = healthy();
+    facts.machine.cgroup_bytes = Some(1 << 62);
+    let diagnosis = Diagnosis::of(&facts);
+    let memory = diagnosis.checks.iter().find(|found| found.check == "memory");
+    assert_eq!(memory.expect("one").found, "the machine has 64 GiB, 60 GiB available");
+    fine(|facts| facts.machine.quota_cores = Some(16.0));
+}
+
+#[test]
+fn what_is_next_to_another_fault_is_none() {
+    // A virtual interface has one queue and no interrupts of its own.
+    fine(|facts| {
+        let interface = facts.network.interfaces.first_mut().expect("one");
+        interface.receive_queues = 1;
+        interface.interrupts.clear();
+    });
+    fine(|facts| {
+        let interface = facts.network.interfaces.first_mut().expect("one");
+        (interface.speed_mbit, interface.mtu_bytes) = (Some(1000), Some(1500));
+    });
+    // A virtual disk says that it turns, and does not know.
+    for name in ["vda", "md0"] {
+        fine(|facts| {
+            let device = facts.disk.as_mut().and_then(|disk| disk.device.as_mut()).expect("one");
+            (device.name, device.rotational) = (name.to_owned(), Some(true));
+        });
+    }
+    check("space", Verdict::Warn, ["9999 of 2000000 inodes", "df -i"], |facts| {
+        facts.disk.as_mut().expect("one").inodes = Some((9_999, 2_000_000));
+    });
+    // A file system without inodes of a fixed number has 0 of 0.
+    fine(|facts| facts.disk.as_mut().expect("one").inodes = Some((0, 0)));
+    let keys = |facts: &mut Facts, seconds| {
+        let keys = Keys { from: "from the profile".to_owned(), left_seconds: seconds };
+        facts.service.as_mut().expect("one").credentials = Some(Ok(Some(keys)));
+    };
+    check("credentials", Verdict::Bad, ["expired 0s ago", "sso"], |facts| keys(facts, Some(0)));
+    fine(|facts| keys(facts, Some(15 * 60)));
+    fine(|facts| keys(facts, None));
+    fine(|facts| facts.service.as_mut().expect("one").server_ahead_seconds = Some(59));
+    fine(|facts| {
+        let service = facts.service.as_mut().expect("one");
+        service.bucket_region = Some(service.region.clone());
+    });
 }

@@ -64,6 +64,8 @@ pub struct WorkerMetrics {
     pub done_us: u64,
     /// Processor time of its thread, in seconds.
     pub cpu_seconds: f64,
+    /// Of that: in the program itself, and not in the kernel.
+    pub user_seconds: f64,
     /// How long its thread was ready and had no processor, in seconds; 0 where the kernel does not
     /// say.
     pub delay_seconds: f64,
@@ -223,6 +225,7 @@ impl WorkerMetrics {
         self.connect_us_min = self.connect_us_min.into_iter().chain(other.connect_us_min).min();
         self.done_us = self.done_us.max(other.done_us);
         self.cpu_seconds += other.cpu_seconds;
+        self.user_seconds += other.user_seconds;
         self.delay_seconds += other.delay_seconds;
         self.features = self.features.or(other.features);
     }

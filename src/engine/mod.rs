@@ -10,6 +10,7 @@ pub mod lease;
 pub mod metrics;
 pub mod pace;
 pub mod peers;
+pub mod placement;
 pub mod request;
 pub mod schedule;
 pub mod stream;

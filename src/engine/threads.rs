@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use rustls::ClientConfig;
 use tokio::sync::Notify;
 
@@ -17,6 +18,7 @@ use crate::engine::config::{Config, descriptors_besides};
 use crate::engine::metrics::{Gauge, WorkerMetrics};
 use crate::engine::pace::{Bandwidth, PaceSeen, Pacer};
 use crate::engine::peers::SharedAddresses;
+use crate::engine::placement::{self, Ground, WorkerPlace};
 use crate::engine::schedule::Scheduler;
 use crate::engine::worker::{Parts, Worker};
 use crate::error::{Error, ErrorKind, Result};
@@ -32,6 +34,7 @@ use crate::link::waiting::Wait;
 use crate::s3::sign::PublishedKeys;
 use crate::sys::choice::{ChosenRing, RingKind};
 use crate::sys::pool::{Chunk, Pages};
+use crate::sys::topology::{self, Interface};
 use crate::sys::uring::SetupError;
 use crate::sys::{Handle, Pool, Region, descriptor, usage};
 use agreement::{Agreement, Seat};
@@ -41,8 +44,8 @@ use agreement::{Agreement, Seat};
 pub struct RunSetup {
     /// Workers, connections, slots.
     pub config: Config,
-    /// The destination's folder; `None` drops all bytes.
-    pub destination: Option<Root>,
+    /// The destination's folder, or those of several; none drops all bytes.
+    pub destination: Vec<Root>,
     /// What a later run may rely on.
     pub keeping: Persistence,
     /// The configuration of TLS, where an endpoint uses it.
@@ -53,6 +56,8 @@ pub struct RunSetup {
     pub retries: RetryPolicy,
     /// What the user bounds.
     pub bandwidth: Option<Arc<Bandwidth>>,
+    /// Over which interfaces the workers connect; without one as the routes say.
+    pub interfaces: Vec<Interface>,
     /// When the run began.
     pub begun: Instant,
 }
@@ -66,6 +71,10 @@ pub struct RunProgress {
     pub retries: u64,
     /// Connections that wait before their next try, and why the last of them does.
     pub waiting: Option<(u32, RetryReason)>,
+    /// The pace.
+    pub pace: PaceSeen,
+    /// Writes to files that have not ended, and other calls of the file system.
+    pub file_work: (u64, u64),
 }
 
 /// What others see of all workers.
@@ -96,6 +105,8 @@ pub struct Workers {
     pages: Pages,
     ring: ChosenRing,
     config: Config,
+    interfaces: Vec<Interface>,
+    places: Vec<WorkerPlace>,
     folder: Option<Root>,
     keys: Arc<PublishedKeys>,
     keeping: Persistence,
@@ -105,7 +116,7 @@ pub struct Workers {
 /// What one worker thread is started with.
 struct Start {
     number: usize,
-    core: Option<core_affinity::CoreId>,
+    cores: Vec<u32>,
     connections: usize,
     pacer: Arc<Pacer>,
     slot_length: u32,
@@ -134,15 +145,15 @@ impl Workers {
     /// had; then no worker is left.
     pub fn start(setup: RunSetup) -> Result<Self> {
         let RunSetup { config, destination, keeping, tls, keys, retries, .. } = setup;
-        let RunSetup { bandwidth, begun, .. } = setup;
+        let RunSetup { bandwidth, interfaces, begun, .. } = setup;
         let region = make_region(&config)?;
         let counters = (0..config.workers).map(|_| event_counter());
         let counters = counters.collect::<Result<Vec<Handle>>>()?;
         let scheduler = Arc::new(Scheduler::new(counters.clone()));
         let pacer = Arc::new(Pacer::new(config.pace, config.workers).within(bandwidth));
         let addresses = Arc::new(SharedAddresses::default());
-        let sink = if destination.is_some() { Sink::File } else { Sink::Null };
-        let cores = cores_for(config.workers);
+        let sink = if destination.is_empty() { Sink::Null } else { Sink::File };
+        let places = places_for(config.workers, &interfaces);
         let folders = folders_kept(&config, usage::descriptors_max());
         let ended = Arc::new(Notify::new());
         let (ready, readiness) = sync_channel(config.workers);
@@ -154,21 +165,25 @@ impl Workers {
             ended: Arc::clone(&ended),
             pages: region.pages(),
             ring: ChosenRing { choice: config.ring, kind: RingKind::IoUring, refused: None },
-            folder: destination.clone(),
+            folder: destination.first().cloned(),
             keys: Arc::clone(&keys),
             keeping,
             begun,
             config,
+            interfaces: interfaces.clone(),
+            places: places.clone(),
         };
         // Dropped before the workers, who wait for it.
         let mut agreement = Agreement::new(config.ring, writers_of_a_worker(config.workers));
-        for (number, counter) in counters.into_iter().enumerate() {
+        for (number, (counter, place)) in counters.into_iter().zip(places).enumerate() {
             let (connections, _) = config.share(number);
             let gauge = Arc::new(Gauge::default());
+            let (folder, keys) = (destination.first().cloned(), Arc::clone(&keys));
+            let machine = SystemHost::new(begun, seed(number), folder, keys, keeping);
             let [data, control, cipher] = carve(&region, &config, number, tls.is_some());
             let start = Start {
                 number,
-                core: cores.get(number).copied(),
+                cores: place.cores.clone(),
                 connections,
                 pacer: Arc::clone(&pacer),
                 slot_length: config.slot_length_bytes,
@@ -183,15 +198,11 @@ impl Workers {
                 counter: counter.clone(),
                 gauge: Arc::clone(&gauge),
                 addresses: Arc::clone(&addresses),
-                machine: SystemHost::new(
-                    begun,
-                    seed(number),
-                    destination.clone(),
-                    Arc::clone(&keys),
-                    keeping,
-                )
-                .with_folders_kept(folders)
-                .with_helpers(helpers_of_a_worker(config.workers), counter),
+                machine: machine
+                    .with_others(destination.get(1..).unwrap_or_default())
+                    .with_folders_kept(folders)
+                    .with_interfaces(placement::names(&place, &interfaces))
+                    .with_helpers(helpers_of_a_worker(config.workers), counter),
                 seat: agreement.seat(),
                 ready: ready.clone(),
                 ended: Arc::clone(&ended),
@@ -243,8 +254,11 @@ impl Workers {
     /// How far all workers are.
     #[must_use]
     pub fn progress(&self) -> RunProgress {
-        let mut all = RunProgress::default();
+        let mut all = RunProgress { pace: self.pacer.seen(), ..RunProgress::default() };
         for gauge in &self.gauges {
+            let (_, writes, jobs) = gauge.objects_and_file_work();
+            all.file_work.0 += writes;
+            all.file_work.1 += jobs;
             all.bytes += gauge.bytes();
             all.retries += gauge.retries();
             if let Some((count, why)) = gauge.waiting() {
@@ -322,6 +336,24 @@ impl Workers {
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Over which interfaces the workers connect, each with the numbers of its workers.
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<(Interface, Vec<usize>)> {
+        let has = |number: usize| {
+            let places = self.places.iter().enumerate();
+            places.filter(move |(_, place)| place.interfaces.contains(&number)).map(|(at, _)| at)
+        };
+        let named = self.interfaces.iter().cloned().enumerate();
+        named.map(|(number, interface)| (interface, has(number).collect())).collect()
+    }
+
+    /// The same in lines for people, with the cores; none where no interface was named.
+    #[must_use]
+    pub fn places_in_words(&self) -> Vec<String> {
+        let ground = Ground { cores: &[], nodes: &[], interfaces: &self.interfaces };
+        ground.in_words(&self.places)
     }
 
     /// What kind of pages the slots are on.
@@ -430,11 +462,32 @@ fn carve(region: &Arc<Region>, config: &Config, number: usize, is_secure: bool) 
     .map(|length| region.carve(length).expect("the region was made for it"))
 }
 
-/// One core for each worker when there are as many as this process may use. With fewer the kernel
-/// places them: several runs on a host would else all sit on its first cores.
-fn cores_for(workers: usize) -> Vec<core_affinity::CoreId> {
+/// Where so many workers run on this machine, and over which of the interfaces each connects.
+fn places_for(workers: usize, interfaces: &[Interface]) -> Vec<WorkerPlace> {
+    let root = Path::new("/");
+    // Without an interface nobody asks which node is near.
+    let nodes = if interfaces.is_empty() { Vec::new() } else { topology::nodes(root) };
     let cores = core_affinity::get_core_ids().unwrap_or_default();
-    if cores.len() == workers { cores } else { Vec::new() }
+    let cores: Vec<u32> =
+        cores.into_iter().filter_map(|core| u32::try_from(core.id).ok()).collect();
+    Ground { cores: &cores, nodes: &nodes, interfaces }.places(workers)
+}
+
+/// Has the calling thread run on these cores alone. Where that is forbidden it runs all the same.
+fn stay_on(cores: &[u32]) {
+    match cores {
+        [] => {}
+        [core] => {
+            let id = *core as usize;
+            let _ = core_affinity::set_for_current(core_affinity::CoreId { id });
+        }
+        cores => {
+            let mut set = CpuSet::new();
+            let known = cores.iter().map(|core| *core as usize);
+            known.filter(|core| *core < CpuSet::MAX_CPU).for_each(|core| set.set(core));
+            let _ = sched_setaffinity(None, &set);
+        }
+    }
 }
 
 /// A seed that differs from run to run, for jitter and temporary names.
@@ -461,12 +514,10 @@ impl Drop for Guard {
 
 /// A worker's thread, from pinning to its last count.
 fn work(start: Start) -> WorkerMetrics {
-    let Start { number, core, scheduler, ready, ended, .. } = start;
+    let Start { number, cores, scheduler, ready, ended, .. } = start;
     let _guard = Guard { scheduler: Arc::clone(&scheduler), ended };
-    if let Some(core) = core {
-        // Where pinning is forbidden the worker runs all the same.
-        let _ = core_affinity::set_for_current(core);
-    }
+    // Before it touches its slots: their pages are allocated on the node of the first touch.
+    stay_on(&cores);
     let data = Pool::new(start.data, start.slot_length);
     let control = Pool::new(start.control, CONTROL_SLOT_BYTES);
     let operations = (start.connections * 2 + data.count() * 2 + 2).next_power_of_two();
@@ -510,6 +561,7 @@ fn work(start: Start) -> WorkerMetrics {
     let (mut metrics, ring, _machine) = worker.into_parts();
     metrics.features = Some(ring.features());
     metrics.cpu_seconds = usage::thread_cpu_seconds();
+    metrics.user_seconds = metrics.cpu_seconds * usage::thread_user_share().unwrap_or(1.0);
     metrics.delay_seconds = usage::thread_delay_seconds();
     metrics
 }
@@ -556,11 +608,29 @@ mod tests {
         assert_eq!(folders_kept(&config, u64::MAX), FOLDERS_OPEN_MAX);
     }
 
+    fn allowed() -> usize {
+        core_affinity::get_core_ids().map_or(0, |cores| cores.len())
+    }
+
     #[test]
-    fn only_a_run_on_all_cores_is_pinned() {
-        let all = core_affinity::get_core_ids().unwrap_or_default().len();
-        assert_eq!(cores_for(all).len(), all);
-        assert!(cores_for(all + 1).is_empty());
-        assert!(all < 2 || cores_for(all - 1).is_empty());
+    fn a_worker_stays_on_its_cores() {
+        let all = places_for(allowed(), &[]);
+        let cores: Vec<u32> = all.iter().flat_map(|place| place.cores.clone()).collect();
+        assert_eq!(cores.len(), allowed(), "each worker has one");
+        let now = || {
+            let set = rustix::thread::sched_getaffinity(None).expect("it can be asked");
+            (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).count()
+        };
+        // Not the thread of other tests.
+        let counts = std::thread::spawn(move || {
+            stay_on(&[]);
+            let any = now();
+            stay_on(&cores);
+            let some = now();
+            stay_on(&cores[..1]);
+            (any, some, now())
+        });
+        let all = allowed();
+        assert_eq!(counts.join().expect("no panic"), (all, all, 1));
     }
 }

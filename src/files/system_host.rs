@@ -7,34 +7,35 @@
 //! unfinished files of large objects have one (`parts`), so that a later run goes on with them.
 
 mod adopt;
+mod disk;
 mod helpers;
 mod marks;
+mod network;
 mod obstacle;
 mod parts;
 mod reader;
 mod sweep;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
-use crate::files::host::{FileError, Host, Objection};
+use crate::files::host::{FileError, Host};
 use crate::files::sink::file::{OpenFile, allocation};
 use crate::files::transfer::Transfer;
 use crate::limits::{FOLDERS_OPEN_MAX, LOCK_LOOKS_MAX};
 use crate::plan::splitmix::SplitMix64;
-use crate::s3::ByteRange;
-use crate::s3::sign::{Get, KeptKeys, PublishedKeys, RequestWriter};
-use crate::sys::{Errno, Handle, descriptor};
+use crate::s3::sign::{KeptKeys, PublishedKeys, RequestWriter};
+use crate::sys::Handle;
 
 pub use adopt::{Adopter, Adoption, Look, Proven};
+pub use disk::{DiskSpace, disk_space, disk_spaces, nearest_folder, together};
 pub use marks::{FileState, boot};
 pub use parts::{Left, WhenAll, read_resumed};
 pub use reader::{Reader, There};
@@ -73,10 +74,14 @@ pub struct SystemHost {
     writer: RequestWriter,
     published: Arc<PublishedKeys>,
     keys: KeptKeys,
+    /// Over which network interfaces it connects, in turn; empty: as the routes say.
+    interfaces: Vec<Arc<str>>,
     /// How often more a lock is asked for that somebody has.
     lock_looks: u32,
     /// A worker's file jobs.
     desk: helpers::Desk,
+    /// The machines of further destinations, by number from 1.
+    others: Vec<SystemHost>,
 }
 
 impl SystemHost {
@@ -100,90 +105,44 @@ impl SystemHost {
             writer: RequestWriter::new(),
             published,
             keys: KeptKeys::default(),
+            interfaces: Vec::new(),
             lock_looks: LOCK_LOOKS_MAX,
             desk: helpers::Desk::default(),
+            others: Vec::new(),
         }
     }
 
-    /// The same, keeping no more folders open than these.
+    /// The same, whose files may go below these folders, too ([`Transfer::place`]).
+    #[must_use]
+    pub fn with_others(mut self, roots: &[Root]) -> Self {
+        for root in roots {
+            let (seed, published) = (self.random(), Arc::clone(&self.published));
+            self.others.push(Self::new(
+                self.begun,
+                seed,
+                Some(root.clone()),
+                published,
+                self.keeping,
+            ));
+        }
+        self
+    }
+
+    /// The same, keeping no more folders open than these, in all destinations together.
     #[must_use]
     pub fn with_folders_kept(mut self, most: usize) -> Self {
+        let most = (most / (self.others.len() + 1)).max(1);
+        let others = std::mem::take(&mut self.others);
+        self.others = others.into_iter().map(|other| other.with_folders_kept(most)).collect();
         if let Some(folders) = &mut self.folders {
             folders.kept_max = most.min(FOLDERS_OPEN_MAX);
         }
         self
     }
 
-    /// Whose keys sign for this object.
-    fn publisher<'a>(&'a self, transfer: &'a Transfer) -> &'a Arc<PublishedKeys> {
-        transfer.endpoint.session.as_ref().unwrap_or(&self.published)
-    }
-
     fn folders(&mut self) -> &mut Folders {
         self.folders.as_mut().expect("a run that writes files has a destination")
     }
-}
-
-impl Host for SystemHost {
-    fn now_us(&mut self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-
-    fn random(&mut self) -> u64 {
-        self.chance.next_word()
-    }
-
-    fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno> {
-        descriptor::tcp_socket(address)
-    }
-
-    fn set_low_water(&mut self, socket: &Handle, bytes: u32) {
-        descriptor::set_low_water(socket, bytes);
-    }
-
-    fn write_request(
-        &mut self,
-        out: &mut [u8],
-        transfer: &Transfer,
-        range: Option<ByteRange>,
-    ) -> Result<u32, Error> {
-        // Not by the method: the keys that are kept are borrowed at the same time.
-        let publisher = transfer.endpoint.session.as_ref().unwrap_or(&self.published);
-        let now = publisher.server_time(wall_clock());
-        let keys = self.keys.get(publisher);
-        let get = Get {
-            endpoint: &transfer.endpoint,
-            key: &transfer.object.key,
-            version_id: &transfer.object.version_id,
-            range,
-            if_match: &transfer.object.etag,
-            with_checksum: range.is_none() && transfer.verification.asks(),
-        };
-        let length = self.writer.write_get(out, &get, keys, now);
-        let length = length.map_err(|problem| {
-            Error::new(ErrorKind::Usage, problem.to_string()).advise("exclude the key")
-        })?;
-        Ok(u32::try_from(length).expect("a request fits a control slot"))
-    }
-
-    fn keys_version(&self, transfer: &Transfer) -> u64 {
-        self.publisher(transfer).version()
-    }
-
-    fn on_objection(&mut self, transfer: &Transfer, objection: Objection) -> bool {
-        let publisher = self.publisher(transfer);
-        match objection {
-            Objection::Expired { keys_version } => publisher.refuse(keys_version),
-            Objection::Clock(Some(server)) => publisher.set_clock(server, wall_clock()),
-            Objection::Clock(None) => false,
-        }
-    }
-}
-
-/// The time that signatures carry.
-#[expect(clippy::disallowed_methods, reason = "the machine's clock; a signature's date")]
-fn wall_clock() -> SystemTime {
-    SystemTime::now()
 }
 
 impl SystemHost {
@@ -574,25 +533,6 @@ pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
     std::fs::create_dir_all(path).map_err(trouble)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| trouble(errno.into()))
-}
-
-/// How large a file system is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DiskSpace {
-    /// Bytes that an ordinary user may still write.
-    pub free_bytes: u64,
-    /// Bytes in all, whoever has them.
-    pub total_bytes: u64,
-}
-
-/// The space below `folder`; `None` when the file system does not say (statvfs(3)).
-#[must_use]
-pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
-    let stat = rustix::fs::statvfs(folder).ok().filter(|stat| stat.f_blocks > 0)?;
-    Some(DiskSpace {
-        free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
-        total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
-    })
 }
 
 #[cfg(test)]

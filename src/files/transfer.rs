@@ -38,6 +38,8 @@ pub struct Transfer {
     pub endpoint: Arc<Endpoint>,
     /// Its path below the destination, `/`-separated and checked; empty for the null sink.
     pub path: String,
+    /// Which of several destinations; `None` while that is not decided, and where there is one.
+    pub place: Option<u8>,
     /// What it becomes.
     pub shape: Shape,
     /// Length of its ranges, the last one excepted.
@@ -110,6 +112,7 @@ impl Transfer {
             object,
             endpoint,
             path,
+            place: None,
             shape,
             part: cut.part,
             etag,
@@ -159,8 +162,8 @@ impl Transfer {
         fresh.begun_us.store(self.begun_us.load(Ordering::Relaxed), Ordering::Relaxed);
         let (restarts, restarted) = (self.restarts + 1, self.again());
         let mismatch_before = self.mismatch.get().copied();
-        let replaced_bytes = self.replaced_bytes;
-        Self { restarts, restarted, replaced_bytes, mismatch_before, ..fresh }
+        let (place, replaced_bytes) = (self.place, self.replaced_bytes);
+        Self { place, restarts, restarted, replaced_bytes, mismatch_before, ..fresh }
     }
 
     /// Whether its bytes are wrong just as they were when it was fetched before.

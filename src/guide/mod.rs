@@ -46,6 +46,7 @@ topics! {
     doctor "doctor.md" "doctor: what it checks of machine, disk and service"
     tuning "tuning.md" "connections, part size, memory, bandwidth; adaptive concurrency"
     bench "bench.md" "--explain and bench: what is the limit, measuring a machine"
+    comparison "comparison.md" "inrush beside s5cmd, the AWS CLI, curl and others; how to repeat it"
     containers "containers.md" "packages, containers, seccomp, systemd; what restrictions change"
     reports "reports.md" "exit codes, the summary, JSON fields, the report of each object"
     metrics "metrics.md" "metrics for Prometheus while a command runs; log lines as JSON"

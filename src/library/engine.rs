@@ -171,12 +171,13 @@ impl Engine {
         let config = if tls.is_some() { config.secured() } else { config };
         let workers = Workers::start(RunSetup {
             config,
-            destination: None,
+            destination: Vec::new(),
             keeping: Persistence::default(),
             tls,
             keys: Arc::clone(&client.shared.keys),
             retries,
             bandwidth: bandwidth_limit.map(|limit| Arc::new(Bandwidth::new(limit))),
+            interfaces: Vec::new(),
             begun: Instant::now(),
         })?;
         if let Some(line) = workers.ring().fallback() {

@@ -162,6 +162,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_name_has_its_number() {
+        let numbers = Numbers {
+            command: "get",
+            started_seconds: 1.5,
+            bytes: 2,
+            objects: 3,
+            failed_objects: 4,
+            kept_objects: 5,
+            known_objects: 6,
+            known_bytes: 7,
+            retries: 8,
+            control_retries: 9,
+            answers: 10,
+            refused: 11,
+            waiting: 12,
+            wanted: 13,
+            in_flight: 14,
+            cpu_seconds: 15.5,
+            peak_rss_bytes: 16,
+        };
+        // In the order of the table, which is that of the fields.
+        let told: Vec<f64> = METRICS.iter().map(|metric| metric.value(&numbers)).collect();
+        let whole = (2..=14).map(f64::from);
+        let expected: Vec<f64> = [1.5].into_iter().chain(whole).chain([15.5, 16.0]).collect();
+        assert_eq!(told, expected);
+    }
+
+    #[test]
     fn every_name_is_documented_and_written_once() {
         let text = text(&Numbers { command: "get", bytes: 1 << 52, ..Numbers::default() });
         let text = text.expect("good names");

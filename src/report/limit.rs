@@ -83,7 +83,12 @@ pub struct LimitFacts {
     pub cpu_seconds: f64,
     /// How many that are.
     pub processors: u64,
-    /// Of the workers together: checksums, TLS and decompression, in seconds.
+    /// Of the workers' processor time the share that was the program's own and not the kernel's: in
+    /// it they compute. 0 to 1.
+    pub user_share: f64,
+    /// Of the workers together: their time outside their rings, in which they compute, in seconds.
+    pub outside_seconds: f64,
+    /// The same of checksums.
     pub verify_seconds: f64,
     /// The same of TLS.
     pub tls_seconds: f64,
@@ -128,6 +133,8 @@ impl LimitFacts {
         self.waits = WaitFor::ALL.map(|what| each(all.waits.of(what)));
         self.running_seconds = (all.cpu_seconds + all.delay_seconds) / count;
         self.blocked_seconds = (each(all.loop_us) - self.running_seconds).max(0.0);
+        self.user_share = all.user_seconds / all.cpu_seconds.max(1e-9);
+        self.outside_seconds = seconds(all.loop_us);
         self.verify_seconds = seconds(all.stages.verify_us);
         self.tls_seconds = seconds(all.stages.tls_us);
         self.first_byte_seconds = seconds(all.stages.first_byte_us);
@@ -189,11 +196,18 @@ impl LimitFacts {
     }
 
     /// The kind of work that had most of the processors' time, where one had much of it.
+    ///
+    /// Each is known by the clock, which goes on while a worker has no processor. Where others keep
+    /// the processors busy most of that time passes at wake-ups, outside of any work. So a kind has
+    /// the share of the time outside the ring that it has by the clock, and that time has what of
+    /// the processors' time was not the kernel's: to receive and to write is the kernel's work.
     fn work(&self) -> Option<&'static str> {
-        let running = (self.running_seconds * self.workers as f64).max(1e-9);
+        let share = |seconds: f64| {
+            self.user_share.clamp(0.0, 1.0) * (seconds / self.outside_seconds.max(1e-9)).min(1.0)
+        };
         let kinds = [
-            ("verification", self.verify_seconds / running),
-            ("tls", self.tls_seconds / running),
+            ("verification", share(self.verify_seconds)),
+            ("tls", share(self.tls_seconds)),
             ("gunzip", self.inflating_seconds / self.seconds.max(1e-9)),
         ];
         let most = kinds.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
@@ -388,6 +402,7 @@ fn words(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::metrics::EpochCount;
 
     /// A run of ten seconds with a worker that does next to nothing.
     fn idle() -> LimitFacts {
@@ -466,10 +481,21 @@ mod tests {
         let mut facts = waiting(WaitFor::Requests, 9.0);
         facts.running_seconds = 9.0;
         check(&facts, Part::Cpu, "(2 workers), 90 %");
-        facts.verify_seconds = 9.0;
+        // Both workers ran for 18 seconds, and of these they computed for 13, as the clock has it.
+        (facts.user_share, facts.outside_seconds) = (0.6, 13.0);
+        facts.verify_seconds = 6.0;
         check(&facts, Part::Cpu, "most of all for checksums");
-        facts.tls_seconds = 12.0;
+        facts.tls_seconds = 7.0;
         check(&facts, Part::Cpu, "most of all for TLS");
+        assert_eq!(Limit::of(&facts).work, Some("tls"));
+        // The rest of the time outside passed without a processor, or in the kernel.
+        facts.outside_seconds = 18.0;
+        assert_eq!(Limit::of(&facts).work, None);
+        (facts.outside_seconds, facts.user_share) = (13.0, 0.4);
+        assert_eq!(Limit::of(&facts).work, None);
+        facts.user_share = 1.0;
+        // Most of the time was waited for a processor when the work was about to begin.
+        (facts.outside_seconds, facts.tls_seconds, facts.verify_seconds) = (2.0, 1.8, 0.1);
         assert_eq!(Limit::of(&facts).work, Some("tls"));
         facts.running_seconds = 3.0;
         check(&facts, Part::OriginBandwidth, "bandwidth");
@@ -478,5 +504,87 @@ mod tests {
         check(&facts, Part::Cpu, "95 %");
         let gunzip = LimitFacts { inflating_seconds: 8.0, ..idle() };
         check(&gunzip, Part::Cpu, "decompress");
+        // They are the limit although more of the time was waited for the network, unless a reader
+        // was waited for even longer.
+        let mut facts = waiting(WaitFor::Requests, 8.5);
+        facts.running_seconds = 7.2;
+        check(&facts, Part::Cpu, "72 %");
+        facts.reader_seconds = 9.0;
+        check(&facts, Part::Reader, "90 %");
+    }
+
+    #[test]
+    fn a_ceiling_is_of_what_was_waited_for() {
+        // More than all of the time, as clocks have it, is all of it.
+        let all = Limit::of(&waiting(WaitFor::Writes, 12.0));
+        assert_eq!((all.share, all.ceiling_bytes_per_second), (1.0, Some(100_000_000)));
+        let startup = Limit::of(&LimitFacts { startup_seconds: 8.0, ..idle() });
+        assert_eq!(startup.ceiling_bytes_per_second, None, "it says nothing of more bytes");
+        let nothing = Limit::of(&LimitFacts { bytes: 0, ..waiting(WaitFor::Work, 9.0) });
+        assert_eq!((nothing.bytes_per_second, nothing.part), (None, Part::Listing));
+    }
+
+    #[test]
+    fn a_short_round_trip_fills_any_buffer() {
+        let mut facts = waiting(WaitFor::Requests, 9.0);
+        (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
+        facts.receive_buffer_bytes = Some(8192);
+        facts.round_trip_seconds = Some(0.0009);
+        check(&facts, Part::OriginBandwidth, "bandwidth");
+        facts.round_trip_seconds = Some(0.0011);
+        check(&facts, Part::SocketBuffers, "round trip");
+    }
+
+    /// A worker that ran for 2 of 10 seconds, and was not on a processor for one more outside its
+    /// ring.
+    fn worker(what: WaitFor) -> WorkerMetrics {
+        let mut worker = WorkerMetrics {
+            loop_us: 3_000_000,
+            cpu_seconds: 1.5,
+            user_seconds: 0.75,
+            delay_seconds: 0.5,
+            answers: 4,
+            ..WorkerMetrics::default()
+        };
+        worker.waits.note(what, 7_000_000);
+        worker.stages.body_us = 9_000_000;
+        worker.stages.slot_wait_us = 4_000_000;
+        worker.stages.tls_us = 1_000_000;
+        worker
+    }
+
+    #[test]
+    fn workers_are_counted_as_one_on_average() {
+        let mut facts = idle();
+        facts.take_workers(&[worker(WaitFor::Requests), worker(WaitFor::Requests)]);
+        assert_eq!(facts.waited(WaitFor::Requests), 7.0);
+        assert_eq!((facts.running_seconds, facts.blocked_seconds), (2.0, 1.0));
+        assert_eq!(facts.body_seconds, 10.0, "without the time that slots were waited for");
+        assert_eq!((facts.requests, facts.workers), (8, 2));
+        assert_eq!((facts.user_share, facts.outside_seconds), (0.5, 6.0));
+        assert_eq!(facts.tls_seconds, 2.0);
+        // One that others left nothing to do does not count: here for three of ten seconds.
+        facts.take_workers(&[worker(WaitFor::Requests), worker(WaitFor::Nothing)]);
+        let waited = facts.waited(WaitFor::Requests);
+        assert!((waited - 7.0 / 1.3).abs() < 1e-9, "{waited}");
+    }
+
+    #[test]
+    fn of_a_stream_its_feeders_say_what_was_waited_for() {
+        let mut facts = idle();
+        facts.take_workers(&[worker(WaitFor::Requests)]);
+        let feed = |us| {
+            let mut feed = FeedCount { requests: 3, ..FeedCount::default() };
+            feed.waits.note(WaitFor::Retry, us);
+            let (reader_kept_us, inflating_us) = (us, us / 2);
+            feed.epochs.push(EpochCount { reader_kept_us, inflating_us, ..EpochCount::default() });
+            feed
+        };
+        let feeds = [feed(2_000_000), feed(4_000_000)];
+        facts.take_feeds(feeds.iter());
+        assert_eq!(facts.waited(WaitFor::Requests), 0.0, "the feeders had not asked");
+        assert_eq!(facts.waited(WaitFor::Retry), 3.0, "each of the channels on average");
+        assert_eq!((facts.reader_seconds, facts.inflating_seconds), (3.0, 1.5));
+        assert_eq!(facts.requests, 4);
     }
 }

@@ -37,6 +37,21 @@ pub struct ProgressState {
     pub retries: u64,
     /// Connections that wait before their next try, and why the last of them does.
     pub waiting: Option<(u32, RetryReason)>,
+    /// What is under way.
+    pub under_way: UnderWay,
+}
+
+/// What a run has under way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UnderWay {
+    /// Requests in flight.
+    pub requests_in_flight: u32,
+    /// So many may be: the pace has chosen that.
+    pub requests_wanted: u32,
+    /// Writes to files that have not ended.
+    pub writes: u64,
+    /// Other calls of the file system that have not.
+    pub file_jobs: u64,
 }
 
 /// A mean speed that forgets: what is older than the time of `over_seconds` counts little.
@@ -156,7 +171,7 @@ fn fit(mut fields: Fields, state: &ProgressState, room: usize) -> String {
         let kept: Fields = fields.iter().filter(|(other, _)| *other < rank).cloned().collect();
         let line = joined(&kept);
         if line.chars().count() + BAR_COLUMNS + 3 <= room {
-            return format!("[{}] {line}", bar(state));
+            return format!("[{}] {line}", bar(state.bytes_done, state.bytes_known));
         }
     }
     loop {
@@ -168,14 +183,20 @@ fn fit(mut fields: Fields, state: &ProgressState, room: usize) -> String {
     }
 }
 
-fn bar(state: &ProgressState) -> String {
+/// What is between the brackets of a bar.
+pub(super) fn bar(done: u64, known: u64) -> String {
     let columns = |step: &usize| {
-        let done = u128::from(state.bytes_done) * BAR_COLUMNS as u128;
-        done >= u128::from(state.bytes_known) * (*step as u128)
+        let done = u128::from(done) * BAR_COLUMNS as u128;
+        done >= u128::from(known) * (*step as u128)
     };
     let full = (1..=BAR_COLUMNS).take_while(columns).count();
     let head = if full < BAR_COLUMNS { ">" } else { "" };
     format!("{:BAR_COLUMNS$}", format!("{}{head}", "=".repeat(full)))
+}
+
+/// The same where it is not known how much there is.
+pub(super) fn bar_of_unknown() -> String {
+    ".".repeat(BAR_COLUMNS)
 }
 
 /// What is waited for, in so many columns: all, or less of it; `None` where nothing fits.
@@ -207,6 +228,7 @@ mod tests {
         listing_complete: true,
         retries: 7,
         waiting: Some((3, RetryReason::SlowDown)),
+        under_way: UnderWay { requests_in_flight: 0, requests_wanted: 0, writes: 0, file_jobs: 0 },
     };
 
     fn speed() -> Speed {

@@ -27,8 +27,7 @@ pub fn start(verbose: u8) {
         1 => LevelFilter::INFO,
         2.. => LevelFilter::DEBUG,
     };
-    // Lines would tear it.
-    progress::draw_no_bar();
+    progress::show_stages();
     let lines = layer().with_writer(Lines).with_ansi(false).without_time();
     let lines = lines.with_level(false).with_target(false);
     let chosen = lines.with_filter(Targets::new().with_target(TARGET, level));
@@ -65,7 +64,7 @@ impl Write for Line {
         let text = shown(text.trim_end_matches('\n'));
         let line = progress::as_json(self.level, &text).unwrap_or_else(|| text.to_string());
         let line = format!("{line}\n");
-        io::stderr().write_all(line.as_bytes())?;
+        progress::above_bar(|| io::stderr().write_all(line.as_bytes()))?;
         Ok(event.len())
     }
 

@@ -8,3 +8,4 @@ mod line;
 pub mod log;
 pub mod out;
 pub mod progress;
+pub mod stages;

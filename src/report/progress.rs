@@ -16,14 +16,18 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::link::waiting::{Pauses, Wait};
 use crate::report::line::{Speed, line, waiting};
+use crate::report::stages;
 use crate::sys::threads::start_in_library;
 use crate::text::shown::shown;
 
-pub use crate::report::line::ProgressState;
+pub use crate::report::line::{ProgressState, UnderWay};
 
 /// The line comes as it shall be; where it is wider than the terminal all the same, as wide
 /// characters are, it is cut.
 const TEMPLATE: &str = "{wide_msg}";
+
+/// The same with lines for the stages below it.
+const TEMPLATE_STAGES: &str = "{wide_msg}\n{prefix}";
 
 /// The same with a sign of life, before there are bytes to tell of.
 const TEMPLATE_WAITING: &str = "{spinner} {wide_msg}";
@@ -69,6 +73,29 @@ pub fn draw_no_bar() {
     HAS_NO_BAR.store(true, Ordering::Relaxed);
 }
 
+/// Below the bar is how far each stage is.
+static HAS_STAGES: AtomicBool = AtomicBool::new(false);
+
+/// From here on there are lines for the stages below the bar.
+pub fn show_stages() {
+    HAS_STAGES.store(true, Ordering::Relaxed);
+}
+
+/// What is drawn while lines are logged: they go above it.
+static DRAWN: Mutex<Option<(ProgressBar, Arc<Waits>)>> = Mutex::new(None);
+
+/// Calls what writes lines to standard error; what is drawn there makes room.
+pub(crate) fn above_bar<T>(write: impl FnOnce() -> T) -> T {
+    let drawn = lock(&DRAWN).clone();
+    match drawn {
+        Some((bar, waits)) => {
+            waits.clear_line();
+            bar.suspend(write)
+        }
+        None => write(),
+    }
+}
+
 /// The bar, and the lines above it.
 #[derive(Debug)]
 pub struct Progress {
@@ -79,6 +106,7 @@ pub struct Progress {
     columns: fn() -> usize,
     waits: Arc<Waits>,
     quiet: bool,
+    has_stages: bool,
 }
 
 /// What the bar and those who look for waits share.
@@ -159,7 +187,21 @@ impl Progress {
     /// Progress on standard error; nothing but errors when not `enabled`.
     #[must_use]
     pub fn new(enabled: bool) -> Self {
-        Self::on(ProgressDrawTarget::stderr(), enabled, columns)
+        let progress = Self::on(ProgressDrawTarget::stderr(), enabled, columns);
+        match HAS_STAGES.load(Ordering::Relaxed) {
+            true => progress.with_stages(),
+            false => progress,
+        }
+    }
+
+    /// With lines for the stages below the bar, and those that are logged above it.
+    fn with_stages(mut self) -> Self {
+        if let Some(bar) = &self.bar {
+            bar.set_style(style(TEMPLATE_STAGES));
+            *lock(&DRAWN) = Some((bar.clone(), Arc::clone(&self.waits)));
+            self.has_stages = true;
+        }
+        self
     }
 
     fn on(target: ProgressDrawTarget, enabled: bool, columns: fn() -> usize) -> Self {
@@ -169,7 +211,14 @@ impl Progress {
             bar.set_style(style(TEMPLATE));
             bar
         });
-        Self { bar, speed: Mutex::default(), columns, waits: Arc::default(), quiet: !enabled }
+        Self {
+            bar,
+            speed: Mutex::default(),
+            columns,
+            waits: Arc::default(),
+            quiet: !enabled,
+            has_stages: false,
+        }
     }
 
     /// One who tells what is waited for.
@@ -190,6 +239,9 @@ impl Progress {
         let mut speed = lock(&self.speed);
         speed.add(bar.elapsed().as_secs_f64(), state.bytes_done);
         let wait = self.waits.now();
+        if self.has_stages {
+            bar.set_prefix(stages::lines(state, (self.columns)()).join("\n"));
+        }
         bar.set_message(line(state, &speed, wait.as_ref(), (self.columns)()));
         bar.tick();
     }
@@ -214,6 +266,7 @@ impl Progress {
     /// From here on nothing but errors is printed, nor by those who tell what is waited for.
     pub fn hush(&mut self) {
         self.finish();
+        self.forget();
         self.waits.is_hushed.store(true, Ordering::Relaxed);
         (self.bar, self.quiet) = (None, true);
     }
@@ -223,6 +276,16 @@ impl Progress {
         self.waits.clear_line();
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+        }
+    }
+
+    /// Lines that are logged need not make room for it any more.
+    fn forget(&mut self) {
+        if std::mem::take(&mut self.has_stages) {
+            let mut drawn = lock(&DRAWN);
+            // Another may have taken its place.
+            let is_own = |(_, waits): &mut (_, Arc<Waits>)| Arc::ptr_eq(waits, &self.waits);
+            let _ = drawn.take_if(is_own);
         }
     }
 
@@ -239,6 +302,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.finish();
+        self.forget();
     }
 }
 
@@ -344,6 +408,7 @@ mod tests {
         listing_complete: false,
         retries: 0,
         waiting: None,
+        under_way: UnderWay { requests_in_flight: 3, requests_wanted: 4, writes: 0, file_jobs: 0 },
     };
 
     #[test]
@@ -385,6 +450,28 @@ mod tests {
         progress.update(&LISTING);
         let drawn = screen.taken();
         assert!(drawn.rfind("listing") > drawn.rfind("waiting"), "{drawn}");
+    }
+
+    #[test]
+    fn stages_are_drawn_below_and_lines_that_are_logged_above() {
+        let (screen, progress) = screen(true);
+        progress.update(&LISTING);
+        assert!(!screen.taken().contains("in flight"), "nobody asked for the stages");
+        let progress = progress.with_stages();
+        progress.update(&ProgressState { listing_complete: true, ..LISTING });
+        let drawn = screen.taken();
+        let at = |words: &str| drawn.find(words).unwrap_or_else(|| panic!("{words}: {drawn}"));
+        assert!(at("1 GB of 4 GB, ") < at("list  "), "{drawn}");
+        assert!(at("pace    [==================>     ] 3 of 4 requests in flight") < at("write  "));
+        // The line is written while nothing is drawn, and then all is drawn again.
+        let before = above_bar(|| screen.taken());
+        assert!(!before.contains("in flight"), "{before}");
+        let after = screen.taken();
+        assert!(after.contains("1 GB of 4 GB, ") && after.contains("in flight"), "{after}");
+        drop(progress);
+        screen.taken();
+        above_bar(|| ());
+        assert_eq!(screen.taken(), "", "it is over");
     }
 
     #[test]

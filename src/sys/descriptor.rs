@@ -27,6 +27,35 @@ pub fn tcp_socket(address: &SocketAddr) -> Result<Handle, Errno> {
     Ok(Handle::from(socket))
 }
 
+/// Has a socket that is not connected yet send and receive over this network interface alone
+/// (SO_BINDTODEVICE, socket(7)): whatever other routes there are, the kernel takes one of its own.
+///
+/// # Errors
+/// ENODEV for a name that there is not; EPERM before Linux 5.7 without CAP_NET_RAW.
+pub fn bind_to_interface(socket: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    let length = libc::socklen_t::try_from(name.len()).map_err(|_| Errno::INVALID)?;
+    // SAFETY: setsockopt reads `length` bytes at the pointer during the call only: those are the
+    // bytes of `name`, which outlives it; the descriptor is open for as long as it is borrowed.
+    let refused = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            name.as_ptr().cast(),
+            length,
+        )
+    };
+    if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
+}
+
+/// The same for a worker's socket.
+///
+/// # Errors
+/// The same.
+pub fn bind_worker_socket(socket: &Handle, name: &str) -> Result<(), Errno> {
+    bind_to_interface(owned(socket)?.as_fd(), name)
+}
+
 /// A counter that wakes a worker: [`raise`] from any thread, [`super::Op::Poll`] in its ring.
 ///
 /// # Errors

@@ -7,6 +7,7 @@
 
 pub mod choice;
 pub mod descriptor;
+pub mod ethtool;
 pub mod pool;
 pub mod process;
 pub mod readiness;
@@ -14,6 +15,7 @@ mod registered;
 mod shorter;
 pub mod standard;
 pub mod threads;
+pub mod topology;
 pub mod uring;
 pub mod usage;
 

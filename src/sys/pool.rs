@@ -286,6 +286,37 @@ mod tests {
         assert_eq!(pool.free(), 2);
     }
 
+    /// Which pages of a pool's memory there are (proc_pid_pagemap(5)).
+    fn pages_there(pool: &Pool) -> Vec<bool> {
+        use std::os::unix::fs::FileExt;
+        const PAGE_BYTES: usize = 4096;
+        let (base, length) = pool.span();
+        let mut words = vec![0; length / PAGE_BYTES * 8];
+        let table = std::fs::OpenOptions::new().read(true).open("/proc/self/pagemap");
+        let table = table.expect("the kernel tells of this process's memory");
+        table.read_exact_at(&mut words, (base / PAGE_BYTES * 8) as u64).expect("all pages");
+        // Bit 63 of each word.
+        words.chunks_exact(8).map(|word| word[7] & 0x80 != 0).collect()
+    }
+
+    #[test]
+    fn pages_come_to_be_with_the_first_touch_of_whoever_has_the_slot() {
+        let region = Region::new(3 * HUGE_PAGE_BYTES).expect("memory");
+        // On a huge page of its own, which the kernel may make at once.
+        let _before = region.carve(HUGE_PAGE_BYTES).expect("room");
+        let pool = Pool::new(region.carve(HUGE_PAGE_BYTES).expect("room"), 64 << 10);
+        assert!(pages_there(&pool).iter().all(|page| !page), "nobody has touched it");
+        let mut slot = pool.take().expect("free");
+        assert!(pages_there(&pool).iter().all(|page| !page), "taking one touches nothing");
+        // A worker has its core by then, so its node gives the page.
+        let slot = std::thread::spawn(move || {
+            slot[0] = 1;
+            slot
+        });
+        let _slot = slot.join().expect("no panic");
+        assert!(pages_there(&pool)[0], "now there is one");
+    }
+
     #[test]
     fn several_threads_read_one_slot() {
         let region = Region::new(1 << 20).expect("memory");

@@ -26,6 +26,35 @@ pub fn thread_cpu_seconds() -> f64 {
     seconds(ClockId::ThreadCPUTime)
 }
 
+/// The share of the calling thread's processor time that it was in the program itself, and not in
+/// the kernel, 0 to 1 (utime and stime of proc_pid_stat(5)); `None` where the kernel does not say,
+/// or has counted nothing yet.
+#[must_use]
+pub fn thread_user_share() -> Option<f64> {
+    user_share(&std::fs::read_to_string("/proc/thread-self/stat").ok()?)
+}
+
+fn user_share(stat: &str) -> Option<f64> {
+    let [user, system] = user_and_system_ticks(stat)?;
+    (user + system > 0).then(|| user as f64 / (user + system) as f64)
+}
+
+/// Processor time of another process in seconds; `None` where it is not told.
+#[must_use]
+pub fn cpu_seconds_of(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let ticks: u64 = user_and_system_ticks(&stat)?.iter().sum();
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The 14th and the 15th field of what proc_pid_stat(5) describes.
+fn user_and_system_ticks(stat: &str) -> Option<[u64; 2]> {
+    // The second field is the name, which may have spaces and brackets.
+    let fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace();
+    let ticks: Option<Vec<u64>> = fields.skip(11).take(2).map(|field| field.parse().ok()).collect();
+    ticks?.try_into().ok()
+}
+
 /// Processors that this process may use.
 #[must_use]
 pub fn processors() -> u64 {
@@ -69,6 +98,21 @@ pub fn peak_rss_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_of_it_was_the_kernels() {
+        let stat = |ticks: &str| format!("7 (a) b) S 1 2 3 0 -1 64 9 0 0 0 {ticks} 0 0 20 0 1");
+        assert_eq!(user_share(&stat("30 10")), Some(0.75));
+        assert_eq!(user_share(&stat("0 0")), None);
+        assert_eq!(user_share("7 (a) S 1"), None);
+        assert_eq!(user_and_system_ticks(&stat("70 30")), Some([70, 30]));
+    }
+
+    #[test]
+    fn processor_time_of_another_process() {
+        assert!(cpu_seconds_of(std::process::id()).is_some());
+        assert_eq!(cpu_seconds_of(u32::MAX), None);
+    }
 
     #[test]
     fn usage_is_read() {

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Longest time for one run.
-const RUN_SECONDS: u64 = 60;
+const RUN_SECONDS: u64 = 180;
 /// Pause between two looks at a run.
 pub(crate) const LOOK: Duration = Duration::from_millis(2);
 

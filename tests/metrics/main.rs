@@ -8,6 +8,10 @@
     reason = "a test has a clock and sockets of its own"
 )]
 
+mod commands;
+#[path = "../common/fuse.rs"]
+#[expect(dead_code, reason = "the kernel's table belongs to other tests")]
+mod fuse;
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of names belongs to other tests")]
 mod matrix;
@@ -17,7 +21,6 @@ mod program;
 #[path = "../common/python.rs"]
 mod python;
 #[path = "../common/served.rs"]
-#[expect(dead_code, reason = "not all of it is served here")]
 mod served;
 #[path = "../common/skip.rs"]
 mod skip;
@@ -171,6 +174,44 @@ fn every_name_moves_in_a_run_and_the_sum_is_that_of_the_report() {
     }
     names_nothing(&end, &file);
     drop(run);
+}
+
+#[test]
+fn streams_tell_their_pace_and_what_was_answered() {
+    let origin =
+        start(Config { capacity: std::num::NonZeroU64::new(8 << 20), ..config(&objects()) });
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, log) = (folder.path().join("inrush.prom"), folder.path().join("log"));
+    let told = fs::File::create(&log).expect("a file");
+    let program = Program::new(["cat", "s3://lab/a/", "--json", "--connections", "5"])
+        .with(["--metrics-listen", "127.0.0.1:0"])
+        .with(["--metrics-file".as_ref(), file.as_os_str()])
+        .asking(&origin)
+        .with_keys(ACCESS_KEY, SECRET);
+    let mut running = program.start_with(std::process::Stdio::null(), told.into());
+    let at = address(&mut running, &log);
+    let (mut in_flight, mut answers) = (0.0, 0.0);
+    while !running.has_ended() {
+        let Some(now) = scraped(at) else { continue };
+        in_flight = now.value("inrush_requests_in_flight");
+        assert!(in_flight == 0.0 || now.value("inrush_wanted_requests") == 5.0, "as many as asked");
+        let before = std::mem::replace(&mut answers, now.value("inrush_answers_total"));
+        assert!(answers >= before, "it went back from {before} to {answers}");
+        if in_flight > 0.0 && answers > 0.0 {
+            break;
+        }
+    }
+    let run = running.wait().expect(0);
+    run.check(in_flight > 0.0 && in_flight <= 5.0, &format!("{in_flight} requests in flight"));
+    run.check(answers > 0.0, "answers while it runs");
+    let end = Scrape::read(&fs::read_to_string(&file).expect("the file"));
+    let told = fs::read_to_string(&log).expect("UTF-8");
+    let report: serde_json::Value =
+        serde_json::from_str(told.lines().last().expect("a line")).expect("a document");
+    let addresses = report["channels"][0]["addresses"].as_array().expect("addresses");
+    let ranges: f64 = addresses.iter().filter_map(|address| address["ranges"].as_f64()).sum();
+    assert_eq!((end.value("inrush_answers_total"), ranges), (12.0, 12.0), "{report}");
+    assert_eq!(Some(end.value("inrush_received_bytes_total")), report["bytes"].as_f64());
 }
 
 /// Labels have no secret and no name of the world, and nothing is left beside the file.

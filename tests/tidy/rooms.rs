@@ -2,7 +2,7 @@
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-pub(crate) const ROOMS: [(&str, bool, &[&str]); 57] = [
+pub(crate) const ROOMS: [(&str, bool, &[&str]); 59] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("glob", true, &[]),
@@ -10,7 +10,8 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 57] = [
     ("size", true, &[]),
     ("limits", true, &[]),
     ("guide", true, &[]),
-    ("doctor", true, &["limits", "size"]),
+    ("placement", true, &["sys"]),
+    ("doctor", true, &["limits", "placement", "size", "sys"]),
     ("checksum", true, &[]),
     ("mark", true, &[]),
     ("attempt", true, &["limits"]),
@@ -124,6 +125,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 57] = [
             "metrics",
             "pace",
             "peers",
+            "placement",
             "s3",
             "schedule",
             "sink",
@@ -136,10 +138,11 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 57] = [
     ("cli", true, &["error", "guide", "limits", "plan", "s3", "shown", "size"]),
     ("out", false, &["error"]),
     ("line", true, &["failure", "shown", "size", "waiting"]),
+    ("stages", true, &["line", "size"]),
     ("exposition", true, &[]),
     ("bench", true, &["shown", "size"]),
     ("limit", true, &["metrics", "size"]),
-    ("progress", false, &["line", "shown", "sys", "waiting"]),
+    ("progress", false, &["line", "shown", "stages", "sys", "waiting"]),
     ("log", false, &["progress", "shown"]),
     (
         "document",

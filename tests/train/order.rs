@@ -154,7 +154,10 @@ fn without_a_command_files_alone_end_the_run_and_so_does_the_last_epoch() {
     let all = objects(&[("a/1", 5), ("b/1", 3 * MIB)]);
     let origin = serve(&all);
     let stage = Stage::new();
-    stage.train(&origin, &["--channel", "a=s3://lab/a/", "--json"]).run().expect(0);
+    let told = stage.train(&origin, &["--channel", "a=s3://lab/a/", "--json"]).run().expect(0);
+    let told = told.json();
+    assert_eq!(told["limit"], serde_json::Value::Null, "there is no stream: {told}");
+    assert!(told["downloads"][0]["limit"]["part"].is_string(), "{told}");
     let words = ["--channel", "a=s3://lab/a/", "--channel", "b=s3://lab/b/,mode=Pipe"];
     let words = [&words[..], &["--epochs", "1", "--json"]].concat();
     let running = stage.train(&origin, &words).start();
@@ -163,6 +166,8 @@ fn without_a_command_files_alone_end_the_run_and_so_does_the_last_epoch() {
     let told = stage.end(running, 0).json();
     assert_eq!(told["files"][0]["kept_objects"], 1, "{told}");
     assert_eq!(told["pipes"][0]["epochs"][0]["bytes"], 3 * MIB, "{told}");
+    let sentence = told["limit"]["sentence"].as_str().expect("the limit of the stream");
+    assert!(sentence.starts_with("the limit: "), "{sentence}");
     assert_eq!(told["command"], serde_json::Value::Null, "{told}");
 }
 

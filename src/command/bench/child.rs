@@ -95,10 +95,17 @@ impl Child {
     /// A command of this program with a source.
     pub(super) fn new(name: &str, source: &Source) -> Self {
         let mut command = Command::new("/proc/self/exe");
-        command.args([name, "--quiet", "--json", &source.uri]).args(&source.words);
+        command.args([name, "--quiet", &source.uri]).args(&source.words);
+        // A mount has no document.
+        command.args((name != "mount").then_some("--json"));
         command.envs(source.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Self { command }
+    }
+
+    /// The process itself, with what of it is read.
+    pub(super) fn into_command(self) -> Command {
+        self.command
     }
 
     /// Adds words.
@@ -109,11 +116,7 @@ impl Child {
 
     /// Runs it to its end.
     pub(super) async fn run(mut self, signals: &mut Interrupts) -> Result<Told> {
-        let trouble = |error| {
-            Error::new(ErrorKind::Host, format!("cannot start a run: {error}"))
-                .advise("raise the limit of processes (ulimit -u)")
-        };
-        let child = self.command.spawn().map_err(trouble)?;
+        let child = self.command.spawn().map_err(not_started)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         // One that has ended already needs no signal.
         let handle = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -131,7 +134,7 @@ impl Child {
                 }
             }
         };
-        let output = output.map_err(trouble)?;
+        let output = output.map_err(not_started)?;
         if is_interrupted {
             return Err(interrupted());
         }
@@ -159,22 +162,29 @@ impl Child {
     }
 }
 
+/// A process could not be started.
+pub(super) fn not_started(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Host, format!("cannot start a run: {error}"))
+        .advise("raise the limit of processes (ulimit -u)")
+}
+
 /// What a process said at its end.
 fn read(output: &Output) -> Result<Told> {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let failed = || {
-        let kinds = ErrorKind::ALL.into_iter();
-        let code = output.status.code();
-        let kind = kinds.into_iter().find(|kind| code == Some(i32::from(kind.exit_code())));
-        let line = stderr.lines().next().unwrap_or("it said nothing");
-        let line = line.trim_start_matches("error: ").to_owned();
-        Error::new(kind.unwrap_or(ErrorKind::Host), format!("a run failed: {line}"))
-            .advise("run it alone, as inrush get, with -v")
-    };
     if !output.status.success() {
-        return Err(failed());
+        return Err(failed(output));
     }
-    serde_json::from_slice(&output.stdout).map(Told::of).map_err(|_| failed())
+    serde_json::from_slice(&output.stdout).map(Told::of).map_err(|_| failed(output))
+}
+
+/// Why a process failed.
+pub(super) fn failed(output: &Output) -> Error {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let code = output.status.code();
+    let kind = ErrorKind::ALL.into_iter().find(|kind| code == Some(i32::from(kind.exit_code())));
+    let line = stderr.lines().next().unwrap_or("it said nothing");
+    let line = line.trim_start_matches("error: ").to_owned();
+    Error::new(kind.unwrap_or(ErrorKind::Host), format!("a run failed: {line}"))
+        .advise("run it alone, as inrush get, with -v")
 }
 
 /// Opens the pipe once it is there, and reads to its end; ends early when it is told to.

@@ -1,22 +1,27 @@
 //! What the kernel counts of the network and the cores, before and after a step.
 
-use crate::report::bench::Counted;
+use std::collections::BTreeMap;
 
-/// Where an ENA's counters are.
-const ENA_ELSEWHERE: &str =
-    "the driver tells bw_in_allowance_exceeded to ethtool alone: see ethtool -S INTERFACE";
+use crate::report::bench::Counted;
+use crate::sys::{Errno, ethtool};
+
 const NO_ENA: &str = "no interface is an ENA";
+/// What an ENA holds back: packets beyond what the instance may receive, send, and so on.
+const ALLOWANCE: &str = "_allowance_exceeded";
 
 /// Counters at one time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Machine {
     dropped: Option<u64>,
     retransmitted: Option<u64>,
     pruned: Option<u64>,
     /// Of each core: ticks in use, and all.
     cores: Vec<(u64, u64)>,
-    has_ena: bool,
+    ena: Allowances,
 }
+
+/// What the ENAs of a machine held back, by counter; or why that is not known.
+type Allowances = Result<BTreeMap<String, u64>, String>;
 
 /// Reads them.
 pub(super) fn read() -> Machine {
@@ -26,7 +31,7 @@ pub(super) fn read() -> Machine {
         retransmitted: field(&text("/proc/net/snmp"), "Tcp:", "RetransSegs"),
         pruned: field(&text("/proc/net/netstat"), "TcpExt:", "PruneCalled"),
         cores: cores(&text("/proc/stat")),
-        has_ena: has_ena(),
+        ena: allowances(&interfaces("ena"), ethtool::counters),
     }
 }
 
@@ -38,23 +43,52 @@ impl Machine {
             let all = now.1.saturating_sub(then.1).max(1);
             now.0.saturating_sub(then.0) as f64 / all as f64
         });
+        let held_back = self.ena.as_ref().ok().zip(before.ena.as_ref().ok()).map(|(now, then)| {
+            let since = now.iter().map(|(name, count)| {
+                let then = then.get(name).copied().unwrap_or(0);
+                (name.clone(), count.saturating_sub(then))
+            });
+            since.collect()
+        });
         Counted {
             received_packets_dropped: more(self.dropped, before.dropped),
             tcp_segments_retransmitted: more(self.retransmitted, before.retransmitted),
             tcp_receive_queues_pruned: more(self.pruned, before.pruned),
             core_use: used.collect(),
-            ena_allowance_exceeded: None,
-            ena_unavailable: Some(if self.has_ena { ENA_ELSEWHERE } else { NO_ENA }),
+            ena_allowance_exceeded: held_back,
+            ena_unavailable: self.ena.as_ref().and(before.ena.as_ref()).err().cloned(),
         }
     }
 }
 
-/// An interface's driver is ena.
-fn has_ena() -> bool {
+/// The interfaces of this driver.
+fn interfaces(driver: &str) -> Vec<String> {
     let interfaces = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let drivers = interfaces
-        .filter_map(|interface| std::fs::read_link(interface.path().join("device/driver")).ok());
-    drivers.into_iter().any(|driver| driver.file_name().is_some_and(|name| name == "ena"))
+    let of_driver = interfaces.filter(|interface| {
+        let link = std::fs::read_link(interface.path().join("device/driver"));
+        link.is_ok_and(|link| link.file_name().is_some_and(|name| name == driver))
+    });
+    of_driver.filter_map(|interface| interface.file_name().into_string().ok()).collect()
+}
+
+/// What these interfaces held back together, as their driver counts it.
+fn allowances(
+    interfaces: &[String],
+    counters: impl Fn(&str) -> Result<Vec<(String, u64)>, Errno>,
+) -> Allowances {
+    let mut all = BTreeMap::new();
+    for interface in interfaces {
+        let told = counters(interface)
+            .map_err(|errno| format!("cannot read the counters of {interface}: {errno}"))?;
+        for (name, count) in told.into_iter().filter(|(name, _)| name.ends_with(ALLOWANCE)) {
+            *all.entry(name).or_insert(0) += count;
+        }
+    }
+    match (interfaces, all.is_empty()) {
+        ([], _) => Err(NO_ENA.to_owned()),
+        (_, true) => Err("the driver does not count what an ENA held back".to_owned()),
+        _ => Ok(all),
+    }
 }
 
 /// Packets that were received and dropped, of all interfaces (proc_pid_net(5)).
@@ -103,10 +137,45 @@ mod tests {
         assert_eq!(field(snmp, "Tcp:", "InErrs"), None);
         let stat = "cpu  9 9 9 9 9 9 9 9\ncpu0 10 0 10 70 10 0 0 0 5 5\ncpu1 0 0 0 50 0 0 0 50\n";
         assert_eq!(cores(stat), [(20, 100), (50, 100)]);
-        let now = Machine { cores: vec![(30, 120)], dropped: Some(9), ..Machine::default() };
-        let then = Machine { cores: vec![(20, 100)], dropped: Some(7), ..Machine::default() };
+        let machine = |cores, dropped, ena| Machine {
+            dropped: Some(dropped),
+            retransmitted: None,
+            pruned: None,
+            cores: vec![cores],
+            ena,
+        };
+        let no_ena = || Err(NO_ENA.to_owned());
+        let (now, then) = (machine((30, 120), 9, no_ena()), machine((20, 100), 7, no_ena()));
         let counted = now.since(&then);
         assert_eq!(counted.received_packets_dropped, Some(2));
         assert_eq!((counted.core_use, counted.tcp_segments_retransmitted), (vec![0.5], None));
+        assert_eq!(
+            (counted.ena_allowance_exceeded, counted.ena_unavailable),
+            (None, no_ena().err())
+        );
+        let ena = |count| Ok(BTreeMap::from([("bw_in_allowance_exceeded".to_owned(), count)]));
+        let counted = machine((2, 3), 9, ena(40)).since(&machine((1, 2), 7, ena(10)));
+        assert_eq!((counted.ena_allowance_exceeded, counted.ena_unavailable), (ena(30).ok(), None));
+    }
+
+    /// A machine with two ENAs, whose driver answers as that of Linux does.
+    #[test]
+    fn what_enas_held_back() {
+        let two = ["ens5", "ens6"].map(str::to_owned);
+        let driver = |interface: &str| {
+            let count = if interface == "ens5" { 3 } else { 4 };
+            let names = ["tx_timeout", "bw_in_allowance_exceeded", "pps_allowance_exceeded"];
+            Ok(names.map(|name| (name.to_owned(), count)).to_vec())
+        };
+        let told = allowances(&two, driver).expect("counters");
+        let names: Vec<&str> = told.keys().map(String::as_str).collect();
+        assert_eq!(names, ["bw_in_allowance_exceeded", "pps_allowance_exceeded"]);
+        assert!(told.values().all(|count| *count == 7), "{told:?}");
+        assert_eq!(allowances(&[], driver), Err(NO_ENA.to_owned()));
+        let refused = allowances(&two, |_| Err(Errno::NOT_PERMITTED)).expect_err("refused");
+        assert!(refused.contains("ens5") && refused.contains("not permitted"), "{refused}");
+        let old = allowances(&two, |_| Ok(vec![("tx_timeout".to_owned(), 1)]));
+        assert!(old.expect_err("an old driver").contains("does not count"));
+        assert!(interfaces("no such driver").is_empty());
     }
 }

@@ -1,12 +1,13 @@
 //! `inrush bench`: the stages of a download alone and together, and which of them is the limit.
 //!
 //! What moves objects is this program itself: a process for each run, as its user would start it.
-//! `child` runs it, `local` measures disk and memory, `machine` reads what the kernel counts. After
-//! each step all results are written, each file whole.
+//! `child` runs it, `mounted` reads a mount, `local` measures disk and memory, `machine` reads what
+//! the kernel counts. After each step all results are written, each file whole.
 
 mod child;
 mod local;
 mod machine;
+mod mounted;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -18,11 +19,12 @@ use inrush_origin::{Config as OriginConfig, Credentials, Origin, SyntheticSet};
 use tempfile::TempDir;
 
 use super::ending::Done;
+use super::mount;
 use super::ring;
 use super::runtime::on_runtime;
 use super::session::Interrupts;
 use super::whole_file;
-use crate::cli::{BenchArgs, Stage};
+use crate::cli::{BenchArgs, Stage, TuningArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host;
 use crate::report::bench::{BenchReport, Measured, Setting, Step, page};
@@ -95,6 +97,7 @@ pub(super) fn run(args: BenchArgs) -> Result<Done> {
             .map_or_else(|| "generated objects".to_owned(), ToString::to_string),
         destination: args.destination.as_ref().map(|folder| folder.display().to_string()),
         workload: args.how.workload.as_ref().map(|workload| workload.name.clone()),
+        options: settings(&args.how.tuning),
         processors: usage::processors(),
         warm_up: args.how.warm_up,
         ..BenchReport::default()
@@ -103,6 +106,31 @@ pub(super) fn run(args: BenchArgs) -> Result<Done> {
     let done = on_runtime(ring.choice, || bench.run()).and_then(|done| done);
     origin.stop();
     done
+}
+
+fn settings(tuning: &TuningArgs) -> Vec<Setting> {
+    let given = tuning.given().into_iter();
+    given.map(|(name, value)| Setting { name: name.to_owned(), value }).collect()
+}
+
+/// The words of the options that all steps have, and of the one that is swept in its place: those
+/// that this stage takes.
+fn words(options: &[Setting], swept: Option<&Setting>, stage: Stage) -> Vec<String> {
+    let is_taken = |option: &&Setting| match stage {
+        // Streams have a worker for each core that they need.
+        Stage::Pipe | Stage::Stream => option.name != "workers",
+        // Programs decide what is read of a mount.
+        Stage::Mount => option.name != "part-size",
+        _ => true,
+    };
+    let is_replaced = |option: &&Setting| {
+        let swept = swept.map(|swept| swept.name.as_str());
+        swept == Some(&option.name)
+            || swept == Some("connections") && option.name == "max-connections"
+    };
+    let fixed = options.iter().filter(|option| !is_replaced(option));
+    let options = fixed.chain(swept).filter(is_taken);
+    options.flat_map(|set| [format!("--{}", set.name), set.value.clone()]).collect()
 }
 
 fn start_origin(count: u64, each: u64) -> Result<Origin> {
@@ -152,7 +180,7 @@ impl Bench {
                 stages.extend([Stage::Disk, Stage::DiskBuffered, Stage::Get]);
             }
         }
-        let swept = [Stage::Get, Stage::Network, Stage::Stream, Stage::Pipe];
+        let swept = [Stage::Get, Stage::Network, Stage::Stream, Stage::Mount, Stage::Pipe];
         let swept = swept.into_iter().find(|stage| stages.contains(stage));
         let mut plan: Vec<Planned> =
             stages.into_iter().map(|stage| Planned { stage, setting: None }).collect();
@@ -160,9 +188,7 @@ impl Bench {
             for value in &sweep.values {
                 let setting = Setting { name: sweep.name.to_owned(), value: value.clone() };
                 let stage = swept.unwrap_or(Stage::Network);
-                // Streams have a worker for each core that they need.
-                let is_stream = matches!(stage, Stage::Pipe | Stage::Stream);
-                if !is_stream || sweep.name != "workers" {
+                if !words(&[], Some(&setting), stage).is_empty() {
                     plan.push(Planned { stage, setting: Some(setting) });
                 }
             }
@@ -227,8 +253,7 @@ impl Bench {
         setting: Option<&Setting>,
         signals: &mut Interrupts,
     ) -> Result<Told> {
-        let options = setting.map(|set| [format!("--{}", set.name), set.value.clone()]);
-        let options = options.into_iter().flatten().collect::<Vec<_>>();
+        let options = words(&self.report.options, setting, stage);
         let stop = Arc::new(AtomicBool::new(false));
         match stage {
             Stage::Network => {
@@ -249,6 +274,14 @@ impl Bench {
                 let words = [channel.display().to_string(), "--epochs".into(), "1".into()];
                 let child = Child::new("pipe", source).with(words).with(options);
                 child.run_with_reader(&channel, signals).await
+            }
+            Stage::Mount => {
+                if let Some(hindrance) = mount::hindrance() {
+                    self.skip(format!("mount: {hindrance}"));
+                    return Ok(Told::default());
+                }
+                let folder = temporary(&std::env::temp_dir())?;
+                mounted::run(&self.source, options, folder.path(), signals).await
             }
             Stage::Disk | Stage::DiskBuffered => {
                 let (folder, bytes) = (self.folder()?, self.bytes);
@@ -278,9 +311,7 @@ impl Bench {
         match told {
             Ok(measured) => Ok(Told { measured: Some(measured), ..Told::default() }),
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-                let skipped = format!("{}: the file system has no O_DIRECT", stage.name());
-                self.progress.note(&skipped);
-                self.report.skipped.push(skipped);
+                self.skip(format!("{}: the file system has no O_DIRECT", stage.name()));
                 Ok(Told::default())
             }
             Err(error) => {
@@ -288,6 +319,11 @@ impl Bench {
                 Err(Error::new(ErrorKind::Destination, what).advise("see df and the permissions"))
             }
         }
+    }
+
+    fn skip(&mut self, why: String) {
+        self.progress.note(&why);
+        self.report.skipped.push(why);
     }
 
     /// A folder at the destination, which goes when it is dropped.

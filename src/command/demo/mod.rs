@@ -295,6 +295,7 @@ impl Demo<'_> {
             shard: Shard::WHOLE,
             sources: vec![S3Uri::parse(&source).expect("the sets have names that are keys")],
             destination: Destination::Local(destination.to_path_buf()),
+            spread_to: Vec::new(),
             dry_run: false,
             report: None,
             stats: false,

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use memmap2::MmapMut;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use super::tree::Tree;
 use crate::doctor::facts::{Block, Disk};
 use crate::doctor::parse;
+use crate::files::system_host::nearest_folder;
 use crate::limits::DIRECT_ALIGNMENT_BYTES;
 
 /// Types of file systems by the number of statfs(2).
@@ -29,20 +30,20 @@ const FILE_SYSTEMS: [(u64, &str); 12] = [
 ];
 
 pub(super) fn look(tree: &Tree, destination: &Path) -> Disk {
-    let folder = existing(destination);
-    let stat = rustix::fs::statvfs(&folder).ok();
-    let tried = tempfile::Builder::new().prefix(".inrush-").suffix(".tmp").tempfile_in(&folder);
+    let folder = nearest_folder(destination);
+    let stat = rustix::fs::statvfs(folder).ok();
+    let tried = tempfile::Builder::new().prefix(".inrush-").suffix(".tmp").tempfile_in(folder);
     let direct = tried.as_ref().ok().map(|file| write_direct(file.path()));
     let dio = rustix::fs::statx(
         CWD,
-        tried.as_ref().map_or(folder.as_path(), |file| file.path()),
+        tried.as_ref().map_or(folder, |file| file.path()),
         AtFlags::empty(),
         StatxFlags::DIOALIGN,
     );
     let dio = dio.ok().filter(|told| told.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
     Disk {
         path: destination.display().to_string(),
-        file_system: rustix::fs::statfs(&folder).ok().map(|stat| name(stat.f_type.cast_unsigned())),
+        file_system: rustix::fs::statfs(folder).ok().map(|stat| name(stat.f_type.cast_unsigned())),
         writable: Some(tried.as_ref().map(drop).map_err(plain)),
         direct: direct.map(|outcome| outcome.map_err(|error| plain(&error))),
         direct_alignment: dio.map(|told| told.stx_dio_offset_align),
@@ -50,18 +51,8 @@ pub(super) fn look(tree: &Tree, destination: &Path) -> Disk {
         total_bytes: stat.as_ref().map(|stat| stat.f_blocks.saturating_mul(stat.f_frsize)),
         inodes: stat.map(|stat| (stat.f_favail, stat.f_files)),
         needed_bytes: None,
-        device: std::fs::metadata(&folder).ok().and_then(|about| block(tree, about.dev())),
+        device: std::fs::metadata(folder).ok().and_then(|about| block(tree, about.dev())),
     }
-}
-
-/// The destination, or the nearest folder above it that is there.
-fn existing(destination: &Path) -> PathBuf {
-    let here = |folder: &Path| match folder.as_os_str().is_empty() {
-        true => PathBuf::from("."),
-        false => folder.to_owned(),
-    };
-    let mut above = destination.ancestors().map(here);
-    above.find(|folder| folder.is_dir()).unwrap_or_else(|| PathBuf::from("."))
 }
 
 fn name(number: u64) -> String {

@@ -4,6 +4,7 @@ use super::tree::Tree;
 use crate::doctor::facts::{Interface, Machine, Network, RingTried};
 use crate::doctor::parse;
 use crate::sys::choice::{AnyRing, RingKind};
+use crate::sys::topology;
 use crate::sys::uring::SetupMode;
 
 /// Entries of the ring that is made to see whether one can be: as few as there may be.
@@ -35,7 +36,7 @@ pub(super) fn machine(tree: &Tree) -> Machine {
         quota_cores: quota_cores(tree),
         allowed: cores(parse::field(&status, "Cpus_allowed_list").map(str::to_owned)),
         online: cores(tree.text("sys/devices/system/cpu/online")),
-        nodes: nodes(tree),
+        nodes: topology::nodes(tree.root()),
     }
 }
 
@@ -80,20 +81,21 @@ fn quota_cores(tree: &Tree) -> Option<f64> {
     quotas.min_by(f64::total_cmp)
 }
 
-fn nodes(tree: &Tree) -> Vec<(u32, Vec<u32>)> {
-    let names = tree.names("sys/devices/system/node").into_iter().filter_map(|name| {
-        let number: u32 = name.strip_prefix("node")?.parse().ok()?;
-        let cores = tree.text(format!("sys/devices/system/node/{name}/cpulist"))?;
-        Some((number, parse::list(&cores)?))
+/// The way to the network: over these interfaces, or where none is named over that of the default
+/// route.
+pub(super) fn network(tree: &Tree, named: &[String]) -> Network {
+    let known = topology::interfaces(tree.root());
+    let named = named.iter().map(|name| Interface {
+        is_missing: !known.contains(name),
+        ..interface(tree, name.clone())
     });
-    names.collect()
-}
-
-pub(super) fn network(tree: &Tree) -> Network {
+    let named: Vec<Interface> = named.collect();
     let route = tree.text("proc/net/route").unwrap_or_default();
     let rmem = tree.text("proc/sys/net/ipv4/tcp_rmem");
+    let of_default_route = || parse::default_interface(&route).map(|name| interface(tree, name));
     Network {
-        interface: parse::default_interface(&route).map(|name| interface(tree, name)),
+        are_named: !named.is_empty(),
+        interfaces: if named.is_empty() { of_default_route().into_iter().collect() } else { named },
         rmem_max: tree.number("proc/sys/net/core/rmem_max"),
         tcp_rmem_max: rmem.and_then(|text| parse::number(text.split_whitespace().nth(2)?)),
         congestion_control: tree.word("proc/sys/net/ipv4/tcp_congestion_control"),
@@ -112,7 +114,8 @@ fn interface(tree: &Tree, name: String) -> Interface {
         mtu_bytes: number("mtu"),
         receive_queues: queues.iter().filter(|name| name.starts_with("rx-")).count(),
         interrupts: interrupts(tree, &folder, &name),
-        node: number("device/numa_node").and_then(|node| u32::try_from(node).ok()),
+        node: topology::node_of(tree.root(), &name),
+        is_missing: false,
         name,
     }
 }

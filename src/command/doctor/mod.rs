@@ -20,7 +20,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
     let tree = Tree::of_environment();
     let mut facts = Facts {
         machine: machine::machine(&tree),
-        network: machine::network(&tree),
+        network: machine::network(&tree, &args.service.interface),
         ..Facts::default()
     };
     if let Some(source) = &args.source {

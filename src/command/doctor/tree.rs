@@ -19,6 +19,11 @@ impl Tree {
         Self { root: root.map_or_else(|| PathBuf::from("/"), PathBuf::from) }
     }
 
+    /// The folder that stands for `/`.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The path of a file or folder, which begins below `/`.
     pub(super) fn path(&self, below: impl AsRef<Path>) -> PathBuf {
         self.root.join(below)

@@ -99,14 +99,16 @@ impl Server {
         crate::command::log::config(&config);
         let workers = Workers::start(RunSetup {
             config,
-            destination: None,
+            destination: Vec::new(),
             keeping: Persistence::default(),
             tls,
             keys: control.keys(),
             retries,
             bandwidth,
+            interfaces: control.interfaces(),
             begun,
         })?;
+        crate::command::log::places(&workers.places_in_words());
         crate::command::exporter::watch(&workers);
         let (errors, told) = mpsc::channel(MOUNT_ERRORS_TOLD_MAX);
         let reader = Reader::start(&workers, deadline, errors)?;

@@ -1,15 +1,18 @@
 //! What a run takes in: batches of the listing, looked up at the destination, into transfers that
 //! may begin.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::aside::aside;
 use super::super::checksums::Settled;
 use super::super::kept::{Before, Verdict};
 use super::super::log;
 use super::super::space::Space;
-use super::{Run, micros};
+use super::super::spread::Spread;
+use super::Run;
 use crate::control::resolve::Missing;
 use crate::control::walk::Entry;
 use crate::engine::schedule::Scheduler;
@@ -18,7 +21,7 @@ use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
 use crate::files::transfer::{Outcome, Shape, Transfer};
 use crate::limits::OBJECTS_QUEUED_MAX;
-use crate::report::document::ObjectLine;
+use crate::report::document::{DestinationLine, ObjectLine};
 use crate::s3::Object;
 use crate::text::size::Decimal;
 
@@ -28,6 +31,10 @@ fn first_file(verdict: &Verdict) -> Option<&str> {
         Verdict::Fetch(transfer, _) if transfer.shape != Shape::Folder => Some(&transfer.path),
         _ => None,
     }
+}
+
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Run {
@@ -68,16 +75,25 @@ impl Run {
         Ok(())
     }
 
-    /// Measures the space at the destination, of which nothing has been made yet.
+    /// Measures the space at the destinations, of which nothing has been made yet.
     async fn measure_space(&mut self) {
-        let Some(folder) = self.target.folder().filter(|_| self.checks_space) else { return };
-        let folder = folder.to_owned();
-        let disk = aside(move || {
-            let existing = folder.ancestors().find(|path| path.exists());
-            let existing = existing.filter(|path| !path.as_os_str().is_empty());
-            system_host::disk_space(existing.unwrap_or(Path::new(".")))
-        });
-        self.space = Space::new(disk.await, self.keeper.may_replace);
+        let folders: Vec<_> = self.target.folders().into_iter().map(Path::to_owned).collect();
+        let names: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        let disks = match self.checks_space {
+            true => aside(move || system_host::disk_spaces(&folders)).await,
+            false => vec![None; names.len()],
+        };
+        let may_replace = self.keeper.may_replace;
+        self.space = Space::new(system_host::together(&disks), may_replace);
+        if names.len() > 1 {
+            let places = names.into_iter().zip(disks).collect();
+            self.spread = Some(Spread::new(places, may_replace));
+        }
+    }
+
+    /// What each of several destinations took.
+    pub(in crate::command) fn destinations_told(&self) -> Vec<DestinationLine> {
+        self.spread.as_ref().map(Spread::told).unwrap_or_default()
     }
 
     /// Takes a batch of the listing, whose objects are looked up at the destination next; `None` is
@@ -117,8 +133,9 @@ impl Run {
                     self.known.objects_kept += 1;
                     log::kept(&transfer, kept, &self.target);
                     let channel = self.channel(&transfer);
+                    let place = self.target.one_of_several(&transfer);
                     let line = ObjectLine::kept(&transfer, kept).of_channel(channel.as_deref());
-                    self.report_line(|| line.to_json());
+                    self.report_line(|| line.at(place.as_deref()).to_json());
                 }
                 Verdict::Fail(failed) => {
                     self.known.objects_known += 1;
@@ -148,6 +165,9 @@ impl Run {
         let size_bytes = transfer.object.size_bytes;
         self.space.add(size_bytes, before.replaced_bytes);
         self.space.reclaim(before.reclaimed_bytes);
+        if let (Some(spread), Some(place)) = (&mut self.spread, transfer.place) {
+            spread.reclaim(place, before.reclaimed_bytes);
+        }
         self.known.objects_known += 1;
         self.known.bytes_known = self.known.bytes_known.saturating_add(size_bytes);
         self.known.bytes_known -= before.done_bytes;
@@ -162,9 +182,10 @@ impl Run {
         else {
             return Ok(());
         };
+        let has = if self.spread.is_some() { "have together" } else { "has" };
         let message = format!(
-            "{} has {} free, but the download needs at least {}",
-            self.target.folder().unwrap_or(Path::new(".")).display(),
+            "{} {has} {} free, but the download needs at least {}",
+            self.target.told_folders(),
             Decimal(free),
             Decimal(self.space.needed_bytes())
         );
@@ -188,11 +209,47 @@ impl Run {
 
     /// Hands objects to the scheduler, as many as there is room for, there and on the disk.
     pub(super) fn feed(&mut self, scheduler: &Scheduler) {
+        if self.spread.is_some() {
+            return self.feed_several(scheduler);
+        }
         let (room, space) = (scheduler.room(), &mut self.space);
         let fits = |transfer: &&Transfer| space.hand_out(transfer.object.size_bytes);
         let count = self.pending.iter().take(room).take_while(fits).count();
         if count > 0 {
             scheduler.push(self.pending.drain(..count));
+        }
+    }
+
+    /// The same where there are several destinations: each object is handed out when one takes it.
+    fn feed_several(&mut self, scheduler: &Scheduler) {
+        let Some(spread) = &mut self.spread else { return };
+        let (room, now_us) = (scheduler.room(), micros(self.begun.elapsed()));
+        let (mut chosen, mut waiting) = (Vec::new(), VecDeque::new());
+        // Where one finds no place now, those behind it do not either, but for those that have one.
+        let mut is_full = false;
+        while chosen.len() < room
+            && let Some(mut transfer) = self.pending.pop_front()
+        {
+            let own = transfer.place;
+            let place = match own {
+                None if is_full => None,
+                _ => spread.hand_out(own, transfer.object.size_bytes, now_us),
+            };
+            match place {
+                Some(_) => {
+                    transfer.place = place;
+                    chosen.push(transfer);
+                }
+                None => {
+                    is_full |= own.is_none();
+                    waiting.push_back(transfer);
+                }
+            }
+        }
+        waiting.append(&mut self.pending);
+        self.pending = waiting;
+        if !chosen.is_empty() {
+            scheduler.push(chosen);
         }
     }
 
@@ -204,7 +261,14 @@ impl Run {
             // What a later run goes on with stays.
             Err(_) => transfer.can_go_on().then_some(0),
         };
-        self.space.end(transfer.object.size_bytes, replaced_bytes);
+        let size_bytes = transfer.object.size_bytes;
+        match (&mut self.spread, transfer.place) {
+            (Some(spread), Some(place)) => {
+                let now_us = micros(self.begun.elapsed());
+                spread.end(place, size_bytes, (outcome.result.is_ok(), replaced_bytes), now_us);
+            }
+            _ => self.space.end(size_bytes, replaced_bytes),
+        }
     }
 
     /// Lets go of what was taken in and not handed to the scheduler.

@@ -207,6 +207,7 @@ impl Downloads<'_> {
             shard: Shard::WHOLE,
             sources: Vec::new(),
             destination: Destination::Local(folder),
+            spread_to: Vec::new(),
             dry_run: false,
             verify: args.verify,
             report: None,

@@ -27,7 +27,6 @@ use super::session::{self, Interrupts};
 use crate::cli::TrainArgs;
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
-use crate::engine::metrics::FeedCount;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::kept::KeptListing;
 use crate::report::document::{
@@ -43,7 +42,7 @@ use input::{Described, Sources};
 use layout::Layout;
 use lock::BaseLock;
 use mounts::Mounts;
-use streams::{Event, Shared, Streams};
+use streams::{EndedStreams, Event, Shared, Streams};
 use survey::Survey;
 
 /// The exit code of a run with a command whose input failed, as env(1) and timeout(1) have it for
@@ -163,7 +162,7 @@ async fn end_report(
 #[derive(Default)]
 struct Told {
     files: AllFilesTold,
-    pipes: Vec<(String, FeedCount)>,
+    pipes: EndedStreams,
     exit: Option<(Exit, f64)>,
     retries: crate::link::failure::RetryCounts,
     report: Option<ReportWriter>,
@@ -185,14 +184,18 @@ fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instan
         Exit::Code(code) => CommandTold { exit_code: Some(code), signal: None, seconds },
         Exit::Signal(signal) => CommandTold { exit_code: None, signal: Some(signal), seconds },
     });
-    let pipes = StreamSummary::new(
-        job.pipes.iter().map(|(name, count)| (name.as_str(), count)),
+    let EndedStreams { counts, engine } = job.pipes;
+    let mut pipes = StreamSummary::new(
+        counts.iter().map(|(name, count)| (name.as_str(), count)),
         begun.elapsed(),
         usage::process_cpu_seconds(),
         usage::peak_rss_bytes(),
         &job.retries,
         code,
     );
+    if let Some(engine) = engine {
+        engine.explain(&mut pipes, counts.iter().map(|(_, count)| count));
+    }
     if !args.check {
         pipes.lines(args.stats).iter().for_each(|line| progress.note(line));
     }

@@ -15,7 +15,7 @@ use super::super::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use super::super::ring;
 use super::super::session;
 use super::super::stream::{Resources, part_size, start_channels, start_engine};
-use super::super::stream_report::StreamReport;
+use super::super::stream_report::{EndedEngine, StreamReport};
 use super::super::supply::{EpochOrder, Opening, Wanted, supply};
 use super::input::{self, Source, Sources};
 use super::layout::{Layout, is_number};
@@ -74,6 +74,18 @@ pub(super) struct Streams {
     /// It was said that all is over.
     is_over: bool,
     report: StreamReport,
+    /// The number of connections was given.
+    is_fixed: bool,
+    bandwidth_limit: Option<NonZeroU64>,
+}
+
+/// What streams came to.
+#[derive(Default)]
+pub(super) struct EndedStreams {
+    /// Each channel.
+    pub(super) counts: Vec<(String, FeedCount)>,
+    /// Their workers; `None` where there were none.
+    pub(super) engine: Option<EndedEngine>,
 }
 
 impl Streams {
@@ -143,6 +155,8 @@ impl Streams {
             upkeep: spawn_local(session::upkeep(Rc::clone(control))),
             is_over: false,
             report: StreamReport::shared(report),
+            is_fixed: args.tuning.connections.is_some(),
+            bandwidth_limit: args.tuning.bandwidth_limit,
         }))
     }
 
@@ -204,8 +218,8 @@ impl Streams {
         }
     }
 
-    /// Removes all pipes; what each channel came to.
-    pub(super) fn end(mut self, progress: &Progress) -> Vec<(String, FeedCount)> {
+    /// Removes all pipes; what each channel came to, and the workers of all.
+    pub(super) fn end(mut self, progress: &Progress) -> EndedStreams {
         self.control.board().set_range(None);
         self.upkeep.abort();
         self.supplies.iter().for_each(JoinHandle::abort);
@@ -218,7 +232,11 @@ impl Streams {
             }
         }
         self.report.take_rest(&self.channels, progress);
-        self.channels.into_iter().map(|channel| (channel.name, channel.count)).collect()
+        let counts = self.channels.into_iter().map(|channel| (channel.name, channel.count));
+        EndedStreams {
+            counts: counts.collect(),
+            engine: Some(EndedEngine::of(self.engine, self.is_fixed, self.bandwidth_limit)),
+        }
     }
 }
 

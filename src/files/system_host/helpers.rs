@@ -28,6 +28,14 @@ pub(super) struct Desk {
 }
 
 impl Desk {
+    /// Takes back the small object of a job that has not begun.
+    fn recall(&mut self) -> Option<FileTask> {
+        let mut state = self.helpers.as_ref()?.shared.lock();
+        let is_small = |task: &FileTask| matches!(task.job, FileJob::WriteWhole(_));
+        let found = state.waiting.iter().position(is_small)?;
+        state.waiting.remove(found)
+    }
+
     fn note(&mut self, done: &FileDone) {
         if done.task.job.tells_pace() {
             self.calls.note(done.took_us);
@@ -70,9 +78,13 @@ impl Shared {
 }
 
 impl SystemHost {
-    /// The same, with at most so many helper threads, which raise this counter.
+    /// The same, with at most so many helper threads, which raise this counter: each destination
+    /// has its part, for one that is slow must not hold up the others.
     #[must_use]
     pub fn with_helpers(mut self, most: usize, counter: Handle) -> Self {
+        let most = (most / (self.others.len() + 1)).max(1);
+        let others = std::mem::take(&mut self.others).into_iter();
+        self.others = others.map(|other| other.with_helpers(most, counter.clone())).collect();
         self.desk.terms = Some((most, counter));
         self
     }
@@ -163,6 +175,11 @@ impl SystemHost {
 
 impl FileHost for SystemHost {
     fn begin(&mut self, task: FileTask) {
+        // The machines of further destinations have no others.
+        let number = task.transfer.place.and_then(|place| usize::from(place).checked_sub(1));
+        if let Some(other) = number.and_then(|number| self.others.get_mut(number)) {
+            return other.begin(task);
+        }
         let is_slow = self.desk.calls.are_slow();
         let ours = if is_slow { self.hand_over(task) } else { Some(task) };
         if let Some(task) = ours {
@@ -181,14 +198,12 @@ impl FileHost for SystemHost {
             ended.iter().for_each(|done| desk.note(done));
             desk.ended = ended;
         }
-        desk.ended.pop_front()
+        let others = &mut self.others;
+        desk.ended.pop_front().or_else(|| others.iter_mut().find_map(Self::finished))
     }
 
     fn recall(&mut self) -> Option<FileTask> {
-        let mut state = self.desk.helpers.as_ref()?.shared.lock();
-        let is_small = |task: &FileTask| matches!(task.job, FileJob::WriteWhole(_));
-        let found = state.waiting.iter().position(is_small)?;
-        state.waiting.remove(found)
+        self.desk.recall().or_else(|| self.others.iter_mut().find_map(Self::recall))
     }
 }
 

@@ -9,6 +9,11 @@ use crate::error::Error;
 use crate::files::transfer::Transfer;
 
 impl SystemHost {
+    /// The path of an object's file as people know it.
+    pub fn place(&mut self, transfer: &Transfer) -> String {
+        self.folders().root.place(&transfer.path)
+    }
+
     /// Why the object can have no file where it is to go; `None` where that is not known before.
     pub fn obstacle(&mut self, transfer: &Transfer) -> Option<Error> {
         let path = transfer.path.as_str();

@@ -334,6 +334,15 @@ impl SystemHost {
         }))
     }
 
+    /// Whether something stands under the name of an object's unfinished file.
+    pub fn has_unfinished(&mut self, transfer: &Transfer) -> bool {
+        let (above, name) = split(&transfer.path);
+        let named = |folder: Arc<OwnedFd>| {
+            rustix::fs::statat(folder, part_name(name), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        };
+        transfer.shape == Shape::Ranges && self.folders().find(above).is_some_and(named)
+    }
+
     /// Removes what an earlier run left of an object, unless somebody is at work on it. Returns how
     /// much space that had.
     pub fn clear(&mut self, transfer: &Transfer) -> u64 {

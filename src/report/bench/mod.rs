@@ -3,6 +3,7 @@
 
 mod page;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -46,7 +47,7 @@ pub struct Setting {
 /// What several runs came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The one in the middle; of an even number the lower one.
+    /// The one in the middle; of an even number the mean of both.
     pub median: f64,
     /// The least.
     pub least: f64,
@@ -65,7 +66,8 @@ impl Spread {
         let (Some(least), Some(most)) = (numbers.first(), numbers.last()) else {
             return Self::default();
         };
-        let median = numbers[(numbers.len() - 1) / 2];
+        let count = numbers.len();
+        let median = f64::midpoint(numbers[(count - 1) / 2], numbers[count / 2]);
         Self { median, least: *least, most: *most, spread: (most - least) / median.max(1e-9) }
     }
 }
@@ -81,10 +83,10 @@ pub struct Counted {
     pub tcp_receive_queues_pruned: Option<u64>,
     /// The share of each core that was in use.
     pub core_use: Vec<f64>,
-    /// What an ENA held back; null where it cannot be read, and why.
-    pub ena_allowance_exceeded: Option<u64>,
-    /// Why.
-    pub ena_unavailable: Option<&'static str>,
+    /// What the ENAs held back, by the names of their driver; null where that cannot be read.
+    pub ena_allowance_exceeded: Option<BTreeMap<String, u64>>,
+    /// Why not.
+    pub ena_unavailable: Option<String>,
 }
 
 /// One stage with one setting.
@@ -154,6 +156,8 @@ pub struct BenchReport {
     pub destination: Option<String>,
     /// The workload's name.
     pub workload: Option<String>,
+    /// Options that all steps had, but for those that are swept.
+    pub options: Vec<Setting>,
     /// Processors that the process may use.
     pub processors: u64,
     /// Runs that were not counted, before those of each step.
@@ -232,7 +236,7 @@ impl BenchReport {
             let rates = steps.map(|step| step.bytes_per_second.median);
             rates.reduce(f64::max).map(|rate| (name, rate))
         };
-        let whole = ["get", "stream", "pipe", "network"].into_iter().find_map(of);
+        let whole = ["get", "stream", "mount", "pipe", "network"].into_iter().find_map(of);
         let Some(whole) = whole.or(self.steps.first()) else {
             return "nothing was measured".to_owned();
         };
@@ -240,6 +244,7 @@ impl BenchReport {
         let parts = match whole.stage.as_str() {
             "get" => [alone("network", &["network"]), alone("disk", &["disk", "disk-buffered"])],
             "stream" => [alone("network", &["network"]), alone("pipe", &["pipe"])],
+            "mount" => [alone("network", &["network"]), None],
             _ => [None, None],
         };
         let mut parts: Vec<_> = parts.into_iter().flatten().collect();
@@ -316,11 +321,31 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_of_run_is_held_against_its_stages() {
+        // The better of two ways to write is what the disk can do.
+        let disks = [step("disk", 1_000), step("disk-buffered", 4_000), step("get", 3_900)];
+        let told = report(disks.to_vec()).verdict();
+        assert_eq!(told, "the disk is the limit: 3.90 kB of 4 kB/s");
+        let streams = [step("network", 9_000), step("pipe", 2_000), step("stream", 1_900)];
+        let told = report(streams.to_vec()).verdict();
+        assert!(
+            told.starts_with("the pipe is the limit: 1.90 kB of 2 kB/s; the network"),
+            "{told}"
+        );
+        let mounts = [step("network", 2_000), step("mount", 1_900)];
+        let told = report(mounts.to_vec()).verdict();
+        assert_eq!(told, "the network is the limit: 1.90 kB of 2 kB/s");
+        let limit = serde_json::json!({ "part": "cpu", "sentence": "the limit: the processors" });
+        let alone = Step { limit: Some(limit), ..step("network", 5_000) };
+        assert_eq!(report(vec![alone]).verdict(), "network: 5 kB/s: the limit: the processors");
+    }
+
+    #[test]
     fn medians_and_spreads() {
         let spread = Spread::of([3.0, 1.0, 2.0].into_iter());
         assert_eq!((spread.median, spread.least, spread.most), (2.0, 1.0, 3.0));
         assert!((spread.spread - 1.0).abs() < 1e-9);
-        assert_eq!(Spread::of([4.0, 2.0].into_iter()).median, 2.0);
+        assert_eq!(Spread::of([4.0, 2.0].into_iter()).median, 3.0);
         assert_eq!(Spread::of(std::iter::empty()), Spread::default());
     }
 
@@ -334,5 +359,11 @@ mod tests {
         assert_eq!(csv.lines().nth(2), Some("network,connections,8,1,2000000,2,1000000,0.5,-"));
         let table = report.to_table();
         assert!(table.contains("connections=8") && table.contains("1 MB"), "{table}");
+        // Half a second for two megabytes.
+        assert!(table.contains("    250000  -"), "{table}");
+        let skipped = vec!["disk: no O_DIRECT".to_owned(), "mount: no /dev/fuse".to_owned()];
+        let table = BenchReport { skipped, sentence: "so it is".to_owned(), ..report }.to_table();
+        let ends = "skipped: disk: no O_DIRECT\nskipped: mount: no /dev/fuse\nso it is\n";
+        assert!(table.ends_with(ends), "{table}");
     }
 }

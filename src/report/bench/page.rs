@@ -243,5 +243,21 @@ mod tests {
         let text = page(&report);
         assert!(text.contains("&lt;/p&gt;") && text.contains("data-x=\"&quot;&amp;\\u{1}\""));
         assert!(text.contains("data-y=\"5\""), "{text}");
+        assert!(text.contains("1 steps; not complete</p>"), "{text}");
+    }
+
+    #[test]
+    fn goodput_is_what_came_since_the_point_before() {
+        let course = serde_json::json!([
+            { "seconds": 0.0, "bytes": 0, "retries": 0 },
+            { "seconds": 2.0, "bytes": 600, "retries": 3 },
+            { "seconds": 4.0, "bytes": 1000, "retries": 3 },
+        ]);
+        let step = Step { course: Some(course), ..Step::new("get", None, Vec::new()) };
+        let text = timeline(&step);
+        assert!(text.contains("data-x=\"2\" data-y=\"300\""), "{text}");
+        assert!(text.contains("data-x=\"4\" data-y=\"200\""), "{text}");
+        assert_eq!(text.matches("class=\"retry\"").count(), 1, "{text}");
+        assert!(text.contains("r=\"3\" data-y=\"3\""), "{text}");
     }
 }

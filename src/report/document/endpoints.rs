@@ -1,10 +1,12 @@
-//! What came from which endpoint, and from which of its addresses: for `--json`, and for people.
+//! What came from which endpoint and from which of its addresses, and over which network interface:
+//! for `--json`, and for people.
 
 use serde::Serialize;
 
 use super::seconds;
 use crate::engine::endpoints::EndpointNumber;
-use crate::engine::metrics::AddressCount;
+use crate::engine::metrics::{AddressCount, WorkerMetrics};
+use crate::sys::topology::Interface;
 use crate::text::shown::shown;
 use crate::text::size::{Decimal, Short, counted, rate};
 
@@ -32,6 +34,30 @@ pub struct AddressLine {
     /// Bytes per second of all connections together, from the first request to the last byte; null
     /// where nothing came.
     pub goodput_bytes_per_second: Option<f64>,
+}
+
+/// What one of several destinations took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DestinationLine {
+    /// The folder, as it was typed.
+    pub path: String,
+    /// Objects that are whole there now, and were not before.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What came over one of the network interfaces that were named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InterfaceLine {
+    /// Its name.
+    pub interface: String,
+    /// The NUMA node of its device; null where the kernel says none.
+    pub numa_node: Option<u32>,
+    /// The numbers of the workers that connected over it.
+    pub workers: Vec<usize>,
+    /// What came for these workers; null where one of them has other interfaces, too.
+    pub bytes: Option<u64>,
 }
 
 /// What came from one endpoint: from all its addresses together.
@@ -68,6 +94,27 @@ fn mean_first_byte(count: &AddressCount) -> Option<f64> {
 fn goodput(count: &AddressCount) -> Option<f64> {
     let (begun_us, ended_us) = count.busy_us?;
     (ended_us > begun_us).then(|| count.bytes as f64 / seconds(ended_us - begun_us))
+}
+
+impl InterfaceLine {
+    /// One for each interface, given with the numbers of its workers.
+    pub(super) fn all(
+        interfaces: &[(Interface, Vec<usize>)],
+        counted: &[WorkerMetrics],
+    ) -> Vec<Self> {
+        let has_one = |worker: &usize| {
+            interfaces.iter().filter(|(_, workers)| workers.contains(worker)).count() == 1
+        };
+        let line = |(interface, workers): &(Interface, Vec<usize>)| Self {
+            interface: interface.name.to_string(),
+            numa_node: interface.node,
+            workers: workers.clone(),
+            bytes: workers.iter().all(has_one).then(|| {
+                workers.iter().filter_map(|worker| counted.get(*worker)).map(|all| all.bytes).sum()
+            }),
+        };
+        interfaces.iter().map(line).collect()
+    }
 }
 
 impl AddressLine {
@@ -160,6 +207,20 @@ mod tests {
             busy_us: Some((1_000_000, 3_000_000 + u64::from(last) * 1_000_000)),
             ..AddressCount::new(EndpointNumber::at(endpoint), address)
         }
+    }
+
+    #[test]
+    fn interfaces_have_what_came_for_their_workers() {
+        let counted = [3, 5, 7].map(|bytes| WorkerMetrics { bytes, ..WorkerMetrics::default() });
+        let of = |name: &str, workers: &[usize]| {
+            (Interface { name: name.into(), node: Some(1) }, workers.to_vec())
+        };
+        let lines = InterfaceLine::all(&[of("eth0", &[0, 2]), of("eth1", &[1])], &counted);
+        assert_eq!((lines[0].bytes, lines[1].bytes), (Some(10), Some(5)));
+        assert_eq!((lines[1].interface.as_str(), lines[1].numa_node), ("eth1", Some(1)));
+        let lines = InterfaceLine::all(&[of("eth0", &[0]), of("eth1", &[0])], &counted[..1]);
+        assert_eq!(lines[0].bytes, None, "of both together");
+        assert!(InterfaceLine::all(&[], &counted).is_empty());
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use bucket::ListedBucket;
 pub use check::{CheckSummary, CheckedLine, Finding};
 pub use course::{Course, CoursePoint, Latencies};
 pub use ending::{failure_json, summary_json};
-pub use endpoints::{AddressLine, EndpointLine};
+pub use endpoints::{AddressLine, DestinationLine, EndpointLine};
 pub use object::{
     KeptReason, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, PlannedTotal,
     RemovedLine, Sizes, Status, Verified, moved,

@@ -23,6 +23,9 @@ pub struct ObjectLine<'a> {
     pub bucket: &'a str,
     /// Its key, as S3 keeps it.
     pub key: &'a str,
+    /// Which of several destinations it is below, as that was typed; left out where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<&'a str>,
     /// Its path below the destination, `/`-separated; null when nothing is written.
     pub path: Option<&'a str>,
     /// Its size, as listed.
@@ -106,6 +109,7 @@ impl<'a> ObjectLine<'a> {
         Self {
             kind: "object",
             channel: None,
+            destination: None,
             bucket: &transfer.endpoint.bucket,
             key: &transfer.object.key,
             path: Some(transfer.path.as_str()).filter(|path| !path.is_empty()),
@@ -124,6 +128,7 @@ impl<'a> ObjectLine<'a> {
         Self {
             kind: "object",
             channel: None,
+            destination: None,
             bucket: &transfer.endpoint.bucket,
             key: &transfer.object.key,
             path: Some(transfer.path.as_str()),
@@ -143,6 +148,12 @@ impl<'a> ObjectLine<'a> {
     #[must_use]
     pub fn of_channel(self, channel: Option<&'a str>) -> Self {
         Self { channel, ..self }
+    }
+
+    /// The same at one of several destinations.
+    #[must_use]
+    pub fn at(self, destination: Option<&'a str>) -> Self {
+        Self { destination, ..self }
     }
 
     /// The line of the report.

@@ -44,7 +44,8 @@ pub struct StreamSummary {
     pub clock_correction_seconds: i64,
     /// How the data plane talked to the kernel; null when it did not begin.
     pub ring: Option<RingTold>,
-    /// Which part of the machine, the network or the server was the limit; null in `train`.
+    /// Which part of the machine, the network or the server was the limit; null where there was no
+    /// stream.
     pub limit: Option<Limit>,
     /// Each channel.
     pub channels: Vec<ChannelSummary>,

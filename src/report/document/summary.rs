@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::endpoints::{AddressLine, EndpointLine};
+use super::endpoints::{AddressLine, DestinationLine, EndpointLine, InterfaceLine};
 use super::{CoursePoint, Latencies, PaceTold, RingUse};
 use super::{asked_again, by_name, clock_corrected, seconds, summary_json, tried_again};
 use crate::checksum::unverified::of_many;
@@ -14,6 +14,7 @@ use crate::files::sink::Sink;
 use crate::link::failure::RetryCounts;
 use crate::report::limit::{Limit, LimitFacts};
 use crate::sys::pool::Pages;
+use crate::sys::topology::Interface;
 use crate::text::size::{Binary, Count, Decimal, Seconds, counted, rate};
 
 /// Exit codes of runs that were ended before their objects were.
@@ -64,6 +65,10 @@ pub struct SummaryInputs {
     pub pace: PaceTold,
     /// How the endpoints are addressed, by number.
     pub endpoints: Vec<String>,
+    /// The network interfaces that were named, with the numbers of their workers.
+    pub interfaces: Vec<(Interface, Vec<usize>)>,
+    /// What each of several destinations took.
+    pub destinations: Vec<DestinationLine>,
     /// How it went on.
     pub course: Vec<CoursePoint>,
     /// Processors that the process may use.
@@ -220,6 +225,10 @@ pub struct Summary {
     pub endpoints: Vec<EndpointLine>,
     /// What came from which address of which endpoint.
     pub addresses: Vec<AddressLine>,
+    /// What came over which of the network interfaces that were named.
+    pub interfaces: Vec<InterfaceLine>,
+    /// What each of several destinations took; empty for one.
+    pub destinations: Vec<DestinationLine>,
 }
 
 /// Late ranges that went on elsewhere, in words.
@@ -329,6 +338,8 @@ impl Summary {
             limit: Limit::of(&limit_facts(inputs, &all)),
             endpoints: EndpointLine::all(&all.addresses, &inputs.endpoints),
             addresses: AddressLine::all(&all.addresses, &inputs.endpoints),
+            interfaces: InterfaceLine::all(&inputs.interfaces, &inputs.workers),
+            destinations: inputs.destinations.clone(),
         }
     }
 
@@ -542,6 +553,8 @@ mod tests {
             pages: None,
             pace: PaceTold::default(),
             endpoints: vec!["https://s3.test".to_owned()],
+            interfaces: Vec::new(),
+            destinations: Vec::new(),
             course: Vec::new(),
             processors: 2,
             receive_buffer_bytes: None,
@@ -679,9 +692,11 @@ mod tests {
         assert_eq!(
             names(&json),
             "addresses anew_objects bytes clock_correction_seconds connections connects \
-             control_retries course cpu_seconds cpu_seconds_per_terabyte deleted_files direct_io \
+             control_retries course cpu_seconds cpu_seconds_per_terabyte deleted_files \
+             destinations direct_io \
              empty_objects endpoints error error_kind exit_code failed_objects \
-             first_worker_done_seconds gigabytes_per_second hedges hedges_won kept_bytes \
+             first_worker_done_seconds gigabytes_per_second hedges hedges_won interfaces \
+             kept_bytes \
              kept_objects kept_unmarked_objects kind last_worker_done_seconds latencies limit \
              memory_bytes moves \
              not_validated not_validated_objects objects pace pages part_size_bytes \

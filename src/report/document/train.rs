@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{ChannelSummary, StreamSummary, Summary};
+use crate::report::limit::Limit;
 use crate::text::shown::shown;
 use crate::text::size::{Count, Decimal, counted};
 
@@ -186,6 +187,9 @@ pub struct TrainSummary {
     downloads: Vec<Summary>,
     /// Each channel in Pipe mode, as in the summary of `pipe`.
     pipes: Vec<ChannelSummary>,
+    /// What the limit of the channels in Pipe mode was; null where there are none. Downloads have
+    /// their own.
+    limit: Option<Limit>,
     /// Processor time of the process, without the command's.
     pub cpu_seconds: f64,
     /// Highest resident set of the process.
@@ -212,6 +216,7 @@ impl TrainSummary {
             downloads,
             cpu_seconds: pipes.cpu_seconds,
             peak_rss_bytes: pipes.peak_rss_bytes,
+            limit: pipes.limit,
             pipes: pipes.channels,
         }
     }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 
 use crate::files::mark::Identity;
-use crate::files::system_host::{DiskSpace, disk_space, look_through};
+use crate::files::system_host::{DiskSpace, disk_space, look_through, nearest_folder};
 use crate::limits::{OTHER_FILES_MAX, OTHER_FILES_NAMED_MAX, PRESENT_FILES_MAX};
 use crate::plan::epoch::Shard;
 use crate::plan::kept::KeptListing;
@@ -62,10 +62,11 @@ pub(super) fn look(
     (objects, bytes): (u64, u64),
     is_occupied: bool,
 ) -> Present {
-    let disk = folder.ancestors().find(|path| path.exists()).and_then(|existing| {
-        let device = rustix::fs::stat(existing).ok()?.st_dev;
-        Some((device, existing.to_owned(), disk_space(existing)?))
-    });
+    let existing = nearest_folder(folder);
+    let disk = rustix::fs::stat(existing)
+        .ok()
+        .map(|found| found.st_dev)
+        .and_then(|device| Some((device, existing.to_owned(), disk_space(existing)?)));
     let all_new = Present { disk, new_bytes: bytes, ..Present::default() };
     if !is_occupied {
         return Present { others: OtherFiles { count: Some(0), named: Vec::new() }, ..all_new };

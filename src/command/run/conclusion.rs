@@ -1,0 +1,68 @@
+//! What follows the last object of a run: files that the source does not have go, and data is
+//! synced to disk.
+
+use super::super::aside::aside;
+use super::super::reporting::keep_up;
+use super::Run;
+use crate::cli::Durability;
+use crate::error::Result;
+use crate::report::document::RemovedLine;
+use crate::text::size::counted;
+
+impl Run {
+    /// Whether anything follows the last object.
+    pub(in crate::command) fn has_more_to_do(&self, durability: Durability) -> bool {
+        self.mirror.is_some() || durability == Durability::End
+    }
+
+    /// What follows the last object of a run that was not ended early.
+    pub(in crate::command) async fn conclude(&mut self, durability: Durability) -> Result<()> {
+        self.remove_extra().await?;
+        if durability == Durability::End { self.sync().await } else { Ok(()) }
+    }
+
+    /// Removes what the source does not have, if all that it has is there.
+    async fn remove_extra(&mut self) -> Result<()> {
+        let Some(mirror) = self.mirror.take() else { return Ok(()) };
+        if self.failures.count() > 0 || !self.listed_all {
+            self.progress.note("no file was deleted because the run did not succeed");
+            return Ok(());
+        }
+        let Some(folder) = self.target.open().await? else { return Ok(()) };
+        let (mut told, swept) = mirror.sweep_aside(self.keeper.machine_at(folder), false);
+        while let Some(path) = told.recv().await {
+            self.removed += 1;
+            let place = self.target.place(&path).unwrap_or_default();
+            self.progress.note(format!("delete: {place}"));
+            self.report_line(|| RemovedLine::new(&path, false).to_json());
+            tracing::info!("delete: {place}");
+            keep_up(self.report.as_ref()).await;
+        }
+        let swept = swept.await;
+        if swept.unfinished > 0 {
+            let files = counted(swept.unfinished, "unfinished file", "unfinished files");
+            self.progress.note(format!("deleted {files} of earlier runs"));
+        }
+        if self.removed > 0 || swept.left > 0 {
+            let (files, left) = (counted(self.removed, "file", "files"), swept.left);
+            self.progress.note(match left {
+                0 => format!("deleted {files} not in the source"),
+                _ => format!(
+                    "deleted {files} not in the source; skipped {} (special files, names that are \
+                     not UTF-8, other file systems)",
+                    counted(left, "entry", "entries")
+                ),
+            });
+        }
+        swept.error.map_or(Ok(()), Err)
+    }
+
+    /// Syncs the destination, so that what was fetched outlives a power failure.
+    async fn sync(&self) -> Result<()> {
+        for folder in self.target.open_all().await? {
+            let mut machine = self.keeper.machine_at(folder);
+            aside(move || machine.sync_all()).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! The network interfaces that the user named: whether there are such, and whether each leads to a
+//! server; and connections over one of them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::limits::{CONNECT_TIMEOUT, CONNECT_WAITS_MAX};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::INTERFACES_MAX;
+use crate::s3::Endpoint;
+use crate::sys::descriptor;
+use crate::sys::topology::{Interface, interfaces, node_of};
+
+/// The interfaces of these names.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] when there is none of a name on this machine, or it is named twice.
+pub fn named(names: &[String]) -> Result<Vec<Interface>> {
+    let root = Path::new("/");
+    let known = if names.is_empty() { Vec::new() } else { interfaces(root) };
+    if names.len() > INTERFACES_MAX {
+        let message = format!("{} times --interface is too often", names.len());
+        return Err(
+            Error::new(ErrorKind::Usage, message).advise(format!("name at most {INTERFACES_MAX}"))
+        );
+    }
+    for (number, name) in names.iter().enumerate() {
+        if names[..number].contains(name) {
+            let message = format!("--interface {name} is given twice");
+            return Err(Error::new(ErrorKind::Usage, message).advise("name each interface once"));
+        }
+        if !known.contains(name) {
+            let message = format!("--interface {name}: there is no such network interface");
+            let known = match &known[..] {
+                [] => "the kernel tells of none (/proc/net/dev)".to_owned(),
+                known => format!("there are {}", known.join(", ")),
+            };
+            return Err(Error::new(ErrorKind::Usage, message).advise(known));
+        }
+    }
+    let found = names
+        .iter()
+        .map(|name| Interface { name: name.as_str().into(), node: node_of(root, name) });
+    Ok(found.collect())
+}
+
+/// Connects, over this interface where one is given.
+///
+/// # Errors
+/// What socket(2), setsockopt(2) and connect(2) say.
+pub(super) async fn connect(address: SocketAddr, interface: Option<&str>) -> io::Result<TcpStream> {
+    let Some(name) = interface else { return TcpStream::connect(address).await };
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    descriptor::bind_to_interface(socket.as_fd(), name)
+        .map_err(|errno| io::Error::from_raw_os_error(errno.number()))?;
+    socket.connect(address).await
+}
+
+/// Finds an interface that does not lead to the endpoint while another does, before any byte moves:
+/// ranges that are asked for over it would only fail.
+///
+/// # Errors
+/// [`ErrorKind::Endpoint`], with its name.
+pub(super) async fn try_each(all: &[Interface], endpoint: &Endpoint) -> Result<()> {
+    // One alone is tried by the first question, as often as any.
+    if all.len() < 2 {
+        return Ok(());
+    }
+    let addresses = endpoint.addresses();
+    let mut tries = JoinSet::new();
+    for (number, interface) in all.iter().enumerate() {
+        let (name, addresses) = (Arc::clone(&interface.name), addresses.clone());
+        tries.spawn(async move { (number, reach(&name, &addresses).await) });
+    }
+    let mut failed: Vec<(usize, String)> = Vec::new();
+    while let Some(tried) = tries.join_next().await {
+        let (number, outcome) = tried.map_err(|_| Error::bug("an interface's try panicked"))?;
+        failed.extend(outcome.err().map(|why| (number, why)));
+    }
+    // Where none does it is the server, which is asked again for as long as --retry-for says.
+    if failed.len() == all.len() {
+        return Ok(());
+    }
+    let Some((number, why)) = failed.into_iter().min() else { return Ok(()) };
+    let name = &all[number].name;
+    let message = format!("{} is not reached over the interface {name}: {why}", endpoint.host);
+    Err(Error::new(ErrorKind::Endpoint, message).advise(format!(
+        "check its address and routes (ip address show {name}; ip route show table all), or leave \
+         it out"
+    )))
+}
+
+/// Whether anybody answers at one of these addresses over this interface, be it by a refusal; why
+/// not.
+async fn reach(name: &str, addresses: &[SocketAddr]) -> std::result::Result<(), String> {
+    let mut last = "there is no address".to_owned();
+    for address in addresses.iter().take(CONNECT_WAITS_MAX) {
+        match timeout(CONNECT_TIMEOUT, connect(*address, Some(name))).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
+            Ok(Err(error)) => last = format!("{address}: {error}"),
+            Err(_) => {
+                let seconds = CONNECT_TIMEOUT.as_secs();
+                last = format!("{address}: no connection within {seconds} s");
+            }
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::loopback::{Reply, Server, run};
+    use super::*;
+
+    #[test]
+    fn names_are_looked_up_before_anything_moves() {
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            named(&names)
+        };
+        assert_eq!(of(&[]).expect("nothing is asked for"), []);
+        let found = of(&["lo"]).expect("every machine has one");
+        assert_eq!((&*found[0].name, found[0].node), ("lo", None));
+        for (names, expected) in [
+            (&["lo", "none9"][..], "--interface none9: there is no such network interface; there"),
+            (&["lo", "lo"], "--interface lo is given twice"),
+            (&["lo"; INTERFACES_MAX + 1], "times --interface is too often"),
+        ] {
+            let error = of(names).expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_interface_that_leads_nowhere_is_found() {
+        let server = Server::start(|_| Reply::new(200, ""));
+        let interface = |name: &str| Interface { name: name.into(), node: None };
+        let endpoint = Endpoint::new("b", false, "h", "/", "r", vec![server.address]);
+        run(async {
+            let lo = interface("lo");
+            let gone = interface("gone0");
+            assert_eq!(try_each(&[lo.clone(), lo.clone()], &endpoint).await.ok(), Some(()));
+            let error = try_each(&[lo, gone.clone()], &endpoint).await.expect_err("no such device");
+            assert_eq!(error.kind(), ErrorKind::Endpoint);
+            let line = error.to_string();
+            assert!(line.contains("over the interface gone0: 127.0.0.1:"), "{line}");
+            assert!(line.contains("No such device"), "{line}");
+            let none = try_each(&[gone.clone(), gone.clone()], &endpoint).await;
+            assert_eq!(none.ok(), Some(()), "then it is the server");
+            assert_eq!(try_each(&[gone], &endpoint).await.ok(), Some(()), "and alone");
+        });
+    }
+
+    #[test]
+    fn a_connection_goes_over_its_interface() {
+        let server = Server::start(|_| Reply::new(200, ""));
+        run(async {
+            connect(server.address, Some("lo")).await.expect("loopback");
+            let error = connect(server.address, Some("gone0")).await.expect_err("no such device");
+            assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        });
+    }
+}

@@ -1,0 +1,75 @@
+//! The space of the file systems below destinations.
+
+use std::path::{Path, PathBuf};
+
+/// How large a file system is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Bytes that an ordinary user may still write.
+    pub free_bytes: u64,
+    /// Bytes in all, whoever has them.
+    pub total_bytes: u64,
+}
+
+/// The space below `folder`; `None` when the file system does not say (statvfs(3)).
+#[must_use]
+pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
+    let stat = rustix::fs::statvfs(folder).ok().filter(|stat| stat.f_blocks > 0)?;
+    Some(DiskSpace {
+        free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+        total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
+    })
+}
+
+/// The folder, or the nearest above it that is there.
+#[must_use]
+pub fn nearest_folder(folder: &Path) -> &Path {
+    let named = folder.ancestors().filter(|path| !path.as_os_str().is_empty());
+    named.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("."))
+}
+
+/// The space that each of these folders may use, which need not be there yet: those of one file
+/// system share what is free. `None` where a file system does not say.
+#[must_use]
+pub fn disk_spaces(folders: &[PathBuf]) -> Vec<Option<DiskSpace>> {
+    let places: Vec<&Path> = folders.iter().map(|folder| nearest_folder(folder)).collect();
+    let device = |place: &&Path| rustix::fs::stat(*place).ok().map(|found| found.st_dev);
+    let devices: Vec<_> = places.iter().map(device).collect();
+    let share = |(place, device): (&&Path, &Option<_>)| {
+        let shared = devices.iter().filter(|other| *other == device).count() as u64;
+        disk_space(place).map(|disk| DiskSpace {
+            free_bytes: disk.free_bytes / shared,
+            total_bytes: disk.total_bytes / shared,
+        })
+    };
+    places.iter().zip(&devices).map(share).collect()
+}
+
+/// The space of all together; `None` where one does not say.
+#[must_use]
+pub fn together(disks: &[Option<DiskSpace>]) -> Option<DiskSpace> {
+    let all: Option<Vec<DiskSpace>> = disks.iter().copied().collect();
+    all?.into_iter().reduce(|one, other| DiskSpace {
+        free_bytes: one.free_bytes.saturating_add(other.free_bytes),
+        total_bytes: one.total_bytes.saturating_add(other.total_bytes),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_one_file_system_share_its_space() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folders = [folder.path().join("a/b"), folder.path().to_owned()];
+        let both = disk_spaces(&folders);
+        let alone = disk_space(folder.path()).expect("it says so");
+        assert_eq!(both[0].map(|disk| disk.total_bytes), Some(alone.total_bytes / 2));
+        assert_eq!(both[1].map(|disk| disk.total_bytes), Some(alone.total_bytes / 2));
+        let sum = together(&both).expect("both say so");
+        assert!(sum.total_bytes.abs_diff(alone.total_bytes) <= 1);
+        assert_eq!(together(&[both[0], None]), None);
+        assert_eq!(together(&[]), None);
+    }
+}

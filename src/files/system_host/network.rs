@@ -1,0 +1,93 @@
+//! The machine's clock, chance and sockets, and the requests that go over them, signed.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::SystemHost;
+use crate::error::{Error, ErrorKind};
+use crate::files::host::{Host, Objection};
+use crate::files::transfer::Transfer;
+use crate::s3::ByteRange;
+use crate::s3::sign::{Get, PublishedKeys};
+use crate::sys::{Errno, Handle, descriptor};
+
+impl SystemHost {
+    /// The same, connecting over these network interfaces in turn; over any where there is none.
+    #[must_use]
+    pub fn with_interfaces(self, interfaces: Vec<Arc<str>>) -> Self {
+        Self { interfaces, ..self }
+    }
+
+    /// Whose keys sign for this object.
+    fn publisher<'a>(&'a self, transfer: &'a Transfer) -> &'a Arc<PublishedKeys> {
+        transfer.endpoint.session.as_ref().unwrap_or(&self.published)
+    }
+}
+
+impl Host for SystemHost {
+    fn now_us(&mut self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn random(&mut self) -> u64 {
+        self.chance.next_word()
+    }
+
+    fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno> {
+        let socket = descriptor::tcp_socket(address)?;
+        if let Some(name) = self.interfaces.first() {
+            descriptor::bind_worker_socket(&socket, name)?;
+            self.interfaces.rotate_left(1);
+        }
+        Ok(socket)
+    }
+
+    fn set_low_water(&mut self, socket: &Handle, bytes: u32) {
+        descriptor::set_low_water(socket, bytes);
+    }
+
+    fn write_request(
+        &mut self,
+        out: &mut [u8],
+        transfer: &Transfer,
+        range: Option<ByteRange>,
+    ) -> Result<u32, Error> {
+        // Not by the method: the keys that are kept are borrowed at the same time.
+        let publisher = transfer.endpoint.session.as_ref().unwrap_or(&self.published);
+        let now = publisher.server_time(wall_clock());
+        let keys = self.keys.get(publisher);
+        let get = Get {
+            endpoint: &transfer.endpoint,
+            key: &transfer.object.key,
+            version_id: &transfer.object.version_id,
+            range,
+            if_match: &transfer.object.etag,
+            with_checksum: range.is_none() && transfer.verification.asks(),
+        };
+        let length = self.writer.write_get(out, &get, keys, now);
+        let length = length.map_err(|problem| {
+            Error::new(ErrorKind::Usage, problem.to_string()).advise("exclude the key")
+        })?;
+        Ok(u32::try_from(length).expect("a request fits a control slot"))
+    }
+
+    fn keys_version(&self, transfer: &Transfer) -> u64 {
+        self.publisher(transfer).version()
+    }
+
+    fn on_objection(&mut self, transfer: &Transfer, objection: Objection) -> bool {
+        let publisher = self.publisher(transfer);
+        match objection {
+            Objection::Expired { keys_version } => publisher.refuse(keys_version),
+            Objection::Clock(Some(server)) => publisher.set_clock(server, wall_clock()),
+            Objection::Clock(None) => false,
+        }
+    }
+}
+
+/// The time that signatures carry.
+#[expect(clippy::disallowed_methods, reason = "the machine's clock; a signature's date")]
+fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
