@@ -77,7 +77,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import (authority, client, compare, dataset, gzips, install, lines, listing, listings,
-                 measure, nginx, origin, pace, process, rings, secure_cat, startup, streams)
+                 measure, nginx, origin, pace, peers, process, rings, secure_cat, startup, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -184,16 +184,7 @@ def require(outcome: Outcome, name: str) -> None:
 
 def check(bench: Bench, prefix: str, name: str, every_byte: bool) -> None:
     """Sees that the run left the objects of `prefix` and nothing else."""
-    wanted = bench.below(prefix)
-    if every_byte:
-        complaints = compare.trees(bench.destination, wanted, prefix)
-    else:
-        found = {path.relative_to(bench.destination).as_posix(): path.stat().st_size
-                 for path in bench.destination.rglob("*") if path.is_file()}
-        right = found == {entry.key[len(prefix):]: entry.size for entry in wanted}
-        complaints = [] if right else [f"{len(found)} files are not the {len(wanted)} objects"]
-    if complaints:
-        raise LabError(f"{name}: {compare.summary(complaints)}")
+    compare.require(bench.destination, bench.entries, prefix, name, every_byte)
 
 
 def inrush(bench: Bench, prefix: str, discard: bool = False,
@@ -239,43 +230,23 @@ def limit(bench: Bench, program: Path, arguments: Sequence[str], objects: int) -
     return once
 
 
-def s5cmd(bench: Bench, prefix: str, url: str = "") -> measure.Contender:
-    """s5cmd with its defaults."""
-    program = [install.s5cmd(), "--endpoint-url", url or bench.server.url, "--no-sign-request"]
-    command = [*program, "cp", f"s3://{BUCKET}/{prefix}*"]
-    return downloader(bench, prefix, "s5cmd", command, bench.env)
-
-
-def transfer_manager(bench: Bench, prefix: str, url: str = "") -> measure.Contender:
-    """The example program of Amazon's transfer manager for Rust, with its defaults."""
-    env = {**bench.env, "AWS_ENDPOINT_URL": url or bench.server.url, "AWS_REGION": "us-east-1",
-           "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
-    command = [install.transfer_manager(), "--recursive", f"s3://{BUCKET}/{prefix}"]
-    once = downloader(bench, prefix, "transfer manager", command, env)
-
-    def into_a_folder(every_byte: bool) -> measure.Sample:
-        bench.destination.mkdir()
-        return once(every_byte)
-
-    return into_a_folder
-
-
-def downloader(bench: Bench, prefix: str, name: str, command: Sequence[str | Path],
-               env: Mapping[str, str]) -> measure.Contender:
-    """Another program whose last argument is the destination; what it prints goes nowhere."""
+def peer(bench: Bench, prefix: str, name: str, url: str = "") -> measure.Contender:
+    """Another program with the settings of `lab.peers`, into a folder; what it prints goes
+    nowhere."""
     objects = bench.below(prefix)
 
     def once(every_byte: bool) -> measure.Sample:
-        outcome = process.run([*command, f"{bench.destination}/"], seconds=RUN_SECONDS, env=env,
+        bench.destination.mkdir()
+        task = peers.Task(url or bench.server.url, BUCKET, prefix, objects, bench.destination,
+                          bench.disk, bench.bundle if url else None)
+        line = peers.ALL[name].line(task)
+        outcome = process.run(line.argv, seconds=RUN_SECONDS, env={**bench.env, **line.env},
                               keep_stdout=False)
-        require(outcome, name)
+        taken = measure.of_outcome(outcome, name, sum(entry.size for entry in objects),
+                                   len(objects))
         check(bench, prefix, name, every_byte)
         bench.clear(keep=len(objects) > SMALL_FOLDERS)
-        return measure.Sample(
-            bytes=sum(entry.size for entry in objects), files=len(objects),
-            seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
-            user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
-            told_gb_per_s=0.0)
+        return taken
 
     return once
 
@@ -308,7 +279,7 @@ def speed_table(bench: Bench, title: str, contenders: dict[str, measure.Contende
 
 def small(bench: Bench) -> tuple[str, dict[str, object]]:
     """Many files beside s5cmd."""
-    contenders = {"inrush": inrush(bench, "small/"), "s5cmd": s5cmd(bench, "small/")}
+    contenders = {"inrush": inrush(bench, "small/"), "s5cmd": peer(bench, "small/", "s5cmd")}
     title = f"small: {bench.args.small_count:,} objects of {SMALL_BYTES:,} bytes to files"
     return finish(bench, title, contenders, FILES, FILES_RATIOS)
 
@@ -442,7 +413,7 @@ def tls_disk(bench: Bench) -> tuple[str, dict[str, object]]:
     """File mode over TLS beside s5cmd."""
     url, options = bench.server.tls_url(SECURE_VERSION), ("--ca-bundle", str(trusted(bench)))
     contenders = {"inrush": inrush(bench, "large/", options=options, url=url),
-                  "s5cmd": s5cmd(bench, "large/", url)}
+                  "s5cmd": peer(bench, "large/", "s5cmd", url)}
     return secured(bench, f"tls-disk: {large_objects(bench)} over TLS to files", contenders)
 
 
@@ -613,17 +584,16 @@ def ring(bench: Bench) -> tuple[str, dict[str, object]]:
         return lambda options: piped(
             bench, (*options, *(trust if secure else ())), url if secure else "")
 
-    def peers(prefix: str, secure: bool) -> dict[str, measure.Contender]:
+    def others(prefix: str, secure: bool) -> dict[str, measure.Contender]:
         where = url if secure else ""
-        return {"s5cmd": s5cmd(bench, prefix, where),
-                "transfer manager": transfer_manager(bench, prefix, where)}
+        return {name: peer(bench, prefix, name, where) for name in ("s5cmd", "transfer-manager")}
 
-    cases = {"large": rings.Case(got("large/", False, False), peers("large/", False)),
-             "large, TLS": rings.Case(got("large/", False, True), peers("large/", True)),
+    cases = {"large": rings.Case(got("large/", False, False), others("large/", False)),
+             "large, TLS": rings.Case(got("large/", False, True), others("large/", True)),
              "discard": rings.Case(got("large/", True, False)),
              "discard, TLS": rings.Case(got("large/", True, True)),
              "pipe": rings.Case(streamed(False)), "pipe, TLS": rings.Case(streamed(True)),
-             "small": rings.Case(got("small/", False, False), peers("small/", False)),
+             "small": rings.Case(got("small/", False, False), others("small/", False)),
              "small, discard": rings.Case(got("small/", True, False))}
     if bench.args.case:
         cases = {name: make for name, make in cases.items() if name in bench.args.case}
@@ -690,10 +660,8 @@ def run_all(args: argparse.Namespace) -> list[str]:
         ours = authority.make(memory / "authority", []) if secure else None
         server = stack.enter_context(
             nginx.serve(root, memory / "nginx", prefixes, authority=ours))
-        # s5cmd finds whom to believe there; the others are told on their command line.
-        believed = {"SSL_CERT_FILE": str(ours.bundle)} if ours else {}
         bench = Bench(args, server, listing.scan(root / BUCKET), disk,
-                      client.clean_environment(disk, believed), root,
+                      client.clean_environment(disk), root,
                       ours.bundle if ours else None)
         report["machine"] = measure.machine(disk)
         version = process.run([install.system_program("nginx"), "-v"], seconds=5)

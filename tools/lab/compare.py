@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .listing import Entry
+from .process import LabError
 
 BLOCK = 1 << 20
 TEMPORARY = ".inrush"
@@ -52,6 +53,24 @@ def trees(destination: Path, entries: Sequence[Entry], prefix: str) -> list[str]
         if complaint:
             complaints.append(complaint)
     return complaints
+
+
+def names_and_sizes(destination: Path, entries: Sequence[Entry], prefix: str) -> list[str]:
+    """The same without a look into the files."""
+    found = {path.relative_to(destination).as_posix(): path.stat().st_size
+             for path in destination.rglob("*") if path.is_file()}
+    wanted = [entry for entry in entries if entry.key.startswith(prefix)]
+    right = found == {entry.key[len(prefix):]: entry.size for entry in wanted}
+    return [] if right else [f"{len(found)} files are not the {len(wanted)} objects"]
+
+
+def require(destination: Path, entries: Sequence[Entry], prefix: str, name: str,
+            every_byte: bool) -> None:
+    """Sees that the run of `name` left the objects of `prefix` and nothing else."""
+    look = trees if every_byte else names_and_sizes
+    complaints = look(destination, entries, prefix)
+    if complaints:
+        raise LabError(f"{name}: {summary(complaints)}")
 
 
 def summary(complaints: Sequence[str]) -> str:

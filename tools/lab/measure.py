@@ -83,14 +83,24 @@ def told_by_limit(output: str) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
-def rounds(contenders: Mapping[str, Contender], warm_up: int, runs: int) -> dict[str, list[Sample]]:
-    """Runs everybody in turn; the samples that count."""
+def rounds(contenders: Mapping[str, Contender], warm_up: int, runs: int,
+           failures: dict[str, str] | None = None) -> dict[str, list[Sample]]:
+    """Runs everybody in turn; the samples that count. Who fails ends it all, or with `failures`
+    only leaves it, with a reason there and without samples."""
     samples: dict[str, list[Sample]] = {name: [] for name in contenders}
     for number in range(warm_up + runs):
-        order = list(contenders)[:: 1 if number % 2 == 0 else -1]
+        order = list(samples)[:: 1 if number % 2 == 0 else -1]
         for name in order:
             counted = number >= warm_up
-            sample = contenders[name](number == 0)
+            try:
+                sample = contenders[name](number == 0)
+            except LabError as error:
+                if failures is None:
+                    raise
+                note(f"  {error}")
+                failures[name] = str(error)
+                del samples[name]
+                continue
             note(f"  {name}: {sample.seconds:.3f} s, {sample.gb_per_s:.3f} GB/s, "
                  f"CPU {sample.cpu_seconds:.3f} s{'' if counted else ' (warm-up)'}")
             if counted:
@@ -106,6 +116,13 @@ def of_outcome(outcome: Outcome, name: str, size: int, files: int) -> Sample:
         bytes=size, files=files, seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
         user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
         told_gb_per_s=0.0)
+
+
+def spread(samples: Sequence[Sample], column: str) -> float:
+    """The difference of the most and the least of one column, as a part of its median."""
+    values = [float(getattr(sample, column)) for sample in samples]
+    middle = statistics.median(values)
+    return (max(values) - min(values)) / middle if middle else 0.0
 
 
 def too_few(figures: Mapping[str, object], least: float, what: str) -> str | None:

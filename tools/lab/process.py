@@ -23,6 +23,8 @@ from types import FrameType
 
 STOP_SECONDS = 5.0
 SAMPLE_SECONDS = 0.02
+FAMILY_SAMPLES = 5
+"""Each so many samples a family is looked at: that takes longer."""
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -121,15 +123,34 @@ def peak_rss(pid: int) -> int:
     return 0
 
 
-def watch(child: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:
+def family_rss(pid: int) -> int:
+    """What a process and its descendants have resident now, in bytes; what they share counts in
+    each."""
+    total = 0
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        total += sum(int(line.split()[1]) * 1024 for line in status.splitlines()
+                     if line.startswith("VmRSS:"))
+        for task in os.listdir(f"/proc/{pid}/task"):
+            children = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
+            total += sum(family_rss(int(child)) for child in children)
+    except OSError:
+        pass
+    return total
+
+
+def watch(child: subprocess.Popen[bytes], deadline: float, family: bool) -> tuple[int, bool]:
     """Waits for the end of `child` without reaping it: peak RSS, and whether it was killed."""
-    peak, timed_out = 0, False
+    peak, timed_out, count = 0, False, 0
     handle = os.pidfd_open(child.pid)
     try:
         poll = select.poll()
         poll.register(handle, select.POLLIN)
         while not poll.poll(SAMPLE_SECONDS * 1000):
             peak = max(peak, peak_rss(child.pid))
+            count += 1
+            if family and count % FAMILY_SAMPLES == 0:
+                peak = max(peak, family_rss(child.pid))
             if time.monotonic() > deadline and not timed_out:
                 timed_out = True
                 child.kill()
@@ -139,8 +160,9 @@ def watch(child: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:
 
 
 def run(argv: Sequence[str | Path], *, seconds: float, env: Mapping[str, str] | None = None,
-        keep_stdout: bool = True) -> Outcome:
-    """Runs `argv` for at most `seconds` and tells what it cost."""
+        keep_stdout: bool = True, family: bool = False) -> Outcome:
+    """Runs `argv` for at most `seconds` and tells what it cost; its peak RSS with that of its
+    `family`, if that is asked for."""
     command = [str(part) for part in argv]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         started = time.monotonic()
@@ -148,7 +170,7 @@ def run(argv: Sequence[str | Path], *, seconds: float, env: Mapping[str, str] | 
             command, stdin=subprocess.DEVNULL, stdout=out if keep_stdout else subprocess.DEVNULL,
             stderr=err, env=dict(env) if env is not None else None, preexec_fn=die_with_parent)
         try:
-            peak, timed_out = watch(child, started + seconds)
+            peak, timed_out = watch(child, started + seconds, family)
         except BaseException:
             child.kill()
             child.wait()

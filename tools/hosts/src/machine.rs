@@ -301,6 +301,9 @@ impl Machine {
 
     /// A range is complete.
     fn end(&mut self, worker: usize, flight: Flight) {
+        let asked_us = flight.begins_us.saturating_sub(self.costs.latency_us);
+        self.crews[worker].ended += 1;
+        self.crews[worker].ended_us += self.now_us.saturating_sub(asked_us);
         let Flight { transfer, range, .. } = flight;
         let key = &transfer.object.key;
         let came = self.came.entry(key.clone()).or_default();
@@ -323,6 +326,8 @@ impl Machine {
             answers: crew.answers,
             refused: 0,
             first_byte_us: crew.first_byte_us,
+            ended: crew.ended,
+            ended_us: crew.ended_us,
             busy: u32::try_from(busy).unwrap_or(u32::MAX),
             is_bound: busy >= self.pacer.share(worker),
             held_up: 0,

@@ -61,6 +61,9 @@ pub(crate) struct Crew {
     pub(crate) bytes: f64,
     pub(crate) answers: u64,
     pub(crate) first_byte_us: u64,
+    /// Requests that have ended, and how long they took together, in microseconds.
+    pub(crate) ended: u64,
+    pub(crate) ended_us: u64,
 }
 
 impl Crew {

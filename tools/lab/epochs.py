@@ -1,0 +1,198 @@
+"""The data of `tools/python/experiment.py`: images, tars of images, shards of them, tensors.
+
+There are sets of several sizes, each below a prefix of its own, so that a slow reader reads all of
+a small set where a fast one reads all of a large one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import os
+import random
+import struct
+import tarfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from .process import LabError, must
+
+MADE, FILES = "made", "files"
+"""The buckets: of objects that the origin makes up, and of files."""
+IMAGE_BYTES = 39_000
+TAR_SAMPLES = 1_640
+"""64 MiB of such images."""
+MODULUS = 1 << 64
+TENSOR_BYTES = 64 << 20
+STAMP_EVERY = 4 << 10
+CHUNK = 16 << 20
+
+
+@dataclass(frozen=True)
+class Set:
+    """Objects below one prefix, and what is in them."""
+
+    bucket: str
+    prefix: str
+    keys: Sequence[str]
+    samples: int
+    bytes: int
+    digest: Callable[[str], int]
+    """The sum of the CRC-32 of all samples; asks the server of this endpoint if it has to."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """All sets, the smallest first, and what the origin is told of them."""
+
+    images: Sequence[Set]
+    tars: Sequence[Set]
+    shards: Sequence[Set]
+    """As many samples as `tars` has, in the format of mosaicml-streaming."""
+    tensors: Sequence[Set]
+    words: Sequence[str | Path]
+
+
+def fetched_digest(bucket: str, keys: Sequence[str]) -> Callable[[str], int]:
+    """The digest of objects whose bytes only the server knows; asked for once."""
+    @cache
+    def digest(endpoint: str) -> int:
+        connection = http.client.HTTPConnection(endpoint.removeprefix("http://"))
+        total = 0
+        for key in keys:
+            connection.request("GET", f"/{bucket}/{key}")
+            answer = connection.getresponse()
+            data = answer.read()
+            if answer.status != 200:
+                raise LabError(f"the origin answers {answer.status} for {key}")
+            total += zlib.crc32(data)
+        connection.close()
+        return total % MODULUS
+    return digest
+
+
+def images(counts: Sequence[int]) -> tuple[list[Set], list[str]]:
+    """Made up objects, and what the origin is told of them."""
+    sets, words = [], []
+    for count in counts:
+        prefix = f"images-{count}/"
+        keys = [f"{prefix}{number:06}.bin" for number in range(count)]
+        sets.append(Set(MADE, prefix, keys, count, count * IMAGE_BYTES,
+                        fetched_digest(MADE, keys)))
+        words += ["--synthetic", f"{MADE}/{prefix}:{count}:{IMAGE_BYTES}"]
+    return sets, words
+
+
+def write_tar(path: Path, number: int) -> int:
+    """A tar of images; the sum of their CRC-32."""
+    source, total = random.Random(number), 0
+    with tarfile.open(path, "w") as tar:
+        for sample in range(TAR_SAMPLES):
+            data = source.randbytes(IMAGE_BYTES)
+            total += zlib.crc32(data)
+            info = tarfile.TarInfo(f"{number:03}-{sample:06}.jpg")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return total
+
+
+def link(source: Path, path: Path) -> None:
+    """The same file once more."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.hardlink_to(source)
+
+
+def of_samples(prefix: str, keys: Sequence[str], sums: Sequence[int]) -> Set:
+    """A set of so many tars, whose digests are known."""
+    total = sum(sums) % MODULUS
+    samples = len(sums) * TAR_SAMPLES
+    return Set(FILES, prefix, keys, samples, samples * IMAGE_BYTES, lambda _endpoint: total)
+
+
+def tars(root: Path, counts: Sequence[int]) -> tuple[list[Set], list[int]]:
+    """Tars in folders; also the digest of each tar."""
+    most = max(counts)
+    bucket = root / FILES
+    (bucket / "all").mkdir(parents=True, exist_ok=True)
+    sums = [write_tar(bucket / f"all/{number:03}.tar", number) for number in range(most)]
+    sets = []
+    for count in counts:
+        prefix = f"tars-{count}/"
+        keys = [f"{prefix}{number:03}.tar" for number in range(count)]
+        for number, key in enumerate(keys):
+            link(bucket / f"all/{number:03}.tar", bucket / key)
+        sets.append(of_samples(prefix, keys, sums[:count]))
+    return sets, sums
+
+
+WRITE_SHARD = """
+import sys, tarfile
+from streaming import MDSWriter
+with MDSWriter(out=sys.argv[2], columns={"image": "bytes"}, size_limit=1 << 31) as writer:
+    with tarfile.open(sys.argv[1]) as tar:
+        for member in tar:
+            writer.write({"image": tar.extractfile(member).read()})
+"""
+
+
+def shards(root: Path, counts: Sequence[int], sums: Sequence[int], python: Path) -> list[Set]:
+    """The same images as shards of mosaicml-streaming, one for each tar, written by its own
+    writer."""
+    bucket, sets = root / FILES, []
+    told = []
+    for number in range(max(counts)):
+        made = bucket / f"mds/{number:03}"
+        must([python, "-c", WRITE_SHARD, bucket / f"all/{number:03}.tar", made], seconds=120)
+        index = json.loads((made / "index.json").read_text())
+        shard, = index["shards"]
+        shard["raw_data"]["basename"] = f"shard.{number:05}.mds"
+        told.append(shard)
+    for count in counts:
+        prefix = f"mds-{count}/"
+        for number in range(count):
+            made, = (bucket / f"mds/{number:03}").glob("shard.*")
+            link(made, bucket / prefix / f"shard.{number:05}.mds")
+        (bucket / prefix / "index.json").write_text(
+            json.dumps({"version": 2, "shards": told[:count]}))
+        sets.append(of_samples(prefix, [], sums[:count]))
+    return sets
+
+
+def tensors(root: Path, size: int) -> Set:
+    """One safetensors file of tensors of 64 MiB; their bytes tell their place."""
+    count = size // TENSOR_BYTES
+    header = json.dumps({f"layer.{number:03}": {
+        "dtype": "BF16", "shape": [TENSOR_BYTES // 2 // 1024, 1024],
+        "data_offsets": [number * TENSOR_BYTES, (number + 1) * TENSOR_BYTES]}
+        for number in range(count)}).encode()
+    header += b" " * (-len(header) % 8)
+    path, total = root / FILES / "model/model.safetensors", 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    chunk = bytearray(random.Random(1).randbytes(CHUNK))
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        for number in range(count):
+            checksum = 0
+            for offset in range(0, TENSOR_BYTES, CHUNK):
+                for at in range(0, CHUNK, STAMP_EVERY):
+                    struct.pack_into("<QQ", chunk, at, number, offset + at)
+                file.write(chunk)
+                checksum = zlib.crc32(chunk, checksum)
+            total += checksum
+    return Set(FILES, "model/", ["model/model.safetensors"], count, count * TENSOR_BYTES,
+               lambda _endpoint: total % MODULUS)
+
+
+def write(root: Path, workloads: Sequence[str], *, image_counts: Sequence[int],
+          tar_counts: Sequence[int], tensor_bytes: int, mds_python: Path | None) -> Data:
+    """The sets of these workloads; `mds_python` has mosaicml-streaming."""
+    os.makedirs(root / FILES, exist_ok=True)
+    found, words = images(image_counts) if "images" in workloads else ([], [])
+    tar_sets, sums = tars(root, tar_counts) if "tars" in workloads else ([], [])
+    mds = shards(root, tar_counts, sums, mds_python) if tar_sets and mds_python else []
+    model = [tensors(root, tensor_bytes)] if "tensors" in workloads else []
+    return Data(found, tar_sets, mds, model, [*words, "--root", root])

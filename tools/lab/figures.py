@@ -1,0 +1,166 @@
+"""Tables, a plot and complaints from the figures of `tools/python/experiment.py`. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+COLUMNS = {"files_per_s": "samples/s", "gb_per_s": "GB/s", "cpu_s_per_tb": "CPU-s/TB",
+           "peak_rss_mib": "peak MiB", "seconds": "seconds", "cpu_seconds": "CPU seconds"}
+SHOWN = {"images": ("files_per_s", "gb_per_s", "cpu_s_per_tb", "peak_rss_mib"),
+         "tars": ("files_per_s", "gb_per_s", "cpu_s_per_tb", "peak_rss_mib"),
+         "tensors": ("seconds", "cpu_seconds", "gb_per_s", "peak_rss_mib")}
+TITLES = {"images": "Images of 39 KB, an object each", "tars": "Images of 39 KB in tars of 64 MiB",
+          "tensors": "A safetensors file of 4 GiB"}
+OURS = {"images": "inrush read_many", "tars": "inrush open", "tensors": "inrush.safetensors.load"}
+"""The way that is held against the peers."""
+PROGRAM = "inrush get --discard"
+OF_PROGRAM = 0.8
+"""The least part of the program's samples/s, with the latency of `LATE`."""
+LATE = "20"
+TIMES_CPU = {"obstore get_async": 3.0, "s3dlio get_many": 3.0}
+"""How many times the processor time they should need."""
+
+Report = Mapping[str, Any]
+Cell = tuple[str, str, Mapping[str, Any]]
+
+
+def merged(reports: Sequence[Report]) -> dict[str, Any]:
+    """The figures of several runs as one; later ones replace earlier ones."""
+    found: dict[str, Any] = {**reports[-1], "workloads": {}}
+    for report in reports:
+        for workload, latencies in report["workloads"].items():
+            found["workloads"].setdefault(workload, {}).update(latencies)
+    return found
+
+
+def cells(report: Report) -> Iterator[Cell]:
+    """Workload, latency and figures."""
+    for workload, latencies in report["workloads"].items():
+        for latency, cell in latencies.items():
+            yield workload, latency, cell
+
+
+def number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def markdown(report: Report) -> str:
+    """One table for each workload and latency."""
+    lines: list[str] = []
+    for workload, latency, cell in cells(report):
+        columns = SHOWN[workload]
+        lines += [f"{TITLES[workload]}, {latency} ms to the first byte:", ""]
+        rows = [["", *(COLUMNS[column] for column in columns)],
+                ["---", *("---:" for _ in columns)]]
+        for name, figures in cell["ways"].items():
+            rows.append([name, *(number(figures["medians"][column]) for column in columns)])
+        rows += [[name, f"absent: {why[:60]}", *("" for _ in columns[1:])]
+                 for name, why in cell["absent"].items()]
+        lines += [f"| {' | '.join(row)} |" for row in rows] + [""]
+    return "\n".join(lines)
+
+
+def medians(cell: Mapping[str, Any], name: str) -> Mapping[str, float]:
+    """What was found of one way."""
+    found: Mapping[str, float] = cell["ways"][name]["medians"]
+    return found
+
+
+def complaints(report: Report) -> list[str]:
+    """Where inrush is not ahead, and by how much."""
+    found = []
+    for workload, latency, cell in cells(report):
+        ours = OURS[workload]
+        if ours not in cell["ways"]:
+            continue
+        here, mine = f"{workload}, {latency} ms", medians(cell, ours)
+        for name in cell["ways"]:
+            if name.startswith("inrush"):
+                continue
+            theirs = medians(cell, name)
+            speed = mine["files_per_s"] / theirs["files_per_s"]
+            price = theirs["cpu_s_per_tb"] / mine["cpu_s_per_tb"]
+            least = TIMES_CPU.get(name, 1.0) if latency == LATE else 1.0
+            if speed <= 1:
+                found.append(f"{here}: {ours} has {speed:.2f} of the samples/s of {name}")
+            if price <= least:
+                found.append(f"{here}: {name} needs {price:.2f} times the processor time of "
+                             f"{ours}; wanted: more than {least:g}")
+        if PROGRAM in cell["ways"] and latency == LATE:
+            part = with_listing(cell, ours) / medians(cell, PROGRAM)["files_per_s"]
+            if part < OF_PROGRAM:
+                found.append(f"{here}: {ours} has {part:.2f} of the samples/s of the program; "
+                             f"wanted: {OF_PROGRAM}")
+    return found
+
+
+def with_listing(cell: Mapping[str, Any], name: str) -> float:
+    """Samples a second of imports, listing and loop together, as the program has them."""
+    way = cell["ways"][name]
+    seconds: float = way["prepare_seconds"] + way["medians"]["seconds"]
+    return float(way["samples"]) / seconds
+
+
+ROW, LEFT, PANEL, GAP, TOP = 15, 205, 270, 30, 44
+WIDTH = LEFT + 2 * PANEL + GAP + 10
+COLOURS = {True: "#c0392b", False: "#444"}
+PLOTTED = ("files_per_s", "cpu_s_per_tb")
+
+
+def plot(report: Report) -> str:
+    """An SVG: a dot for each way and latency, on logarithmic scales."""
+    root = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "font-size": "10",
+                                       "font-family": "sans-serif"})
+    ElementTree.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#fff"})
+    top = 0
+    for workload in ("images", "tars"):
+        if workload in report["workloads"]:
+            top = panels(root, report["workloads"][workload], workload, top)
+    root.set("viewBox", f"0 0 {WIDTH} {top}")
+    ElementTree.indent(root, "")
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def panels(root: ElementTree.Element, latencies: Mapping[str, Any], workload: str,
+           top: int) -> int:
+    """Both figures of a workload; where the next one begins."""
+    names = list(dict.fromkeys(name for cell in latencies.values() for name in cell["ways"]))
+    bottom = top + TOP + ROW * len(names)
+    text(root, 6, top + 16, TITLES[workload], weight="bold")
+    text(root, 6, top + 32, "filled: 0 ms to the first byte; open: 20 ms")
+    for row, name in enumerate(names):
+        text(root, LEFT - 8, top + TOP + ROW * row + 11, name, anchor="end",
+             fill=COLOURS[name.startswith("inrush")])
+    for side, column in enumerate(PLOTTED):
+        left = LEFT + side * (PANEL + GAP)
+        values = [medians(cell, name)[column] for cell in latencies.values()
+                  for name in cell["ways"]]
+        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+        text(root, left + PANEL / 2, top + 16, COLUMNS[column], anchor="middle", weight="bold")
+        for power in range(low, high + 1):
+            x = left + PANEL * (power - low) / (high - low)
+            ElementTree.SubElement(root, "path", {
+                "d": f"M{x:.0f} {top + TOP}V{bottom}", "stroke": "#ddd"})
+            text(root, x, top + 38, f"{10 ** power:,}", anchor="middle")
+        for latency, cell in latencies.items():
+            for name in cell["ways"]:
+                part = (math.log10(medians(cell, name)[column]) - low) / (high - low)
+                colour = COLOURS[name.startswith("inrush")]
+                ElementTree.SubElement(root, "circle", {
+                    "cx": f"{left + PANEL * part:.1f}", "r": "3.5", "stroke": colour,
+                    "cy": f"{top + TOP + ROW * names.index(name) + 7.5}",
+                    "fill": colour if latency == "0" else "none"})
+    return bottom + 14
+
+
+def text(root: ElementTree.Element, x: float, y: float, words: str, *, anchor: str = "start",
+         weight: str = "normal", fill: str = "#000") -> None:
+    """A line of text."""
+    given = {"text-anchor": anchor, "font-weight": weight, "fill": fill}
+    usual = {"text-anchor": "start", "font-weight": "normal", "fill": "#000"}
+    changed = {name: value for name, value in given.items() if value != usual[name]}
+    ElementTree.SubElement(root, "text", {"x": f"{x:.0f}", "y": f"{y:.0f}", **changed}).text = words

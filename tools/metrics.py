@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""Scrapes the metrics of running commands with a parser that this project did not write, and
+compares them with what the commands report at their end.
+
+    tools/metrics.py [--seconds 120] [--only COMMAND]... [--inrush PATH] [--origin PATH]
+
+`get --discard`, `sync`, `pipe`, `cat`, `train` and `mount` run side by side for that long, each
+with an inrush-origin of its own on loopback, which limits its bandwidth and injects faults for get,
+sync and pipe. prometheus_client scrapes each of them every second. Of every command must be true:
+
+* each scrape is one that the parser takes, and has the same names and types as the others;
+* no counter goes back, from one scrape to the next, and from the last one to `--metrics-file`;
+* requests were in flight, and bytes came, in most scrapes;
+* the numbers of the file are those of the JSON summary: bytes, objects, failures, retries;
+* its origin has sent as many bytes of objects, and answered as many requests; or more, if there
+  were retries.
+
+One line for each command; exit 1 when something is wrong, 2 when the lab itself could not work.
+prometheus_client comes from PyPI into the build folder. mount, and FastFile mode of train, need
+/dev/fuse and root; without them they are left out, which is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from lab import client, install, origin, process
+from lab.process import LabError, must, say
+from lab.tally import Counts
+
+BUCKET = "lab"
+SOURCE = f"s3://{BUCKET}/"
+RATE_MB = 25
+"""What each origin sends a second."""
+OBJECT_MIB = 1
+FAULTS = ("--faults", "7:mixed")
+SCRAPES = Path(__file__).resolve().parent / "lab/consumers/scrapes.py"
+END_SECONDS = 90.0
+"""How much longer than planned a command may take."""
+LISTING_SHARE = 0.01
+"""At most so much of what an origin sends is listings."""
+AHEAD = 64
+"""At most so many requests for the next epochs of a pipe, which nobody reads, are cut short."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a command is called, and what it has to come to."""
+
+    words: Sequence[str]
+    """What it is called with; `$` is the folder where it may write."""
+    faults: bool = False
+    reader: str = ""
+    """A shell command that reads what it offers."""
+    end: str = ""
+    """What ends it, when the reader is done."""
+    report: bool = True
+    """It prints a JSON summary to standard output."""
+    share: float = 1.0
+    """The part of the objects that there are for it, as it fetches them more than once."""
+
+
+COMMANDS: dict[str, Command] = {
+    "get": Command(["get", SOURCE, "--discard", "--json"], faults=True),
+    "sync": Command(["sync", SOURCE, "$/files", "--json"], faults=True),
+    "pipe": Command(["pipe", SOURCE, "$/train", "--json"], faults=True,
+                    reader='until [ -p "$0/train_0" ]; do sleep 0.1; done; '
+                           'exec cat "$0/train_0" > /dev/null'),
+    "cat": Command(["cat", SOURCE], report=False),
+    "train": Command(["train", "--base-dir", "$/job", "--channel", f"files={SOURCE}", "--channel",
+                      f"stream={SOURCE},mode=Pipe", "--report", "$/report.jsonl", "--", "sh", "-c",
+                      'exec cat "$0/job/input/data/stream_0" > /dev/null', "$"],
+                     report=False, share=0.4),
+    "mount": Command(["mount", "--foreground", SOURCE, "$/mount", "--ready-file", "$/ready"],
+                     reader='mkdir -p "$0/mount"; until [ -e "$0/ready" ]; do sleep 0.1; done; '
+                            'find "$0/mount" -type f -exec cat {} + > /dev/null',
+                     end="unmount", report=False),
+}
+COUNTS = {"inrush_received_bytes_total": "bytes", "inrush_objects_total": "objects",
+          "inrush_failed_objects_total": "failed_objects",
+          "inrush_kept_objects_total": "kept_objects"}
+"""What a JSON summary of files has, by the names of metrics."""
+STREAM_COUNTS = {"inrush_received_bytes_total": "bytes"}
+MOVING = ("inrush_received_bytes_total", "inrush_answers_total", "inrush_cpu_seconds_total")
+"""Counters that every command moves."""
+
+
+@dataclass
+class Watched:
+    """One command, and what was seen of it."""
+
+    name: str
+    folder: Path
+    scrapes: list[dict[str, Any]] = field(default_factory=list)
+    end: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    complaints: list[str] = field(default_factory=list)
+
+    def require(self, holds: bool, what: str) -> None:
+        """Notes what does not hold."""
+        if not holds:
+            self.complaints.append(what)
+
+
+def filled(words: Sequence[str], folder: Path) -> list[str]:
+    """A command line for this folder."""
+    return [str(folder) + word[1:] if word.startswith("$") and word[1:2] in ("", "/") else word
+            for word in words]
+
+
+def address(log: Path, child: subprocess.Popen[bytes]) -> str:
+    """Where the command says that it serves."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and child.poll() is None:
+        for line in log.read_text(errors="replace").splitlines():
+            if line.startswith("metrics: http"):
+                return line.removeprefix("metrics: ")
+        time.sleep(0.05)
+    raise LabError(f"it serves no metrics: {log.read_text(errors='replace')[-300:]}")
+
+
+def start(argv: Sequence[str | Path], out: IO[bytes] | int, log: IO[bytes] | int,
+          env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """A child that goes when the lab does."""
+    return subprocess.Popen([str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=out,
+                            stderr=log, env=env, preexec_fn=process.die_with_parent)
+
+
+def run(watched: Watched, command: Command, args: argparse.Namespace, python: Path,
+        url: str) -> None:
+    """The command from its start to its end, with everything that reads it."""
+    folder = watched.folder
+    (folder / "mount").mkdir()
+    service = ["--endpoint-url", url, "--region", "us-east-1", "--no-sign-request"]
+    words = filled(command.words, folder)
+    cut = words.index("--") if "--" in words else len(words)
+    argv = [args.inrush, *words[:cut], *service, "--metrics-listen", "127.0.0.1:0",
+            "--metrics-file", folder / "end.prom", *words[cut:]]
+    env = client.clean_environment(folder)
+    with ExitStack() as stack:
+        out = stack.enter_context((folder / "out").open("wb"))
+        log = stack.enter_context((folder / "log").open("wb"))
+        lines = stack.enter_context((folder / "scrapes").open("wb"))
+        started = time.monotonic()
+        child = start(argv, subprocess.DEVNULL if watched.name == "cat" else out, log, env)
+        stack.callback(stop, child)
+        reader = start(["sh", "-c", command.reader, folder], subprocess.DEVNULL,
+                       log) if command.reader else None
+        scraper = start([python, SCRAPES, address(folder / "log", child), "1"], lines, log)
+        stack.callback(stop, scraper)
+        limit = args.seconds * 2 + END_SECONDS
+        if reader:
+            stack.callback(stop, reader)
+            reader.wait(limit)
+        if command.end:
+            must([args.inrush, command.end, folder / "mount"])
+        code = child.wait(limit)
+        watched.seconds = time.monotonic() - started
+        scraper_code = scraper.wait(30)
+    watched.require(code == 0, f"exit {code}: {(folder / 'log').read_text()[-300:]}")
+    watched.require(scraper_code == 0, f"the parser: {(folder / 'log').read_text()[-300:]}")
+    watched.scrapes = [json.loads(line) for line in (folder / "scrapes").read_text().splitlines()]
+    watched.end = json.loads(must([python, SCRAPES, folder / "end.prom"]))
+    if command.report:
+        watched.summary = json.loads((folder / "out").read_text())
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """Ends a child that has not."""
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(5)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def check_scrapes(watched: Watched) -> None:
+    """What must be true of the scrapes among themselves."""
+    every, require = [*watched.scrapes, watched.end], watched.require
+    require(len(every) > 3, f"only {len(every) - 1} scrapes")
+    for name, kind in watched.end["types"].items():
+        is_counter = name.endswith("_total")
+        require((kind == "counter") == is_counter, f"{name} is a {kind}")
+        values = [scrape["values"].get(name) for scrape in every]
+        require(None not in values, f"{name} is not in every scrape")
+        known = [value for value in values if value is not None]
+        backwards = [(one, two) for one, two in zip(known, known[1:]) if two < one]
+        if is_counter and backwards:
+            require(False, f"{name} went back from {backwards[0][0]} to {backwards[0][1]}")
+    require(all(scrape["types"] == watched.end["types"] for scrape in every), "types change")
+    command = {scrape["labels"]["inrush_info"]["command"] for scrape in every}
+    require(command == {watched.name}, f"it calls itself {command}")
+    for name in MOVING:
+        require(watched.end["values"][name] > 0, f"{name} is 0 at the end")
+    flights = [scrape["values"]["inrush_requests_in_flight"] for scrape in watched.scrapes]
+    busy = sum(flight > 0 for flight in flights)
+    require(busy * 2 > len(flights), f"requests in flight in {busy} of {len(flights)} scrapes")
+
+
+def total(counts: Mapping[str, int] | None) -> int:
+    """All of what is counted by reason."""
+    return sum((counts or {}).values())
+
+
+def check_end(watched: Watched, faults: bool) -> None:
+    """What must be true of the numbers at the end."""
+    values, summary, require = watched.end["values"], watched.summary, watched.require
+    received = values["inrush_received_bytes_total"]
+    if summary:
+        streams = "channels" in summary
+        for name, said in (STREAM_COUNTS if streams else COUNTS).items():
+            require(values[name] == summary[said],
+                    f"{name} is {values[name]:.0f}, but {said} is {summary[said]}")
+        parts = summary["channels"] if streams else [summary]
+        retries = sum(total(part["retries"]) for part in parts)
+        again = total(summary["control_retries"])
+        require(values["inrush_retries_total"] == retries,
+                f"inrush_retries_total is {values['inrush_retries_total']:.0f}, not {retries}")
+        require(values["inrush_control_retries_total"] == again,
+                f"inrush_control_retries_total is not {again}")
+        ranges = sum(address["ranges"] for part in parts for address in part["addresses"])
+        require(values["inrush_answers_total"] >= ranges, "inrush_answers_total is "
+                f"{values['inrush_answers_total']:.0f}, but ranges came {ranges} times")
+        require(abs(values["inrush_cpu_seconds_total"] - summary["cpu_seconds"]) < 0.5,
+                f"inrush_cpu_seconds_total is {values['inrush_cpu_seconds_total']:.2f}, "
+                f"but cpu_seconds is {summary['cpu_seconds']:.2f}")
+    if watched.name == "train":
+        lines = (watched.folder / "report.jsonl").read_text().splitlines()
+        objects = [json.loads(line) for line in lines]
+        files = [line for line in objects if line["channel"] == "files" and line["status"] == "ok"]
+        require(values["inrush_objects_total"] == len(files),
+                f"inrush_objects_total is {values['inrush_objects_total']:.0f}, "
+                f"but --report has {len(files)} files")
+    sent, gets = watched.origin["body_bytes"], watched.origin["gets"]
+    answers = values["inrush_answers_total"]
+    spare = AHEAD if watched.name == "train" else 0
+    least = sent * (1 - LISTING_SHARE) - spare * (OBJECT_MIB << 20)
+    # What is fetched a second time was sent twice.
+    faults = faults or values["inrush_retries_total"] > 0
+    require(received <= sent and (faults or received >= least),
+            f"{received:.0f} bytes were received, but {sent} were sent")
+    require(answers <= gets and (faults or answers >= gets - watched.origin["lists"] - spare),
+            f"inrush_answers_total is {answers:.0f}, but {gets} requests were answered")
+
+
+def told(watched: Watched) -> str:
+    """What was seen, in one line."""
+    values = watched.end.get("values", {})
+    return (f"{len(watched.scrapes)} scrapes in {watched.seconds:.0f} s, "
+            f"{values.get('inrush_received_bytes_total', 0):,.0f} bytes, "
+            f"{values.get('inrush_answers_total', 0):,.0f} answers, "
+            f"{values.get('inrush_retries_total', 0):.0f} retries")
+
+
+def watch(name: str, args: argparse.Namespace, python: Path, folder: Path) -> Watched:
+    """One command with its origin."""
+    command, watched = COMMANDS[name], Watched(name, folder)
+    objects = round(args.seconds * RATE_MB * 1e6 / (OBJECT_MIB << 20) * command.share)
+    faults = FAULTS if command.faults else ()
+    words = ["--synthetic", f"{BUCKET}/:{max(objects, 8)}:{OBJECT_MIB}MiB:folders=4",
+             "--capacity", f"{RATE_MB}MB", *faults]
+    try:
+        with origin.serving(args.origin, words, folder) as url:
+            run(watched, command, args, python, url)
+        last = (folder / "origin.log").read_text().strip().splitlines()[-1]
+        watched.origin = json.loads(last)
+        check_scrapes(watched)
+        check_end(watched, command.faults)
+    except (LabError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
+        watched.complaints.append(f"{type(error).__name__}: {error}")
+    return watched
+
+
+def side_by_side(names: Sequence[str], work: Callable[[str], Watched]) -> list[Watched]:
+    """All commands at once: each is in a process of its own and waits most of the time."""
+    with ThreadPoolExecutor(len(names)) as pool:
+        return list(pool.map(work, names))
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--seconds", type=float, default=120.0, help="of each command (default: %(default)s)")
+    add("--only", action="append", choices=COMMANDS, help="repeatable (default: all)")
+    add("--inrush", type=Path, default=client.default_program(), help="(default: %(default)s)")
+    add("--origin", type=Path, default=origin.default_program(), help="(default: %(default)s)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """The exit code."""
+    args = arguments()
+    process.unwind_on_signals()
+    names = args.only or list(COMMANDS)
+    if "mount" in names and (os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK)):
+        say("SKIPPED mount: it needs root and /dev/fuse")
+        names = [name for name in names if name != "mount"]
+    try:
+        python = install.prometheus()
+        with tempfile.TemporaryDirectory(prefix="inrush-metrics-") as folder:
+            def work(name: str) -> Watched:
+                (Path(folder) / name).mkdir()
+                return watch(name, args, python, Path(folder) / name)
+
+            found = side_by_side(names, work)
+    except LabError as error:
+        say(f"the lab failed: {error}")
+        return 2
+    counts = Counts()
+    for watched in found:
+        counts.tell(watched.name, "; ".join(watched.complaints) or None, told(watched))
+    say(f"{counts.passed} passed, {counts.failed} failed")
+    return 1 if counts.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Opens the page of `inrush bench --html` in headless Chromium, and compares what is drawn with the
+JSON of the same run.
+
+    tools/page.py [--inrush PATH] [--may-skip]
+
+It runs a short bench of the machine alone, with two sweeps, and looks at the page as a person's
+browser lays it out:
+
+* the console is silent, nothing else is loaded, and the page is not in quirks mode;
+* the sentence and the rows of the table are those of the document;
+* there is a picture for each sweep and measure, each histogram and each course of time, whose
+  points carry the numbers of the document, all of them, in order;
+* a larger number is drawn higher, and everything lies within its picture, and has a size and a
+  color.
+
+Chromium and its driver come from Debian, by apt-get as root, selenium from PyPI into the build
+folder. Where they cannot be had that is a failure, or with --may-skip a line that says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab import client, install, process
+from lab.process import LabError, must, say
+from lab.tally import Counts
+
+BROWSER = Path(__file__).resolve().parent / "lab/consumers/browser.py"
+BENCH = ("--size", "256MiB", "--runs", "2", "--warm-up", "0", "--stages",
+         "network,tls,disk-buffered,get,stream", "--sweep", "connections=1,4,16", "--sweep",
+         "part-size=1MiB,8MiB")
+BENCH_SECONDS = 120.0
+BROWSER_SECONDS = 120.0
+SAME = 1e-9
+CURVES = {"throughput": lambda step: step["bytes_per_second"]["median"],
+          "cost": lambda step: step["cpu_seconds_per_terabyte"]}
+HISTOGRAMS = ("first_byte", "range")
+
+Numbers = list[tuple[str | None, float]]
+
+
+def setting(step: dict[str, Any]) -> str:
+    """What the page calls a step's setting."""
+    found = step.get("setting")
+    return f"{found['name']}={found['value']}" if found else "-"
+
+
+def expected(document: dict[str, Any]) -> Iterator[tuple[tuple[str, str], Numbers]]:
+    """Each picture by its kind and name, and what it has to show."""
+    steps = document["steps"]
+    for name in dict.fromkeys(step["setting"]["name"] for step in steps if step.get("setting")):
+        swept = [step for step in steps if (step.get("setting") or {}).get("name") == name]
+        for kind, number in CURVES.items():
+            yield (kind, name), [(step["setting"]["value"], number(step)) for step in swept]
+    for step in steps:
+        named = f"{step['stage']} {setting(step)}"
+        if step.get("latencies"):
+            for kind in HISTOGRAMS:
+                buckets = step["latencies"][kind]
+                yield ("histogram", f"{named} {kind}"), [
+                    (bucket["below_seconds"], bucket["count"]) for bucket in buckets]
+        if step.get("course") is not None:
+            course = step["course"]
+            yield ("timeline", named), [
+                (later["seconds"], (later["bytes"] - sooner["bytes"])
+                 / max(later["seconds"] - sooner["seconds"], 1e-9))
+                for sooner, later in zip(course, course[1:])]
+
+
+def is_same(drawn: str, told: float | str) -> bool:
+    """The same text, or a number that is as good as the same."""
+    if isinstance(told, str):
+        return drawn == told
+    return abs(float(drawn) - told) <= max(abs(told), 1.0) * SAME
+
+
+def wrong_picture(picture: dict[str, Any], numbers: Numbers) -> str | None:
+    """What is wrong with a picture, if anything."""
+    points = [point for point in picture["points"] if point["kind"] != "retry"]
+    if len(points) != len(numbers):
+        return f"{len(points)} points, not {len(numbers)}"
+    for point, (x, y) in zip(points, numbers):
+        if not is_same(point["x"], x) or not is_same(point["y"], y):
+            return f"({point['x']}, {point['y']}) is drawn, ({x}, {y}) was measured"
+        width, height = picture["box"]
+        inside = -1 <= point["left"] <= width and -1 <= point["top"] <= height
+        if not inside or not point["width"] or point["fill"] in ("none", "rgba(0, 0, 0, 0)"):
+            return f"({x}, {y}) cannot be seen: {point}"
+    # Bars stand on the axis: their tops are what counts.
+    side = "top" if picture["kind"] == "histogram" else "middle"
+    ordered = sorted(points, key=lambda point: float(point["y"]))
+    for low, high in zip(ordered, ordered[1:]):
+        if high[side] > low[side] + 0.5:
+            return f"{high['y']} is drawn below {low['y']}"
+    return None
+
+
+def wrong_page(found: dict[str, Any], document: dict[str, Any]) -> str | None:
+    """What is wrong with the page besides its pictures, if anything."""
+    if found["console"]:
+        return f"the console: {found['console'][:3]}"
+    if found["resources"]:
+        return f"it loads {found['resources'][:3]}"
+    if found["mode"] != "CSS1Compat":
+        return f"it is in {found['mode']}"
+    if found["sentence"] != document["sentence"]:
+        return f"the sentence is {found['sentence']!r}"
+    rows = [[step["stage"], setting(step), f"{step['bytes_per_second']['median'] / 1e6:.1f}"]
+            for step in document["steps"]]
+    if [row[:3] for row in found["rows"]] != rows:
+        return f"the table has {found['rows']}, not {rows}"
+    return None
+
+
+def compare_all(found: dict[str, Any], document: dict[str, Any], counts: Counts) -> None:
+    """The page and all of its pictures."""
+    counts.tell("page", wrong_page(found, document), f"{len(found['rows'])} rows")
+    pictures = {(picture["kind"], picture["name"]): picture for picture in found["pictures"]}
+    wanted = dict(expected(document))
+    counts.tell("pictures", None if set(pictures) == set(wanted) else
+                f"{sorted(set(pictures) ^ set(wanted))} are in one of both",
+                f"{len(pictures)} of them")
+    for (kind, name), numbers in wanted.items():
+        picture = pictures.get((kind, name))
+        complaint = wrong_picture(picture, numbers) if picture else "it is missing"
+        counts.tell(f"{kind} of {name}", complaint, f"{len(numbers)} numbers")
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--inrush", type=Path, default=client.default_program(),
+                        help="the program to test (default: %(default)s)")
+    parser.add_argument("--may-skip", action="store_true",
+                        help="without a browser, say so and exit with 0")
+    parser.add_argument("--keep", type=Path, help="a folder to keep the page and the document in")
+    return parser.parse_args()
+
+
+def tools() -> Sequence[str | Path]:
+    """The Python, the browser and its driver."""
+    return (install.selenium(), install.system_program("chromium"),
+            install.system_program("chromedriver"))
+
+
+def run(args: argparse.Namespace, folder: Path) -> Counts:
+    """The bench, the browser and the comparison."""
+    python, chromium, driver = tools()
+    page, report = folder / "bench.html", folder / "bench.json"
+    (folder / "files").mkdir(exist_ok=True)
+    must([args.inrush, "bench", *BENCH, "--html", page, "--report", report, folder / "files"],
+         seconds=BENCH_SECONDS, env=client.clean_environment(folder))
+    outcome = must([python, BROWSER, page, chromium, driver], seconds=BROWSER_SECONDS,
+                   env=client.clean_environment(folder))
+    found, counts = json.loads(outcome), Counts()
+    say(f"Chromium {found['browser']}")
+    compare_all(found, json.loads(report.read_text()), counts)
+    return counts
+
+
+def main() -> int:
+    """The exit code."""
+    args = arguments()
+    process.unwind_on_signals()
+    try:
+        tools()
+    except LabError as error:
+        say(f"{'SKIPPED' if args.may_skip else 'FAILED'}: there is no browser here: {error}")
+        return 0 if args.may_skip else 2
+    try:
+        with tempfile.TemporaryDirectory(prefix="inrush-page-") as folder:
+            if args.keep:
+                args.keep.mkdir(parents=True, exist_ok=True)
+            counts = run(args, args.keep or Path(folder))
+    except LabError as error:
+        say(f"the lab failed: {error}")
+        return 2
+    say(f"{counts.passed} passed, {counts.failed} failed")
+    return 1 if counts.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
