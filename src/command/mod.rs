@@ -30,7 +30,7 @@ mod runtime;
 mod session;
 mod sources;
 mod space;
-mod spread;
+pub mod spread;
 mod stream;
 mod stream_report;
 mod supply;

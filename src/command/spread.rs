@@ -57,13 +57,13 @@ impl Load {
 
 /// All destinations of a run, by their numbers.
 #[derive(Debug)]
-pub(super) struct Spread {
+pub struct Spread {
     loads: Vec<Load>,
 }
 
 impl Spread {
     /// Destinations at these paths, each with the space that it may use, where that is checked.
-    pub(super) fn new(places: Vec<(String, Option<DiskSpace>)>, may_replace: bool) -> Self {
+    pub fn new(places: Vec<(String, Option<DiskSpace>)>, may_replace: bool) -> Self {
         let load = |(path, disk)| Load {
             space: Space::new(disk, may_replace),
             outstanding_bytes: 0,
@@ -77,13 +77,13 @@ impl Spread {
     }
 
     /// So many bytes of an unfinished file at this destination are used again, or are free now.
-    pub(super) fn reclaim(&mut self, place: u8, bytes: u64) {
+    pub fn reclaim(&mut self, place: u8, bytes: u64) {
         self.loads[usize::from(place)].space.reclaim(bytes);
     }
 
     /// The destination of an object that is handed to the workers now: its own, where an earlier
     /// run decided that. `None` while it has to wait.
-    pub(super) fn hand_out(&mut self, own: Option<u8>, size_bytes: u64, now_us: u64) -> Option<u8> {
+    pub fn hand_out(&mut self, own: Option<u8>, size_bytes: u64, now_us: u64) -> Option<u8> {
         self.loads.iter_mut().for_each(|load| load.pass(now_us));
         let place = match own {
             Some(own) => Some(usize::from(own)).filter(|at| {
@@ -126,7 +126,7 @@ impl Spread {
 
     /// An object that was handed out has ended, with a file (`is_whole`) or without; of what it
     /// replaced or leaves, so many bytes count as [`Space::end`] has it.
-    pub(super) fn end(
+    pub fn end(
         &mut self,
         place: u8,
         size_bytes: u64,
@@ -146,7 +146,7 @@ impl Spread {
     }
 
     /// What each has taken.
-    pub(super) fn told(&self) -> Vec<DestinationLine> {
+    pub fn told(&self) -> Vec<DestinationLine> {
         self.loads.iter().map(|load| load.told.clone()).collect()
     }
 }

@@ -2,7 +2,8 @@
 //! and the real policies (ranges, slots, bounds) in virtual time, on a host of arithmetic.
 //!
 //! What is simulated: each network interface's capacity, each connection's rate and latency, each
-//! worker's processor time, its slots, the lock of the hand-out, and the disks. What is not: the
+//! worker's processor time, its slots, the lock of the hand-out, the way between NUMA nodes, and the
+//! disks. What is not: the
 //! listing (there is always work), the kernel's own limits, and memory bandwidth.
 
 mod machine;
@@ -17,11 +18,15 @@ pub struct Host {
     pub processors: usize,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Network interfaces; workers are spread over them.
+    /// NUMA nodes; each has its even share of the processors and of the interfaces.
+    pub nodes: usize,
+    /// Network interfaces.
     pub interfaces: usize,
     /// What one of them carries, in bytes a second.
     pub interface_rate: f64,
-    /// Bytes a second that the disks take; `None`: bytes are dropped.
+    /// Disks.
+    pub disks: usize,
+    /// Bytes a second that one of them takes; `None`: bytes are dropped.
     pub disk_rate: Option<f64>,
 }
 
@@ -39,6 +44,22 @@ pub struct Costs {
     /// Time of the hand-out's lock for one call, in microseconds: an assumption, a line of the
     /// cache that goes from one socket's core to another's a few times.
     pub lock_us: f64,
+    /// How much more processor time a byte takes that came over an interface of another node: an
+    /// assumption.
+    pub remote_factor: f64,
+    /// Bytes a second between the nodes, in both directions together: an assumption.
+    pub interconnect_rate: f64,
+}
+
+/// Over which interfaces the workers connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Over that of the best route, as without `--interface`.
+    Route,
+    /// Over all, as with `--interface`, but wherever the worker runs.
+    Anywhere,
+    /// Over all, and on the node of the interface: as with `--interface`.
+    Near,
 }
 
 /// The work, and what the user asked for.
@@ -50,6 +71,10 @@ pub struct Course {
     pub connections_max: Option<usize>,
     /// Bytes of one range, where it is not the default.
     pub part_bytes: Option<u64>,
+    /// Over which interfaces, and where.
+    pub placement: Placement,
+    /// Objects are spread over all disks, as with `--spread-to`; else the first one takes them.
+    pub spread: bool,
     /// Over TLS: there is memory for ciphertext.
     pub tls: bool,
     /// Virtual time, in microseconds; the last half is measured.
@@ -77,7 +102,15 @@ pub struct Findings {
     pub busiest: f64,
     /// Share of the time that the hand-out's lock was held.
     pub lock: f64,
-    /// Share of the disks' rate.
+    /// Share of the line rate of the interfaces that are used.
+    pub of_used_interfaces: f64,
+    /// Share of the bytes that went from one node to another.
+    pub remote: f64,
+    /// Share of what can go between the nodes.
+    pub interconnect: f64,
+    /// Share of the rate of the disks that are used.
+    pub of_used_disks: f64,
+    /// Share of the disks' rate, of all of them.
     pub disk: f64,
     /// Share of the connections with bytes that waited for a slot.
     pub waited_for_slots: f64,

@@ -4,17 +4,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use inrush::command::spread::Spread;
 use inrush::engine::config::{Config, HostFacts, ResourceOptions};
 use inrush::engine::endpoints::EndpointSet;
 use inrush::engine::pace::{Pacer, Totals};
+use inrush::engine::placement::Ground;
 use inrush::engine::schedule::{Room, Scheduler, Supply};
 use inrush::error::Result;
 use inrush::files::transfer::{Outcome, Transfer};
 use inrush::s3::{Endpoint, Object};
 use inrush::sys::Handle;
+use inrush::sys::topology::{Interface, Node};
 
-use crate::network::{Crew, Flight, exact};
-use crate::{Costs, Course, Findings, Host};
+use crate::network::{Crew, Flight, Side, exact};
+use crate::{Costs, Course, Findings, Host, Placement};
 
 /// One step, in microseconds.
 const STEP_US: u64 = 1_000;
@@ -39,15 +42,25 @@ pub struct Machine {
     listed: u64,
     lock_us: f64,
     lock_free_us: f64,
-    disk_free_us: f64,
-    /// Slots that are being written: until when, and whose.
-    writes: VecDeque<(f64, usize)>,
-    /// Bytes that came of each object, until it is complete.
-    came: HashMap<String, u64>,
+    /// The disks that are used.
+    disks: Vec<Disk>,
+    spread: Option<Spread>,
+    /// Bytes that came of each object, until it is complete, and the number of its disk.
+    came: HashMap<String, (u64, u8)>,
+    /// Bytes that went between the nodes.
+    across: f64,
     objects: u64,
     waiting: f64,
     reading: f64,
     read_at_half: f64,
+    across_at_half: f64,
+}
+
+/// A disk: until when it has to write, and the slots that it writes: until when, and whose.
+#[derive(Debug, Default)]
+struct Disk {
+    free_us: f64,
+    writes: VecDeque<(f64, usize)>,
 }
 
 /// Runs a host for the course's time.
@@ -69,6 +82,7 @@ pub fn simulate(host: Host, costs: Costs, course: Course) -> Result<Findings> {
             half = (machine.bytes(), machine.lock_us, used);
             (machine.waiting, machine.reading) = (0.0, 0.0);
             machine.read_at_half = machine.bytes_read();
+            machine.across_at_half = machine.across;
         }
     }
     Ok(machine.findings(&half, &looks))
@@ -89,7 +103,13 @@ impl Machine {
         let config = Config::resolve(wishes, facts)?;
         let config = if course.tls { config.secured() } else { config };
         let config = config.fitted(course.object_bytes);
-        let crew = |number| Crew { free_slots: config.share(number).1, ..Crew::default() };
+        let sides = sides(&host, course.placement, config.workers);
+        let crew =
+            |(number, side)| Crew { free_slots: config.share(number).1, side, ..Crew::default() };
+        let disks = if course.spread { host.disks } else { 1 };
+        let spread = (disks > 1).then(|| {
+            Spread::new((0..disks).map(|number| (format!("/disk{number}"), None)).collect(), false)
+        });
         let counters = (0..config.workers).map(|_| Handle::Simulated(0)).collect();
         Ok(Self {
             host,
@@ -99,19 +119,21 @@ impl Machine {
             scheduler: Scheduler::new(counters),
             pacer: Pacer::new(config.pace, config.workers),
             endpoint: Arc::new(Endpoint::new("b", course.tls, "h", "/", "r", vec![])),
-            crews: (0..config.workers).map(crew).collect(),
+            crews: sides.into_iter().enumerate().map(crew).collect(),
             now_us: 0,
             chance: course.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             listed: 0,
             lock_us: 0.0,
             lock_free_us: 0.0,
-            disk_free_us: 0.0,
-            writes: VecDeque::new(),
+            disks: (0..disks).map(|_| Disk::default()).collect(),
+            spread,
             came: HashMap::new(),
+            across: 0.0,
             objects: 0,
             waiting: 0.0,
             reading: 0.0,
             read_at_half: 0.0,
+            across_at_half: 0.0,
         })
     }
 
@@ -128,18 +150,20 @@ impl Machine {
     fn step(&mut self) {
         self.now_us += STEP_US;
         self.list();
-        while self.writes.front().is_some_and(|(done_us, _)| *done_us <= exact(self.now_us)) {
-            let Some((_, worker)) = self.writes.pop_front() else { break };
-            self.crews[worker].free_slots += 1;
+        let now_us = exact(self.now_us);
+        for disk in &mut self.disks {
+            while let Some((_, worker)) =
+                disk.writes.pop_front_if(|(done_us, _)| *done_us <= now_us)
+            {
+                self.crews[worker].free_slots += 1;
+            }
         }
         for worker in 0..self.crews.len() {
             let crew = &mut self.crews[worker];
             crew.left_us = crew.left_us.min(0.0) + exact(STEP_US);
             self.ask(worker);
         }
-        for interface in 0..self.host.interfaces {
-            self.bring(interface);
-        }
+        self.bring();
         for worker in 0..self.crews.len() {
             self.read(worker);
             self.note(worker);
@@ -150,14 +174,17 @@ impl Machine {
     }
 
     fn list(&mut self) {
-        let new = (0..self.scheduler.room()).map(|_| {
+        let size_bytes = self.course.object_bytes;
+        let mut new = Vec::new();
+        for _ in 0..self.scheduler.room() {
+            let at = self.spread.as_mut().map(|all| all.hand_out(None, size_bytes, self.now_us));
+            let Some(disk) = at.unwrap_or(Some(0)) else { break };
             self.listed += 1;
             let key = format!("{:012}", self.listed);
-            let size_bytes = self.course.object_bytes;
+            self.came.insert(key.clone(), (0, disk));
             let object = Object { key: key.clone(), size_bytes, ..Object::default() };
-            Transfer::new(object, Arc::clone(&self.endpoint), key, self.config.cut())
-        });
-        let new: Vec<Transfer> = new.collect();
+            new.push(Transfer::new(object, Arc::clone(&self.endpoint), key, self.config.cut()));
+        }
         self.scheduler.push(new);
     }
 
@@ -213,16 +240,27 @@ impl Machine {
         }
     }
 
-    /// Bytes come over an interface: all its connections share it evenly.
-    fn bring(&mut self, interface: usize) {
-        let (now_us, all) = (self.now_us, self.host.interfaces);
-        let mut wished = 0.0;
-        for crew in self.crews.iter().skip(interface).step_by(all) {
-            let wishes = crew.flights.iter().map(|flight| flight.wish(STEP, now_us));
-            wished += wishes.sum::<f64>();
+    /// Bytes come over the interfaces: all connections of one share it evenly, and those whose bytes
+    /// go to another node share the way there.
+    fn bring(&mut self) {
+        let now_us = self.now_us;
+        let wish = |crew: &Crew| -> f64 {
+            crew.flights.iter().map(|flight| flight.wish(STEP, now_us)).sum()
+        };
+        let mut wished = vec![0.0; self.host.interfaces];
+        for crew in &self.crews {
+            wished[crew.side.interface] += wish(crew);
         }
-        let share = (self.host.interface_rate * STEP / wished.max(1.0)).min(1.0);
-        for crew in self.crews.iter_mut().skip(interface).step_by(all) {
+        let shares: Vec<f64> = wished
+            .into_iter()
+            .map(|wished: f64| (self.host.interface_rate * STEP / wished.max(1.0)).min(1.0))
+            .collect();
+        let remote = self.crews.iter().filter(|crew| !crew.side.is_near);
+        let across: f64 = remote.map(|crew| wish(crew) * shares[crew.side.interface]).sum();
+        let way = (self.costs.interconnect_rate * STEP / across.max(1.0)).min(1.0);
+        self.across += across * way;
+        for crew in &mut self.crews {
+            let share = shares[crew.side.interface] * if crew.side.is_near { 1.0 } else { way };
             for flight in &mut crew.flights {
                 let came = flight.wish(STEP, now_us) * share;
                 flight.left -= came;
@@ -241,7 +279,8 @@ impl Machine {
     /// A worker reads what has come into slots, in turns, while it has time.
     fn read(&mut self, worker: usize) {
         let slot_bytes = f64::from(self.config.slot_length_bytes);
-        let byte_us = self.costs.byte_ns / 1000.0;
+        let factor = if self.crews[worker].side.is_near { 1.0 } else { self.costs.remote_factor };
+        let byte_us = self.costs.byte_ns / 1000.0 * factor;
         let mut index = 0;
         while index < self.crews[worker].flights.len() {
             let crew = &mut self.crews[worker];
@@ -274,9 +313,11 @@ impl Machine {
                     match self.host.disk_rate {
                         None => crew.free_slots += 1,
                         Some(rate) => {
-                            let from_us = self.disk_free_us.max(exact(self.now_us));
-                            self.disk_free_us = from_us + (filled + count) / rate * 1e6;
-                            self.writes.push_back((self.disk_free_us, worker));
+                            let (_, place) = self.came[&flight.transfer.object.key];
+                            let disk = &mut self.disks[usize::from(place)];
+                            let from_us = disk.free_us.max(exact(self.now_us));
+                            disk.free_us = from_us + (filled + count) / rate * 1e6;
+                            disk.writes.push_back((disk.free_us, worker));
                         }
                     }
                 }
@@ -306,13 +347,18 @@ impl Machine {
         self.crews[worker].ended_us += self.now_us.saturating_sub(asked_us);
         let Flight { transfer, range, .. } = flight;
         let key = &transfer.object.key;
-        let came = self.came.entry(key.clone()).or_default();
+        let (came, disk) = self.came.get_mut(key).expect("it was listed");
         *came += range.length;
+        let disk = *disk;
         if !transfer.settle() {
             return;
         }
         let came = self.came.remove(key);
-        assert_eq!(came, Some(self.course.object_bytes), "{key}: every byte once");
+        let size_bytes = self.course.object_bytes;
+        assert_eq!(came, Some((size_bytes, disk)), "{key}: every byte once");
+        if let Some(spread) = &mut self.spread {
+            spread.end(disk, size_bytes, (true, Some(0)), self.now_us);
+        }
         self.lock(worker);
         self.scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
     }
@@ -339,6 +385,11 @@ impl Machine {
         let time_us = exact(self.course.time_us - self.course.time_us / 2);
         let goodput = (self.bytes() - half.0) / time_us * 1e6;
         let read = (self.bytes_read() - self.read_at_half) / time_us * 1e6;
+        let across = (self.across - self.across_at_half) / time_us * 1e6;
+        let used_interfaces = match self.course.placement {
+            Placement::Route => 1,
+            Placement::Anywhere | Placement::Near => self.host.interfaces,
+        };
         let line_rate = self.host.interface_rate * f64::from(short(self.host.interfaces));
         let used = self.crews.iter().zip(&half.2).map(|(crew, before)| crew.used_us - before);
         let used: Vec<f64> = used.map(|used_us| used_us / time_us).collect();
@@ -355,7 +406,19 @@ impl Machine {
             processors: used.iter().sum::<f64>() / f64::from(short(used.len())),
             busiest: used.iter().copied().fold(0.0, f64::max),
             lock: (self.lock_us - half.1) / time_us,
-            disk: self.host.disk_rate.map_or(0.0, |rate| read / rate),
+            of_used_interfaces: goodput
+                / self.host.interface_rate
+                / f64::from(short(used_interfaces)),
+            remote: across / goodput.max(1.0),
+            interconnect: across / self.costs.interconnect_rate,
+            of_used_disks: self
+                .host
+                .disk_rate
+                .map_or(0.0, |rate| read / rate / f64::from(short(self.disks.len()))),
+            disk: self
+                .host
+                .disk_rate
+                .map_or(0.0, |rate| read / rate / f64::from(short(self.host.disks))),
             waited_for_slots: self.waiting / self.reading.max(1.0),
             objects: self.objects,
             memory_bytes: self.config.memory_bytes,
@@ -370,7 +433,10 @@ impl Findings {
     fn first_limit(&self) -> &'static str {
         match self {
             _ if self.of_line_rate > 0.95 => "network interfaces",
+            _ if self.of_used_interfaces > 0.95 => "one of the interfaces",
+            _ if self.interconnect > 0.95 => "way between the nodes",
             _ if self.disk > 0.9 => "disks",
+            _ if self.of_used_disks > 0.9 => "one of the disks",
             _ if self.lock > 0.9 => "lock of the hand-out",
             _ if self.processors > 0.95 => "processors",
             _ if self.connections * 10 >= self.connections_max * 9 => "bound of connections",
@@ -378,6 +444,37 @@ impl Findings {
             _ => "pace",
         }
     }
+}
+
+/// The interface of each worker, and whether it is on the worker's node, by the worker's number.
+fn sides(host: &Host, placement: Placement, workers: usize) -> Vec<Side> {
+    let nodes: Vec<Node> = (0..host.nodes)
+        .map(|node| {
+            let cores =
+                (0..host.processors).filter(|core| core * host.nodes / host.processors == node);
+            (short(node), cores.map(short).collect())
+        })
+        .collect();
+    let node_of = |core: u32| nodes.iter().position(|(_, cores)| cores.contains(&core));
+    let interfaces: Vec<Interface> = (0..host.interfaces)
+        .map(|number| Interface {
+            name: format!("eth{number}").into(),
+            node: Some(short(number * host.nodes / host.interfaces)),
+        })
+        .collect();
+    let cores: Vec<u32> = (0..short(host.processors)).collect();
+    let ground = Ground {
+        cores: &cores,
+        nodes: if placement == Placement::Near { &nodes } else { &[] },
+        interfaces: if placement == Placement::Route { &[] } else { &interfaces },
+    };
+    let side = |(number, place): (usize, inrush::engine::placement::WorkerPlace)| {
+        let interface = place.interfaces.first().copied().unwrap_or(0);
+        let core = place.cores.first().copied().unwrap_or(short(number % host.processors));
+        let node = interfaces[interface].node.and_then(|node| usize::try_from(node).ok());
+        Side { interface, is_near: node_of(core) == node }
+    };
+    ground.places(workers).into_iter().enumerate().map(side).collect()
 }
 
 /// A small count.

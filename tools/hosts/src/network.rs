@@ -47,9 +47,18 @@ impl Flight {
     }
 }
 
+/// Where a worker's bytes come from.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Side {
+    pub(crate) interface: usize,
+    /// Whether the interface is on the node where the worker runs.
+    pub(crate) is_near: bool,
+}
+
 /// One worker's side.
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
+    pub(crate) side: Side,
     pub(crate) flights: Vec<Flight>,
     pub(crate) ready: VecDeque<inrush::engine::schedule::Assignment>,
     pub(crate) free_slots: usize,
