@@ -125,7 +125,7 @@ impl Spread {
     }
 
     /// An object that was handed out has ended, with a file (`is_whole`) or without; of what it
-    /// replaced or leaves, so many bytes count as [`Space::end`] has it.
+    /// replaced or leaves, so many bytes count as `Space::end` has it.
     pub fn end(
         &mut self,
         place: u8,
