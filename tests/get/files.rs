@@ -9,6 +9,7 @@ use inrush_origin::{ObjectContent, ObjectSpec, SyntheticSet, synthetic_bytes};
 
 use crate::matrix::{Objects, many, names};
 use crate::mount::Mount;
+use crate::program::Run;
 use crate::served::{BUCKET, config, get, serve, start};
 use crate::without::without;
 use crate::{Place, objects, pick};
@@ -246,10 +247,10 @@ fn several_pages() {
     let all = many(3_100);
     let origin = serve(&all);
     let place = Place::new();
-    get(&origin, ["s3://lab/"]).with([place.path()]).run().expect(0);
+    let run = get(&origin, ["s3://lab/", "--json"]).with([place.path()]).run().expect(0);
     place.assert_holds(&all);
     let stats = origin.stop();
-    assert_eq!(stats.gets, 3_100, "nothing is fetched twice");
+    assert_asked_once(&run, stats.gets, 3_100);
     // Four pages; where several are asked for at once, as 16 are at most, guesses may be in vain.
     assert!((4..4 + 16).contains(&stats.lists), "{} requests", stats.lists);
 }
@@ -261,7 +262,14 @@ fn thousands_of_objects_beyond_the_queue_arrive() {
     let origin = start(configuration);
     let run = get(&origin, ["s3://lab/s/", "--discard", "--json"]).run().expect(0);
     assert_eq!((&run.json()["objects"], &run.json()["bytes"]), (&10_000.into(), &100_000.into()));
-    assert_eq!(origin.stop().gets, 10_000);
+    assert_asked_once(&run, origin.stop().gets, 10_000);
+}
+
+/// That the server was asked once for each object, and a second time only for late ones, which a
+/// busy machine can have.
+fn assert_asked_once(run: &Run, gets: u64, objects: u64) {
+    let late = run.json()["hedges"].as_u64().expect("a number");
+    assert!((objects..=objects + late).contains(&gets), "{gets} requests, {late} late ranges");
 }
 
 #[test]
