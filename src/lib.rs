@@ -273,6 +273,7 @@ pub mod text;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod train;
 
+pub use control::endpoint::AddressingStyle;
 pub use engine::lease::Lease;
 pub use engine::request::{Completion, Destination, Place, Priority};
 pub use error::{Error, ErrorKind, ErrorReason, Result};

@@ -295,6 +295,9 @@ pub const OBJECTS_OPEN_ALL_MAX: usize = 2 * OBJECTS_OPEN_MAX;
 /// Tries of one range, the first included.
 pub const ATTEMPTS_MAX: u32 = 8;
 
+/// Most tries of one range that may be asked for: with the longest backoff about three hours.
+pub const ATTEMPTS_WISHED_MAX: u32 = 1000;
+
 /// An endpoint that refuses or does not answer is retried for so long when nothing is said, in
 /// microseconds: a server that starts again or a name that moves takes most of a minute.
 pub const RETRY_FOR_US: u64 = 60_000_000;

@@ -12,9 +12,6 @@ use crate::limits;
 use crate::s3::uri::S3Uri;
 use crate::text::size::{self, Binary};
 
-/// Most tries of one range that may be asked for: with the longest backoff about three hours.
-const ATTEMPTS_TYPED_MAX: u32 = 1000;
-
 /// Where the bucket's name stands in a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum AddressingStyle {
@@ -510,7 +507,7 @@ fn parse_connections(text: &str) -> Result<usize, String> {
 }
 
 pub(super) fn parse_attempts(text: &str) -> Result<u32, String> {
-    parse_number(text, ATTEMPTS_TYPED_MAX)
+    parse_number(text, limits::ATTEMPTS_WISHED_MAX)
 }
 
 fn parse_number<N>(text: &str, most: N) -> Result<N, String>

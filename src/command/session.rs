@@ -1,35 +1,29 @@
 //! What the commands share: a control plane made of options, and its upkeep while it is used.
 
 use std::num::NonZeroU64;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
 use tokio::task::spawn_local;
-use zeroize::Zeroizing;
 
 pub(super) use super::interrupts::Interrupts;
 use crate::cli::{self, ServiceArgs};
 use crate::control::credentials::CredentialSource;
+use crate::control::customer_key::customer_key;
 use crate::control::endpoint::AddressingStyle;
 use crate::control::interfaces::named;
 use crate::control::tls::Trust;
 pub(super) use crate::control::upkeep::upkeep;
 use crate::control::{Control, ControlOptions};
 use crate::engine::pace::{Bandwidth, part_bytes};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
 use crate::link::attempt::RetryPolicy;
 use crate::report::progress::Progress;
-use crate::s3::headers::{CUSTOMER_KEY_TEXT_BYTES_MAX, CustomerKey};
 use crate::s3::proxy::Proxies;
 use crate::s3::uri::S3Uri;
-
-/// The customer's key of SSE-C as base64, where no file is given. No secret stands on a command
-/// line.
-const CUSTOMER_KEY_VARIABLE: &str = "INRUSH_SSE_C_KEY";
 
 /// Where these options say that keys come from.
 pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
@@ -137,42 +131,6 @@ fn trust(args: &ServiceArgs) -> Trust {
         return Trust::Anyone;
     }
     args.ca_bundle.clone().map_or(Trust::System, Trust::Bundle)
-}
-
-/// The customer's key of SSE-C: the file's, else the environment's.
-fn customer_key(file: Option<&Path>) -> Result<Option<CustomerKey>> {
-    let Some(path) = file else {
-        let Some(text) = std::env::var_os(CUSTOMER_KEY_VARIABLE).filter(|text| !text.is_empty())
-        else {
-            return Ok(None);
-        };
-        let text = Zeroizing::new(text.into_encoded_bytes());
-        let key = CustomerKey::from_text(std::str::from_utf8(&text).unwrap_or_default());
-        return key.map(Some).map_err(|error| error.within(CUSTOMER_KEY_VARIABLE));
-    };
-    let bytes = read_start(path).map_err(|errno| {
-        Error::new(ErrorKind::Usage, format!("cannot read {}: {errno}", path.display()))
-            .advise("give the file with the SSE-C key")
-    })?;
-    CustomerKey::from_file(&bytes).map(Some).map_err(|error| error.within(path.display()))
-}
-
-/// As much of the file as a key may have, and a byte more when there is one.
-fn read_start(path: &Path) -> rustix::io::Result<Zeroizing<Vec<u8>>> {
-    use rustix::fs::{Mode, OFlags, open};
-    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut bytes = Zeroizing::new(vec![0; CUSTOMER_KEY_TEXT_BYTES_MAX + 1]);
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::io::read(&file, &mut bytes[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
 }
 
 /// As many descriptors as this process may have: small ones suffice, many small files need more.

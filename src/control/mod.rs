@@ -13,6 +13,7 @@ pub mod channel;
 pub mod checksum;
 pub(crate) mod client;
 pub mod credentials;
+pub mod customer_key;
 pub mod endpoint;
 pub mod entries;
 mod express;

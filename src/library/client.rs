@@ -4,122 +4,32 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
-use zeroize::Zeroizing;
 
 use super::listing::{self, Listing, Pages};
-use crate::control::credentials::CredentialSource;
+use super::options::ClientOptions;
 use crate::control::resolve::Depth;
-use crate::control::tls::Trust;
 use crate::control::upkeep::{keep_helper, upkeep};
 use crate::control::walk::Walk;
 use crate::control::{Control, ControlOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::{Cut, Transfer};
-use crate::limits::{PART_BYTES_DEFAULT, RETRY_FOR_US, SLOT_BYTES_MAX};
+use crate::limits::{PART_BYTES_DEFAULT, SLOT_BYTES_MAX};
 use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
-use crate::s3::proxy::Proxies;
-use crate::s3::sign::{PublishedKeys, SigningKeys};
+use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{KEY_BYTES_MAX, KeyPattern, S3Uri, quote_etag, shown};
 use crate::s3::{Endpoint, OBJECT_BYTES_MAX, Object};
+use crate::sys::topology::Interface;
 
 /// Questions that wait for the control plane's thread, at most.
 const QUESTIONS_MAX: usize = 64;
 /// Batches of a listing that wait for their reader, at most.
 const BATCHES_MAX: usize = 4;
-
-/// Server and credentials. Options that are `None` come from the environment and the profile, as in
-/// the AWS tools.
-#[derive(Clone, Default)]
-#[non_exhaustive]
-pub struct ClientOptions {
-    /// URL of the server [default: the environment, the profile, or AWS].
-    pub endpoint_url: Option<String>,
-    /// Region of the buckets [default: the environment, the profile, or us-east-1].
-    pub region: Option<String>,
-    /// Profile of the AWS configuration files [default: `AWS_PROFILE`, or `default`].
-    pub profile: Option<String>,
-    /// Access key and secret key [default: the credential chain of the AWS tools].
-    pub keys: Option<(String, Zeroizing<String>)>,
-    /// Send requests without a signature, for public buckets.
-    pub anonymous: bool,
-    /// File of CA certificates (PEM) to trust instead of those of the system.
-    pub ca_bundle: Option<std::path::PathBuf>,
-    /// An endpoint that does not answer is asked again for so long [default: a minute].
-    pub retry_for: Option<Duration>,
-}
-
-impl fmt::Debug for ClientOptions {
-    /// Without the secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientOptions")
-            .field("endpoint_url", &self.endpoint_url)
-            .field("region", &self.region)
-            .field("profile", &self.profile)
-            .field("access_key", &self.keys.as_ref().map(|(access_key, _)| access_key))
-            .field("anonymous", &self.anonymous)
-            .field("ca_bundle", &self.ca_bundle)
-            .field("retry_for", &self.retry_for)
-            .finish_non_exhaustive()
-    }
-}
-
-impl ClientOptions {
-    /// Options with all defaults.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the URL of the server.
-    #[must_use]
-    pub fn endpoint_url(self, url: impl Into<String>) -> Self {
-        Self { endpoint_url: Some(url.into()), ..self }
-    }
-
-    /// Sets the region of the buckets.
-    #[must_use]
-    pub fn region(self, region: impl Into<String>) -> Self {
-        Self { region: Some(region.into()), ..self }
-    }
-
-    /// Sets access key and secret key.
-    #[must_use]
-    pub fn keys(self, access_key: impl Into<String>, secret_key: impl Into<String>) -> Self {
-        Self { keys: Some((access_key.into(), Zeroizing::new(secret_key.into()))), ..self }
-    }
-
-    /// Sends requests without a signature.
-    #[must_use]
-    pub fn anonymous(self) -> Self {
-        Self { anonymous: true, ..self }
-    }
-
-    fn control(self) -> Result<ControlOptions> {
-        let credentials = match (self.anonymous, self.keys) {
-            (true, _) => CredentialSource::Anonymous,
-            (false, Some((access_key, secret_key))) => {
-                CredentialSource::Fixed(SigningKeys::new(&access_key, &secret_key, None, None)?)
-            }
-            (false, None) => CredentialSource::Chain,
-        };
-        Ok(ControlOptions {
-            endpoint_url: self.endpoint_url,
-            region: self.region,
-            profile: self.profile,
-            credentials,
-            trust: self.ca_bundle.map_or(Trust::System, Trust::Bundle),
-            retry_for_us: self.retry_for.map_or(RETRY_FOR_US, micros),
-            proxies: Proxies::from_variables(|name| std::env::var_os(name)),
-            ..ControlOptions::default()
-        })
-    }
-}
 
 /// One version of an object on the server. Requests fail if the object has been replaced since.
 #[derive(Debug, Clone)]
@@ -240,6 +150,8 @@ enum Question {
 pub(super) struct Shared {
     pub(super) keys: Arc<PublishedKeys>,
     pub(super) tls: Option<Arc<ClientConfig>>,
+    /// Over which network interfaces; without one as the routes say.
+    pub(super) interfaces: Vec<Interface>,
 }
 
 /// Lists and looks up the objects of a server. Its methods block: do not call them from an
@@ -418,7 +330,8 @@ async fn open(options: ControlOptions) -> Result<(Rc<Control>, Shared)> {
     let is_plain = options.endpoint_url.as_ref().is_some_and(|url| url.starts_with("http://"));
     let control = Rc::new(Control::new(options).await?);
     let tls = if is_plain { None } else { Some(control.tls_config()?) };
-    let shared = Shared { keys: control.keys(), tls };
+    let interfaces = control.interfaces();
+    let shared = Shared { keys: control.keys(), tls, interfaces };
     Ok((control, shared))
 }
 
@@ -499,20 +412,4 @@ pub(super) fn remote((object, endpoint): FoundObject, shared: &Arc<Shared>) -> R
 
 pub(super) fn gone() -> Error {
     Error::new(ErrorKind::Host, "the client has ended")
-}
-
-/// A time in microseconds, as far as they go.
-pub(super) fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_do_not_tell_the_secret() {
-        let told = format!("{:?}", ClientOptions::new().keys("AKID", "hush"));
-        assert!(told.contains("AKID") && !told.contains("hush"), "{told}");
-    }
 }

@@ -1,7 +1,7 @@
 //! The engine for programs: ranges of objects into memory, leased slots, pipes, or nowhere.
 
 use std::collections::HashMap;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::client::{Client, ControlThread, RemoteObject, Shared, micros};
+use super::client::{Client, ControlThread, RemoteObject, Shared};
+use super::options::micros;
 use super::share;
 use crate::engine::config::HostFacts;
 use crate::engine::lease::Lease;
@@ -19,7 +20,7 @@ use crate::engine::schedule::{Assignment, Scheduler};
 use crate::engine::threads::{RunSetup, Workers, event_counter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::Persistence;
-use crate::limits::PART_BYTES_DEFAULT;
+use crate::limits::{ATTEMPTS_WISHED_MAX, PART_BYTES_DEFAULT};
 use crate::link::attempt::RetryPolicy;
 use crate::s3::ByteRange;
 use crate::sys::choice::{RingChoice, RingKind};
@@ -43,6 +44,9 @@ pub struct EngineOptions {
     pub ring: RingChoice,
     /// An endpoint that does not answer is retried for so long [default: a minute].
     pub retry_for: Option<Duration>,
+    /// A range fails after so many attempts in a row without new data; while the endpoint does not
+    /// answer, only after `retry_for` has passed as well [default: 8].
+    pub max_attempts: Option<NonZeroU32>,
     /// This engine's number, from 0, and how many share the machine: it takes its part of the
     /// workers, connections, memory and bandwidth that one alone would have.
     pub share: Option<(usize, usize)>,
@@ -163,10 +167,17 @@ impl Engine {
     #[expect(clippy::disallowed_methods, reason = "a run begins when it is started")]
     pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
         let (config, bandwidth_limit) = share::resolve(options, HostFacts::read())?;
-        let retries = options.retry_for.map_or_else(RetryPolicy::default, |time| RetryPolicy {
-            retry_for_us: micros(time),
-            ..RetryPolicy::default()
-        });
+        if let Some(attempts) = options.max_attempts
+            && attempts.get() > ATTEMPTS_WISHED_MAX
+        {
+            let message = format!("{attempts} attempts are more than {ATTEMPTS_WISHED_MAX}");
+            return Err(Error::new(ErrorKind::Usage, message).advise("lower max_attempts"));
+        }
+        let usual = RetryPolicy::default();
+        let retries = RetryPolicy {
+            attempts_max: options.max_attempts.map_or(usual.attempts_max, NonZeroU32::get),
+            retry_for_us: options.retry_for.map_or(usual.retry_for_us, micros),
+        };
         let tls = client.shared.tls.clone();
         let config = if tls.is_some() { config.secured() } else { config };
         let workers = Workers::start(RunSetup {
@@ -177,7 +188,7 @@ impl Engine {
             keys: Arc::clone(&client.shared.keys),
             retries,
             bandwidth: bandwidth_limit.map(|limit| Arc::new(Bandwidth::new(limit))),
-            interfaces: Vec::new(),
+            interfaces: client.shared.interfaces.clone(),
             begun: Instant::now(),
         })?;
         if let Some(line) = workers.ring().fallback() {

@@ -7,8 +7,10 @@
 mod client;
 mod engine;
 mod listing;
+mod options;
 mod share;
 
-pub use client::{Bucket, Client, ClientOptions, RemoteObject};
+pub use client::{Bucket, Client, RemoteObject};
 pub use engine::{Engine, EngineOptions, Request, Requests, Waker};
 pub use listing::{Listed, Listing};
+pub use options::ClientOptions;

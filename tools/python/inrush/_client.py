@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Optional, TypeVar, Union
 
@@ -35,13 +35,19 @@ class Client:
     threads at the same time; it may be pickled (its options are, never keys); and a forked process
     may use its copy, which starts an engine of its own.
 
-    Options, all of them as the command's:
+    Options, all of them as the command's (`inrush get --help`):
 
-    * `endpoint_url`, `region`, `profile`, `no_sign_request`, `ca_bundle`: the server, and as whom.
+    * `endpoint_url`, `region`, `profile`, `no_sign_request`, `ca_bundle`, `no_verify_ssl`,
+      `addressing_style` ("auto", "path" or "virtual"), `use_dualstack_endpoint`,
+      `use_fips_endpoint`, `request_payer` ("requester"), `sse_c_key_file` (or INRUSH_SSE_C_KEY):
+      the server, and as whom.
+    * `interface`: names of network interfaces to connect over. A proxy is no option: as for the
+      command, HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY say.
     * `memory` (bytes, or a str such as "512MiB"), `workers`, `connections`, `max_connections`: how
       much of the machine; chosen to fit it where None. `bandwidth_limit`: bytes a second.
     * `ring`: "auto", "io_uring" or "epoll".
-    * `retry_for`: for how many seconds an endpoint is tried again that does not answer.
+    * `retry_for`: for how many seconds an endpoint is tried again that does not answer;
+      `max_attempts`: of a range, in a row without new data; `list_requests`: at the same time.
     * `share=(i, n)`: this is client i of n on this machine, and takes its part of connections,
       memory and workers, as the workers of a data loader should.
     """
@@ -54,6 +60,13 @@ class Client:
         profile: Optional[str] = None,
         no_sign_request: bool = False,
         ca_bundle: Union[str, os.PathLike[str], None] = None,
+        no_verify_ssl: bool = False,
+        addressing_style: Optional[str] = None,
+        use_dualstack_endpoint: bool = False,
+        use_fips_endpoint: bool = False,
+        request_payer: Optional[str] = None,
+        sse_c_key_file: Union[str, os.PathLike[str], None] = None,
+        interface: Union[str, Sequence[str], None] = None,
         memory: Union[int, str, None] = None,
         workers: Optional[int] = None,
         connections: Optional[int] = None,
@@ -61,6 +74,8 @@ class Client:
         bandwidth_limit: Union[int, str, None] = None,
         ring: Optional[str] = None,
         retry_for: Optional[float] = None,
+        max_attempts: Optional[int] = None,
+        list_requests: Optional[int] = None,
         share: Optional[tuple[int, int]] = None,
     ) -> None:
         self._options: dict[str, Any] = {
@@ -69,6 +84,13 @@ class Client:
             "profile": profile,
             "no_sign_request": no_sign_request,
             "ca_bundle": None if ca_bundle is None else os.fspath(ca_bundle),
+            "no_verify_ssl": no_verify_ssl,
+            "addressing_style": addressing_style,
+            "use_dualstack_endpoint": use_dualstack_endpoint,
+            "use_fips_endpoint": use_fips_endpoint,
+            "request_payer": request_payer,
+            "sse_c_key_file": None if sse_c_key_file is None else os.fspath(sse_c_key_file),
+            "interface": [interface] if isinstance(interface, str) else interface,
             "memory": memory,
             "workers": workers,
             "connections": connections,
@@ -76,6 +98,8 @@ class Client:
             "bandwidth_limit": bandwidth_limit,
             "ring": ring,
             "retry_for": retry_for,
+            "max_attempts": max_attempts,
+            "list_requests": list_requests,
             "share": share,
         }
         self._core = _native.Core(self._options)
@@ -176,9 +200,9 @@ class Client:
         """Downloads objects as `inrush get` does, and returns its JSON report.
 
         Options are the command's: `verify="required"`, `include=["*.tar"]`, `overwrite="never"`.
-        `progress` is called for each object that has ended, some hundred at a time, with a dict:
-        `object` (its line of the command's --report), `objects` and `bytes` (so far). What it
-        raises stops the run. Raises the error that the command reports.
+        `progress` is called for each object as soon as it has ended, with a dict: `object` (its
+        line of the command's --report), `objects` and `bytes` (so far). What it raises stops the
+        run. Raises the error that the command reports.
         """
         listed = [sources] if isinstance(sources, str) else [*sources]
         return run_transfer("get", self._options, listed, dest, progress, options)

@@ -1,6 +1,6 @@
 //! One client, as `inrush._client` has it: options, and what waits.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
@@ -87,6 +87,7 @@ fn engine_options(options: &Bound<'_, PyDict>) -> PyResult<EngineOptions> {
     engine.bandwidth_limit_bytes_per_second =
         bytes(options, "bandwidth_limit")?.and_then(NonZeroU64::new);
     engine.retry_for = seconds(options, "retry_for")?;
+    engine.max_attempts = option::<NonZeroU32>(options, "max_attempts")?;
     engine.share = option(options, "share")?;
     if let Some((number, engines)) = engine.share
         && number >= engines
@@ -97,6 +98,18 @@ fn engine_options(options: &Bound<'_, PyDict>) -> PyResult<EngineOptions> {
     Ok(engine)
 }
 
+fn addressing_style(options: &Bound<'_, PyDict>) -> PyResult<inrush::AddressingStyle> {
+    match option::<String>(options, "addressing_style")?.as_deref() {
+        None | Some("auto") => Ok(inrush::AddressingStyle::Auto),
+        Some("path") => Ok(inrush::AddressingStyle::Path),
+        Some("virtual") => Ok(inrush::AddressingStyle::Virtual),
+        Some(other) => {
+            let message = format!("addressing_style: '{other}' is not auto, path or virtual");
+            Err(PyValueError::new_err(message))
+        }
+    }
+}
+
 fn client_options(options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
     let mut client = ClientOptions::new();
     client.endpoint_url = option(options, "endpoint_url")?;
@@ -104,6 +117,21 @@ fn client_options(options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
     client.profile = option(options, "profile")?;
     client.anonymous = option(options, "no_sign_request")?.unwrap_or(false);
     client.ca_bundle = option::<PathBuf>(options, "ca_bundle")?;
+    client.no_verify_ssl = option(options, "no_verify_ssl")?.unwrap_or(false);
+    client.addressing_style = addressing_style(options)?;
+    client.use_dualstack_endpoint = option(options, "use_dualstack_endpoint")?.unwrap_or(false);
+    client.use_fips_endpoint = option(options, "use_fips_endpoint")?.unwrap_or(false);
+    client.requester_pays = match option::<String>(options, "request_payer")?.as_deref() {
+        None => false,
+        Some("requester") => true,
+        Some(other) => {
+            let message = format!("request_payer: '{other}' is not requester");
+            return Err(PyValueError::new_err(message));
+        }
+    };
+    client.sse_c_key_file = option::<PathBuf>(options, "sse_c_key_file")?;
+    client.interfaces = option(options, "interface")?.unwrap_or_default();
+    client.list_requests = option(options, "list_requests")?;
     client.retry_for = seconds(options, "retry_for")?;
     Ok(client)
 }
