@@ -1,4 +1,5 @@
-"""The data of `tools/python/experiment.py`: images, tars of images, shards of them, tensors.
+"""The data of `tools/python/experiment.py`: images, tars of images, shards of them, tensors,
+one large object.
 
 There are sets of several sizes, each below a prefix of its own, so that a slow reader reads all of
 a small set where a fast one reads all of a large one.
@@ -54,6 +55,7 @@ class Data:
     shards: Sequence[Set]
     """As many samples as `tars` has, in the format of mosaicml-streaming."""
     tensors: Sequence[Set]
+    array: Sequence[Set]
     words: Sequence[str | Path]
 
 
@@ -85,6 +87,13 @@ def images(counts: Sequence[int]) -> tuple[list[Set], list[str]]:
                         fetched_digest(MADE, keys)))
         words += ["--synthetic", f"{MADE}/{prefix}:{count}:{IMAGE_BYTES}"]
     return sets, words
+
+
+def array(size: int) -> tuple[Set, list[str]]:
+    """One made up object, and what the origin is told of it."""
+    key = "array/000000.bin"
+    made = Set(MADE, "array/", [key], 1, size, fetched_digest(MADE, [key]))
+    return made, ["--synthetic", f"{MADE}/array/:1:{size}"]
 
 
 def write_tar(path: Path, number: int) -> int:
@@ -188,11 +197,15 @@ def tensors(root: Path, size: int) -> Set:
 
 
 def write(root: Path, workloads: Sequence[str], *, image_counts: Sequence[int],
-          tar_counts: Sequence[int], tensor_bytes: int, mds_python: Path | None) -> Data:
+          tar_counts: Sequence[int], large_bytes: int, mds_python: Path | None) -> Data:
     """The sets of these workloads; `mds_python` has mosaicml-streaming."""
     os.makedirs(root / FILES, exist_ok=True)
     found, words = images(image_counts) if "images" in workloads else ([], [])
     tar_sets, sums = tars(root, tar_counts) if "tars" in workloads else ([], [])
     mds = shards(root, tar_counts, sums, mds_python) if tar_sets and mds_python else []
-    model = [tensors(root, tensor_bytes)] if "tensors" in workloads else []
-    return Data(found, tar_sets, mds, model, [*words, "--root", root])
+    model = [tensors(root, large_bytes)] if "tensors" in workloads else []
+    large = []
+    if "array" in workloads:
+        made, more = array(large_bytes)
+        large, words = [made], [*words, *more]
+    return Data(found, tar_sets, mds, model, large, [*words, "--root", root])

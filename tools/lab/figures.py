@@ -11,14 +11,18 @@ COLUMNS = {"files_per_s": "samples/s", "gb_per_s": "GB/s", "cpu_s_per_tb": "CPU-
            "peak_rss_mib": "peak MiB", "seconds": "seconds", "cpu_seconds": "CPU seconds"}
 SHOWN = {"images": ("files_per_s", "gb_per_s", "cpu_s_per_tb", "peak_rss_mib"),
          "tars": ("files_per_s", "gb_per_s", "cpu_s_per_tb", "peak_rss_mib"),
-         "tensors": ("seconds", "cpu_seconds", "gb_per_s", "peak_rss_mib")}
+         "tensors": ("seconds", "cpu_seconds", "gb_per_s", "peak_rss_mib"),
+         "array": ("seconds", "cpu_seconds", "gb_per_s", "peak_rss_mib")}
 TITLES = {"images": "Images of 39 KB, an object each", "tars": "Images of 39 KB in tars of 64 MiB",
-          "tensors": "A safetensors file of 4 GiB"}
-OURS = {"images": "inrush read_many", "tars": "inrush open", "tensors": "inrush.safetensors.load"}
+          "tensors": "A safetensors file of 4 GiB", "array": "An object of 4 GiB into memory"}
+OURS = {"images": "inrush read_many", "tars": "inrush open", "tensors": "inrush.safetensors.load",
+        "array": "inrush read_into"}
 """The way that is held against the peers."""
 PROGRAM = "inrush get --discard"
 OF_PROGRAM = 0.8
 """The least part of the program's samples/s, with the latency of `LATE`."""
+ARRAY_SPEED, ARRAY_CPU = 0.9, 1.2
+"""Of an array: the least part of the program's GB/s, and how many times its processor time."""
 LATE = "20"
 TIMES_CPU = {"obstore get_async": 3.0, "s3dlio get_many": 3.0}
 """How many times the processor time they should need."""
@@ -95,6 +99,14 @@ def complaints(report: Report) -> list[str]:
             if part < OF_PROGRAM:
                 found.append(f"{here}: {ours} has {part:.2f} of the samples/s of the program; "
                              f"wanted: {OF_PROGRAM}")
+        if PROGRAM in cell["ways"] and workload == "array":
+            program = medians(cell, PROGRAM)
+            speed = mine["gb_per_s"] / program["gb_per_s"]
+            price = mine["cpu_s_per_tb"] / program["cpu_s_per_tb"]
+            if speed < ARRAY_SPEED or price > ARRAY_CPU:
+                found.append(f"{here}: {ours} has {speed:.2f} of the GB/s of the program and "
+                             f"{price:.2f} times its processor time; wanted: {ARRAY_SPEED} and "
+                             f"{ARRAY_CPU}")
     return found
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from . import install
 from .process import LabError, must, note, run
 
-MATURIN = "maturin==1.16.0"
 INSTALL_SECONDS = 1800.0
 TELL_VERSIONS = """
 from importlib import metadata
@@ -43,6 +42,7 @@ class Package:
 
 
 PACKAGES: dict[str, Package] = {
+    "numpy": Package([[NUMPY]]),
     "torch": Package([[TORCH]], versions=["torch"]),
     "boto3": Package([[BOTO3, NUMPY]], versions=["boto3"]),
     "s3fs": Package([["s3fs==2026.9.0", BOTO3]], versions=["s3fs"]),
@@ -83,17 +83,6 @@ class Venv:
         found = dict(line.split() for line in told.splitlines())
         names = [name for package in PACKAGES.values() for name in (*package.versions, "inrush")]
         return {name: found[name] for name in names if name in found}
-
-
-def wheel() -> Path:
-    """A release wheel of this checkout."""
-    maturin = install.venv("maturin", MATURIN)
-    folder = install.build_folder() / "wheels" / "release"
-    note("building a release wheel")
-    must([maturin / "bin" / "maturin", "build", "--release", "--locked", "--quiet",
-          "--manifest-path", install.REPOSITORY / "tools/python/Cargo.toml",
-          "--interpreter", maturin / "bin" / "python", "--out", folder], seconds=3 * 3600)
-    return max(folder.glob("inrush-*.whl"), key=lambda path: path.stat().st_mtime)
 
 
 def pip(python: Path, words: Iterable[str | Path]) -> str | None:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Builds the Python package as a wheel, installs it into a venv, and checks it there: its types
-with mypy, its behaviour with pytest against the project's own origin.
+"""Builds the Python package as a wheel, installs it into a venv, and checks it there: what its tag
+promises with auditwheel, its types with mypy, its behaviour with pytest against the project's own
+origin.
 
 The native module is built with the profile of the tests, so that it shares their library. Of the
 packages that inrush works with, this venv has those that are small: the tests of fsspec, with
@@ -19,10 +20,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from lab import install  # noqa: E402
-from lab.process import note  # noqa: E402
+from lab import install, wheel  # noqa: E402
+from lab.process import LabError, note  # noqa: E402
 
-REQUIREMENTS = ("maturin==1.16.0", "mypy==2.4.1", "numpy==2.2.6", "pytest==9.2.0",
+REQUIREMENTS = ("mypy==2.4.1", "numpy==2.2.6", "pytest==9.2.0",
                 "fsspec==2026.9.0", "webdataset==1.0.2", "boto3==1.44.5",
                 # Its server, without what it needs for other services than S3.
                 "moto[s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5")
@@ -50,18 +51,17 @@ def main() -> None:
     env = {"INRUSH_TESTS_MUST_RUN_PYTHON": MUST_RUN, **os.environ, "CARGO_TARGET_DIR": str(target)}
     env["PATH"] = os.pathsep.join([str(venv / "bin"), env.get("PATH", "")])
 
-    note("building the wheel")
     if words.origin:
         env["INRUSH_ORIGIN"] = str(words.origin.resolve())
     else:
         step("cargo", "build", "--locked", "--quiet", "--bin", "inrush-origin",
              folder=HERE.parent.parent, env=env)
-    wheels = target / "wheels"
-    step(venv / "bin" / "maturin", "build", "--locked", "--quiet", "--skip-auditwheel", "--profile",
-         words.profile, "--interpreter", python, "--out", wheels, folder=HERE, env=env)
-    wheel = max(wheels.glob("inrush-*.whl"), key=lambda path: path.stat().st_mtime)
+    try:
+        made = wheel.build(words.profile, python, target / "wheels")
+    except LabError as error:
+        sys.exit(str(error))
     step(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-         "--force-reinstall", wheel, folder=target, env=env)
+         "--force-reinstall", made, folder=target, env=env)
 
     note("mypy and pytest")
     step(python, "-m", "mypy", "--strict", "--python-version", "3.10", "inrush",

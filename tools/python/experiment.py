@@ -9,6 +9,7 @@
 images    a loop over objects of 39,000 bytes
 tars      a loop over the files of tars of 64 MiB, images of 39,000 bytes
 tensors   the tensors of a safetensors file of 4 GiB
+array     an object of 4 GiB into memory
 
 Each loop does nothing with its samples but count them and their bytes. It runs in a process of its
 own, against an inrush-origin on loopback that answers at once, and against one that waits 20 ms
@@ -41,7 +42,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lab import (  # noqa: E402
-    client, epochs, figures, install, measure, origin, process, python_peers)
+    client, epochs, figures, install, measure, origin, process, python_peers, wheel)
 from lab.epochs import Set  # noqa: E402
 from lab.measure import Sample  # noqa: E402
 from lab.process import LabError, note, say  # noqa: E402
@@ -53,7 +54,7 @@ IMAGE_COUNTS = (4, 64, 250, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
 TAR_COUNTS = (1, 2, 4, 8, 16)
 QUICK_IMAGE_COUNTS = (4, 64, 500)
 QUICK_TAR_COUNTS = (1, 2)
-TENSOR_BYTES, QUICK_TENSOR_BYTES = 4 << 30, 256 << 20
+LARGE_BYTES, QUICK_LARGE_BYTES = 4 << 30, 256 << 20
 AGAIN_BELOW = 0.4
 """A set is large enough once it takes this part of --seconds."""
 PROGRAM = "inrush get --discard"
@@ -100,8 +101,12 @@ WAYS: dict[str, Sequence[Way]] = {
         Way("boto3, then load_file", ["safetensors"], 0),
         Way("runai-model-streamer", ["runai_model_streamer"], 0),
         Way("inrush.safetensors.load", ["torch"], 0)),
+    "array": (
+        Way("boto3 download_fileobj", ["boto3"], 0), Way("s3dlio get", ["s3dlio"], 0),
+        Way("obstore get_range_async", ["obstore", "numpy"], 0), Way(PROGRAM, first=0),
+        Way("inrush read", first=0), Way("inrush read_into", ["numpy"], 0)),
 }
-LATENCIES = {"images": (0, 20), "tars": (0, 20), "tensors": (0,)}
+LATENCIES = {"images": (0, 20), "tars": (0, 20), "tensors": (0,), "array": (0,)}
 
 
 @dataclass(frozen=True)
@@ -261,8 +266,9 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     """Installs, serves, and runs everything that was asked for."""
     wanted = {need for name in args.workload for way in WAYS[name] for need in way.needs
               if not args.only or any(word in way.name for word in args.only)}
-    wheel = args.wheel or python_peers.wheel()
-    venv = python_peers.venv(args.venv, wheel, args.lend, wanted - {"aws"}, args.python)
+    made = args.wheel or wheel.build(
+        "release", Path(args.python), install.build_folder() / "wheels" / "release")
+    venv = python_peers.venv(args.venv, made, args.lend, wanted - {"aws"}, args.python)
     programs = {"inrush": str(venv.folder / "bin/inrush")}
     if "aws" in wanted:
         try:
@@ -278,7 +284,7 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
             temp / "root", args.workload,
             image_counts=QUICK_IMAGE_COUNTS if args.quick else IMAGE_COUNTS,
             tar_counts=QUICK_TAR_COUNTS if args.quick else TAR_COUNTS,
-            tensor_bytes=QUICK_TENSOR_BYTES if args.quick else TENSOR_BYTES,
+            large_bytes=QUICK_LARGE_BYTES if args.quick else LARGE_BYTES,
             mds_python=venv.python if mds else None)
         lab = Lab(venv, programs, temp, args.inrush, args.seconds, args.runs, args.only)
         report: dict[str, Any] = {"machine": measure.machine(temp), "runs": args.runs,
@@ -327,7 +333,7 @@ def arguments() -> argparse.Namespace:
     add("--quick", action="store_true", help="small sets, one run: whether it works")
     add("--workload", nargs="+", choices=list(WAYS), default=list(WAYS))
     add("--latency", nargs="+", type=int, metavar="MS",
-        help="to the first byte (default: 0 and 20; of tensors 0)")
+        help="to the first byte (default: 0 and 20; of tensors and array 0)")
     add("--only", nargs="+", default=[], metavar="WORD", help="ways whose names have such a word")
     add("--wheel", type=Path, help="the package (default: a release build of this checkout)")
     add("--venv", type=Path, default=install.build_folder() / "lab" / "experiment")

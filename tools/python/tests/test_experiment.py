@@ -21,6 +21,7 @@ Serve = Callable[..., Origin]
 IMAGES = {f"data/all/{at:03}.bin": bytes([at]) * (at + 1) for at in range(40)}
 TARS = {f"data/all/{at}.tar": tar_of({f"{at}-{sample:02}.jpg": bytes([at, sample]) * 700
                                       for sample in range(20)}) for at in range(3)}
+ARRAY = {"data/all/0.bin": bytes(range(256)) * 80_000}
 
 
 @pytest.fixture
@@ -50,13 +51,14 @@ def told(workload: str, loop: str, origin: Origin, objects: dict[str, bytes], fo
 @pytest.mark.parametrize("workload, loop", [
     ("images", "inrush read_many"), ("images", "inrush read_many of addresses"),
     ("images", "boto3, 16 threads"), ("tars", "inrush open"), ("tars", "inrush read_many"),
-    ("tars", "inrush cat (pipe:)"), ("tars", "inrush pipe (FIFO)"), ("tars", "boto3 get_object")])
+    ("tars", "inrush cat (pipe:)"), ("tars", "inrush pipe (FIFO)"), ("tars", "boto3 get_object"),
+    ("array", "inrush read"), ("array", "inrush read_into"), ("array", "boto3 download_fileobj")])
 def test_a_loop_has_every_sample(serve: Serve, experiment: Any, tmp_path: Path, workload: str,
                                  loop: str) -> None:
     if "boto3" in loop:
         require("boto3")
-    objects = IMAGES if workload == "images" else TARS
-    samples = list(IMAGES.values()) if workload == "images" else \
+    objects = {"images": IMAGES, "tars": TARS, "array": ARRAY}[workload]
+    samples = list(objects.values()) if workload != "tars" else \
         [bytes([at, sample]) * 700 for at in range(3) for sample in range(20)]
     found = told(workload, loop, serve(objects), objects, tmp_path)
     wanted = experiment.Set("data", "all/", [], len(samples), sum(map(len, samples)), None)
