@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
@@ -65,12 +66,46 @@ def test_ranges_beyond_the_end(serve: Serve) -> None:
 
 
 def test_buffers_that_cannot_be_written(serve: Serve) -> None:
+    buffers: list[tuple[Any, str]] = [
+        (b"read only", "writable|read-only"), (memoryview(b"0123456789"), "writable|read-only"),
+        (memoryview(bytearray(20))[::2], "contiguous"), ("text", "bytes-like"), (7, "bytes-like"),
+    ]  # fmt: skip
+    numpy = pytest.importorskip("numpy")
+    fixed = numpy.zeros(20, dtype="u1")
+    fixed.flags.writeable = False
+    buffers += [(fixed, "writable|read-only"), (numpy.zeros((4, 10))[:, ::3], "contiguous")]
     with serve(OBJECTS).client() as client:
         with pytest.raises(inrush.InvalidRange, match="9 bytes is too small for 10"):
             client.read_into("s3://data/a", bytearray(9))
-        for wrong in (b"read only", memoryview(bytearray(20))[::2], "text", 7):
-            with pytest.raises((TypeError, BufferError, ValueError)):
+        for wrong, why in buffers:
+            with pytest.raises((TypeError, BufferError, ValueError), match=why):
                 client.read_into("s3://data/a", wrong)
+            with pytest.raises((TypeError, BufferError, ValueError), match=why):
+                asyncio.run(client.async_read_into("s3://data/a", wrong))
+        # Nothing of it holds up what comes next.
+        assert client.read_into("s3://data/a", bytearray(10)) == 10
+
+
+def test_a_client_that_is_closed_does_nothing_more(serve: Serve) -> None:
+    client = serve(OBJECTS).client()
+    with client.open("s3://data/big") as file:
+        file.read(10)
+        client.close()
+        client.close()
+        with pytest.raises(inrush.Closed):
+            while file.read(1 << 20):
+                pass
+    calls: list[Callable[[], Any]] = [
+        lambda: client.read("s3://data/a"), lambda: client.stat("s3://data/a"),
+        lambda: client.read_into("s3://data/a", bytearray(10)), lambda: client.open("s3://data/a"),
+        lambda: list(client.list("s3://data/")), lambda: list(client.read_many(["s3://data/a"])),
+        lambda: asyncio.run(client.async_read("s3://data/a")),
+        lambda: asyncio.run(client.async_stat("s3://data/a")),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(inrush.Closed, match="closed") as told:
+            call()
+        assert isinstance(told.value, ValueError) and isinstance(told.value, OSError)
 
 
 def test_addresses_that_are_none(serve: Serve) -> None:
