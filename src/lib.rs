@@ -93,6 +93,8 @@
 //!     slow. Pure.
 //! * [`sys`]: rings, slots, descriptors, child processes, the shape of the machine: the only
 //!   `unsafe`.
+//!   * [`sys::slot`]: a piece of memory that one holder has, of the engine's own ([`sys::pool`]) or
+//!     of what a caller has lent ([`sys::loan`]).
 //!   * [`sys::uring`]: the ring of io_uring.
 //!   * [`sys::readiness`]: the same over epoll, non-blocking calls, threads that write to files.
 //!   * [`sys::choice`]: which of the two, and why.
@@ -125,7 +127,9 @@
 //!
 //! * **object**: a bucket, a key, an ETag, a size.
 //! * **range**: contiguous bytes of one object; one GET.
-//! * **slot**: one aligned piece of registered memory.
+//! * **slot**: one piece of memory that one holder has: an aligned piece of the engine's own, which
+//!   is registered, or part of a loan.
+//! * **loan**: memory of a caller that bytes are received into, until it is given back.
 //! * **endpoint**: a host and port as they are addressed, over TLS or not.
 //! * **lease**: a data slot with the bytes of a request, which its client has until it drops it.
 //! * **sink**: what a range becomes: a file, or nothing.
@@ -153,6 +157,11 @@
 //!   [`plan::split`], `tests/list`.
 //! * The kernel owns a slot while an operation on it is in flight: [`sys::Op`] owns its
 //!   [`sys::Slot`], which cannot be copied, and the ring keeps the operation until its completion.
+//! * Memory that a caller has lent is given back when no part of it is out, so not before the
+//!   kernel has given back what it receives there; and two connections never receive into the same
+//!   bytes of it: [`sys::Loan`] gives no byte twice, each part of it keeps the memory, and a
+//!   request does not complete while a connection that lost it has one in flight: tests of
+//!   [`sys::loan`], `tests/sim`, `tests/ring`.
 //! * Operations end alike over io_uring and over epoll: `tests/ring`, for every seed.
 //! * Every operation in flight is in the ring's slab; a run ends with none, and each slot back
 //!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
@@ -275,10 +284,11 @@ pub mod train;
 
 pub use control::endpoint::AddressingStyle;
 pub use engine::lease::Lease;
-pub use engine::request::{Completion, Destination, Place, Priority};
+pub use engine::request::{Completion, Destination, Priority};
 pub use error::{Error, ErrorKind, ErrorReason, Result};
 pub use library::{
     Bucket, Client, ClientOptions, Engine, EngineOptions, Listed, Listing, RemoteObject, Request,
     Requests, Waker,
 };
+pub use sys::Place;
 pub use sys::choice::{RingChoice, RingKind};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use inrush::{
     Client, ClientOptions, Destination, Engine, EngineOptions, ErrorKind, ErrorReason, Lease,
-    Listed, Place, Priority, RemoteObject, Request, Requests,
+    Listed, Priority, RemoteObject, Request, Requests, RingChoice,
 };
 use inrush_origin::{
     Config, Credentials, FaultPlan, ObjectContent, ObjectSpec, Origin, Profile, TlsConfig,
@@ -183,45 +183,45 @@ fn over_tls_a_pipe_has_them_too() {
     a_pipe_has_the_bytes_in_order(Some(TlsConfig::default()));
 }
 
-/// Memory of a test, and how often bytes came.
-#[derive(Debug, Default)]
-struct Kept {
-    bytes: std::sync::Arc<std::sync::Mutex<Vec<u8>>>,
-    length_bytes: usize,
-}
-
-impl Place for Kept {
-    fn length_bytes(&self) -> u64 {
-        self.length_bytes as u64
-    }
-
-    fn put(&mut self, offset: u64, bytes: &[u8]) {
-        let at = usize::try_from(offset).expect("small");
-        self.bytes.lock().expect("no panic")[at..at + bytes.len()].copy_from_slice(bytes);
-    }
+#[test]
+fn a_place_of_the_program_has_the_bytes() {
+    a_place_has_the_bytes(RingChoice::Auto, None);
 }
 
 #[test]
-fn a_place_of_the_program_has_the_bytes() {
+fn without_io_uring_a_place_has_them_too() {
+    a_place_has_the_bytes(RingChoice::Epoll, None);
+}
+
+#[test]
+fn over_tls_a_place_has_them_too() {
+    a_place_has_the_bytes(RingChoice::Auto, Some(TlsConfig::default()));
+}
+
+fn a_place_has_the_bytes(ring: RingChoice, tls: Option<TlsConfig>) {
     let objects = BTreeMap::from([("a", bytes_of(3_000_001, 4))]);
-    let origin = serve(&objects, FaultPlan::seeded(11, Profile::Mixed));
+    let origin = serve_over(&objects, FaultPlan::seeded(11, Profile::Mixed), tls);
     let client = connect(&origin);
-    let engine = start(&client);
+    let options = EngineOptions::new().workers(2).ring(ring);
+    let engine = Engine::start(&client, options).expect("an engine");
     let requests = engine.requests().expect("a descriptor");
     let object = client.head(&format!("s3://{BUCKET}/a")).expect("it is there");
     let range = 7..2_900_000;
-    let length_bytes = 2_900_000 - 7;
-    let bytes = std::sync::Arc::new(std::sync::Mutex::new(vec![0; length_bytes]));
-    let place = |length_bytes| {
-        Destination::Place(Box::new(Kept { bytes: std::sync::Arc::clone(&bytes), length_bytes }))
-    };
+    let place = |length_bytes| Destination::Place(Box::new(vec![0u8; length_bytes]));
     let refused = requests.submit(ask(&object, range.clone(), place(5), 1)).expect_err("too short");
     assert_eq!(refused.kind(), ErrorKind::Usage);
-    requests.submit(ask(&object, range.clone(), place(length_bytes), 1)).expect("a good request");
-    let completion = all(&requests).pop().expect("one");
-    completion.result.expect("faults are survived");
-    assert!(matches!(completion.into, Destination::Place(_)), "it comes back");
-    assert!(*bytes.lock().expect("no panic") == part(&objects["a"], &range));
+    for token in 0..20 {
+        let request = ask(&object, range.clone(), place(2_900_000 - 7), token);
+        requests.submit(request).expect("a good request");
+    }
+    let expected = part(&objects["a"], &range);
+    for completion in all(&requests) {
+        completion.result.expect("faults are survived");
+        let Destination::Place(place) = completion.into else { panic!("it comes back") };
+        let place: Box<dyn std::any::Any> = place;
+        let bytes = place.downcast::<Vec<u8>>().expect("the same");
+        assert!(*bytes == expected);
+    }
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //! to workers as it hands out ranges of files; the worker that has one puts its completion into
 //! the inbox, errors as values. A request that is cancelled completes, too.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,17 +17,18 @@ use crate::engine::pace::{EndpointTotals, Pacer};
 use crate::error::{Error, ErrorKind};
 use crate::limits::ENDPOINTS_MAX;
 use crate::link::failure::RetryReason;
-use crate::sys::{Handle, descriptor};
+use crate::sys::{Handle, Lender, Loan, Place, descriptor};
 
 /// Where the bytes of a request go.
 #[derive(Debug)]
 pub enum Destination {
     /// Nowhere: the data is counted and dropped.
     Nothing,
-    /// A buffer of the caller, as long as the range; the completion returns it.
+    /// A buffer of the caller, as long as the range; the completion returns it. Bytes are received
+    /// straight into it: nothing is copied but what came with the head of an answer.
     Memory(Vec<u8>),
     /// Memory that the caller keeps in another way, as long as the range; the completion returns
-    /// it.
+    /// it. Bytes are received as into [`Destination::Memory`].
     Place(Box<dyn Place>),
     /// A data slot of the worker, which is leased to the caller: nothing is copied. Pass an empty
     /// lease ([`Lease::new`]); the completion returns it with the data, or empty if the request
@@ -45,6 +45,9 @@ pub enum Destination {
     /// The write end of a pipe, in order. A full pipe blocks a connection until it is read: submit
     /// fewer such requests than there are connections. The request fails if the pipe has no reader.
     Pipe(Handle),
+    /// One of the two kinds of memory above, while its request is under way.
+    #[doc(hidden)]
+    Loan(Loan),
     /// Into the memory of a stream, in order. Only over TLS: else nothing need be copied.
     #[doc(hidden)]
     Backlog(Arc<RangeBacklog>),
@@ -53,15 +56,26 @@ pub enum Destination {
     Handover(Arc<Handover>),
 }
 
-/// Memory of the caller for [`Destination::Place`]: the caller's own type holds it until the
-/// request completes, and drops it wherever that completes.
-pub trait Place: Send + fmt::Debug {
-    /// How many bytes it takes.
-    fn length_bytes(&self) -> u64;
+impl Destination {
+    /// Takes the memory over, where it is a caller's.
+    fn lend(self) -> Self {
+        match self {
+            Self::Memory(buffer) => Self::Loan(Loan::new(Lender::Buffer(buffer))),
+            Self::Place(place) => Self::Loan(Loan::new(Lender::Place(place))),
+            other => other,
+        }
+    }
 
-    /// Takes bytes that stand at `offset` of the range. A worker calls this, who must not wait. The
-    /// pieces cover the range, in any order; after a failed attempt some come a second time.
-    fn put(&mut self, offset: u64, bytes: &[u8]);
+    /// Gives it back; `None` where the kernel has not.
+    fn give_back(self) -> Option<Self> {
+        Some(match self {
+            Self::Loan(loan) => match loan.give_back()? {
+                Lender::Buffer(buffer) => Self::Memory(buffer),
+                Lender::Place(place) => Self::Place(place),
+            },
+            other => other,
+        })
+    }
 }
 
 /// Which requests are started first.
@@ -84,7 +98,8 @@ impl Priority {
 pub struct Completion {
     /// The token of the request.
     pub token: u64,
-    /// The destination of the request, with its buffer or lease.
+    /// The destination of the request, with its buffer or lease. Nowhere after an error that kept
+    /// the kernel from giving the buffer back, which is lost then: it may still be written to.
     pub into: Destination,
     /// `Ok` if all data arrived.
     pub result: Result<(), Error>,
@@ -319,7 +334,7 @@ impl Errand {
     /// A request whose bytes go there.
     #[must_use]
     pub fn new(ticket: Arc<Ticket>, into: Destination) -> Self {
-        Self { ticket, into, is_complete: false }
+        Self { ticket, into: into.lend(), is_complete: false }
     }
 
     /// It can begin only where a worker may lease a slot.
@@ -340,7 +355,14 @@ impl Errand {
 
     fn tell(&mut self, result: Result<(), Error>, brought: Brought) {
         self.is_complete = true;
-        let mut into = std::mem::replace(&mut self.into, Destination::Nothing);
+        let into = std::mem::replace(&mut self.into, Destination::Nothing);
+        let (mut into, result) = match into.give_back() {
+            Some(into) => (into, result),
+            None => {
+                let lost = || Err(Error::bug("the kernel has not given a buffer back"));
+                (Destination::Nothing, result.and_then(|()| lost()))
+            }
+        };
         if result.is_err()
             && let Destination::Lease(lease) = &mut into
         {

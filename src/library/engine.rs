@@ -329,11 +329,13 @@ impl Requests {
                 let message = format!("a buffer of {} bytes for {length_bytes}", buffer.len());
                 Err(Error::new(ErrorKind::Usage, message))
             }
-            Destination::Place(place) if place.length_bytes() != length_bytes => {
-                let message =
-                    format!("a place of {} bytes for {length_bytes}", place.length_bytes());
-                Err(Error::new(ErrorKind::Usage, message))
-            }
+            Destination::Place(mut place) => match place.span().len() as u64 {
+                length if length == length_bytes => Ok(Destination::Place(place)),
+                length => {
+                    let message = format!("a place of {length} bytes for {length_bytes}");
+                    Err(Error::new(ErrorKind::Usage, message))
+                }
+            },
             Destination::Lease(_) if length_bytes > most => {
                 let message = format!("{length_bytes} bytes do not fit a lease of at most {most}");
                 Err(Error::new(ErrorKind::Usage, message)

@@ -1,4 +1,4 @@
-//! The safe face of the only room with `unsafe`: slots, the ring, descriptors.
+//! The safe face of the only room with `unsafe`: slots, lent memory, the ring, descriptors.
 //!
 //! It knows nothing of S3, HTTP or files' meaning. [`Ring`] is what a worker sees of the kernel's
 //! asynchronous side; [`uring::Uring`] is io_uring, [`readiness::Readiness`] epoll and plain system
@@ -8,11 +8,13 @@
 pub mod choice;
 pub mod descriptor;
 pub mod ethtool;
+pub mod loan;
 pub mod pool;
 pub mod process;
 pub mod readiness;
 mod registered;
 mod shorter;
+pub mod slot;
 pub mod standard;
 pub mod threads;
 pub mod topology;
@@ -25,7 +27,9 @@ use std::num::NonZeroI32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-pub use pool::{Pool, Region, Slot};
+pub use loan::{Lender, Loan, Place};
+pub use pool::{Pool, Region};
+pub use slot::Slot;
 
 /// An error number of the kernel, always positive (errno(3)).
 ///

@@ -1,10 +1,6 @@
-//! One region of memory, cut into slots; a slot is owned by exactly one holder.
-//!
-//! Only this file can make a [`Slot`]. Dropping a slot gives it back to its pool, from any thread.
-//! While the kernel works on a slot the ring holds it (see `uring`), so nobody can touch its bytes.
+//! One region of memory, cut into slots ([`super::slot`]), which come back from any thread.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memmap2::{Advice, MmapMut, MmapOptions};
 
 use super::Errno;
+use super::slot::{Keeper, Slot};
 
 /// Length of a huge page in bytes on every 64-bit Linux that runs io_uring at speed.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -158,7 +155,11 @@ impl Pool {
         // SAFETY: `add` needs the result to stay within the mapping: index < count, so at +
         // slot_length <= start + length of the chunk, which `carve` checked against the region.
         let base = unsafe { self.home.chunk.region.map.base.add(at) };
-        Some(Slot { base, index, home: Arc::clone(&self.home) })
+        let keeper = Keeper::Pool(Piece { index, home: Arc::clone(&self.home) });
+        // SAFETY: the bytes are within the mapping (above), which is zeroed at start and lives as
+        // long as `home`, which the keeper holds. The index has left the free list until its keeper
+        // is dropped, so no other slot covers them, and bytes are reached through slots alone.
+        Some(unsafe { Slot::new(base, self.home.slot_length, keeper) })
     }
 
     /// How many slots are free now.
@@ -186,65 +187,28 @@ impl Pool {
     }
 }
 
-/// One piece of slot memory, held by exactly one owner; as a slice of bytes when in user hands.
-pub struct Slot {
-    base: NonNull<u8>,
+/// A piece that is out, as a slot.
+pub(super) struct Piece {
     index: u32,
     home: Arc<Home>,
 }
 
-// SAFETY: a slot is the only owner of the bytes at `base`: its index left the free list when it was
-// made. So its bytes go with it to another thread, as a boxed slice's would; the rest is an `Arc`
-// of what is shared under a mutex. The region stays mapped for as long as `home` lives.
-unsafe impl Send for Slot {}
-
-// SAFETY: behind `&Slot` there is nothing but reads: of the bytes, which only `&mut Slot` and an
-// operation that owns the slot write, of the index, and of what is shared under a mutex anyway.
-unsafe impl Sync for Slot {}
-
-impl Slot {
-    /// Address of the first byte, for an operation that will own this slot.
-    pub(super) fn base(&mut self) -> *mut u8 {
-        self.base.as_ptr()
-    }
-
-    /// Number of the slot within its pool.
-    #[must_use]
-    pub fn index(&self) -> u32 {
+impl Piece {
+    /// Its number within its pool.
+    pub(super) fn index(&self) -> u32 {
         self.index
     }
 }
 
-impl Deref for Slot {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: from_raw_parts needs memory that is valid, initialised and not written elsewhere
-        // for the borrow: the mapping is zeroed at start and lives as long as `home`; the index
-        // left the free list when this slot was made, so no other slot covers these bytes; and an
-        // operation in flight owns its slot, so the kernel writes only where nobody can borrow.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.home.slot_length as usize) }
-    }
-}
-
-impl DerefMut for Slot {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; `&mut self` makes this the only borrow.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.base.as_ptr(), self.home.slot_length as usize)
-        }
-    }
-}
-
-impl Drop for Slot {
+impl Drop for Piece {
     fn drop(&mut self) {
         self.home.free().push(self.index);
     }
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slot({})", self.index)
+        f.debug_struct("Piece").field("index", &self.index).finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use inrush::sys::choice::{AnyRing, RingKind};
-use inrush::sys::{Completion, Errno, Handle, Op, Pool, Region, Ring, Slot};
+use inrush::sys::{Completion, Errno, Handle, Lender, Loan, Op, Pool, Region, Ring, Slot};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 /// Length of a slot in bytes.
@@ -162,8 +162,15 @@ impl Bench {
         Op::Send { socket: socket.clone(), slot, at: 0, length }
     }
 
+    /// Into a slot of the pool, or into lent memory, which the operation alone keeps.
     pub(crate) fn receive(&mut self, socket: &Handle, length: u32, fill: bool) -> Op {
-        let slot = self.slot();
+        let slot = match self.flips() {
+            true => self.slot(),
+            false => {
+                let loan = Loan::new(Lender::Buffer(vec![0; 3 + SLOT as usize]));
+                loan.part(3, SLOT).expect("nobody has it")
+            }
+        };
         Op::Receive { socket: socket.clone(), slot, at: 0, length, fill }
     }
 

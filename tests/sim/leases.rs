@@ -1,7 +1,8 @@
 //! Requests into leased slots beside others into memory, and beside files, with a client that keeps
 //! what it has: each completes once with the right bytes, and who waits for a lease holds up
-//! nothing else.
+//! nothing else. Memory that has come back is the client's again: nobody writes there any more.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +27,9 @@ use super::origin::Rates;
 use super::world::{Shared, World};
 use super::{CALM, TURNS_MAX, endpoint, object, pacer, secure, seeds};
 
+/// What a client writes into memory that has come back.
+const POISON: u8 = 0x5a;
+
 /// What is run.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
@@ -34,10 +38,14 @@ struct Plan {
     workers: usize,
     requests: u64,
     files: u64,
+    /// So many thousandths of the requests are for leases; the others are for memory.
+    lease_per_mille: u64,
     /// So many thousandths of turns bring a cancel.
     cancel_per_mille: u64,
     /// The run is stopped in the middle.
     stop: bool,
+    /// So many thousandths of the cancels are lost at least.
+    lost_per_mille: u64,
 }
 
 /// A request that has not completed.
@@ -61,6 +69,8 @@ struct Client {
     /// What was cancelled and had not completed.
     cancelled: Vec<u64>,
     leases: Vec<(Asked, Lease)>,
+    /// Memory that has come back, and was filled with [`POISON`].
+    given_back: Vec<Vec<u8>>,
     is_stopped: bool,
     /// Files that have not ended.
     files: u64,
@@ -84,22 +94,24 @@ impl Client {
         ByteRange { offset: self.chance.below(size - length + 1), length }
     }
 
-    fn ask(&mut self, tls: bool) {
+    fn ask(&mut self, plan: Plan) {
         self.left -= 1;
         let token = self.left;
         let key = format!("r{}-{}", self.chance.below(5), 1 + self.chance.below(300_000));
-        let for_lease = self.chance.hits(600);
+        let for_lease = self.chance.hits(plan.lease_per_mille);
         let cut = Cut {
             part: PartSize::new(u64::from(SLOT_BYTES_MIN) * 4).expect("aligned"),
             slot_length_bytes: SLOT_BYTES_MIN,
         };
         let object = object(&key);
         let range = self.range(object.size_bytes, for_lease);
-        let transfer = Arc::new(Transfer::new(object, endpoint(token % 2, tls), key.clone(), cut));
+        let transfer =
+            Arc::new(Transfer::new(object, endpoint(token % 2, plan.tls), key.clone(), cut));
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
         let length = usize::try_from(range.length).expect("small");
         let into = match for_lease {
             true => Destination::Lease(Lease::new()),
+            false if token.is_multiple_of(3) => Destination::Place(Box::new(vec![0u8; length])),
             false => Destination::Memory(vec![0; length]),
         };
         let errand = Some(Errand::new(Arc::clone(&ticket), into));
@@ -129,8 +141,11 @@ impl Client {
         for Completion { token, into, result } in arrived {
             let asked = self.asked.remove(&token).expect("each completes once");
             let may_fail = self.cancelled.contains(&token) || self.is_stopped;
-            match (into, result) {
-                (Destination::Lease(lease), Ok(())) => {
+            if let Err(error) = &result {
+                assert!(may_fail && error.kind() == ErrorKind::Interrupted, "{error}");
+            }
+            match into {
+                Destination::Lease(lease) if result.is_ok() => {
                     self.came += 1;
                     if let Some(since_us) = self.dropped_us.take() {
                         let now_us = self.world.borrow().now_us;
@@ -139,13 +154,16 @@ impl Client {
                     self.check(&asked, &lease);
                     self.leases.push((asked, lease));
                 }
-                (Destination::Memory(bytes), Ok(())) => self.check(&asked, &bytes),
-                (into, Err(error)) => {
-                    assert!(may_fail && error.kind() == ErrorKind::Interrupted, "{error}");
-                    let is_empty = matches!(&into, Destination::Lease(lease) if lease.is_empty());
-                    assert_eq!(is_empty, asked.for_lease, "{into:?}");
+                Destination::Lease(lease) => assert!(lease.is_empty() && asked.for_lease),
+                into => {
+                    let mut bytes = memory_of(into);
+                    assert!(!asked.for_lease && bytes.len() as u64 == asked.range.length);
+                    if result.is_ok() {
+                        self.check(&asked, &bytes);
+                    }
+                    bytes.fill(POISON);
+                    self.given_back.push(bytes);
                 }
-                (into, Ok(())) => panic!("{into:?} was not asked for"),
             }
         }
         assert!(self.leases.len() <= self.most, "no more leases than there may be");
@@ -176,7 +194,7 @@ impl Client {
     fn step(&mut self, plan: Plan) -> bool {
         self.take();
         if self.left > 0 && self.chance.hits(300) {
-            self.ask(plan.tls);
+            self.ask(plan);
         }
         if !self.asked.is_empty() && self.chance.hits(plan.cancel_per_mille) {
             self.cancel();
@@ -212,6 +230,7 @@ fn run(seed: u64, plan: Plan) -> (Client, WorkerMetrics) {
     let world = World::new(seed, plan.rates);
     let sides = plan.tls.then(|| secure::sides(seed));
     world.borrow_mut().sides.clone_from(&sides);
+    world.borrow_mut().plumbing.lost_per_mille = plan.lost_per_mille;
     let counter = |_| descriptor::event_counter().expect("a descriptor");
     let counters: Vec<Handle> = (0..plan.workers).map(counter).collect();
     let scheduler = Arc::new(Scheduler::new(counters.clone()));
@@ -246,6 +265,7 @@ fn run(seed: u64, plan: Plan) -> (Client, WorkerMetrics) {
         asked: BTreeMap::new(),
         cancelled: Vec::new(),
         leases: Vec::new(),
+        given_back: Vec::new(),
         is_stopped: false,
         files: plan.files,
         came: 0,
@@ -299,7 +319,22 @@ fn end(client: &mut Client, workers: Vec<Simulated>) -> WorkerMetrics {
         client.check(&asked, &lease);
     }
     assert!(pools.iter().all(|pool| pool.free() == pool.count()), "every slot is back");
+    for bytes in &client.given_back {
+        assert!(bytes.iter().all(|byte| *byte == POISON), "somebody has written to it since");
+    }
     total
+}
+
+/// A client's memory, as it came back.
+fn memory_of(into: Destination) -> Vec<u8> {
+    match into {
+        Destination::Memory(bytes) => bytes,
+        Destination::Place(place) => {
+            let place: Box<dyn Any> = place;
+            *place.downcast().expect("a vector was lent")
+        }
+        into => panic!("{into:?} was not asked for"),
+    }
 }
 
 const PLAN: Plan = Plan {
@@ -308,8 +343,10 @@ const PLAN: Plan = Plan {
     workers: 2,
     requests: 30,
     files: 8,
+    lease_per_mille: 600,
     cancel_per_mille: 0,
     stop: false,
+    lost_per_mille: 0,
 };
 
 #[test]
@@ -368,4 +405,30 @@ fn leases_that_are_cancelled_or_stopped_complete_once() {
         let files = if seed % 5 < 2 { 0 } else { PLAN.files };
         run(seed, Plan { rates, tls: seed % 4 == 0, stop, cancel_per_mille, files, ..PLAN });
     });
+}
+
+/// Without leases and files no slot is waited for: what waits for one is a connection that took a
+/// range over, and whose rival's receive into the same memory the kernel had not given back. That
+/// takes long here, and what waits may be cancelled or stopped meanwhile.
+#[test]
+fn memory_is_filled_by_one_at_a_time_and_by_none_after_its_end() {
+    let sums = [0; 4].map(AtomicU64::new);
+    seeds("memory_is_filled_by_one_at_a_time_and_by_none_after_its_end", 200, |seed| {
+        let rates = Rates { network_per_mille: 15, hang_per_mille: 150, ..CALM };
+        let (stop, cancel_per_mille) = (seed % 8 == 1, if seed % 2 == 1 { 60 } else { 0 });
+        let plan = Plan { rates, tls: seed % 4 == 0, requests: 60, files: 0, ..PLAN };
+        let lost_per_mille = 500;
+        let plan = Plan { lease_per_mille: 0, stop, cancel_per_mille, lost_per_mille, ..plan };
+        let (client, metrics) = run(seed, plan);
+        assert_eq!(client.given_back.len(), 60 - usize::try_from(client.left).expect("small"));
+        let waited = u64::from(metrics.stages.slot_wait_us > 0);
+        let counts = [metrics.hedges, metrics.hedges_won, metrics.moves, waited];
+        for (sum, count) in sums.iter().zip(counts) {
+            sum.fetch_add(count, Ordering::Relaxed);
+        }
+    });
+    let [hedges, won, moves, waited] = sums.map(AtomicU64::into_inner);
+    let told = format!("{hedges} hedges, {won} won, {moves} moves; {waited} runs with a wait");
+    println!("{told}");
+    assert!(hedges > won && won > 0 && moves > 0 && waited > 0, "{told}");
 }

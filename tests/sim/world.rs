@@ -19,6 +19,9 @@ use super::pieces::Pieces;
 use super::plumbing::{End, Plumbing};
 use super::secure::{Server, Sides};
 
+/// What a receive leaves where nothing came.
+const SCRIBBLE: u8 = 0xee;
+
 /// One TCP connection as both sides see it.
 #[derive(Debug, Default)]
 pub(super) struct Socket {
@@ -199,7 +202,11 @@ impl World {
             Op::Receive { socket, slot, at, length, fill } => {
                 let (from, length) = (*at as usize, *length as usize);
                 let into = &mut slot[from..from + length];
-                self.receive(number(socket), into, *fill, cancelled)
+                let result = self.receive(number(socket), into, *fill, cancelled);
+                // The rest is the kernel's until it gives the operation back, however that ends.
+                let count = result.map_or(0, |result| result.unwrap_or(0)) as usize;
+                into[count..].fill(SCRIBBLE);
+                result
             }
             Op::Write { file, slot, at, length, offset } => {
                 let (from, length) = (*at as usize, *length as usize);

@@ -20,7 +20,10 @@ pub(super) enum ConnectionState {
     /// It has a range.
     Busy(Job),
     /// Another connection brings its range; the end of its operation is waited for.
-    Lost,
+    Lost {
+        /// The range, where the operation fills memory of its client: it does not end before.
+        fills: Option<usize>,
+    },
 }
 
 impl ConnectionState {

@@ -119,15 +119,38 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if let Some(slot) = job.data.take() {
             return Some(slot);
         }
+        let is_lent = match self.lent_piece(index) {
+            Some(Some(piece)) => return Some(piece),
+            Some(None) => true,
+            None => false,
+        };
         // Those who wait come first.
-        if self.slot_queue.is_empty()
+        if !is_lent
+            && self.slot_queue.is_empty()
             && let Some(slot) = self.take_slot()
         {
             return Some(slot);
         }
         self.connections[index].state.job_mut().state.wait_for_slot(action, self.now_us);
-        self.slot_queue.push_back(index);
+        let queue = if is_lent { &mut self.loan_queue } else { &mut self.slot_queue };
+        queue.push_back(index);
         None
+    }
+
+    /// The slot that a connection has waited for.
+    pub(super) fn slot_came(&mut self, index: usize, slot: Slot) {
+        let job = self.connections[index].state.job_mut();
+        job.data = Some(slot);
+        let (action, since_us) = job.state.slot_came();
+        self.metrics.stages.slot_wait_us += self.now_us.saturating_sub(since_us);
+        self.act(index, action);
+        self.drive(index);
+    }
+
+    /// A connection waits for no slot any more.
+    pub(super) fn leave_queues(&mut self, index: usize) {
+        self.slot_queue.retain(|waiting| *waiting != index);
+        self.loan_queue.retain(|waiting| *waiting != index);
     }
 
     /// A piece of the object stands in the data slot.
@@ -135,9 +158,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.count_bytes(index, u64::from(length));
         let job = self.connections[index].state.job_mut();
         let slot = job.data.take().expect("it was just filled");
+        job.piece_at = offset + u64::from(length);
         let (range, transfer) = (job.range, job.object());
         if job.into.ticket().is_some() {
-            return self.deliver_to_client(range, SlotBytes { slot, at, length }, offset);
+            return self.deliver_to_client(range, SlotBytes { slot, at, length });
         }
         let bytes = &slot[at as usize..(at + length) as usize];
         self.host.delivered(&transfer, offset, length);

@@ -18,7 +18,7 @@ use crate::files::host::{FileHost, SlotBytes};
 use crate::files::transfer::Shape;
 use crate::link::attempt::Attempts;
 use crate::link::conn::{EtagDigest, Manner};
-use crate::sys::Ring;
+use crate::sys::{Loan, Ring, Slot};
 
 /// What a range is fetched for.
 #[derive(Debug)]
@@ -79,6 +79,7 @@ impl Route {
             }
             Destination::Memory(_)
             | Destination::Place(_)
+            | Destination::Loan(_)
             | Destination::Lease(_)
             | Destination::Nothing => Self::Client(ticket),
         }
@@ -196,7 +197,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 Some(_) => self.end_early(index),
                 None => {
                     if matches!(job.state, JobState::ForSlot { .. }) {
-                        self.slot_queue.retain(|waiting| *waiting != index);
+                        self.leave_queues(index);
                     }
                     self.give_up(index, &cancelled());
                 }
@@ -230,22 +231,46 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Takes a piece of a client's range: into its buffer, with its slot, or away.
-    pub(super) fn deliver_to_client(&mut self, range: usize, piece: SlotBytes, offset: u64) {
-        let begins = self.ranges.offset(range);
-        let purpose = self.ranges.purpose_mut(range);
-        let Purpose::Errand { errand: Errand { into, .. }, .. } = purpose else { return };
-        let SlotBytes { slot, at, length } = piece;
-        let bytes = at as usize..(at + length) as usize;
-        match into {
-            Destination::Memory(buffer) => {
-                let to = usize::try_from(offset - begins).expect("within the buffer");
-                buffer[to..to + bytes.len()].copy_from_slice(&slot[bytes]);
+    /// The loan that a connection's range goes into, and where in it the next piece begins.
+    fn loan(&self, index: usize) -> Option<(&Loan, u64)> {
+        let ConnectionState::Busy(job) = &self.connections[index].state else { return None };
+        let Route::Client(_) = job.into else { return None };
+        let Purpose::Errand { errand, .. } = self.ranges.purpose(job.range) else { return None };
+        let Destination::Loan(loan) = &errand.into else { return None };
+        Some((loan, job.piece_at - self.ranges.offset(job.range)))
+    }
+
+    /// The piece of a client's memory that a connection fills next; `None` where there is no such
+    /// memory, and nothing within while somebody else has it: a connection that lost the range, and
+    /// whose operation the kernel has not given back.
+    pub(super) fn lent_piece(&self, index: usize) -> Option<Option<Slot>> {
+        let (loan, at) = self.loan(index)?;
+        Some(loan.part(at, self.data.slot_length_bytes()))
+    }
+
+    /// Goes on with the connections that have waited for a piece of their client's memory.
+    pub(super) fn serve_loan_queue(&mut self) {
+        for _ in 0..self.loan_queue.len() {
+            let Some(index) = self.loan_queue.pop_front() else { return };
+            match self.lent_piece(index).flatten() {
+                Some(piece) => self.slot_came(index, piece),
+                None => self.loan_queue.push_back(index),
             }
-            Destination::Place(place) => place.put(offset - begins, &slot[bytes]),
+        }
+    }
+
+    /// Takes a piece of a client's range: with its slot, or away. In its own memory it stands
+    /// already.
+    pub(super) fn deliver_to_client(&mut self, range: usize, piece: SlotBytes) {
+        let Purpose::Errand { errand, .. } = self.ranges.purpose_mut(range) else { return };
+        let SlotBytes { slot, at, length } = piece;
+        match &mut errand.into {
             // A range that is at most a slot long is one piece, whichever connection brings it.
-            Destination::Lease(lease) => lease.fill(slot, bytes),
+            Destination::Lease(lease) => lease.fill(slot, at as usize..(at + length) as usize),
+            Destination::Loan(_) => assert!(slot.is_lent(), "it is received where it belongs"),
             Destination::Nothing
+            | Destination::Memory(_)
+            | Destination::Place(_)
             | Destination::Pipe(_)
             | Destination::Backlog(_)
             | Destination::Handover(_) => {}

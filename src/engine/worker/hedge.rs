@@ -7,6 +7,8 @@
 //! The late connection and its rival share one range. Whichever first has bytes of it (an answer's
 //! head, or the next piece of a body) keeps it; the other is ended before anything of the winner is
 //! delivered, so no byte has two writers. A rival begins at the first byte that was not delivered.
+//! Into memory of a client the winner receives only when the kernel has given back what the other
+//! was receiving there; until then the request does not complete, whatever becomes of the winner.
 //! A connection that is being ended wins only with all that its operation was to bring: a part of
 //! it had come before, and nothing since.
 //! The budget of both is [`HEDGES_PER_100_REQUESTS_MAX`] and one for each connection. What neither
@@ -177,23 +179,34 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Takes its range from a connection that another one brings; the range is not settled by it.
     pub(super) fn release(&mut self, index: usize) {
         self.end_waiting(index);
+        let job = self.connections[index].state.job();
+        let range = job.range;
+        if job.state.is_parked() {
+            self.leave_queues(index);
+        }
         let connection = &mut self.connections[index];
-        if connection.state.job().state.is_parked() {
-            self.slot_queue.retain(|waiting| *waiting != index);
+        let Some(operation) = &connection.operation else { return self.released(index) };
+        let fills = operation.fills_loan().then_some(range);
+        if let Some(range) = fills {
+            // The kernel may write there until it gives the operation back.
+            self.ranges.job_begins(range);
         }
-        if connection.operation.is_some() {
-            connection.state = ConnectionState::Lost;
-            self.end_early(index);
-        } else {
-            self.released(index);
-        }
+        connection.state = ConnectionState::Lost { fills };
+        self.end_early(index);
     }
 
     /// The kernel has nothing of a connection that lost its range.
     pub(super) fn released(&mut self, index: usize) {
         let connection = &mut self.connections[index];
+        let fills = match connection.state {
+            ConnectionState::Lost { fills } => fills,
+            _ => None,
+        };
         connection.hang_up();
         connection.let_go(self.now_us);
         self.free.push(index);
+        if let Some(range) = fills {
+            self.write_ended(range);
+        }
     }
 }

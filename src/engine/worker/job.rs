@@ -25,7 +25,8 @@ pub(super) enum JobState {
     Readable,
     /// This action waits for bytes, without a data slot: the operation in flight is a poll.
     ForBytes(Action),
-    /// This action waits for a data slot, in the worker's queue.
+    /// This action waits for a data slot, or for a piece of its client's memory, in a queue of the
+    /// worker.
     ForSlot {
         action: Action,
         since_us: u64,
@@ -132,7 +133,7 @@ pub(super) struct Request {
 pub(super) enum Route {
     /// Its object's file, or nothing, as the run's sink says; a small object comes whole.
     Sink { is_whole: bool },
-    /// A client's buffer, a slot that is leased to it, or nothing.
+    /// A client's memory, a slot that is leased to it, or nothing.
     Client(Arc<Ticket>),
     /// A client's pipe, or the memory of a stream.
     Stream(Flow),
@@ -152,6 +153,8 @@ pub(super) struct Job {
     pub(super) range: usize,
     /// The slot that is filled next, when the kernel has it not.
     pub(super) data: Option<Slot>,
+    /// Where in the object its bytes begin.
+    pub(super) piece_at: u64,
     pub(super) rivalry: Rivalry,
     /// How often it was moved from a late connection to another.
     pub(super) moves: u32,
@@ -185,6 +188,7 @@ impl Job {
             bytes,
             range,
             data: None,
+            piece_at: bytes.offset,
             rivalry: Rivalry::Alone,
             moves: 0,
             attempts,

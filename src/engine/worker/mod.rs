@@ -133,6 +133,8 @@ pub struct Worker<R, H> {
     free: Vec<usize>,
     /// Connections that wait for a data slot, in order.
     slot_queue: VecDeque<usize>,
+    /// Those that wait for a piece of their client's memory, which the kernel has for another.
+    loan_queue: VecDeque<usize>,
     ready: VecDeque<Assignment>,
     /// Ranges that wait for their next try without a connection, at most [`parked_max`].
     parked: VecDeque<Parked>,
@@ -209,6 +211,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             connections_max: connections,
             free: Vec::with_capacity(connections),
             slot_queue: VecDeque::with_capacity(connections),
+            loan_queue: VecDeque::new(),
             ready: VecDeque::with_capacity(RANGES_PER_HANDOUT_MAX + connections),
             parked: VecDeque::new(),
             supply: Supply::Given,
@@ -306,6 +309,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.left_us = self.now_us;
         self.collect();
         self.take_files();
+        self.serve_loan_queue();
         self.serve_slot_queue();
         self.gauge.show(&self.metrics);
         self.show_waiting();
@@ -526,7 +530,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 connection.conn.resume();
                 self.drive(index);
             }
-            ConnectionState::Lost => {}
+            ConnectionState::Lost { .. } => {}
         }
         TURN_WAIT_MAX_US
     }
@@ -548,6 +552,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.give_up_all_parked(&reason);
         self.recall_files(&reason);
         self.slot_queue.clear();
+        self.loan_queue.clear();
         for index in 0..self.connections.len() {
             let connection = &mut self.connections[index];
             if let Some(operation) = &connection.operation {
@@ -566,12 +571,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         while !self.slot_queue.is_empty() {
             let Some(slot) = self.take_slot() else { return };
             let Some(index) = self.slot_queue.pop_front() else { return };
-            let job = self.connections[index].state.job_mut();
-            job.data = Some(slot);
-            let (action, since_us) = job.state.slot_came();
-            self.metrics.stages.slot_wait_us += self.now_us.saturating_sub(since_us);
-            self.act(index, action);
-            self.drive(index);
+            self.slot_came(index, slot);
         }
     }
 }

@@ -34,12 +34,19 @@ pub(super) struct Operation {
     ending: Ending,
     /// It takes what a poll has found: how long that takes tells nothing.
     follows_poll: bool,
+    /// It receives into memory that a client has lent.
+    fills_loan: bool,
 }
 
 impl Operation {
     /// Its end has been asked for.
     pub(super) fn is_ending(&self) -> bool {
         self.ending != Ending::No
+    }
+
+    /// The kernel writes into memory of a client until it is given back.
+    pub(super) fn fills_loan(&self) -> bool {
+        self.fills_loan
     }
 
     fn late_end(&self) -> Option<LateEnd> {
@@ -75,6 +82,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             timeout_us,
             ending: Ending::No,
             follows_poll,
+            fills_loan: matches!(&op, Op::Receive { slot, .. } if slot.is_lent()),
         };
         self.launch(index, op, operation);
     }

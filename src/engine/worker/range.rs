@@ -22,7 +22,8 @@ struct RangeState {
     prefix: Prefix,
     /// Its connection has received (or given up) all of it.
     fetched: bool,
-    /// Writes that have not ended, and file jobs that hold its bytes.
+    /// Writes that have not ended, file jobs that hold its bytes, and operations that still fill
+    /// its client's memory for a connection which lost it.
     writes: u32,
     /// What its bytes are compared with, where they are a whole object. It is the range's and not
     /// its connection's: another one may go on with it.

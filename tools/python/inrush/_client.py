@@ -148,7 +148,8 @@ class Client:
         """Reads into memory of the caller, and returns how many bytes were written.
 
         The buffer is anything contiguous and writable that has the buffer protocol: a bytearray, a
-        memoryview, an array of numpy. It may be longer than what is read.
+        memoryview, an array of numpy. It may be longer than what is read. Bytes are received
+        straight into it; pages that were never touched come to be on the way, at their usual cost.
         """
         return self._core.read_into(source, buffer, range)
 

@@ -67,7 +67,7 @@ pub(crate) struct Memory {
 }
 
 // SAFETY: `base` points to memory that `owner` keeps in place, wherever it is used from; who writes
-// there is said at `Piece::put`.
+// there is said at `Piece`.
 unsafe impl Send for Memory {}
 // SAFETY: a shared reference gives its length and pieces; only those write, and each is one
 // owner's.
@@ -170,23 +170,15 @@ pub(crate) struct Piece {
     length_bytes: usize,
 }
 
-impl Place for Piece {
-    fn length_bytes(&self) -> u64 {
-        self.length_bytes as u64
-    }
-
-    fn put(&mut self, offset: u64, bytes: &[u8]) {
-        let offset = usize::try_from(offset).expect("within the piece");
-        let end = offset.checked_add(bytes.len()).expect("within the piece");
-        assert!(end <= self.length_bytes, "bytes beyond their piece");
-        // SAFETY: `piece` checked that the piece is within the memory, and the line above that
-        // these bytes are within the piece.
-        let target = unsafe { self.memory.base.add(self.offset + offset) };
-        // SAFETY: the target has room for so many bytes (above), which the owner keeps in place:
-        // a `bytes` object does not move, a lender may not before its view is released. Bytes are
-        // valid for any value, and the source is a slot of the engine, elsewhere. Pieces do not
-        // overlap, so no other worker writes here; a `bytes` object has been shown to nobody, and
-        // who lends memory knows that it is being written.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
+// SAFETY: `piece` checked that the piece is within the memory, whose owner keeps it in place
+// wherever the piece goes: a `bytes` object does not move, a lender may not before its view is
+// released. It holds some value, for Python's allocator or the lender made it. Pieces do not
+// overlap, so no other request reaches it; a `bytes` object has been shown to nobody, and who lends
+// memory is told to leave it alone meanwhile.
+unsafe impl Place for Piece {
+    fn span(&mut self) -> NonNull<[u8]> {
+        // SAFETY: `add` needs the result to stay within the memory (above).
+        let base = unsafe { self.memory.base.add(self.offset) };
+        NonNull::slice_from_raw_parts(base, self.length_bytes)
     }
 }
