@@ -13,6 +13,8 @@ mod fuse;
 #[path = "common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of names belongs to other tests")]
 mod matrix;
+#[path = "common/mounted.rs"]
+mod mounted;
 #[path = "common/program.rs"]
 #[expect(dead_code, reason = "JSON belongs to other tests")]
 mod program;
@@ -26,18 +28,18 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use fuse::{can_mount, in_table, unmount_lazily};
-use inrush_origin::{Config, FaultPlan, Origin, Profile, TlsConfig};
+use fuse::{can_mount, in_table};
+use inrush_origin::{Config, FaultPlan, Profile, TlsConfig};
 use matrix::Objects;
-use program::{Program, Running};
+use mounted::{Mounted, program};
+use program::Program;
 use rustix::io::Errno;
 use rustix::process::Signal;
 use served::{ACCESS_KEY, BUCKET, SECRET, config, object, serve, start};
-use tempfile::TempDir;
 
 /// Random words of a seed.
 struct Random(u64);
@@ -76,54 +78,6 @@ fn tree(seed: u64) -> Objects {
     }
     objects.insert(format!("d/{}", odd[9]), b"long".to_vec());
     objects
-}
-
-/// A mount in the foreground; unmounted when it goes.
-struct Mounted {
-    running: Option<Running>,
-    point: PathBuf,
-    folder: TempDir,
-}
-
-fn program(origin: &Origin, words: &[&str]) -> Program {
-    Program::new(["mount", "--quiet", &format!("s3://{BUCKET}/d/")])
-        .with(words)
-        .asking(origin)
-        .with_keys(ACCESS_KEY, SECRET)
-}
-
-impl Mounted {
-    /// Mounts `d/`, and waits until it serves.
-    fn new(origin: &Origin, words: &[&str]) -> Self {
-        Self::of(program(origin, words))
-    }
-
-    fn of(program: Program) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let point = folder.path().join("mount point");
-        fs::create_dir(&point).expect("a folder");
-        let ready = folder.path().join("ready");
-        let program = program.with([point.as_os_str()]).with(["--foreground", "--ready-file"]);
-        let mut running = program.with([ready.as_os_str()]).start();
-        if !running.until(|| ready.exists()) {
-            panic!("{}", running.wait());
-        }
-        Self { running: Some(running), point, folder }
-    }
-
-    fn at(&self, path: &str) -> PathBuf {
-        self.point.join(path)
-    }
-
-    fn running(&mut self) -> Running {
-        self.running.take().expect("once")
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        unmount_lazily(&self.point);
-    }
 }
 
 /// All files below a folder, by their paths.
@@ -316,8 +270,6 @@ fn an_object_that_changes_is_stale_and_never_mixed() {
     origin.put_object(&object("d/changes", vec![3; 30_000_000])).expect("room");
     let mut last = vec![0; 4096];
     let error = file.read_exact_at(&mut last, 29_990_000).expect_err("another version");
-    assert_eq!(error.raw_os_error(), Some(Errno::STALE.raw_os_error()), "{error}");
-    let error = File::open(mounted.at("changes")).expect_err("another version");
     assert_eq!(error.raw_os_error(), Some(Errno::STALE.raw_os_error()), "{error}");
     // What the kernel has is of the old version, as before.
     file.read_exact_at(&mut first, 0).expect("the old bytes");

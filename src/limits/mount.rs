@@ -36,7 +36,14 @@ pub const MOUNT_BACKGROUND_MAX: u16 = 64;
 /// Threads that take the kernel's requests, at most.
 pub const MOUNT_THREADS_MAX: usize = 4;
 
-/// How long the kernel may keep names and attributes: they do not change while it is mounted.
+/// Names that are asked for at once because their objects were replaced, at most.
+pub const MOUNT_LOOKUPS_MAX: usize = 16;
+
+/// Names that wait for that, at most; more fail with EAGAIN.
+pub const MOUNT_LOOKUPS_QUEUED_MAX: usize = 1024;
+
+/// How long the kernel may keep names and attributes: those that change while it is mounted it is
+/// told to forget.
 pub const MOUNT_NAMES_TTL: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// Errors of reads that are printed, at most; a read that succeeds makes room for more.

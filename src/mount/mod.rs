@@ -5,9 +5,11 @@
 //! * [`demand`]: which bytes are fetched for the reads of programs, ahead of them and never beyond
 //!   the memory that there is.
 //!   `file`: of one of them, and how its reads follow each other.
+//! * [`versions`]: what names lead to whose objects were replaced since then.
 //! * [`table`]: lines of `/proc/self/mountinfo`.
 
 pub mod demand;
 mod file;
 pub mod table;
 pub mod tree;
+pub mod versions;

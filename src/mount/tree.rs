@@ -333,6 +333,12 @@ impl Tree {
         &self.objects.key(node.object).0[start..start + usize::from(node.name_length)]
     }
 
+    /// How many inodes there are: their numbers begin with [`ROOT`].
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
     /// What there is altogether.
     #[must_use]
     pub const fn totals(&self) -> Totals {

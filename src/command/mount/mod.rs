@@ -7,6 +7,7 @@
 mod background;
 mod detach;
 mod reader;
+mod replaced;
 mod server;
 mod view;
 

@@ -4,7 +4,7 @@
 //! Threads of the kernel's requests call [`Shared::read`] and never wait for bytes; a thread of its
 //! own takes what has come. Whoever has the lock only decides: answers are written without it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -14,6 +14,7 @@ use fuser::{Errno, ReplyData};
 use rustix::event::{PollFd, PollFlags};
 use tokio::sync::mpsc;
 
+use super::replaced::Replaced;
 use crate::engine::lease::Lease;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
@@ -27,16 +28,17 @@ use crate::s3::uri::shown;
 use crate::s3::{ByteRange, Endpoint, Object};
 use crate::sys::{Handle, descriptor};
 
-/// A file of one of the mounts: the number of that, and the inode.
-pub(super) type Place = (usize, Inode);
-
 /// An open file.
 #[derive(Debug)]
 struct Open {
-    place: Place,
+    /// What the names of its mount lead to.
+    of: Arc<Replaced>,
+    inode: Inode,
     transfer: Arc<Transfer>,
     /// Its last error was told.
     is_told: bool,
+    /// Its object was replaced, or is gone.
+    is_changed: bool,
 }
 
 /// A read that waits.
@@ -57,8 +59,6 @@ struct State {
     here: HashMap<ChunkId, Arc<Lease>>,
     /// Why chunks did not come, until their reads were told.
     lost: HashMap<ChunkId, Error>,
-    /// Files whose objects are others now.
-    changed: HashSet<Place>,
     reads: u64,
 }
 
@@ -115,7 +115,6 @@ impl Reader {
             under_way: HashMap::new(),
             here: HashMap::new(),
             lost: HashMap::new(),
-            changed: HashSet::new(),
             reads: 0,
         };
         let shared = Arc::new(Shared {
@@ -165,22 +164,22 @@ impl Shared {
         waiting.into_values().for_each(|waiting| waiting.reply.error(Errno::EIO));
     }
 
-    /// Opens a file; not one whose object has changed.
+    /// Opens a file of a mount.
     pub(super) fn open(
         &self,
-        place: Place,
+        of: &Arc<Replaced>,
+        inode: Inode,
         object: Object,
         endpoint: Arc<Endpoint>,
-    ) -> Result<FileId, Errno> {
+    ) -> FileId {
         let size_bytes = object.size_bytes;
         let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), self.cut));
+        let of = Arc::clone(of);
+        let opened = Open { of, inode, transfer, is_told: false, is_changed: false };
         let mut state = self.lock();
-        if state.changed.contains(&place) {
-            return Err(Errno::ESTALE);
-        }
         let id = state.demand.open(size_bytes);
-        state.files.insert(id, Open { place, transfer, is_told: false });
-        Ok(id)
+        state.files.insert(id, opened);
+        id
     }
 
     /// Closes a file.
@@ -201,7 +200,7 @@ impl Shared {
             drop(state);
             return reply.error(Errno::EBADF);
         };
-        let is_changed = state.changed.contains(&open.place);
+        let is_changed = open.is_changed;
         if is_changed || self.is_stopped.load(Ordering::Acquire) {
             drop(state);
             return reply.error(if is_changed { Errno::ESTALE } else { Errno::EIO });
@@ -372,15 +371,23 @@ impl State {
         let (Some(open), Some(error)) = (self.files.get_mut(&file), error) else {
             return Errno::EIO;
         };
-        let is_changed = error.reason() == ErrorReason::Changed;
+        let is_gone = error.reason() == ErrorReason::NotFound;
+        let is_changed = is_gone || error.reason() == ErrorReason::Changed;
         if !std::mem::replace(&mut open.is_told, true) {
             let object = &open.transfer.object.key;
             let bucket = &open.transfer.endpoint.bucket;
             let error = error.within(format!("read s3://{bucket}/{}", shown(object)));
-            todo.told.push((open.place.0, error));
+            let error = match is_changed {
+                true => error.advise("open the file again: that looks the object up"),
+                false => error,
+            };
+            todo.told.push((open.of.number(), error));
         }
         if is_changed {
-            self.changed.insert(open.place);
+            let (of, inode) = (Arc::clone(&open.of), open.inode);
+            of.note_changed(inode);
+            let alike = |open: &&mut Open| open.inode == inode && Arc::ptr_eq(&open.of, &of);
+            self.files.values_mut().filter(alike).for_each(|open| open.is_changed = true);
             return Errno::ESTALE;
         }
         Errno::EIO

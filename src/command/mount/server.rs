@@ -11,10 +11,12 @@ use fuser::{Config as SessionConfig, MountOption, Session, SessionACL};
 use rustix::io::Errno;
 use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, spawn_local};
 
 use super::detach;
 use super::reader::{Reader, Shared};
-use super::view::{Shown, View};
+use super::replaced::{self, Ask, Replaced};
+use super::view::{Looks, Shown, View};
 use crate::cli::TuningArgs;
 use crate::command::aside::aside;
 use crate::command::get;
@@ -25,7 +27,8 @@ use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::Persistence;
 use crate::limits::{
-    MOUNT_ERRORS_TOLD_MAX, MOUNT_READ_BYTES_MAX, MOUNT_READAHEAD_KIB, MOUNT_THREADS_MAX,
+    MOUNT_ERRORS_TOLD_MAX, MOUNT_LOOKUPS_QUEUED_MAX, MOUNT_READ_BYTES_MAX, MOUNT_READAHEAD_KIB,
+    MOUNT_THREADS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
 use crate::mount::tree::Tree;
@@ -46,7 +49,8 @@ pub(in crate::command) struct Supply<'a> {
 /// What happens to mounts by themselves.
 #[derive(Debug)]
 pub(in crate::command) enum Event {
-    /// A read has failed, the first of its open file, in the mount of this number.
+    /// A read has failed, the first of its open file, or a name could not be looked up, in the
+    /// mount of this number.
     ReadFailed(usize, Error),
     /// Somebody has unmounted the mount of this number.
     Unmounted(usize),
@@ -59,6 +63,10 @@ pub(in crate::command) struct Server {
     workers: Workers,
     reader: Option<Reader>,
     told: mpsc::Receiver<(usize, Error)>,
+    /// To where views ask for names whose objects were replaced.
+    asks: mpsc::Sender<Ask>,
+    /// What answers them.
+    names: JoinHandle<()>,
     mounts: Vec<Mounted>,
 }
 
@@ -80,6 +88,7 @@ impl Drop for Mounted {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.names.abort();
         self.mounts.clear();
         if let Some(reader) = self.reader.take() {
             reader.stop();
@@ -111,8 +120,10 @@ impl Server {
         crate::command::log::places(&workers.places_in_words());
         crate::command::exporter::watch(&workers);
         let (errors, told) = mpsc::channel(MOUNT_ERRORS_TOLD_MAX);
-        let reader = Reader::start(&workers, deadline, errors)?;
-        Ok(Self { workers, reader: Some(reader), told, mounts: Vec::new() })
+        let reader = Reader::start(&workers, deadline, errors.clone())?;
+        let (asks, asked) = mpsc::channel(MOUNT_LOOKUPS_QUEUED_MAX);
+        let names = spawn_local(replaced::answer(Rc::clone(control), asked, deadline, errors));
+        Ok(Self { workers, reader: Some(reader), told, asks, names, mounts: Vec::new() })
     }
 
     /// Which ring the workers use.
@@ -142,13 +153,17 @@ impl Server {
     ) -> Result<()> {
         let config = session_config(shown, self.reader().chunk_bytes());
         let number = self.mounts.len();
-        let view = View::new(tree, self.reads(), shown, number);
+        let looks = Looks::new(shown);
+        let replaced = Replaced::new(number, Arc::clone(&tree), looks, self.asks.clone());
+        let replaced = Arc::new(replaced);
+        let view = View::new(tree, self.reads(), Arc::clone(&replaced), looks);
         let place = point.to_owned();
         let session = aside(move || Session::new(view, &place, &config)).await;
         let session = session.map_err(|error| {
             let message = format!("cannot mount on {}: {error}", point.display());
             Error::new(ErrorKind::Host, message).advise(ADVICE)
         })?;
+        replaced.mounted(session.notifier());
         let (tell, ended) = oneshot::channel();
         self.mounts.push(Mounted { point: point.to_owned(), ended: Some(ended) });
         let thread = std::thread::Builder::new().name("inrush-mount".to_owned());

@@ -13,6 +13,7 @@ use fuser::{
 };
 
 use super::reader::Shared;
+use super::replaced::Replaced;
 use crate::limits::{BLOCK_BYTES, MOUNT_BACKGROUND_MAX, MOUNT_NAMES_TTL, MOUNT_READ_BYTES_MAX};
 use crate::mount::demand::FileId;
 use crate::mount::tree::{Facts, Inode, Kind, Tree};
@@ -42,21 +43,54 @@ pub(in crate::command) struct Shown {
 pub(super) struct View {
     tree: Arc<Tree>,
     reader: Arc<Shared>,
-    /// Which of the mounts that share the reader.
-    number: usize,
+    replaced: Arc<Replaced>,
+    looks: Looks,
+}
+
+/// Whose files are, and what may be done with them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Looks {
     uid: u32,
     gid: u32,
     mode: u16,
 }
 
 impl View {
-    pub(super) fn new(tree: Arc<Tree>, reader: Arc<Shared>, shown: &Shown, number: usize) -> Self {
-        let uid = shown.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
-        let gid = shown.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
-        Self { tree, reader, number, uid, gid, mode: shown.mode.unwrap_or(MODE) }
+    pub(super) fn new(
+        tree: Arc<Tree>,
+        reader: Arc<Shared>,
+        replaced: Arc<Replaced>,
+        looks: Looks,
+    ) -> Self {
+        Self { tree, reader, replaced, looks }
     }
 
-    fn attributes(&self, facts: Facts) -> FileAttr {
+    /// What a folder lists from a place on: itself, the one above, its children; each with the
+    /// place behind it.
+    fn listing(
+        &self,
+        folder: Inode,
+        from: u64,
+    ) -> Option<impl Iterator<Item = (u64, Inode, &str)>> {
+        let children = self.tree.children(folder)?;
+        let dots = [(folder, "."), (self.tree.parent(folder), "..")];
+        let dots = dots.into_iter().zip(1u64..).map(|((inode, name), next)| (next, inode, name));
+        let dots = dots.skip(usize::try_from(from.min(2)).expect("two at most"));
+        let first = children.start;
+        let rest = children.start.saturating_add(from.saturating_sub(2))..children.end;
+        let rest = rest.map(move |inode| (inode - first + 3, inode, self.tree.name(inode)));
+        Some(dots.chain(rest))
+    }
+}
+
+impl Looks {
+    pub(super) fn new(shown: &Shown) -> Self {
+        let uid = shown.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
+        let gid = shown.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
+        Self { uid, gid, mode: shown.mode.unwrap_or(MODE) }
+    }
+
+    pub(super) fn attributes(self, facts: Facts) -> FileAttr {
         let seconds = Duration::from_secs(facts.seconds.unsigned_abs());
         let time = if facts.seconds < 0 { SystemTime::UNIX_EPOCH } else { UNIX_EPOCH + seconds };
         let (size, perm) = match facts.kind {
@@ -82,23 +116,6 @@ impl View {
             blksize: PIECE_BYTES,
             flags: 0,
         }
-    }
-
-    /// What a folder lists from a place on: itself, the one above, its children; each with the
-    /// place behind it.
-    fn listing(
-        &self,
-        folder: Inode,
-        from: u64,
-    ) -> Option<impl Iterator<Item = (u64, Inode, &str)>> {
-        let children = self.tree.children(folder)?;
-        let dots = [(folder, "."), (self.tree.parent(folder), "..")];
-        let dots = dots.into_iter().zip(1u64..).map(|((inode, name), next)| (next, inode, name));
-        let dots = dots.skip(usize::try_from(from.min(2)).expect("two at most"));
-        let first = children.start;
-        let rest = children.start.saturating_add(from.saturating_sub(2))..children.end;
-        let rest = rest.map(move |inode| (inode - first + 3, inode, self.tree.name(inode)));
-        Some(dots.chain(rest))
     }
 }
 
@@ -127,10 +144,10 @@ impl Filesystem for View {
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.tree.lookup(parent.0, name.as_bytes());
-        let Some(facts) = found.and_then(|inode| self.tree.facts(inode)) else {
-            return reply.error(Errno::ENOENT);
-        };
-        reply.entry(&MOUNT_NAMES_TTL, &self.attributes(facts), Generation(0));
+        match found {
+            Some(name) => self.replaced.look_up(name, reply),
+            None => reply.error(Errno::ENOENT),
+        }
     }
 
     fn getattr(
@@ -140,9 +157,9 @@ impl Filesystem for View {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        match self.tree.facts(inode.0) {
-            Some(facts) => reply.attr(&MOUNT_NAMES_TTL, &self.attributes(facts)),
-            None => reply.error(Errno::ENOENT),
+        match self.replaced.facts(inode.0) {
+            Some(facts) => reply.attr(&MOUNT_NAMES_TTL, &self.looks.attributes(facts)),
+            None => reply.error(Errno::ESTALE),
         }
     }
 
@@ -150,14 +167,14 @@ impl Filesystem for View {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return reply.error(Errno::EROFS);
         }
-        let Some((object, endpoint)) = self.tree.object(inode.0) else {
-            return reply.error(Errno::EISDIR);
+        let (object, endpoint) = match self.replaced.object(inode.0) {
+            Ok(found) => found,
+            // Of one that was replaced the kernel then looks the name up again.
+            Err(errno) => return reply.error(errno),
         };
-        match self.reader.open((self.number, inode.0), object, endpoint) {
-            // An inode is of one version for ever.
-            Ok(file) => reply.opened(FileHandle(file.0), FopenFlags::FOPEN_KEEP_CACHE),
-            Err(errno) => reply.error(errno),
-        }
+        let file = self.reader.open(&self.replaced, inode.0, object, endpoint);
+        // An inode is of one version for ever.
+        reply.opened(FileHandle(file.0), FopenFlags::FOPEN_KEEP_CACHE);
     }
 
     fn read(
@@ -205,8 +222,8 @@ impl Filesystem for View {
             return reply.error(Errno::ENOTDIR);
         };
         for (next, inode, name) in listing {
-            let Some(facts) = self.tree.facts(inode) else { break };
-            if reply.add(INodeNo(inode), next, file_type(facts.kind), name) {
+            let Some((facts, _)) = self.replaced.listed(inode) else { continue };
+            if reply.add(INodeNo(facts.inode), next, file_type(facts.kind), name) {
                 break;
             }
         }
@@ -225,10 +242,10 @@ impl Filesystem for View {
             return reply.error(Errno::ENOTDIR);
         };
         for (next, inode, name) in listing {
-            let Some(facts) = self.tree.facts(inode) else { break };
-            let attributes = self.attributes(facts);
-            let ttl = &MOUNT_NAMES_TTL;
-            if reply.add(INodeNo(inode), next, name, ttl, &attributes, Generation(0)) {
+            let Some((facts, ttl)) = self.replaced.listed(inode) else { continue };
+            let attributes = self.looks.attributes(facts);
+            let inode = INodeNo(facts.inode);
+            if reply.add(inode, next, name, &ttl, &attributes, Generation(0)) {
                 break;
             }
         }

@@ -132,6 +132,11 @@ impl Origin {
         self.shared.store.write().unwrap_or_else(PoisonError::into_inner).add_object(object)
     }
 
+    /// Takes an object away that was added; true when it was there.
+    pub fn remove_object(&self, bucket: &str, key: &str) -> bool {
+        self.shared.store.write().unwrap_or_else(PoisonError::into_inner).remove(bucket, key)
+    }
+
     /// What happened so far.
     pub fn stats(&self) -> Stats {
         self.shared.counters.snapshot()

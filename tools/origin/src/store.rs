@@ -154,6 +154,15 @@ impl Store {
         Ok(())
     }
 
+    /// Takes an object away that is held by name; true when it was there.
+    pub(crate) fn remove(&mut self, bucket: &str, key: &str) -> bool {
+        self.sums.forget(bucket, key);
+        let Some(bucket) = self.buckets.get_mut(bucket) else { return false };
+        bucket.headers.remove(key);
+        bucket.checksums.remove(key);
+        bucket.held.remove(key).is_some()
+    }
+
     /// The bytes of an object that [`Bucket::about`] knows.
     pub(crate) fn source(&self, bucket: &Bucket, key: &str) -> io::Result<Source> {
         match bucket.held.get(key) {

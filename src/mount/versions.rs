@@ -1,0 +1,154 @@
+//! Objects that were replaced or deleted while they are mounted.
+//!
+//! The kernel keeps pages, attributes and open files by inode. So an inode is of one version for
+//! ever: a version that is found later gets a number that no other had, and the name leads to it
+//! from then on. Of each name only the newest version is kept here; who still has an older one open
+//! has that file's own object.
+
+use std::collections::HashMap;
+
+use super::tree::Inode;
+use crate::s3::Object;
+
+/// What a name of the tree leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Current<'a> {
+    /// To the object that was listed.
+    Listed,
+    /// To an object that is not known: it is to be asked for.
+    Unknown,
+    /// To nothing, when it was asked for last.
+    Gone,
+    /// To a version that was found later, and its inode.
+    Version(Inode, &'a Object),
+}
+
+#[derive(Debug)]
+enum Now {
+    Unknown,
+    Gone,
+    Version(Inode, Box<Object>),
+}
+
+/// The names that do not lead to the object that was listed, by the inode that the tree has for
+/// them.
+#[derive(Debug)]
+pub struct Versions {
+    now: HashMap<Inode, Now>,
+    /// The name of each version.
+    names: HashMap<Inode, Inode>,
+    /// The first number that the tree does not have.
+    first: Inode,
+    /// The first number that nobody has.
+    next: Inode,
+}
+
+impl Versions {
+    /// None; the tree has the inodes below `first`.
+    #[must_use]
+    pub fn new(first: Inode) -> Self {
+        Self { now: HashMap::new(), names: HashMap::new(), first, next: first }
+    }
+
+    /// What a name leads to.
+    #[must_use]
+    pub fn of_name(&self, name: Inode) -> Current<'_> {
+        match self.now.get(&name) {
+            None => Current::Listed,
+            Some(Now::Unknown) => Current::Unknown,
+            Some(Now::Gone) => Current::Gone,
+            Some(Now::Version(inode, object)) => Current::Version(*inode, object),
+        }
+    }
+
+    /// The name of an inode whose version is the one that the name leads to; `None` for one whose
+    /// object was replaced or is gone.
+    #[must_use]
+    pub fn name_of(&self, inode: Inode) -> Option<Inode> {
+        if inode >= self.first {
+            return self.names.get(&inode).copied();
+        }
+        (!self.now.contains_key(&inode)).then_some(inode)
+    }
+
+    /// The object of this inode is not there any more. Returns its name, unless that was known.
+    pub fn note_changed(&mut self, inode: Inode) -> Option<Inode> {
+        let name = self.name_of(inode)?;
+        self.names.remove(&inode);
+        self.now.insert(name, Now::Unknown);
+        Some(name)
+    }
+
+    /// A name was asked for: it leads to this object, or to nothing. Where somebody else was told
+    /// before, that stays. Returns whether the folder of the name has another name than before.
+    pub fn found(&mut self, name: Inode, object: Option<Object>) -> bool {
+        let was_gone = match self.now.get(&name) {
+            Some(Now::Unknown) => false,
+            Some(Now::Gone) => true,
+            None | Some(Now::Version(..)) => return false,
+        };
+        let is_gone = object.is_none();
+        let now = match object {
+            None => Now::Gone,
+            Some(object) => {
+                let inode = self.next;
+                self.next += 1;
+                self.names.insert(inode, name);
+                Now::Version(inode, Box::new(object))
+            }
+        };
+        self.now.insert(name, now);
+        was_gone != is_gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(etag: &str) -> Object {
+        Object { etag: etag.to_owned(), ..Object::default() }
+    }
+
+    fn version(versions: &Versions, name: Inode) -> (Inode, String) {
+        match versions.of_name(name) {
+            Current::Version(inode, object) => (inode, object.etag.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_version_has_a_number_of_its_own() {
+        let mut versions = Versions::new(10);
+        assert_eq!((versions.of_name(3), versions.name_of(3)), (Current::Listed, Some(3)));
+        assert!(!versions.found(3, Some(object("nobody asked"))));
+        assert_eq!(versions.note_changed(3), Some(3));
+        assert_eq!(versions.note_changed(3), None, "it is known");
+        assert_eq!((versions.of_name(3), versions.name_of(3)), (Current::Unknown, None));
+        assert!(!versions.found(3, Some(object("second"))));
+        assert_eq!(version(&versions, 3), (10, "second".to_owned()));
+        // Two asked at the same time: both are told the same.
+        assert!(!versions.found(3, Some(object("late"))));
+        assert_eq!(version(&versions, 3), (10, "second".to_owned()));
+        assert_eq!((versions.name_of(10), versions.name_of(3)), (Some(3), None));
+        assert_eq!(versions.note_changed(3), None, "of an older version nothing is new");
+        assert_eq!(version(&versions, 3), (10, "second".to_owned()));
+        assert_eq!(versions.note_changed(10), Some(3));
+        assert_eq!((versions.name_of(10), versions.note_changed(10)), (None, None));
+        assert!(!versions.found(3, Some(object("third"))));
+        assert_eq!(version(&versions, 3), (11, "third".to_owned()));
+        assert_eq!(versions.names.len(), 1, "older ones are not kept");
+        assert_eq!(versions.of_name(4), Current::Listed);
+    }
+
+    #[test]
+    fn what_is_gone_may_come_back() {
+        let mut versions = Versions::new(10);
+        versions.note_changed(3);
+        assert!(versions.found(3, None), "its folder has a name less");
+        assert_eq!((versions.of_name(3), versions.name_of(3)), (Current::Gone, None));
+        assert!(!versions.found(3, None));
+        assert!(versions.found(3, Some(object("back"))), "and one more");
+        assert_eq!(version(&versions, 3), (10, "back".to_owned()));
+    }
+}

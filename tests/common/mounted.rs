@@ -1,0 +1,63 @@
+//! A mount of the in-repo origin by the real program, in the foreground.
+
+use std::fs;
+use std::path::PathBuf;
+
+use inrush_origin::Origin;
+use tempfile::TempDir;
+
+use crate::fuse::unmount_lazily;
+use crate::program::{Program, Running};
+use crate::served::{ACCESS_KEY, BUCKET, SECRET};
+
+/// A mount in the foreground; unmounted when it goes.
+pub(crate) struct Mounted {
+    running: Option<Running>,
+    pub(crate) point: PathBuf,
+    pub(crate) folder: TempDir,
+}
+
+/// `inrush mount` of these words, quietly, of `d/`, with the origin's keys.
+pub(crate) fn program(origin: &Origin, words: &[&str]) -> Program {
+    Program::new(["mount", "--quiet", &format!("s3://{BUCKET}/d/")])
+        .with(words)
+        .asking(origin)
+        .with_keys(ACCESS_KEY, SECRET)
+}
+
+impl Mounted {
+    /// Mounts `d/`, and waits until it serves.
+    pub(crate) fn new(origin: &Origin, words: &[&str]) -> Self {
+        Self::of(program(origin, words))
+    }
+
+    /// The same with a program of the caller's.
+    pub(crate) fn of(program: Program) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let point = folder.path().join("mount point");
+        fs::create_dir(&point).expect("a folder");
+        let ready = folder.path().join("ready");
+        let program = program.with([point.as_os_str()]).with(["--foreground", "--ready-file"]);
+        let mut running = program.with([ready.as_os_str()]).start();
+        if !running.until(|| ready.exists()) {
+            panic!("{}", running.wait());
+        }
+        Self { running: Some(running), point, folder }
+    }
+
+    /// A path in it.
+    pub(crate) fn at(&self, path: &str) -> PathBuf {
+        self.point.join(path)
+    }
+
+    /// The process; once.
+    pub(crate) fn running(&mut self) -> Running {
+        self.running.take().expect("once")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        unmount_lazily(&self.point);
+    }
+}

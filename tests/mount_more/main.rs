@@ -1,0 +1,23 @@
+//! `inrush mount` where objects do not stay what they were listed as, and what it tells of a run.
+
+#![expect(clippy::disallowed_types, reason = "a test has files of its own")]
+
+#[path = "../common/fuse.rs"]
+#[expect(dead_code, reason = "the table of mounts belongs to other tests")]
+mod fuse;
+#[path = "../common/matrix.rs"]
+#[expect(dead_code, reason = "the matrix of names belongs to other tests")]
+mod matrix;
+#[path = "../common/mounted.rs"]
+#[expect(dead_code, reason = "its folder belongs to other tests")]
+mod mounted;
+#[path = "../common/program.rs"]
+#[expect(dead_code, reason = "homes and kills belong to other tests")]
+mod program;
+#[path = "../common/served.rs"]
+#[expect(dead_code, reason = "get belongs to other tests")]
+mod served;
+#[path = "../common/skip.rs"]
+mod skip;
+
+mod replaced;
