@@ -193,9 +193,11 @@
 //!   its part of a bandwidth that the user bounds: tests of [`engine::pace`].
 //! * The command of `train` sees no end of an epoch that failed, and nothing of it is left when it
 //!   has ended: `tests/train`.
-//! * A read of a mount ends once, with bytes of the version that was listed or with an error; no
+//! * A read of a mount ends once, with bytes of the version that was opened or with an error; no
 //!   more leases are taken than there are, and what is read in order is fetched once: tests of
 //!   [`mount::demand`], `tests/mount.rs`.
+//! * An inode of a mount is of one version for ever, and a name leads to the newest that is known:
+//!   tests of [`mount::versions`], `tests/mount_more`.
 //! * A gzip file that is damaged or cut short is no short epoch, and what is decompressed ahead of
 //!   a reader is bounded, however small its objects are: tests of [`engine::gunzip`] and
 //!   [`engine::stream::inflate`], `tests/pipe/gzip.rs`, `tests/pipe/slow.rs`.

@@ -383,12 +383,11 @@ pub(super) const COMMANDS: [About; 15] = [
             ("MOUNTPOINT", &["an existing folder, best an empty one"]),
         ],
         details: "Shows the objects as files, which are read from S3 when a program reads them. \
-            Everything is listed first; then names, sizes and times do not change until it is \
-            unmounted. A file that is read in order is read ahead, further and further; small \
-            reads anywhere bring little more than they ask for. An object that was replaced since \
-            the listing cannot be read (ESTALE). Writing fails with EROFS. If \
-            the server does not answer, a read fails (EIO) after --retry-for, or after \
-            --deadline.\n\n\
+            Everything is listed first, and no other names are seen until it is unmounted. A file \
+            that is read in order is read ahead, further and further; small reads anywhere bring \
+            little more than they ask for. A file whose object is replaced while it is open fails \
+            with ESTALE; opened again, it is the new version. Writing fails with EROFS. If the \
+            server does not answer, a read fails (EIO) after --retry-for, or after --deadline.\n\n\
             The command ends when the mount serves, and a process in the background stays; with \
             --foreground it stays itself. It ends with exit code 0 when it is unmounted, and \
             unmounts with 130 at SIGINT or SIGTERM.\n\n\

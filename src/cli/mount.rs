@@ -43,6 +43,10 @@ pub struct MountArgs {
     pub log_file: Option<PathBuf>,
     /// Longest time until it serves, and of each read.
     pub deadline: Option<Duration>,
+    /// A file that gets a line for each file that was open, and the summary.
+    pub report: Option<PathBuf>,
+    /// One JSON object with the summary at the end.
+    pub json: bool,
     /// Which part of the objects.
     pub shard: Shard,
     /// Nothing but errors.
@@ -104,6 +108,14 @@ pub(super) struct MountTyped {
     /// takes as long
     #[arg(long, value_name = "TIME", value_parser = options::parse_deadline)]
     deadline: Option<Duration>,
+    /// write one JSON line to this file for each file that was read, when it is closed, and the
+    /// summary at the end
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        value_parser = options::parse_report, conflicts_with = "check")]
+    report: Option<PathBuf>,
+    /// print one JSON object with the summary to standard output at the end; needs --foreground
+    #[arg(long, conflicts_with = "check")]
+    json: bool,
     /// take only part I of N of the objects; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
@@ -161,6 +173,11 @@ impl MountTyped {
                 "--part-size is not an option of mount: programs decide what is read",
             ));
         }
+        if self.json && !self.foreground && !self.background_child {
+            return Err(usage(
+                "--json prints when the mount ends: use --foreground, or --report FILE",
+            ));
+        }
         let mut sources = sources("mount", self.operands, false, &self.selection)?;
         self.service.with_version(sources.iter_mut())?;
         Ok(MountArgs {
@@ -176,6 +193,8 @@ impl MountTyped {
             ready_file: self.ready_file,
             log_file: self.log_file,
             deadline: self.deadline,
+            report: self.report,
+            json: self.json,
             shard: self.shard,
             quiet: self.quiet,
             no_progress: self.no_progress,

@@ -55,7 +55,8 @@ impl Reader {
             Args::Demo(args) => args.output.json,
             Args::Bench(args) => args.how.json,
             Args::Cat(_) | Args::Guide(_) => false,
-            Args::Mount(_) | Args::Unmount(_) => false,
+            Args::Mount(args) => args.json,
+            Args::Unmount(_) => false,
             Args::Completions(_) | Args::Complete(_) | Args::Man => false,
         };
         if json { Self::Stdout } else { Self::Nobody }

@@ -42,6 +42,10 @@ pub const MOUNT_LOOKUPS_MAX: usize = 16;
 /// Names that wait for that, at most; more fail with EAGAIN.
 pub const MOUNT_LOOKUPS_QUEUED_MAX: usize = 1024;
 
+/// Files that were closed and wait for their lines in the report, at most; of more there are only
+/// the totals.
+pub const MOUNT_CLOSED_TOLD_MAX: usize = 4096;
+
 /// How long the kernel may keep names and attributes: those that change while it is mounted it is
 /// told to forget.
 pub const MOUNT_NAMES_TTL: std::time::Duration = std::time::Duration::from_secs(24 * 3600);

@@ -21,3 +21,4 @@ mod served;
 mod skip;
 
 mod replaced;
+mod report;

@@ -9,6 +9,7 @@ mod detach;
 mod reader;
 mod replaced;
 mod server;
+mod told;
 mod view;
 
 use std::path::Path;
@@ -21,6 +22,7 @@ use tokio::task::spawn_local;
 pub(super) use self::detach::{empty_place, remove_dead};
 pub(super) use self::reader::Shared as Reads;
 pub(super) use self::server::{Event, Server, Supply, hindrance};
+use self::told::{Ended, FileReport};
 pub(super) use self::view::Shown;
 use super::aside::aside;
 use super::ending::Done;
@@ -36,6 +38,7 @@ use crate::control::walk::Walk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mount::tree::{Builder, Hidden, Tree};
 use crate::plan::filter::Filter;
+use crate::report::document::{MountedCounts, RingTold};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
 use crate::s3::uri::shown;
@@ -78,7 +81,11 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let prepared = interrupts.unless_told("before it was mounted", prepared).await?;
     let Prepared { control, tree, hidden } = prepared;
     let Some(point) = point else { return check(&tree, &hidden) };
+    let mut report = FileReport::open(args.report.as_deref(), &mut interrupts).await?;
     let mut server = start(&args, &control, begun).await?;
+    if let Some(tell) = report.teller() {
+        server.reads().tell_closed(tell);
+    }
     ring::tell(server.ring(), &progress);
     let shown = Shown {
         source: args.sources.first().map_or_else(|| "s3://".to_owned(), ToString::to_string),
@@ -98,7 +105,17 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     if args.child {
         background::say_ready(args.log_file.as_deref())?;
     }
-    serve(&control, &mut server, &mut interrupts, &progress).await.map(|()| Done::default())
+    let served = serve(&control, &mut server, &mut interrupts, &mut report, &progress).await;
+    let totals = tree.totals();
+    let mounted =
+        MountedCounts { files: totals.files, bytes: totals.bytes, hidden_keys: hidden.count() };
+    let (reads, ring) = (server.reads(), RingTold::new(server.ring()));
+    // Now it is unmounted, if it was not, and reads that waited have ended.
+    drop(server);
+    let failed = served.err();
+    let json = args.json;
+    let ended = Ended { control: &control, mounted, ring, reads, begun, json, failed };
+    Ok(ended.tell(report, &progress, &mut interrupts).await)
 }
 
 /// What is to be mounted.
@@ -206,6 +223,7 @@ async fn serve(
     control: &Rc<Control>,
     server: &mut Server,
     interrupts: &mut Interrupts,
+    report: &mut FileReport,
     progress: &Progress,
 ) -> Result<()> {
     let upkeep = session::upkeep(Rc::clone(control));
@@ -221,6 +239,7 @@ async fn serve(
                 Event::Unmounted(_) => return Ok(()),
                 Event::Lost(error) => return Err(error),
             },
+            never = report.keep_up(progress) => match never {},
             () = &mut upkeep => unreachable!("upkeep has no end"),
         }
     }

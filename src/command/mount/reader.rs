@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 use tokio::sync::mpsc;
 
 use super::replaced::Replaced;
+use super::told::Closed;
 use crate::engine::lease::Lease;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
@@ -24,6 +25,7 @@ use crate::files::transfer::{Cut, Transfer};
 use crate::limits::REQUESTS_QUEUED_MAX;
 use crate::mount::demand::{Action, Bounds, ChunkId, Demand, FileId, Part, ReadId};
 use crate::mount::tree::Inode;
+use crate::report::document::{AllReads, ReadCounts};
 use crate::s3::uri::shown;
 use crate::s3::{ByteRange, Endpoint, Object};
 use crate::sys::{Handle, descriptor};
@@ -39,6 +41,10 @@ struct Open {
     is_told: bool,
     /// Its object was replaced, or is gone.
     is_changed: bool,
+    opened: Instant,
+    counts: ReadCounts,
+    /// Why the first of its reads failed that did.
+    error: Option<Error>,
 }
 
 /// A read that waits.
@@ -55,11 +61,13 @@ struct State {
     waiting: HashMap<ReadId, Waiting>,
     /// Reads by the time at which they fail; all have as long.
     due: VecDeque<(Instant, ReadId)>,
-    under_way: HashMap<ChunkId, Arc<Ticket>>,
+    under_way: HashMap<ChunkId, (Arc<Ticket>, FileId)>,
     here: HashMap<ChunkId, Arc<Lease>>,
     /// Why chunks did not come, until their reads were told.
     lost: HashMap<ChunkId, Error>,
     reads: u64,
+    /// What was read of all files.
+    all: AllReads,
 }
 
 /// What all threads of a mount share.
@@ -72,6 +80,8 @@ pub(in crate::command) struct Shared {
     cut: Cut,
     deadline: Option<Duration>,
     errors: mpsc::Sender<(usize, Error)>,
+    /// Where files that are closed are told.
+    closed: OnceLock<mpsc::Sender<Closed>>,
     is_stopped: AtomicBool,
 }
 
@@ -116,6 +126,7 @@ impl Reader {
             here: HashMap::new(),
             lost: HashMap::new(),
             reads: 0,
+            all: AllReads::default(),
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -125,6 +136,7 @@ impl Reader {
             cut: config.cut(),
             deadline,
             errors,
+            closed: OnceLock::new(),
             is_stopped: AtomicBool::new(false),
         });
         let works = Arc::clone(&shared);
@@ -159,12 +171,29 @@ impl Shared {
         // Whoever has the lock next sees it.
         self.is_stopped.store(true, Ordering::Release);
         let waiting = std::mem::take(&mut state.waiting);
+        waiting.values().for_each(|waiting| state.count(waiting.file, |of| of.failed_reads += 1));
         drop(state);
         descriptor::raise(&self.counter);
         waiting.into_values().for_each(|waiting| waiting.reply.error(Errno::EIO));
     }
 
+    /// From now on files that are closed are told.
+    pub(super) fn tell_closed(&self, to: mpsc::Sender<Closed>) {
+        let _ = self.closed.set(to);
+    }
+
+    /// Files that are still open, as if they were closed now.
+    pub(super) fn still_open(&self) -> Vec<Closed> {
+        self.lock().files.values().map(Open::closed).collect()
+    }
+
+    /// What was read of all files.
+    pub(super) fn all(&self) -> AllReads {
+        AllReads { client: self.inbox.counts(), ..self.lock().all.clone() }
+    }
+
     /// Opens a file of a mount.
+    #[expect(clippy::disallowed_methods, reason = "how long it is open is told")]
     pub(super) fn open(
         &self,
         of: &Arc<Replaced>,
@@ -175,8 +204,18 @@ impl Shared {
         let size_bytes = object.size_bytes;
         let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), self.cut));
         let of = Arc::clone(of);
-        let opened = Open { of, inode, transfer, is_told: false, is_changed: false };
+        let opened = Open {
+            of,
+            inode,
+            transfer,
+            is_told: false,
+            is_changed: false,
+            opened: Instant::now(),
+            counts: ReadCounts::default(),
+            error: None,
+        };
         let mut state = self.lock();
+        state.all.opens += 1;
         let id = state.demand.open(size_bytes);
         state.files.insert(id, opened);
         id
@@ -187,7 +226,12 @@ impl Shared {
         let mut state = self.lock();
         state.demand.close(id);
         let todo = self.act(&mut state);
-        state.files.remove(&id);
+        let closed = state.files.remove(&id);
+        if let (Some(tell), Some(open)) = (self.closed.get(), closed)
+            && tell.try_send(open.closed()).is_err()
+        {
+            state.all.unreported_files += 1;
+        }
         drop(state);
         self.finish(todo);
     }
@@ -201,11 +245,18 @@ impl Shared {
             return reply.error(Errno::EBADF);
         };
         let is_changed = open.is_changed;
+        let rest = open.transfer.object.size_bytes.saturating_sub(offset);
+        state.count(file, |of| {
+            of.reads += 1;
+            of.asked_bytes += rest.min(u64::from(length));
+        });
         if is_changed || self.is_stopped.load(Ordering::Acquire) {
+            state.count(file, |of| of.failed_reads += 1);
             drop(state);
             return reply.error(if is_changed { Errno::ESTALE } else { Errno::EIO });
         }
         if state.waiting.len() >= REQUESTS_QUEUED_MAX {
+            state.count(file, |of| of.failed_reads += 1);
             drop(state);
             return reply.error(Errno::EAGAIN);
         }
@@ -234,7 +285,7 @@ impl Shared {
                 Action::Fetch { chunk, file, range, urgent } => {
                     let transfer = Arc::clone(&state.files[&file].transfer);
                     let ticket = Arc::new(Ticket::new(chunk.0, Arc::clone(&self.inbox)));
-                    state.under_way.insert(chunk, Arc::clone(&ticket));
+                    state.under_way.insert(chunk, (Arc::clone(&ticket), file));
                     let into = Destination::Lease(Lease::new());
                     let errand = Some(Errand::new(ticket, into));
                     let range = ByteRange { offset: range.start, length: range.end - range.start };
@@ -242,7 +293,7 @@ impl Shared {
                     self.scheduler.submit(Assignment::new(transfer, range, errand), priority);
                 }
                 Action::Cancel(chunk) => {
-                    if let Some(ticket) = state.under_way.get(&chunk) {
+                    if let Some((ticket, _)) = state.under_way.get(&chunk) {
                         ticket.cancel();
                         self.scheduler.cancel_one(ticket);
                     }
@@ -253,6 +304,8 @@ impl Shared {
                     if let Some(open) = state.files.get_mut(&waiting.file) {
                         open.is_told &= parts.is_empty();
                     }
+                    let served: usize = parts.iter().map(|part| part.bytes.len()).sum();
+                    state.count(waiting.file, |of| of.served_bytes += served as u64);
                     let parts = parts.into_iter();
                     let parts = parts.map(|part| (Arc::clone(&state.here[&part.chunk]), part));
                     todo.answers.push((waiting.reply, parts.collect()));
@@ -310,10 +363,14 @@ impl Shared {
             for Completion { token, into, result } in arrived.drain(..) {
                 let chunk = ChunkId(token);
                 let mut state = self.lock();
-                state.under_way.remove(&chunk);
+                let owner = state.under_way.remove(&chunk).map(|(_, file)| file);
                 let is_right = result.is_ok();
                 match (result, into) {
                     (Ok(()), Destination::Lease(lease)) => {
+                        let came = lease.len() as u64;
+                        owner.into_iter().for_each(|file| {
+                            state.count(file, |of| of.received_bytes += came);
+                        });
                         state.here.insert(chunk, Arc::new(lease));
                     }
                     (Ok(()), _) => unreachable!("it was asked for so"),
@@ -365,14 +422,36 @@ impl Shared {
     }
 }
 
+impl Open {
+    #[expect(clippy::disallowed_methods, reason = "how long it was open is told")]
+    fn closed(&self) -> Closed {
+        Closed {
+            transfer: Arc::clone(&self.transfer),
+            counts: self.counts,
+            open: Instant::now().saturating_duration_since(self.opened),
+            error: self.error.clone(),
+        }
+    }
+}
+
 impl State {
+    /// Counts something of a file, and of all.
+    fn count(&mut self, file: FileId, note: impl Fn(&mut ReadCounts)) {
+        note(&mut self.all.counts);
+        if let Some(open) = self.files.get_mut(&file) {
+            note(&mut open.counts);
+        }
+    }
+
     /// How a read fails; the first of a file is told.
     fn note_failure(&mut self, file: FileId, error: Option<Error>, todo: &mut Todo) -> Errno {
+        self.count(file, |of| of.failed_reads += 1);
         let (Some(open), Some(error)) = (self.files.get_mut(&file), error) else {
             return Errno::EIO;
         };
         let is_gone = error.reason() == ErrorReason::NotFound;
         let is_changed = is_gone || error.reason() == ErrorReason::Changed;
+        open.error.get_or_insert_with(|| error.clone());
         if !std::mem::replace(&mut open.is_told, true) {
             let object = &open.transfer.object.key;
             let bucket = &open.transfer.endpoint.bucket;
@@ -387,7 +466,10 @@ impl State {
             let (of, inode) = (Arc::clone(&open.of), open.inode);
             of.note_changed(inode);
             let alike = |open: &&mut Open| open.inode == inode && Arc::ptr_eq(&open.of, &of);
-            self.files.values_mut().filter(alike).for_each(|open| open.is_changed = true);
+            for open in self.files.values_mut().filter(alike) {
+                self.all.changed_files += u64::from(!open.is_changed);
+                open.is_changed = true;
+            }
             return Errno::ESTALE;
         }
         Errno::EIO

@@ -1,0 +1,152 @@
+//! What a mount tells: a line for each file that is closed, and the summary at the end.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::reader::Shared;
+use crate::command::ending::{Done, exit_code};
+use crate::command::reporting::{finish, open};
+use crate::command::session::Interrupts;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::files::transfer::Transfer;
+use crate::limits::MOUNT_CLOSED_TOLD_MAX;
+use crate::report::document::{
+    MountSummary, MountedCounts, ReadCounts, ReadFileLine, RingTold, summary_json,
+};
+use crate::report::out::ReportWriter;
+use crate::report::progress::Progress;
+use crate::sys::usage;
+
+/// A file that was closed.
+#[derive(Debug)]
+pub(super) struct Closed {
+    pub(super) transfer: Arc<Transfer>,
+    pub(super) counts: ReadCounts,
+    /// How long it was open.
+    pub(super) open: Duration,
+    /// Why the first of its reads failed that did.
+    pub(super) error: Option<Error>,
+}
+
+/// The file of `--report`, where one is wanted.
+pub(super) struct FileReport {
+    writer: Option<ReportWriter>,
+    closed: mpsc::Receiver<Closed>,
+    /// Where files that are closed are told; until a server takes it.
+    tell: Option<mpsc::Sender<Closed>>,
+    /// Why the file took no more; reported, and how the run ends if nothing worse happens.
+    failed: Option<Error>,
+}
+
+impl FileReport {
+    /// Opens it where a path is given.
+    pub(super) async fn open(path: Option<&Path>, interrupts: &mut Interrupts) -> Result<Self> {
+        let writer = open(path, interrupts).await?;
+        let (tell, closed) = mpsc::channel(MOUNT_CLOSED_TOLD_MAX);
+        let tell = writer.is_some().then_some(tell);
+        Ok(Self { writer, closed, tell, failed: None })
+    }
+
+    /// Where files that are closed are told; `None` where nobody wants to know.
+    pub(super) fn teller(&mut self) -> Option<mpsc::Sender<Closed>> {
+        self.tell.take()
+    }
+
+    /// Writes the lines of files that are closed, without end. The future may be dropped and made
+    /// again.
+    pub(super) async fn keep_up(&mut self, progress: &Progress) -> std::convert::Infallible {
+        loop {
+            match &self.writer {
+                Some(writer) => writer.keep_up().await,
+                None => std::future::pending().await,
+            }
+            match self.closed.recv().await {
+                Some(closed) => self.write(&closed, progress),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn write(&mut self, closed: &Closed, progress: &Progress) {
+        let Closed { transfer, counts, open, error } = closed;
+        let bucket = &transfer.endpoint.bucket;
+        let line = ReadFileLine::new(bucket, &transfer.object, *counts, *open, error.as_ref());
+        self.line(&line.to_json(), progress);
+    }
+
+    fn line(&mut self, line: &str, progress: &Progress) {
+        let Some(writer) = &mut self.writer else { return };
+        if let Err(error) = writer.line(line) {
+            progress.error(&error);
+            self.failed = Some(error);
+            self.writer = None;
+        }
+    }
+
+    /// Writes the lines of all other files, and of those that are still open.
+    fn write_rest(&mut self, reads: &Shared, progress: &Progress) {
+        while let Ok(closed) = self.closed.try_recv() {
+            self.write(&closed, progress);
+        }
+        if self.writer.is_some() {
+            for closed in reads.still_open() {
+                self.write(&closed, progress);
+            }
+        }
+    }
+}
+
+/// What is told at the end.
+pub(super) struct Ended<'a> {
+    pub(super) control: &'a Control,
+    pub(super) mounted: MountedCounts,
+    pub(super) ring: RingTold,
+    pub(super) reads: Arc<Shared>,
+    pub(super) begun: Instant,
+    /// Programs read the summary on standard output.
+    pub(super) json: bool,
+    /// Why it ended, if not because somebody unmounted it.
+    pub(super) failed: Option<Error>,
+}
+
+impl Ended<'_> {
+    /// Tells people what it came to, and returns it for programs.
+    pub(super) async fn tell(
+        self,
+        mut report: FileReport,
+        progress: &Progress,
+        interrupts: &mut Interrupts,
+    ) -> Done {
+        if let Some(error) = &self.failed {
+            progress.error(error);
+        }
+        report.write_rest(&self.reads, progress);
+        let code = exit_code(self.failed.as_ref().or(report.failed.as_ref()));
+        let retries = self.control.retries();
+        let mut summary =
+            MountSummary::new(self.mounted, &self.reads.all(), &retries, self.ring, code);
+        summary.seconds = self.begun.elapsed().as_secs_f64();
+        summary.cpu_seconds = usage::process_cpu_seconds();
+        summary.peak_rss_bytes = usage::peak_rss_bytes();
+        for line in summary.lines() {
+            progress.note(line);
+        }
+        let document = summary_json(&summary, self.failed.as_ref().or(report.failed.as_ref()));
+        report.line(&document, progress);
+        if let Some(writer) = report.writer.take() {
+            let stopped = self.failed.as_ref().map(Error::kind);
+            if let Err(error) = finish(writer, stopped, interrupts).await {
+                progress.error(&error);
+                report.failed = Some(error);
+            }
+        }
+        let failed = self.failed.or(report.failed);
+        summary.exit_code = exit_code(failed.as_ref());
+        let document = self.json.then(|| summary_json(&summary, failed.as_ref()));
+        Done { code: summary.exit_code, document }
+    }
+}

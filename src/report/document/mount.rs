@@ -1,0 +1,265 @@
+//! What programs read of a mount: a line for each file that was open, and the summary at its end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{RingTold, asked_again, by_name, json, tried_again};
+use crate::engine::metrics::ClientCounts;
+use crate::error::Error;
+use crate::link::failure::RetryCounts;
+use crate::s3::Object;
+use crate::text::size::{Count, Decimal, counted};
+
+/// What was read, of one open file or of all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ReadCounts {
+    /// Reads that the kernel asked for.
+    pub reads: u64,
+    /// Those that failed.
+    pub failed_reads: u64,
+    /// Bytes that it asked for, as far as the file has them.
+    pub asked_bytes: u64,
+    /// Bytes that it was given.
+    pub served_bytes: u64,
+    /// Bytes that came from the server for them, read ahead ones with them.
+    pub received_bytes: u64,
+}
+
+/// The line of a file that was open (`mount --report`).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ReadFileLine<'a> {
+    /// What it is: `file`.
+    pub kind: &'static str,
+    /// The bucket of its object.
+    pub bucket: &'a str,
+    /// The key of its object.
+    pub key: &'a str,
+    /// The size of its object.
+    pub bytes: u64,
+    /// How long it was open.
+    pub seconds: f64,
+    /// What was read of it.
+    #[serde(flatten)]
+    pub counts: ReadCounts,
+    /// Why a read of it failed, the first that did; null when none did.
+    pub error: Option<String>,
+}
+
+impl<'a> ReadFileLine<'a> {
+    /// Tells of a file that was open so long.
+    #[must_use]
+    pub fn new(
+        bucket: &'a str,
+        object: &'a Object,
+        counts: ReadCounts,
+        open: Duration,
+        error: Option<&Error>,
+    ) -> Self {
+        Self {
+            kind: "file",
+            bucket,
+            key: &object.key,
+            bytes: object.size_bytes,
+            seconds: open.as_secs_f64(),
+            counts,
+            error: error.map(ToString::to_string),
+        }
+    }
+
+    /// The line of the report.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json(self)
+    }
+}
+
+/// What was listed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct MountedCounts {
+    /// Files that are shown.
+    pub files: u64,
+    /// The sum of their sizes.
+    pub bytes: u64,
+    /// Keys that cannot be names.
+    pub hidden_keys: u64,
+}
+
+/// What a mount came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MountSummary {
+    /// Version of the program.
+    pub version: &'static str,
+    /// What the process exits with.
+    pub exit_code: u8,
+    /// From the start of the program to its end.
+    pub seconds: f64,
+    /// What was listed.
+    #[serde(flatten)]
+    pub mounted: MountedCounts,
+    /// Files that programs opened, each time they did.
+    pub opens: u64,
+    /// What was read of all of them.
+    #[serde(flatten)]
+    pub counts: ReadCounts,
+    /// Bytes received for each byte served; null when none was.
+    pub read_amplification: Option<f64>,
+    /// Open files whose objects turned out to be replaced or deleted.
+    pub changed_files: u64,
+    /// Files that were closed while the file of `--report` was too far behind to take their lines.
+    pub unreported_files: u64,
+    /// HTTP requests sent for what was read.
+    pub requests: u64,
+    /// Connections made.
+    pub connects: u64,
+    /// Failed attempts that were followed by another, by reason; only those there were.
+    pub retries: BTreeMap<&'static str, u64>,
+    /// Late ranges that were asked for a second time, while the first request went on.
+    pub hedges: u64,
+    /// Late ranges that were asked for again on another connection.
+    pub moves: u64,
+    /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
+    pub control_retries: BTreeMap<&'static str, u64>,
+    /// Processor time of the process.
+    pub cpu_seconds: f64,
+    /// Highest resident set of the process.
+    pub peak_rss_bytes: u64,
+    /// How the data plane talked to the kernel.
+    pub ring: RingTold,
+}
+
+/// What was counted over all files.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AllReads {
+    /// Files opened.
+    pub opens: u64,
+    /// What was read.
+    pub counts: ReadCounts,
+    /// Open files whose objects were replaced or deleted.
+    pub changed_files: u64,
+    /// Files without a line in the report.
+    pub unreported_files: u64,
+    /// What was asked of the server, and how.
+    pub client: ClientCounts,
+}
+
+impl MountSummary {
+    /// Puts a mount's counts together. What the process used is filled in by the caller.
+    #[must_use]
+    pub fn new(
+        mounted: MountedCounts,
+        read: &AllReads,
+        control_retries: &RetryCounts,
+        ring: RingTold,
+        exit_code: u8,
+    ) -> Self {
+        let client = &read.client;
+        let received_bytes = client.addresses.iter().map(|address| address.bytes).sum();
+        let counts = ReadCounts { received_bytes, ..read.counts };
+        let served = counts.served_bytes;
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            exit_code,
+            seconds: 0.0,
+            mounted,
+            opens: read.opens,
+            counts,
+            read_amplification: (served > 0).then(|| received_bytes as f64 / served as f64),
+            changed_files: read.changed_files,
+            unreported_files: read.unreported_files,
+            requests: client.requests,
+            connects: client.connects,
+            retries: by_name(&client.retries),
+            hedges: client.hedges,
+            moves: client.moves,
+            control_retries: by_name(control_retries),
+            cpu_seconds: 0.0,
+            peak_rss_bytes: 0,
+            ring,
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let Self { counts, .. } = self;
+        let mut line = format!(
+            "{}, {}: {} served, {} received in {}",
+            counted(self.opens, "open file", "open files"),
+            counted(counts.reads, "read", "reads"),
+            Decimal(counts.served_bytes),
+            Decimal(counts.received_bytes),
+            counted(self.requests, "request", "requests"),
+        );
+        if counts.failed_reads > 0 {
+            line += &format!(", {} failed", Count(counts.failed_reads));
+        }
+        let mut lines = vec![line];
+        lines.extend(tried_again("retry", "retries", &self.retries));
+        lines.extend(asked_again(&self.control_retries));
+        if self.unreported_files > 0 {
+            let files = counted(self.unreported_files, "file has", "files have");
+            lines.push(format!("{files} no line in the report: it was too slow"));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::endpoints::EndpointNumber;
+    use crate::engine::metrics::AddressCount;
+    use crate::error::ErrorKind;
+    use crate::sys::choice::RingKind;
+
+    fn ring() -> RingTold {
+        RingTold { kind: RingKind::Epoll, io_uring_unavailable: None }
+    }
+
+    #[test]
+    fn a_file_is_a_line() {
+        let object = Object { key: "a\"b".to_owned(), size_bytes: 10, ..Object::default() };
+        let counts = ReadCounts {
+            reads: 2,
+            failed_reads: 1,
+            asked_bytes: 9,
+            served_bytes: 4,
+            received_bytes: 8,
+        };
+        let error = Error::new(ErrorKind::Endpoint, "gone");
+        let line = ReadFileLine::new("b", &object, counts, Duration::from_millis(1500), None);
+        let expected = concat!(
+            r#"{"kind":"file","bucket":"b","key":"a\"b","bytes":10,"seconds":1.5,"reads":2,"#,
+            r#""failed_reads":1,"asked_bytes":9,"served_bytes":4,"received_bytes":8,"error":null}"#
+        );
+        assert_eq!(line.to_json(), expected);
+        let failed = ReadFileLine::new("b", &object, counts, Duration::ZERO, Some(&error));
+        assert_eq!(failed.error.as_deref(), Some("gone"));
+    }
+
+    #[test]
+    fn what_was_received_is_held_against_what_was_served() {
+        let address = "127.0.0.1:80".parse().expect("an address");
+        let came = AddressCount { bytes: 30, ..AddressCount::new(EndpointNumber::at(0), address) };
+        let client = ClientCounts { addresses: vec![came], requests: 3, ..ClientCounts::default() };
+        let counts = ReadCounts { reads: 5, served_bytes: 20, ..ReadCounts::default() };
+        let mut read = AllReads { opens: 1, counts, client, ..AllReads::default() };
+        let retries = RetryCounts::default();
+        let of = |read: &AllReads| {
+            MountSummary::new(MountedCounts::default(), read, &retries, ring(), 0)
+        };
+        let summary = of(&read);
+        assert_eq!(summary.read_amplification, Some(1.5));
+        assert_eq!(summary.counts.received_bytes, 30);
+        let lines = summary.lines();
+        assert_eq!(lines, ["1 open file, 5 reads: 20 B served, 30 B received in 3 requests"]);
+        read.counts = ReadCounts { failed_reads: 1, ..ReadCounts::default() };
+        read.unreported_files = 2;
+        let summary = of(&read);
+        assert_eq!(summary.read_amplification, None);
+        assert!(summary.lines()[0].ends_with(", 1 failed"), "{:?}", summary.lines());
+        assert!(summary.lines()[1].starts_with("2 files have no line"), "{:?}", summary.lines());
+    }
+}
