@@ -13,6 +13,7 @@ use super::checksums::Checksums;
 use super::ending::exit_code;
 use super::exporter;
 use super::failures::Failures;
+use super::folder_lock::FolderLock;
 use super::interrupts;
 use super::kept::{self, ExistingFiles, Present, Verdict};
 use super::log;
@@ -108,7 +109,7 @@ pub(super) async fn fetch(
     interrupts: &mut Interrupts,
     begun: Instant,
 ) -> Result<Ended> {
-    let Intake { control, tls, target, present, walk, mirror, channels, asked } = found;
+    let Intake { control, tls, target, present, walk, mirror, channels, asked, mut locks } = found;
     let Shown { progress, label, report } = shown;
     let config = if tls.is_some() { config.secured() } else { config };
     let rules = (args.keep, args.verify);
@@ -137,6 +138,7 @@ pub(super) async fn fetch(
         return Err(run.ended_before(error, interrupts).await);
     }
     let destination = interrupts.unless(run.target.open_all()).await?;
+    locks.iter_mut().for_each(FolderLock::keep_folders);
     log::config(&run.config);
     let bandwidth = channels.bandwidth.or_else(|| session::bandwidth(args.tuning.bandwidth_limit));
     let common = setup(args, run.config, tls, &control, begun);
@@ -144,7 +146,7 @@ pub(super) async fn fetch(
     exporter::watch(&engine);
     log::places(&engine.places_in_words());
     ring::tell(engine.ring(), &run.progress);
-    interrupts::leaves(engine.last_words(run.target.folder()));
+    interrupts::leaves(engine.last_words(run.target.told_any()));
     let started = begun.elapsed();
     let upkeep = session::upkeep(control.clone());
     tokio::select! {
@@ -258,6 +260,8 @@ pub(super) struct Intake {
     pub(super) control: Rc<Control>,
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) target: Target,
+    /// Keep other runs out of several folders.
+    pub(super) locks: Vec<FolderLock>,
     /// Its folders that are there already.
     pub(super) present: Present,
     pub(super) walk: Entries,
@@ -298,7 +302,9 @@ async fn find(
     let many = args.sync.is_some() || is_list || args.sources.len() > 1 || is_spread;
     let target = Target::choose(&args.destination, &sources, many).await?;
     let target = target.spread(&args.spread_to).await?;
-    let present = target.present().await;
+    // Before what is there is looked at.
+    let locks = if args.dry_run { Vec::new() } else { target.lock().await? };
+    let present = target.present().await?;
     let mirror = match args.sync {
         Some(SyncArgs { delete: true }) => {
             let folder = target.folder().expect("sync has a destination").to_owned();
@@ -312,7 +318,7 @@ async fn find(
     let walk = if args.sources.len() > 1 { walk.passing_over(missing) } else { walk };
     let tls = session::tls(&control, &args.sources).await?;
     let (walk, channels) = (walk.into(), OfChannels::default());
-    Ok(Intake { control, tls, target, present, walk, mirror, channels, asked })
+    Ok(Intake { control, tls, target, locks, present, walk, mirror, channels, asked })
 }
 
 /// The error where there is none of the sources.
@@ -381,6 +387,7 @@ async fn plan_only(
         for verdict in keeper.next().await {
             let transfer = match verdict {
                 Verdict::Fetch(transfer, _) => transfer,
+                Verdict::Freed(..) => continue,
                 Verdict::Keep(there, ..) => {
                     kept = (kept.0 + 1, kept.1.saturating_add(there.object.size_bytes));
                     continue;
@@ -411,7 +418,7 @@ async fn plan_only(
         }
     }
     if failures.count() == 0
-        && let (Some(mirror), Some(folder)) = (mirror, target.present().await.first())
+        && let (Some(mirror), Some(folder)) = (mirror, target.present().await?.first())
     {
         let (mut told, swept) = mirror.sweep_aside(keeper.machine_at(folder), true);
         while let Some(path) = told.recv().await {

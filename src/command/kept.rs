@@ -9,8 +9,10 @@ use super::aside::{Aside, GivenUp};
 use super::checksums::Settled;
 use crate::cli::{Compare, KeepArgs, Overwrite, VerifyMode};
 use crate::error::{Error, ErrorKind};
+use crate::files::host::FileError;
 use crate::files::journal::Unfit;
-use crate::files::system_host::{FileState, Left, Persistence, Root, SystemHost, WhenAll};
+use crate::files::system_host::{FileState, Left, Persistence, Root, SystemHost};
+use crate::files::system_host::{Unfinished, WhenAll};
 use crate::files::transfer::{Shape, Transfer};
 use crate::limits::UNFINISHED_OPEN_MAX;
 use crate::report::document::KeptReason;
@@ -26,6 +28,8 @@ pub(super) enum Verdict {
     Keep(Transfer, KeptReason, u64),
     /// It can have no file.
     Fail(Box<(Transfer, Error)>),
+    /// What was unfinished at this one of several destinations is gone, and so many bytes are free.
+    Freed(u8, u64),
 }
 
 /// What stands at the destination of an object that is to be fetched.
@@ -102,8 +106,16 @@ impl ExistingFiles {
         let machines =
             roots.map(|(place, folder)| (place, machine(folder, &rules, begun, &keys))).collect();
         let are_several = folders.are_several;
-        let judge =
-            Judge { machines, are_several, remembers: false, dry, rules, when_all, resumed: 0 };
+        let judge = Judge {
+            machines,
+            are_several,
+            remembers: false,
+            dry,
+            rules,
+            when_all,
+            resumed: 0,
+            freed: Vec::new(),
+        };
         let (kept, resumed, anew) = ((0, 0), (0, 0), BTreeMap::new());
         let judge = Aside::new(judge);
         Self { judge, may_replace, rules, begun, keys, kept, unmarked: 0, resumed, anew }
@@ -228,6 +240,16 @@ struct Judge {
     when_all: WhenAll,
     /// Objects that go on.
     resumed: usize,
+    /// What was freed at several destinations and is not told yet.
+    freed: Vec<(u8, u64)>,
+}
+
+/// Where something of an object is, of several destinations.
+#[derive(Debug, Default)]
+struct Found {
+    at: Option<usize>,
+    /// What is unfinished of it is of no use, for this reason.
+    unfit: Option<Unfit>,
 }
 
 impl Judge {
@@ -237,11 +259,16 @@ impl Judge {
             self.machines.iter_mut().for_each(|(_, machine)| machine.remember());
             self.remembers = true;
         }
-        let judge = |settled| match settled {
-            Ok(transfer) => self.judge(transfer),
-            Err(failed) => Verdict::Fail(failed),
-        };
-        page.into_iter().take_while(|_| !given_up.get()).map(judge).collect()
+        let mut verdicts = Vec::with_capacity(page.len());
+        for settled in page.into_iter().take_while(|_| !given_up.get()) {
+            verdicts.push(match settled {
+                Ok(transfer) => self.judge(transfer),
+                Err(failed) => Verdict::Fail(failed),
+            });
+            verdicts
+                .extend(self.freed.drain(..).map(|(place, bytes)| Verdict::Freed(place, bytes)));
+        }
+        verdicts
     }
 
     /// What is to be done about an object.
@@ -260,17 +287,26 @@ impl Judge {
             return Verdict::Fail(Box::new((transfer, error)));
         }
         let found = match self.are_several {
-            false => Some(0),
+            false => Found { at: Some(0), unfit: None },
             true => match self.find(&transfer) {
                 Ok(found) => found,
                 Err(error) => return Verdict::Fail(Box::new((transfer, error))),
             },
         };
-        // Nothing of it is at any of several destinations.
-        let Some(at) = found else { return Verdict::Fetch(transfer, before) };
+        before.unfit = found.unfit;
+        // Nothing of it that counts is at any of several destinations.
+        let Some(at) = found.at else { return Verdict::Fetch(transfer, before) };
         let (place, machine) = &mut self.machines[at];
         transfer.place = Some(*place).filter(|_| self.are_several);
-        let (kept, replaced_bytes) = standing(machine, self.rules, &transfer);
+        let (kept, replaced_bytes) = match standing(machine, self.rules, &transfer) {
+            Ok(found) => found,
+            // Where it may be replaced, and can be in one place alone, its own calls say so.
+            Err(_) if !self.are_several && self.rules.overwrite != Overwrite::Never => (None, 0),
+            Err(error) => {
+                let error = Error::from(error).within(transfer.name());
+                return Verdict::Fail(Box::new((transfer, error)));
+            }
+        };
         before.replaced_bytes = replaced_bytes;
         match kept {
             _ if self.dry => {}
@@ -284,33 +320,53 @@ impl Judge {
         }
     }
 
-    /// Which of several destinations has the object: its file, or else an unfinished one. What the
-    /// others have of it that is unfinished goes.
+    /// Which of several destinations has the object: its file, or else the unfinished one that has
+    /// most of its bytes. What others have of it that is unfinished goes then, unless somebody is
+    /// at work on it.
     ///
     /// # Errors
-    /// When more than one has a file of its name: none is taken for the right one.
-    fn find(&mut self, transfer: &Transfer) -> Result<Option<usize>, Error> {
-        let machines = self.machines.iter_mut().enumerate();
-        let has_file = machines.filter_map(|(at, (_, machine))| {
-            (machine.look(transfer).0 != FileState::Absent).then_some(at)
-        });
-        let files: Vec<usize> = has_file.collect();
+    /// When more than one has a file of its name, for none is taken for the right one; and when one
+    /// cannot be looked at, for it may have it.
+    fn find(&mut self, transfer: &Transfer) -> Result<Found, Error> {
+        let trouble = |error| Error::from(error).within(transfer.name());
+        let mut files = Vec::new();
+        for (at, (_, machine)) in self.machines.iter_mut().enumerate() {
+            if machine.look(transfer).map_err(trouble)?.0 != FileState::Absent {
+                files.push(at);
+            }
+        }
         if let [first, second, ..] = files[..] {
             let [first, second] = [first, second].map(|at| self.machines[at].1.place(transfer));
             let message = format!("{first} and {second} are both there, but it needs one file");
             let error = Error::new(ErrorKind::Destination, message).advise("remove one of them");
             return Err(error.within(transfer.name()));
         }
-        let mut found = files.first().copied();
+        let found = match files.first() {
+            Some(at) => Found { at: Some(*at), unfit: None },
+            None => self.find_unfinished(transfer).map_err(trouble)?,
+        };
+        let others = self.machines.iter_mut().enumerate();
+        for (_, (place, machine)) in others.filter(|(at, _)| !self.dry && found.at != Some(*at)) {
+            let bytes = machine.clear(transfer);
+            self.freed.extend((bytes > 0).then_some((*place, bytes)));
+        }
+        Ok(found)
+    }
+
+    /// Which of several destinations has most of an object in an unfinished file.
+    fn find_unfinished(&mut self, transfer: &Transfer) -> Result<Found, FileError> {
+        let (mut found, mut most_bytes) = (Found::default(), 0);
         for (at, (_, machine)) in self.machines.iter_mut().enumerate() {
-            match found {
-                None if machine.has_unfinished(transfer) => found = Some(at),
-                Some(other) if other != at && !self.dry => {
-                    machine.clear(transfer);
+            match machine.unfinished(transfer)? {
+                Unfinished::Nothing => {}
+                Unfinished::Unfit(unfit) => found.unfit = Some(unfit),
+                Unfinished::Fit(bytes) if found.at.is_none() || bytes > most_bytes => {
+                    (found.at, most_bytes) = (Some(at), bytes);
                 }
-                _ => {}
+                Unfinished::Fit(_) => {}
             }
         }
+        found.unfit = found.unfit.filter(|_| found.at.is_none());
         Ok(found)
     }
 
@@ -341,15 +397,18 @@ impl Judge {
 }
 
 /// Why the file that stands there is left as it is, `None` when it is not; and its space.
+///
+/// # Errors
+/// When the file system does not say.
 fn standing(
     machine: &mut SystemHost,
     rules: KeepArgs,
     transfer: &Transfer,
-) -> (Option<KeptReason>, u64) {
+) -> Result<(Option<KeptReason>, u64), FileError> {
     let (standing, space_bytes) = match (rules.overwrite, rules.resume()) {
-        (Overwrite::Never, _) | (Overwrite::Changed, true) => machine.look(transfer),
+        (Overwrite::Never, _) | (Overwrite::Changed, true) => machine.look(transfer)?,
         (Overwrite::Always, _) | (Overwrite::Changed, false) => {
-            (FileState::Absent, machine.replaced_bytes(transfer))
+            (FileState::Absent, machine.replaced_bytes(transfer)?)
         }
     };
     let kept = match (standing, rules.overwrite, rules.compare()) {
@@ -362,5 +421,171 @@ fn standing(
         }
         (FileState::Unmarked { .. } | FileState::Other, ..) => None,
     };
-    (kept, space_bytes)
+    Ok((kept, space_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    use super::*;
+    use crate::files::host::{FileHost, FileJob, FileTask};
+    use crate::files::transfer::Cut;
+    use crate::plan::ranges::PartSize;
+    use crate::s3::{Endpoint, Object};
+
+    const MIB: u64 = 1 << 20;
+
+    /// A version of a large object, in ranges of 1 MiB.
+    fn object(etag: &str) -> Transfer {
+        let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
+        let part = PartSize::new(MIB).expect("aligned");
+        let (key, etag) = ("d/large".to_owned(), format!("\"{etag}\""));
+        let object = Object { key, etag, size_bytes: 5 * MIB + 3, ..Object::default() };
+        Transfer::new(
+            object,
+            endpoint,
+            "d/large".to_owned(),
+            Cut { part, slot_length_bytes: 1 << 16 },
+        )
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a machine of a test begins now")]
+    fn machine_of(folder: &Path) -> SystemHost {
+        let root = Root::open(folder, folder.to_owned()).expect("a folder");
+        let keys = Arc::new(PublishedKeys::new(None));
+        machine(root, &KeepArgs::default(), Instant::now(), &keys)
+    }
+
+    /// Begins an object here, completes so many ranges, and does not end.
+    fn begin(folder: &Path, transfer: Transfer, ranges: u64) -> Arc<Transfer> {
+        let (mut machine, transfer) = (machine_of(folder), Arc::new(transfer));
+        let notes = (0..ranges).map(|index| FileJob::Note { index, prefix_bytes: None });
+        for job in [FileJob::Create].into_iter().chain(notes) {
+            machine.begin(FileTask { token: 0, transfer: Arc::clone(&transfer), job });
+            let done = machine.finished().expect("done at once");
+            assert!(done.outcome.is_ok(), "{done:?}");
+        }
+        transfer
+    }
+
+    struct Places {
+        folder: tempfile::TempDir,
+    }
+
+    impl Places {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            ["0", "1", "2"].map(|name| std::fs::create_dir(folder.path().join(name)).expect("new"));
+            Self { folder }
+        }
+
+        fn at(&self, place: u8) -> PathBuf {
+            self.folder.path().join(place.to_string())
+        }
+
+        /// How many files there are in each.
+        fn counts(&self) -> [usize; 3] {
+            [0, 1, 2]
+                .map(|place| std::fs::read_dir(self.at(place).join("d")).map_or(0, Iterator::count))
+        }
+
+        /// What is to be done about the object.
+        fn judge(&self, dry: bool) -> Vec<Verdict> {
+            let machines = (0..3).map(|place| (place, machine_of(&self.at(place)))).collect();
+            let mut judge = Judge {
+                machines,
+                are_several: true,
+                remembers: false,
+                dry,
+                rules: KeepArgs::default(),
+                when_all: WhenAll::LeaveOne,
+                resumed: 0,
+                freed: Vec::new(),
+            };
+            judge.page(vec![Ok(object("1"))], &GivenUp::default())
+        }
+    }
+
+    /// Where it is fetched to, how much of it is there, and whether it begins again.
+    fn fetched(verdicts: &[Verdict]) -> (Option<u8>, u64, Option<Unfit>) {
+        match &verdicts[0] {
+            Verdict::Fetch(transfer, before) => (transfer.place, before.done_bytes, before.unfit),
+            other => panic!("not fetched: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn of_several_unfinished_files_the_one_with_most_bytes_goes_on() {
+        let places = Places::new();
+        for (place, ranges) in [(0, 1), (1, 3), (2, 2)] {
+            drop(begin(&places.at(place), object("1"), ranges));
+        }
+        assert_eq!(fetched(&places.judge(true)).0, Some(1));
+        assert_eq!(places.counts(), [2, 2, 2], "nothing is touched");
+        let verdicts = places.judge(false);
+        assert_eq!(fetched(&verdicts), (Some(1), 3 * MIB, None));
+        assert_eq!(places.counts(), [0, 2, 0], "the others are not needed any more");
+        let freed = verdicts.iter().filter_map(|verdict| match verdict {
+            Verdict::Freed(place, bytes) if *bytes > 0 => Some(*place),
+            _ => None,
+        });
+        assert_eq!(freed.collect::<Vec<_>>(), [0, 2]);
+    }
+
+    #[test]
+    fn what_cannot_go_on_decides_nothing() {
+        let places = Places::new();
+        drop(begin(&places.at(0), object("0"), 4));
+        drop(begin(&places.at(1), object("1"), 1));
+        let held = begin(&places.at(2), object("1"), 3);
+        assert_eq!(fetched(&places.judge(false)), (Some(1), MIB, None), "the only one of use");
+        assert_eq!(places.counts(), [0, 2, 2], "somebody is at work on the last");
+        drop(held);
+        // Another version alone: it may go anywhere.
+        let places = Places::new();
+        drop(begin(&places.at(1), object("0"), 4));
+        assert_eq!(fetched(&places.judge(false)), (None, 0, Some(Unfit::Changed)));
+        assert_eq!(places.counts(), [0, 0, 0]);
+        // And what is none of ours.
+        let journal = places.at(2).join("d");
+        drop(begin(&places.at(2), object("1"), 1));
+        for entry in std::fs::read_dir(&journal).expect("there") {
+            let path = entry.expect("an entry").path();
+            std::fs::hard_link(&path, places.at(0).join(path.file_name().expect("it has one")))
+                .expect("a second name");
+        }
+        assert_eq!(fetched(&places.judge(false)), (None, 0, Some(Unfit::Foreign)));
+        assert_eq!(places.counts(), [0, 0, 2]);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_looked_into_is_no_empty_one() {
+        use std::os::unix::fs::PermissionsExt;
+        let places = Places::new();
+        drop(begin(&places.at(0), object("1"), 1));
+        let closed = places.at(1).join("d");
+        std::fs::create_dir(&closed).expect("a folder");
+        let allow = |mode| {
+            std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(mode)).expect("ours");
+        };
+        allow(0);
+        // Of this thread alone: root looks into everything.
+        let mut sets = capabilities(None).expect("they are known");
+        sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+        set_capabilities(None, sets).expect("less is always allowed");
+        for dry in [true, false] {
+            let verdicts = places.judge(dry);
+            let Verdict::Fail(failed) = &verdicts[0] else { panic!("{verdicts:?}") };
+            let told = failed.1.to_string();
+            for words in ["d/large", &closed.display().to_string(), "Permission denied"] {
+                assert!(told.contains(words), "{words}: {told}");
+            }
+            assert_eq!(places.counts()[0], 2, "nothing is removed");
+        }
+        allow(0o755);
+        assert_eq!(fetched(&places.judge(false)), (Some(0), MIB, None));
+    }
 }

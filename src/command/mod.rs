@@ -1,6 +1,7 @@
 //! The commands: each tells its story from arguments to exit code with the rooms below it.
 
 mod again;
+mod apart;
 mod aside;
 mod bench;
 mod channel;
@@ -13,6 +14,7 @@ mod doctor;
 mod ending;
 mod exporter;
 mod failures;
+mod folder_lock;
 mod framing;
 mod get;
 mod interrupts;

@@ -124,13 +124,14 @@ impl Spread {
         all.max_by_key(|(place, load)| (free(load), usize::MAX - place)).map(|(place, _)| place)
     }
 
-    /// An object that was handed out has ended, with a file (`is_whole`) or without; of what it
-    /// replaced or leaves, so many bytes count as `Space::end` has it.
+    /// An object that was handed out has ended, with a file for which so many bytes were written
+    /// (`whole`), or without; of what it replaced or leaves, so many bytes count as `Space::end` has
+    /// it.
     pub fn end(
         &mut self,
         place: u8,
         size_bytes: u64,
-        (is_whole, replaced_bytes): (bool, Option<u64>),
+        (whole, replaced_bytes): (Option<u64>, Option<u64>),
         now_us: u64,
     ) {
         let load = &mut self.loads[usize::from(place)];
@@ -138,10 +139,10 @@ impl Spread {
         load.space.end(size_bytes, replaced_bytes);
         load.outstanding_bytes = load.outstanding_bytes.saturating_sub(size_bytes);
         load.objects = load.objects.saturating_sub(1);
-        if is_whole {
-            load.written_bytes = load.written_bytes.saturating_add(size_bytes);
+        if let Some(bytes) = whole {
+            load.written_bytes = load.written_bytes.saturating_add(bytes);
             load.told.objects += 1;
-            load.told.bytes = load.told.bytes.saturating_add(size_bytes);
+            load.told.bytes = load.told.bytes.saturating_add(bytes);
         }
     }
 
@@ -189,7 +190,7 @@ mod tests {
             queues[place].pop_front();
             (now_us, done_us[place]) = (ends_us, ends_us);
             let number = u8::try_from(place).expect("few");
-            spread.end(number, size_bytes, (true, Some(0)), now_us);
+            spread.end(number, size_bytes, (Some(size_bytes), Some(0)), now_us);
         }
         assert_eq!(left, 0, "all are written");
         assert_eq!(spread.told().iter().map(|line| line.objects).collect::<Vec<_>>(), counts);
@@ -232,7 +233,7 @@ mod tests {
             spread.hand_out(None, 9 * MIB, 0);
         }
         assert_eq!(spread.hand_out(None, 9 * MIB, 0), None);
-        spread.end(1, 9 * MIB, (false, None), 1);
+        spread.end(1, 9 * MIB, (None, None), 1);
         assert_eq!(spread.hand_out(None, 9 * MIB, 1), Some(1));
     }
 
@@ -253,7 +254,9 @@ mod tests {
         assert_eq!(spread.hand_out(Some(1), 50 * MIB, 0), Some(1));
         assert_eq!(spread.hand_out(Some(1), 50 * MIB, 0), None, "no room beside it");
         assert_eq!(spread.hand_out(None, 50 * MIB, 0), Some(0), "others go on");
-        spread.end(1, 50 * MIB, (true, Some(0)), 1);
+        spread.end(1, 50 * MIB, (Some(10 * MIB), Some(0)), 1);
+        assert_eq!(spread.told()[1].bytes, 10 * MIB, "the others were there before");
+        assert_eq!(spread.loads[1].written_bytes, 10 * MIB);
         assert_eq!(spread.hand_out(Some(1), 50 * MIB, 1), Some(1), "one alone is always taken");
     }
 }

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FileType};
 use rustix::io::Errno;
 
+use super::apart::{real, require_apart};
 use super::aside::aside;
 use super::devices::Spot;
+use super::folder_lock::{FolderLock, SPREAD};
 use super::kept::Present;
 use crate::cli::Destination;
 use crate::control::resolve::{Source, SourceKind};
@@ -148,7 +150,8 @@ impl Target {
     /// The same folder with these besides, among which objects are spread.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`] where one of them cannot be a folder.
+    /// [`ErrorKind::Destination`] where one of them cannot be a folder, or is another one or below
+    /// it.
     pub(super) async fn spread(self, others: &[PathBuf]) -> Result<Self> {
         let (Self::Folder(first), false) = (&self, others.is_empty()) else { return Ok(self) };
         let mut all = vec![first.clone()];
@@ -168,6 +171,8 @@ impl Target {
             }
             all.push(path.clone());
         }
+        let folders = all.clone();
+        aside(move || require_apart(&folders)).await?;
         Ok(Self::Folders(all))
     }
 
@@ -175,6 +180,16 @@ impl Target {
     pub(super) fn told_folders(&self) -> String {
         let folders = self.folders().into_iter().map(|folder| folder.display().to_string());
         folders.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What does not answer where a call does not come back, for people; `None` where nothing is
+    /// written.
+    pub(super) fn told_any(&self) -> Option<String> {
+        match self.folders()[..] {
+            [] => None,
+            [folder] => Some(folder.display().to_string()),
+            _ => Some(format!("one of {}", self.told_folders())),
+        }
     }
 
     /// The folder that files go below; the first of several.
@@ -258,8 +273,7 @@ impl Target {
     /// All folders, made where they are not there; none where nothing is written.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`], also where one of several is another or below it: then an object
-    /// could be there twice.
+    /// [`ErrorKind::Destination`], also where they are not apart ([`require_apart`]).
     pub(super) async fn open_all(&self) -> Result<Vec<Root>> {
         let Self::Folders(folders) = self else {
             return Ok(self.open().await?.into_iter().collect());
@@ -268,37 +282,72 @@ impl Target {
         aside(move || {
             let open = |folder: &PathBuf| Root::open(folder, folder.clone());
             let roots = folders.iter().map(open).collect::<Result<Vec<Root>>>()?;
-            let real = |folder: &PathBuf| folder.canonicalize().unwrap_or_else(|_| folder.clone());
-            let reals: Vec<PathBuf> = folders.iter().map(real).collect();
-            for (at, one) in reals.iter().enumerate() {
-                let within =
-                    |(other, path): &(usize, &PathBuf)| *other != at && one.starts_with(path);
-                if let Some((other, _)) = reals.iter().enumerate().find(within) {
-                    let (one, other) = (folders[at].display(), folders[other].display());
-                    let message = format!("{one} is {other}, or below it");
-                    let error = Error::new(ErrorKind::Destination, message);
-                    return Err(error.advise("give folders of which none is within another"));
-                }
-            }
+            // Once more, now that all are there.
+            require_apart(&folders)?;
             Ok(roots)
         })
         .await
     }
 
+    /// Keeps other runs that spread objects out of these folders, of which those that are missing
+    /// are made, for as long as what is returned lives. Nothing is locked where there is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`] where another run has one of them.
+    pub(super) async fn lock(&self) -> Result<Vec<FolderLock>> {
+        let Self::Folders(folders) = self else { return Ok(Vec::new()) };
+        let folders = folders.clone();
+        aside(move || {
+            let real = |folder: PathBuf| Ok((real(&folder)?, folder));
+            let mut folders = folders.into_iter().map(real).collect::<Result<Vec<_>>>()?;
+            // All take them in one order: so of two runs one has all that it needs.
+            folders.sort();
+            let take = |(_, folder): (PathBuf, PathBuf)| {
+                let lock = FolderLock::take(&folder, &SPREAD)?;
+                if let Some(why) = lock.refused() {
+                    let folder = folder.display();
+                    tracing::info!("{folder} has no lock: {why}; start no second run with it");
+                }
+                Ok(lock)
+            };
+            folders.into_iter().map(take).collect()
+        })
+        .await
+    }
+
     /// The folders that are there already.
-    pub(super) async fn present(&self) -> Present {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`] where that is not known of one of several: what is in it would be
+    /// downloaded to another.
+    pub(super) async fn present(&self) -> Result<Present> {
         let are_several = matches!(self, Self::Folders(_));
         let typed = if are_several { None } else { Some(self.typed()) };
         let folders: Vec<PathBuf> = self.folders().into_iter().map(Path::to_owned).collect();
         let roots = aside(move || {
             let open = |(place, folder): (usize, PathBuf)| {
                 let typed = typed.clone().unwrap_or_else(|| folder.clone());
-                let root = folder.is_dir().then(|| Root::open(&folder, typed).ok()).flatten()?;
-                Some((u8::try_from(place).ok()?, root))
+                let place = u8::try_from(place).expect("bounded by SPREAD_MAX");
+                let found = rustix::fs::stat(&folder);
+                match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
+                    Ok(FileType::Directory) => {}
+                    Err(errno) if are_several && !matches!(errno, Errno::NOENT | Errno::NOTDIR) => {
+                        let message = format!("cannot look up {}: {errno}", folder.display());
+                        let error = Error::new(ErrorKind::Destination, message);
+                        return Err(error.advise("check its file system, or leave it out"));
+                    }
+                    _ => return Ok(None),
+                }
+                match Root::open(&folder, typed) {
+                    Ok(root) => Ok(Some((place, root))),
+                    // One alone is made, or refused, before anything is written.
+                    Err(_) if !are_several => Ok(None),
+                    Err(error) => Err(error),
+                }
             };
-            folders.into_iter().enumerate().filter_map(open).collect()
+            folders.into_iter().enumerate().filter_map(|one| open(one).transpose()).collect()
         });
-        Present { roots: roots.await, are_several }
+        Ok(Present { roots: roots.await?, are_several })
     }
 
     pub(super) fn sink(&self) -> Sink {
@@ -338,5 +387,19 @@ impl Target {
                 Err(Error::new(ErrorKind::Destination, problem.explain()).within(what))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_answer_may_be_any_of_several() {
+        let [one, two] = ["/disk0/a", "/disk1/a"].map(PathBuf::from);
+        assert_eq!(Target::Discard.told_any(), None);
+        assert_eq!(Target::Folder(one.clone()).told_any().as_deref(), Some("/disk0/a"));
+        let several = Target::Folders(vec![one, two]).told_any();
+        assert_eq!(several.as_deref(), Some("one of /disk0/a, /disk1/a"));
     }
 }

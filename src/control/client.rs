@@ -371,7 +371,13 @@ where
 {
     let at = |reason, error: std::io::Error| unreachable(reason, format!("{address}: {error}"));
     let not_there = |error| at(RetryReason::Connect, error);
-    let stream = interfaces::connect(address, interface).await.map_err(not_there)?;
+    let stream =
+        interfaces::connect(address, interface).await.map_err(
+            |error| match interfaces::lasting(&error, interface) {
+                Some(lasting) => Trouble::Lasting(lasting),
+                None => not_there(error),
+            },
+        )?;
     stream.set_nodelay(true).map_err(not_there)?;
     let Some(config) = tls else { return handshake(stream).await };
     let stream = tunnel(endpoint, stream).await?;

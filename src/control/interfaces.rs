@@ -1,6 +1,7 @@
 //! The network interfaces that the user named: whether there are such, and whether each leads to a
 //! server; and connections over one of them.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -15,8 +16,8 @@ use super::limits::{CONNECT_TIMEOUT, CONNECT_WAITS_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::INTERFACES_MAX;
 use crate::s3::Endpoint;
-use crate::sys::descriptor;
 use crate::sys::topology::{Interface, interfaces, node_of};
+use crate::sys::{Errno, descriptor};
 
 /// The interfaces of these names.
 ///
@@ -51,6 +52,40 @@ pub fn named(names: &[String]) -> Result<Vec<Interface>> {
     Ok(found.collect())
 }
 
+/// The kernel does not let this process choose an interface.
+#[derive(Debug)]
+struct NotAllowed;
+
+impl fmt::Display for NotAllowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this process may not choose an interface (SO_BINDTODEVICE)")
+    }
+}
+
+impl std::error::Error for NotAllowed {}
+
+/// What binding to an interface came to; only its own refusal is [`NotAllowed`], for connect(2) may
+/// say EPERM, too.
+fn bound(outcome: std::result::Result<(), Errno>) -> io::Result<()> {
+    outcome.map_err(|errno| {
+        let error = io::Error::from_raw_os_error(errno.number());
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => io::Error::new(error.kind(), NotAllowed),
+            _ => error,
+        }
+    })
+}
+
+/// The error of a connection over this interface that no later try can mend; `None` for others.
+pub(super) fn lasting(error: &io::Error, interface: Option<&str>) -> Option<Error> {
+    let name = interface?;
+    let inner = error.get_ref()?.downcast_ref::<NotAllowed>()?;
+    Some(Error::new(ErrorKind::Host, format!("--interface {name}: {inner}")).advise(
+        "before Linux 5.7 that takes CAP_NET_RAW: give it (setcap cap_net_raw=ep on the program, \
+         or --cap-add NET_RAW), or leave --interface out",
+    ))
+}
+
 /// Connects, over this interface where one is given.
 ///
 /// # Errors
@@ -61,8 +96,7 @@ pub(super) async fn connect(address: SocketAddr, interface: Option<&str>) -> io:
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
-    descriptor::bind_to_interface(socket.as_fd(), name)
-        .map_err(|errno| io::Error::from_raw_os_error(errno.number()))?;
+    bound(descriptor::bind_to_interface(socket.as_fd(), name))?;
     socket.connect(address).await
 }
 
@@ -161,6 +195,21 @@ mod tests {
             assert_eq!(none.ok(), Some(()), "then it is the server");
             assert_eq!(try_each(&[gone], &endpoint).await.ok(), Some(()), "and alone");
         });
+    }
+
+    #[test]
+    fn a_kernel_that_allows_no_choice_is_not_asked_again() {
+        let refused = |number| {
+            let errno = Errno::from(io::Error::from_raw_os_error(number));
+            bound(Err(errno)).expect_err("refused")
+        };
+        let error = lasting(&refused(libc::EPERM), Some("eth7")).expect("it stays so");
+        let told = error.to_string();
+        assert!(told.contains("--interface eth7") && told.contains("CAP_NET_RAW"), "{told}");
+        assert_eq!(error.kind(), ErrorKind::Host);
+        assert_eq!(lasting(&refused(libc::ENODEV), Some("eth7")), None, "it may come back");
+        let filtered = io::Error::from_raw_os_error(libc::EPERM);
+        assert_eq!(lasting(&filtered, Some("eth7")), None, "of connect(2)");
     }
 
     #[test]

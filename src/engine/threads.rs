@@ -285,8 +285,9 @@ impl Workers {
     }
 
     /// Says what is stuck and what is left, for a process that must end without its workers.
-    pub fn last_words(&self, folder: Option<&Path>) -> impl Fn() -> String + Send + use<> {
-        let (gauges, folder) = (self.gauges.clone(), folder.map(Path::to_owned));
+    /// `folder`: where files go, for people.
+    pub fn last_words(&self, folder: Option<String>) -> impl Fn() -> String + Send + use<> {
+        let gauges = self.gauges.clone();
         move || {
             let (mut objects, mut writes, mut jobs) = (0, 0, 0);
             for gauge in &gauges {
@@ -295,7 +296,7 @@ impl Workers {
                 writes += work.1;
                 jobs += work.2;
             }
-            let Some(folder) = folder.as_ref().map(|folder| folder.display()) else {
+            let Some(folder) = &folder else {
                 return "a system call has not returned; nothing is left".to_owned();
             };
             let stuck = match (writes, jobs) {

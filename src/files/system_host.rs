@@ -37,7 +37,7 @@ use crate::sys::Handle;
 pub use adopt::{Adopter, Adoption, Look, Proven};
 pub use disk::{DiskSpace, disk_space, disk_spaces, nearest_folder, together};
 pub use marks::{FileState, boot};
-pub use parts::{Left, WhenAll, read_resumed};
+pub use parts::{Left, Unfinished, WhenAll, read_resumed};
 pub use reader::{Reader, There};
 pub use sweep::{Sweep, Swept, look_through};
 
@@ -321,9 +321,16 @@ impl Folders {
         Self { root, open, kept_max, nameless: true, by_descriptor: true, sync }
     }
 
-    /// The folder at `path`, if it is there.
-    fn find(&mut self, path: &str) -> Option<Arc<OwnedFd>> {
-        self.walk(path, open_folder).ok()
+    /// The folder at `path`, if it is there. Behind a link, which is not followed, nothing is.
+    ///
+    /// # Errors
+    /// When the file system does not say.
+    fn find(&mut self, path: &str) -> Result<Option<Arc<OwnedFd>>, FileError> {
+        match self.walk(path, open_folder) {
+            Ok(folder) => Ok(Some(folder)),
+            Err(error) if is_nothing(error.errno.named()) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The folder at `path`, made if it is not there; the destination itself for an empty path.
@@ -459,6 +466,11 @@ fn open_folder_at(path: &Path) -> Result<OwnedFd, Error> {
         let message = format!("cannot open {}: {errno}", path.display());
         Error::new(ErrorKind::Destination, message).advise("give the local folder")
     })
+}
+
+/// Whether an answer to a look at a path is that nothing is there, or can be.
+fn is_nothing(errno: Code) -> bool {
+    matches!(errno, Code::NOENT | Code::NOTDIR | Code::LOOP | Code::NAMETOOLONG)
 }
 
 /// Opens a folder without following a link.

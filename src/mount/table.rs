@@ -1,6 +1,8 @@
 //! Lines of `/proc/self/mountinfo` (proc_pid_mountinfo(5)): what is mounted where.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// What the type of a mount of this program is called.
 pub const TYPE: &str = "fuse.inrush";
@@ -10,6 +12,8 @@ pub const TYPE: &str = "fuse.inrush";
 pub struct Mounted {
     /// Its device's number, as `MAJOR:MINOR`.
     pub device: String,
+    /// Which folder of its file system that is, as a path's bytes.
+    pub root: Vec<u8>,
     /// Where it is, as a path's bytes.
     pub point: Vec<u8>,
     /// The type of its file system, with its subtype.
@@ -23,13 +27,27 @@ pub fn at(table: &[u8], point: &Path) -> Option<Mounted> {
     mounts.rev().find(|mounted| mounted.point == point.as_os_str().as_encoded_bytes())
 }
 
+/// On which device a path without links is, and where in the file system there: of a folder that is
+/// mounted at several places (mount --bind) these are the same at each. `None` where the table does
+/// not say.
+#[must_use]
+pub fn place(table: &[u8], path: &Path) -> Option<(String, PathBuf)> {
+    let mounts = table.split(|byte| *byte == b'\n').filter_map(parse);
+    let point = |mounted: &Mounted| PathBuf::from(OsStr::from_bytes(&mounted.point));
+    let above = mounts.filter(|mounted| path.starts_with(point(mounted)));
+    // The last of several is the one that hides the others.
+    let mounted = above.max_by_key(|mounted| mounted.point.len())?;
+    let below = path.strip_prefix(point(&mounted)).ok()?;
+    Some((mounted.device, Path::new(OsStr::from_bytes(&mounted.root)).join(below)))
+}
+
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = text(fields.nth(2)?);
-    let point = unescaped(fields.nth(1)?);
+    let (root, point) = (unescaped(fields.next()?), unescaped(fields.next()?));
     // Behind any number of optional fields stands a hyphen.
     let kind = text(fields.skip_while(|field| *field != b"-").nth(1)?);
-    Some(Mounted { device, point, kind })
+    Some(Mounted { device, root, point, kind })
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -75,6 +93,17 @@ mod tests {
         assert_eq!(found("/mnt/c").map(|mounted| mounted.device), Some("0:29".to_owned()));
         assert_eq!(found("/").map(|mounted| mounted.kind), Some("ext4".to_owned()));
         assert_eq!(found("/mnt"), None);
+    }
+
+    #[test]
+    fn a_folder_is_found_wherever_it_is_mounted() {
+        let table = b"24 1 254:1 / / rw - ext4 /dev/vda rw\n\
+            31 24 254:1 /data/sub /mnt/bound rw - ext4 /dev/vda rw\n";
+        let found = |path: &str| place(table, Path::new(path)).expect("it is somewhere");
+        assert_eq!(found("/mnt/bound/x"), found("/data/sub/x"));
+        assert_eq!(found("/data"), ("254:1".to_owned(), PathBuf::from("/data")));
+        assert_eq!(place(TABLE, Path::new("/mnt/c/d")).expect("there").0, "0:29", "the topmost");
+        assert_eq!(place(b"", Path::new("/")), None);
     }
 
     #[test]

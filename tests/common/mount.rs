@@ -9,7 +9,7 @@ use tempfile::TempDir;
 /// A mounted file system.
 pub(crate) struct Mount {
     point: PathBuf,
-    _folder: TempDir,
+    _folder: Option<TempDir>,
 }
 
 impl Mount {
@@ -29,7 +29,16 @@ impl Mount {
             crate::skip::skip(&format!("a {kind} cannot be mounted here"));
             return None;
         }
-        Some(Self { point, _folder: folder })
+        Some(Self { point, _folder: Some(folder) })
+    }
+
+    /// A folder once more, at another one.
+    pub(crate) fn bind(folder: &Path, point: &Path) -> Option<Self> {
+        if !run(Command::new("mount").arg("--bind").args([folder, point])) {
+            crate::skip::skip("a folder cannot be mounted a second time here");
+            return None;
+        }
+        Some(Self { point: point.to_owned(), _folder: None })
     }
 
     /// Where it is.

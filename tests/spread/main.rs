@@ -181,24 +181,30 @@ fn an_object_that_has_changed_stays_where_it_was() {
     }
 }
 
-#[test]
-fn a_run_that_was_killed_goes_on_where_each_object_was() {
-    let objects = objects();
-    let folder = Places::new();
-    let places = folder.two();
+/// While a run writes to both places, some of an object being noted in each: `during`; then it is
+/// killed.
+fn killed(objects: &Objects, places: &[PathBuf; 2], during: impl FnOnce(&Origin)) {
     // One of eight connections brings a range of 1 MiB in half a second.
-    let origin = start(Config { connection_rate: NonZeroU64::new(2_000_000), ..config(&objects) });
+    let origin = start(Config { connection_rate: NonZeroU64::new(2_000_000), ..config(objects) });
     let words = ["--connections", "8", "--part-size", "1M"];
-    let mut run = spread(&origin, &places).with(words).start();
-    // Some of an object is noted in each.
+    let mut run = spread(&origin, places).with(words).start();
     let has_journal = |place: &PathBuf| {
         let journal =
             |(name, bytes): (&String, &Vec<u8>)| name.ends_with(".journal") && bytes.len() > 100;
         files(place).iter().any(journal)
     };
     assert!(run.until(|| places.iter().all(has_journal)), "it ended first");
+    during(&origin);
     run.signal(Signal::KILL);
     run.wait().expect_killed(Signal::KILL);
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_where_each_object_was() {
+    let objects = objects();
+    let folder = Places::new();
+    let places = folder.two();
+    killed(&objects, &places, |_| ());
     let unfinished = places.each_ref().map(|place| {
         files(place).into_keys().filter(|name| name.ends_with(".part")).collect::<Vec<_>>()
     });
@@ -210,7 +216,73 @@ fn a_run_that_was_killed_goes_on_where_each_object_was() {
     let resumed = run.json()["resumed_objects"].as_u64().expect("a number");
     let parts = unfinished.iter().map(Vec::len).sum::<usize>() as u64;
     assert!(resumed > 0 && resumed <= parts, "{resumed} of {parts}\n{run}");
+    // What was there was not written by this run.
+    let mut written: u64 = told(&run).iter().map(|line| line.2).sum();
+    written += run.json()["kept_bytes"].as_u64().expect("a number");
+    written += run.json()["resumed_bytes"].as_u64().expect("a number");
+    assert_eq!(written, objects.values().map(Vec::len).sum::<usize>() as u64, "{run}");
     assert_each_once(&places, &objects);
+}
+
+#[test]
+fn a_second_run_over_one_of_the_folders_is_refused() {
+    let objects = objects();
+    let folder = Places::new();
+    let places = folder.two();
+    killed(&objects, &places, |origin| {
+        let [one, two] = places.clone();
+        let third = folder.folder.path().join("third");
+        for overlapping in [[two, one.clone()], [third.clone(), one]] {
+            let run = spread(origin, &overlapping).run().expect(DESTINATION);
+            run.expect_error(&["spreads a download over", ".inrush-spread.lock", "pid"]);
+            // What would be done may be asked.
+            spread(origin, &overlapping).with(["--dry-run"]).run().expect(0);
+        }
+        assert!(!third.exists(), "what was made for it goes with it");
+    });
+    // Its lock went with it.
+    spread(&serve(&objects), &places).run().expect(0);
+    assert_each_once(&places, &objects);
+}
+
+#[test]
+fn a_folder_that_is_named_twice_keeps_what_is_unfinished_in_it() {
+    let objects = objects();
+    let folder = Places::new();
+    let [one, two] = folder.two();
+    killed(&objects, &[one.clone(), two.clone()], |_| ());
+    let before = files(&one);
+    let origin = serve(&objects);
+    let link = folder.folder.path().join("link");
+    std::os::unix::fs::symlink(&one, &link).expect("a link");
+    for other in [link.clone(), one.join("."), link.join("below")] {
+        for words in [&[][..], &["--dry-run"]] {
+            for pair in [[one.clone(), other.clone()], [other.clone(), one.clone()]] {
+                let run = spread(&origin, &pair).with(words).run().expect(DESTINATION);
+                run.expect_error(&["or below it", "none is within another"]);
+                assert!(files(&one) == before, "{words:?} {pair:?}: something was changed");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_is_mounted_twice_is_refused() {
+    let Some(mount) = Mount::tmpfs("size=64M") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (inner, bound) = (mount.path().join("a/b"), folder.path().join("bound"));
+    fs::create_dir_all(&inner).expect("folders");
+    fs::create_dir(&bound).expect("a folder");
+    let Some(_bound) = Mount::bind(&inner, &bound) else { return };
+    let origin = serve(&objects());
+    let above = mount.path().join("a");
+    for other in [inner, mount.path().to_owned(), above.join("b/new"), above] {
+        for pair in [[bound.clone(), other.clone()], [other.clone(), bound.clone()]] {
+            let run = spread(&origin, &pair).run().expect(DESTINATION);
+            run.expect_error(&["or below it"]);
+            assert!(files(mount.path()).is_empty(), "nothing was downloaded");
+        }
+    }
 }
 
 #[test]

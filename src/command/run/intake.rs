@@ -137,6 +137,10 @@ impl Run {
                     let line = ObjectLine::kept(&transfer, kept).of_channel(channel.as_deref());
                     self.report_line(|| line.at(place.as_deref()).to_json());
                 }
+                Verdict::Freed(place, bytes) => {
+                    self.space.reclaim(bytes);
+                    self.spread.iter_mut().for_each(|spread| spread.reclaim(place, bytes));
+                }
                 Verdict::Fail(failed) => {
                     self.known.objects_known += 1;
                     self.admit(Err(failed));
@@ -265,7 +269,10 @@ impl Run {
         match (&mut self.spread, transfer.place) {
             (Some(spread), Some(place)) => {
                 let now_us = micros(self.begun.elapsed());
-                spread.end(place, size_bytes, (outcome.result.is_ok(), replaced_bytes), now_us);
+                // What was there before nobody has written now.
+                let written_bytes = size_bytes - transfer.resumed_bytes();
+                let whole = outcome.result.is_ok().then_some(written_bytes);
+                spread.end(place, size_bytes, (whole, replaced_bytes), now_us);
             }
             _ => self.space.end(size_bytes, replaced_bytes),
         }

@@ -182,13 +182,14 @@ impl Downloads<'_> {
             group.channels.into_iter().map(|one| (one.source, one.found.kept)).collect();
         let found = async {
             let walk = control.channel_entries(parts).await?;
-            let present = target.present().await;
+            let present = target.present().await?;
             Ok((walk, present))
         };
         let (walk, present) = interrupts.unless(found).await?;
         let (control, tls) = (Rc::clone(control), self.shared.tls.clone());
         let asked = Duration::ZERO;
-        let found = Intake { control, tls, target, present, walk, mirror: None, channels, asked };
+        let (locks, mirror) = (Vec::new(), None);
+        let found = Intake { control, tls, target, locks, present, walk, mirror, channels, asked };
         let (label, report) = (Some(label.to_owned()), self.shared.report.clone());
         let shown = Shown { progress, label, report };
         // The times of a run are its own.

@@ -5,7 +5,6 @@ mod files;
 mod input;
 mod layout;
 mod lists;
-mod lock;
 mod machine;
 mod mounts;
 mod streams;
@@ -19,6 +18,7 @@ use std::time::Instant;
 use super::aside::aside;
 use super::child::{self, Child, Exit, NotStarted};
 use super::ending::Done;
+use super::folder_lock::{FolderLock, TRAIN};
 use super::interrupts;
 use super::mount;
 use super::reporting::{finish, open};
@@ -40,7 +40,6 @@ use crate::train::TrainingInput;
 use files::{AllFound, Downloads};
 use input::{Described, Sources};
 use layout::Layout;
-use lock::BaseLock;
 use mounts::Mounts;
 use streams::{EndedStreams, Event, Shared, Streams};
 use survey::Survey;
@@ -132,12 +131,12 @@ pub(super) async fn run(
 }
 
 /// Keeps other runs out of the base folder; a check is in nobody's way.
-async fn lock(args: &TrainArgs, layout: &Layout) -> Result<BaseLock> {
+async fn lock(args: &TrainArgs, layout: &Layout) -> Result<FolderLock> {
     if args.check {
-        return Ok(BaseLock::default());
+        return Ok(FolderLock::default());
     }
     let base = layout.base().to_owned();
-    let lock = aside(move || BaseLock::take(&base)).await?;
+    let lock = aside(move || FolderLock::take(&base, &TRAIN)).await?;
     if let Some(why) = lock.refused() {
         let base = layout.base().display();
         tracing::info!("{base} has no lock: {why}; start no second run with this --base-dir");

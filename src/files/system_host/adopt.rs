@@ -152,7 +152,7 @@ impl SystemHost {
     fn adopt(&mut self, proven: &Proven<'_>) -> Result<Adoption, Code> {
         let Proven { file, path, before, identity, verdict } = *proven;
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let Some(folder) = self.folders().find(above) else { return Ok(Adoption::Changed) };
+        let Ok(Some(folder)) = self.folders().find(above) else { return Ok(Adoption::Changed) };
         let stat = rustix::fs::fstat(file)?;
         let named = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW);
         let is_named = named.is_ok_and(|named| Look::of(&named) == before);
@@ -213,7 +213,7 @@ mod tests {
         let mut machine = machine(folder);
         machine.keeping.boot = boot();
         machine.remember();
-        machine.look(&object("a/b", 3)).0
+        machine.look(&object("a/b", 3)).expect("it says").0
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
             let mut machine = machine(folder.path());
             machine.keeping.boot = boot() ^ 1;
             machine.remember();
-            machine.look(&object("a/b", 3)).0
+            machine.look(&object("a/b", 3)).expect("it says").0
         };
         assert_eq!(later(), FileState::Other);
         adopter(folder.path()).sync().expect("synced");

@@ -13,8 +13,9 @@ use rustix::fs::{UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno as Code;
 
 use super::parts::is_ours;
-use super::{FILE_MODE, SystemHost, write_all};
+use super::{FILE_MODE, SystemHost, is_nothing, write_all};
 use crate::error::{Error, ErrorKind};
+use crate::files::host::FileError;
 use crate::files::mark::{self, Identity, MARK_BYTES, MOMENT_BYTES, Mark, Moment};
 use crate::files::transfer::Transfer;
 use crate::limits::{INDEX_BYTES_MAX, SYNCS_REMEMBERED_MAX};
@@ -278,24 +279,34 @@ impl SystemHost {
 
     /// What stands under an object's path, and how much space it gives back when it is replaced: no
     /// link is followed.
-    pub fn look(&mut self, transfer: &Transfer) -> (FileState, u64) {
-        match self.stat(transfer) {
+    ///
+    /// # Errors
+    /// When the file system does not say.
+    pub fn look(&mut self, transfer: &Transfer) -> Result<(FileState, u64), FileError> {
+        Ok(match self.stat(transfer)? {
             Some((folder, stat)) => (self.compare(transfer, &folder, &stat), space_bytes(&stat)),
             None => (FileState::Absent, 0),
-        }
+        })
     }
 
     /// How much space what stands under an object's path gives back when it is replaced.
-    pub fn replaced_bytes(&mut self, transfer: &Transfer) -> u64 {
-        self.stat(transfer).map_or(0, |(_, stat)| space_bytes(&stat))
+    ///
+    /// # Errors
+    /// When the file system does not say.
+    pub fn replaced_bytes(&mut self, transfer: &Transfer) -> Result<u64, FileError> {
+        Ok(self.stat(transfer)?.map_or(0, |(_, stat)| space_bytes(&stat)))
     }
 
-    fn stat(&mut self, transfer: &Transfer) -> Option<(Arc<OwnedFd>, Stat)> {
+    /// What stands under an object's path, and its folder; `None` for nothing.
+    fn stat(&mut self, transfer: &Transfer) -> Result<Option<(Arc<OwnedFd>, Stat)>, FileError> {
         let path = transfer.path.as_str();
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let folder = self.folders().find(above)?;
-        let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        Some((folder, stat))
+        let Some(folder) = self.folders().find(above)? else { return Ok(None) };
+        match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some((folder, stat))),
+            Err(errno) if is_nothing(errno) => Ok(None),
+            Err(errno) => Err(self.error("look up", path, errno)),
+        }
     }
 
     /// What of this status stands under an object's path in this folder.
@@ -367,7 +378,7 @@ impl SystemHost {
         name: &str,
         most: u64,
     ) -> Option<Vec<u8>> {
-        let folder = self.folders().find(above)?;
+        let folder = self.folders().find(above).ok()??;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&file).ok()?;
@@ -402,22 +413,38 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         machine(folder.path()).write_whole(&object("a/b", 3), b"abc").expect("written");
         let mut later = machine(folder.path());
-        assert_eq!(later.look(&object("a/b", 3)).0, FileState::Same);
-        assert_eq!(later.look(&object("a/b", 4)).0, FileState::Other, "another size");
+        assert_eq!(later.look(&object("a/b", 3)).expect("it says").0, FileState::Same);
+        assert_eq!(
+            later.look(&object("a/b", 4)).expect("it says").0,
+            FileState::Other,
+            "another size"
+        );
         let mut changed = object("a/b", 3);
         changed.object.etag = "\"2\"".to_owned();
-        assert_eq!(later.look(&changed).0, FileState::Other, "another version");
+        assert_eq!(later.look(&changed).expect("it says").0, FileState::Other, "another version");
         for absent in ["a/c", "c/d", "a/b/c", "a"] {
-            assert_eq!(later.look(&object(absent, 3)).0, FileState::Absent, "{absent}");
+            assert_eq!(
+                later.look(&object(absent, 3)).expect("it says").0,
+                FileState::Absent,
+                "{absent}"
+            );
         }
         assert!(!folder.path().join("c").exists(), "looking makes nothing");
         let file = folder.path().join("a/b");
         let when = std::fs::metadata(&file).expect("there").modified().expect("a time");
         std::fs::write(&file, "xyz").expect("written");
-        assert_eq!(later.look(&object("a/b", 3)).0, FileState::Other, "somebody wrote to it");
+        assert_eq!(
+            later.look(&object("a/b", 3)).expect("it says").0,
+            FileState::Other,
+            "somebody wrote to it"
+        );
         let open = std::fs::OpenOptions::new().write(true).open(&file).expect("opened");
         open.set_modified(when).expect("set");
-        assert_eq!(later.look(&object("a/b", 3)).0, FileState::Same, "the time is all there is");
+        assert_eq!(
+            later.look(&object("a/b", 3)).expect("it says").0,
+            FileState::Same,
+            "the time is all there is"
+        );
     }
 
     #[test]
@@ -427,7 +454,7 @@ mod tests {
             let mut later = machine(folder.path());
             later.keeping.boot = boot;
             later.remember();
-            later.look(&object(path, 3)).0
+            later.look(&object(path, 3)).expect("it says").0
         };
         let mut first = machine(folder.path());
         first.write_whole(&object("synced", 3), b"abc").expect("written");
@@ -456,12 +483,16 @@ mod tests {
         first.write_whole(&object("d/b", 3), b"abc").expect("written");
         assert!(folder.path().join(INDEX).exists());
         let mut later = machine(folder.path());
-        assert_eq!(later.look(&object("a", 3)).0, FileState::Other, "nothing was remembered");
+        assert_eq!(
+            later.look(&object("a", 3)).expect("it says").0,
+            FileState::Other,
+            "nothing was remembered"
+        );
         later.remember();
-        let looks = ["a", "d/b", "b"].map(|path| later.look(&object(path, 3)).0);
+        let looks = ["a", "d/b", "b"].map(|path| later.look(&object(path, 3)).expect("it says").0);
         assert_eq!(looks, [FileState::Same, FileState::Same, FileState::Absent]);
         std::fs::write(folder.path().join("a"), "xyz").expect("written");
-        assert_eq!(later.look(&object("a", 3)).0, FileState::Other);
+        assert_eq!(later.look(&object("a", 3)).expect("it says").0, FileState::Other);
     }
 
     /// The index has a record before its file has a name. A run that ends in between vouches for
@@ -483,7 +514,7 @@ mod tests {
         let mut later = machine(folder.path());
         (later.attributes_refused, later.keeping.boot) = (true, 2);
         later.remember();
-        assert_eq!(later.look(&dated).0, FileState::Other);
+        assert_eq!(later.look(&dated).expect("it says").0, FileState::Other);
     }
 
     /// A file of another program, with the time of its object, where marks stand in an index of
@@ -500,7 +531,7 @@ mod tests {
             let mut later = machine(folder.path());
             later.keeping.boot = boot;
             later.remember();
-            later.look(&dated("theirs")).0
+            later.look(&dated("theirs")).expect("it says").0
         };
         fs_write(folder.path(), "theirs");
         assert_eq!(look(1), FileState::Unmarked { same_time: true }, "no index is there");
@@ -570,7 +601,11 @@ mod tests {
         later.attributes_refused = true;
         later.remember();
         assert_eq!(later.ignored(), Some(INDEX));
-        assert_eq!(later.look(&object("a", 3)).0, FileState::Other, "its marks do not count");
+        assert_eq!(
+            later.look(&object("a", 3)).expect("it says").0,
+            FileState::Other,
+            "its marks do not count"
+        );
         later.write_whole(&object("b", 3), b"abc").expect("written");
         assert_eq!(std::fs::read(&index).expect("there"), before, "nothing is added");
     }
@@ -583,7 +618,7 @@ mod tests {
         symlink(outside.path(), folder.path().join("d")).expect("a link");
         symlink(outside.path().join("a"), folder.path().join("a")).expect("a link");
         let mut machine = machine(folder.path());
-        assert_eq!(machine.look(&object("a", 3)).0, FileState::Other);
-        assert_eq!(machine.look(&object("d/a", 3)).0, FileState::Absent);
+        assert_eq!(machine.look(&object("a", 3)).expect("it says").0, FileState::Other);
+        assert_eq!(machine.look(&object("d/a", 3)).expect("it says").0, FileState::Absent);
     }
 }

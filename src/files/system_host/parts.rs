@@ -59,6 +59,17 @@ pub enum Left {
     Unfit(Transfer, Unfit, u64),
 }
 
+/// What an unfinished file is worth to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfinished {
+    /// There is none, or somebody is at work on it.
+    Nothing,
+    /// So many bytes.
+    Fit(u64),
+    /// Its bytes cannot be relied on.
+    Unfit(Unfit),
+}
+
 /// What is done with an unfinished file that has all its ranges: its run ended between the last one
 /// and the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,20 +185,21 @@ fn unlink(folder: &OwnedFd, name: &str) {
 }
 
 impl SystemHost {
-    fn header(&self, transfer: &Transfer) -> Option<Header> {
-        let ranges = Ranges::count_of(transfer.object.size_bytes, transfer.part);
+    /// What the journal of an object that is cut into parts of this length begins with.
+    fn header(&self, transfer: &Transfer, part: PartSize) -> Option<Header> {
+        let ranges = Ranges::count_of(transfer.object.size_bytes, part);
         let identity = transfer.identity().filter(|_| ranges <= JOURNAL_RANGES_MAX)?;
         Some(Header {
             boot: self.keeping.boot,
             identity,
             size_bytes: transfer.object.size_bytes,
-            part_bytes: transfer.part.bytes(),
+            part_bytes: part.bytes(),
         })
     }
 
-    /// The same object, cut as its journal has it: what is there counts whatever the length of
-    /// parts is now. Not where its checksum is of bytes that come in order, or in one answer.
-    fn cut_as_before(&mut self, transfer: Transfer, above: &str, name: &str) -> Transfer {
+    /// How its journal has an object cut: what is there counts whatever the length of parts is now.
+    /// Not where its checksum is of bytes that come in order, or in one answer.
+    fn cut_before(&mut self, transfer: &Transfer, above: &str, name: &str) -> PartSize {
         let size_bytes = transfer.object.size_bytes;
         let is_free = Ranges::count_of(size_bytes, transfer.part) > 1
             && transfer.verification.known().is_none();
@@ -198,21 +210,46 @@ impl SystemHost {
                 (PART_BYTES_MIN..=PART_BYTES_MAX).contains(part)
                     && part.is_multiple_of(PART_BYTES_MIN)
             });
-        match before.and_then(PartSize::new) {
-            Some(part) => transfer.cut_into(part),
-            None => transfer,
+        before.and_then(PartSize::new).unwrap_or(transfer.part)
+    }
+
+    /// What an unfinished file would save of an object's download, as [`Self::go_on`] would have
+    /// it. Nothing is changed.
+    ///
+    /// # Errors
+    /// When the file system does not say whether there is one.
+    pub fn unfinished(&mut self, transfer: &Transfer) -> Result<Unfinished, FileError> {
+        if !self.keeping.resume || transfer.shape != Shape::Ranges {
+            return Ok(Unfinished::Nothing);
         }
+        let (above, name) = split(&transfer.path);
+        let Some(folder) = self.folders().find(above)? else { return Ok(Unfinished::Nothing) };
+        let part = match hold(&folder, &part_name(name), false, &mut self.lock_looks) {
+            Ok(FoundPart::Ours(part)) if !is_foreign(&folder, &journal_name(name)) => part,
+            Ok(FoundPart::Ours(_) | FoundPart::Foreign) => {
+                return Ok(Unfinished::Unfit(Unfit::Foreign));
+            }
+            Ok(FoundPart::Busy) | Err(_) => return Ok(Unfinished::Nothing),
+        };
+        let cut = self.cut_before(transfer, above, name);
+        let Some(header) = self.header(transfer, cut) else { return Ok(Unfinished::Nothing) };
+        let done = self.replayed(&part, above, name, &header);
+        Ok(done.map_or_else(Unfinished::Unfit, |(done, _)| {
+            let size_bytes = transfer.object.size_bytes;
+            let left = Ranges::new(size_bytes, cut).without(Some(Arc::new(done)));
+            let left_bytes: u64 = left.map(|range| range.length).sum();
+            Unfinished::Fit(size_bytes - left_bytes)
+        }))
     }
 
     /// Goes on with what an earlier run left of a large object, if that can be.
     pub fn go_on(&mut self, transfer: Transfer, when_all: WhenAll) -> Left {
-        let (true, Shape::Ranges, Some(_)) =
-            (self.keeping.resume, transfer.shape, self.header(&transfer))
-        else {
+        let header = self.header(&transfer, transfer.part);
+        let (true, Shape::Ranges, Some(_)) = (self.keeping.resume, transfer.shape, header) else {
             return Left::Nothing(transfer);
         };
         let (above, name) = split(&transfer.path);
-        let Some(folder) = self.folders().find(above) else { return Left::Nothing(transfer) };
+        let Ok(Some(folder)) = self.folders().find(above) else { return Left::Nothing(transfer) };
         let part = match hold(&folder, &part_name(name), false, &mut self.lock_looks) {
             Ok(FoundPart::Ours(_)) | Err(Code::NOENT)
                 if is_foreign(&folder, &journal_name(name)) =>
@@ -225,8 +262,9 @@ impl SystemHost {
         };
         let (above, name) = (above.to_owned(), name.to_owned());
         let space_bytes = part.space_bytes();
-        let transfer = self.cut_as_before(transfer, &above, &name);
-        let Some(header) = self.header(&transfer) else { return Left::Nothing(transfer) };
+        let cut = self.cut_before(&transfer, &above, &name);
+        let transfer = transfer.cut_into(cut);
+        let Some(header) = self.header(&transfer, cut) else { return Left::Nothing(transfer) };
         let size_bytes = transfer.object.size_bytes;
         let (file, mut done) = match self.continued(folder, part, &above, &name, &header) {
             Ok(continued) => continued,
@@ -245,14 +283,14 @@ impl SystemHost {
         }
     }
 
-    fn continued(
+    /// Which ranges are in an unfinished file, and how many records its journal has.
+    fn replayed(
         &mut self,
-        folder: Arc<OwnedFd>,
-        part: Part,
+        part: &Part,
         above: &str,
         name: &str,
         header: &Header,
-    ) -> Result<(OpenFile, RangeSet), Unfit> {
+    ) -> Result<(RangeSet, usize), Unfit> {
         // It is cut to its size before it gets its name.
         let lengths = [allocation(header.size_bytes), header.size_bytes];
         if !lengths.contains(&part.stat.st_size.unsigned_abs()) {
@@ -263,9 +301,21 @@ impl SystemHost {
         let most = (HEADER_BYTES as u64) + journal_records_max(ranges) * RECORD_BYTES as u64;
         let bytes = self.read_below(above, &journal, most).ok_or(Unfit::Damaged)?;
         let done = journal::replay(&bytes, header)?;
+        Ok((done, (bytes.len() - HEADER_BYTES) / RECORD_BYTES))
+    }
+
+    fn continued(
+        &mut self,
+        folder: Arc<OwnedFd>,
+        part: Part,
+        above: &str,
+        name: &str,
+        header: &Header,
+    ) -> Result<(OpenFile, RangeSet), Unfit> {
+        let (done, records) = self.replayed(&part, above, name, header)?;
+        let (journal, ranges) = (journal_name(name), header.size_bytes.div_ceil(header.part_bytes));
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let flags = flags | OFlags::NONBLOCK;
-        let records = (bytes.len() - HEADER_BYTES) / RECORD_BYTES;
         let opened = rustix::fs::openat(&folder, &journal, flags, Mode::empty());
         let opened = opened.and_then(|file| {
             if !is_ours(&rustix::fs::fstat(&file)?) {
@@ -300,7 +350,7 @@ impl SystemHost {
     ) -> Result<Option<OpenFile>, FileError> {
         let is_worth_it = transfer.object.size_bytes > JOURNAL_OBJECT_BYTES_MIN;
         let keeps = self.keeping.resume && is_worth_it;
-        let Some(header) = self.header(transfer).filter(|_| keeps) else {
+        let Some(header) = self.header(transfer, transfer.part).filter(|_| keeps) else {
             return Ok(None);
         };
         let (part, journal) = (part_name(name), journal_name(name));
@@ -334,15 +384,6 @@ impl SystemHost {
         }))
     }
 
-    /// Whether something stands under the name of an object's unfinished file.
-    pub fn has_unfinished(&mut self, transfer: &Transfer) -> bool {
-        let (above, name) = split(&transfer.path);
-        let named = |folder: Arc<OwnedFd>| {
-            rustix::fs::statat(folder, part_name(name), AtFlags::SYMLINK_NOFOLLOW).is_ok()
-        };
-        transfer.shape == Shape::Ranges && self.folders().find(above).is_some_and(named)
-    }
-
     /// Removes what an earlier run left of an object, unless somebody is at work on it. Returns how
     /// much space that had.
     pub fn clear(&mut self, transfer: &Transfer) -> u64 {
@@ -350,7 +391,8 @@ impl SystemHost {
         if transfer.shape != Shape::Ranges {
             return 0;
         }
-        self.folders().find(above).map_or(0, |folder| clear(&folder, name))
+        let folder = self.folders().find(above).ok().flatten();
+        folder.map_or(0, |folder| clear(&folder, name))
     }
 }
 
@@ -542,7 +584,7 @@ mod tests {
         second.publish(file, &transfer).expect("published");
         drop(transfer);
         assert_eq!(names(&folder.path().join("d")), ["large"]);
-        assert_eq!(second.look(&object("d/large", SIZE)).0, FileState::Same);
+        assert_eq!(second.look(&object("d/large", SIZE)).expect("it says").0, FileState::Same);
     }
 
     #[test]
@@ -767,7 +809,7 @@ mod tests {
             note(&file, 0, None);
             machine.publish(&file, &object).expect("published");
             machine.clear(&object);
-            assert_eq!(machine.look(&object).0, FileState::Same);
+            assert_eq!(machine.look(&object).expect("it says").0, FileState::Same);
             assert!(look() == before, "{endings:?}: written to");
         }
     }

@@ -1,0 +1,154 @@
+//! Several destinations must be apart from each other: an object in one of them must not be in
+//! another one, too, under whatever name that is given.
+
+use std::io::{self, ErrorKind as Io};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::mount::table;
+
+/// Where a folder is, be it there or not.
+struct Site {
+    /// Device and inode of the nearest folder that is there and of all above it, each with the way
+    /// from it to this folder.
+    above: Vec<((u64, u64), PathBuf)>,
+    /// The way from the nearest folder that is there.
+    missing: PathBuf,
+    /// Its device, and its path in the file system there.
+    on_device: Option<(String, PathBuf)>,
+}
+
+impl Site {
+    fn of(folder: &Path, mounts: &[u8]) -> io::Result<Self> {
+        let (real, missing) = resolved(folder)?;
+        let mut above = Vec::new();
+        for one in real.ancestors() {
+            let found = one.metadata()?;
+            let way = real.strip_prefix(one).unwrap_or(&real).join(&missing);
+            above.push(((found.dev(), found.ino()), way));
+        }
+        let on_device = table::place(mounts, &real.join(&missing));
+        Ok(Self { above, missing, on_device })
+    }
+
+    /// Whether it is the other one, or below it.
+    fn is_within(&self, other: &Self) -> bool {
+        let nearest = other.above[0].0;
+        let is_it = |(folder, way): &((u64, u64), PathBuf)| {
+            *folder == nearest && way.starts_with(&other.missing)
+        };
+        // A folder that is mounted elsewhere (mount --bind) has other ones above it there.
+        let on_one_device = self.on_device.as_ref().zip(other.on_device.as_ref());
+        let is_below = |((one, path), (other, above)): (&(String, PathBuf), &(String, PathBuf))| {
+            one == other && path.starts_with(above)
+        };
+        self.above.iter().any(is_it) || on_one_device.is_some_and(is_below)
+    }
+}
+
+/// The path of the nearest folder that is there, without links, and the way from there to this one.
+fn resolved(folder: &Path) -> io::Result<(PathBuf, PathBuf)> {
+    let absolute = std::path::absolute(folder)?;
+    for above in absolute.ancestors() {
+        let real = match above.canonicalize() {
+            Ok(real) => real,
+            Err(error) if matches!(error.kind(), Io::NotFound | Io::NotADirectory) => continue,
+            Err(error) => return Err(error),
+        };
+        let missing = absolute.strip_prefix(above).unwrap_or(Path::new(""));
+        if !missing.components().any(|part| part == Component::ParentDir) {
+            return Ok((real, missing.to_owned()));
+        }
+        // Folders that are made have no links among them.
+        let mut without = real;
+        for part in missing.components() {
+            match part {
+                Component::ParentDir => drop(without.pop()),
+                part => without.push(part),
+            }
+        }
+        return resolved(&without);
+    }
+    Err(Io::NotFound.into())
+}
+
+/// The path of a folder without links, be it there or not.
+///
+/// # Errors
+/// [`ErrorKind::Destination`] where the file system does not say.
+pub(super) fn real(folder: &Path) -> Result<PathBuf> {
+    let (real, missing) = resolved(folder).map_err(|error| unknown(folder, &error))?;
+    Ok(real.join(missing))
+}
+
+fn unknown(folder: &Path, error: &io::Error) -> Error {
+    let message = format!("cannot look up {}: {error}", folder.display());
+    Error::new(ErrorKind::Destination, message).advise("check the folder and those above it")
+}
+
+/// Refuses folders of which one is another or below it, through links and mounts, too. Nothing is
+/// made or changed.
+///
+/// # Errors
+/// [`ErrorKind::Destination`], also where the file system does not say.
+pub(super) fn require_apart(folders: &[PathBuf]) -> Result<()> {
+    // Without it what is below a folder that is mounted elsewhere is not known.
+    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let site =
+        |folder: &PathBuf| Site::of(folder, &mounts).map_err(|error| unknown(folder, &error));
+    let sites = folders.iter().map(site).collect::<Result<Vec<Site>>>()?;
+    for (at, one) in sites.iter().enumerate() {
+        let mut others = sites.iter().enumerate().filter(|(other, _)| *other != at);
+        if let Some((other, _)) = others.find(|(_, other)| one.is_within(other)) {
+            let (one, other) = (folders[at].display(), folders[other].display());
+            let error =
+                Error::new(ErrorKind::Destination, format!("{one} is {other}, or below it"));
+            return Err(error.advise("give folders of which none is within another"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn folders_are_compared_by_what_they_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("one/in")).expect("folders");
+        std::fs::create_dir_all(at("two")).expect("a folder");
+        symlink(at("one"), at("link")).expect("a link");
+        let is_apart = |one: &str, other: &str| {
+            let [ahead, back] = [[one, other], [other, one]]
+                .map(|pair| require_apart(&pair.map(at)).map_err(|error| error.to_string()));
+            assert_eq!(ahead.is_ok(), back.is_ok(), "{one}, {other}: {ahead:?} {back:?}");
+            ahead.is_ok()
+        };
+        for (one, other) in [
+            ("one", "two"),
+            ("one/new", "two/new"),
+            ("one/new", "one/newer"),
+            ("one/in", "one/new/x"),
+            ("new/../two", "one"),
+        ] {
+            assert!(is_apart(one, other), "{one}, {other}");
+        }
+        for (one, other) in [
+            ("one", "one/."),
+            ("one", "two/../one"),
+            ("one", "link"),
+            ("one", "link/in"),
+            ("one", "link/new/x"),
+            ("one/new", "link/new"),
+            ("one/new/x", "link/new"),
+            ("one", "new/../link/in"),
+        ] {
+            assert!(!is_apart(one, other), "{one}, {other}");
+        }
+    }
+}
