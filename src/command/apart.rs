@@ -64,7 +64,9 @@ fn resolved(folder: &Path) -> io::Result<(PathBuf, PathBuf)> {
         let mut without = real;
         for part in missing.components() {
             match part {
-                Component::ParentDir => drop(without.pop()),
+                Component::ParentDir => {
+                    without.pop();
+                }
                 part => without.push(part),
             }
         }

@@ -310,7 +310,7 @@ impl Target {
                 }
                 Ok(lock)
             };
-            folders.into_iter().map(take).collect()
+            folders.into_iter().map(take).collect::<Result<Vec<FolderLock>>>()
         })
         .await
     }
@@ -345,7 +345,11 @@ impl Target {
                     Err(error) => Err(error),
                 }
             };
-            folders.into_iter().enumerate().filter_map(|one| open(one).transpose()).collect()
+            folders
+                .into_iter()
+                .enumerate()
+                .filter_map(|one| open(one).transpose())
+                .collect::<Result<Vec<_>>>()
         });
         Ok(Present { roots: roots.await?, are_several })
     }
