@@ -1,10 +1,11 @@
 //! The numbers of a run while it runs: served to Prometheus, and written to a file for
 //! node_exporter. A thread of its own reads what workers show anyway, when it is asked.
 
+use std::collections::VecDeque;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -17,7 +18,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::cli::MetricsArgs;
@@ -90,6 +92,12 @@ struct Subject {
     started_seconds: f64,
 }
 
+/// Seconds since 1970.
+fn seconds_now() -> f64 {
+    let now = crate::control::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0.0, |since| since.as_secs_f64())
+}
+
 impl Subject {
     fn numbers(self) -> Numbers {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -124,8 +132,15 @@ impl Subject {
     }
 
     /// The same where nothing is under way any more.
-    fn last_text(self) -> String {
-        let ended = Numbers { waiting: 0, wanted: 0, in_flight: 0, ..self.numbers() };
+    fn last_text(self, exit_code: u8) -> String {
+        let ended = Numbers {
+            waiting: 0,
+            wanted: 0,
+            in_flight: 0,
+            ended_seconds: seconds_now(),
+            exit_code,
+            ..self.numbers()
+        };
         text(&ended).expect("the names are tested")
     }
 }
@@ -134,7 +149,8 @@ impl Subject {
 #[derive(Debug)]
 pub(super) struct Exporter {
     ended: Arc<Notify>,
-    thread: Option<JoinHandle<()>>,
+    exit_code: Arc<AtomicU8>,
+    thread: JoinHandle<()>,
 }
 
 impl Exporter {
@@ -150,9 +166,7 @@ impl Exporter {
         if *args == MetricsArgs::default() {
             return Ok(None);
         }
-        let now = crate::control::now().duration_since(SystemTime::UNIX_EPOCH);
-        let started_seconds = now.map_or(0.0, |since| since.as_secs_f64());
-        let subject = Subject { command, started_seconds };
+        let subject = Subject { command, started_seconds: seconds_now() };
         let trouble = |why: std::io::Error| {
             Error::new(ErrorKind::Host, format!("cannot serve metrics: {why}"))
         };
@@ -170,23 +184,30 @@ impl Exporter {
             tell(at, &Progress::new(!is_quiet));
         }
         let (ended, file) = (Arc::new(Notify::new()), args.metrics_file.clone());
-        let until = Arc::clone(&ended);
+        let (until, exit_code) = (Arc::clone(&ended), Arc::new(AtomicU8::new(0)));
+        let code = Arc::clone(&exit_code);
         let thread = std::thread::Builder::new().name("inrush-metrics".to_owned());
         let thread = thread
-            .spawn(move || runtime.block_on(export(subject, listener, file, &until)))
+            .spawn(move || {
+                runtime.block_on(export(subject, listener, file.as_deref(), &until));
+                // Whoever reads the file knows by these that this was the end.
+                if let Some(path) = &file
+                    && let Err(error) =
+                        write(path, &subject.last_text(code.load(Ordering::Relaxed)))
+                {
+                    Progress::new(false).error(error);
+                }
+            })
             .map_err(Error::no_thread)?;
-        Ok(Some(Self { ended, thread: Some(thread) }))
+        Ok(Some(Self { ended, exit_code, thread }))
     }
-}
 
-impl Drop for Exporter {
-    /// The file has the last numbers when this returns.
-    fn drop(&mut self) {
+    /// The command ended with this code. The file has the last numbers when this returns.
+    pub(super) fn end(self, exit_code: u8) {
+        self.exit_code.store(exit_code, Ordering::Relaxed);
         self.ended.notify_one();
-        if let Some(thread) = self.thread.take() {
-            // One that panicked has said so.
-            let _ = thread.join();
-        }
+        // One that panicked has said so.
+        let _ = self.thread.join();
     }
 }
 
@@ -210,7 +231,7 @@ fn warning(at: SocketAddr) -> Option<String> {
 async fn export(
     subject: Subject,
     listener: Option<TcpListener>,
-    file: Option<PathBuf>,
+    file: Option<&Path>,
     until: &Notify,
 ) {
     let served = async {
@@ -220,7 +241,7 @@ async fn export(
         }
     };
     let written = async {
-        let Some(path) = &file else { return std::future::pending().await };
+        let Some(path) = file else { return std::future::pending().await };
         let mut period = interval(METRICS_FILE_PERIOD);
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -234,24 +255,25 @@ async fn export(
         () = served => {}
         () = written => {}
     }
-    if let Some(path) = &file
-        && let Err(error) = write(path, &subject.last_text())
-    {
-        Progress::new(false).error(error);
-    }
 }
 
 async fn serve(subject: Subject, listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(METRICS_CONNECTIONS_MAX));
+    let mut served: VecDeque<AbortHandle> = VecDeque::with_capacity(METRICS_CONNECTIONS_MAX);
     loop {
-        let place = Arc::clone(&places).acquire_owned().await.expect("it is never closed");
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(async move {
+                served.retain(|other| !other.is_finished());
+                // An answer takes milliseconds: who is here longest says nothing.
+                if served.len() >= METRICS_CONNECTIONS_MAX
+                    && let Some(oldest) = served.pop_front()
+                {
+                    oldest.abort();
+                }
+                let answering = tokio::spawn(async move {
                     // Who is slower than that is no Prometheus.
                     let _ = timeout(METRICS_CONNECTION_TIME, answer_all(subject, stream)).await;
-                    drop(place);
                 });
+                served.push_back(answering.abort_handle());
             }
             // Descriptors run out: others may come back.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,

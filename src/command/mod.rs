@@ -150,7 +150,12 @@ pub fn run(args: Args, begun: Instant) -> u8 {
         Args::Complete(args) => nothing_more(complete::run(*args)),
         Args::Man => nothing_more(out::print(&crate::cli::man())),
     };
-    drop(exporter);
+    if let Some(exporter) = exporter {
+        exporter.end(match &done {
+            Ok(done) => done.code,
+            Err(error) => ending::exit_code(Some(error)),
+        });
+    }
     reader.end(done)
 }
 

@@ -71,6 +71,7 @@ const FILE_VARIABLES: [&str; 4] = [
 pub(super) fn own_files(args: &GetArgs) -> Vec<PathBuf> {
     let options = [
         &args.report,
+        &args.metrics.metrics_file,
         &args.selection.files_from,
         &args.service.ca_bundle,
         &args.service.sse_c_key_file,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Connections that are served metrics at once.
+/// Connections that are served metrics at once: one more ends the oldest.
 pub const METRICS_CONNECTIONS_MAX: usize = 16;
 
 /// Longest time for one of them, from its first byte to its last.

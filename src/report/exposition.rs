@@ -16,6 +16,10 @@ pub struct Numbers {
     pub command: &'static str,
     /// When it began, in seconds since 1970.
     pub started_seconds: f64,
+    /// When it ended, in the same way; 0 while it runs.
+    pub ended_seconds: f64,
+    /// Its exit code; 0 while it runs.
+    pub exit_code: u8,
     /// Body bytes received and delivered.
     pub bytes: u64,
     /// Objects that are whole.
@@ -86,6 +90,10 @@ const fn float(count: u64) -> f64 {
 metrics! {
     "inrush_start_time_seconds" Gauge "Start of the command, in seconds since 1970."
         |of| of.started_seconds;
+    "inrush_end_time_seconds" Gauge "End of the command, in seconds since 1970; 0 while it runs."
+        |of| of.ended_seconds;
+    "inrush_exit_code" Gauge "Exit code of the command; 0 while it runs."
+        |of| f64::from(of.exit_code);
     "inrush_received_bytes_total" Counter "Bytes of objects received, as bytes in --json."
         |of| float(of.bytes);
     "inrush_objects_total" Counter "Objects downloaded to files, as objects in --json."
@@ -166,6 +174,8 @@ mod tests {
         let numbers = Numbers {
             command: "get",
             started_seconds: 1.5,
+            ended_seconds: 1.75,
+            exit_code: 1,
             bytes: 2,
             objects: 3,
             failed_objects: 4,
@@ -184,8 +194,8 @@ mod tests {
         };
         // In the order of the table, which is that of the fields.
         let told: Vec<f64> = METRICS.iter().map(|metric| metric.value(&numbers)).collect();
-        let whole = (2..=14).map(f64::from);
-        let expected: Vec<f64> = [1.5].into_iter().chain(whole).chain([15.5, 16.0]).collect();
+        let whole = (1..=14).map(f64::from);
+        let expected: Vec<f64> = [1.5, 1.75].into_iter().chain(whole).chain([15.5, 16.0]).collect();
         assert_eq!(told, expected);
     }
 

@@ -212,6 +212,22 @@ fn streams_tell_their_pace_and_what_was_answered() {
     let ranges: f64 = addresses.iter().filter_map(|address| address["ranges"].as_f64()).sum();
     assert_eq!((end.value("inrush_answers_total"), ranges), (12.0, 12.0), "{report}");
     assert_eq!(Some(end.value("inrush_received_bytes_total")), report["bytes"].as_f64());
+    run.check(end.value("inrush_exit_code") == 0.0, "it succeeded");
+    run.check(end.value("inrush_end_time_seconds") > 0.0, "it ended");
+}
+
+#[test]
+fn a_run_that_failed_says_so_in_its_file() {
+    let origin = start(config(&objects()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("inrush.prom");
+    let run = get(&origin, ["s3://lab/nothing/".as_ref(), folder.path().join("d").as_os_str()]);
+    let run = run.with(["--metrics-file".as_ref(), file.as_os_str()]).run().expect(4);
+    let end = Scrape::read(&fs::read_to_string(&file).expect("the file"));
+    run.check(end.value("inrush_exit_code") == 4.0, "the exit code");
+    let [began, ended] =
+        ["inrush_start_time_seconds", "inrush_end_time_seconds"].map(|name| end.value(name));
+    run.check(ended >= began && began > 0.0, "when it ended");
 }
 
 /// Labels have no secret and no name of the world, and nothing is left beside the file.
@@ -245,7 +261,7 @@ fn only_one_page_is_served_and_clients_that_are_silent_hold_nothing_up() {
     let program = program.asking(&origin).with_keys(ACCESS_KEY, SECRET);
     let mut running = program.start_with(std::process::Stdio::null(), told.into());
     let at = address(&mut running, &log);
-    let silent: Vec<_> = (0..8).filter_map(|_| TcpStream::connect(at).ok()).collect();
+    let silent: Vec<_> = (0..48).filter_map(|_| TcpStream::connect(at).ok()).collect();
     for (request, status) in [
         ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
         ("POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", "405"),

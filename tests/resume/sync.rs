@@ -131,7 +131,9 @@ fn files_of_the_run_itself_stay() {
         let list = at("lists/../lists/sources");
         let program = program.with(["--files-from".as_ref(), list.as_os_str()]);
         let report = at("report").display().to_string();
+        let metrics = at("metrics.prom").display().to_string();
         let more = if dry { vec!["--dry-run"] } else { vec!["--report", &report] };
+        let program = program.with(["--metrics-file", &metrics]);
         let program = program.with(more);
         let run = program.with([folder.path()]).run().expect(0);
         if !dry {
@@ -140,7 +142,7 @@ fn files_of_the_run_itself_stay() {
         run.check(!dry || run.stdout.matches("would_be_deleted").count() == 1, "one file");
     }
     assert!(!at("stale").exists());
-    for name in ["report", "lists/sources", "aws", "config", "a"] {
+    for name in ["report", "metrics.prom", "lists/sources", "aws", "config", "a"] {
         assert!(at(name).exists(), "{name}");
     }
 }
