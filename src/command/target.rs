@@ -108,18 +108,26 @@ impl Target {
     ) -> Result<Self> {
         let Destination::Local(path) = destination else { return Ok(Self::Discard) };
         let one = matches!(sources, [Source { found: SourceKind::Object(_), .. }]);
+        Self::at(path, one, many).await
+    }
+
+    /// The same of a path, for one object or for others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`] where something else is in the way.
+    pub(super) async fn at(path: &Path, one: bool, many: bool) -> Result<Self> {
         let as_folder = many || path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        let asked = path.clone();
+        let asked = path.to_owned();
         let (found, spot) = aside(move || (rustix::fs::stat(&asked), Spot::of(&asked))).await;
         let ordinary = spot.require_ordinary(path);
         if spot == Spot::StandardOutput {
             ordinary.clone()?;
         }
         match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
-            Ok(FileType::Directory) => return ordinary.map(|()| Self::Folder(path.clone())),
+            Ok(FileType::Directory) => return ordinary.map(|()| Self::Folder(path.to_owned())),
             Ok(found) if !one || as_folder => return Err(no_folder(path, found)),
             Err(Errno::NOTDIR) => {
-                let asked = path.clone();
+                let asked = path.to_owned();
                 if let Some((file, found)) = aside(move || in_the_way(&asked)).await {
                     return Err(no_folder(&file, found));
                 }
@@ -133,7 +141,7 @@ impl Target {
             _ => ordinary?,
         }
         if !one || as_folder {
-            return Ok(Self::Folder(path.clone()));
+            return Ok(Self::Folder(path.to_owned()));
         }
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
             Error::new(

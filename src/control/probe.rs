@@ -181,7 +181,9 @@ impl Control {
     }
 }
 
-fn named(bucket: &str, key: &str) -> String {
+/// An object as [`Probe::object`] names it.
+#[must_use]
+pub fn named(bucket: &str, key: &str) -> String {
     format!("s3://{bucket}/{}", shown(key))
 }
 

@@ -1,7 +1,7 @@
 //! The destination: its file system, its space, its device.
 
 use super::Finding;
-use super::facts::{Block, Disk};
+use super::facts::{Block, Disk, Trouble};
 use crate::limits::DIRECT_ALIGNMENT_BYTES;
 use crate::text::size::Binary;
 
@@ -25,6 +25,10 @@ fn file_system(disk: &Disk) -> &str {
 
 fn writable(disk: &Disk) -> Option<Finding> {
     let (path, kind) = (&disk.path, file_system(disk));
+    if let Some(Trouble { why, advice }) = &disk.in_the_way {
+        let advice = advice.as_deref().unwrap_or("choose another folder");
+        return Some(Finding::bad("destination", why, advice));
+    }
     Some(match disk.writable.as_ref()? {
         Ok(()) => Finding::ok("destination", format!("{path} on {kind}")),
         Err(why) => Finding::bad(

@@ -111,6 +111,8 @@ pub struct Disk {
     pub path: String,
     /// The type of its file system.
     pub file_system: Option<String>,
+    /// What stands where a folder or the file is needed, as a run refuses it.
+    pub in_the_way: Option<Trouble>,
     /// Whether a file can be made there; why not.
     pub writable: Option<Result<(), String>>,
     /// Whether a write past the page cache went well; why not.
@@ -171,6 +173,8 @@ pub struct Service {
     pub answered: Option<Result<(), Trouble>>,
     /// It is asked over TLS.
     pub is_tls: bool,
+    /// Any certificate is accepted (`--no-verify-ssl`).
+    pub trusts_anyone: bool,
     /// Whether its certificate is trusted.
     pub trusted: Option<Result<(), Trouble>>,
     /// By how many seconds the server's Date is ahead of this machine's clock.

@@ -88,6 +88,12 @@ fn tls(service: &Service) -> Option<Finding> {
         return None;
     }
     Some(match service.trusted.as_ref()? {
+        Ok(()) if service.trusts_anyone => Finding::warn(
+            "tls",
+            "the certificate is not verified (--no-verify-ssl): anyone on the network path can \
+             read and change the data",
+            "omit --no-verify-ssl, and give its authority with --ca-bundle FILE",
+        ),
         Ok(()) => Finding::ok("tls", "the certificate is trusted"),
         Err(trouble) => failed("tls", trouble, "give its authority with --ca-bundle FILE"),
     })

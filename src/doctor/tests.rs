@@ -43,6 +43,7 @@ fn disk() -> Disk {
     Disk {
         path: "/mnt".to_owned(),
         file_system: Some("xfs".to_owned()),
+        in_the_way: None,
         writable: Some(Ok(())),
         direct: Some(Ok(())),
         direct_alignment: Some(512),
@@ -70,6 +71,7 @@ fn service() -> Service {
         addresses: Some(Ok(vec!["192.0.2.1:443".to_owned(), "192.0.2.2:443".to_owned()])),
         answered: Some(Ok(())),
         is_tls: true,
+        trusts_anyone: false,
         trusted: Some(Ok(())),
         server_ahead_seconds: Some(-1),
         region: "us-east-1".to_owned(),
@@ -270,6 +272,9 @@ fn faults_of_the_destination() {
     check("destination", Bad, ["Read-only", "findmnt"], |facts| {
         at(facts).writable = Some(Err("Read-only file system".to_owned()));
     });
+    check("destination", Bad, ["is a file", "mend it"], |facts| {
+        at(facts).in_the_way = Some(trouble("/mnt is a file, not a folder"));
+    });
     check("direct-io", Warn, ["no O_DIRECT: Invalid", "page cache"], |facts| {
         at(facts).direct = Some(Err("Invalid argument".to_owned()));
     });
@@ -327,6 +332,9 @@ fn faults_of_the_service() {
     });
     check("tls", Bad, ["unknown issuer", "mend it"], |facts| {
         at(facts).trusted = Some(Err(trouble("unknown issuer")));
+    });
+    check("tls", Warn, ["not verified (--no-verify-ssl)", "omit"], |facts| {
+        at(facts).trusts_anyone = true;
     });
     check("clock", Bad, ["clock is 20m behind the server's", "timedatectl"], |facts| {
         at(facts).server_ahead_seconds = Some(1200);

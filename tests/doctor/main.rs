@@ -359,6 +359,40 @@ fn certificates() {
     let run = asking(&tree, SOURCE, &origin).with(["--ca-bundle".as_ref(), bundle.as_os_str()]);
     let run = run.run().expect(0);
     assert_eq!(finding(&run, "tls")["found"], "the certificate is trusted", "{run}");
+    // Nobody looked at it.
+    let run = asking(&tree, SOURCE, &origin).with(["--no-verify-ssl"]).run();
+    alone(run, "tls", "warn", "not verified (--no-verify-ssl)", "omit");
+}
+
+#[test]
+fn what_a_run_refuses_as_its_destination() {
+    let (tree, origin) = (Tree::healthy(), origin());
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("file"), "text").expect("room");
+    std::os::unix::fs::symlink("nowhere", at("link")).expect("a link");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), rustix::fs::FileType::Fifo, mode, 0)
+        .expect("a pipe");
+    for (source, name, words) in [
+        (SOURCE, "file", "is a file, not a folder"),
+        (SOURCE, "file/below", "is a file, not a folder"),
+        (SOURCE, "fifo", "is a named pipe, not a folder"),
+        (SOURCE, "link", "is a symbolic link to nothing"),
+        (SOURCE, "link/below", "is a symbolic link to nothing"),
+        ("s3://lab/train/a", "fifo", "is not a regular file"),
+        ("s3://lab/train/a", "link/below", "is a symbolic link to nothing"),
+    ] {
+        let run = asking(&tree, source, &origin).with([at(name)]).run();
+        let found = finding(&run, "destination");
+        assert_eq!(found["verdict"], "bad", "{source} {name}\n{run}");
+        run.check(found["found"].to_string().contains(words), words);
+        served::get(&origin, [source.as_ref(), at(name).as_os_str()]).run().expect(5);
+    }
+    // One object replaces a file.
+    let run = asking(&tree, "s3://lab/train/a", &origin).with([at("file")]).run();
+    assert_eq!(finding(&run, "destination")["verdict"], "ok", "{run}");
+    assert_eq!(fs::read(at("file")).expect("a file"), b"text", "nothing was written");
 }
 
 #[test]

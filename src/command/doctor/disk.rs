@@ -8,7 +8,7 @@ use memmap2::MmapMut;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 
 use super::tree::Tree;
-use crate::doctor::facts::{Block, Disk};
+use crate::doctor::facts::{Block, Disk, Trouble};
 use crate::doctor::parse;
 use crate::files::system_host::nearest_folder;
 use crate::limits::DIRECT_ALIGNMENT_BYTES;
@@ -44,6 +44,7 @@ pub(super) fn look(tree: &Tree, destination: &Path) -> Disk {
     Disk {
         path: destination.display().to_string(),
         file_system: rustix::fs::statfs(folder).ok().map(|stat| name(stat.f_type.cast_unsigned())),
+        in_the_way: broken_link(destination),
         writable: Some(tried.as_ref().map(drop).map_err(plain)),
         direct: direct.map(|outcome| outcome.map_err(|error| plain(&error))),
         direct_alignment: dio.map(|told| told.stx_dio_offset_align),
@@ -53,6 +54,16 @@ pub(super) fn look(tree: &Tree, destination: &Path) -> Disk {
         needed_bytes: None,
         device: std::fs::metadata(folder).ok().and_then(|about| block(tree, about.dev())),
     }
+}
+
+/// A link that leads nowhere, where a folder or a file would be made: neither can be.
+fn broken_link(destination: &Path) -> Option<Trouble> {
+    // Without a slash at the end, which would ask for what the link leads to.
+    let all = destination.components().as_path().ancestors();
+    let mut missing = all.take_while(|path| std::fs::metadata(path).is_err());
+    let link = missing.find(|path| path.is_symlink())?;
+    let why = format!("{} is a symbolic link to nothing", link.display());
+    Some(Trouble { why, advice: Some("remove the link, or make what it leads to".to_owned()) })
 }
 
 fn name(number: u64) -> String {

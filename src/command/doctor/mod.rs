@@ -7,6 +7,7 @@ mod service;
 mod tree;
 
 use super::ending::Done;
+use super::target::Target;
 use crate::cli::DoctorArgs;
 use crate::doctor::facts::Facts;
 use crate::doctor::{Diagnosis, Verdict};
@@ -27,14 +28,17 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
         facts.service = Some(service::look(&args, source).await);
     }
     if let Some(destination) = args.destination {
-        let size = facts.service.as_ref().and_then(|service| service.object.as_ref());
-        let needed_bytes = match (&args.source, size) {
-            (Some(source), Some((_, Ok(bytes)))) if service::is_one(source) => Some(*bytes),
+        let needed_bytes = match (&args.source, &facts.service) {
+            (Some(source), Some(service)) => service::bytes_of_one(service, source),
             _ => None,
         };
+        // Without a source it may be one object, which becomes a file of this name.
+        let is_one = args.source.is_none() || needed_bytes.is_some();
+        let refused = Target::at(&destination, is_one, false).await.err();
         let gathered = tokio::task::spawn_blocking(move || disk::look(&tree, &destination));
         let mut disk = gathered.await.expect("looking at a disk does not panic");
         disk.needed_bytes = needed_bytes;
+        disk.in_the_way = refused.map(service::trouble).or(disk.in_the_way);
         facts.disk = Some(disk);
     }
     let diagnosis = Diagnosis::of(&facts);

@@ -4,16 +4,19 @@ use std::time::{Duration, SystemTime};
 
 use crate::cli::{DoctorArgs, ServiceArgs};
 use crate::command::session;
-use crate::control::probe::Probe;
+use crate::control::probe::{Probe, named};
 use crate::control::{Control, now};
 use crate::doctor::facts::{Keys, Service, Trouble};
 use crate::error::{Error, ErrorKind};
 use crate::report::progress::Progress;
 use crate::s3::uri::{KeyPattern, S3Uri};
 
-/// Whether the address is that of one object.
-pub(super) fn is_one(source: &S3Uri) -> bool {
-    matches!(source.key, KeyPattern::Key(_) | KeyPattern::Exact { .. })
+/// Bytes of the object that this address names; `None` where it is a folder's, or may be.
+pub(super) fn bytes_of_one(service: &Service, source: &S3Uri) -> Option<u64> {
+    let (KeyPattern::Key(key) | KeyPattern::Exact { key, .. }) = &source.key else { return None };
+    let (what, read) = service.object.as_ref()?;
+    // A folder that is written without its slash has another object.
+    read.as_ref().ok().copied().filter(|_| *what == named(&source.bucket, key))
 }
 
 /// Asks, each question once.
@@ -24,7 +27,11 @@ pub(super) async fn look(args: &DoctorArgs, source: &S3Uri) -> Service {
         retry_for: args.service.retry_for.or(Some(Duration::ZERO)),
         ..args.service.clone()
     };
-    let mut service = Service { bucket: source.bucket.clone(), ..Service::default() };
+    let mut service = Service {
+        bucket: source.bucket.clone(),
+        trusts_anyone: args.no_verify_ssl,
+        ..Service::default()
+    };
     let control = match session::control(&args, session::credentials(&args), &progress).await {
         Ok(control) => control,
         Err(error) if error.kind() == ErrorKind::Access => {
@@ -67,7 +74,7 @@ fn note(service: &mut Service, control: &Control, probe: Probe) {
     service.object = probe.object.map(|(what, read)| (what, read.map_err(trouble)));
 }
 
-fn trouble(error: Error) -> Trouble {
+pub(super) fn trouble(error: Error) -> Trouble {
     Trouble { why: error.message().to_owned(), advice: error.advice().map(str::to_owned) }
 }
 
