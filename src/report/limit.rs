@@ -21,6 +21,8 @@ const WORK_SHARE: f64 = 0.25;
 const LEAST_SHARE: f64 = 0.2;
 /// Of what a receive buffer holds so much is payload, and of that so much is had of a full one.
 const WINDOW_SHARE: f64 = 0.2;
+/// With fewer ranges for each connection, smaller ones keep more connections busy.
+const FEW_RANGES: u64 = 2;
 /// A round trip that is shorter fills any buffer, in seconds.
 const ROUND_TRIP_LEAST: f64 = 0.001;
 
@@ -98,6 +100,8 @@ pub struct LimitFacts {
     pub body_seconds: f64,
     /// Answers.
     pub requests: u64,
+    /// Bytes of a range; 0 where that is not known.
+    pub part_bytes: u64,
     /// Most requests in flight.
     pub connections: u64,
     /// They were given (`--connections`).
@@ -155,8 +159,12 @@ impl LimitFacts {
             for (all, what) in self.waits.iter_mut().zip(WaitFor::ALL) {
                 *all += seconds(feed.waits.of(what));
             }
+            let mut ended_us = None;
             for epoch in &feed.epochs {
-                self.reader_seconds += seconds(epoch.reader_kept_us);
+                // Until it opens the pipe again, the next reader is waited for.
+                let absent_us = ended_us.map_or(0, |us| epoch.opened_us.saturating_sub(us));
+                ended_us = Some(epoch.opened_us + epoch.elapsed_us);
+                self.reader_seconds += seconds(epoch.reader_kept_us + absent_us);
                 self.inflating_seconds += seconds(epoch.inflating_us);
             }
             for address in &feed.addresses {
@@ -169,6 +177,26 @@ impl LimitFacts {
         self.waits.iter_mut().for_each(|waited| *waited /= channels);
         self.reader_seconds /= channels;
         self.inflating_seconds /= channels;
+    }
+
+    /// Requests are smaller than they may be: objects are, and no option makes them larger.
+    fn has_small_objects(&self) -> bool {
+        self.part_bytes > 0 && self.bytes < self.requests.saturating_mul(self.part_bytes) / 2
+    }
+
+    /// There were too few ranges for more connections to have something to do.
+    fn has_few_ranges(&self) -> bool {
+        let known = self.part_bytes > 0 && self.requests > 0;
+        known && self.requests < FEW_RANGES * self.connections && !self.has_small_objects()
+    }
+
+    /// What makes fewer requests, or more of them at the same time.
+    fn fewer_requests(&self) -> (&'static str, &'static str) {
+        let more = if self.is_fixed { "use more --connections" } else { "allow more connections" };
+        match self.has_small_objects() {
+            true => (more, "larger objects"),
+            false => (more, "a larger --part-size"),
+        }
     }
 
     fn waited(&self, what: WaitFor) -> f64 {
@@ -329,32 +357,36 @@ fn sentence(
     told
 }
 
-fn words(
-    facts: &LimitFacts,
-    part: Part,
-    work: Option<&'static str>,
-) -> (String, Option<&'static str>) {
+fn words(facts: &LimitFacts, part: Part, work: Option<&'static str>) -> (String, Option<String>) {
+    let (more, larger) = facts.fewer_requests();
     let in_flight = counted(facts.connections, "connection", "connections");
+    let owned = |advice: &str| Some(advice.to_owned());
     let each = |seconds: f64| Short(seconds / facts.requests.max(1) as f64);
     match part {
         Part::OriginBandwidth => (
             format!("the bandwidth of the server or of the network, with {in_flight}"),
-            facts.is_fixed.then_some("try more --connections"),
+            match facts.has_few_ranges() {
+                true => {
+                    let requests = counted(facts.requests, "request", "requests");
+                    Some(format!("use a smaller --part-size: there were only {requests}"))
+                }
+                false => facts.is_fixed.then(|| "try more --connections".to_owned()),
+            },
         ),
         Part::RequestRate => (
             "the server's request rate (503, 429)".to_owned(),
-            Some("use a larger --part-size, or fewer clients"),
+            Some(format!("use {larger}, or fewer clients")),
         ),
         Part::Latency => (
             format!(
                 "latency: {in_flight}, and {} to the first byte of each request",
                 each(facts.first_byte_seconds)
             ),
-            Some("use more --connections, or a larger --part-size"),
+            Some(format!("{more}, or use {larger}")),
         ),
         Part::Retries => (
             "failed attempts that were tried again".to_owned(),
-            Some("see the retries in the summary"),
+            owned("see the retries in the summary"),
         ),
         Part::SocketBuffers => (
             format!(
@@ -362,16 +394,16 @@ fn words(
                 Binary(facts.receive_buffer_bytes.unwrap_or(0)),
                 Short(facts.round_trip_seconds.unwrap_or(0.0))
             ),
-            Some("raise net.ipv4.tcp_rmem, or use more --connections"),
+            Some(format!("raise net.ipv4.tcp_rmem, or {more}")),
         ),
         Part::BandwidthLimit => match facts.bandwidth_limit {
             Some(limit) => (format!("--bandwidth-limit, {}/s", Decimal(limit)), None),
             None => ("--bandwidth-limit".to_owned(), None),
         },
-        Part::Disk => ("the disk: writes to files".to_owned(), Some("use a faster disk")),
+        Part::Disk => ("the disk: writes to files".to_owned(), owned("use a faster disk")),
         Part::Files => (
             "creating, writing and renaming files".to_owned(),
-            Some("use a faster file system, or fewer and larger objects"),
+            owned("use a faster file system, or fewer and larger objects"),
         ),
         Part::Reader => ("the reader of the pipe".to_owned(), None),
         Part::Cpu => {
@@ -382,209 +414,22 @@ fn words(
                 None => "",
             };
             let workers = counted(facts.workers, "worker", "workers");
-            (format!("the processors ({workers}){kind}"), Some("use more cores"))
+            (format!("the processors ({workers}){kind}"), owned("use more cores"))
         }
         Part::Memory => {
-            (format!("memory for buffers, {}", Binary(facts.memory_bytes)), Some("raise --memory"))
+            (format!("memory for buffers, {}", Binary(facts.memory_bytes)), owned("raise --memory"))
         }
         Part::Listing => (
             "listing and questions about objects".to_owned(),
-            Some("use more --list-requests, or a manifest"),
+            owned("use more --list-requests, or a manifest"),
         ),
         Part::Startup => (
             "the start: credentials, region and addresses".to_owned(),
-            Some("measure a longer run"),
+            owned("measure a longer run"),
         ),
         Part::None => ("none: no part was waited for long".to_owned(), None),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::metrics::EpochCount;
-
-    /// A run of ten seconds with a worker that does next to nothing.
-    fn idle() -> LimitFacts {
-        LimitFacts {
-            bytes: 1_000_000_000,
-            seconds: 10.0,
-            workers: 2,
-            running_seconds: 0.3,
-            cpu_seconds: 0.6,
-            processors: 2,
-            requests: 100,
-            connections: 8,
-            ..LimitFacts::default()
-        }
-    }
-
-    fn waiting(what: WaitFor, seconds: f64) -> LimitFacts {
-        let mut facts = idle();
-        facts.waits[what as usize] = seconds;
-        facts
-    }
-
-    #[track_caller]
-    fn check(facts: &LimitFacts, part: Part, words: &str) {
-        let limit = Limit::of(facts);
-        assert_eq!(limit.part, part, "{limit:?}");
-        assert!(limit.sentence.contains(words), "{}", limit.sentence);
-    }
-
-    #[test]
-    fn what_is_waited_for_most_is_the_limit() {
-        for (what, part) in [
-            (WaitFor::Refused, Part::RequestRate),
-            (WaitFor::Retry, Part::Retries),
-            (WaitFor::Bandwidth, Part::BandwidthLimit),
-            (WaitFor::Memory, Part::Memory),
-            (WaitFor::Writes, Part::Disk),
-            (WaitFor::Files, Part::Files),
-            (WaitFor::Work, Part::Listing),
-        ] {
-            check(&waiting(what, 8.0), part, "80 % of the time; 100 MB/s of at most 125 MB/s");
-        }
-        let none = Limit::of(&idle());
-        assert_eq!((none.part, none.ceiling_bytes_per_second), (Part::None, None));
-        let startup = LimitFacts { startup_seconds: 8.0, ..idle() };
-        check(&startup, Part::Startup, "longer run");
-        check(&LimitFacts { listing_seconds: 6.0, ..idle() }, Part::Listing, "60 %");
-        check(&LimitFacts { syncing_seconds: 6.0, ..idle() }, Part::Disk, "disk");
-        check(&LimitFacts { blocked_seconds: 6.0, ..idle() }, Part::Files, "creating");
-        check(&LimitFacts { reader_seconds: 6.0, ..idle() }, Part::Reader, "reader");
-    }
-
-    #[test]
-    fn the_network_is_told_apart_by_where_requests_spend_their_time() {
-        let mut facts = waiting(WaitFor::Requests, 9.0);
-        (facts.first_byte_seconds, facts.body_seconds) = (60.0, 10.0);
-        check(&facts, Part::Latency, "8 connections, and 0.60 s to the first byte");
-        (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
-        check(&facts, Part::OriginBandwidth, "with 8 connections");
-        facts.is_fixed = true;
-        check(&facts, Part::OriginBandwidth, "try more --connections");
-        // 16.7 MB/s each, 50 ms: 833 kB are on their way.
-        facts.round_trip_seconds = Some(0.05);
-        facts.receive_buffer_bytes = Some(32 << 20);
-        check(&facts, Part::OriginBandwidth, "bandwidth");
-        facts.receive_buffer_bytes = Some(2 << 20);
-        check(&facts, Part::SocketBuffers, "socket buffers of 2 MiB for a round trip of 50 ms");
-        facts.round_trip_seconds = Some(0.0001);
-        check(&facts, Part::OriginBandwidth, "bandwidth");
-        facts.is_memory_bound = true;
-        check(&facts, Part::Memory, "raise --memory");
-    }
-
-    #[test]
-    fn processors_come_first_and_their_work_is_named() {
-        let mut facts = waiting(WaitFor::Requests, 9.0);
-        facts.running_seconds = 9.0;
-        check(&facts, Part::Cpu, "(2 workers), 90 %");
-        // Both workers ran for 18 seconds, and of these they computed for 13, as the clock has it.
-        (facts.user_share, facts.outside_seconds) = (0.6, 13.0);
-        facts.verify_seconds = 6.0;
-        check(&facts, Part::Cpu, "most of all for checksums");
-        facts.tls_seconds = 7.0;
-        check(&facts, Part::Cpu, "most of all for TLS");
-        assert_eq!(Limit::of(&facts).work, Some("tls"));
-        // The rest of the time outside passed without a processor, or in the kernel.
-        facts.outside_seconds = 18.0;
-        assert_eq!(Limit::of(&facts).work, None);
-        (facts.outside_seconds, facts.user_share) = (13.0, 0.4);
-        assert_eq!(Limit::of(&facts).work, None);
-        facts.user_share = 1.0;
-        // Most of the time was waited for a processor when the work was about to begin.
-        (facts.outside_seconds, facts.tls_seconds, facts.verify_seconds) = (2.0, 1.8, 0.1);
-        assert_eq!(Limit::of(&facts).work, Some("tls"));
-        facts.running_seconds = 3.0;
-        check(&facts, Part::OriginBandwidth, "bandwidth");
-        assert_eq!(Limit::of(&facts).work, None);
-        facts.cpu_seconds = 19.0;
-        check(&facts, Part::Cpu, "95 %");
-        let gunzip = LimitFacts { inflating_seconds: 8.0, ..idle() };
-        check(&gunzip, Part::Cpu, "decompress");
-        // They are the limit although more of the time was waited for the network, unless a reader
-        // was waited for even longer.
-        let mut facts = waiting(WaitFor::Requests, 8.5);
-        facts.running_seconds = 7.2;
-        check(&facts, Part::Cpu, "72 %");
-        facts.reader_seconds = 9.0;
-        check(&facts, Part::Reader, "90 %");
-    }
-
-    #[test]
-    fn a_ceiling_is_of_what_was_waited_for() {
-        // More than all of the time, as clocks have it, is all of it.
-        let all = Limit::of(&waiting(WaitFor::Writes, 12.0));
-        assert_eq!((all.share, all.ceiling_bytes_per_second), (1.0, Some(100_000_000)));
-        let startup = Limit::of(&LimitFacts { startup_seconds: 8.0, ..idle() });
-        assert_eq!(startup.ceiling_bytes_per_second, None, "it says nothing of more bytes");
-        let nothing = Limit::of(&LimitFacts { bytes: 0, ..waiting(WaitFor::Work, 9.0) });
-        assert_eq!((nothing.bytes_per_second, nothing.part), (None, Part::Listing));
-    }
-
-    #[test]
-    fn a_short_round_trip_fills_any_buffer() {
-        let mut facts = waiting(WaitFor::Requests, 9.0);
-        (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
-        facts.receive_buffer_bytes = Some(8192);
-        facts.round_trip_seconds = Some(0.0009);
-        check(&facts, Part::OriginBandwidth, "bandwidth");
-        facts.round_trip_seconds = Some(0.0011);
-        check(&facts, Part::SocketBuffers, "round trip");
-    }
-
-    /// A worker that ran for 2 of 10 seconds, and was not on a processor for one more outside its
-    /// ring.
-    fn worker(what: WaitFor) -> WorkerMetrics {
-        let mut worker = WorkerMetrics {
-            loop_us: 3_000_000,
-            cpu_seconds: 1.5,
-            user_seconds: 0.75,
-            delay_seconds: 0.5,
-            answers: 4,
-            ..WorkerMetrics::default()
-        };
-        worker.waits.note(what, 7_000_000);
-        worker.stages.body_us = 9_000_000;
-        worker.stages.slot_wait_us = 4_000_000;
-        worker.stages.tls_us = 1_000_000;
-        worker
-    }
-
-    #[test]
-    fn workers_are_counted_as_one_on_average() {
-        let mut facts = idle();
-        facts.take_workers(&[worker(WaitFor::Requests), worker(WaitFor::Requests)]);
-        assert_eq!(facts.waited(WaitFor::Requests), 7.0);
-        assert_eq!((facts.running_seconds, facts.blocked_seconds), (2.0, 1.0));
-        assert_eq!(facts.body_seconds, 10.0, "without the time that slots were waited for");
-        assert_eq!((facts.requests, facts.workers), (8, 2));
-        assert_eq!((facts.user_share, facts.outside_seconds), (0.5, 6.0));
-        assert_eq!(facts.tls_seconds, 2.0);
-        // One that others left nothing to do does not count: here for three of ten seconds.
-        facts.take_workers(&[worker(WaitFor::Requests), worker(WaitFor::Nothing)]);
-        let waited = facts.waited(WaitFor::Requests);
-        assert!((waited - 7.0 / 1.3).abs() < 1e-9, "{waited}");
-    }
-
-    #[test]
-    fn of_a_stream_its_feeders_say_what_was_waited_for() {
-        let mut facts = idle();
-        facts.take_workers(&[worker(WaitFor::Requests)]);
-        let feed = |us| {
-            let mut feed = FeedCount { requests: 3, ..FeedCount::default() };
-            feed.waits.note(WaitFor::Retry, us);
-            let (reader_kept_us, inflating_us) = (us, us / 2);
-            feed.epochs.push(EpochCount { reader_kept_us, inflating_us, ..EpochCount::default() });
-            feed
-        };
-        let feeds = [feed(2_000_000), feed(4_000_000)];
-        facts.take_feeds(feeds.iter());
-        assert_eq!(facts.waited(WaitFor::Requests), 0.0, "the feeders had not asked");
-        assert_eq!(facts.waited(WaitFor::Retry), 3.0, "each of the channels on average");
-        assert_eq!((facts.reader_seconds, facts.inflating_seconds), (3.0, 1.5));
-        assert_eq!(facts.requests, 4);
-    }
-}
+mod tests;

@@ -509,6 +509,7 @@ fn limit_facts(inputs: &SummaryInputs, all: &WorkerMetrics) -> LimitFacts {
         syncing_seconds: seconds(after_us),
         cpu_seconds: inputs.cpu_seconds,
         processors: inputs.processors,
+        part_bytes: inputs.part_size_bytes,
         connections: inputs.pace.fixed().unwrap_or(all.connections),
         is_fixed: inputs.pace.fixed().is_some(),
         receive_buffer_bytes: inputs.receive_buffer_bytes,

@@ -1,0 +1,219 @@
+//! Tests of the verdict: counters are planted, one wait at a time.
+
+use super::*;
+use crate::engine::metrics::EpochCount;
+
+/// A run of ten seconds with a worker that does next to nothing.
+fn idle() -> LimitFacts {
+    LimitFacts {
+        bytes: 1_000_000_000,
+        seconds: 10.0,
+        workers: 2,
+        running_seconds: 0.3,
+        cpu_seconds: 0.6,
+        processors: 2,
+        requests: 100,
+        connections: 8,
+        ..LimitFacts::default()
+    }
+}
+
+fn waiting(what: WaitFor, seconds: f64) -> LimitFacts {
+    let mut facts = idle();
+    facts.waits[what as usize] = seconds;
+    facts
+}
+
+#[track_caller]
+fn check(facts: &LimitFacts, part: Part, words: &str) {
+    let limit = Limit::of(facts);
+    assert_eq!(limit.part, part, "{limit:?}");
+    assert!(limit.sentence.contains(words), "{}", limit.sentence);
+}
+
+#[test]
+fn what_is_waited_for_most_is_the_limit() {
+    for (what, part) in [
+        (WaitFor::Refused, Part::RequestRate),
+        (WaitFor::Retry, Part::Retries),
+        (WaitFor::Bandwidth, Part::BandwidthLimit),
+        (WaitFor::Memory, Part::Memory),
+        (WaitFor::Writes, Part::Disk),
+        (WaitFor::Files, Part::Files),
+        (WaitFor::Work, Part::Listing),
+    ] {
+        check(&waiting(what, 8.0), part, "80 % of the time; 100 MB/s of at most 125 MB/s");
+    }
+    let none = Limit::of(&idle());
+    assert_eq!((none.part, none.ceiling_bytes_per_second), (Part::None, None));
+    let startup = LimitFacts { startup_seconds: 8.0, ..idle() };
+    check(&startup, Part::Startup, "longer run");
+    check(&LimitFacts { listing_seconds: 6.0, ..idle() }, Part::Listing, "60 %");
+    check(&LimitFacts { syncing_seconds: 6.0, ..idle() }, Part::Disk, "disk");
+    check(&LimitFacts { blocked_seconds: 6.0, ..idle() }, Part::Files, "creating");
+    check(&LimitFacts { reader_seconds: 6.0, ..idle() }, Part::Reader, "reader");
+}
+
+#[test]
+fn the_network_is_told_apart_by_where_requests_spend_their_time() {
+    let mut facts = waiting(WaitFor::Requests, 9.0);
+    (facts.first_byte_seconds, facts.body_seconds) = (60.0, 10.0);
+    check(&facts, Part::Latency, "8 connections, and 0.60 s to the first byte");
+    (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
+    check(&facts, Part::OriginBandwidth, "with 8 connections");
+    facts.is_fixed = true;
+    check(&facts, Part::OriginBandwidth, "try more --connections");
+    // 16.7 MB/s each, 50 ms: 833 kB are on their way.
+    facts.round_trip_seconds = Some(0.05);
+    facts.receive_buffer_bytes = Some(32 << 20);
+    check(&facts, Part::OriginBandwidth, "bandwidth");
+    facts.receive_buffer_bytes = Some(2 << 20);
+    check(&facts, Part::SocketBuffers, "socket buffers of 2 MiB for a round trip of 50 ms");
+    facts.round_trip_seconds = Some(0.0001);
+    check(&facts, Part::OriginBandwidth, "bandwidth");
+    facts.is_memory_bound = true;
+    check(&facts, Part::Memory, "raise --memory");
+}
+
+#[test]
+fn advice_fits_objects_ranges_and_options() {
+    let advice = |facts: &LimitFacts| {
+        let told = Limit::of(facts).sentence;
+        told.rsplit_once("; ").map(|(_, advice)| advice.to_owned()).unwrap_or(told)
+    };
+    // 100 requests of 8 MiB.
+    let mut facts = LimitFacts { part_bytes: 8 << 20, ..waiting(WaitFor::Requests, 9.0) };
+    (facts.first_byte_seconds, facts.body_seconds) = (60.0, 10.0);
+    assert_eq!(advice(&facts), "allow more connections, or use a larger --part-size");
+    facts.is_fixed = true;
+    facts.bytes = 100 * 20_000;
+    assert_eq!(advice(&facts), "use more --connections, or use larger objects");
+    let refused = LimitFacts { part_bytes: 8 << 20, bytes: 1, ..waiting(WaitFor::Refused, 9.0) };
+    assert_eq!(advice(&refused), "use larger objects, or fewer clients");
+    // Four objects of 32 MiB are 16 ranges.
+    (facts.bytes, facts.requests, facts.connections) = (128 << 20, 16, 16);
+    (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
+    assert_eq!(advice(&facts), "use a smaller --part-size: there were only 16 requests");
+    facts.connections = 8;
+    assert_eq!(advice(&facts), "try more --connections");
+    (facts.bytes, facts.connections) = (16 * 20_000, 16);
+    assert_eq!(advice(&facts), "try more --connections", "no range can be smaller");
+}
+
+#[test]
+fn processors_come_first_and_their_work_is_named() {
+    let mut facts = waiting(WaitFor::Requests, 9.0);
+    facts.running_seconds = 9.0;
+    check(&facts, Part::Cpu, "(2 workers), 90 %");
+    // Both workers ran for 18 seconds, and of these they computed for 13, as the clock has it.
+    (facts.user_share, facts.outside_seconds) = (0.6, 13.0);
+    facts.verify_seconds = 6.0;
+    check(&facts, Part::Cpu, "most of all for checksums");
+    facts.tls_seconds = 7.0;
+    check(&facts, Part::Cpu, "most of all for TLS");
+    assert_eq!(Limit::of(&facts).work, Some("tls"));
+    // The rest of the time outside passed without a processor, or in the kernel.
+    facts.outside_seconds = 18.0;
+    assert_eq!(Limit::of(&facts).work, None);
+    (facts.outside_seconds, facts.user_share) = (13.0, 0.4);
+    assert_eq!(Limit::of(&facts).work, None);
+    facts.user_share = 1.0;
+    // Most of the time was waited for a processor when the work was about to begin.
+    (facts.outside_seconds, facts.tls_seconds, facts.verify_seconds) = (2.0, 1.8, 0.1);
+    assert_eq!(Limit::of(&facts).work, Some("tls"));
+    facts.running_seconds = 3.0;
+    check(&facts, Part::OriginBandwidth, "bandwidth");
+    assert_eq!(Limit::of(&facts).work, None);
+    facts.cpu_seconds = 19.0;
+    check(&facts, Part::Cpu, "95 %");
+    let gunzip = LimitFacts { inflating_seconds: 8.0, ..idle() };
+    check(&gunzip, Part::Cpu, "decompress");
+    // They are the limit although more of the time was waited for the network, unless a reader
+    // was waited for even longer.
+    let mut facts = waiting(WaitFor::Requests, 8.5);
+    facts.running_seconds = 7.2;
+    check(&facts, Part::Cpu, "72 %");
+    facts.reader_seconds = 9.0;
+    check(&facts, Part::Reader, "90 %");
+}
+
+#[test]
+fn a_ceiling_is_of_what_was_waited_for() {
+    // More than all of the time, as clocks have it, is all of it.
+    let all = Limit::of(&waiting(WaitFor::Writes, 12.0));
+    assert_eq!((all.share, all.ceiling_bytes_per_second), (1.0, Some(100_000_000)));
+    let startup = Limit::of(&LimitFacts { startup_seconds: 8.0, ..idle() });
+    assert_eq!(startup.ceiling_bytes_per_second, None, "it says nothing of more bytes");
+    let nothing = Limit::of(&LimitFacts { bytes: 0, ..waiting(WaitFor::Work, 9.0) });
+    assert_eq!((nothing.bytes_per_second, nothing.part), (None, Part::Listing));
+}
+
+#[test]
+fn a_short_round_trip_fills_any_buffer() {
+    let mut facts = waiting(WaitFor::Requests, 9.0);
+    (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
+    facts.receive_buffer_bytes = Some(8192);
+    facts.round_trip_seconds = Some(0.0009);
+    check(&facts, Part::OriginBandwidth, "bandwidth");
+    facts.round_trip_seconds = Some(0.0011);
+    check(&facts, Part::SocketBuffers, "round trip");
+}
+
+/// A worker that ran for 2 of 10 seconds, and was not on a processor for one more outside its
+/// ring.
+fn worker(what: WaitFor) -> WorkerMetrics {
+    let mut worker = WorkerMetrics {
+        loop_us: 3_000_000,
+        cpu_seconds: 1.5,
+        user_seconds: 0.75,
+        delay_seconds: 0.5,
+        answers: 4,
+        ..WorkerMetrics::default()
+    };
+    worker.waits.note(what, 7_000_000);
+    worker.stages.body_us = 9_000_000;
+    worker.stages.slot_wait_us = 4_000_000;
+    worker.stages.tls_us = 1_000_000;
+    worker
+}
+
+#[test]
+fn workers_are_counted_as_one_on_average() {
+    let mut facts = idle();
+    facts.take_workers(&[worker(WaitFor::Requests), worker(WaitFor::Requests)]);
+    assert_eq!(facts.waited(WaitFor::Requests), 7.0);
+    assert_eq!((facts.running_seconds, facts.blocked_seconds), (2.0, 1.0));
+    assert_eq!(facts.body_seconds, 10.0, "without the time that slots were waited for");
+    assert_eq!((facts.requests, facts.workers), (8, 2));
+    assert_eq!((facts.user_share, facts.outside_seconds), (0.5, 6.0));
+    assert_eq!(facts.tls_seconds, 2.0);
+    // One that others left nothing to do does not count: here for three of ten seconds.
+    facts.take_workers(&[worker(WaitFor::Requests), worker(WaitFor::Nothing)]);
+    let waited = facts.waited(WaitFor::Requests);
+    assert!((waited - 7.0 / 1.3).abs() < 1e-9, "{waited}");
+}
+
+#[test]
+fn of_a_stream_its_feeders_say_what_was_waited_for() {
+    let mut facts = idle();
+    facts.take_workers(&[worker(WaitFor::Requests)]);
+    let feed = |us| {
+        let mut feed = FeedCount { requests: 3, ..FeedCount::default() };
+        feed.waits.note(WaitFor::Retry, us);
+        let (reader_kept_us, inflating_us) = (us, us / 2);
+        feed.epochs.push(EpochCount { reader_kept_us, inflating_us, ..EpochCount::default() });
+        feed
+    };
+    let feeds = [feed(2_000_000), feed(4_000_000)];
+    facts.take_feeds(feeds.iter());
+    assert_eq!(facts.waited(WaitFor::Requests), 0.0, "the feeders had not asked");
+    assert_eq!(facts.waited(WaitFor::Retry), 3.0, "each of the channels on average");
+    assert_eq!((facts.reader_seconds, facts.inflating_seconds), (3.0, 1.5));
+    // Between two epochs the next reader is waited for.
+    let epoch = |opened_us| EpochCount { opened_us, elapsed_us: 500, ..EpochCount::default() };
+    let epochs = [1_000_000, 4_000_500, 4_001_000].map(epoch).to_vec();
+    let mut facts = idle();
+    facts.take_feeds([FeedCount { epochs, ..FeedCount::default() }].iter());
+    assert_eq!(facts.reader_seconds, 3.0, "the first came before the run was counted");
+    assert_eq!(facts.requests, 4);
+}
