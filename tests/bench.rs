@@ -200,6 +200,44 @@ fn an_aborted_sweep_keeps_its_finished_steps() {
     );
     let left: Vec<_> = fs::read_dir(destination.path()).expect("a folder").flatten().collect();
     run.check(left.is_empty(), &format!("nothing is left: {left:?}"));
+    run.check(run.stdout.lines().filter(|line| line.starts_with("network ")).count() == 1, "told");
+    assert_eq!(run.stdout.lines().last(), document["sentence"].as_str(), "{run}");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_anything_is_measured() {
+    let place = tempfile::tempdir().expect("a folder");
+    let file = place.path().join("none/b.csv").display().to_string();
+    let run = Program::new(["bench", "--stages", "tls", "--csv", &file]).run().expect(5);
+    let run = run.expect_words(&["cannot write", "none/b.csv"]);
+    run.check(!run.stderr.lines().any(|line| line == "tls"), "nothing is measured");
+    for (words, told) in [
+        (&["--stages", "tls,tls"][..], "twice"),
+        (&["--sweep", "connections=2,2"], "twice"),
+        (&["--sweep", "connections=99999"], "1 to"),
+        (&["--stages", "tls", "--sweep", "workers=1,2"], "--sweep needs"),
+        (&["--csv", "b", "--html", "b"], "a file each"),
+    ] {
+        Program::new(["bench"]).with(words).run().expect(2).expect_words(&[told]);
+    }
+}
+
+#[test]
+fn a_step_that_fails_leaves_those_before_it() {
+    let place = tempfile::tempdir().expect("a folder");
+    let words = ["--size", "1MiB", "--runs", "1", "--warm-up", "0", "--stages", "tls,network"];
+    let failing = ["s3://lab/nothing/", "--endpoint-url", "http://127.0.0.1:1", "--region", "x-1"];
+    let bench = || {
+        let program = Program::new(["bench", "--retry-for", "0"]).with(words).with(failing);
+        program.set("AWS_ACCESS_KEY_ID", "a").set("AWS_SECRET_ACCESS_KEY", "b")
+    };
+    let run = bench().run();
+    run.check(run.status.code() != Some(0) && run.stderr.contains("a run failed"), "it fails");
+    run.check(run.stdout.lines().any(|line| line.starts_with("tls ")), "the finished step");
+    let run = bench().with(["--json"]).set("TMPDIR", place.path()).run();
+    let document = run.json();
+    run.check(document["steps"][0]["stage"] == "tls", "the finished step");
+    run.check(document["complete"] == false && document["error"].is_string(), "why");
 }
 
 #[test]

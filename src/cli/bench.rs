@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 
 use super::help::About;
-use super::options::{ServiceArgs, TuningArgs, parse_memory, parse_part_size, parse_report};
+use super::options::{
+    ServiceArgs, TuningArgs, parse_connections, parse_memory, parse_part_size, parse_report,
+    parse_workers,
+};
 use super::usage;
 use crate::limits::{BENCH_BYTES_DEFAULT, BENCH_RUNS_MAX};
 use crate::s3::uri::S3Uri;
@@ -61,7 +64,16 @@ pub enum Stage {
     Mount,
 }
 
+/// Stages in which an option can be swept; the first of those that run is.
+pub const SWEPT_STAGES: [Stage; 5] =
+    [Stage::Get, Stage::Network, Stage::Stream, Stage::Mount, Stage::Pipe];
+
 impl Stage {
+    /// Whether an option can be swept in it.
+    fn is_swept(self) -> bool {
+        SWEPT_STAGES.contains(&self)
+    }
+
     /// Its name in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -193,8 +205,26 @@ impl BenchTyped {
         if destination.is_none() && self.stages.iter().any(|stage| disks.contains(stage)) {
             return Err(usage("the stages disk, disk-buffered and get need a DEST: a folder"));
         }
+        if has_twice(self.stages.iter().map(|stage| stage.name())) {
+            return Err(usage("--stages names a stage twice"));
+        }
+        if has_twice(self.sweep.iter().map(|sweep| sweep.name)) {
+            return Err(usage("--sweep names an option twice: give all its values at once"));
+        }
+        let is_swept = self.stages.is_empty() || self.stages.iter().any(|stage| stage.is_swept());
+        if !self.sweep.is_empty() && !is_swept {
+            return Err(usage("--sweep needs one of the stages get, network, stream, mount, pipe"));
+        }
+        if has_twice([&self.report, &self.csv, &self.html].into_iter().flatten()) {
+            return Err(usage("--report, --csv and --html need a file each"));
+        }
         Ok(BenchArgs { source, destination, how: self })
     }
+}
+
+fn has_twice<T: Ord>(mut all: impl Iterator<Item = T>) -> bool {
+    let mut seen = std::collections::BTreeSet::new();
+    all.any(|one| !seen.insert(one))
 }
 
 fn parse_runs(text: &str) -> Result<u32, String> {
@@ -222,19 +252,18 @@ type Check = fn(&str) -> Result<(), String>;
 fn parse_sweep(text: &str) -> Result<Sweep, String> {
     let expected = "expected OPTION=VALUE,... with connections, workers, part-size or memory";
     let (name, values) = text.split_once('=').ok_or(expected)?;
-    let number: Check = |value| match value.parse::<u32>() {
-        Ok(number) if number > 0 => Ok(()),
-        _ => Err(format!("'{value}' is not a number above 0")),
-    };
     let (name, check): (&'static str, Check) = match name {
-        "connections" => ("connections", number),
-        "workers" => ("workers", number),
+        "connections" => ("connections", |value| parse_connections(value).map(drop)),
+        "workers" => ("workers", |value| parse_workers(value).map(drop)),
         "part-size" => ("part-size", |value| parse_part_size(value).map(drop)),
         "memory" => ("memory", |value| parse_memory(value).map(drop)),
         _ => return Err(expected.to_owned()),
     };
     let values: Vec<String> = values.split(',').map(str::to_owned).collect();
     values.iter().try_for_each(|value| check(value))?;
+    if has_twice(values.iter()) {
+        return Err("a value is named twice".to_owned());
+    }
     Ok(Sweep { name, values })
 }
 
@@ -279,7 +308,16 @@ mod tests {
     fn sweeps() {
         let sweep = parse_sweep("part-size=8MiB,16MiB").expect("a sweep");
         assert_eq!((sweep.name, sweep.values.len()), ("part-size", 2));
-        for wrong in ["connections", "connections=", "connections=0", "size=1", "memory=1"] {
+        for wrong in [
+            "connections",
+            "connections=",
+            "connections=0",
+            "connections=99999",
+            "connections=1,1",
+            "workers=99999",
+            "size=1",
+            "memory=1",
+        ] {
             assert!(parse_sweep(wrong).is_err(), "{wrong}");
         }
     }

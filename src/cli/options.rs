@@ -486,7 +486,7 @@ fn parse_list_requests(text: &str) -> Result<usize, String> {
     parse_number(text, limits::LIST_REQUESTS_MAX)
 }
 
-fn parse_workers(text: &str) -> Result<usize, String> {
+pub(super) fn parse_workers(text: &str) -> Result<usize, String> {
     parse_number(text, limits::WORKERS_MAX)
 }
 
@@ -502,7 +502,7 @@ pub(super) fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
     rate.ok_or_else(|| "expected more than 0 bytes a second".to_owned())
 }
 
-fn parse_connections(text: &str) -> Result<usize, String> {
+pub(super) fn parse_connections(text: &str) -> Result<usize, String> {
     parse_number(text, limits::CONNECTIONS_MAX)
 }
 

@@ -18,13 +18,13 @@ use std::time::Instant;
 use inrush_origin::{Config as OriginConfig, Credentials, Origin, SyntheticSet};
 use tempfile::TempDir;
 
-use super::ending::Done;
+use super::ending::{Done, exit_code};
 use super::mount;
 use super::ring;
 use super::runtime::on_runtime;
 use super::session::Interrupts;
 use super::whole_file;
-use crate::cli::{BenchArgs, Stage, TuningArgs};
+use crate::cli::{BenchArgs, SWEPT_STAGES, Stage, TuningArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host;
 use crate::report::bench::{BenchReport, Measured, Setting, Step, page};
@@ -154,18 +154,36 @@ impl Bench {
         // From here on an interrupt does not kill: whatever ends the bench, its folders go.
         let mut signals = Interrupts::listen()?;
         self.check_space()?;
+        // What cannot be written is seen before anything is measured.
+        self.write()?;
+        let failed = self.steps(&mut signals).await.err();
+        self.report.complete = failed.is_none();
+        self.report.error = failed.as_ref().map(ToString::to_string);
+        let written = self.write();
+        if failed.is_none() {
+            written?;
+        }
+        if let Some(error) = &failed {
+            Progress::new(false).error(error);
+        }
+        let code = exit_code(failed.as_ref());
+        if self.args.how.json {
+            return Ok(Done { code, document: Some(self.report.to_json()) });
+        }
+        if failed.is_none() || !self.report.steps.is_empty() {
+            out::print(self.report.to_table().as_bytes())?;
+        }
+        Ok(Done { code, document: None })
+    }
+
+    /// Measures all that is planned; what is measured before an error stays in the report.
+    async fn steps(&mut self, signals: &mut Interrupts) -> Result<()> {
         for planned in self.plan() {
-            self.step(planned, &mut signals).await?;
+            self.step(planned, signals).await?;
             self.report.sentence = self.report.verdict();
             self.write()?;
         }
-        self.report.complete = true;
-        self.write()?;
-        if self.args.how.json {
-            return Ok(Done { code: 0, document: Some(self.report.to_json()) });
-        }
-        out::print(self.report.to_table().as_bytes())?;
-        Ok(Done::default())
+        Ok(())
     }
 
     /// The stages alone, then those together; and the sweeps of the last.
@@ -180,8 +198,7 @@ impl Bench {
                 stages.extend([Stage::Disk, Stage::DiskBuffered, Stage::Get]);
             }
         }
-        let swept = [Stage::Get, Stage::Network, Stage::Stream, Stage::Mount, Stage::Pipe];
-        let swept = swept.into_iter().find(|stage| stages.contains(stage));
+        let swept = SWEPT_STAGES.into_iter().find(|stage| stages.contains(stage));
         let mut plan: Vec<Planned> =
             stages.into_iter().map(|stage| Planned { stage, setting: None }).collect();
         for sweep in &self.args.how.sweep {
@@ -231,17 +248,24 @@ impl Bench {
             }
         }
         let before = machine::read();
-        let (mut runs, mut last) = (Vec::new(), Told::default());
+        let (mut runs, mut all) = (Vec::new(), Vec::new());
         for _ in 0..self.args.how.runs {
-            last = self.measure(stage, setting.as_ref(), signals).await?;
-            match last.measured {
+            let told = self.measure(stage, setting.as_ref(), signals).await?;
+            match told.measured {
                 Some(measured) => runs.push(measured),
                 None => return Ok(()),
             }
+            all.push(told);
         }
         let counted = machine::read().since(&before);
-        let Told { limit, latencies, course, pace, .. } = last;
         let step = Step::new(stage.name(), setting, runs);
+        let median = step.bytes_per_second.median;
+        // What is said of one run is said of that which the table has.
+        let far = |told: &Told| {
+            told.measured.map_or(f64::MAX, |run| (run.bytes_per_second - median).abs())
+        };
+        let typical = all.into_iter().min_by(|one, other| far(one).total_cmp(&far(other)));
+        let Told { limit, latencies, course, pace, .. } = typical.unwrap_or_default();
         self.report.steps.push(Step { limit, latencies, course, pace, counted, ..step });
         Ok(())
     }
@@ -375,7 +399,7 @@ async fn interruptible<T: Send + 'static>(
 }
 
 fn interrupted() -> Error {
-    Error::new(ErrorKind::Interrupted, "interrupted: finished steps are in the files of results")
+    Error::new(ErrorKind::Interrupted, "interrupted: results are of the steps that were finished")
 }
 
 /// When something begins. Commands are an edge, so this may look at the clock.
