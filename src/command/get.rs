@@ -119,10 +119,8 @@ pub(super) async fn fetch(
         return interrupts.unless(planned).await;
     }
     // Not before: a run that fails early leaves the report of an earlier one.
-    let report = match report {
-        Some(shared) => Some(shared),
-        None => open(args.report.as_deref(), interrupts).await?,
-    };
+    let report =
+        if report.is_some() { report } else { open(args.report.as_deref(), interrupts).await? };
     let resolved = begun.elapsed();
     let undecided = Undecided::new(control.clone(), args.failures.on_change, args.verify);
     let questions = (Checksums::new(control.clone(), args.verify), undecided);
@@ -372,9 +370,8 @@ async fn plan_only(
     output: OutputArgs,
 ) -> Result<Ended> {
     let mut lines = Lines::stdout();
-    let (mut total, mut failures) = (PlannedTotal::default(), Failures::default());
-    let mut kept = (0, 0u64);
-    let progress = Progress::new(!output.quiet);
+    let (mut total, mut kept) = (PlannedTotal::default(), (0, 0u64));
+    let (mut failures, progress) = (Failures::default(), Progress::new(!output.quiet));
     while let Some(batch) = walk.next_batch().await? {
         let mut page = Vec::with_capacity(batch.len());
         for entry in batch {

@@ -478,7 +478,9 @@ mod tests {
     impl Places {
         fn new() -> Self {
             let folder = tempfile::tempdir().expect("a folder");
-            ["0", "1", "2"].map(|name| std::fs::create_dir(folder.path().join(name)).expect("new"));
+            for name in ["0", "1", "2"] {
+                std::fs::create_dir(folder.path().join(name)).expect("new");
+            }
             Self { folder }
         }
 

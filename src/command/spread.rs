@@ -125,8 +125,8 @@ impl Spread {
     }
 
     /// An object that was handed out has ended, with a file for which so many bytes were written
-    /// (`whole`), or without; of what it replaced or leaves, so many bytes count as `Space::end` has
-    /// it.
+    /// (`whole`), or without; of what it replaced or leaves, so many bytes count as `Space::end`
+    /// has it.
     pub fn end(
         &mut self,
         place: u8,

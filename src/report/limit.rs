@@ -190,6 +190,15 @@ impl LimitFacts {
         known && self.requests < FEW_RANGES * self.connections && !self.has_small_objects()
     }
 
+    /// What brings more bytes at the same time where each connection has its rate.
+    fn more_at_once(&self) -> Option<String> {
+        if self.has_few_ranges() {
+            let requests = counted(self.requests, "request", "requests");
+            return Some(format!("use a smaller --part-size: there were only {requests}"));
+        }
+        self.is_fixed.then(|| "try more --connections".to_owned())
+    }
+
     /// What makes fewer requests, or more of them at the same time.
     fn fewer_requests(&self) -> (&'static str, &'static str) {
         let more = if self.is_fixed { "use more --connections" } else { "allow more connections" };
@@ -365,13 +374,7 @@ fn words(facts: &LimitFacts, part: Part, work: Option<&'static str>) -> (String,
     match part {
         Part::OriginBandwidth => (
             format!("the bandwidth of the server or of the network, with {in_flight}"),
-            match facts.has_few_ranges() {
-                true => {
-                    let requests = counted(facts.requests, "request", "requests");
-                    Some(format!("use a smaller --part-size: there were only {requests}"))
-                }
-                false => facts.is_fixed.then(|| "try more --connections".to_owned()),
-            },
+            facts.more_at_once(),
         ),
         Part::RequestRate => (
             "the server's request rate (503, 429)".to_owned(),

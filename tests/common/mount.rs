@@ -1,6 +1,7 @@
 //! File systems for a test: a small tmpfs, one without attributes, one that is read-only. Gone when
 //! dropped.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,22 +24,18 @@ impl Mount {
         let folder = tempfile::tempdir().expect("a folder");
         let point = folder.path().join("mount");
         std::fs::create_dir(&point).expect("a folder");
-        let mounted =
-            run(Command::new("mount").args(["-t", kind, "-o", options, kind]).arg(&point));
-        if !mounted {
-            crate::skip::skip(&format!("a {kind} cannot be mounted here"));
-            return None;
-        }
-        Some(Self { point, _folder: Some(folder) })
+        let words = ["-t", kind, "-o", options, kind].map(OsStr::new);
+        Self::at(&words, &point, Some(folder))
     }
 
-    /// A folder once more, at another one.
-    pub(crate) fn bind(folder: &Path, point: &Path) -> Option<Self> {
-        if !run(Command::new("mount").arg("--bind").args([folder, point])) {
-            crate::skip::skip("a folder cannot be mounted a second time here");
+    /// What mount(8) is told with these words, at this folder, which may be inside one that goes
+    /// with it; `None`, said on standard error, where nobody may mount it.
+    pub(crate) fn at(words: &[&OsStr], point: &Path, inside: Option<TempDir>) -> Option<Self> {
+        if !run(Command::new("mount").args(words).arg(point)) {
+            crate::skip::skip(&format!("mount {words:?} is not possible here"));
             return None;
         }
-        Some(Self { point: point.to_owned(), _folder: None })
+        Some(Self { point: point.to_owned(), _folder: inside })
     }
 
     /// Where it is.

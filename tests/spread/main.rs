@@ -273,7 +273,8 @@ fn a_folder_that_is_mounted_twice_is_refused() {
     let (inner, bound) = (mount.path().join("a/b"), folder.path().join("bound"));
     fs::create_dir_all(&inner).expect("folders");
     fs::create_dir(&bound).expect("a folder");
-    let Some(_bound) = Mount::bind(&inner, &bound) else { return };
+    let words = ["--bind".as_ref(), inner.as_os_str()];
+    let Some(_bound) = Mount::at(&words, &bound, None) else { return };
     let origin = serve(&objects());
     let above = mount.path().join("a");
     for other in [inner, mount.path().to_owned(), above.join("b/new"), above] {

@@ -2,9 +2,9 @@
 //! and the real policies (ranges, slots, bounds) in virtual time, on a host of arithmetic.
 //!
 //! What is simulated: each network interface's capacity, each connection's rate and latency, each
-//! worker's processor time, its slots, the lock of the hand-out, the way between NUMA nodes, and the
-//! disks. What is not: the
-//! listing (there is always work), the kernel's own limits, and memory bandwidth.
+//! worker's processor time, its slots, the lock of the hand-out, the way between NUMA nodes, and
+//! the disks. What is not: the listing (there is always work), the kernel's own limits, and memory
+//! bandwidth.
 
 mod machine;
 mod network;

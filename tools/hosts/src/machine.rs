@@ -240,8 +240,8 @@ impl Machine {
         }
     }
 
-    /// Bytes come over the interfaces: all connections of one share it evenly, and those whose bytes
-    /// go to another node share the way there.
+    /// Bytes come over the interfaces: all connections of one share it evenly, and those whose
+    /// bytes go to another node share the way there.
     fn bring(&mut self) {
         let now_us = self.now_us;
         let wish = |crew: &Crew| -> f64 {
@@ -357,7 +357,7 @@ impl Machine {
         let size_bytes = self.course.object_bytes;
         assert_eq!(came, Some((size_bytes, disk)), "{key}: every byte once");
         if let Some(spread) = &mut self.spread {
-            spread.end(disk, size_bytes, (true, Some(0)), self.now_us);
+            spread.end(disk, size_bytes, (Some(size_bytes), Some(0)), self.now_us);
         }
         self.lock(worker);
         self.scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
