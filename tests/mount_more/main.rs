@@ -1,6 +1,6 @@
 //! `inrush mount` where objects do not stay what they were listed as, and what it tells of a run.
 
-#![expect(clippy::disallowed_types, reason = "a test has files of its own")]
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "programs under test")]
 
 #[path = "../common/fuse.rs"]
 #[expect(dead_code, reason = "the table of mounts belongs to other tests")]
