@@ -561,8 +561,8 @@ fn an_option_means_the_same_everywhere() {
             if child.get_name() == "train" && of_its_own.contains(&arg.get_id().as_str()) {
                 continue;
             }
-            // A mount serves until it is unmounted, and has no pipes.
-            let of_its_own = ["check", "deadline", "ready_file"];
+            // A mount serves until it is unmounted, has no pipes, and tells of files.
+            let of_its_own = ["check", "deadline", "json", "ready_file", "report"];
             if child.get_name() == "mount" && of_its_own.contains(&arg.get_id().as_str()) {
                 continue;
             }

@@ -15,8 +15,8 @@ struct Site {
     above: Vec<((u64, u64), PathBuf)>,
     /// The way from the nearest folder that is there.
     missing: PathBuf,
-    /// Its device, and its path in the file system there.
-    on_device: Option<(String, PathBuf)>,
+    /// Its device, and its path in the file system there, as bytes.
+    on_device: Option<(String, Vec<u8>)>,
 }
 
 impl Site {
@@ -40,8 +40,8 @@ impl Site {
         };
         // A folder that is mounted elsewhere (mount --bind) has other ones above it there.
         let on_one_device = self.on_device.as_ref().zip(other.on_device.as_ref());
-        let is_below = |((one, path), (other, above)): (&(String, PathBuf), &(String, PathBuf))| {
-            one == other && path.starts_with(above)
+        let is_below = |((one, path), (other, above)): (&(String, Vec<u8>), &(String, Vec<u8>))| {
+            one == other && table::below(path, above).is_some()
         };
         self.above.iter().any(is_it) || on_one_device.is_some_and(is_below)
     }

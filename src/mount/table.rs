@@ -1,8 +1,6 @@
 //! Lines of `/proc/self/mountinfo` (proc_pid_mountinfo(5)): what is mounted where.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What the type of a mount of this program is called.
 pub const TYPE: &str = "fuse.inrush";
@@ -27,18 +25,27 @@ pub fn at(table: &[u8], point: &Path) -> Option<Mounted> {
     mounts.rev().find(|mounted| mounted.point == point.as_os_str().as_encoded_bytes())
 }
 
-/// On which device a path without links is, and where in the file system there: of a folder that is
-/// mounted at several places (mount --bind) these are the same at each. `None` where the table does
-/// not say.
+/// On which device a path without links is, and where in the file system there, as a path's bytes:
+/// of a folder that is mounted at several places (mount --bind) these are the same at each. `None`
+/// where the table does not say.
 #[must_use]
-pub fn place(table: &[u8], path: &Path) -> Option<(String, PathBuf)> {
+pub fn place(table: &[u8], path: &Path) -> Option<(String, Vec<u8>)> {
+    let path = path.as_os_str().as_encoded_bytes();
     let mounts = table.split(|byte| *byte == b'\n').filter_map(parse);
-    let point = |mounted: &Mounted| PathBuf::from(OsStr::from_bytes(&mounted.point));
-    let above = mounts.filter(|mounted| path.starts_with(point(mounted)));
+    let above = mounts.filter(|mounted| below(path, &mounted.point).is_some());
     // The last of several is the one that hides the others.
     let mounted = above.max_by_key(|mounted| mounted.point.len())?;
-    let below = path.strip_prefix(point(&mounted)).ok()?;
-    Some((mounted.device, Path::new(OsStr::from_bytes(&mounted.root)).join(below)))
+    let root = mounted.root.strip_suffix(b"/").unwrap_or(&mounted.root);
+    Some((mounted.device, [root, below(path, &mounted.point)?].concat()))
+}
+
+/// The way from a folder to a path that is it or below it, both absolute and as bytes; `None` where
+/// the path is elsewhere.
+#[must_use]
+pub fn below<'p>(path: &'p [u8], folder: &[u8]) -> Option<&'p [u8]> {
+    let folder = folder.strip_suffix(b"/").unwrap_or(folder);
+    let way = path.strip_prefix(folder)?;
+    (way.is_empty() || way.starts_with(b"/")).then_some(way)
 }
 
 fn parse(line: &[u8]) -> Option<Mounted> {
@@ -101,7 +108,7 @@ mod tests {
             31 24 254:1 /data/sub /mnt/bound rw - ext4 /dev/vda rw\n";
         let found = |path: &str| place(table, Path::new(path)).expect("it is somewhere");
         assert_eq!(found("/mnt/bound/x"), found("/data/sub/x"));
-        assert_eq!(found("/data"), ("254:1".to_owned(), PathBuf::from("/data")));
+        assert_eq!(found("/data"), ("254:1".to_owned(), b"/data".to_vec()));
         assert_eq!(place(TABLE, Path::new("/mnt/c/d")).expect("there").0, "0:29", "the topmost");
         assert_eq!(place(b"", Path::new("/")), None);
     }

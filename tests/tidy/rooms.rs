@@ -189,6 +189,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 59] = [
             "exposition",
             "failure",
             "guide",
+            "host",
             "journal",
             "lease",
             "limit",
