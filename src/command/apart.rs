@@ -39,11 +39,13 @@ impl Site {
             *folder == nearest && way.starts_with(&other.missing)
         };
         // A folder that is mounted elsewhere (mount --bind) has other ones above it there.
-        let on_one_device = self.on_device.as_ref().zip(other.on_device.as_ref());
-        let is_below = |((one, path), (other, above)): (&(String, Vec<u8>), &(String, Vec<u8>))| {
-            one == other && table::below(path, above).is_some()
+        let is_below_there = match (&self.on_device, &other.on_device) {
+            (Some((one, path)), Some((other, above))) => {
+                one == other && table::below(path, above).is_some()
+            }
+            _ => false,
         };
-        self.above.iter().any(is_it) || on_one_device.is_some_and(is_below)
+        self.above.iter().any(is_it) || is_below_there
     }
 }
 
