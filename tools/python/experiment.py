@@ -47,7 +47,7 @@ from lab.epochs import Set  # noqa: E402
 from lab.measure import Sample  # noqa: E402
 from lab.process import LabError, note, say  # noqa: E402
 
-LOOPS = Path(__file__).resolve().parents[1] / "lab" / "loops"
+RUN_LOOP = Path(__file__).resolve().parents[1] / "lab" / "run_loop.py"
 RUN_SECONDS = 300.0
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "example-secret"}
 IMAGE_COUNTS = (4, 64, 250, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
@@ -199,7 +199,7 @@ def run_loop(lab: Lab, workload: str, way: Way, endpoint: str, wanted: Set,
             "endpoint": endpoint, "bucket": wanted.bucket, "prefix": wanted.prefix,
             "keys": list(wanted.keys), "temp": folder, "programs": dict(lab.programs)}))
         outcome = process.run(
-            [lab.venv.python, LOOPS / "run.py", workload, way.name, str(int(every_byte)), task],
+            [lab.venv.python, RUN_LOOP, workload, way.name, str(int(every_byte)), task],
             seconds=RUN_SECONDS, env=environment(lab, endpoint), family=True)
     if outcome.timed_out or outcome.code != 0:
         raise LabError(f"exit code {outcome.code}: {outcome.last_words(200)}")

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from shared import Epoch, Loop, Task, boto3_client, obstore_store
+from .shared import Epoch, Loop, Task, boto3_client, obstore_store
 
 PART_BYTES = 8 << 20
 PARTS_AT_ONCE = 16

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from shared import (AT_ONCE, BATCH, Epoch, Loop, Task, boto3_client, in_threads, inrush_dataset,
+from .shared import (AT_ONCE, BATCH, Epoch, Loop, Task, boto3_client, in_threads, inrush_dataset,
                     obstore_store, s3torchconnector_config)
 
 S3FS_BATCH = 256

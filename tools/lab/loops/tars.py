@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared import (BATCH, REGION, Epoch, Held, Loop, Task, boto3_client, in_threads,
+from .shared import (BATCH, REGION, Epoch, Held, Loop, Task, boto3_client, in_threads,
                     inrush_dataset, members, obstore_store, s3torchconnector_config)
 
 AHEAD = 2

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shared import Epoch, Loop, Task, boto3_client
+from .shared import Epoch, Loop, Task, boto3_client
 
 PAGE = 4096
 

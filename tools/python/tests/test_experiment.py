@@ -43,7 +43,7 @@ def told(workload: str, loop: str, origin: Origin, objects: dict[str, bytes], fo
         "endpoint": origin.endpoint, "bucket": "data", "prefix": "all/", "temp": str(folder),
         "keys": [key.removeprefix("data/") for key in sorted(objects)],
         "programs": {"inrush": str(Path(sys.executable).with_name("inrush"))}}))
-    ended = subprocess.run([sys.executable, TOOLS / "lab/loops/run.py", workload, loop, "1", task],
+    ended = subprocess.run([sys.executable, TOOLS / "lab/run_loop.py", workload, loop, "1", task],
                            check=True, stdout=subprocess.PIPE)
     return json.loads(ended.stdout)
 

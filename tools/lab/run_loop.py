@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs one loop and tells what it read, how long it took, and what it cost.
 
-    run.py WORKLOAD LOOP DIGEST TASK
+    run_loop.py WORKLOAD LOOP DIGEST TASK
 
 What is measured begins when everything is imported and clients are made, and ends when the loop and
 the processes that it started have ended. DIGEST is 1 where every byte is looked at, too. TASK is a
@@ -21,7 +21,11 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from shared import Task
+# What a loop imports must not find a module of this folder.
+sys.path.pop(0)
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from lab.loops.shared import Task  # noqa: E402
 
 MODULUS = 1 << 64
 LEAVE_SECONDS = 30.0
@@ -36,7 +40,7 @@ def used() -> tuple[float, float]:
 def measured(workload: str, name: str, digest: bool, task: Task) -> dict[str, Any]:
     """One pass: how many samples and bytes, their digest, and the price."""
     started = time.monotonic()
-    loops = importlib.import_module(workload).LOOPS
+    loops = importlib.import_module(f"lab.loops.{workload}").LOOPS
     epoch = loops[name](task)
     gc.collect()
     begun, before = time.monotonic(), used()
