@@ -118,7 +118,7 @@ def arguments() -> argparse.Namespace:
     """What was typed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kind", nargs="?", default="all", choices=KINDS)
-    parser.add_argument("--arch", nargs="+", default=list(MACHINES), choices=MACHINES)
+    parser.add_argument("--arch", nargs="+", action="extend", choices=MACHINES)
     parser.add_argument("--output", type=Path, default=default_output())
     parser.add_argument("--seccomp-default", type=Path)
     parser.add_argument("--no-build", action="store_true")
@@ -128,7 +128,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Builds, packs, and says what was made."""
     asked = arguments()
-    machines = [MACHINES[name] for name in asked.arch]
+    machines = [MACHINES[name] for name in asked.arch or MACHINES]
     kinds = set(KINDS[:-1]) if asked.kind == "all" else {asked.kind}
     try:
         profile = profile_of(asked.seccomp_default)
