@@ -214,7 +214,8 @@
 //! * `verify --adopt` marks no file that has changed since it was read: tests of
 //!   [`files::system_host`].
 //! * Of several destinations one has an object: the one that had it before, else the one that
-//!   would have written it first, one run at a time: tests of [`command`], `tests/spread`.
+//!   would have written it first, one run at a time; one that cannot be written to gets no more:
+//!   tests of [`command`], `tests/spread`.
 //! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination: tests of
 //!   [`files::system_host`], `tests/resume`.

@@ -105,7 +105,7 @@ fn decide(
     let wanted = match transfer.again() {
         Some(Again::Changed) => on_change == OnChange::Restart,
         Some(Again::Checksum) => !transfer.is_wrong_for_good(),
-        None => false,
+        Some(Again::Elsewhere) | None => false,
     };
     if wanted && restarts < RESTARTS_MAX {
         return Ok(transfer.anew(object, cut));

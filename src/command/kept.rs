@@ -248,6 +248,8 @@ struct Judge {
 #[derive(Debug, Default)]
 struct Found {
     at: Option<usize>,
+    /// It is a file of the object's name.
+    is_file: bool,
     /// What is unfinished of it is of no use, for this reason.
     unfit: Option<Unfit>,
 }
@@ -287,7 +289,7 @@ impl Judge {
             return Verdict::Fail(Box::new((transfer, error)));
         }
         let found = match self.are_several {
-            false => Found { at: Some(0), unfit: None },
+            false => Found { at: Some(0), ..Found::default() },
             true => match self.find(&transfer) {
                 Ok(found) => found,
                 Err(error) => return Verdict::Fail(Box::new((transfer, error))),
@@ -298,6 +300,7 @@ impl Judge {
         let Some(at) = found.at else { return Verdict::Fetch(transfer, before) };
         let (place, machine) = &mut self.machines[at];
         transfer.place = Some(*place).filter(|_| self.are_several);
+        transfer.stays = found.is_file;
         let (kept, replaced_bytes) = match standing(machine, self.rules, &transfer) {
             Ok(found) => found,
             // Where it may be replaced, and can be in one place alone, its own calls say so.
@@ -342,7 +345,7 @@ impl Judge {
             return Err(error.within(transfer.name()));
         }
         let found = match files.first() {
-            Some(at) => Found { at: Some(*at), unfit: None },
+            Some(at) => Found { at: Some(*at), is_file: true, unfit: None },
             None => self.find_unfinished(transfer).map_err(trouble)?,
         };
         let others = self.machines.iter_mut().enumerate();

@@ -2,6 +2,7 @@
 //! watches the workers, tells how each object ended, and decides the exit code.
 
 mod conclusion;
+mod elsewhere;
 mod intake;
 mod shares;
 
@@ -95,6 +96,10 @@ pub(super) struct Run {
     space: Space,
     /// Which of several destinations an object goes to.
     spread: Option<Spread>,
+    /// The first of them that was left out; told, and the run's exit code if nothing worse happens.
+    left_out: Option<Error>,
+    /// Objects that had room in the scheduler, and are not fetched again.
+    vacated: u64,
     known: ProgressState,
     objects_ok: u64,
     /// Of those: validated by a checksum, and why not (though they have bytes).
@@ -163,6 +168,8 @@ impl Run {
             checks_space: true,
             space: Space::default(),
             spread: None,
+            left_out: None,
+            vacated: 0,
             known: ProgressState::default(),
             objects_ok: 0,
             validated: 0,
@@ -343,15 +350,25 @@ impl Run {
     pub(super) fn collect(&mut self, scheduler: &Scheduler) {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         scheduler.collect(&mut outcomes);
-        let stop = scheduler.stop_reason();
-        for outcome in outcomes.drain(..) {
-            let for_now = outcome.result.is_err() && outcome.transfer.again().is_some();
-            if for_now && stop.is_none() {
-                self.undecided.push(outcome);
-            } else {
-                self.end_object(&outcome);
-                self.note_outcome(outcome, stop.as_ref());
+        let mut stop = scheduler.stop_reason();
+        for mut outcome in outcomes.drain(..) {
+            let again = outcome.transfer.again().filter(|_| outcome.result.is_err());
+            match (again, &stop) {
+                (Some(Again::Elsewhere), None) => {
+                    self.leave_out(outcome, scheduler);
+                    stop = scheduler.stop_reason();
+                    continue;
+                }
+                (Some(_), None) => {
+                    self.undecided.push(outcome);
+                    continue;
+                }
+                // The first one says it for all.
+                (Some(Again::Elsewhere), Some(stop)) => outcome.result = Err(stop.clone()),
+                _ => {}
             }
+            self.end_object(&outcome);
+            self.note_outcome(outcome, stop.as_ref());
         }
         self.outcomes = outcomes;
     }
@@ -413,6 +430,7 @@ impl Run {
         }
         self.failures
             .error(self.objects_ok + self.keeper.kept.0)
+            .or_else(|| self.left_out.take())
             .or_else(|| self.report_error.clone())
     }
 

@@ -4,7 +4,8 @@
 //! write, by the rate at which it has written so far. That is decided when the object is handed to
 //! the workers, and only so much is handed out beforehand as each destination writes in about a
 //! second: so one that is slow or full takes less, and none waits while another has work. What an
-//! earlier run left of an object decides before: it stays where it is.
+//! earlier run left of an object decides before: it stays where it is. A destination that cannot be
+//! written to any more is left out from then on.
 
 use super::space::Space;
 use crate::files::system_host::DiskSpace;
@@ -42,6 +43,10 @@ impl Load {
         }
     }
 
+    fn is_left_out(&self) -> bool {
+        self.told.left_out.is_some()
+    }
+
     /// Bytes a second; `None` while nothing is known.
     fn rate(&self) -> Option<f64> {
         let is_known = self.written_bytes > 0 && self.busy_us > 0;
@@ -50,6 +55,9 @@ impl Load {
 
     /// Whether it may be handed more: what it writes in a second, and a few objects in any case.
     fn is_open(&self) -> bool {
+        if self.is_left_out() {
+            return false;
+        }
         let window = self.rate().unwrap_or(0.0).max(SPREAD_WINDOW_BYTES_MIN as f64);
         self.objects < SPREAD_OBJECTS_MIN || (self.outstanding_bytes as f64) < window
     }
@@ -71,7 +79,7 @@ impl Spread {
             written_bytes: 0,
             busy_us: 0,
             busy_since_us: 0,
-            told: DestinationLine { path, objects: 0, bytes: 0 },
+            told: DestinationLine { path, objects: 0, bytes: 0, left_out: None, moved_objects: 0 },
         };
         Self { loads: places.into_iter().map(load).collect() }
     }
@@ -81,6 +89,30 @@ impl Spread {
         self.loads[usize::from(place)].space.reclaim(bytes);
     }
 
+    /// This destination gets no more objects, for this reason; its path where it got some until
+    /// now.
+    pub fn leave_out(&mut self, place: u8, why: &str) -> Option<&str> {
+        let told = &mut self.loads[usize::from(place)].told;
+        let is_news = told.left_out.is_none();
+        told.left_out.get_or_insert_with(|| why.to_owned());
+        is_news.then_some(&told.path)
+    }
+
+    /// Why a destination gets no more objects; `None` where it gets some.
+    pub fn left_out(&self, place: u8) -> Option<&str> {
+        self.loads[usize::from(place)].told.left_out.as_deref()
+    }
+
+    /// Whether no destination is left.
+    pub fn has_none(&self) -> bool {
+        self.loads.iter().all(Load::is_left_out)
+    }
+
+    /// An object that was to go to this destination goes to another.
+    pub fn move_from(&mut self, place: u8) {
+        self.loads[usize::from(place)].told.moved_objects += 1;
+    }
+
     /// The destination of an object that is handed to the workers now: its own, where an earlier
     /// run decided that. `None` while it has to wait.
     pub fn hand_out(&mut self, own: Option<u8>, size_bytes: u64, now_us: u64) -> Option<u8> {
@@ -88,7 +120,8 @@ impl Spread {
         let place = match own {
             Some(own) => Some(usize::from(own)).filter(|at| {
                 let load = &self.loads[*at];
-                load.objects == 0 || load.is_open() && load.space.has_room(size_bytes)
+                let has_room = load.is_open() && load.space.has_room(size_bytes);
+                has_room || load.objects == 0 && !load.is_left_out()
             }),
             None => self.soonest(size_bytes),
         }?;
@@ -120,7 +153,8 @@ impl Spread {
         }
         // It fits nowhere, and no more will come free: the disk says so itself.
         let is_at_rest = self.loads.iter().all(|load| load.objects == 0);
-        let all = self.loads.iter().enumerate().filter(|_| is_at_rest);
+        let left = self.loads.iter().enumerate().filter(|(_, load)| !load.is_left_out());
+        let all = left.filter(|_| is_at_rest);
         all.max_by_key(|(place, load)| (free(load), usize::MAX - place)).map(|(place, _)| place)
     }
 
@@ -235,6 +269,26 @@ mod tests {
         assert_eq!(spread.hand_out(None, 9 * MIB, 0), None);
         spread.end(1, 9 * MIB, (None, None), 1);
         assert_eq!(spread.hand_out(None, 9 * MIB, 1), Some(1));
+    }
+
+    #[test]
+    fn what_is_left_out_gets_nothing_more() {
+        let mut spread = spread(&[1000 * MIB, 10 * MIB, MIB]);
+        assert_eq!(spread.hand_out(None, MIB, 0), Some(0));
+        assert_eq!((spread.leave_out(0, "full"), spread.left_out(1)), (Some("/disk0"), None));
+        assert_eq!(spread.leave_out(0, "again"), None, "it is told once");
+        spread.move_from(0);
+        spread.end(0, MIB, (None, None), 1);
+        assert_eq!(spread.hand_out(Some(0), MIB, 1), None);
+        assert_eq!(spread.hand_out(None, MIB, 1), Some(1));
+        spread.end(1, MIB, (Some(MIB), Some(0)), 2);
+        // What fits nowhere goes where most is free, of those that are left.
+        assert_eq!(spread.hand_out(None, 900 * MIB, 2), Some(1));
+        assert!(!spread.has_none());
+        let _ = (spread.leave_out(1, "x"), spread.leave_out(2, "y"));
+        assert!(spread.has_none());
+        let told = spread.told();
+        assert_eq!((told[0].left_out.as_deref(), told[0].moved_objects), (Some("full"), 1));
     }
 
     #[test]

@@ -328,7 +328,8 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// True when no other object can fare better: the run ends.
+    /// True when no other object can fare better at this destination: where it is the only one,
+    /// the run ends.
     #[must_use]
     pub fn ends_run(&self) -> bool {
         matches!(self.errno.named(), Named::NOSPC | Named::IO | Named::DQUOT | Named::ROFS)

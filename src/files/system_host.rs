@@ -229,7 +229,8 @@ impl SystemHost {
                 .map_err(|errno| self.error("name", path, errno))
         });
         if let Err(error) = named {
-            self.abandon(file, error.ends_run());
+            // Of several destinations another takes the object.
+            self.abandon(file, error.ends_run() && transfer.place.is_none());
             return Err(error);
         }
         if let Some(journal) = &file.journal {

@@ -40,6 +40,8 @@ pub struct Transfer {
     pub path: String,
     /// Which of several destinations; `None` while that is not decided, and where there is one.
     pub place: Option<u8>,
+    /// That one has a file of its name, which it replaces: it goes to no other.
+    pub stays: bool,
     /// What it becomes.
     pub shape: Shape,
     /// Length of its ranges, the last one excepted.
@@ -76,6 +78,8 @@ pub enum Again {
     Changed,
     /// All bytes came, and they do not have the checksum that is stored with it.
     Checksum,
+    /// Of several destinations, that which it was to go to cannot be written to.
+    Elsewhere,
 }
 
 /// How ranges are cut, the same for every object of a run.
@@ -113,6 +117,7 @@ impl Transfer {
             endpoint,
             path,
             place: None,
+            stays: false,
             shape,
             part: cut.part,
             etag,
@@ -162,8 +167,15 @@ impl Transfer {
         fresh.begun_us.store(self.begun_us.load(Ordering::Relaxed), Ordering::Relaxed);
         let (restarts, restarted) = (self.restarts + 1, self.again());
         let mismatch_before = self.mismatch.get().copied();
-        let (place, replaced_bytes) = (self.place, self.replaced_bytes);
-        Self { place, restarts, restarted, replaced_bytes, mismatch_before, ..fresh }
+        let (place, stays, replaced_bytes) = (self.place, self.stays, self.replaced_bytes);
+        Self { place, stays, restarts, restarted, replaced_bytes, mismatch_before, ..fresh }
+    }
+
+    /// The same once more, for another destination.
+    #[must_use]
+    pub fn elsewhere(&self, cut: Cut) -> Self {
+        let (restarts, anew) = (self.restarts, self.anew(self.object.clone(), cut));
+        Self { place: None, restarts, mismatch_before: self.mismatch_before, ..anew }
     }
 
     /// Whether its bytes are wrong just as they were when it was fetched before.
@@ -185,6 +197,15 @@ impl Transfer {
         if self.failure.set(error).is_ok() {
             let _ = self.again.set(again);
         }
+    }
+
+    /// Records that nothing can be written where it goes; true where that is one of several
+    /// destinations, so that it may be had at another.
+    pub fn fail_at_place(&self, error: &Error) -> bool {
+        if self.place.is_some() {
+            self.fail_for_now(Again::Elsewhere, error.clone());
+        }
+        self.place.is_some()
     }
 
     /// Why fetching it again may help, where it failed for now.

@@ -346,6 +346,77 @@ fn a_small_disk_takes_what_fits_and_the_other_the_rest() {
     assert!(places.iter().all(|place| files(place).is_empty()), "nothing was downloaded");
 }
 
+/// A destination's line of the summary.
+fn line_of(run: &Run, place: usize) -> Value {
+    run.json()["destinations"][place].clone()
+}
+
+#[test]
+fn a_disk_that_is_full_before_its_time_is_left_out() {
+    let objects = objects();
+    let origin = serve(&objects);
+    // What is free is not looked at: the disk says so.
+    let blindly = |places: &[PathBuf; 2]| spread(&origin, places).with(["--no-space-check"]);
+    for order in [[0, 1], [1, 0]] {
+        let mounts = ["size=16M", "size=96M"].map(Mount::tmpfs);
+        let [Some(small), Some(large)] = mounts else { return };
+        let paths = [small.path().to_owned(), large.path().to_owned()];
+        let places = order.map(|at| paths[at].clone());
+        let run = blindly(&places).run().expect(DESTINATION);
+        assert_each_once(&places, &objects);
+        let at = order.iter().position(|at| *at == 0).expect("it is one of them");
+        let (full, other) = (line_of(&run, at), line_of(&run, 1 - at));
+        run.check(full["left_out"].to_string().contains("No space left"), "why");
+        run.check(full["moved_objects"].as_u64().is_some_and(|count| count > 0), "how many");
+        assert_eq!((&other["left_out"], &other["moved_objects"]), (&Value::Null, &0.into()));
+        let summary = run.json();
+        assert_eq!(summary["objects"], objects.len(), "{run}");
+        assert_eq!(summary["failed_objects"], 0, "{run}");
+        assert_eq!(summary["error_kind"], "no_space", "{run}");
+        let path = small.path().display().to_string();
+        let told = format!("{path} is left out from now on");
+        assert_eq!(run.stderr.matches(&told).count(), 1, "{run}");
+        // All is there now.
+        let run = spread(&origin, &places).run().expect(0);
+        assert_eq!(run.json()["kept_objects"], objects.len(), "{run}");
+        assert_each_once(&places, &objects);
+    }
+}
+
+#[test]
+fn the_run_ends_when_no_disk_is_left() {
+    let mounts = ["size=16M", "size=20M"].map(Mount::tmpfs);
+    let [Some(small), Some(other)] = mounts else { return };
+    let places = [small.path().to_owned(), other.path().to_owned()];
+    let origin = serve(&objects());
+    let run = spread(&origin, &places).with(["--no-space-check"]).run().expect(DESTINATION);
+    run.check(run.stderr.contains("No space left"), "why");
+    for place in [0, 1] {
+        run.check(line_of(&run, place)["left_out"].is_string(), "both");
+    }
+    assert_eq!(run.json()["error_kind"], "no_space", "{run}");
+}
+
+#[test]
+fn a_file_on_a_full_disk_gets_no_twin() {
+    let mounts = ["size=4M", "size=96M"].map(Mount::tmpfs);
+    let [Some(small), Some(large)] = mounts else { return };
+    let places = [small.path().to_owned(), large.path().to_owned()];
+    let objects = objects();
+    fs::create_dir_all(small.path().join("large")).expect("a folder");
+    fs::write(small.path().join("large/3"), "mine").expect("a file");
+    let origin = serve(&objects);
+    let run = spread(&origin, &places).with(["--no-space-check", "--overwrite", "always"]);
+    let run = run.run().expect(OBJECTS);
+    run.check(run.json()["failed_objects"] == 1, "one failed");
+    let run = run.expect_words(&["s3://lab/large/3: a file of its name is in", "left out"]);
+    let there = places.each_ref().map(|place| files(place));
+    assert_eq!(there[0].get("large/3").map(Vec::as_slice), Some(&b"mine"[..]), "{run}");
+    assert!(!there[1].contains_key("large/3"), "{run}");
+    let count = there.each_ref().map(BTreeMap::len);
+    assert_eq!(count[0] + count[1], objects.len(), "{run}");
+}
+
 #[test]
 fn data_is_synced_in_all_destinations() {
     let objects = objects();

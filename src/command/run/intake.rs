@@ -19,7 +19,7 @@ use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
-use crate::files::transfer::{Outcome, Shape, Transfer};
+use crate::files::transfer::{Again, Outcome, Shape, Transfer};
 use crate::limits::OBJECTS_QUEUED_MAX;
 use crate::report::document::{DestinationLine, ObjectLine};
 use crate::s3::Object;
@@ -201,9 +201,10 @@ impl Run {
     /// Takes a transfer that may begin, or the failure of one that may not.
     pub(super) fn admit(&mut self, settled: Settled) {
         match settled {
-            Ok(transfer) => self.pending.push_back(transfer),
+            Ok(transfer) => self.admit_housed(transfer),
             Err(failed) => {
                 let (transfer, error) = *failed;
+                self.vacated += u64::from(transfer.restarted == Some(Again::Elsewhere));
                 let transfer = Arc::new(transfer);
                 let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
                 self.note_outcome(outcome, None);
@@ -214,6 +215,7 @@ impl Run {
     /// Hands objects to the scheduler, as many as there is room for, there and on the disk.
     pub(super) fn feed(&mut self, scheduler: &Scheduler) {
         if self.spread.is_some() {
+            (0..std::mem::take(&mut self.vacated)).for_each(|_| scheduler.give_up());
             return self.feed_several(scheduler);
         }
         let (room, space) = (scheduler.room(), &mut self.space);
@@ -242,7 +244,11 @@ impl Run {
             match place {
                 Some(_) => {
                     transfer.place = place;
-                    chosen.push(transfer);
+                    match transfer.restarted {
+                        // It has its room there.
+                        Some(Again::Elsewhere) => scheduler.restart(transfer),
+                        _ => chosen.push(transfer),
+                    }
                 }
                 None => {
                     is_full |= own.is_none();

@@ -142,7 +142,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn file_failed(&mut self, transfer: &Transfer, error: FileError) {
         let ends_run = error.ends_run();
         let error = Error::from(error).within(transfer.name());
-        if ends_run {
+        // Of several destinations others may fare better: the run goes on with them.
+        if ends_run && !transfer.fail_at_place(&error) {
             self.scheduler.stop(error.clone());
             // Many jobs may find out the same: the first one says it for all.
             return transfer.fail(self.scheduler.stop_reason().unwrap_or(error));

@@ -167,7 +167,12 @@ impl SystemHost {
         let _ = transfer.file(|| {
             let file = self.create(transfer);
             outcome = file.as_ref().map(|_| true).map_err(Clone::clone);
-            file.map_err(|error| Error::from(error).within(transfer.name()))
+            file.map_err(|error| {
+                let ends_run = error.ends_run();
+                let error = Error::from(error).within(transfer.name());
+                let _ = ends_run && transfer.fail_at_place(&error);
+                error
+            })
         });
         outcome
     }

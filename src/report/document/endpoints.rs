@@ -45,6 +45,10 @@ pub struct DestinationLine {
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Why it takes no more objects; `None` where it does.
+    pub left_out: Option<String>,
+    /// Objects that were to go there, and went to others for that.
+    pub moved_objects: u64,
 }
 
 /// What came over one of the network interfaces that were named.

@@ -1,0 +1,77 @@
+//! A destination of several that cannot be written to: it is left out from then on, and what was to
+//! go there goes to others.
+//!
+//! An object that has a file there, which it would replace, fails: with another file of its name
+//! elsewhere nobody would know the right one.
+
+use super::Run;
+use crate::engine::schedule::Scheduler;
+use crate::error::{Error, ErrorKind};
+use crate::files::transfer::{Outcome, Transfer};
+
+impl Run {
+    /// An object failed because its destination cannot be written to, which gets no more. Where it
+    /// was the last one the run ends.
+    pub(super) fn leave_out(&mut self, outcome: Outcome, scheduler: &Scheduler) {
+        self.end_object(&outcome);
+        let transfer = &outcome.transfer;
+        let (Err(error), Some(place), Some(spread)) =
+            (&outcome.result, transfer.place, &mut self.spread)
+        else {
+            unreachable!("it failed at one of several destinations");
+        };
+        let news = spread.leave_out(place, error.message()).map(str::to_owned);
+        if spread.has_none() {
+            scheduler.stop(error.clone());
+            return self.note_outcome(outcome, scheduler.stop_reason().as_ref());
+        }
+        if let Some(path) = news {
+            let message = format!(
+                "{path} is left out from now on, and what was to go there goes to the other \
+                 destinations: {}",
+                error.message()
+            );
+            let told = Error::new(ErrorKind::Destination, message).because(error.reason());
+            self.progress.error(&told);
+            self.left_out.get_or_insert(told);
+            let waiting: Vec<_> = self.pending.drain(..).collect();
+            waiting.into_iter().for_each(|transfer| self.admit(Ok(transfer)));
+        }
+        let anew = outcome.transfer.elsewhere(self.config.cut());
+        self.house(&outcome.transfer, anew);
+    }
+
+    /// Takes a transfer that may begin, in its place or, where that is left out, for another.
+    pub(super) fn admit_housed(&mut self, transfer: Transfer) {
+        let spread = self.spread.as_ref();
+        let why = spread.zip(transfer.place).and_then(|(spread, place)| spread.left_out(place));
+        match why {
+            None => self.pending.push_back(transfer),
+            Some(_) => {
+                let anew = transfer.elsewhere(self.config.cut());
+                self.house(&transfer, anew);
+            }
+        }
+    }
+
+    /// Looks for another destination for an object, unless it has to stay.
+    fn house(&mut self, before: &Transfer, anew: Transfer) {
+        let (Some(spread), Some(place)) = (&mut self.spread, before.place) else { return };
+        if before.stays {
+            let path = self.target.one_of_several(before).unwrap_or_default();
+            let message = format!(
+                "a file of its name is in {path}, which was left out: {}",
+                spread.left_out(place).unwrap_or_default()
+            );
+            let error = Error::new(ErrorKind::Destination, message)
+                .advise("mend that disk, or remove the file, and run it again");
+            return self.admit(Err(Box::new((anew, error.within(before.name())))));
+        }
+        spread.move_from(place);
+        // What an earlier run had written of it comes again.
+        self.known.bytes_known = self.known.bytes_known.saturating_add(before.resumed_bytes());
+        if let Some(settled) = self.checksums.admit(anew) {
+            self.admit(settled);
+        }
+    }
+}
