@@ -345,7 +345,8 @@ impl Client {
                 Ok(Err(trouble)) => last = trouble,
                 Err(_) => {
                     let seconds = CONNECT_TIMEOUT.as_secs();
-                    let why = format!("{address}: no connection within {seconds} s");
+                    let over = interfaces::over(over);
+                    let why = format!("{address}{over}: no connection within {seconds} s");
                     last = unreachable(RetryReason::ConnectTimeout, why);
                     waits += 1;
                     if waits == CONNECT_WAITS_MAX {
@@ -369,7 +370,9 @@ pub(super) async fn open<B>(
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    let at = |reason, error: std::io::Error| unreachable(reason, format!("{address}: {error}"));
+    let over = interfaces::over(interface);
+    let at =
+        |reason, error: std::io::Error| unreachable(reason, format!("{address}{over}: {error}"));
     let not_there = |error| at(RetryReason::Connect, error);
     let stream =
         interfaces::connect(address, interface).await.map_err(

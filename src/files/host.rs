@@ -23,6 +23,11 @@ pub trait Host {
     /// A random number, for jitter and names.
     fn random(&mut self) -> u64;
 
+    /// The network interface that the next socket is bound to, where the user named some.
+    fn next_interface(&self) -> Option<Arc<str>> {
+        None
+    }
+
     /// A socket for this address.
     ///
     /// # Errors

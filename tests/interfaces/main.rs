@@ -19,7 +19,7 @@ mod skip;
 use std::num::NonZeroU64;
 use std::path::Path;
 
-use inrush_origin::{Config, Origin};
+use inrush_origin::{Config, Fault, FaultPlan, Match, Operation, Origin};
 use serde_json::Value;
 
 use matrix::{Objects, assert_same, bytes_of};
@@ -78,6 +78,34 @@ fn over_the_loopback_interface() {
     let program = program::Program::new(["get", "-v", "s3://lab/", "--discard"]).asking(&origin);
     let run = program.with_keys(served::ACCESS_KEY, served::SECRET).with(words).run().expect(0);
     run.expect_words(&["interface lo (no NUMA node): 1 worker on "]);
+}
+
+#[test]
+fn what_fails_over_an_interface_names_it() {
+    let objects = objects();
+    let failing = |operation| {
+        let when = Match { operation: Some(operation), ..Match::default() };
+        let faults = FaultPlan::none().with_rule(when, Fault::ResetBeforeHead);
+        start(Config { faults, ..config(&objects) })
+    };
+    let discard = |origin: &Origin, words: &[&str]| {
+        let options = ["s3://lab/", "--discard", "--retry-for", "0s", "--max-attempts", "1"];
+        get(origin, options).with(words).run()
+    };
+    let origin = failing(Operation::GetObject);
+    let run = discard(&origin, &["--interface", "lo"]);
+    run.expect_words(&["failed after 1 try over the interface lo: "]);
+    let run = discard(&origin, &[]);
+    run.check(!run.stderr.contains("interface"), "none was named");
+    drop(origin);
+    let stopped = serve(&objects);
+    let url = stopped.url();
+    drop(stopped);
+    let program = program::Program::new(["get", "s3://lab/", "--discard", "--retry-for", "0s"]);
+    let program = program.with(["--endpoint-url", &url, "--region", "us-east-1"]);
+    let program = program.with_keys(served::ACCESS_KEY, served::SECRET);
+    let run = program.with(["--interface", "lo"]).run().expect(ENDPOINT);
+    run.expect_words(&[" over the interface lo: Connection refused"]);
 }
 
 #[test]

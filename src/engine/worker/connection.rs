@@ -1,5 +1,7 @@
 //! One connection of a worker: what it is about, its socket, its buffers.
 
+use std::sync::Arc;
+
 use super::job::{Job, Route};
 use super::link::Link;
 use super::operation::Operation;
@@ -76,6 +78,8 @@ pub(super) struct Connection {
     pub(super) state: ConnectionState,
     /// Its socket, while there is one.
     pub(super) link: Option<Link>,
+    /// The network interface that its latest socket is bound to, where the user named some.
+    pub(super) interface: Option<Arc<str>>,
     /// What the kernel has of it.
     pub(super) operation: Option<Operation>,
     /// For requests, and for heads of answers to range requests.
@@ -91,6 +95,7 @@ impl Connection {
             conn: Conn::new(slot_length),
             state: ConnectionState::Free { since_us: 0 },
             link: None,
+            interface: None,
             operation: None,
             control: OwnSlot(Some(control)),
             cipher: OwnSlot(cipher),

@@ -32,7 +32,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             _ if is_moving => {}
             Remedy::Backoff if !brought => {
                 let retry_for_us = self.retries.retry_for_us;
-                self.scheduler.attempt_failed(failure, self.now_us, retry_for_us);
+                let why = format!("{failure}{}", connection.over());
+                self.scheduler.attempt_failed(why, self.now_us, retry_for_us);
             }
             Remedy::Backoff | Remedy::GiveUp => self.scheduler.answered(),
             Remedy::Repeat => {}
@@ -189,7 +190,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // A request is bounded by its own tries.
         let is_excused = is_errand || cause != Cause::Faulty;
         self.retries_excused += u64::from(is_excused);
-        self.spend_retry(failure);
+        self.spend_retry(index, failure);
     }
 
     /// Counts a failed attempt that another follows: for the run, for its client, and where it asks
@@ -218,14 +219,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Takes one from the run's budget of retries; an empty one ends the run.
-    fn spend_retry(&mut self, failure: Failure) {
+    fn spend_retry(&mut self, index: usize, failure: Failure) {
         let all: u64 = self.metrics.retries.iter().sum();
         let spent = all - self.retries_excused;
         let budget = RETRIES_BASE_MAX + self.metrics.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
         if spent > budget {
             let message = format!(
-                "{spent} of {} requests had to be retried, the last time because: {failure}",
-                self.metrics.requests
+                "{spent} of {} requests had to be retried, the last time because: {failure}{}",
+                self.metrics.requests,
+                self.connections[index].over()
             );
             let reason = match failure.is_overload() {
                 true => ErrorReason::Throttled,
@@ -267,11 +269,17 @@ impl Connection {
         self.explained(failure, told, now_us).attempted(tries)
     }
 
+    /// The network interface that it goes over, in words, where the user named some.
+    fn over(&self) -> String {
+        let over = |name| format!(" over the interface {name}");
+        self.interface.as_ref().map(over).unwrap_or_default()
+    }
+
     fn explained(&self, failure: Failure, told: Option<ServerError>, now_us: u64) -> Error {
         let job = self.state.job();
         let transfer = job.object();
         let (what, tries) = (job.told_range(), job.attempts.told(now_us));
-        let context = format!("get {what} failed after {tries}");
+        let context = format!("get {what} failed after {tries}{}", self.over());
         if let Some(error) = transfer.endpoint.refusal_on_the_way(failure, told.as_ref()) {
             return error.within(context);
         }

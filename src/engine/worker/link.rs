@@ -89,6 +89,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return self.connections[index].conn.handle(Event::Failed(Errno::INVALID));
         };
         let address = open.address();
+        self.connections[index].interface = self.host.next_interface();
         match self.host.socket(&address) {
             Ok(socket) => {
                 self.connections[index].link = Some(Link {

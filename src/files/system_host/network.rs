@@ -34,6 +34,10 @@ impl Host for SystemHost {
         self.chance.next_word()
     }
 
+    fn next_interface(&self) -> Option<Arc<str>> {
+        self.interfaces.first().cloned()
+    }
+
     fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno> {
         let socket = descriptor::tcp_socket(address)?;
         if let Some(name) = self.interfaces.first() {
