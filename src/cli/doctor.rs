@@ -5,18 +5,20 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 
-use super::{OutputArgs, ServiceArgs, parse_destination, usage};
+use super::{OutputArgs, RingName, ServiceArgs, parse_destination, usage};
 use crate::s3::uri::S3Uri;
 
 /// What was typed after `doctor`.
 #[derive(Debug, Clone)]
 pub struct DoctorArgs {
-    /// What shall be downloaded; the service is not looked at without it.
+    /// What shall be downloaded; without it the service is looked at where it is named.
     pub source: Option<S3Uri>,
     /// Where to; no disk is looked at without it.
     pub destination: Option<PathBuf>,
     /// Which server, and as whom.
     pub service: ServiceArgs,
+    /// Which ring runs are to have.
+    pub ring: Option<RingName>,
     /// What is told.
     pub output: OutputArgs,
 }
@@ -30,6 +32,9 @@ pub(super) struct DoctorTyped {
     operands: Vec<OsString>,
     #[command(flatten)]
     service: ServiceArgs,
+    /// how runs are to talk to the kernel [default: INRUSH_RING, or auto]
+    #[arg(long, value_name = "RING", help_heading = "Resources")]
+    ring: Option<RingName>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -54,6 +59,7 @@ impl DoctorTyped {
             }
         }
         self.service.with_version(source.iter_mut())?;
-        Ok(DoctorArgs { source, destination, service: self.service, output: self.output })
+        let Self { service, ring, output, .. } = self;
+        Ok(DoctorArgs { source, destination, service, ring, output })
     }
 }

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use http::Method;
 
+use super::buckets::SERVICE;
 use super::client::{Answer, Question, Trouble};
 use super::endpoint::is_region;
 use super::{Control, now, refusal, told};
@@ -14,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::failure::RetryReason;
 use crate::s3::Endpoint;
 use crate::s3::answer::ERROR_BODY_BYTES_MAX;
+use crate::s3::buckets::buckets_query;
 use crate::s3::list::{ListQuery, PAGE_BYTES_MAX, parse_page};
 use crate::s3::uri::{KeyPattern, S3Uri, encode_key, encode_query, shown};
 
@@ -89,6 +91,21 @@ impl Control {
             }
         }
         probe
+    }
+
+    /// Looks up the service, and asks it for its buckets: who answers that, be it by a refusal, is
+    /// reached.
+    pub async fn probe_service(&self) -> Probe {
+        let found = self.endpoint(SERVICE).await;
+        let is_found = found.is_ok();
+        let mut probe = Probe { endpoint: Some(found), ..Probe::default() };
+        if is_found {
+            let target = format!("?{}", buckets_query(None));
+            let question = Question::of_bucket(target, PAGE_BYTES_MAX);
+            let _ = self.ask_plainly(&mut probe, SERVICE, &question).await;
+        }
+        // Of no bucket.
+        Probe { bucket_region: None, ..probe }
     }
 
     /// The first key below the prefix that is an object with bytes, or else any.

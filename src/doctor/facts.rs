@@ -1,5 +1,7 @@
 //! What is known of a machine, a destination and a service. `None`: it could not be read.
 
+use crate::sys::choice::RingChoice;
+
 /// Everything that is judged.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
@@ -20,6 +22,8 @@ pub struct Machine {
     pub release: Option<String>,
     /// What came of making a ring.
     pub ring: Option<RingTried>,
+    /// Which kind `--ring` asks for, or else INRUSH_RING; or that it names none.
+    pub ring_choice: Option<Result<RingChoice, Trouble>>,
     /// Value of kernel.io_uring_disabled.
     pub io_uring_disabled: Option<u64>,
     /// Mode of seccomp(2): 0 without, 2 with a filter.
@@ -30,6 +34,10 @@ pub struct Machine {
     pub locked_bytes: Option<u64>,
     /// RLIMIT_NOFILE, the hard one: a run raises the soft one to it.
     pub open_files: Option<u64>,
+    /// RLIMIT_AS in bytes; `u64::MAX` without a limit.
+    pub address_bytes: Option<u64>,
+    /// RLIMIT_FSIZE in bytes; `u64::MAX` without a limit.
+    pub file_bytes: Option<u64>,
     /// fs.pipe-max-size in bytes.
     pub pipe_bytes_max: Option<u64>,
     /// fs.pipe-user-pages-soft; 0 without a limit.
@@ -157,7 +165,7 @@ pub struct Trouble {
     pub advice: Option<String>,
 }
 
-/// The service that has the source. A `None` was not reached: what comes before it failed.
+/// The service that has the source, or that was named alone. A `None` was not reached: what comes before it failed.
 #[derive(Debug, Clone, Default)]
 pub struct Service {
     /// Where credentials are from and how many seconds they last; `None` inside: requests are not
@@ -167,7 +175,9 @@ pub struct Service {
     pub bucket: String,
     /// The host, as it is addressed.
     pub host: String,
-    /// Its addresses, or why there are none.
+    /// What leads to it, where something does, and what to look at when that does not.
+    pub proxy: Option<Proxy>,
+    /// Its addresses, those of the proxy where there is one, or why there are none.
     pub addresses: Option<Result<Vec<String>, Trouble>>,
     /// Whether it answered over one of them.
     pub answered: Option<Result<(), Trouble>>,
@@ -185,6 +195,15 @@ pub struct Service {
     pub bucket_region: Option<String>,
     /// What was asked for, and what came of it.
     pub object: Option<(String, Result<u64, Trouble>)>,
+}
+
+/// A proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proxy {
+    /// Where it is.
+    pub place: String,
+    /// What to look at when it does not lead on.
+    pub advice: String,
 }
 
 /// Credentials, without what is secret of them.

@@ -4,8 +4,9 @@ use super::Finding;
 use super::facts::{Machine, RingTried};
 use crate::limits::{
     CONNECTIONS_DEFAULT_MAX, DESCRIPTORS_OTHER, DESCRIPTORS_PER_WORKER, MEMORY_BYTES_DEFAULT_MAX,
-    MEMORY_BYTES_MIN, MEMORY_CGROUP_SHARE, PIPE_BYTES,
+    MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER, MEMORY_CGROUP_SHARE, PIPE_BYTES,
 };
+use crate::sys::choice::RingChoice;
 use crate::text::size::Binary;
 
 /// The oldest release with all that io_uring is used for (DEFER_TASKRUN).
@@ -22,16 +23,24 @@ const PAGE_BYTES: u64 = 4096;
 /// Pipes of [`PIPE_BYTES`] that a channel uses at once, about: fewer make it slower.
 const PIPES_WANTED: u64 = 16;
 
-/// Descriptors that a run needs at least: a few connections and files.
-const OPEN_FILES_LEAST: u64 = 256;
+/// Descriptors that a run needs at least, besides those of its workers: standard streams, runtime,
+/// signals, a connection, a file. Two workers ran with 32 descriptors in all, and not with 28.
+const OPEN_FILES_LEAST: u64 = 32;
 
-pub(super) fn judge(machine: &Machine) -> Vec<Finding> {
+/// Address space that a run needs besides its buffers: the program, stacks, and what the allocator
+/// reserves. Two workers with buffers of 112 MiB ran in 384 MiB, and not in 256 MiB.
+const ADDRESS_BYTES_BESIDES: u64 = 256 << 20;
+
+/// The findings; `needed_bytes` of a destination, where they are known.
+pub(super) fn judge(machine: &Machine, needed_bytes: Option<u64>) -> Vec<Finding> {
     let findings = [
         kernel(machine),
         ring(machine),
         seccomp(machine),
         locked(machine),
         open_files(machine),
+        address_space(machine),
+        file_size(machine, needed_bytes),
         pipes(machine),
         huge_pages(machine),
         memory(machine),
@@ -63,25 +72,43 @@ fn kernel(machine: &Machine) -> Option<Finding> {
 
 fn ring(machine: &Machine) -> Option<Finding> {
     const ADVICE: &str = "sysctl -w kernel.io_uring_disabled=0";
+    match machine.ring_choice.as_ref() {
+        Some(Ok(RingChoice::Epoll)) => {
+            return Some(Finding::ok("io_uring", "epoll, as --ring or INRUSH_RING asks"));
+        }
+        Some(Err(trouble)) => {
+            let advice = trouble.advice.as_deref().unwrap_or_default();
+            return Some(Finding::bad("io_uring", &trouble.why, advice));
+        }
+        _ => {}
+    }
+    let is_required = matches!(machine.ring_choice, Some(Ok(RingChoice::IoUring)));
+    let refused = |cause: String, advice: &str| match is_required {
+        true => {
+            let found = format!("{cause}, and --ring or INRUSH_RING asks for io_uring");
+            Finding::bad("io_uring", found, advice)
+        }
+        false => Finding::warn("io_uring", format!("epoll: {cause}"), advice),
+    };
     let is_root = machine.capabilities.is_some_and(|bits| bits & CAP_SYS_ADMIN != 0);
     match machine.io_uring_disabled {
         Some(value) if value >= 2 || (value == 1 && !is_root) => {
-            let found = format!("epoll: kernel.io_uring_disabled is {value}");
-            return Some(Finding::warn("io_uring", found, ADVICE));
+            return Some(refused(format!("kernel.io_uring_disabled is {value}"), ADVICE));
         }
         _ => {}
     }
     Some(match machine.ring.as_ref()? {
         RingTried::Made(mode) => Finding::ok("io_uring", format!("io_uring ({mode})")),
         RingTried::Refused { cause, advice } => {
-            Finding::warn("io_uring", format!("epoll: io_uring is not available ({cause})"), advice)
+            refused(format!("io_uring is not available ({cause})"), advice)
         }
     })
 }
 
 fn seccomp(machine: &Machine) -> Option<Finding> {
     let mode = machine.seccomp?;
-    let refused = matches!(machine.ring, Some(RingTried::Refused { .. }));
+    let is_asked = !matches!(machine.ring_choice, Some(Ok(RingChoice::Epoll)));
+    let refused = is_asked && matches!(machine.ring, Some(RingTried::Refused { .. }));
     let is_off = machine.io_uring_disabled.is_none_or(|value| value == 0);
     Some(match mode {
         0 => Finding::ok("seccomp", "no filter"),
@@ -129,15 +156,52 @@ fn open_files(machine: &Machine) -> Option<Finding> {
         wanted.next_multiple_of(1024)
     );
     let found = format!("{limit} files may be open");
-    Some(if limit < OPEN_FILES_LEAST {
+    Some(if limit < OPEN_FILES_LEAST + DESCRIPTORS_PER_WORKER * workers {
         Finding::bad("open-files", found, fix)
     } else if limit < wanted {
-        let why = format!("{found}: too few for {CONNECTIONS_DEFAULT_MAX} connections and files");
+        let why = format!(
+            "{found}: too few for {CONNECTIONS_DEFAULT_MAX} connections and files, so a run has \
+             fewer"
+        );
         Finding::warn("open-files", why, fix)
     } else if limit == u64::MAX {
         Finding::ok("open-files", "no limit")
     } else {
         Finding::ok("open-files", found)
+    })
+}
+
+fn address_space(machine: &Machine) -> Option<Finding> {
+    const FIX: &str = "ulimit -v unlimited (systemd: LimitAS=infinity), or a smaller --memory";
+    let limit = machine.address_bytes?;
+    if limit == u64::MAX {
+        return Some(Finding::ok("address-space", "no limit"));
+    }
+    let workers = machine.allowed.as_ref().map_or(1, Vec::len) as u64;
+    let buffers = MEMORY_BYTES_DEFAULT_MAX.max(workers * MEMORY_BYTES_PER_WORKER);
+    let needed = buffers + ADDRESS_BYTES_BESIDES;
+    let found = format!("the address space is limited to {}", Binary(limit));
+    Some(if limit < needed {
+        let why = format!("{found}, and a run needs about {}", Binary(needed));
+        Finding::bad("address-space", why, FIX)
+    } else {
+        Finding::ok("address-space", found)
+    })
+}
+
+fn file_size(machine: &Machine, needed_bytes: Option<u64>) -> Option<Finding> {
+    const FIX: &str = "ulimit -f unlimited (systemd: LimitFSIZE=infinity)";
+    let limit = machine.file_bytes?;
+    if limit == u64::MAX {
+        return Some(Finding::ok("file-size", "no limit"));
+    }
+    let found = format!("a file may have {} at most", Binary(limit));
+    Some(match needed_bytes {
+        Some(needed) if needed > limit => {
+            let why = format!("{found}, and the object has {}", Binary(needed));
+            Finding::bad("file-size", why, FIX)
+        }
+        _ => Finding::warn("file-size", format!("{found}: larger objects fail"), FIX),
     })
 }
 

@@ -15,12 +15,14 @@ mod tests;
 use facts::Facts;
 
 /// All checks by their names in `--json`, which stay: what each looks at.
-pub const CHECKS: [(&str, &str); 26] = [
+pub const CHECKS: [(&str, &str); 28] = [
     ("kernel", "the release of Linux"),
-    ("io_uring", "io_uring or epoll, and why"),
+    ("io_uring", "io_uring or epoll, as --ring or INRUSH_RING asks, and why"),
     ("seccomp", "a filter of system calls"),
     ("locked-memory", "RLIMIT_MEMLOCK: whether buffers can be registered"),
     ("open-files", "RLIMIT_NOFILE: how many connections and files are possible"),
+    ("address-space", "RLIMIT_AS: whether buffers fit"),
+    ("file-size", "RLIMIT_FSIZE: how large a file may be"),
     ("pipes", "pipe-max-size and pipe-user-pages-soft"),
     ("huge-pages", "transparent huge pages for buffers"),
     ("memory", "the memory that the machine and the cgroup leave"),
@@ -125,7 +127,8 @@ impl Diagnosis {
     /// Judges.
     #[must_use]
     pub fn of(facts: &Facts) -> Self {
-        let mut checks = machine::judge(&facts.machine);
+        let needed_bytes = facts.disk.as_ref().and_then(|disk| disk.needed_bytes);
+        let mut checks = machine::judge(&facts.machine, needed_bytes);
         checks.extend(network::judge(&facts.network, &facts.machine));
         checks.extend(facts.disk.iter().flat_map(disk::judge));
         checks.extend(facts.service.iter().flat_map(service::judge));

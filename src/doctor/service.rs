@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::Finding;
 use super::facts::{Service, Trouble};
+use crate::limits::CLOCK_CORRECTION_MAX;
 
-/// By so much may a clock be wrong until S3 refuses what it signs, in seconds.
+/// By so much may a clock be wrong until S3 refuses what it signs, in seconds. Up to
+/// [`CLOCK_CORRECTION_MAX`] requests are signed by the server's clock then.
 const SKEW_REFUSED_SECONDS: u64 = 15 * 60;
 
 /// By so much a clock that is set by the network never is, in seconds.
@@ -62,9 +64,13 @@ fn credentials(service: &Service) -> Option<Finding> {
 
 fn endpoint(service: &Service) -> Option<Finding> {
     const FIX: &str = "check the network, --endpoint-url and --region";
-    let host = &service.host;
+    let fix = service.proxy.as_ref().map_or(FIX, |proxy| &proxy.advice);
+    let host = match &service.proxy {
+        Some(proxy) => &format!("{} by the proxy {}", service.host, proxy.place),
+        None => &service.host,
+    };
     let addresses = match service.addresses.as_ref()? {
-        Err(trouble) => return Some(failed("endpoint", trouble, FIX)),
+        Err(trouble) => return Some(failed("endpoint", trouble, fix)),
         Ok(addresses) => addresses,
     };
     let named = match addresses.as_slice() {
@@ -76,7 +82,7 @@ fn endpoint(service: &Service) -> Option<Finding> {
     Some(match service.answered.as_ref() {
         Some(Err(trouble)) => {
             let why = Trouble { why: format!("{named}: {}", trouble.why), ..trouble.clone() };
-            failed("endpoint", &why, FIX)
+            failed("endpoint", &why, fix)
         }
         Some(Ok(())) => Finding::ok("endpoint", format!("{named} answers")),
         None => Finding::ok("endpoint", named),
@@ -106,9 +112,14 @@ fn clock(service: &Service) -> Option<Finding> {
     let side = if ahead > 0 { "behind" } else { "ahead of" };
     let found = format!("this machine's clock is {off} {side} the server's");
     Some(match ahead.unsigned_abs() {
-        SKEW_REFUSED_SECONDS.. => {
+        off if off > CLOCK_CORRECTION_MAX.as_secs() => {
             Finding::bad("clock", format!("{found}: S3 refuses what it signs"), FIX)
         }
+        SKEW_REFUSED_SECONDS.. => Finding::warn(
+            "clock",
+            format!("{found}: requests are signed by the server's, after a refusal each run"),
+            FIX,
+        ),
         SKEW_SEEN_SECONDS.. => Finding::warn("clock", found, FIX),
         0..=1 => Finding::ok("clock", "as the server's"),
         _ => Finding::ok("clock", found),

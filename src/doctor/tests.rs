@@ -1,7 +1,10 @@
 //! Tests of the findings: facts are planted, one fault at a time.
 
-use super::facts::{Block, Disk, Interface, Keys, Machine, Network, RingTried, Service, Trouble};
+use super::facts::{
+    Block, Disk, Interface, Keys, Machine, Network, Proxy, RingTried, Service, Trouble,
+};
 use super::*;
+use crate::sys::choice::RingChoice;
 
 fn machine() -> Machine {
     Machine {
@@ -11,7 +14,10 @@ fn machine() -> Machine {
         seccomp: Some(0),
         capabilities: Some(0),
         locked_bytes: Some(u64::MAX),
+        ring_choice: Some(Ok(RingChoice::Auto)),
         open_files: Some(1 << 20),
+        address_bytes: Some(u64::MAX),
+        file_bytes: Some(u64::MAX),
         pipe_bytes_max: Some(1 << 20),
         pipe_pages_soft: Some(16_384),
         huge_pages: Some("madvise".to_owned()),
@@ -68,6 +74,7 @@ fn service() -> Service {
         credentials: Some(Ok(Some(keys))),
         bucket: "bkt".to_owned(),
         host: "s3.example".to_owned(),
+        proxy: None,
         addresses: Some(Ok(vec!["192.0.2.1:443".to_owned(), "192.0.2.2:443".to_owned()])),
         answered: Some(Ok(())),
         is_tls: true,
@@ -141,14 +148,29 @@ fn the_guide_has_every_check() {
 }
 
 #[test]
-fn faults_of_the_machine() {
+fn faults_of_the_ring() {
     use Verdict::{Bad, Warn};
     let refused = RingTried::Refused { cause: "no".to_owned(), advice: "allow it".to_owned() };
-    check("kernel", Warn, ["5.15", "6.1"], |facts| {
-        facts.machine.release = Some("5.15.0-generic".to_owned());
-    });
     check("io_uring", Warn, ["disabled is 2", "sysctl -w kernel.io_uring_disabled=0"], |facts| {
         facts.machine.io_uring_disabled = Some(2);
+    });
+    let asked = refused.clone();
+    check("io_uring", Bad, ["(no), and --ring or INRUSH_RING asks", "allow it"], |facts| {
+        facts.machine.ring = Some(asked);
+        facts.machine.ring_choice = Some(Ok(RingChoice::IoUring));
+    });
+    check("io_uring", Bad, ["is 2, and --ring or INRUSH_RING asks", "sysctl"], |facts| {
+        facts.machine.io_uring_disabled = Some(2);
+        facts.machine.ring_choice = Some(Ok(RingChoice::IoUring));
+    });
+    check("io_uring", Bad, ["'x' is not a ring", "expected auto"], |facts| {
+        let (why, advice) = ("'x' is not a ring".to_owned(), Some("expected auto".to_owned()));
+        facts.machine.ring_choice = Some(Err(Trouble { why, advice }));
+    });
+    let unasked = refused.clone();
+    fine(|facts| {
+        facts.machine.ring = Some(unasked);
+        facts.machine.ring_choice = Some(Ok(RingChoice::Epoll));
     });
     let other = refused.clone();
     check("io_uring", Warn, ["not available (no)", "allow it"], |facts| {
@@ -159,14 +181,40 @@ fn faults_of_the_machine() {
     facts.machine.seccomp = Some(2);
     let told = Diagnosis::of(&facts);
     assert!(told.checks.iter().any(|one| one.check == "seccomp" && one.verdict == Warn));
+}
+
+#[test]
+fn limits_of_the_process() {
+    use Verdict::{Bad, Warn};
     check("locked-memory", Warn, ["64 KiB", "ulimit -l"], |facts| {
         facts.machine.locked_bytes = Some(64 << 10);
     });
-    check("open-files", Bad, ["200 files", "ulimit -Hn"], |facts| {
-        facts.machine.open_files = Some(200);
+    // 16 workers have 48 of them.
+    check("open-files", Bad, ["79 files", "ulimit -Hn"], |facts| {
+        facts.machine.open_files = Some(79);
+    });
+    check("open-files", Warn, ["80 files may be open: too few", "ulimit -Hn"], |facts| {
+        facts.machine.open_files = Some(80);
+    });
+    check("address-space", Bad, ["255 MiB, and a run needs about 384 MiB", "ulimit -v"], |facts| {
+        facts.machine.address_bytes = Some(255 << 20);
+    });
+    check("file-size", Warn, ["2 GiB at most: larger objects fail", "ulimit -f"], |facts| {
+        facts.machine.file_bytes = Some(2 << 30);
+    });
+    check("file-size", Bad, ["1 MiB at most, and the object has 1 GiB", "ulimit -f"], |facts| {
+        facts.machine.file_bytes = Some(1 << 20);
     });
     check("open-files", Warn, ["too few", "ulimit -Hn"], |facts| {
         facts.machine.open_files = Some(1024);
+    });
+}
+
+#[test]
+fn faults_of_the_machine() {
+    use Verdict::{Bad, Warn};
+    check("kernel", Warn, ["5.15", "6.1"], |facts| {
+        facts.machine.release = Some("5.15.0-generic".to_owned());
     });
     check("pipes", Warn, ["64 KiB at most", "fs.pipe-max-size=1048576"], |facts| {
         facts.machine.pipe_bytes_max = Some(64 << 10);
@@ -330,15 +378,35 @@ fn faults_of_the_service() {
         at(facts).answered = Some(Err(trouble("refused")));
         at(facts).object = None;
     });
+    check(
+        "endpoint",
+        Bad,
+        ["by the proxy p:1 (192.0.2.1:443 and 1 more): gone", "look"],
+        |facts| {
+            let (place, advice) = ("p:1".to_owned(), "look at it".to_owned());
+            at(facts).proxy = Some(Proxy { place, advice });
+            let why = Trouble { why: "gone".to_owned(), advice: None };
+            at(facts).answered = Some(Err(why));
+            at(facts).object = None;
+        },
+    );
     check("tls", Bad, ["unknown issuer", "mend it"], |facts| {
         at(facts).trusted = Some(Err(trouble("unknown issuer")));
     });
     check("tls", Warn, ["not verified (--no-verify-ssl)", "omit"], |facts| {
         at(facts).trusts_anyone = true;
     });
-    check("clock", Bad, ["clock is 20m behind the server's", "timedatectl"], |facts| {
-        at(facts).server_ahead_seconds = Some(1200);
+    check("clock", Bad, ["16h behind the server's: S3 refuses", "timedatectl"], |facts| {
+        at(facts).server_ahead_seconds = Some(16 * 3600);
     });
+    check(
+        "clock",
+        Warn,
+        ["20m behind the server's: requests are signed", "timedatectl"],
+        |facts| {
+            at(facts).server_ahead_seconds = Some(1200);
+        },
+    );
     check("clock", Warn, ["clock is 2m ahead of the server's", "timedatectl"], |facts| {
         at(facts).server_ahead_seconds = Some(-120);
     });

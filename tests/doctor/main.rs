@@ -165,7 +165,7 @@ fn faults_of_the_machine() {
     planted("locked-memory", "warn", "64 KiB may be locked", "ulimit -l", |tree| {
         tree.limits("65536", 1 << 20);
     });
-    planted("open-files", "bad", "100 files", "ulimit -Hn", |tree| tree.limits("unlimited", 100));
+    planted("open-files", "bad", "64 files", "ulimit -Hn", |tree| tree.limits("unlimited", 64));
     planted("pipes", "warn", "64 KiB at most", "sysctl -w fs.pipe-max-size", |tree| {
         tree.plant("proc/sys/fs/pipe-max-size", "65536");
     });
@@ -211,9 +211,19 @@ fn faults_of_the_network() {
 #[test]
 fn real_limits_of_a_process() {
     let run = Program::new(["doctor", "--json"]);
-    let limited = run.by_way_of(["sh", "-c", "ulimit -n 200 && exec \"$@\"", "sh"]).run().expect(1);
+    let limited = run.by_way_of(["sh", "-c", "ulimit -n 33 && exec \"$@\"", "sh"]).run().expect(1);
     let found = finding(&limited, "open-files");
-    assert_eq!(found["found"], "200 files may be open", "{limited}");
+    assert_eq!(found["found"], "33 files may be open", "{limited}");
+    for (limit, check, verdict, words) in [
+        ("-v 300000", "address-space", "bad", "and a run needs about"),
+        ("-f 2048", "file-size", "warn", "larger objects fail"),
+    ] {
+        let script = format!("ulimit {limit} && exec \"$@\"");
+        let run = Program::new(["doctor", "--json"]).by_way_of(["sh", "-c", &script, "sh"]).run();
+        let found = finding(&run, check);
+        assert_eq!(found["verdict"], verdict, "{run}");
+        run.check(found["found"].to_string().contains(words), words);
+    }
     let one = Program::new(["doctor", "--json"]).by_way_of(["taskset", "-c", "0"]).run();
     let found = finding(&one, "cores")["found"].to_string();
     one.check(found.contains("1 of ") || found.contains("\"1 core"), "one core");
@@ -286,14 +296,17 @@ fn faults_of_the_service() {
     for (ahead, words) in [(1200, "20m behind"), (-1200, "20m ahead of")] {
         let skewed = Config { clock_offset_seconds: ahead, ..usual() };
         let origin = start(skewed);
-        let run = asking(&tree, SOURCE, &origin).run().expect(1);
+        let run = asking(&tree, SOURCE, &origin).run().expect(0);
         let found = finding(&run, "clock");
-        assert_eq!(found["verdict"], "bad", "{run}");
+        assert_eq!(found["verdict"], "warn", "{run}");
         // Or a second less, by when it was asked.
         let off = found["found"].as_str().expect("words").replace("19m 59s", "20m");
         run.check(off.replace("20m 1s", "20m").contains(words), words);
         run.check(finding(&run, "object")["verdict"] == "ok", "signed by the server's clock");
-        assert_eq!(run.json()["bad"], 1, "{run}");
+        assert_eq!(run.json()["warn"], 1, "{run}");
+        // As a run fares.
+        let run = served::get(&origin, [SOURCE, "--discard"]).run().expect(0);
+        assert_eq!(run.stderr, "", "{run}");
     }
     let elsewhere = Config { region: "eu-west-1".to_owned(), ..usual() };
     wrong(elsewhere, "region", "warn", "in eu-west-1, not in us-east-1", "--region eu-west-1");
@@ -322,6 +335,52 @@ fn faults_of_the_service() {
     let when = Match::default();
     let faults = FaultPlan::none().with_rule(when, Fault::IgnoredRange);
     wrong(Config { faults, ..usual() }, "object", "bad", "ignores Range", "nothing between");
+}
+
+#[test]
+fn an_endpoint_alone_is_asked() {
+    let (tree, origin) = (Tree::healthy(), origin());
+    let run = doctor(&tree, [""; 0]).asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(0);
+    let told = finding(&run, "endpoint")["found"].to_string();
+    run.check(told.contains(" answers"), "it is there");
+    run.check(finding(&run, "clock")["verdict"] == "ok", "it told the time");
+    // Whoever may not list buckets has reached it, too.
+    let run = doctor(&tree, ["--no-sign-request"]).asking(&origin).run().expect(0);
+    run.check(finding(&run, "endpoint")["verdict"] == "ok", "a refusal is an answer");
+    let stopped = origin.url();
+    drop(origin);
+    let run = doctor(&tree, ["--endpoint-url", &stopped, "--region", "us-east-1"]);
+    let run = run.with_keys(ACCESS_KEY, SECRET).run();
+    alone(run, "endpoint", "bad", "Connection refused", "--endpoint-url");
+}
+
+#[test]
+fn a_proxy_that_is_gone_is_named() {
+    let (tree, origin) = (Tree::healthy(), origin());
+    let stopped = origin.url();
+    drop(origin);
+    let run = doctor(&tree, [SOURCE, "--endpoint-url", "http://far.test:9000"])
+        .with(["--region", "us-east-1"])
+        .with_keys(ACCESS_KEY, SECRET)
+        .set("http_proxy", &stopped)
+        .run();
+    let place = stopped.strip_prefix("http://").expect("an address");
+    let words = format!("far.test:9000 by the proxy {place}");
+    alone(run, "endpoint", "bad", &words, &format!("the proxy {place} of http_proxy"));
+}
+
+#[test]
+fn the_ring_that_is_asked_for_is_told() {
+    let tree = Tree::healthy();
+    let run = doctor(&tree, ["--ring", "epoll"]).run().expect(0);
+    run.check(finding(&run, "io_uring")["found"] == "epoll, as --ring or INRUSH_RING asks", "it");
+    let run = doctor(&tree, [""; 0]).set("INRUSH_RING", "epoll").run().expect(0);
+    run.check(finding(&run, "io_uring")["found"].to_string().contains("epoll, as"), "the variable");
+    let run = doctor(&tree, [""; 0]).set("INRUSH_RING", "uring").run();
+    alone(run, "io_uring", "bad", "INRUSH_RING: 'uring' is not a ring", "expected auto");
+    let run = doctor(&tree, ["--ring", "io_uring"]);
+    tree.plant("proc/sys/kernel/io_uring_disabled", "2");
+    alone(run.run(), "io_uring", "bad", "asks for io_uring", "sysctl -w");
 }
 
 #[test]

@@ -67,6 +67,8 @@ impl Tree {
         let text = format!(
             "Limit                     Soft Limit           Hard Limit           Units\n\
              Max open files            1024                 {files}                 files\n\
+             Max address space         unlimited            unlimited            bytes\n\
+             Max file size             unlimited            unlimited            bytes\n\
              Max locked memory         {locked}             {locked}             bytes"
         );
         self.plant("proc/self/limits", &text);

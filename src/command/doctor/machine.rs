@@ -1,6 +1,8 @@
 //! Facts of the machine and its network.
 
 use super::tree::Tree;
+use crate::cli::RingName;
+use crate::command::ring;
 use crate::doctor::facts::{Interface, Machine, Network, RingTried};
 use crate::doctor::parse;
 use crate::sys::choice::{AnyRing, RingKind};
@@ -10,7 +12,8 @@ use crate::sys::uring::SetupMode;
 /// Entries of the ring that is made to see whether one can be: as few as there may be.
 const ENTRIES: u32 = 8;
 
-pub(super) fn machine(tree: &Tree) -> Machine {
+/// With the ring that an option asks for.
+pub(super) fn machine(tree: &Tree, ring: Option<RingName>) -> Machine {
     let status = tree.text("proc/self/status").unwrap_or_default();
     let limits = tree.text("proc/self/limits").unwrap_or_default();
     let memory = tree.text("proc/meminfo").unwrap_or_default();
@@ -19,12 +22,15 @@ pub(super) fn machine(tree: &Tree) -> Machine {
     Machine {
         release: tree.word("proc/sys/kernel/osrelease"),
         ring: Some(try_ring()),
+        ring_choice: Some(ring::choice(ring).map_err(super::service::trouble)),
         io_uring_disabled: tree.number("proc/sys/kernel/io_uring_disabled"),
         seccomp: status_number("Seccomp"),
         capabilities: parse::field(&status, "CapEff")
             .and_then(|bits| u64::from_str_radix(bits, 16).ok()),
         locked_bytes: parse::soft_limit(&limits, "Max locked memory"),
         open_files: parse::hard_limit(&limits, "Max open files"),
+        address_bytes: parse::soft_limit(&limits, "Max address space"),
+        file_bytes: parse::soft_limit(&limits, "Max file size"),
         pipe_bytes_max: tree.number("proc/sys/fs/pipe-max-size"),
         pipe_pages_soft: tree.number("proc/sys/fs/pipe-user-pages-soft"),
         huge_pages: tree

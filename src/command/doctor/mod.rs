@@ -20,12 +20,14 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
     super::session::raise_descriptor_limit();
     let tree = Tree::of_environment();
     let mut facts = Facts {
-        machine: machine::machine(&tree),
+        machine: machine::machine(&tree, args.ring),
         network: machine::network(&tree, &args.service.interface),
         ..Facts::default()
     };
     if let Some(source) = &args.source {
-        facts.service = Some(service::look(&args, source).await);
+        facts.service = Some(service::look(&args, Some(source)).await);
+    } else if args.service.endpoint_url.is_some() {
+        facts.service = Some(service::look(&args, None).await);
     }
     if let Some(destination) = args.destination {
         let needed_bytes = match (&args.source, &facts.service) {

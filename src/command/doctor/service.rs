@@ -6,7 +6,7 @@ use crate::cli::{DoctorArgs, ServiceArgs};
 use crate::command::session;
 use crate::control::probe::{Probe, named};
 use crate::control::{Control, now};
-use crate::doctor::facts::{Keys, Service, Trouble};
+use crate::doctor::facts::{Keys, Proxy, Service, Trouble};
 use crate::error::{Error, ErrorKind};
 use crate::report::progress::Progress;
 use crate::s3::uri::{KeyPattern, S3Uri};
@@ -19,8 +19,8 @@ pub(super) fn bytes_of_one(service: &Service, source: &S3Uri) -> Option<u64> {
     read.as_ref().ok().copied().filter(|_| *what == named(&source.bucket, key))
 }
 
-/// Asks, each question once.
-pub(super) async fn look(args: &DoctorArgs, source: &S3Uri) -> Service {
+/// Asks, each question once: about the source, or without one about the service alone.
+pub(super) async fn look(args: &DoctorArgs, source: Option<&S3Uri>) -> Service {
     let progress = Progress::new(false);
     // What does not answer is not waited for.
     let args = ServiceArgs {
@@ -28,7 +28,7 @@ pub(super) async fn look(args: &DoctorArgs, source: &S3Uri) -> Service {
         ..args.service.clone()
     };
     let mut service = Service {
-        bucket: source.bucket.clone(),
+        bucket: source.map(|source| source.bucket.clone()).unwrap_or_default(),
         trusts_anyone: args.no_verify_ssl,
         ..Service::default()
     };
@@ -40,7 +40,7 @@ pub(super) async fn look(args: &DoctorArgs, source: &S3Uri) -> Service {
             let args = ServiceArgs { no_sign_request: true, ..args };
             let anonymous = session::control(&args, session::credentials(&args), &progress).await;
             if let Ok(control) = anonymous {
-                let probe = control.probe(source).await;
+                let probe = probe(&control, source).await;
                 note(&mut service, &control, probe);
                 service.object = None;
             }
@@ -54,9 +54,16 @@ pub(super) async fn look(args: &DoctorArgs, source: &S3Uri) -> Service {
     service.credentials = Some(Ok(control
         .credentials()
         .map(|(from, ends)| Keys { from: from.to_owned(), left_seconds: ends.map(left_seconds) })));
-    let probe = control.probe(source).await;
+    let probe = probe(&control, source).await;
     note(&mut service, &control, probe);
     service
+}
+
+async fn probe(control: &Control, source: Option<&S3Uri>) -> Probe {
+    match source {
+        Some(source) => control.probe(source).await,
+        None => control.probe_service().await,
+    }
 }
 
 fn note(service: &mut Service, control: &Control, probe: Probe) {
@@ -65,6 +72,10 @@ fn note(service: &mut Service, control: &Control, probe: Probe) {
         let endpoint = found.map_err(trouble)?;
         service.host = endpoint.host.clone();
         service.is_tls = endpoint.tls;
+        service.proxy = endpoint
+            .proxy
+            .as_ref()
+            .map(|proxy| Proxy { place: proxy.to_string(), advice: proxy.advice() });
         Ok(endpoint.addresses().iter().map(ToString::to_string).collect())
     });
     service.answered = probe.answered.map(|answered| answered.map_err(trouble));
