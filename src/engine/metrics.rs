@@ -38,7 +38,7 @@ pub struct WorkerMetrics {
     pub hedges: u64,
     /// Those where the second answer came first.
     pub hedges_won: u64,
-    /// Ranges that were moved from a late connection to another.
+    /// Ranges that were moved from a late connection to another; they are no retries.
     pub moves: u64,
     /// What came from where.
     pub addresses: Vec<AddressCount>,
@@ -334,7 +334,7 @@ pub struct ClientCounts {
     pub retries: RetryCounts,
     /// Late ranges that were asked for a second time, while the first request went on.
     pub hedges: u64,
-    /// Late ranges that were asked for again on another connection.
+    /// Late ranges that were asked for again on another connection; they are no retries.
     pub moves: u64,
     /// What came from where.
     pub addresses: Vec<AddressCount>,
@@ -397,7 +397,7 @@ pub struct FeedCount {
     pub retries: RetryCounts,
     /// Late ranges that were asked for a second time, while the first request went on.
     pub hedges: u64,
-    /// Late ranges that were asked for again on another connection.
+    /// Late ranges that were asked for again on another connection; they are no retries.
     pub moves: u64,
     /// What came from where.
     pub addresses: Vec<AddressCount>,

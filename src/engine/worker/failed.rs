@@ -189,7 +189,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         job.state = JobState::Failed(AfterFailure::Backoff { until_us });
         // A request is bounded by its own tries.
         let is_excused = is_errand || cause != Cause::Faulty;
-        self.retries_excused += u64::from(is_excused);
+        self.retries_excused += u64::from(is_excused && !is_moving);
         self.spend_retry(index, failure);
     }
 
@@ -197,7 +197,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// for fewer requests for whoever paces them.
     fn count_retry(&mut self, index: usize, failure: Failure, is_moving: bool) {
         let reason = failure.reason();
-        self.metrics.retries[reason as usize] += 1;
+        // One that moved is counted as that.
+        self.metrics.retries[reason as usize] += u64::from(!is_moving);
         let connection = &self.connections[index];
         let (job, place) = (connection.state.job(), connection.place());
         let (endpoint, ticket) = (job.endpoint, job.into.ticket());

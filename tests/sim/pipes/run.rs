@@ -103,9 +103,13 @@ impl Ran {
         self.fed.iter().for_each(|fed| assert!(fed.result.is_ok(), "{:?}", fed.result));
     }
 
-    /// Failed attempts that another followed.
+    /// Attempts that another followed: those that failed, and those that were late and moved.
     pub(super) fn retries(&self) -> u64 {
-        self.fed.iter().flat_map(|fed| fed.count.retries).sum()
+        self.fed.iter().flat_map(|fed| fed.count.retries).sum::<u64>() + self.moves()
+    }
+
+    fn moves(&self) -> u64 {
+        self.fed.iter().map(|fed| fed.count.moves).sum()
     }
 
     /// Those because something took too long, or took far longer than its like.
@@ -114,7 +118,7 @@ impl Ran {
         let counts = |fed: &Fed| {
             late.into_iter().map(|reason| fed.count.retries[reason as usize]).sum::<u64>()
         };
-        self.fed.iter().map(counts).sum()
+        self.fed.iter().map(counts).sum::<u64>() + self.moves()
     }
 
     /// How often one of these was injected.
