@@ -217,6 +217,10 @@ fn what_cannot_be_done_is_refused_before_anything_is_measured() {
         (&["--sweep", "connections=99999"], "1 to"),
         (&["--stages", "tls", "--sweep", "workers=1,2"], "--sweep needs"),
         (&["--csv", "b", "--html", "b"], "a file each"),
+        (
+            &["--max-connections", "4", "--sweep", "connections=4,8"],
+            "connections=8 is more than --max-connections 4",
+        ),
     ] {
         Program::new(["bench"]).with(words).run().expect(2).expect_words(&[told]);
     }
@@ -238,6 +242,8 @@ fn a_step_that_fails_leaves_those_before_it() {
     let document = run.json();
     run.check(document["steps"][0]["stage"] == "tls", "the finished step");
     run.check(document["complete"] == false && document["error"].is_string(), "why");
+    run.check(document["error_kind"].is_string(), "out of a closed set");
+    assert_eq!(document["exit_code"].as_i64(), run.status.code().map(i64::from), "{run}");
 }
 
 #[test]
@@ -246,6 +252,7 @@ fn json_takes_the_place_of_the_table() {
     let run = Program::new(["bench"]).with(words).run().expect(0);
     let document = run.json();
     assert_eq!(document["kind"], "bench");
+    assert_eq!((&document["exit_code"], &document["error_kind"]), (&0.into(), &Value::Null));
     let rate = document["steps"][0]["bytes_per_second"]["median"].as_f64().expect("a rate");
     run.check(rate > 1e6, "more than nothing");
     assert!(document["steps"][0]["counted"]["ena_unavailable"].is_string());

@@ -215,6 +215,17 @@ impl BenchTyped {
         if !self.sweep.is_empty() && !is_swept {
             return Err(usage("--sweep needs one of the stages get, network, stream, mount, pipe"));
         }
+        let is_more = |value: &String, most| {
+            parse_connections(value).is_ok_and(|connections| connections > most)
+        };
+        if let Some(most) = self.tuning.max_connections
+            && let Some(sweep) = self.sweep.iter().find(|sweep| sweep.name == "connections")
+            && let Some(value) = sweep.values.iter().find(|value| is_more(value, most))
+        {
+            return Err(usage(&format!(
+                "--sweep connections={value} is more than --max-connections {most}"
+            )));
+        }
         if has_twice([&self.report, &self.csv, &self.html].into_iter().flatten()) {
             return Err(usage("--report, --csv and --html need a file each"));
         }

@@ -159,6 +159,8 @@ impl Bench {
         let failed = self.steps(&mut signals).await.err();
         self.report.complete = failed.is_none();
         self.report.error = failed.as_ref().map(ToString::to_string);
+        self.report.error_kind = failed.as_ref().map(|error| error.reason().name());
+        self.report.exit_code = exit_code(failed.as_ref());
         let written = self.write();
         if failed.is_none() {
             written?;
@@ -166,7 +168,7 @@ impl Bench {
         if let Some(error) = &failed {
             Progress::new(false).error(error);
         }
-        let code = exit_code(failed.as_ref());
+        let code = self.report.exit_code;
         if self.args.how.json {
             return Ok(Done { code, document: Some(self.report.to_json()) });
         }

@@ -151,8 +151,12 @@ pub struct BenchReport {
     pub version: &'static str,
     /// All steps are there.
     pub complete: bool,
+    /// The exit code; 0 while it runs.
+    pub exit_code: u8,
     /// Why they are not; null where they are, and while it runs.
     pub error: Option<String>,
+    /// The same out of a closed set.
+    pub error_kind: Option<&'static str>,
     /// Where the objects were.
     pub source: String,
     /// Where files went.
