@@ -32,7 +32,7 @@ pub(super) struct DoctorTyped {
     operands: Vec<OsString>,
     #[command(flatten)]
     service: ServiceArgs,
-    /// how runs are to talk to the kernel [default: INRUSH_RING, or auto]
+    /// how to talk to the kernel [default: INRUSH_RING, or auto]
     #[arg(long, value_name = "RING", help_heading = "Resources")]
     ring: Option<RingName>,
     #[command(flatten)]

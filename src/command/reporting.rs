@@ -7,6 +7,18 @@ use super::session::Interrupts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::REPORT_PATIENCE;
 use crate::report::out::ReportWriter;
+use crate::report::progress::Progress;
+
+/// Tells the lines of a summary; of a quiet command those that options of their own ask for, which
+/// are not among the `usual` ones.
+pub(super) fn tell_lines(progress: &Progress, lines: &[String], usual: &[String]) {
+    for line in lines {
+        match usual.contains(line) {
+            true => progress.note(line),
+            false => progress.report(line),
+        }
+    }
+}
 
 /// Opens the report where one is wanted; a pipe that nobody reads is waited for until a signal or
 /// the deadline.

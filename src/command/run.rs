@@ -19,7 +19,7 @@ use super::interrupts::{Interrupts, until};
 use super::kept::ExistingFiles;
 use super::log::{self, PaceLog};
 use super::mirror::Mirror;
-use super::reporting::{finish, keep_up};
+use super::reporting::{finish, keep_up, tell_lines};
 use super::space::Space;
 use super::spread::Spread;
 use super::target::Target;
@@ -552,7 +552,7 @@ impl Run {
         stopped: Option<ErrorKind>,
         interrupts: &mut Interrupts,
     ) -> Result<()> {
-        let mut lines = summary.lines(stats);
+        let (mut lines, mut usual) = (summary.lines(stats), summary.lines(false));
         lines.extend(explains.then(|| summary.limit.sentence.clone()));
         let mut notes = self.keeper.notes();
         if summary.is_all_present() {
@@ -562,12 +562,14 @@ impl Run {
         if let Some(repeated) = self.walk.repeated() {
             notes.push(repeated);
         }
+        usual.extend(notes.iter().cloned());
         lines.splice(1..1, notes);
-        for line in &lines {
-            match &self.label {
-                Some(label) => self.progress.note(format!("{label}: {line}")),
-                None => self.progress.note(line),
+        match &self.label {
+            // Of a part of a command, whose own lines are at its end.
+            Some(label) => {
+                lines.iter().for_each(|line| self.progress.note(format!("{label}: {line}")));
             }
+            None => tell_lines(&self.progress, &lines, &usual),
         }
         let Some(report) = self.report.take() else { return Ok(()) };
         let finished = finish(report, stopped, interrupts).await;

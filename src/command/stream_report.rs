@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::channel::Running;
 use super::ending::{Done, exit_code};
-use super::reporting::{finish, open};
+use super::reporting::{finish, open, tell_lines};
 use super::session::Interrupts;
 use crate::cli::StreamArgs;
 use crate::control::Control;
@@ -106,6 +106,8 @@ impl EndedEngine {
     /// Ends them. The numbers of connections were given, or not; and so was a bandwidth.
     pub(super) fn of(engine: Workers, is_fixed: bool, bandwidth: Option<NonZeroU64>) -> Self {
         let known = LimitFacts {
+            // The control plane's thread began before, and moves no bytes.
+            cpu_seconds: usage::process_cpu_seconds() - usage::thread_cpu_seconds(),
             processors: usage::processors(),
             is_fixed,
             receive_buffer_bytes: usage::receive_buffer_bytes_max(),
@@ -153,8 +155,6 @@ pub(super) fn tell(
     if args.explain {
         lines.extend(summary.limit.as_ref().map(|limit| limit.sentence.clone()));
     }
-    for line in lines {
-        progress.note(line);
-    }
+    tell_lines(progress, &lines, &summary.lines(false));
     Done { code, document: args.json.then(|| summary_json(&summary, failed)) }
 }

@@ -208,6 +208,15 @@ impl LimitFacts {
         }
     }
 
+    /// What a part alone would have allowed, where without all other waiting it were so much: with
+    /// a bound of the user's never more than that, and of it just that. A short run may have been a
+    /// little faster.
+    fn bounded(&self, part: Part, speed: f64, ceiling: f64) -> f64 {
+        let Some(limit) = self.bandwidth_limit.map(|limit| limit as f64) else { return ceiling };
+        let ceiling = if part == Part::BandwidthLimit { limit } else { ceiling.min(limit) };
+        ceiling.max(speed)
+    }
+
     fn waited(&self, what: WaitFor) -> f64 {
         self.waits[what as usize]
     }
@@ -288,7 +297,8 @@ pub struct Limit {
     pub share: f64,
     /// What the run came to; null where no byte came.
     pub bytes_per_second: Option<u64>,
-    /// What this part alone would have allowed: the run without all other waiting.
+    /// What this part alone would have allowed: the run without all other waiting, within
+    /// `--bandwidth-limit`.
     pub ceiling_bytes_per_second: Option<u64>,
     /// The share of each part.
     pub shares: BTreeMap<Part, f64>,
@@ -314,7 +324,7 @@ impl Limit {
         let speed =
             (facts.bytes > 0 && facts.seconds > 0.0).then(|| facts.bytes as f64 / facts.seconds);
         let ceiling = speed.filter(|_| part != Part::None && part != Part::Startup);
-        let ceiling = ceiling.map(|speed| speed / share);
+        let ceiling = ceiling.map(|speed| facts.bounded(part, speed, speed / share));
         let work = facts.work().filter(|_| part == Part::Cpu);
         let sentence = sentence(facts, part, work, share, speed.zip(ceiling));
         let rounded = shares.into_iter().map(|(part, share)| (part, thousandths(share)));

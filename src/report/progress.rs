@@ -253,6 +253,11 @@ impl Progress {
         }
     }
 
+    /// Prints a line that an option of its own asks for, also when quiet.
+    pub fn report(&self, line: impl Display) {
+        self.print(&plain("info", line));
+    }
+
     /// Prints an error in one line, always.
     pub fn error(&self, error: impl Display) {
         self.print(&labelled("error", error));

@@ -332,7 +332,11 @@ fn the_users_bound() {
     let rate = numbers.between(2, 4);
     let origin = start(origin_of(rate, 3 * MIB));
     let program = discard(&origin).with(["--bandwidth-limit", &format!("{rate}MiB")]);
-    check(program, "bandwidth_limit");
+    let run = check(program, "bandwidth_limit");
+    let limit = run.json()["limit"].clone();
+    let speed = limit["bytes_per_second"].as_u64().expect("a speed");
+    let ceiling = (rate * MIB).max(speed);
+    assert_eq!(limit["ceiling_bytes_per_second"], ceiling, "{run}");
 }
 
 #[test]
@@ -348,4 +352,36 @@ fn the_sentence_is_printed_where_it_is_asked_for() {
     let program = Program::new(["cat", "s3://lab/p/", "--connections", "1", "--explain"]);
     let run = program.asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(0);
     run.check(run.stderr.contains("the limit: latency: "), "a sentence was expected");
+}
+
+/// What an option of its own asks for, and nothing else.
+#[test]
+fn what_is_asked_for_is_printed_when_all_else_is_not() {
+    let config = Config { first_byte_latency: Duration::from_millis(300), ..origin_of(4, 1000) };
+    let origin = start(config);
+    let run = |words: &[&str]| {
+        let program = Program::new(words).with(["s3://lab/p/", "--quiet"]).asking(&origin);
+        program.with_keys(ACCESS_KEY, SECRET).run().expect(0)
+    };
+    for command in [&["get", "--discard"][..], &["cat"]] {
+        let told = |words: &[&str]| run(&[command, &["--connections", "1"], words].concat()).stderr;
+        assert_eq!(told(&[]), "");
+        let explained = told(&["--explain"]);
+        assert!(explained.starts_with("the limit: latency"), "{explained}");
+        assert_eq!(explained.lines().count(), 1, "{explained}");
+        let stats = told(&["--stats"]);
+        assert!(stats.contains("CPU time ") && !stats.contains("the limit"), "{stats}");
+    }
+    let stats = run(&["get", "--discard", "--stats"]).stderr;
+    assert!(!stats.contains("downloaded"), "the summary was not asked for: {stats}");
+}
+
+#[test]
+fn a_pipe_that_nobody_opens_waits_for_its_reader() {
+    let origin = start(origin_of(2, 1000));
+    let place: TempDir = tempfile::tempdir().expect("a folder");
+    let channel = place.path().join("train").display().to_string();
+    let words = ["pipe", "s3://lab/p/", &channel, "--epochs", "1", "--json", "--deadline", "3s"];
+    let run = Program::new(words).asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(8);
+    run.check(run.json()["limit"]["part"] == "reader", "who was waited for");
 }

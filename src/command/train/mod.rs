@@ -21,7 +21,7 @@ use super::ending::Done;
 use super::folder_lock::{FolderLock, TRAIN};
 use super::interrupts;
 use super::mount;
-use super::reporting::{finish, open};
+use super::reporting::{finish, open, tell_lines};
 use super::ring;
 use super::session::{self, Interrupts};
 use crate::cli::TrainArgs;
@@ -196,7 +196,7 @@ fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instan
         engine.explain(&mut pipes, counts.iter().map(|(_, count)| count));
     }
     if !args.check {
-        pipes.lines(args.stats).iter().for_each(|line| progress.note(line));
+        tell_lines(&progress, &pipes.lines(args.stats), &pipes.lines(false));
     }
     let error = failure.map(|failure| failure.error);
     let summary = TrainSummary::new(job.files, pipes, command, begun.elapsed(), code);

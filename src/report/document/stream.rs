@@ -142,7 +142,7 @@ impl StreamSummary {
     }
 
     /// Judges what the limit was, by what workers and feeders counted; `known` has what the machine
-    /// and the user say.
+    /// and the user say, and the processors' time of the workers and feeders.
     pub fn explain<'a>(
         &mut self,
         known: LimitFacts,
@@ -152,18 +152,23 @@ impl StreamSummary {
         // Before the first reader came, somebody else was waited for.
         let opened_us =
             feeds.clone().filter_map(|feed| feed.epochs.first()).map(|epoch| epoch.opened_us);
-        let before = opened_us.min().map_or(0.0, super::seconds);
+        let opened_us = opened_us.min();
+        let before = opened_us.map_or(0.0, super::seconds);
         let in_flight = feeds.clone().filter_map(|feed| feed.pace.moments().last());
         let in_flight = in_flight.map(|moment| u64::from(moment.requests_in_flight)).sum();
         let mut facts = LimitFacts {
             bytes: self.bytes,
             seconds: (self.seconds - before).max(0.0),
-            cpu_seconds: self.cpu_seconds,
             connections: in_flight,
             ..known
         };
         facts.take_workers(workers);
+        let is_fed = feeds.clone().next().is_some();
         facts.take_feeds(feeds);
+        if is_fed && opened_us.is_none() {
+            // None came.
+            facts.reader_seconds = facts.seconds;
+        }
         self.limit = Some(Limit::of(&facts));
     }
 

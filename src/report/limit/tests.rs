@@ -149,6 +149,22 @@ fn a_ceiling_is_of_what_was_waited_for() {
 }
 
 #[test]
+fn no_ceiling_is_above_the_users_bound() {
+    let ceiling = |facts: &LimitFacts| Limit::of(facts).ceiling_bytes_per_second;
+    let mut facts = waiting(WaitFor::Bandwidth, 5.0);
+    assert_eq!(ceiling(&facts), Some(200_000_000), "it is not known");
+    facts.bandwidth_limit = Some(105_000_000);
+    check(&facts, Part::BandwidthLimit, "100 MB/s of at most 105 MB/s");
+    facts.bandwidth_limit = Some(99_000_000);
+    assert_eq!(ceiling(&facts), Some(100_000_000), "it was a little faster");
+    let mut facts = waiting(WaitFor::Writes, 5.0);
+    facts.bandwidth_limit = Some(150_000_000);
+    assert_eq!(ceiling(&facts), Some(150_000_000));
+    facts.bandwidth_limit = Some(250_000_000);
+    assert_eq!(ceiling(&facts), Some(200_000_000));
+}
+
+#[test]
 fn a_short_round_trip_fills_any_buffer() {
     let mut facts = waiting(WaitFor::Requests, 9.0);
     (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
