@@ -415,10 +415,10 @@ pub(super) const COMMANDS: [About; 15] = [
         ],
         details: "Checks kernel, limits, memory, cores and network of this machine; with DEST its \
             file system, with SOURCE credentials, endpoint, clock and region, by asking for a \
-            byte of one object; with --endpoint-url alone whether that answers. Each line is ok, warn (it works, but slower) or bad (a run \
-            fails), with the command that mends it. The exit code is 1 if a check is bad. \
-            It downloads nothing, and writes one small temporary file below DEST. See inrush \
-            guide doctor.",
+            byte of one object; with --endpoint-url alone whether that answers. Each line is ok, \
+            warn (it works, but slower) or bad (a run fails), with the command that mends it. \
+            The exit code is 1 if a check is bad. It downloads nothing, and writes one small \
+            temporary file below DEST. See inrush guide doctor.",
         examples: &[
             ("check all", "inrush doctor s3://bucket/train/ /mnt/nvme"),
             ("check this machine", "inrush doctor"),

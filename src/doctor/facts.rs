@@ -165,7 +165,8 @@ pub struct Trouble {
     pub advice: Option<String>,
 }
 
-/// The service that has the source, or that was named alone. A `None` was not reached: what comes before it failed.
+/// The service that has the source, or that was named alone. A `None` was not reached: what comes
+/// before it failed.
 #[derive(Debug, Clone, Default)]
 pub struct Service {
     /// Where credentials are from and how many seconds they last; `None` inside: requests are not

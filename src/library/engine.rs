@@ -343,6 +343,10 @@ impl Requests {
             }
             // What an earlier request had brought would else wait for itself.
             Destination::Lease(_) => Ok(Destination::Lease(Lease::new())),
+            // Whoever made it may hold a part of it, or have lent less.
+            Destination::Loan(_) => {
+                Err(Error::new(ErrorKind::Usage, "memory is lent as a buffer or a place"))
+            }
             into => Ok(into),
         }
     }

@@ -30,9 +30,14 @@ class Loop:
         self._called = False
 
     def _started(self, number: int) -> asyncio.Future[Any]:
+        future = self._awaited(number)
+        future.add_done_callback(lambda ended: self._cancel(number, ended))
+        return future
+
+    def _awaited(self, number: int) -> asyncio.Future[Any]:
+        """What is done when this job has ended, and not before."""
         future = self._loop.create_future()
         self._futures[number] = future
-        future.add_done_callback(lambda ended: self._cancel(number, ended))
         if not self._watched:
             self._loop.add_reader(self._reactor.fileno(), self._take)
             self._watched = True
@@ -67,8 +72,21 @@ class Loop:
     def read(self, source: Any, range: Any) -> asyncio.Future[Any]:
         return self._started(self._reactor.read(source, range))
 
-    def read_into(self, source: Any, buffer: Any, range: Any) -> asyncio.Future[Any]:
-        return self._started(self._reactor.read_into(source, buffer, range))
+    async def read_into(self, source: Any, buffer: Any, range: Any) -> Any:
+        number = self._reactor.read_into(source, buffer, range)
+        ended = self._awaited(number)
+        try:
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            # Workers and the kernel may still write there: the caller has it again when they have
+            # let go, however often it is cancelled.
+            self._reactor.cancel(number)
+            while not ended.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([ended])
+            if not ended.cancelled():
+                ended.exception()
+            raise
 
     def close(self) -> None:
         """Ends all jobs; from the loop's own thread their futures fail now, else soon."""

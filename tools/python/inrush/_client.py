@@ -150,6 +150,9 @@ class Client:
         The buffer is anything contiguous and writable that has the buffer protocol: a bytearray, a
         memoryview, an array of numpy. It may be longer than what is read. Bytes are received
         straight into it; pages that were never touched come to be on the way, at their usual cost.
+
+        Nobody else may use this memory meanwhile, nor may another read have a part of it. What is
+        in it after an error is not defined.
         """
         return self._core.read_into(source, buffer, range)
 
@@ -236,7 +239,10 @@ class Client:
     async def async_read_into(
         self, source: Source, buffer: Any, range: Optional[Range] = None
     ) -> int:
-        """`read_into` for event loops. Do not touch the buffer before it has returned."""
+        """`read_into` for event loops. Do not touch the buffer before it has returned.
+
+        Cancelling it cancels its requests; it ends when nothing is written there any more.
+        """
         written = await self._loops.here().read_into(source, buffer, range)
         assert isinstance(written, int)
         return written

@@ -172,9 +172,10 @@ pub(crate) struct Piece {
 
 // SAFETY: `piece` checked that the piece is within the memory, whose owner keeps it in place
 // wherever the piece goes: a `bytes` object does not move, a lender may not before its view is
-// released. It holds some value, for Python's allocator or the lender made it. Pieces do not
-// overlap, so no other request reaches it; a `bytes` object has been shown to nobody, and who lends
-// memory is told to leave it alone meanwhile.
+// released. It holds some value, for Python's allocator or the lender made it. Pieces of one read
+// do not overlap; a `bytes` object has been shown to nobody. That no other read has a part of lent
+// memory, and that nobody else uses it meanwhile, is up to who lends it (`Client.read_into` says
+// so), as with `readinto` of every file without the interpreter's lock.
 unsafe impl Place for Piece {
     fn span(&mut self) -> NonNull<[u8]> {
         // SAFETY: `add` needs the result to stay within the memory (above).

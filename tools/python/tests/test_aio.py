@@ -79,6 +79,26 @@ def test_cancelled_is_cancelled(serve: Serve) -> None:
         asyncio.run(work(client))
 
 
+def test_a_cancelled_buffer_is_the_callers_again(serve: Serve) -> None:
+    async def work(client: inrush.Client) -> None:
+        buffer = bytearray(len(BIG))
+        for turn in range(10):
+            task = asyncio.create_task(client.async_read_into("s3://data/big", buffer))
+            await asyncio.sleep(0.02 * turn)
+            task.cancel()
+            await asyncio.sleep(0)
+            # Once more, while it waits.
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            # A bytearray that is lent cannot be resized.
+            buffer.append(0)
+            buffer.pop()
+
+    with serve(OBJECTS, "--connection-rate", "200KB").client() as client:
+        asyncio.run(work(client))
+
+
 def test_a_closed_client_tells_who_awaits(serve: Serve) -> None:
     before = descriptors()
 
