@@ -43,6 +43,7 @@ use crate::s3::Endpoint;
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, explain};
 use crate::s3::proxy::Proxy;
 use crate::s3::sign::{PublishedKeys, USER_AGENT, sign_request};
+use crate::sys::topology::Over;
 
 /// A question to a bucket's server.
 #[derive(Debug, Clone)]
@@ -345,8 +346,7 @@ impl Client {
                 Ok(Err(trouble)) => last = trouble,
                 Err(_) => {
                     let seconds = CONNECT_TIMEOUT.as_secs();
-                    let over = interfaces::over(over);
-                    let why = format!("{address}{over}: no connection within {seconds} s");
+                    let why = format!("{address}{}: no connection within {seconds} s", Over(over));
                     last = unreachable(RetryReason::ConnectTimeout, why);
                     waits += 1;
                     if waits == CONNECT_WAITS_MAX {
@@ -370,7 +370,7 @@ pub(super) async fn open<B>(
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    let over = interfaces::over(interface);
+    let over = Over(interface);
     let at =
         |reason, error: std::io::Error| unreachable(reason, format!("{address}{over}: {error}"));
     let not_there = |error| at(RetryReason::Connect, error);

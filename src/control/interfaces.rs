@@ -86,11 +86,6 @@ pub(super) fn lasting(error: &io::Error, interface: Option<&str>) -> Option<Erro
     ))
 }
 
-/// The interface of a connection in words, where one is given.
-pub(super) fn over(interface: Option<&str>) -> String {
-    interface.map(|name| format!(" over the interface {name}")).unwrap_or_default()
-}
-
 /// Connects, over this interface where one is given.
 ///
 /// # Errors

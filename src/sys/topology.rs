@@ -3,6 +3,7 @@
 //!
 //! Each function takes the folder that stands for `/`: tests have trees of their own.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +14,20 @@ pub struct Interface {
     pub name: Arc<str>,
     /// The NUMA node that its device is on, where the kernel says it.
     pub node: Option<u32>,
+}
+
+/// The interface of a connection as errors have it, behind what else they say; nothing where the
+/// user named none.
+#[derive(Debug, Clone, Copy)]
+pub struct Over<'a>(pub Option<&'a str>);
+
+impl fmt::Display for Over<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(name) => write!(f, " over the interface {name}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A NUMA node by its number, and its cores that are online.

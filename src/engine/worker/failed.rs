@@ -16,6 +16,7 @@ use crate::link::failure::{Failure, Remedy, RetryReason};
 use crate::link::tls::session::explain_failure;
 use crate::s3::answer::{self, ServerError};
 use crate::sys::Ring;
+use crate::sys::topology::Over;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Tells the scheduler whether a failed attempt brought anything.
@@ -32,7 +33,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             _ if is_moving => {}
             Remedy::Backoff if !brought => {
                 let retry_for_us = self.retries.retry_for_us;
-                let why = format!("{failure}{}", connection.over());
+                let why = format_args!("{failure}{}", connection.over());
                 self.scheduler.attempt_failed(why, self.now_us, retry_for_us);
             }
             Remedy::Backoff | Remedy::GiveUp => self.scheduler.answered(),
@@ -271,9 +272,8 @@ impl Connection {
     }
 
     /// The network interface that it goes over, in words, where the user named some.
-    fn over(&self) -> String {
-        let over = |name| format!(" over the interface {name}");
-        self.interface.as_ref().map(over).unwrap_or_default()
+    fn over(&self) -> Over<'_> {
+        Over(self.interface.as_deref())
     }
 
     fn explained(&self, failure: Failure, told: Option<ServerError>, now_us: u64) -> Error {
