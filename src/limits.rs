@@ -5,6 +5,7 @@
 mod bench;
 mod destinations;
 mod gunzip;
+mod memory;
 pub mod metrics;
 mod mount;
 mod network;
@@ -14,6 +15,7 @@ mod train;
 pub use bench::*;
 pub use destinations::*;
 pub use gunzip::*;
+pub use memory::*;
 pub use mount::*;
 pub use network::*;
 pub use pace::*;
@@ -186,18 +188,6 @@ pub const PART_BYTES_MIN: u64 = SLOT_BYTES_MAX as u64;
 
 /// Largest part size.
 pub const PART_BYTES_MAX: u64 = 1 << 30;
-
-/// Memory for slots when nothing is said, at most; see [`MEMORY_CGROUP_SHARE`].
-pub const MEMORY_BYTES_DEFAULT_MAX: u64 = 112 << 20;
-
-/// The same for each worker, where there are so many that it is more.
-pub const MEMORY_BYTES_PER_WORKER: u64 = 8 << 20;
-
-/// The default takes at most one part in so many of the memory that the cgroup leaves.
-pub const MEMORY_CGROUP_SHARE: u64 = 4;
-
-/// Smallest `--memory`: a few connections with the shortest slots.
-pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
 /// Objects that a scheduler holds at most, those in flight included: the listing stops until there
 /// is room. Each connection may have one of its own.

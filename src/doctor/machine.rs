@@ -4,7 +4,7 @@ use super::Finding;
 use super::facts::{Machine, RingTried};
 use crate::limits::{
     CONNECTIONS_DEFAULT_MAX, DESCRIPTORS_OTHER, DESCRIPTORS_PER_WORKER, MEMORY_BYTES_DEFAULT_MAX,
-    MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER, MEMORY_CGROUP_SHARE, PIPE_BYTES,
+    MEMORY_BYTES_MIN, MEMORY_CGROUP_SHARE, PIPE_BYTES, memory_bytes_default,
 };
 use crate::sys::choice::RingChoice;
 use crate::text::size::Binary;
@@ -177,9 +177,8 @@ fn address_space(machine: &Machine) -> Option<Finding> {
     if limit == u64::MAX {
         return Some(Finding::ok("address-space", "no limit"));
     }
-    let workers = machine.allowed.as_ref().map_or(1, Vec::len) as u64;
-    let buffers = MEMORY_BYTES_DEFAULT_MAX.max(workers * MEMORY_BYTES_PER_WORKER);
-    let needed = buffers + ADDRESS_BYTES_BESIDES;
+    let workers = machine.allowed.as_ref().map_or(1, Vec::len);
+    let needed = memory_bytes_default(workers) + ADDRESS_BYTES_BESIDES;
     let found = format!("the address space is limited to {}", Binary(limit));
     Some(if limit < needed {
         let why = format!("{found}, and a run needs about {}", Binary(needed));

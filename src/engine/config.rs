@@ -12,10 +12,10 @@ use crate::limits::{
     CONNECTIONS_DEFAULT_MAX, CONNECTIONS_DEFAULT_PER_WORKER, CONNECTIONS_LEAST, CONNECTIONS_MAX,
     CONNECTIONS_PER_WORKER_MAX, CONNECTIONS_PER_WORKER_START, CONNECTIONS_START_MAX,
     CONTROL_MEMORY_SHARE, CONTROL_SLOT_BYTES, DESCRIPTORS_OTHER, DESCRIPTORS_PER_WORKER,
-    MEMORY_BYTES_DEFAULT_MAX, MEMORY_BYTES_MIN, MEMORY_BYTES_PER_WORKER, MEMORY_CGROUP_SHARE,
-    PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, SLOT_BYTES_MAX, SLOT_BYTES_MIN,
-    SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN, TLS_CONNECTIONS_PER_WORKER,
-    TLS_MEMORY_SHARE, TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX, fits_whole,
+    MEMORY_BYTES_MIN, MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN,
+    SLOT_BYTES_MAX, SLOT_BYTES_MIN, SLOT_BYTES_SMALL, SLOTS_PER_CONNECTION, SLOTS_PER_WORKER_MIN,
+    TLS_CONNECTIONS_PER_WORKER, TLS_MEMORY_SHARE, TLS_SLOT_BYTES, TLS_SLOT_BYTES_MIN, WORKERS_MAX,
+    fits_whole, memory_bytes_default,
 };
 use crate::plan::ranges::PartSize;
 use crate::sys::choice::RingChoice;
@@ -147,11 +147,7 @@ impl Config {
         check("--workers", workers as u64, 1, WORKERS_MAX as u64)?;
         let memory = options.memory_bytes.unwrap_or_else(|| {
             let asked = options.connections.or(options.max_connections).unwrap_or(0);
-            let beyond = (workers * CONNECTIONS_DEFAULT_PER_WORKER)
-                .saturating_sub(CONNECTIONS_DEFAULT_MAX) as u64;
-            let each = workers as u64 * MEMORY_BYTES_PER_WORKER;
-            let most = MEMORY_BYTES_DEFAULT_MAX
-                .max(each + beyond * u64::from(CONTROL_SLOT_BYTES))
+            let most = memory_bytes_default(workers)
                 .max(asked.min(CONNECTIONS_MAX) as u64 * CONNECTION_MEMORY_BYTES);
             (facts.memory_bytes / MEMORY_CGROUP_SHARE).clamp(MEMORY_BYTES_MIN, most)
         });
