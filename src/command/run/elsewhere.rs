@@ -37,8 +37,7 @@ impl Run {
             let waiting: Vec<_> = self.pending.drain(..).collect();
             waiting.into_iter().for_each(|transfer| self.admit(Ok(transfer)));
         }
-        let anew = outcome.transfer.elsewhere(self.config.cut());
-        self.house(&outcome.transfer, anew);
+        self.house(&outcome.transfer);
     }
 
     /// Takes a transfer that may begin, in its place or, where that is left out, for another.
@@ -47,16 +46,16 @@ impl Run {
         let why = spread.zip(transfer.place).and_then(|(spread, place)| spread.left_out(place));
         match why {
             None => self.pending.push_back(transfer),
-            Some(_) => {
-                let anew = transfer.elsewhere(self.config.cut());
-                self.house(&transfer, anew);
-            }
+            Some(_) => self.house(&transfer),
         }
     }
 
     /// Looks for another destination for an object, unless it has to stay.
-    fn house(&mut self, before: &Transfer, anew: Transfer) {
-        let (Some(spread), Some(place)) = (&mut self.spread, before.place) else { return };
+    fn house(&mut self, before: &Transfer) {
+        let (Some(spread), Some(place)) = (&mut self.spread, before.place) else {
+            unreachable!("it was to go to one of several destinations");
+        };
+        let anew = before.elsewhere(self.config.cut());
         if before.stays {
             let path = self.target.one_of_several(before).unwrap_or_default();
             let message = format!(
