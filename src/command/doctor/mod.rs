@@ -24,10 +24,8 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
         network: machine::network(&tree, &args.service.interface),
         ..Facts::default()
     };
-    if let Some(source) = &args.source {
-        facts.service = Some(service::look(&args, Some(source)).await);
-    } else if args.service.endpoint_url.is_some() {
-        facts.service = Some(service::look(&args, None).await);
+    if args.source.is_some() || args.service.endpoint_url.is_some() {
+        facts.service = Some(service::look(&args).await);
     }
     if let Some(destination) = args.destination {
         let needed_bytes = match (&args.source, &facts.service) {

@@ -20,7 +20,8 @@ pub(super) fn bytes_of_one(service: &Service, source: &S3Uri) -> Option<u64> {
 }
 
 /// Asks, each question once: about the source, or without one about the service alone.
-pub(super) async fn look(args: &DoctorArgs, source: Option<&S3Uri>) -> Service {
+pub(super) async fn look(args: &DoctorArgs) -> Service {
+    let source = args.source.as_ref();
     let progress = Progress::new(false);
     // What does not answer is not waited for.
     let args = ServiceArgs {
