@@ -175,7 +175,7 @@ fn killed_runs_go_on() {
 }
 
 #[test]
-#[ignore = "2 GiB and 50 kills: a minute on an idle machine"]
+#[ignore = "2 GiB and 50 kills take a minute on an idle machine: by hand, with --ignored"]
 fn killed_runs_go_on_for_long() {
     // Most are hit before the end of their range, and writes seldom wait.
     fetch_and_kill(2048, 50, 1);
