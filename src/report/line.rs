@@ -15,6 +15,10 @@ const SHOWN_SECONDS: f64 = 5.0;
 /// against a stall, so that one does not multiply the estimate.
 const ETA_SECONDS: f64 = 60.0;
 
+/// An object takes about as long as so many bytes more: small objects after large ones bring fewer
+/// bytes a second.
+const ETA_OBJECT_BYTES: u64 = 128 << 10;
+
 /// How early the count of objects is left out. It and what comes after it make room for the bar.
 const OBJECTS_RANK: u8 = 5;
 
@@ -82,8 +86,9 @@ impl Mean {
 /// How fast bytes come, now and on the whole.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Speed {
-    last: Option<(f64, u64)>,
+    last: Option<(f64, u64, u64)>,
     shown: Mean,
+    /// Of bytes, and of what objects count besides.
     steady: Mean,
 }
 
@@ -94,9 +99,10 @@ impl Default for Speed {
 }
 
 impl Speed {
-    /// So many bytes were done at this time, in seconds by any clock.
-    pub(super) fn add(&mut self, at_seconds: f64, bytes_done: u64) {
-        let (then, before) = *self.last.get_or_insert((at_seconds, bytes_done));
+    /// So many bytes and objects were done at this time, in seconds by any clock.
+    pub(super) fn add(&mut self, at_seconds: f64, bytes_done: u64, objects_done: u64) {
+        let now = (at_seconds, bytes_done, work(bytes_done, objects_done));
+        let (then, before, work_before) = *self.last.get_or_insert(now);
         let seconds = at_seconds - then;
         if seconds <= 0.0 {
             return;
@@ -104,19 +110,24 @@ impl Speed {
         // Less than before: a range that failed its checksum is not done any more.
         let bytes = bytes_done.saturating_sub(before) as f64;
         self.shown.add(bytes, seconds);
-        self.steady.add(bytes, seconds);
-        self.last = Some((at_seconds, bytes_done));
+        self.steady.add(now.2.saturating_sub(work_before) as f64, seconds);
+        self.last = Some(now);
     }
 
-    /// Time for so many more bytes; `None` while none have come.
-    fn left(&self, bytes: u64) -> Option<String> {
+    /// Time for so many more bytes and objects; `None` while none have come.
+    fn left(&self, bytes: u64, objects: u64) -> Option<String> {
         let speed = self.steady.bytes_per_second();
-        let seconds = (speed > 0.0).then(|| (bytes as f64 / speed).ceil())?;
+        let seconds = (speed > 0.0).then(|| (work(bytes, objects) as f64 / speed).ceil())?;
         Some(match seconds < 60.0 {
             true => format!("{seconds} s left"),
             false => format!("{} left", Seconds(seconds)),
         })
     }
+}
+
+/// What bytes and objects count together.
+fn work(bytes: u64, objects: u64) -> u64 {
+    bytes.saturating_add(objects.saturating_mul(ETA_OBJECT_BYTES))
 }
 
 /// What the line has, in the order of the line: how early it is left out, and its words.
@@ -142,7 +153,8 @@ pub(super) fn line(
     let mut fields: Fields = vec![(0, bytes)];
     fields.push((1, PerSecond(speed.shown.bytes_per_second()).to_string()));
     if state.listing_complete {
-        fields.extend(speed.left(known - done).map(|left| (2, left)));
+        let objects = state.objects_known.saturating_sub(state.objects_done);
+        fields.extend(speed.left(known - done, objects).map(|left| (2, left)));
     } else {
         fields.push((2, "listing".to_owned()));
     }
@@ -234,7 +246,7 @@ mod tests {
     fn speed() -> Speed {
         let mut speed = Speed::default();
         for second in 0..10u32 {
-            speed.add(f64::from(second), u64::from(second) * 100_000_000);
+            speed.add(f64::from(second), u64::from(second) * 100_000_000, 0);
         }
         speed
     }
@@ -242,7 +254,7 @@ mod tests {
     #[test]
     fn what_matters_least_is_left_out_first() {
         let told = |columns| line(&KNOWN, &speed(), None, columns);
-        let all = "1 GB of 4 GB, 100 MB/s, 30 s left, 3 waiting after slow down, 7 retries, \
+        let all = "1 GB of 4 GB, 100 MB/s, 32 s left, 3 waiting after slow down, 7 retries, \
                    12 of 1,234 objects, 9 skipped";
         assert_eq!(told(200), format!("[======>                 ] {all}"));
         let bar = "[======>                 ]";
@@ -250,9 +262,9 @@ mod tests {
         let short = all.split(", 12 of").next().expect("a part");
         assert_eq!(told(100), format!("{bar} {short}"));
         assert_eq!(told(80), short);
-        assert_eq!(told(40), "1 GB of 4 GB, 100 MB/s, 30 s left");
+        assert_eq!(told(40), "1 GB of 4 GB, 100 MB/s, 32 s left");
         let calm = ProgressState { retries: 1, waiting: None, objects_kept: 0, ..KNOWN };
-        let known = "1 GB of 4 GB, 100 MB/s, 30 s left, 1 retry";
+        let known = "1 GB of 4 GB, 100 MB/s, 32 s left, 1 retry";
         assert_eq!(line(&calm, &speed(), None, 80), format!("{bar} {known}"));
         // From the first byte on the line looks alike.
         let start = ProgressState { bytes_done: 0, objects_known: 1, objects_done: 0, ..calm };
@@ -302,7 +314,7 @@ mod tests {
             let second = f64::from(tenth) / 10.0;
             let stalls = (60.0..80.0).contains(&second) || (90.0..110.0).contains(&second);
             done += if stalls { 0 } else { 10_000_000 };
-            speed.add(second, done);
+            speed.add(second, done, 0);
             if second >= 1.0 {
                 longest = longest.max(1e8 / speed.steady.bytes_per_second());
             }
@@ -311,10 +323,23 @@ mod tests {
         assert!(longest < 2.5, "the estimate was {longest} times what it should be");
         // What is shown as speed follows at once.
         assert!((speed.shown.bytes_per_second() / 1e8 - 1.0).abs() < 0.01);
-        assert_eq!(Speed::default().left(1), None);
-        assert_eq!(speed.left(0).as_deref(), Some("0 s left"));
-        let left = speed.left(12_500_000_000).expect("bytes came");
+        assert_eq!(Speed::default().left(1, 1), None);
+        assert_eq!(speed.left(0, 0).as_deref(), Some("0 s left"));
+        let left = speed.left(12_500_000_000, 0).expect("bytes came");
         assert!(left.contains(" min ") && left.ends_with(" s left"), "{left}");
+    }
+
+    /// 2 GB/s of large objects, and then 8,000 small ones a second.
+    #[test]
+    fn small_objects_after_large_ones_have_their_time_from_the_start() {
+        let mut speed = Speed::default();
+        for second in 0..=10u32 {
+            speed.add(f64::from(second), u64::from(second) * 2_000_000_000, u64::from(second) * 2);
+        }
+        let (bytes, objects) = (80_000 * 40_000, 80_000);
+        let left = speed.left(bytes, objects).expect("bytes came");
+        let seconds: f64 = left.trim_end_matches(" s left").parse().expect("below a minute");
+        assert!((5.0..20.0).contains(&seconds), "{left}; by bytes alone it would be 2 s");
     }
 
     #[test]

@@ -237,7 +237,7 @@ impl Progress {
         let Some(bar) = &self.bar else { return };
         self.waits.is_drawn.store(true, Ordering::Relaxed);
         let mut speed = lock(&self.speed);
-        speed.add(bar.elapsed().as_secs_f64(), state.bytes_done);
+        speed.add(bar.elapsed().as_secs_f64(), state.bytes_done, state.objects_done);
         let wait = self.waits.now();
         if self.has_stages {
             bar.set_prefix(stages::lines(state, (self.columns)()).join("\n"));
