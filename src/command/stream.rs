@@ -173,7 +173,7 @@ async fn start_pipes(
         name: name.clone(),
         wanted,
         opening: Some(opening),
-        place: Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock)),
+        place: Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock).taking_others()),
         part,
         connections,
         room,

@@ -82,23 +82,6 @@ fn opened_and_closed_is_an_epoch() {
 }
 
 #[test]
-fn a_pipe_left_by_an_earlier_run_is_replaced() {
-    let all = objects(&[("a", MIB)]);
-    let origin = serve(&all);
-    let stage = Stage::new();
-    for epoch in 0..2 {
-        let path = stage.channel(&format!("train_{epoch}"));
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        let kind = rustix::fs::FileType::Fifo;
-        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).expect("a pipe");
-    }
-    let running = stage.serve(&origin, &["--epochs", "2"]);
-    let told = Reader::start(&stage.channel("train"), &["all", "all"]).finish();
-    told.iter().for_each(|told| assert_read(told, &stream(&all)));
-    stage.end(running, 0);
-}
-
-#[test]
 fn a_killed_run_is_followed_by_another() {
     let all = objects(&[("a", 9 * MIB)]);
     let origin = serve(&all);

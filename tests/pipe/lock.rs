@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
@@ -92,6 +93,26 @@ fn a_killed_runs_lock_keeps_nobody_out() {
     assert_eq!((&waiting).read(&mut [0; 10]).expect("an end"), 0);
     assert!(fs::read(stage.channel("train_0")).expect("a stream") == stream(&all));
     stage.end(running, 0);
+}
+
+/// Somebody has made them, and waits in open(2) already.
+#[test]
+fn pipes_that_were_made_for_it_are_used_and_stay() {
+    let all = objects(&[("a", MIB)]);
+    let origin = serve(&all);
+    let stage = Stage::new();
+    let readers = ["train_0", "train_1"].map(|name| {
+        let path = stage.channel(name);
+        make_fifo(&path);
+        thread::spawn(move || fs::read(path).expect("a stream"))
+    });
+    let before = inodes(&stage);
+    let running = stage.serve(&origin, &["--epochs", "2"]);
+    for reader in readers {
+        assert!(reader.join().expect("a reader") == stream(&all), "it has all of its epoch");
+    }
+    running.wait().expect(0);
+    assert_eq!(inodes(&stage), before, "they are whose they were");
 }
 
 #[test]

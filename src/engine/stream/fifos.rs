@@ -1,8 +1,9 @@
 //! The named pipes of a channel: `NAME_0`, `NAME_1`, ... in a folder.
 //!
-//! Only what this run has made is opened or removed. Names may be given to other pipes meanwhile,
-//! so device and inode are compared; and as each pipe is kept open (O_PATH, which makes no reader
-//! and no writer), no other file gets its inode number.
+//! Only what this run has made is removed; a pipe that somebody else has made for it is written to,
+//! and stays ([`Fifos::taking_others`]). Names may be given to other pipes meanwhile, so device and
+//! inode are compared; and as each pipe is kept open (O_PATH, which makes no reader and no writer),
+//! no other file gets its inode number.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -37,13 +38,15 @@ pub(super) fn is_named(folder: &OwnedFd, name: &str, file: Option<Identity>) -> 
     file.is_some() && found.ok().as_ref().map(identity) == file
 }
 
-/// A pipe that this run made.
+/// A pipe that this run made, or that was there for it.
 #[derive(Debug)]
 struct Made {
     epoch: u64,
     name: String,
     pipe: OwnedFd,
     identity: Identity,
+    /// Somebody else made it: it keeps its name.
+    is_others: bool,
 }
 
 impl Made {
@@ -62,9 +65,9 @@ impl Made {
         })
     }
 
-    /// Removes its name, if that is still its name.
+    /// Removes its name, if that is still its name and was given by this run.
     fn unlink(&self, folder: &OwnedFd) {
-        if is_named(folder, &self.name, Some(self.identity)) {
+        if !self.is_others && is_named(folder, &self.name, Some(self.identity)) {
             let _ = rustix::fs::unlinkat(folder, &self.name, AtFlags::empty());
         }
     }
@@ -80,8 +83,10 @@ pub struct Fifos {
     /// Whether retired pipes keep their names until this is dropped, and those that do.
     keeps_names: bool,
     retired: Vec<Made>,
+    /// Whether a pipe that is there already was made for this run.
+    takes_others: bool,
     /// Goes when no pipe is left.
-    _lock: Option<ChannelLock>,
+    lock: Option<ChannelLock>,
 }
 
 impl Fifos {
@@ -90,7 +95,16 @@ impl Fifos {
     #[must_use]
     pub fn new(folder: Arc<OwnedFd>, channel: String, lock: Option<ChannelLock>) -> Self {
         let (made, retired) = (Vec::new(), Vec::new());
-        Self { folder, channel, made, keeps_names: false, retired, _lock: lock }
+        Self { folder, channel, made, keeps_names: false, retired, takes_others: false, lock }
+    }
+
+    /// A named pipe that is there already is used, and stays: somebody has made it (mkfifo(1)), and
+    /// its reader may wait in it. Not so where a run before was killed, or may have been: it may be
+    /// that one's, and its reader may have a part of the old stream.
+    #[must_use]
+    pub fn taking_others(mut self) -> Self {
+        self.takes_others = self.lock.as_ref().is_some_and(|lock| !lock.was_left());
+        self
     }
 
     /// Pipes that are retired keep their names until this is dropped: whoever opens one then waits
@@ -105,7 +119,10 @@ impl Fifos {
     pub(super) fn offer(&mut self, epoch: u64) -> Result<(), Error> {
         let (folder, name) = (&*self.folder, format!("{}_{epoch}", self.channel));
         let at = |step, errno: Code| FileError { step, path: name.clone(), errno: errno.into() };
-        match rustix::fs::mkfifoat(folder, &name, MODE) {
+        let made = rustix::fs::mkfifoat(folder, &name, MODE);
+        let is_others = made == Err(Code::EXIST) && self.takes_others;
+        match made {
+            Err(Code::EXIST) if is_others => {}
             Err(Code::EXIST) => {
                 remove_left(folder, &name).map_err(|errno| match errno {
                     Code::EXIST => no_pipe(&name),
@@ -116,8 +133,11 @@ impl Fifos {
             }
             outcome => outcome.map_err(|errno| at("make pipe", errno))?,
         }
-        let (pipe, identity) = look(folder, &name).map_err(|errno| at("look at", errno))?;
-        self.made.push(Made { epoch, name, pipe, identity });
+        let (pipe, identity) = look(folder, &name).map_err(|errno| match errno {
+            Code::EXIST => no_pipe(&name),
+            _ => at("look at", errno).into(),
+        })?;
+        self.made.push(Made { epoch, name, pipe, identity, is_others });
         Ok(())
     }
 
@@ -260,7 +280,7 @@ fn no_pipe(name: &str) -> Error {
 /// reader may have a part of the old stream. Who waits in open(2) for its writer sees the end.
 fn remove_left(folder: &OwnedFd, name: &str) -> Result<(), Code> {
     let (pipe, identity) = look(folder, name)?;
-    let left = Made { epoch: 0, name: name.to_owned(), pipe, identity };
+    let left = Made { epoch: 0, name: name.to_owned(), pipe, identity, is_others: false };
     let release = left.open(folder, OFlags::RDWR);
     left.unlink(folder);
     drop(release);

@@ -27,6 +27,8 @@ pub struct FileLock {
     folder: Arc<OwnedFd>,
     name: String,
     file: OwnedFd,
+    /// A holder before has left the file: it was killed.
+    was_left: bool,
 }
 
 /// Why a lock was not taken; nothing was changed then.
@@ -72,10 +74,12 @@ impl FileLock {
             if !is_named(folder, name, stat_identity(&file)) {
                 continue;
             }
+            let was_left = rustix::fs::fstat(&file).is_ok_and(|found| found.st_size > 0);
             // Without the number a second run cannot name this one, and that is all.
             let _ = rustix::fs::ftruncate(&file, 0);
             let _ = rustix::io::pwrite(&file, format!("{}\n", std::process::id()).as_bytes(), 0);
-            return Ok(Self { folder: Arc::clone(folder), name: name.to_owned(), file });
+            let (folder, name) = (Arc::clone(folder), name.to_owned());
+            return Ok(Self { folder, name, file, was_left });
         }
         Err(NotLocked::Unusable("lock", Code::AGAIN))
     }
@@ -99,9 +103,7 @@ pub fn holder_in_words(number: Option<u32>) -> String {
 
 /// The right to serve a channel, for as long as it lives.
 #[derive(Debug)]
-pub struct ChannelLock {
-    _lock: FileLock,
-}
+pub struct ChannelLock(FileLock);
 
 impl ChannelLock {
     /// Takes the lock of a channel in this folder; `None` where the file system has no locks.
@@ -114,9 +116,14 @@ impl ChannelLock {
         Self::of(FileLock::take(folder, &name), &name)
     }
 
+    /// Whether a run that served the channel before was killed: then its pipes may be there.
+    pub(super) fn was_left(&self) -> bool {
+        self.0.was_left
+    }
+
     fn of(taken: Result<FileLock, NotLocked>, name: &str) -> Result<Option<Self>, Error> {
         let (message, advice) = match taken {
-            Ok(lock) => return Ok(Some(Self { _lock: lock })),
+            Ok(lock) => return Ok(Some(Self(lock))),
             Err(NotLocked::Unsupported) => return Ok(None),
             Err(NotLocked::Taken(number)) => (
                 format!("{} serves this channel and has locked {name}", holder_in_words(number)),
