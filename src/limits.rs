@@ -337,6 +337,11 @@ pub const STUCK_AFTER_MIN_US: u64 = 600_000;
 /// What is late is stuck after this time at the latest, in microseconds.
 pub const STUCK_AFTER_MAX_US: u64 = 5_000_000;
 
+/// An address from which nothing has come, of several that an endpoint has, is late after this
+/// time, in microseconds, while it is not known how long an answer usually takes; twice that for
+/// each move of the range.
+pub const UNHEARD_AFTER_US: u64 = 2_000_000;
+
 /// Pause between two looks for late operations, in microseconds.
 pub const HEDGE_LOOK_US: u64 = 10_000;
 

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::PoisonError;
 
-use inrush::limits::ADDRESS_AVOID_BASE_US;
+use inrush::limits::{ADDRESS_AVOID_BASE_US, FIRST_BYTE_TIMEOUT_US};
 
 use super::*;
 
@@ -86,6 +86,34 @@ fn wrong_bytes_of_one_address_are_asked_of_another() {
     });
     let is_one = std::env::var_os("INRUSH_SIM_SEED").is_some();
     assert!(is_one || met.into_inner() > 0, "wrong bytes came");
+}
+
+/// Before anything came, nobody knows how long an answer takes; the other addresses are asked all
+/// the same.
+#[test]
+fn a_silent_address_is_left_long_before_its_timeout() {
+    let met = AtomicU64::new(0);
+    seeds("a_silent_address_is_left_long_before_its_timeout", 100, |seed| {
+        let endpoints = [endpoint(0, false)];
+        let two = four()[..2].to_vec();
+        *endpoints[0].addresses.write().unwrap_or_else(PoisonError::into_inner) = two.clone();
+        let (count, mut chance) = (usize::try_from(1 + seed % 6).expect("small"), Chance(seed));
+        let sizes = vec![5_000; count];
+        let bench = set_up_at(&endpoints, seed, SCENARIO, &mut chance, 1 << 16, &sizes);
+        let silent = two[usize::try_from(seed % 2).expect("small")];
+        bench.world.borrow_mut().silent_at = Some(silent);
+        let (world, outcomes) = checked(bench, seed, SCENARIO);
+        for Outcome { transfer, result, .. } in outcomes {
+            assert!(result.is_ok(), "the other address has it: {result:?}");
+            assert!(transfer.retries() <= 1, "a move alone: {}", transfer.retries());
+        }
+        let world = world.borrow();
+        assert!(world.now_us < FIRST_BYTE_TIMEOUT_US, "{} us", world.now_us);
+        let is_met = world.connects.iter().any(|(address, _)| *address == silent);
+        met.fetch_add(u64::from(is_met), Ordering::Relaxed);
+    });
+    let is_one = std::env::var_os("INRUSH_SIM_SEED").is_some();
+    assert!(is_one || met.into_inner() > 50, "connections to the silent address");
 }
 
 /// Also where the range waits for its next try without a connection, as there are two endpoints.

@@ -97,6 +97,8 @@ pub(crate) struct World {
     pub(crate) dead_found_us: Option<u64>,
     /// What serves this address has another last byte of every object than is stored.
     pub(crate) wrong_at: Option<SocketAddr>,
+    /// What serves this address takes requests, and never answers.
+    pub(crate) silent_at: Option<SocketAddr>,
     /// Pipes, and the streams that go through them.
     pub(crate) plumbing: Plumbing,
 }
@@ -130,6 +132,7 @@ impl World {
             dead: None,
             dead_found_us: None,
             wrong_at: None,
+            silent_at: None,
             plumbing: Plumbing::default(),
         }))
     }
@@ -297,6 +300,8 @@ impl World {
             *bytes.last_mut().expect("an answer") ^= 1;
         }
         let end = end.or((self.cut_bytes < bytes.len()).then_some((self.cut_bytes, Fault::End)));
+        let is_silent = self.silent_at.is_some() && self.sockets[socket].address == self.silent_at;
+        let end = if is_silent { Some((0, Fault::Stall)) } else { end };
         let served = self.served.entry(key);
         *served.or_default() += bytes.len() as u64;
         let found = &mut self.sockets[socket];

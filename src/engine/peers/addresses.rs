@@ -206,7 +206,8 @@ impl Addresses {
     }
 
     /// True when ranges came from it, and it has not failed since.
-    fn is_good(&self, address: SocketAddr) -> bool {
+    #[must_use]
+    pub fn is_good(&self, address: SocketAddr) -> bool {
         self.shared.lock().of(address).is_some_and(|health| health.is_good)
     }
 

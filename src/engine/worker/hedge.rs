@@ -22,9 +22,9 @@ use super::Worker;
 use super::connection::ConnectionState;
 use super::job::Rivalry;
 use super::link::Link;
-use crate::engine::peers::{self, LateEnd, Phase};
+use crate::engine::peers::{self, LateEnd, Phase, Place};
 use crate::files::host::FileHost;
-use crate::limits::{HEDGE_LOOK_US, MOVES_MAX};
+use crate::limits::{HEDGE_LOOK_US, MOVES_MAX, UNHEARD_AFTER_US};
 use crate::link::conn::Manner;
 use crate::s3::ByteRange;
 use crate::sys::Ring;
@@ -51,6 +51,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let left = peers::is_within_budget(asked_again, requests, self.connections.len());
         // While the server asks for less, no range is asked for twice at once.
         let has_free = [false, true].map(|by_client| self.has_room(by_client));
+        // A rival may need the only slot, which the late one has.
+        let has_slot = self.data.free() > 0;
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, connection) in self.connections.iter().enumerate() {
             busy += usize::from(!connection.is_free());
@@ -59,7 +61,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let job = connection.state.job();
             let by_client = job.into.is_paced_by_client();
             let is_slowed = self.share.is_slowed(job.endpoint, self.now_us);
-            let has_free = has_free[usize::from(by_client)] && !is_slowed;
+            let has_free = has_free[usize::from(by_client)] && has_slot && !is_slowed;
             let remedy = match (job.rival(), has_free) {
                 _ if self.is_stuck(index) => LateRemedy::End,
                 // The second one is no better; the one that stays may be given another.
@@ -73,7 +75,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
         }
         let Some((index, _, remedy)) = latest else { return };
-        let is_general = peers::is_general(late, busy, self.connections.len());
+        // Where not all are late, or another address has answered, it is this address that is
+        // silent; so it may be where there is one connection.
+        let is_there =
+            self.is_unheard(index) && (busy == 1 || late < busy || self.is_heard_elsewhere(index));
+        let is_general = !is_there && peers::is_general(late, busy, self.connections.len());
         if is_general && !matches!(remedy, LateRemedy::End) {
             return;
         }
@@ -93,8 +99,24 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if operation.is_ending() || connection.conn.reads_refusal() || job.awaits_room() {
             return None;
         }
-        let late_after_us = self.paces.late_after_us(self.phase(index), job.moves)?;
-        self.clock.now_us().checked_sub(operation.submitted_us + late_after_us)
+        let elapsed_us = self.clock.now_us().saturating_sub(operation.submitted_us);
+        let usual_us = self.paces.late_after_us(self.phase(index), job.moves);
+        let late_after_us = usual_us.unwrap_or(UNHEARD_AFTER_US << job.moves);
+        let is_late = elapsed_us >= late_after_us && (usual_us.is_some() || self.is_unheard(index));
+        is_late.then(|| elapsed_us - late_after_us)
+    }
+
+    /// Whether a connection waits for an address from which nothing has come since it failed last,
+    /// where its endpoint has others: before it is known how long an answer usually takes, that
+    /// one may be the only one that does not answer.
+    fn is_unheard(&self, index: usize) -> bool {
+        let connection = &self.connections[index];
+        let ConnectionState::Busy(job) = &connection.state else { return false };
+        let is_answering = Phase::of(&connection.conn) == Phase::Body;
+        let is_unheard = |place: Place| !self.addresses.is_good(place.address);
+        !is_answering
+            && job.object().endpoint.has_several_addresses()
+            && connection.place().is_some_and(is_unheard)
     }
 
     /// What a connection's operation is compared with.
@@ -105,6 +127,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Manner::Whole => self.paces.phase_of_whole(phase),
             _ => phase,
         }
+    }
+
+    /// Whether ranges came from another address of its endpoint.
+    fn is_heard_elsewhere(&self, index: usize) -> bool {
+        let connection = &self.connections[index];
+        let at = connection.link.as_ref().map(Link::address);
+        let endpoint = &connection.state.job().object().endpoint;
+        let others = endpoint.addresses().into_iter().filter(|address| Some(*address) != at);
+        others.into_iter().any(|address| self.addresses.is_good(address))
     }
 
     /// So late that the attempt is over, as after its timeout.
