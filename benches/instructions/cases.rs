@@ -15,9 +15,7 @@ use inrush::engine::schedule::{Room, Scheduler, Supply};
 use inrush::engine::worker::{Parts, Worker};
 use inrush::files::sink::Sink;
 use inrush::files::transfer::{Cut, Outcome, Transfer};
-use inrush::limits::{
-    CONTROL_SLOT_BYTES, PACE_PIECE_BYTES, PACE_TICK_US, PART_BYTES_DEFAULT, SLOT_BYTES_MAX,
-};
+use inrush::limits::{CONTROL_SLOT_BYTES, PACE_TICK_US, PART_BYTES_DEFAULT, SLOT_BYTES_MAX};
 use inrush::link::attempt::RetryPolicy;
 use inrush::link::http;
 use inrush::plan::filter::Filter;
@@ -204,7 +202,7 @@ fn head_parsing(times: u64) {
 
 /// A controller on a network that brings more with more requests, up to 100 of them.
 fn pace(times: u64) {
-    let bounds = Bounds { least: 1, start: 16, most: 1024, piece_bytes: PACE_PIECE_BYTES };
+    let bounds = Bounds { least: 1, start: 16, ..Bounds::fixed(1024) };
     let mut controller = Controller::new(bounds);
     let (mut now_us, mut totals) = (0, Totals { is_bound: true, ..Totals::default() });
     for _ in 0..times * 1000 {

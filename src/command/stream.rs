@@ -320,12 +320,12 @@ fn bounds(args: &Resources, part: PartSize, most: usize, channels: usize) -> Bou
     // A range is handed on when all before it are: a choice shows after a whole one.
     let piece_bytes = part.bytes();
     if args.connections.is_some() {
-        return Bounds { piece_bytes, ..Bounds::fixed(short(most)) };
+        return Bounds { piece_bytes, is_ordered: true, ..Bounds::fixed(short(most)) };
     }
     let most = short(most);
     let start = short(CONNECTIONS_START / channels).min(most);
     let least = short(CONNECTIONS_LEAST).min(start);
-    Bounds { least, start, most, piece_bytes }
+    Bounds { least, start, most, piece_bytes, is_ordered: true }
 }
 
 /// Writes to standard output.

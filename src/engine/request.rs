@@ -13,7 +13,7 @@ use crate::engine::endpoints::EndpointNumber;
 use crate::engine::handover::Handover;
 use crate::engine::lease::Lease;
 use crate::engine::metrics::{AddressCount, ClientCounts};
-use crate::engine::pace::{EndpointTotals, Pacer};
+use crate::engine::pace::{EndpointTotals, Pacer, Totals};
 use crate::error::{Error, ErrorKind};
 use crate::limits::ENDPOINTS_MAX;
 use crate::link::failure::RetryReason;
@@ -129,6 +129,7 @@ pub struct Inbox {
     first_byte_us: AtomicU64,
     ended: AtomicU64,
     ended_us: AtomicU64,
+    ended_bytes: AtomicU64,
     /// By the endpoint's number.
     said: [Said; ENDPOINTS_MAX],
 }
@@ -146,6 +147,7 @@ impl Inbox {
             first_byte_us: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             ended_us: AtomicU64::new(0),
+            ended_bytes: AtomicU64::new(0),
             said: std::array::from_fn(|_| Said::default()),
         }
     }
@@ -171,11 +173,12 @@ impl Inbox {
         self.first_byte_us.load(Ordering::Relaxed)
     }
 
-    /// How many answers have come to their ends, and the time from their requests to their last
-    /// bytes, in microseconds together.
-    #[must_use]
-    pub fn ended(&self) -> (u64, u64) {
-        (self.ended.load(Ordering::Relaxed), self.ended_us.load(Ordering::Relaxed))
+    /// Notes in `totals` how many answers have come to their ends, the time from their requests to
+    /// their last bytes, and the bytes.
+    pub fn tell_ended(&self, totals: &mut Totals) {
+        totals.ended = self.ended.load(Ordering::Relaxed);
+        totals.ended_us = self.ended_us.load(Ordering::Relaxed);
+        totals.ended_bytes = self.ended_bytes.load(Ordering::Relaxed);
     }
 
     /// Tells what each endpoint has said so far, by its number.
@@ -196,10 +199,11 @@ impl Inbox {
         self.said[endpoint.index()].answers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The last byte of an answer came so many microseconds after its request.
-    pub(crate) fn note_end(&self, elapsed_us: u64) {
+    /// The last of so many bytes of an answer came so many microseconds after its request.
+    pub(crate) fn note_end(&self, elapsed_us: u64, bytes: u64) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         self.ended_us.fetch_add(elapsed_us, Ordering::Relaxed);
+        self.ended_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// An attempt failed and another follows.
@@ -456,9 +460,11 @@ mod tests {
         assert_eq!((counts.addresses[0].connects, counts.addresses[0].bytes), (1, 3));
         assert_eq!(counts.retries.iter().sum::<u64>(), 1, "what moved is counted as that");
         assert_eq!(inbox.first_byte_us(), 30);
-        inbox.note_end(40);
-        inbox.note_end(2);
-        assert_eq!(inbox.ended(), (2, 42));
+        inbox.note_end(40, 1000);
+        inbox.note_end(2, 10);
+        let mut totals = Totals::default();
+        inbox.tell_ended(&mut totals);
+        assert_eq!((totals.ended, totals.ended_us, totals.ended_bytes), (2, 42, 1010));
         let mut said = Vec::new();
         inbox.tell_said(|endpoint, said_by_it| said.push((endpoint.index(), said_by_it)));
         assert_eq!(said, [(1, EndpointTotals { answers: 1, refused: 1 })]);

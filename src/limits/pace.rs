@@ -32,6 +32,16 @@ pub const PACE_SETTLE_MIN_US: u64 = 20_000;
 /// At most so long, and again as long for requests that are to end or to begin, in microseconds.
 pub const PACE_SETTLE_MAX_US: u64 = 400_000;
 
+/// What comes in order is measured once all requests that were in flight at the choice have ended,
+/// and this share of as many more: those took as long as such requests do.
+pub const PACE_ORDERED_ENDED_SHARE: u64 = 4;
+
+/// And so many at least.
+pub const PACE_ORDERED_ENDED_MIN: u64 = 16;
+
+/// But no longer, in microseconds: where few end, bytes alone are counted.
+pub const PACE_ORDERED_SETTLE_MAX_US: u64 = 1_200_000;
+
 /// Twice as many requests pay when they bring so many thousandths of what half of them brought.
 pub const PACE_CLIMB_PER_MILLE: u64 = 1080;
 

@@ -3,16 +3,18 @@
 use super::levels::{Levels, per_mille};
 use super::rate::Rate;
 use super::timeline::{Change, Moment, Timeline};
+use super::window::{Came, Measured, Ramp, Window, whole_rounds};
 use super::{Bounds, EndpointTotals, Limits, Totals};
 use crate::engine::endpoints::EndpointNumber;
 use crate::limits::{
     PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLEAR_PER_MILLE, PACE_CLIMB_PER_MILLE,
     PACE_DOWN_PAUSE_MAX_US, PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FLAT_PER_MILLE,
-    PACE_FULL_CLIMB_PER_MILLE, PACE_FULL_UP_PER_MILLE, PACE_HELD_UP_PER_MILLE, PACE_KNEE_PER_MILLE,
-    PACE_LEAP_BYTES_MAX, PACE_LEAP_FIRST_BYTE_US, PACE_LEAP_WAIT_PER_MILLE,
-    PACE_NEARLY_BEST_PER_MILLE, PACE_PAUSE_MIN_US, PACE_REQUEST_BYTES, PACE_ROUND_FIRST_BYTES,
-    PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US, PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE,
-    PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
+    PACE_FULL_CLIMB_PER_MILLE, PACE_FULL_UP_PER_MILLE, PACE_KNEE_PER_MILLE, PACE_LEAP_BYTES_MAX,
+    PACE_LEAP_FIRST_BYTE_US, PACE_LEAP_WAIT_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE,
+    PACE_ORDERED_ENDED_MIN, PACE_ORDERED_ENDED_SHARE, PACE_ORDERED_SETTLE_MAX_US,
+    PACE_PAUSE_MIN_US, PACE_ROUND_FIRST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US,
+    PACE_TICK_US, PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US,
+    PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
 };
 
 /// What it is about.
@@ -25,57 +27,6 @@ enum Stage {
     Hold,
     /// Looks at a level beside `home`, where this machine was the limit or was not.
     Probe { home: usize, was_full: bool },
-}
-
-/// One measurement: it begins when what was chosen has come into effect.
-#[derive(Debug, Clone, Copy, Default)]
-struct Window {
-    /// Not before this time.
-    settled_us: u64,
-    /// Begun then, with what had come.
-    begun: Option<(u64, Totals)>,
-    ticks: u64,
-    /// Those of them in which there was more to ask for.
-    bound_ticks: u64,
-    /// Those in which many of the requests found no slot.
-    full_ticks: u64,
-    busy_ticks: u64,
-}
-
-/// What a window came to.
-#[derive(Debug, Clone, Copy)]
-struct Measured {
-    /// Bytes a second, and what requests count besides.
-    work: u64,
-    bytes_per_second: u64,
-    /// This machine was the limit: more requests bring nothing, whatever was measured.
-    is_full: bool,
-    /// It was clear before the end of its time.
-    is_clear: bool,
-    /// Bytes of one request, about.
-    request_bytes: u64,
-}
-
-/// A raised level comes into effect little by little: requests that are all sent at once are all
-/// answered at once, and a window then sees one crowd of answers more than its time brings, or one
-/// less.
-#[derive(Debug, Clone, Copy, Default)]
-struct Ramp {
-    from: u32,
-    begun_us: u64,
-    time_us: u64,
-}
-
-impl Ramp {
-    /// How many there may be on the way to so many.
-    fn requests(&self, to: u32, now_us: u64) -> u32 {
-        let elapsed_us = now_us.saturating_sub(self.begun_us);
-        let Some(more) = to.checked_sub(self.from).filter(|_| elapsed_us < self.time_us) else {
-            return to;
-        };
-        let reached = u64::from(more) * elapsed_us / self.time_us;
-        self.from + u32::try_from(reached).unwrap_or(more)
-    }
 }
 
 /// Chooses how many requests are in flight.
@@ -125,7 +76,7 @@ impl Controller {
             levels,
             stage: Stage::Climb { below: None, again: false },
             ramp: Ramp::default(),
-            window: Window::default(),
+            window: Window { ended_least: u64::from(bounds.start), ..Window::default() },
             rates: vec![Default::default()],
             timeline: Timeline::default(),
             look_up_us: 0,
@@ -241,7 +192,14 @@ impl Controller {
     fn begin_window(&mut self, now_us: u64, piece_us: u64) {
         let effect_us = (self.first_byte_us * 3 / 2 + piece_us).max(self.round_us());
         let settle_us = effect_us.clamp(PACE_SETTLE_MIN_US, PACE_SETTLE_MAX_US);
-        self.window = Window { settled_us: now_us + settle_us, ..Window::default() };
+        // Those that are in flight now, and as many as there are to be.
+        let before = self.before.busy.max(self.levels.requests(self.level));
+        self.window = Window {
+            settled_us: now_us + settle_us,
+            chosen_us: now_us,
+            ended_least: self.before.ended + u64::from(before),
+            ..Window::default()
+        };
     }
 
     /// How long a window lasts; where nothing is new, it may be longer and tell more.
@@ -254,6 +212,14 @@ impl Controller {
             Stage::Hold | Stage::Probe { .. } => (usual_us * 2).max(PACE_WINDOW_HOLD_MIN_US),
         };
         whole_rounds(length_us, self.round_us())
+    }
+
+    /// How long one lasts at least, where enough requests ended in it.
+    fn window_least_us(&self) -> u64 {
+        match self.stage {
+            Stage::Climb { .. } => PACE_WINDOW_MIN_US,
+            Stage::Hold | Stage::Probe { .. } => PACE_WINDOW_HOLD_MIN_US,
+        }
     }
 
     /// Usual time of a request, from its beginning to its end, where that matters: requests that
@@ -280,16 +246,20 @@ impl Controller {
     /// True when so much more came already than before that the rest of the window cannot change
     /// what follows: the best number is far above, and each step on the way to it costs time.
     fn is_clear(&self, now_us: u64, elapsed_us: u64, (pieces, work): (u64, u64)) -> bool {
-        let Stage::Climb { below: Some(below), .. } = self.stage else { return false };
         // Requests that began together bring their pieces together: what came of a part of the time
         // that one of them takes at most (see `go_to`) would say too much.
         let requests = u64::from(self.levels.requests(self.level));
         let needed_us = whole_rounds(PACE_WINDOW_MIN_US.max(self.piece_us), self.round_us());
         let is_long = elapsed_us >= needed_us;
-        let is_seen = pieces >= requests;
-        let known = self.levels.known(below, now_us);
+        is_long && pieces >= requests && self.is_far_more(now_us, work)
+    }
+
+    /// Whether this step of a climb has brought nearly all that it could bring.
+    fn is_far_more(&self, now_us: u64, work: u64) -> bool {
+        let Stage::Climb { below: Some(below), .. } = self.stage else { return false };
         let needed = self.gain(below, PACE_CLEAR_PER_MILLE);
-        is_long && is_seen && known.is_some_and(|before| work >= per_mille(before, needed))
+        let known = self.levels.known(below, now_us);
+        known.is_some_and(|before| work >= per_mille(before, needed))
     }
 
     /// What the step from the level below has to bring, where twice as many have to bring this.
@@ -313,51 +283,98 @@ impl Controller {
             && !measured.is_full
     }
 
+    /// Whether what was chosen has come into effect.
+    fn is_steady(&self, now_us: u64, is_filled: bool, totals: &Totals) -> bool {
+        let wanted = u64::from(self.levels.requests(self.level));
+        // Requests above a lowered limit end by themselves, and those below a raised one need
+        // a moment; neither is waited for without end.
+        let is_near = is_filled && u64::from(totals.busy) * 8 <= wanted * 9;
+        let is_first = matches!(self.stage, Stage::Climb { below: None, .. });
+        let is_answered = !is_first || self.is_begun(now_us, wanted, totals);
+        let is_late = now_us >= self.window.settled_us + PACE_SETTLE_MAX_US;
+        let is_steady = (is_near && is_answered) || (totals.answers > 0 && is_late);
+        now_us >= self.window.settled_us && is_steady
+    }
+
     /// The window's work, when it is over and says something.
     fn measure(&mut self, now_us: u64, totals: &Totals) -> Option<Measured> {
         let wanted = u64::from(self.levels.requests(self.level));
-        let busy = u64::from(totals.busy);
-        let is_filled = busy * 8 >= wanted * 7;
+        let is_filled = u64::from(totals.busy) * 8 >= wanted * 7;
+        match self.bounds.is_ordered {
+            true => self.measure_ordered(now_us, totals, is_filled),
+            false => self.measure_bytes(now_us, totals, is_filled),
+        }
+    }
+
+    /// By what came in its time.
+    fn measure_bytes(&mut self, now_us: u64, totals: &Totals, is_filled: bool) -> Option<Measured> {
         let Some((begun_us, at)) = self.window.begun else {
-            // Requests above a lowered limit end by themselves, and those below a raised one need
-            // a moment; neither is waited for without end.
-            let is_near = is_filled && busy * 8 <= wanted * 9;
-            let is_first = matches!(self.stage, Stage::Climb { below: None, .. });
-            let is_answered = !is_first || self.is_begun(now_us, wanted, totals);
-            let is_late = now_us >= self.window.settled_us + PACE_SETTLE_MAX_US;
-            let is_steady = (is_near && is_answered) || (totals.answers > 0 && is_late);
-            if now_us >= self.window.settled_us && is_steady {
+            if self.is_steady(now_us, is_filled, totals) {
                 self.window.begun = Some((now_us, *totals));
             }
             return None;
         };
-        self.window.ticks += 1;
-        // A busy worker comes late to those of its connections that are free again.
-        self.window.bound_ticks += u64::from(totals.is_bound || is_filled);
-        let held_up = u64::from(totals.held_up) * 1000;
-        let is_full = totals.held_up > 0 && held_up >= busy * PACE_HELD_UP_PER_MILLE;
-        self.window.full_ticks += u64::from(is_full);
-        self.window.busy_ticks += busy;
-        let elapsed_us = now_us - begun_us;
-        let (bytes, answers) = (totals.bytes - at.bytes, totals.answers - at.answers);
-        let pieces = (bytes / self.bounds.piece_bytes).max(answers);
-        let work = (bytes + answers * PACE_REQUEST_BYTES) * 1000 / (elapsed_us / 1000).max(1);
-        let is_clear = self.is_clear(now_us, elapsed_us, (pieces, work));
-        if elapsed_us < self.window_us() && !is_clear {
+        self.window.note(totals, is_filled);
+        let came = Came::between(&at, totals, now_us - begun_us);
+        let pieces = came.pieces(self.bounds.piece_bytes);
+        let is_clear = self.is_clear(now_us, came.elapsed_us, (pieces, came.work()));
+        if came.elapsed_us < self.window_us() && !is_clear {
             return None;
         }
-        let Window { ticks, bound_ticks, full_ticks, busy_ticks, .. } = self.window;
-        self.window = Window { begun: Some((now_us, *totals)), ..Window::default() };
-        let each_us = elapsed_us * busy_ticks / ticks.max(1) / pieces.max(1);
+        let begun = Some((now_us, *totals));
+        let window = std::mem::replace(&mut self.window, Window { begun, ..Window::default() });
+        self.piece_us = came.each_us(&window, self.bounds.piece_bytes).min(PACE_SETTLE_MAX_US);
+        window.measured(&came, (came.bytes_per_second(), came.work()), is_clear)
+    }
+
+    /// By how long requests took, once all that were in flight at the choice have ended: the last
+    /// of as many have been in flight beside as many.
+    fn measure_ordered(
+        &mut self,
+        now_us: u64,
+        totals: &Totals,
+        is_filled: bool,
+    ) -> Option<Measured> {
+        let wanted = u64::from(self.levels.requests(self.level));
+        let enough = (wanted / PACE_ORDERED_ENDED_SHARE).max(PACE_ORDERED_ENDED_MIN);
+        let is_late = now_us >= self.window.chosen_us + PACE_ORDERED_SETTLE_MAX_US;
+        let is_new = totals.ended + enough < self.window.ended_least && !is_late;
+        let now = (now_us, *totals);
+        let (begun_us, at) = match self.window.begun.filter(|_| !is_new) {
+            Some(begun) => begun,
+            None => *self.window.begun.insert(now),
+        };
+        // How many are in flight counts from where that has come into effect.
+        if self.ramp.is_rising(now_us) || u64::from(totals.busy) * 8 > wanted * 9 {
+            self.window.forget();
+        }
+        self.window.note(totals, is_filled);
+        let came = Came::between(&at, totals, now_us - begun_us);
+        let is_whole = totals.ended >= self.window.ended_least;
+        let is_over = match is_whole {
+            true => now_us >= self.window.chosen_us + self.window_least_us(),
+            // Where so few end, it is bytes that are counted.
+            false => is_late && came.elapsed_us >= self.window_us(),
+        };
+        if !is_over {
+            return None;
+        }
+        let new = Window {
+            begun: Some(now),
+            chosen_us: now_us,
+            ended_least: totals.ended + enough,
+            ..Window::default()
+        };
+        let window = std::mem::replace(&mut self.window, new);
+        let (each_us, brings) = match is_whole {
+            true => (came.each_ended_us(), came.by_ended(&window)),
+            false => {
+                let each_us = came.each_us(&window, self.bounds.piece_bytes);
+                (each_us, (came.bytes_per_second(), came.work()))
+            }
+        };
         self.piece_us = each_us.min(PACE_SETTLE_MAX_US);
-        // Where there was nothing more to ask for, more requests would have brought nothing.
-        (bound_ticks * 2 >= ticks).then(|| Measured {
-            work,
-            bytes_per_second: bytes * 1000 / (elapsed_us / 1000).max(1),
-            is_full: full_ticks * 2 >= ticks,
-            is_clear,
-            request_bytes: bytes / answers.max(1),
-        })
+        window.measured(&came, brings, self.is_far_more(now_us, brings.1))
     }
 
     fn decide(&mut self, now_us: u64, measured: Measured) {
@@ -385,15 +402,21 @@ impl Controller {
         }
         let pays =
             before.map_or(!measured.is_full, |before| measured.work >= per_mille(before, needed));
-        let is_knee =
-            before.is_some_and(|before| measured.work < per_mille(before, PACE_KNEE_PER_MILLE));
-        if pays && (again || !is_knee) && self.level < self.levels.last() {
+        // What comes in order is exact, and a step too far fills memory with what waits for its
+        // turn: what is still above is found by looking.
+        let knee = match self.bounds.is_ordered {
+            true => PACE_CLEAR_PER_MILLE,
+            false => PACE_KNEE_PER_MILLE,
+        };
+        let is_knee = before.is_some_and(|before| measured.work < per_mille(before, knee));
+        let may_go_on = !is_knee || (again && !self.bounds.is_ordered);
+        if pays && may_go_on && self.level < self.levels.last() {
             let is_far = before.is_none() || measured.is_clear;
             let is_leap = is_far && self.mostly_waits(measured);
             return self.multiply(now_us, if is_leap { 4 } else { 2 }, Change::More, measured);
         }
         let is_more = before.is_none_or(|before| measured.work >= before);
-        if is_more && !measured.is_full && !again {
+        if is_more && !measured.is_full && !again && !self.bounds.is_ordered {
             self.stage = Stage::Climb { below, again: true };
             return;
         }
@@ -468,7 +491,11 @@ impl Controller {
         self.levels.note(self.level, measured.work, now_us);
         let before = self.levels.known(home, now_us).unwrap_or(0);
         let best = self.levels.best(now_us);
-        let needed = if measured.is_full { PACE_FULL_UP_PER_MILLE } else { PACE_UP_PER_MILLE };
+        let needed = match (measured.is_full, self.bounds.is_ordered) {
+            (true, _) => PACE_FULL_UP_PER_MILLE,
+            (false, true) => PACE_CLIMB_PER_MILLE,
+            (false, false) => PACE_UP_PER_MILLE,
+        };
         if self.level > home && measured.work >= per_mille(before, needed) {
             // There is room again: somebody left, or more was there all the time.
             self.up_pause_us = PACE_PAUSE_MIN_US;
@@ -510,7 +537,8 @@ impl Controller {
     }
 
     fn go_to(&mut self, now_us: u64, level: usize, change: Change, measured: Measured) {
-        let mut effect_us = self.piece_us;
+        let each_us = self.piece_us;
+        let mut effect_us = each_us;
         if level > self.level {
             let from = self.levels.requests(self.level);
             // Where more bring no more, each takes the longer; a window must see all of them once.
@@ -521,7 +549,9 @@ impl Controller {
             }
             // Where twice as many brought twice as much, none takes longer yet.
             effect_us = if measured.is_clear { effect_us } else { self.piece_us };
-            self.ramp = Ramp { from, begun_us: now_us, time_us: effect_us };
+            // What is measured in order waits for the last of them anyway.
+            let time_us = if self.bounds.is_ordered { each_us / 2 } else { effect_us };
+            self.ramp = Ramp { from, begun_us: now_us, time_us };
         }
         self.level = level;
         self.tell(now_us, change, measured.bytes_per_second);
@@ -556,18 +586,6 @@ impl Controller {
 /// The mean of what was usual, and an eighth of what is new.
 fn usual(before_us: u64, new_us: u64) -> u64 {
     if before_us == 0 { new_us } else { before_us * 7 / 8 + new_us / 8 }
-}
-
-/// The whole rounds of requests that are nearest to this time, at least one: what begins together
-/// waits together, and a part of a round brings all of it or nothing. Rounds that are longer than a
-/// window are ignored: most of such a time bytes come.
-fn whole_rounds(time_us: u64, round_us: u64) -> u64 {
-    if !(1..=PACE_WINDOW_MAX_US).contains(&round_us) {
-        return time_us;
-    }
-    let rounds = (time_us + round_us / 2) / round_us;
-    let whole_us = rounds.max(1) * round_us;
-    if whole_us < PACE_WINDOW_MIN_US { time_us } else { whole_us }
 }
 
 #[cfg(test)]

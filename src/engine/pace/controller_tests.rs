@@ -1,6 +1,8 @@
 //! The controller against networks of arithmetic: so much latency, so much for each connection, so
 //! much for all, less beyond a knee, and noise.
 
+use std::collections::VecDeque;
+
 use super::*;
 
 /// A network, and what it brings for so many requests.
@@ -18,8 +20,7 @@ struct Network {
     loss: f64,
 }
 
-const BOUNDS: Bounds =
-    Bounds { least: 4, start: 32, most: 1024, piece_bytes: crate::limits::PACE_PIECE_BYTES };
+const BOUNDS: Bounds = Bounds { least: 4, start: 32, ..Bounds::fixed(1024) };
 
 impl Network {
     fn goodput(&self, requests: f64) -> f64 {
@@ -99,6 +100,7 @@ impl Course {
                 first_byte_us: whole(self.answers * network.latency_us),
                 ended: whole(self.answers),
                 ended_us: whole(self.ended_us),
+                ended_bytes: whole(self.bytes),
                 refused: 0,
                 busy: if is_bound { wanted } else { wanted / 2 },
                 is_bound,
@@ -246,6 +248,83 @@ fn a_wave_of_pieces_is_not_taken_for_goodput() {
         let (most, _) = in_waves(Service::InTurn, whole(latency_us), line, 2_000);
         let fill = line * latency_us / 1e6 / LARGE;
         assert!(f64::from(most) <= fill * 4.0, "{most} where {fill} fill the line");
+    }
+}
+
+/// A stream: ranges that began together end together, and each is handed on when all before it are,
+/// so that bytes come in crowds. The most in flight after two seconds, the goodput of the seconds
+/// after that, and the moments.
+fn in_order(latency_us: u32, rate: f64, line: f64) -> (u32, f64, Vec<Moment>) {
+    let bounds = Bounds { piece_bytes: whole(LARGE), is_ordered: true, ..BOUNDS };
+    let mut controller = Controller::new(bounds);
+    // When the first byte of each comes, and what is left of it.
+    let mut flying: VecDeque<(u64, f64)> = VecDeque::new();
+    let (mut bytes, mut answers, mut most, mut settled) = (0.0, 0, 0, 0.0);
+    let (mut ended, mut ended_us) = (0, 0);
+    for now_us in (0..6_000_000).step_by(1000) {
+        let wanted = controller.limits(now_us).requests_in_flight;
+        while flying.len() < usize::try_from(wanted).expect("few") {
+            flying.push_back((now_us + u64::from(latency_us), LARGE));
+        }
+        let sends = |(from_us, left): &&mut (u64, f64)| *from_us <= now_us && *left > 0.0;
+        let sending = u32::try_from(flying.iter_mut().filter(sends).count()).expect("few");
+        let each = rate.min(line / f64::from(sending.max(1))) / 1e3;
+        for (_, left) in flying.iter_mut().filter(sends) {
+            answers += u64::from(*left >= LARGE);
+            *left -= each;
+        }
+        while let Some((from_us, _)) = flying.front().filter(|(_, left)| *left <= 0.0) {
+            (ended, ended_us) = (ended + 1, ended_us + now_us - from_us + u64::from(latency_us));
+            bytes += LARGE;
+            flying.pop_front();
+        }
+        if now_us == 2_000_000 {
+            (most, settled) = (wanted, bytes);
+        }
+        if now_us % PACE_TICK_US == 0 {
+            let totals = Totals {
+                bytes: whole(bytes),
+                answers,
+                first_byte_us: answers * u64::from(latency_us),
+                ended,
+                ended_us,
+                ended_bytes: whole(bytes),
+                busy: u32::try_from(flying.len()).expect("few"),
+                is_bound: true,
+                ..Totals::default()
+            };
+            controller.handle(now_us, totals);
+        }
+    }
+    (most, (bytes - settled) / 4.0, controller.timeline().moments().to_vec())
+}
+
+#[test]
+fn crowds_of_what_comes_in_order_are_not_taken_for_goodput() {
+    for (latency_us, rate, line) in [
+        (30_000, 9e7, 4.5e9),
+        (30_000, 2.5e7, 4.5e9),
+        (30_000, 9e7, 1e9),
+        (100_000, 1e9, 4e9),
+        (1_000, 1e9, 4e9),
+        (20_000, 5e7, 8e9),
+    ] {
+        let (most, goodput, moments) = in_order(latency_us, rate, line);
+        // Where they are asked for in turn, and where all are asked for at once.
+        let of = |requests: f64| {
+            let latency = f64::from(latency_us) / 1e6;
+            let at_once =
+                requests * LARGE / (latency + (LARGE / rate).max(requests * LARGE / line));
+            (at_once, line.min(requests * LARGE / (latency + LARGE / rate)))
+        };
+        for pair in moments.windows(2) {
+            let (least, most) = of(f64::from(pair[0].requests_in_flight));
+            let told = pair[1].bytes_per_second;
+            let is_right = told >= whole(least * 0.85) && told <= whole(most * 1.1);
+            assert!(is_right, "{least} {told} {most} at {:?} of {line}: {moments:?}", pair[0]);
+        }
+        let (_, best) = of(1024.0);
+        assert!(goodput >= 0.93 * best, "{} with {most}: {moments:?}", goodput / best);
     }
 }
 

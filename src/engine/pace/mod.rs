@@ -22,6 +22,7 @@ mod pacer;
 mod rate;
 mod share;
 mod timeline;
+mod window;
 
 pub use bandwidth::{Bandwidth, part_bytes};
 pub use controller::Controller;
@@ -44,13 +45,22 @@ pub struct Bounds {
     /// A choice shows in what comes after so many bytes of a connection: a slot's, or for what must
     /// come in order a whole range's.
     pub piece_bytes: u64,
+    /// What is asked for is handed on in order: bytes that came wait for those before them, and
+    /// what was handed on in a short time says little.
+    pub is_ordered: bool,
 }
 
 impl Bounds {
     /// No choice.
     #[must_use]
     pub const fn fixed(requests: u32) -> Self {
-        Self { least: requests, start: requests, most: requests, piece_bytes: PACE_PIECE_BYTES }
+        Self {
+            least: requests,
+            start: requests,
+            most: requests,
+            piece_bytes: PACE_PIECE_BYTES,
+            is_ordered: false,
+        }
     }
 
     /// False where there is no choice.
@@ -75,6 +85,8 @@ pub struct Totals {
     pub ended: u64,
     /// From those requests to their last bytes, in microseconds together.
     pub ended_us: u64,
+    /// Bytes of those requests.
+    pub ended_bytes: u64,
     /// Requests in flight now.
     pub busy: u32,
     /// There was more to ask for than might be.

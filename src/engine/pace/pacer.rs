@@ -16,6 +16,7 @@ struct Cell {
     first_byte_us: AtomicU64,
     ended: AtomicU64,
     ended_us: AtomicU64,
+    ended_bytes: AtomicU64,
     busy: AtomicU32,
     is_bound: AtomicBool,
     held_up: AtomicU32,
@@ -139,6 +140,7 @@ impl Pacer {
         cell.first_byte_us.store(counts.first_byte_us, Ordering::Relaxed);
         cell.ended.store(counts.ended, Ordering::Relaxed);
         cell.ended_us.store(counts.ended_us, Ordering::Relaxed);
+        cell.ended_bytes.store(counts.ended_bytes, Ordering::Relaxed);
         cell.busy.store(counts.busy, Ordering::Relaxed);
         cell.is_bound.store(counts.is_bound, Ordering::Relaxed);
         cell.held_up.store(counts.held_up, Ordering::Relaxed);
@@ -201,6 +203,7 @@ impl Pacer {
             first_byte_us: all.first_byte_us + cell.first_byte_us.load(Ordering::Relaxed),
             ended: all.ended + cell.ended.load(Ordering::Relaxed),
             ended_us: all.ended_us + cell.ended_us.load(Ordering::Relaxed),
+            ended_bytes: all.ended_bytes + cell.ended_bytes.load(Ordering::Relaxed),
             busy: all.busy + cell.busy.load(Ordering::Relaxed),
             is_bound: all.is_bound || cell.is_bound.load(Ordering::Relaxed),
             held_up: all.held_up + cell.held_up.load(Ordering::Relaxed),

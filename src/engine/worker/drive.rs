@@ -217,10 +217,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.metrics.stages.body_us += times.body_us;
             let elapsed_us = times.first_byte_us + times.body_us;
             match job.into.ticket().filter(|_| job.into.is_paced_by_client()) {
-                Some(ticket) => ticket.inbox().note_end(elapsed_us),
+                Some(ticket) => ticket.inbox().note_end(elapsed_us, job.bytes.length),
                 None => {
                     self.paced_ranges += 1;
                     self.paced_ranges_us += elapsed_us;
+                    self.paced_ranges_bytes += job.bytes.length;
                 }
             }
         }

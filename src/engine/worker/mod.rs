@@ -122,6 +122,7 @@ pub struct Worker<R, H> {
     /// Ranges of the others that have come, and the time from their requests to their last bytes.
     paced_ranges: u64,
     paced_ranges_us: u64,
+    paced_ranges_bytes: u64,
     /// Up to there the scheduler's cancels were seen to.
     cancels_seen: u64,
     /// Buffers for plaintext on its way into pipes.
@@ -205,6 +206,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             unpaced_first_byte_us: 0,
             paced_ranges: 0,
             paced_ranges_us: 0,
+            paced_ranges_bytes: 0,
             cancels_seen: 0,
             spare: Vec::new(),
             connections: Vec::new(),

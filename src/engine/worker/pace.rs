@@ -134,6 +134,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             first_byte_us: self.metrics.stages.first_byte_us - self.unpaced_first_byte_us,
             ended: self.paced_ranges,
             ended_us: self.paced_ranges_us,
+            ended_bytes: self.paced_ranges_bytes,
             busy: u32::try_from(self.busy().saturating_sub(self.unpaced)).unwrap_or(u32::MAX),
             is_bound: more && !self.has_room(false),
             held_up: u32::try_from(self.held_up()).unwrap_or(u32::MAX),

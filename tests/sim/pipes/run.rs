@@ -201,7 +201,7 @@ fn plan(
 /// All of a course's ranges at once, or as many as bring the most.
 fn bounds(course: &Course, chance: &mut Chance) -> Bounds {
     let most = u32::try_from(course.connections).expect("few");
-    let fixed = Bounds { piece_bytes: course.part, ..Bounds::fixed(most) };
+    let fixed = Bounds { piece_bytes: course.part, is_ordered: true, ..Bounds::fixed(most) };
     let start = 1 + u32::try_from(chance.below(u64::from(most))).expect("few");
     if chance.hits(500) { Bounds { least: 1, start, ..fixed } } else { fixed }
 }

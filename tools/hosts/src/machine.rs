@@ -374,6 +374,7 @@ impl Machine {
             first_byte_us: crew.first_byte_us,
             ended: crew.ended,
             ended_us: crew.ended_us,
+            ended_bytes: crew.bytes as u64,
             busy: u32::try_from(busy).unwrap_or(u32::MAX),
             is_bound: busy >= self.pacer.share(worker),
             held_up: 0,

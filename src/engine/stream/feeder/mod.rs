@@ -277,7 +277,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.came.busy = u32::try_from(self.window.requests()).unwrap_or(u32::MAX);
         self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
         self.came.first_byte_us = self.window.inbox().first_byte_us();
-        (self.came.ended, self.came.ended_us) = self.window.inbox().ended();
+        self.window.inbox().tell_ended(&mut self.came);
         let share = &mut self.share;
         self.window.inbox().tell_said(|endpoint, said| *share.said(endpoint) = said);
         self.share.note(self.now_us, self.came);
