@@ -110,8 +110,9 @@ struct Segment {
     wide: Option<Density>,
     /// Pages of it that came.
     told: u32,
-    /// Its first key, where it has one.
+    /// Its first key, where it has one, and the last that is known.
     first_key: Option<String>,
+    last_key: Option<String>,
     /// All of it came by tokens from the listing's start, so order did not matter to it.
     is_plain: bool,
     /// How many keys are likely to lie between what is known and the next segment; `None` when
@@ -151,6 +152,7 @@ impl Segment {
             wide: None,
             told: 0,
             first_key: None,
+            last_key: None,
             rest_keys: None,
         }
     }
@@ -427,10 +429,12 @@ impl Split {
         let segment = &self.segments[at];
         let key = |at: usize| page.objects.get(at).map(|object| object.key.as_str());
         let up_to = |end: &str| page.objects.partition_point(|object| object.key.as_str() <= end);
+        // What is known need not end with a key: it ends where a segment began that was given up.
         let known = up_to(&segment.reached);
+        let last = segment.last_key.as_deref().filter(|last| *last > after);
         let begins = after == segment.reached
             || known == page.objects.len()
-            || known.checked_sub(1).and_then(key) == Some(segment.reached.as_str());
+            || known.checked_sub(1).and_then(key) == last;
         let Some(next) = (at + 1..self.segments.len()).find(|next| self.segments[*next].told > 0)
         else {
             return begins;
@@ -498,7 +502,8 @@ impl Split {
             }
             None => (told_to, segment.go_on(&objects, page.next_token)?),
         };
-        if !objects.is_empty() {
+        if let Some(last) = objects.last() {
+            segment.last_key = Some(last.key.clone());
             segment.pages.push_back(objects);
             self.buffered += 1;
         }
