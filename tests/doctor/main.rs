@@ -33,7 +33,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, SystemTime};
 
-use inrush_origin::{Config, Credentials, Fault, FaultPlan, Match, Origin, TlsConfig};
+use inrush_origin::{Config, Credentials, DeadAddress, Fault, FaultPlan, Match, Origin, TlsConfig};
 use serde_json::Value;
 
 use matrix::Objects;
@@ -327,9 +327,11 @@ fn faults_of_the_service() {
     asking(&tree, "s3://lab/train", &origin).run().expect(0);
     let run = doctor(&tree, [SOURCE]).asking(&origin).run();
     alone(run, "credentials", "bad", "no credentials found", "AWS_ACCESS_KEY_ID");
-    let stopped = origin.url();
     drop(origin);
-    let run = doctor(&tree, [SOURCE, "--endpoint-url", &stopped, "--region", "us-east-1"]);
+    // Its port is kept: no server of another test gets it.
+    let dead = [(0, DeadAddress::Refuses)].into();
+    let stopped = start(Config { dead, ..usual() });
+    let run = doctor(&tree, [SOURCE, "--endpoint-url", &stopped.url(), "--region", "us-east-1"]);
     let run = run.with_keys(ACCESS_KEY, SECRET).run();
     alone(run, "endpoint", "bad", "Connection refused", "--endpoint-url");
     let when = Match::default();
