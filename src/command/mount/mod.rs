@@ -232,6 +232,10 @@ async fn serve(
         tokio::select! {
             biased;
             () = interrupts.next() => {
+                // What programs know already is told before the end.
+                while let Some((_, error)) = server.take_failure() {
+                    progress.error(&error);
+                }
                 return Err(Error::new(ErrorKind::Interrupted, "interrupted: it is unmounted"));
             }
             event = server.next() => match event {

@@ -196,17 +196,18 @@ impl Replaced {
         reply.entry(&MOUNT_NAMES_TTL, &self.looks.attributes(*facts), Generation(0));
     }
 
-    /// Asks the server what a name leads to, and answers.
+    /// Asks the server what a name leads to, and answers; what failed is told first, for who gets
+    /// the answer may end all of this.
     async fn ask(
         self: Arc<Self>,
         control: &Control,
         name: Inode,
         deadline: Option<Duration>,
+        errors: &mpsc::Sender<(usize, Error)>,
         reply: ReplyEntry,
-    ) -> Option<Error> {
+    ) {
         let Some((listed, endpoint)) = self.tree.object(name) else {
-            reply.error(Errno::ENOENT);
-            return None;
+            return reply.error(Errno::ENOENT);
         };
         let (bucket, key) = (&endpoint.bucket, &listed.key);
         let asked = control.head(bucket, key, &listed.version_id);
@@ -220,8 +221,10 @@ impl Replaced {
         let object = match answer {
             Ok(object) => object,
             Err(error) => {
-                reply.error(Errno::EIO);
-                return Some(error.within(format!("look up s3://{bucket}/{}", shown(key))));
+                let error = error.within(format!("look up s3://{bucket}/{}", shown(key)));
+                // Beyond those that can be told at once they are too many to be read.
+                let _ = errors.try_send((self.number, error));
+                return reply.error(Errno::EIO);
             }
         };
         let (known, is_other) = {
@@ -236,7 +239,6 @@ impl Replaced {
         if is_other {
             self.forget(name);
         }
-        None
     }
 
     /// Tells the kernel that its entry of a name, and its list of the folder, are not valid. It may
@@ -271,12 +273,9 @@ pub(super) async fn answer(
             }
             Ask::Name { of, name, reply } => {
                 let permit = Arc::clone(&room).acquire_owned().await;
-                let (control, errors, number) = (Rc::clone(&control), errors.clone(), of.number);
+                let (control, errors) = (Rc::clone(&control), errors.clone());
                 under_way.spawn_local(async move {
-                    if let Some(error) = of.ask(&control, name, deadline, reply).await {
-                        // Beyond those that can be told at once they are too many to be read.
-                        let _ = errors.try_send((number, error));
-                    }
+                    of.ask(&control, name, deadline, &errors, reply).await;
                     drop(permit);
                 });
             }
