@@ -400,12 +400,13 @@ impl Transfer {
         self.unsettled.load(Ordering::Acquire)
     }
 
-    /// Counts one more try of one of its ranges.
+    /// Counts a failed attempt of one of its ranges that another follows.
     pub fn count_retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tries beyond the first, over all its ranges.
+    /// Failed attempts that others followed, over all its ranges; a move to another connection is
+    /// none.
     #[must_use]
     pub fn retries(&self) -> u32 {
         self.retries.load(Ordering::Relaxed)

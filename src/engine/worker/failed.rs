@@ -83,7 +83,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.connections[rival].state.job_mut().rivalry = Rivalry::Alone;
             self.count_retry(index, failure, false);
             self.retries_excused += u64::from(is_unreachable || failure.is_overload());
-            transfer.count_retry();
             return;
         }
         if self.fails_with_object(index) {
@@ -175,7 +174,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.metrics.last_retry = Some(failure.reason());
         self.count_retry(index, failure, is_moving);
         let job = self.connections[index].state.job_mut();
-        job.object().count_retry();
         if job.manner() == Manner::Whole {
             job.data = None;
         }
@@ -194,14 +192,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.spend_retry(index, failure);
     }
 
-    /// Counts a failed attempt that another follows: for the run, for its client, and where it asks
-    /// for fewer requests for whoever paces them.
+    /// Counts a failed attempt that another follows: for the run, for its object, for its client,
+    /// and where it asks for fewer requests for whoever paces them.
     fn count_retry(&mut self, index: usize, failure: Failure, is_moving: bool) {
         let reason = failure.reason();
-        // One that moved is counted as that.
-        self.metrics.retries[reason as usize] += u64::from(!is_moving);
         let connection = &self.connections[index];
         let (job, place) = (connection.state.job(), connection.place());
+        // One that moved is counted as that.
+        if !is_moving {
+            self.metrics.retries[reason as usize] += 1;
+            job.object().count_retry();
+        }
         let (endpoint, ticket) = (job.endpoint, job.into.ticket());
         if let Some(ticket) = ticket {
             ticket.inbox().note_retry(endpoint, reason, is_moving);

@@ -32,7 +32,7 @@ pub struct ObjectLine<'a> {
     pub bytes: u64,
     /// From its first request to its name at the destination.
     pub seconds: f64,
-    /// Tries beyond the first, over all its ranges.
+    /// Failed attempts that others followed, over all its ranges.
     pub retries: u32,
     /// How it ended.
     pub status: Status,
