@@ -22,7 +22,7 @@ use crate::s3::list::Page;
 
 /// So many pages come one after the other before a listing is split: a short one costs no request
 /// more than it has pages.
-pub const PAGES_BEFORE_SPLIT: u32 = 2;
+pub const PAGES_BEFORE_SPLIT: usize = 2;
 /// How many pages a segment is meant to have, at most. The last one of each is half of it in vain
 /// where keys are not evenly spread.
 const SEGMENT_PAGES_MAX: u64 = 8;
@@ -72,8 +72,10 @@ pub struct Split {
     window: usize,
     /// The server said that there were too many: the window grows by one at a time.
     is_slowed: bool,
-    /// Pages that were told, up to what matters.
-    told: u32,
+    /// Pages that were told.
+    told: usize,
+    /// From so many on, pages far ahead may be given up once more for requests that stand still.
+    drops_from: usize,
     /// Pages that are there.
     buffered: usize,
     /// Keys of a page: the most that were seen on one.
@@ -118,6 +120,8 @@ struct Segment {
     /// How many keys are likely to lie between what is known and the next segment; `None` when
     /// nobody can tell.
     rest_keys: Option<u64>,
+    /// There was nothing behind the last cut: keys lie closer together than over all its pages.
+    is_overshot: bool,
 }
 
 /// A request under way.
@@ -154,6 +158,7 @@ impl Segment {
             first_key: None,
             last_key: None,
             rest_keys: None,
+            is_overshot: false,
         }
     }
 }
@@ -183,6 +188,7 @@ impl Split {
             window: 1,
             is_slowed: false,
             told: 0,
+            drops_from: 0,
             buffered: 0,
             page_keys: 1,
             taken: String::new(),
@@ -240,7 +246,10 @@ impl Split {
             self.window = grown.min(self.limits.requests);
         }
         // What is far ahead must not keep what comes next to one request at a time.
-        if self.is_full() && self.next_cut(0, SEGMENT_PAGES_MIN).is_some() {
+        let has_stalled = self.asked.len() <= self.window / 2 && self.told >= self.drops_from;
+        if self.is_full() && (has_stalled || self.next_cut(0, SEGMENT_PAGES_MIN).is_some()) {
+            // Where what comes next stays as slow, what is given up is not asked for all the time.
+            self.drops_from = self.told + self.limits.pages / 2;
             while self.segments.len() > 1 && self.buffered > self.limits.pages / 2 {
                 self.buffered -= self.segments.pop_back().map_or(0, |last| last.pages.len());
             }
@@ -342,7 +351,7 @@ impl Split {
         }
         let (near, is_beyond) =
             self.alphabet.advance(segment.density.as_ref()?, &segment.reached, keys)?;
-        let wide = segment.wide.as_ref().filter(|_| is_beyond);
+        let wide = segment.wide.as_ref().filter(|_| is_beyond && !segment.is_overshot);
         let far = wide.and_then(|wide| self.alphabet.advance(wide, &segment.reached, keys));
         let start = far.map_or(near.clone(), |(far, _)| far.max(near));
         let Some(next) = self.segments.get(at + 1) else { return Some(start) };
@@ -354,7 +363,9 @@ impl Split {
     fn keys_between(&self, segment: &Segment, from: &str, to: &str) -> Option<u64> {
         let near = self.alphabet.keys_between(segment.density.as_ref()?, from, to);
         match (near, &segment.wide) {
-            (None | Some((_, true)), Some(wide)) => self.alphabet.keys_between(wide, from, to),
+            (None | Some((_, true)), Some(wide)) if !segment.is_overshot => {
+                self.alphabet.keys_between(wide, from, to)
+            }
             _ => near,
         }
         .map(|(keys, _)| keys)
@@ -401,7 +412,7 @@ impl Split {
             self.go_single();
             return if is_next { self.append(page) } else { Ok(()) };
         }
-        self.told = self.told.saturating_add(1);
+        self.told += 1;
         self.alphabet.learn(&page.objects);
         self.page_keys = self.page_keys.max(page.objects.len() as u64);
         let segment = &mut self.segments[at];
@@ -416,12 +427,23 @@ impl Split {
                 self.segments[at].is_plain &= is_plain;
                 self.extend(at, &after, page)?;
                 self.measure(at);
+                if self.segments[at].last_key.is_none() && self.is_complete(at) {
+                    self.note_overshoot(at);
+                }
                 self.drop_complete();
             } else {
                 self.go_single();
             }
         }
         Ok(())
+    }
+
+    /// Notes that nothing is in this segment: it was cut off too far behind the one before.
+    fn note_overshoot(&mut self, at: usize) {
+        if let Some(before) = (0..at).rfind(|before| !self.is_complete(*before)) {
+            self.segments[before].is_overshot = true;
+            self.measure(before);
+        }
     }
 
     /// Whether a page of a segment meets what is known before and behind it at the same keys.
