@@ -105,10 +105,13 @@ impl SetupError {
                 "kernel.io_uring_disabled is {value}; run \
                  'sysctl -w kernel.io_uring_disabled=0' as root"
             ),
-            (Named::PERM | Named::NOSYS, _) if self.missing.is_none() => format!(
-                "a seccomp profile may forbid it (Docker's default one does: use a profile that \
-                 allows io_uring_setup, io_uring_enter and io_uring_register, or --security-opt \
-                 seccomp=unconfined), or the kernel is older than {KERNEL_MIN}"
+            (Named::PERM, _) => "a seccomp profile may forbid it (Docker's default one does): \
+                 allow io_uring_setup, io_uring_enter and io_uring_register; see inrush guide \
+                 containers"
+                .to_owned(),
+            (Named::NOSYS, _) => format!(
+                "the kernel is older than {KERNEL_MIN} or built without it, or a sandbox or a \
+                 seccomp profile (Podman's default one) forbids it; see inrush guide containers"
             ),
             (Named::NFILE | Named::MFILE, _) => {
                 "raise the limit of open files (ulimit -n)".to_owned()
@@ -572,8 +575,11 @@ mod tests {
     fn setup_errors_say_what_to_do() {
         let error = SetupError { disabled: Some(2), ..SetupError::from_errno(Errno::new(1)) };
         assert!(error.to_string().contains("sysctl -w kernel.io_uring_disabled=0"), "{error}");
+        let error = SetupError { disabled: Some(0), ..SetupError::from_errno(Errno::new(1)) };
+        assert!(error.to_string().contains("allow io_uring_setup"), "{error}");
+        assert!(!error.to_string().contains("older than"), "{error}");
         let error = SetupError { disabled: None, ..SetupError::from_errno(Errno::new(38)) };
-        assert!(error.to_string().contains("seccomp"), "{error}");
+        assert!(error.to_string().contains(&format!("older than {KERNEL_MIN}")), "{error}");
         let error = SetupError::missing("connect");
         assert!(error.to_string().contains("6.1"), "{error}");
         for errno in [Errno::new(24), Errno::new(12), Errno::NOT_PERMITTED] {

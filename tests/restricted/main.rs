@@ -177,8 +177,8 @@ impl Place {
 fn under_the_default_seccomp_profile_of_docker() {
     let Some(launch) = Launch::python("docker.py", &[]) else { return };
     let place = Place::new();
-    let allowed = "a seccomp profile may forbid it (Docker's default one does: use a profile that \
-                   allows io_uring_setup, io_uring_enter and io_uring_register";
+    let allowed = "a seccomp profile may forbid it (Docker's default one does): allow \
+                   io_uring_setup, io_uring_enter and io_uring_register; see inrush guide";
     place.gets_by_epoll(&launch, &[allowed]);
     let said = place.cats_with(&launch, &["--quiet"]);
     assert_eq!(said, "", "what it can do without need not be told");

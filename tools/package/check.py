@@ -114,6 +114,8 @@ class Check:
             folder = self.temp / machine.name / f"inrush-{binary.version()}-linux-{machine.name}"
             program = folder / "inrush"
             self.static(program)
+            self.allowing(folder / "examples" / "seccomp.py")
+            self.linked(folder)
             if machine == self.own:
                 self.started(program)
                 self.demonstrated([program], machine)
@@ -130,6 +132,21 @@ class Check:
         for folder in binary.folders():
             expect(str(folder).encode() not in content, f"{program} names {folder}")
         say(f"{program.parent.name}: static, {len(content) / 1e6:.1f} MB")
+
+    def allowing(self, script: Path) -> None:
+        """The archive's own script adds the calls of io_uring to a profile."""
+        default = self.temp / "default.json"
+        default.write_text(json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": []}))
+        outcome = self.run([script, default])
+        expect(outcome.code == 0, f"{script.name} of the archive", outcome)
+        names = [rule["names"] for rule in json.loads(outcome.stdout)["syscalls"]]
+        expect(names == [list(seccomp.CALLS)], f"{script.name} of the archive", outcome)
+
+    def linked(self, folder: Path) -> None:
+        """What README links to in the guide is there."""
+        links = re.findall(r"\]\(((?:src/)?guide/[^)#]+)", (folder / "README.md").read_text())
+        missing = [link for link in links if not (folder / link).is_file()]
+        expect(links != [] and not missing, f"README.md of the archive links to {missing}")
 
     def started(self, program: Path) -> None:
         """How long `--version` takes; the least of many, as other programs run beside it."""

@@ -86,13 +86,23 @@ def files(machine: Machine) -> dict[str, tuple[bytes, int]]:
     }
     for shell, path in COMPLETIONS.items():
         found[path] = (say[shell].encode(), 0o644)
-    for name in ("README.md", "CHANGELOG.md"):
-        found[f"{documents}/{name}"] = ((install.REPOSITORY / name).read_bytes(), 0o644)
+    for name, content in reading().items():
+        found[f"{documents}/{name}"] = content
+    return found
+
+
+def reading() -> dict[str, tuple[bytes, int]]:
+    """What people read, and what the guide's page on containers and services tells them to use:
+    content and mode."""
+    readme = (install.REPOSITORY / "README.md").read_bytes()
+    found = {"README.md": (readme.replace(b"(src/guide/", b"(guide/"), 0o644),
+             "CHANGELOG.md": ((install.REPOSITORY / "CHANGELOG.md").read_bytes(), 0o644)}
     for page in sorted((install.REPOSITORY / "src" / "guide").glob("*.md")):
-        found[f"{documents}/guide/{page.name}"] = (page.read_bytes(), 0o644)
-    examples = install.REPOSITORY / "tools" / "package" / "examples"
-    for example in sorted(examples.iterdir()):
-        found[f"{documents}/examples/{example.name}"] = (example.read_bytes(), 0o644)
+        found[f"guide/{page.name}"] = (page.read_bytes(), 0o644)
+    folder = install.REPOSITORY / "tools" / "package"
+    for path in sorted((folder / "examples").iterdir()):
+        found[f"examples/{path.name}"] = (path.read_bytes(), 0o644)
+    found["examples/seccomp.py"] = ((folder / "seccomp.py").read_bytes(), 0o755)
     return found
 
 

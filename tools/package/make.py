@@ -49,19 +49,22 @@ def default_output() -> Path:
 
 
 def tarball(machine: Machine, output: Path) -> Path:
-    """The program with its manual page and completions, to unpack anywhere."""
+    """The program with its manual page, completions, guide and examples, to unpack anywhere."""
     name = f"inrush-{binary.version()}-linux-{machine.name}"
     runnable = binary.runnable()
     entries = [
         Entry(name, mode=0o755),
         Entry(f"{name}/LICENSE", (install.REPOSITORY / "LICENSE").read_bytes()),
-        Entry(f"{name}/README.md", (install.REPOSITORY / "README.md").read_bytes()),
         Entry(f"{name}/third-party-licenses.txt", debian.licenses(machine)),
         Entry(f"{name}/inrush", binary.program(machine).read_bytes(), 0o755),
         Entry(f"{name}/inrush.1", must([runnable, "man"]).encode()),
         Entry(f"{name}/inrush.bash", must([runnable, "completions", "bash"]).encode()),
         Entry(f"{name}/_inrush", must([runnable, "completions", "zsh"]).encode()),
         Entry(f"{name}/inrush.fish", must([runnable, "completions", "fish"]).encode()),
+        Entry(f"{name}/examples", mode=0o755),
+        Entry(f"{name}/guide", mode=0o755),
+        *(Entry(f"{name}/{path}", content, mode)
+          for path, (content, mode) in debian.reading().items()),
     ]
     path = output / f"{name}.tar.gz"
     path.write_bytes(archive.compressed(archive.tar(entries, binary.epoch())))

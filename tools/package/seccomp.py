@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Docker's default seccomp profile with io_uring allowed.
 
-    tools/package/seccomp.py DEFAULT.json > inrush-seccomp.json
+    seccomp.py DEFAULT.json > inrush-seccomp.json
 
 DEFAULT.json is the profile of the container engine in use, so that everything else stays as its
 authors decided: for Docker it is seccomp/default.json of https://github.com/moby/profiles
@@ -29,14 +29,19 @@ class NoProfile(Exception):
 def allowing(profile: dict[str, Any]) -> dict[str, Any]:
     """The profile with one rule in front, which allows the calls of io_uring. Rules that name them
     lose the names: one call with two actions is refused by libseccomp."""
-    rules = profile.get("syscalls")
-    if not isinstance(rules, list) or not str(profile.get("defaultAction")).startswith("SCMP_ACT_"):
+    is_profile = isinstance(profile, dict) and isinstance(profile.get("syscalls"), list)
+    if not is_profile or not str(profile.get("defaultAction")).startswith("SCMP_ACT_"):
         raise NoProfile("it has no syscalls and defaultAction")
     kept = []
-    for rule in rules:
-        names = [name for name in rule.get("names", []) if name not in CALLS]
+    for rule in profile["syscalls"]:
+        # Profiles of Docker before 1.13 have a rule for each call.
+        found = isinstance(rule, dict) and (rule.get("names") or [rule.get("name")])
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise NoProfile("it has a rule that names no system call")
+        names = [name for name in found if name not in CALLS]
         if names:
-            kept.append({**rule, "names": names})
+            rest = {key: value for key, value in rule.items() if key != "name"}
+            kept.append({**rest, "names": names})
     ours = {"names": list(CALLS), "action": ALLOW, "comment": COMMENT}
     return {**profile, "syscalls": [ours, *kept]}
 
@@ -71,7 +76,7 @@ def main() -> int:
         return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 2
     try:
         profile = allowing(json.loads(Path(sys.argv[1]).read_text()))
-    except (OSError, ValueError, AttributeError, NoProfile) as error:
+    except (OSError, ValueError, NoProfile) as error:
         print(f"error: {sys.argv[1]}: {error}", file=sys.stderr)
         return 2
     print(json.dumps(profile, indent=2))
