@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -112,22 +112,26 @@ impl Ending {
 /// The group of the command, as long as it is certainly that of the command; for [`end_by_force`].
 static GROUP: Mutex<Option<(Pid, Duration)>> = Mutex::new(None);
 
-/// A command has been started; it stays so when that has ended.
+fn group() -> MutexGuard<'static, Option<(Pid, Duration)>> {
+    GROUP.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A command has been started, or is just being started; it stays so when that has ended.
 static HAS_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a command has been started, however long ago.
+/// Whether a command has been started, however long ago, or is just being started.
 pub(super) fn has_started() -> bool {
     HAS_STARTED.load(Ordering::Acquire)
 }
 
 /// How long the command that runs may take to end; `None` where none runs.
 pub(super) fn grace() -> Option<Duration> {
-    GROUP.lock().unwrap_or_else(PoisonError::into_inner).map(|(_, grace)| grace)
+    group().map(|(_, grace)| grace)
 }
 
 /// Kills the command that runs, if one does; for a process that ends without its run.
 pub(super) fn end_by_force() {
-    if let Some((group, _)) = *GROUP.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some((group, _)) = *group() {
         let _ = kill_process_group(group, KernelSignal::KILL);
     }
 }
@@ -179,15 +183,17 @@ impl Child {
         let mut command = Command::new(program);
         command.args(arguments).envs(variables);
         process::supervise(&mut command, has_terminal);
+        // It may run, and be told that it is to end, before this thread does again.
+        HAS_STARTED.store(true, Ordering::Release);
         let spawned = command.spawn().map_err(|error| {
+            HAS_STARTED.store(false, Ordering::Release);
             if has_terminal {
                 let _ = process::take_terminal();
             }
             not_started(program, &error)
         })?;
         let pid = Pid::from_child(&spawned);
-        HAS_STARTED.store(true, Ordering::Release);
-        *GROUP.lock().unwrap_or_else(PoisonError::into_inner) = Some((pid, grace));
+        *group() = Some((pid, grace));
         let ending = Ending { grace, kill_at: None };
         Ok(Self {
             pid,
@@ -269,7 +275,7 @@ impl Child {
         if let Ok(Some(_)) = waitid(WaitId::Pid(self.pid), seen) {
             // As long as it is not awaited nobody else can get its number.
             let _ = kill_process_group(self.pid, KernelSignal::KILL);
-            *GROUP.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *group() = None;
             let (_, status) = waitpid(Some(self.pid), WaitOptions::empty()).ok().flatten()?;
             self.exit = Some(match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
@@ -326,7 +332,7 @@ impl Drop for Child {
         if self.look().is_none() {
             self.act(Deed::Kill);
             let _ = waitpid(Some(self.pid), WaitOptions::empty());
-            *GROUP.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *group() = None;
             if self.has_terminal {
                 let _ = process::take_terminal();
             }
