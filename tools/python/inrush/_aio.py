@@ -23,11 +23,19 @@ class Loop:
     """The jobs of one event loop."""
 
     def __init__(self, core: _native.Core, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        # A loop that is over takes its jobs along: they must not keep it.
+        self._known_loop = weakref.ref(loop)
         self._reactor = core.reactor()
         self._futures: dict[int, asyncio.Future[Any]] = {}
         self._watched = False
         self._called = False
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        loop = self._known_loop()
+        if loop is None:
+            raise Closed("the event loop of these jobs is gone")
+        return loop
 
     def _started(self, number: int) -> asyncio.Future[Any]:
         future = self._awaited(number)
@@ -91,10 +99,11 @@ class Loop:
     def close(self) -> None:
         """Ends all jobs; from the loop's own thread their futures fail now, else soon."""
         futures, self._futures = self._futures, {}
-        if self._loop.is_closed():
+        loop = self._known_loop()
+        if loop is None or loop.is_closed():
             self._reactor.close()
             return
-        self._loop.call_soon_threadsafe(self._end, futures)
+        loop.call_soon_threadsafe(self._end, futures)
 
     def _end(self, futures: dict[int, asyncio.Future[Any]]) -> None:
         for future in futures.values():
@@ -123,6 +132,11 @@ class Loops:
         running = asyncio.get_running_loop()
         known = self._loops.get(running)
         if known is None or self._core.closed:
+            # One that was closed with jobs under way is kept by their futures.
+            for loop, jobs in list(self._loops.items()):
+                if loop.is_closed():
+                    del self._loops[loop]
+                    jobs.close()
             known = Loop(self._core, running)
             self._loops[running] = known
         return known

@@ -213,7 +213,10 @@ def _pieces(tensors: Iterable[TensorInfo]) -> list[tuple[str, int, int]]:
 def _memory(tensor: torch.Tensor, start: int, length: int) -> Any:
     """So many bytes of a contiguous tensor of the CPU, to be written to."""
     # NumPy has not all types, and need not be there.
-    return memoryview((ctypes.c_ubyte * length).from_address(tensor.data_ptr() + start)).cast("B")
+    memory = (ctypes.c_ubyte * length).from_address(tensor.data_ptr() + start)
+    # Whoever has the view has the tensor.
+    memory.tensor = tensor  # type: ignore[attr-defined]
+    return memoryview(memory).cast("B")
 
 
 def _dtype(tensor: TensorInfo) -> torch.dtype:

@@ -3,7 +3,6 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -25,7 +24,7 @@ impl Reactor {
     }
 
     fn jobs(&mut self) -> PyResult<&mut Jobs> {
-        self.jobs.get().ok_or_else(|| PyRuntimeError::new_err("it belongs to another process"))
+        self.jobs.mine("the jobs belong to another process: use an event loop made")
     }
 
     fn begin(

@@ -18,7 +18,10 @@ use crate::info::ObjectInfo;
 use crate::jobs::{Jobs, Outcome, Source, Want};
 use crate::listing::{Bell, List};
 use crate::many::{ReadMany, part_of};
-use crate::session::{Home, SLICE};
+use crate::session::{Home, Owned, SLICE};
+
+/// What a child is told that was forked while its parent waited here.
+const FORKED: &str = "the read belongs to another process: read again";
 
 /// A client without Python's conveniences.
 #[pyclass(frozen, module = "inrush._native")]
@@ -146,20 +149,24 @@ impl Core {
         want: Want,
     ) -> PyResult<Outcome> {
         let part = part_of(range)?;
-        let mut jobs = Jobs::new(py, &self.home)?;
-        jobs.start(py, source, part, want);
+        // A signal's handler may fork: its child comes back here, too.
+        let mut owned = Owned::new(Jobs::new(py, &self.home)?);
+        owned.mine(FORKED)?.start(py, source, part, want);
         loop {
+            let jobs = owned.mine(FORKED)?;
             for number in jobs.take_answers() {
                 jobs.fetch(py, number);
             }
             if let Some((_, outcome)) = jobs.take_ended().pop() {
                 return outcome.map_err(|failure| failure.raised(py));
             }
-            let waited = &jobs;
+            let waited = &*jobs;
             let completions = py.detach(|| waited.wait(SLICE));
             jobs.take(completions);
             if let Err(interrupted) = py.check_signals() {
-                jobs.give_up(py);
+                if let Some(jobs) = owned.get() {
+                    jobs.give_up(py);
+                }
                 return Err(interrupted);
             }
         }
@@ -171,9 +178,9 @@ impl Core {
         let asked = session.client.head_then(address, move |found| drop(answer.send(found)));
         drop(session);
         asked.map_err(|error| Failure::from(error).of(address).raised(py))?;
-        let mut answered = Answered(answered);
+        let mut answered = Owned::new(Answered(answered));
         loop {
-            let waited = &mut answered;
+            let waited = answered.mine(FORKED)?;
             let found = py.detach(move || waited.wait());
             py.check_signals()?;
             match found {

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use inrush::{Listed, Listing};
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -66,11 +66,7 @@ impl List {
     }
 
     fn parts(&mut self) -> PyResult<&mut (Listing, Bell)> {
-        self.listing.get().ok_or_else(|| {
-            PyRuntimeError::new_err(
-                "the iterator belongs to another process: list again after a fork",
-            )
-        })
+        self.listing.mine("the iterator belongs to another process: list again")
     }
 
     /// Takes the next page, if it is there; false where it has not come.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyTuple};
 
@@ -69,10 +69,7 @@ impl ReadMany {
     }
 
     fn jobs(&mut self) -> PyResult<&mut Jobs> {
-        self.jobs.get().ok_or_else(|| {
-            let message = "the iterator belongs to another process: read_many again after a fork";
-            PyRuntimeError::new_err(message)
-        })
+        self.jobs.mine("the iterator belongs to another process: read_many again")
     }
 
     /// Takes items while there is room for more.

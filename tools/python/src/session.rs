@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use inrush::{Bucket, Client, ClientOptions, Engine, EngineOptions};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
@@ -34,6 +35,14 @@ impl<T> Owned<T> {
     /// It, where it is of this process.
     pub(crate) fn get(&mut self) -> Option<&mut T> {
         if self.is_own() { self.value.as_mut() } else { None }
+    }
+
+    /// It, where it is of this process.
+    ///
+    /// # Errors
+    /// `RuntimeError`: this process was forked from the one that has it. It says what to do.
+    pub(crate) fn mine(&mut self, what: &str) -> PyResult<&mut T> {
+        self.get().ok_or_else(|| PyRuntimeError::new_err(format!("{what} after a fork")))
     }
 
     /// It, where it is of this process.

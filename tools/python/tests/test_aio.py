@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +98,29 @@ def test_a_cancelled_buffer_is_the_callers_again(serve: Serve) -> None:
 
     with serve(OBJECTS, "--connection-rate", "200KB").client() as client:
         asyncio.run(work(client))
+
+
+def test_a_loop_that_is_over_takes_its_jobs_along(serve: Serve) -> None:
+    with serve(OBJECTS).client() as client:
+        assert asyncio.run(client.async_read("s3://data/n/001")) == OBJECTS["data/n/001"]
+        gc.collect()
+        before = descriptors()
+        for _ in range(20):
+            asyncio.run(client.async_read("s3://data/n/001"))
+        gc.collect()
+        until(lambda: descriptors() <= before)
+
+        # Closed with jobs under way.
+        for _ in range(20):
+            loop = asyncio.new_event_loop()
+            tasks = [loop.create_task(client.async_read("s3://data/big"))]
+            loop.run_until_complete(asyncio.sleep(0.01))
+            loop.close()
+        # The last one goes with the next loop that is new.
+        del loop, tasks
+        asyncio.run(client.async_read("s3://data/n/001"))
+        gc.collect()
+        until(lambda: descriptors() <= before)
 
 
 def test_a_closed_client_tells_who_awaits(serve: Serve) -> None:

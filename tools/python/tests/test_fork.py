@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -79,6 +80,37 @@ def test_a_child_leaves_what_is_its_parents(serve: Serve) -> None:
         assert sum(len(result.data) for result in many) == 49 * len(BIG)
         assert [entry.key for entry in listing] == ["a", "big"]
         assert client.read("s3://data/a") == b"abc"
+
+
+@pytest.mark.parametrize("name", ["read", "stat"])
+def test_a_handler_of_a_signal_forks_while_its_process_waits(serve: Serve, name: str) -> None:
+    children: list[int] = []
+    parent = os.getpid()
+
+    def fork(*_: object) -> None:
+        children.append(os.fork())
+        if os.getpid() != parent:
+            # One that waits for ever does not do so for long.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)
+
+    known = signal.signal(signal.SIGALRM, fork)
+    try:
+        with serve(OBJECTS, "--first-byte-latency", "1000").client() as client:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            code = 1
+            try:
+                getattr(client, name)("s3://data/a")
+            except RuntimeError as error:
+                code = 0 if "another process" in str(error) else 2
+            finally:
+                if os.getpid() != parent:
+                    os._exit(code)
+            assert code == 1, "the parent goes on"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, known)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0]
 
 
 def test_a_child_of_a_child(serve: Serve) -> None:
