@@ -107,7 +107,9 @@ fn pipes_that_were_made_for_it_are_used_and_stay() {
         thread::spawn(move || fs::read(path).expect("a stream"))
     });
     let before = inodes(&stage);
-    let running = stage.serve(&origin, &["--epochs", "2"]);
+    // Its readers wait: it may be over before anybody sees that it is ready.
+    let program = pipe(&origin, ["s3://lab/"]).with([stage.channel("train")]);
+    let running = program.with(["--epochs", "2"]).start();
     for reader in readers {
         assert!(reader.join().expect("a reader") == stream(&all), "it has all of its epoch");
     }
