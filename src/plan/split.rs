@@ -22,7 +22,7 @@ use crate::s3::list::Page;
 
 /// So many pages come one after the other before a listing is split: a short one costs no request
 /// more than it has pages.
-pub const PAGES_BEFORE_SPLIT: usize = 2;
+pub const PAGES_BEFORE_SPLIT: u32 = 2;
 /// How many pages a segment is meant to have, at most. The last one of each is half of it in vain
 /// where keys are not evenly spread.
 const SEGMENT_PAGES_MAX: u64 = 8;
@@ -72,10 +72,8 @@ pub struct Split {
     window: usize,
     /// The server said that there were too many: the window grows by one at a time.
     is_slowed: bool,
-    /// Pages that were told.
-    told: usize,
-    /// From so many on, pages far ahead may be given up once more for requests that stand still.
-    drops_from: usize,
+    /// Pages that were told, up to what matters.
+    told: u32,
     /// Pages that are there.
     buffered: usize,
     /// Keys of a page: the most that were seen on one.
@@ -188,7 +186,6 @@ impl Split {
             window: 1,
             is_slowed: false,
             told: 0,
-            drops_from: 0,
             buffered: 0,
             page_keys: 1,
             taken: String::new(),
@@ -246,10 +243,8 @@ impl Split {
             self.window = grown.min(self.limits.requests);
         }
         // What is far ahead must not keep what comes next to one request at a time.
-        let has_stalled = self.asked.len() <= self.window / 2 && self.told >= self.drops_from;
+        let has_stalled = self.asked.len() <= self.window / 2;
         if self.is_full() && (has_stalled || self.next_cut(0, SEGMENT_PAGES_MIN).is_some()) {
-            // Where what comes next stays as slow, what is given up is not asked for all the time.
-            self.drops_from = self.told + self.limits.pages / 2;
             while self.segments.len() > 1 && self.buffered > self.limits.pages / 2 {
                 self.buffered -= self.segments.pop_back().map_or(0, |last| last.pages.len());
             }
@@ -412,7 +407,7 @@ impl Split {
             self.go_single();
             return if is_next { self.append(page) } else { Ok(()) };
         }
-        self.told += 1;
+        self.told = self.told.saturating_add(1);
         self.alphabet.learn(&page.objects);
         self.page_keys = self.page_keys.max(page.objects.len() as u64);
         let segment = &mut self.segments[at];

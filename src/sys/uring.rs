@@ -580,6 +580,7 @@ mod tests {
         assert!(!error.to_string().contains("older than"), "{error}");
         let error = SetupError { disabled: None, ..SetupError::from_errno(Errno::new(38)) };
         assert!(error.to_string().contains(&format!("older than {KERNEL_MIN}")), "{error}");
+        assert!(error.to_string().contains("seccomp"), "{error}");
         let error = SetupError::missing("connect");
         assert!(error.to_string().contains("6.1"), "{error}");
         for errno in [Errno::new(24), Errno::new(12), Errno::NOT_PERMITTED] {

@@ -14,7 +14,7 @@ use crate::{HOST, Nowhere, objects};
 /// no use; what is told.
 const REFUSALS: [(&str, [&str; 2]); 4] = [
     ("io_uring:1", ["not permitted", "seccomp"]),
-    ("io_uring:38", ["not implemented", "older than"]),
+    ("io_uring:38", ["not implemented", "seccomp"]),
     ("io_uring:12", ["annot allocate", "ulimit -l"]),
     ("io_uring_enter:1", ["not permitted", "seccomp"]),
 ];
