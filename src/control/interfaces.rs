@@ -77,7 +77,15 @@ fn bound(outcome: std::result::Result<(), Errno>) -> io::Result<()> {
 }
 
 /// The error of a connection over this interface that no later try can mend; `None` for others.
+/// What other processes have open (ENFILE) they may close.
 pub(super) fn lasting(error: &io::Error, interface: Option<&str>) -> Option<Error> {
+    if error.raw_os_error() == Some(libc::EMFILE) {
+        let message = format!("cannot open a connection: {error}");
+        return Some(
+            Error::new(ErrorKind::Host, message)
+                .advise("raise the limit of open files (ulimit -n)"),
+        );
+    }
     let name = interface?;
     let inner = error.get_ref()?.downcast_ref::<NotAllowed>()?;
     Some(Error::new(ErrorKind::Host, format!("--interface {name}: {inner}")).advise(
@@ -210,6 +218,18 @@ mod tests {
         assert_eq!(lasting(&refused(libc::ENODEV), Some("eth7")), None, "it may come back");
         let filtered = io::Error::from_raw_os_error(libc::EPERM);
         assert_eq!(lasting(&filtered, Some("eth7")), None, "of connect(2)");
+    }
+
+    #[test]
+    fn a_process_without_descriptors_does_not_wait_for_a_server() {
+        for interface in [None, Some("eth7")] {
+            let error = lasting(&io::Error::from_raw_os_error(libc::EMFILE), interface);
+            let error = error.expect("it stays so");
+            assert_eq!(error.kind(), ErrorKind::Host);
+            assert!(error.to_string().contains("ulimit -n"), "{error}");
+        }
+        let of_machine = io::Error::from_raw_os_error(libc::ENFILE);
+        assert_eq!(lasting(&of_machine, None), None, "others may close some");
     }
 
     #[test]
