@@ -1,6 +1,6 @@
 //! Limits of how many requests are in flight, and how many are sent a second.
 
-use super::SLOT_BYTES_MAX;
+use super::{CONNECTIONS_START_MAX, SLOT_BYTES_MAX};
 
 /// While the pipes of a stream's ranges may have so many bytes, no range more is asked for where
 /// the number of connections is found by itself: small objects may be many at once, large ones take
@@ -61,6 +61,18 @@ pub const PACE_LEAP_FIRST_BYTE_US: u64 = 10_000;
 
 /// And bring so many bytes at most: of large ones a few too many fill the line for long.
 pub const PACE_LEAP_BYTES_MAX: u64 = 1 << 20;
+
+/// Small objects that are not answered within [`PACE_LEAP_FIRST_BYTE_US`] are far from the limit as
+/// well: four times as many are asked for, up to so many, before anything is measured. It is what
+/// machines with many cores begin with.
+#[expect(clippy::cast_possible_truncation, reason = "256")]
+pub const PACE_UNANSWERED_MAX: u32 = CONNECTIONS_START_MAX as u32;
+
+/// It was too far where a request takes so many times as long as the first ones waited.
+pub const PACE_LEAP_QUEUE_FACTOR: u64 = 2;
+
+/// So long after its first request a worker looks after each tick whether there was an answer.
+pub const PACE_FIRST_LOOKS_US: u64 = 100_000;
 
 /// This machine is the limit while so many thousandths of the requests in flight find no slot.
 pub const PACE_HELD_UP_PER_MILLE: u64 = 60;

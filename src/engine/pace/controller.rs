@@ -1,5 +1,7 @@
 //! The controller: windows of goodput in, a number of requests in flight out.
 
+mod first;
+
 use super::levels::{Levels, per_mille};
 use super::rate::Rate;
 use super::timeline::{Change, Moment, Timeline};
@@ -20,6 +22,9 @@ use crate::limits::{
 /// What it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// Nothing is known yet. `filled_us`: when as many requests as may be in flight had been sent;
+    /// as good as all; `has_leapt`: those are more than it began with.
+    First { filled_us: Option<u64>, has_leapt: bool },
     /// Doubles while that pays, or leaps to four times as many; `below` is the level before. What
     /// brought a little more in one window is measured once more: new connections need their time.
     Climb { below: Option<usize>, again: bool },
@@ -59,8 +64,8 @@ pub struct Controller {
     piece_us: u64,
     /// Usual time of a request, from its beginning to its end; 0 while that is not known.
     request_us: u64,
-    /// When the first answer had come.
-    answered_us: Option<u64>,
+    /// When the first answers had come, and their usual time to a first byte.
+    answered: Option<(u64, u64)>,
 }
 
 impl Controller {
@@ -74,7 +79,7 @@ impl Controller {
             level,
             climbed_from: level,
             levels,
-            stage: Stage::Climb { below: None, again: false },
+            stage: Stage::First { filled_us: None, has_leapt: false },
             ramp: Ramp::default(),
             window: Window { ended_least: u64::from(bounds.start), ..Window::default() },
             rates: vec![Default::default()],
@@ -89,7 +94,7 @@ impl Controller {
             first_byte_us: 0,
             piece_us: 0,
             request_us: 0,
-            answered_us: None,
+            answered: None,
         };
         new.tell(0, Change::Start, 0);
         new
@@ -135,6 +140,9 @@ impl Controller {
         if self.judge_rates((before_us, now_us), endpoints) {
             self.begin_window(now_us, self.piece_us);
         }
+        if self.bounds.is_adaptive() {
+            self.leap_unanswered(now_us, &totals);
+        }
         if self.bounds.is_adaptive()
             && let Some(measured) = self.measure(now_us, &totals)
         {
@@ -164,7 +172,7 @@ impl Controller {
             }
             is_cut = true;
             self.tell_of(now_us, Some(EndpointNumber::at(index)), Change::Refused, 0);
-            if let (Stage::Climb { .. }, true) = (self.stage, is_only) {
+            if let (Stage::First { .. } | Stage::Climb { .. }, true) = (self.stage, is_only) {
                 // What more requests would bring is not for them to say now. The others of several
                 // endpoints may still say it.
                 self.hold(now_us);
@@ -178,7 +186,11 @@ impl Controller {
         let first_byte_us = totals.first_byte_us.saturating_sub(self.before.first_byte_us);
         if let Some(mean_us) = first_byte_us.checked_div(answers) {
             self.first_byte_us = usual(self.first_byte_us, mean_us);
-            self.answered_us.get_or_insert(now_us);
+            let (_, usual_us) = self.answered.get_or_insert((now_us, mean_us));
+            if totals.answers <= u64::from(self.bounds.start) {
+                // The first to be answered are the fastest.
+                *usual_us = totals.first_byte_us / totals.answers;
+            }
         }
         let ended = totals.ended.saturating_sub(self.before.ended);
         let ended_us = totals.ended_us.saturating_sub(self.before.ended_us);
@@ -208,7 +220,7 @@ impl Controller {
         let usual_us = self.first_byte_us + PACE_WINDOW_PIECES * self.piece_us;
         let usual_us = usual_us.clamp(PACE_WINDOW_MIN_US, PACE_WINDOW_MAX_US);
         let length_us = match self.stage {
-            Stage::Climb { .. } => usual_us,
+            Stage::First { .. } | Stage::Climb { .. } => usual_us,
             Stage::Hold | Stage::Probe { .. } => (usual_us * 2).max(PACE_WINDOW_HOLD_MIN_US),
         };
         whole_rounds(length_us, self.round_us())
@@ -217,7 +229,7 @@ impl Controller {
     /// How long one lasts at least, where enough requests ended in it.
     fn window_least_us(&self) -> u64 {
         match self.stage {
-            Stage::Climb { .. } => PACE_WINDOW_MIN_US,
+            Stage::First { .. } | Stage::Climb { .. } => PACE_WINDOW_MIN_US,
             Stage::Hold | Stage::Probe { .. } => PACE_WINDOW_HOLD_MIN_US,
         }
     }
@@ -228,19 +240,6 @@ impl Controller {
     fn round_us(&self) -> u64 {
         let waits = self.first_byte_us * PACE_ROUND_FIRST_BYTES >= self.request_us;
         if waits { self.request_us } else { 0 }
-    }
-
-    /// At first they connect, and a stream's later ranges come before they can be handed on: what
-    /// requests bring is seen once each has brought a piece, or a small object; of those that wait
-    /// long for their first byte, once they have ended.
-    fn is_begun(&self, now_us: u64, wanted: u64, totals: &Totals) -> bool {
-        let pieces = totals.bytes / self.bounds.piece_bytes;
-        if totals.answers < wanted || (totals.answers < wanted * 2 && pieces < wanted) {
-            return false;
-        }
-        let long_us = self.first_byte_us * PACE_ROUND_FIRST_BYTES;
-        let is_long = self.answered_us.is_some_and(|first_us| now_us >= first_us + long_us);
-        is_long || totals.ended * 2 >= wanted || totals.answers >= wanted * 2
     }
 
     /// True when so much more came already than before that the rest of the window cannot change
@@ -289,7 +288,7 @@ impl Controller {
         // Requests above a lowered limit end by themselves, and those below a raised one need
         // a moment; neither is waited for without end.
         let is_near = is_filled && u64::from(totals.busy) * 8 <= wanted * 9;
-        let is_first = matches!(self.stage, Stage::Climb { below: None, .. });
+        let is_first = matches!(self.stage, Stage::First { .. } | Stage::Climb { below: None, .. });
         let is_answered = !is_first || self.is_begun(now_us, wanted, totals);
         let is_late = now_us >= self.window.settled_us + PACE_SETTLE_MAX_US;
         let is_steady = (is_near && is_answered) || (totals.answers > 0 && is_late);
@@ -379,13 +378,20 @@ impl Controller {
 
     fn decide(&mut self, now_us: u64, measured: Measured) {
         match self.stage {
+            Stage::First { has_leapt, .. } => self.begun(now_us, has_leapt, measured),
             Stage::Climb { below, again } => self.climbed(now_us, below, again, measured),
             Stage::Hold => self.held(now_us, measured),
             Stage::Probe { home, was_full } => self.probed(now_us, home, was_full, measured),
         }
     }
 
-    fn climbed(&mut self, now_us: u64, below: Option<usize>, again: bool, measured: Measured) {
+    pub(super) fn climbed(
+        &mut self,
+        now_us: u64,
+        below: Option<usize>,
+        again: bool,
+        measured: Measured,
+    ) {
         self.levels.note(self.level, measured.work, now_us);
         // A disk that is the limit may still take more at once: not for noise.
         let needed =
@@ -412,7 +418,8 @@ impl Controller {
         let may_go_on = !is_knee || (again && !self.bounds.is_ordered);
         if pays && may_go_on && self.level < self.levels.last() {
             let is_far = before.is_none() || measured.is_clear;
-            let is_leap = is_far && self.mostly_waits(measured);
+            let is_new = self.levels.is_new_above(self.level, now_us);
+            let is_leap = is_far && is_new && self.mostly_waits(measured);
             return self.multiply(now_us, if is_leap { 4 } else { 2 }, Change::More, measured);
         }
         let is_more = before.is_none_or(|before| measured.work >= before);

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::limits::PACE_UNANSWERED_MAX;
 
 /// A network, and what it brings for so many requests.
 #[derive(Debug, Clone, Copy)]
@@ -91,12 +92,17 @@ impl Course {
             let brings = network.goodput(self.active);
             let takes = brings.min(self.sink).min(self.sink_each * self.active);
             let came = takes * (1.0 + 0.06 * self.noise()) / 200.0;
+            // The first answer takes the latency.
+            let came = if exact(self.now_us) < network.latency_us { 0.0 } else { came };
             self.bytes += came;
             self.answers += came / network.size;
             self.ended_us += came / network.size * (self.active * network.size / brings * 1e6);
             self.totals = Totals {
                 bytes: whole(self.bytes),
-                answers: whole(self.answers) + u64::from(self.now_us > 40_000),
+                asked: whole(self.answers) + u64::from(wanted),
+                asked_bytes: whole((self.answers + f64::from(wanted)) * network.size),
+                answers: whole(self.answers)
+                    + u64::from(self.now_us > 40_000.max(whole(network.latency_us))),
                 first_byte_us: whole(self.answers * network.latency_us),
                 ended: whole(self.answers),
                 ended_us: whole(self.ended_us),
@@ -114,6 +120,10 @@ impl Course {
     fn requests(&self) -> u32 {
         self.controller.limits(self.now_us).requests_in_flight
     }
+}
+
+fn exact(microseconds: u64) -> f64 {
+    f64::from(u32::try_from(microseconds).expect("within an hour"))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^63")]
@@ -160,6 +170,86 @@ fn where_each_step_doubles_the_goodput_it_climbs_at_once() {
         course.go_on(&network, 450, true);
         assert!(course.requests() >= 512, "{} after 0.45 s, seed {seed}", course.requests());
     }
+}
+
+/// How many are in flight so long after the first requests, of so many bytes each, were sent, where
+/// nobody has answered them.
+fn unanswered(size: u64, milliseconds: u64, change: impl Fn(&mut Totals)) -> u32 {
+    let mut controller = Controller::new(BOUNDS);
+    for now_us in (PACE_TICK_US..=milliseconds * 1000).step_by(5_000) {
+        let requests = controller.limits(now_us).requests_in_flight;
+        let asked = u64::from(requests);
+        let mut totals = Totals {
+            asked,
+            asked_bytes: asked * size,
+            busy: requests,
+            is_bound: true,
+            ..Totals::default()
+        };
+        change(&mut totals);
+        controller.handle(now_us, totals);
+    }
+    controller.limits(milliseconds * 1000).requests_in_flight
+}
+
+#[test]
+fn small_objects_that_wait_are_many_before_the_first_answer() {
+    assert_eq!(unanswered(39_000, 10, |_| ()), 32, "an answer may come at once");
+    assert_eq!(unanswered(39_000, 15, |_| ()), 128);
+    assert_eq!(unanswered(39_000, 400, |_| ()), PACE_UNANSWERED_MAX, "it has an end");
+    assert_eq!(unanswered(8 << 20, 400, |_| ()), 32, "a few large ones may fill the line");
+    assert_eq!(unanswered(39_000, 400, |totals| totals.is_bound = false), 32, "there are no more");
+    assert_eq!(unanswered(39_000, 400, |totals| totals.asked = 20), 32, "they connect");
+    assert_eq!(unanswered(39_000, 400, |totals| totals.refused = 1), 32, "it asked for fewer");
+    assert_eq!(unanswered(39_000, 400, |totals| totals.asked *= 2), 32, "half of them failed");
+    let answered = |totals: &mut Totals| totals.answers = 1;
+    assert_eq!(unanswered(39_000, 100, answered), 32, "what comes is measured");
+}
+
+/// A server that takes so long for an object of 39 KB, and so many a second, one after the other.
+fn in_a_queue(alone_us: u64, per_second: u64, milliseconds: u64) -> Vec<Moment> {
+    let mut controller = Controller::new(BOUNDS);
+    let mut flying: VecDeque<(u64, u64)> = VecDeque::new();
+    let mut totals = Totals { is_bound: true, ..Totals::default() };
+    let mut free_us = 0;
+    for now_us in (0..milliseconds * 1000).step_by(1000) {
+        while flying.len() < usize::try_from(controller.limits(now_us).requests_in_flight).unwrap()
+        {
+            free_us = free_us.max(now_us) + 1_000_000 / per_second;
+            flying.push_back((now_us, free_us.max(now_us + alone_us)));
+            totals.asked += 1;
+            totals.asked_bytes += 39_000;
+        }
+        while let Some((asked_us, _)) = flying.front().filter(|(_, end_us)| *end_us <= now_us) {
+            totals.answers += 1;
+            totals.ended += 1;
+            totals.first_byte_us += now_us - asked_us;
+            totals.ended_us += now_us - asked_us;
+            totals.bytes += 39_000;
+            flying.pop_front();
+        }
+        totals.ended_bytes = totals.bytes;
+        totals.busy = u32::try_from(flying.len()).expect("few");
+        controller.handle(now_us, totals);
+    }
+    controller.timeline().moments().to_vec()
+}
+
+#[test]
+fn small_objects_that_queue_are_soon_fewer_again() {
+    for (alone_us, per_second) in [(20_000, 1_000), (100_000, 300), (300_000, 100), (250_000, 32)] {
+        let moments = in_a_queue(alone_us, per_second, 8_000);
+        let told: Vec<_> =
+            moments.iter().map(|moment| (moment.change, moment.requests_in_flight)).collect();
+        let back = told.iter().position(|(change, _)| *change == Change::Back);
+        let (early, late) = told.split_at(back.unwrap_or_else(|| panic!("{told:?}")));
+        assert!(early.iter().all(|(_, requests)| *requests <= PACE_UNANSWERED_MAX), "{told:?}");
+        assert!(early.iter().any(|(_, requests)| *requests >= 128), "{told:?}");
+        let most = late.iter().map(|(_, requests)| *requests).max();
+        assert!(most <= Some(2 * BOUNDS.start), "{alone_us}, {per_second}: {told:?}");
+    }
+    let most = |moments: Vec<Moment>| moments.iter().map(|moment| moment.requests_in_flight).max();
+    assert_eq!(most(in_a_queue(20_000, 1_000_000, 400)), Some(1024), "nothing queues");
 }
 
 /// How a line serves those that have something to send.

@@ -65,6 +65,11 @@ impl Levels {
         (now_us.saturating_sub(known.at_us) < PACE_KNOWN_FOR_US).then_some(known.work)
     }
 
+    /// Whether no level above this one was measured lately.
+    pub(super) fn is_new_above(&self, level: usize, now_us: u64) -> bool {
+        (level + 1..self.requests.len()).all(|above| self.known(above, now_us).is_none())
+    }
+
     /// The most that any level brought lately.
     pub(super) fn best(&self, now_us: u64) -> u64 {
         (0..self.requests.len()).filter_map(|level| self.known(level, now_us)).max().unwrap_or(0)

@@ -75,6 +75,10 @@ impl Bounds {
 pub struct Totals {
     /// Body bytes.
     pub bytes: u64,
+    /// Requests that were sent.
+    pub asked: u64,
+    /// Bytes that they ask for.
+    pub asked_bytes: u64,
     /// Answers that were what was asked for.
     pub answers: u64,
     /// Answers that asked for less (503, 429).

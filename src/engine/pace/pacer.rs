@@ -13,6 +13,8 @@ use crate::limits::{ENDPOINTS_MAX, PACE_TICK_US, RATE_BURST_US};
 #[repr(align(128))]
 struct Cell {
     bytes: AtomicU64,
+    asked: AtomicU64,
+    asked_bytes: AtomicU64,
     first_byte_us: AtomicU64,
     ended: AtomicU64,
     ended_us: AtomicU64,
@@ -137,6 +139,8 @@ impl Pacer {
     ) {
         let cell = &self.cells[worker];
         cell.bytes.store(counts.bytes, Ordering::Relaxed);
+        cell.asked.store(counts.asked, Ordering::Relaxed);
+        cell.asked_bytes.store(counts.asked_bytes, Ordering::Relaxed);
         cell.first_byte_us.store(counts.first_byte_us, Ordering::Relaxed);
         cell.ended.store(counts.ended, Ordering::Relaxed);
         cell.ended_us.store(counts.ended_us, Ordering::Relaxed);
@@ -200,6 +204,8 @@ impl Pacer {
         let begin = Totals { answers, refused, ..Totals::default() };
         self.cells.iter().fold(begin, |all, cell| Totals {
             bytes: all.bytes + cell.bytes.load(Ordering::Relaxed),
+            asked: all.asked + cell.asked.load(Ordering::Relaxed),
+            asked_bytes: all.asked_bytes + cell.asked_bytes.load(Ordering::Relaxed),
             first_byte_us: all.first_byte_us + cell.first_byte_us.load(Ordering::Relaxed),
             ended: all.ended + cell.ended.load(Ordering::Relaxed),
             ended_us: all.ended_us + cell.ended_us.load(Ordering::Relaxed),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{EndpointTotals, Pacer, Timeline, Totals};
 use crate::engine::endpoints::EndpointNumber;
-use crate::limits::ENDPOINTS_MAX;
+use crate::limits::{ENDPOINTS_MAX, PACE_FIRST_LOOKS_US, PACE_TICK_US};
 
 /// A worker's part of what a run may ask for.
 #[derive(Debug)]
@@ -19,6 +19,11 @@ pub struct Share {
     bytes_next_us: u64,
     /// What each endpoint has said.
     said: Vec<EndpointTotals>,
+    /// Requests that were sent, and bytes that they ask for.
+    asked: u64,
+    asked_bytes: u64,
+    /// When the first of them was.
+    asked_us: u64,
 }
 
 /// Whether a worker may send a request to one endpoint.
@@ -35,7 +40,16 @@ impl Share {
     #[must_use]
     pub fn new(pacer: Arc<Pacer>, number: usize) -> Self {
         let rights = [Right::default(); ENDPOINTS_MAX];
-        Self { pacer, number, rights, bytes_next_us: 0, said: vec![EndpointTotals::default()] }
+        Self {
+            pacer,
+            number,
+            rights,
+            bytes_next_us: 0,
+            said: vec![EndpointTotals::default()],
+            asked: 0,
+            asked_bytes: 0,
+            asked_us: 0,
+        }
     }
 
     /// How many more requests it may have in flight than those that are `busy`.
@@ -87,6 +101,24 @@ impl Share {
         self.rights[endpoint.index()].next_us
     }
 
+    /// A request for so many bytes is on its way.
+    pub fn asked(&mut self, now_us: u64, bytes: u64) {
+        if self.asked == 0 {
+            self.asked_us = now_us;
+        }
+        self.asked += 1;
+        self.asked_bytes += bytes;
+    }
+
+    /// How long its worker may sleep: where nothing was answered yet, that alone may be what there
+    /// is to tell.
+    #[must_use]
+    pub fn sleep_max_us(&self, now_us: u64) -> u64 {
+        let is_new = self.asked > 0 && now_us < self.asked_us + PACE_FIRST_LOOKS_US;
+        let is_answered = || self.said.iter().any(|said| said.answers > 0);
+        if is_new && !is_answered() { PACE_TICK_US } else { u64::MAX }
+    }
+
     /// What an endpoint has said, to be counted on.
     pub fn said(&mut self, endpoint: EndpointNumber) -> &mut EndpointTotals {
         EndpointTotals::of(&mut self.said, endpoint)
@@ -98,8 +130,9 @@ impl Share {
         Arc::clone(&self.pacer)
     }
 
-    /// Tells the pacer what has come, and what the endpoints have said.
+    /// Tells the pacer what has come, and what was asked and the endpoints have said.
     pub fn note(&self, now_us: u64, came: Totals) {
+        let came = Totals { asked: self.asked, asked_bytes: self.asked_bytes, ..came };
         self.pacer.note_each(self.number, now_us, came, &self.said);
     }
 
@@ -131,6 +164,18 @@ mod tests {
         assert!((1..100).contains(&sent), "a burst, and then it waits: {sent}");
         assert!(share.is_slowed(to, now_us) && !share.may_send(to, share.next_us(to) - 1));
         assert!(share.may_send(to, share.next_us(to)));
+    }
+
+    #[test]
+    fn a_worker_looks_often_until_the_first_answer_and_not_for_long() {
+        let mut share = Share::new(Arc::new(Pacer::new(Bounds::fixed(4), 1)), 0);
+        assert_eq!(share.sleep_max_us(7_000), u64::MAX, "nothing was asked");
+        share.asked(7_000, 1);
+        share.asked(8_000, 1);
+        assert_eq!(share.sleep_max_us(9_000), PACE_TICK_US);
+        assert_eq!(share.sleep_max_us(7_000 + PACE_FIRST_LOOKS_US), u64::MAX);
+        share.said(EndpointNumber::at(1)).answers += 1;
+        assert_eq!(share.sleep_max_us(9_000), u64::MAX, "there is something to measure");
     }
 
     #[test]

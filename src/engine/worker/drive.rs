@@ -94,6 +94,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Ok(length) => {
                 job.asked(self.now_us, self.host.keys_version(&transfer));
                 let range = job.range;
+                if !job.into.is_paced_by_client() {
+                    self.share.asked(self.now_us, job.bytes.length);
+                }
                 connection.conn.handle(Event::Written { length });
                 self.count_request(range);
             }

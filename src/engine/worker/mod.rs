@@ -485,6 +485,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         wait_us = wait_us.min(self.slowed_wait_us().unwrap_or(u64::MAX));
         wait_us = wait_us.min(self.parked_wait_us().unwrap_or(u64::MAX));
+        wait_us = wait_us.min(self.share.sleep_max_us(self.now_us));
         self.metrics.waiting = u32::try_from(self.parked.len()).unwrap_or(u32::MAX);
         for index in 0..self.connections.len() {
             wait_us = wait_us.min(self.tend_connection(index, clock_us));

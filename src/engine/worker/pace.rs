@@ -141,6 +141,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             // Those are counted by the share.
             answers: 0,
             refused: 0,
+            asked: 0,
+            asked_bytes: 0,
         };
         self.share.note(self.now_us, came);
     }

@@ -226,6 +226,8 @@ impl Machine {
             let crew = &mut self.crews[worker];
             let Some(next) = crew.ready.pop_front() else { return };
             crew.spend(self.costs.request_us);
+            crew.asked += 1;
+            crew.asked_bytes += next.range.length;
             crew.flights.push(Flight {
                 rate,
                 left: exact(next.range.length),
@@ -369,6 +371,8 @@ impl Machine {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^53")]
         let counts = Totals {
             bytes: crew.bytes as u64,
+            asked: crew.asked,
+            asked_bytes: crew.asked_bytes,
             answers: crew.answers,
             refused: 0,
             first_byte_us: crew.first_byte_us,

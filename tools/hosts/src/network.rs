@@ -68,6 +68,8 @@ pub(crate) struct Crew {
     /// Bytes that came, and those of them that were read.
     pub(crate) came: f64,
     pub(crate) bytes: f64,
+    pub(crate) asked: u64,
+    pub(crate) asked_bytes: u64,
     pub(crate) answers: u64,
     pub(crate) first_byte_us: u64,
     /// Requests that have ended, and how long they took together, in microseconds.
