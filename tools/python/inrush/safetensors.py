@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ._native import prefer_huge_pages
 from ._stream import of_this_process
 
 if TYPE_CHECKING:
@@ -168,7 +169,11 @@ def _read(client: Client, wanted: dict[str, tuple[ObjectInfo, TensorInfo]],
            for name, (_, tensor) in wanted.items()}
     pinned: queue.SimpleQueue[torch.Tensor] = queue.SimpleQueue()
     directly = _can_be_written_to(device)
-    if not directly:
+    if directly:
+        for name, (_, info) in wanted.items():
+            if info.length:
+                prefer_huge_pages(_memory(out[name], 0, info.length))
+    else:
         for _ in range(PIECES_AT_ONCE):
             pinned.put(torch.empty(PIECE_BYTES, dtype=torch.uint8,
                                    pin_memory=device.type == "cuda"))

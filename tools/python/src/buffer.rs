@@ -14,6 +14,7 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use rustix::mm::{Advice, madvise};
 
 /// `Py_buffer` of `Include/pybuffer.h`, alike in all versions since 3.3.
 #[repr(C)]
@@ -30,6 +31,13 @@ struct View {
     suboffsets: *mut ffi::Py_ssize_t,
     internal: *mut c_void,
 }
+
+/// malloc(3) takes more than this from no heap but maps it, and unmaps it when it is freed
+/// (M_MMAP_THRESHOLD of mallopt(3) never grows above it).
+const HEAP_BYTES_MAX: usize = 32 << 20;
+
+/// A huge page of most processors.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// `PyBUF_WRITABLE`: contiguous bytes (PyBUF_SIMPLE) that may be written.
 const WRITABLE: c_int = 1;
@@ -87,7 +95,25 @@ impl Memory {
         let base = unsafe { ffi::PyBytes_AsString(object.as_ptr()) };
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| PyErr::fetch(py))?;
         let bytes = object.cast_into::<PyBytes>()?;
-        Ok(Self { base, length_bytes, owner: Arc::new(Owner::Bytes(bytes.unbind())) })
+        let memory = Self { base, length_bytes, owner: Arc::new(Owner::Bytes(bytes.unbind())) };
+        memory.prefer_huge_pages();
+        Ok(memory)
+    }
+
+    /// Asks the kernel for huge pages, where nothing was written yet: the first touch of an
+    /// ordinary page costs about as much as its bytes. Memory that may be a part of the heap, and
+    /// another's when it was freed, is left as it is. A kernel that has none, or allows none, is no
+    /// reason to fail (madvise(2), MADV_HUGEPAGE).
+    pub(crate) fn prefer_huge_pages(&self) {
+        if self.length_bytes <= HEAP_BYTES_MAX {
+            return;
+        }
+        let address = self.base.addr().get();
+        let start = address.next_multiple_of(HUGE_PAGE_BYTES) - address;
+        let length = (self.length_bytes - start) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        let from = self.base.as_ptr().wrapping_add(start);
+        // SAFETY: whole pages within memory that `owner` keeps, and the advice changes no byte.
+        let _ = unsafe { madvise(from.cast(), length, Advice::LinuxHugepage) };
     }
 
     /// What an object lends for writing: contiguous bytes, which it leaves in place until

@@ -32,6 +32,13 @@ fn main(py: Python<'_>, program: Vec<OsString>, words: Vec<OsString>) -> u8 {
     py.detach(|| inrush::command::main_within(program, words, begun))
 }
 
+/// Asks for huge pages below memory that was allocated to be filled: contiguous, and writable.
+#[pyfunction]
+fn prefer_huge_pages(memory: &Bound<'_, PyAny>) -> PyResult<()> {
+    buffer::Memory::lend(memory)?.prefer_huge_pages();
+    Ok(())
+}
+
 /// The native part of the package `inrush`.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -43,5 +50,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<many::ReadMany>()?;
     module.add_class::<listing::List>()?;
     module.add_class::<aio::Reactor>()?;
+    module.add_function(wrap_pyfunction!(prefer_huge_pages, module)?)?;
     module.add_function(wrap_pyfunction!(main, module)?)
 }

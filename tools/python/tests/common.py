@@ -19,6 +19,20 @@ def pattern(length: int, salt: int = 0) -> bytes:
     return (block * (length // len(block) + 1))[:length]
 
 
+def prefers_huge_pages(address: int) -> bool:
+    """Whether the kernel was asked for huge pages at an address (proc_pid_smaps(5), VmFlags)."""
+    within = False
+    with open("/proc/self/smaps", encoding="ascii") as smaps:
+        for line in smaps:
+            first, _, rest = line.partition(" ")
+            if "-" in first:
+                start, end = (int(word, 16) for word in first.split("-"))
+                within = start <= address < end
+            elif within and first == "VmFlags:":
+                return "hg" in rest.split()
+    raise AssertionError(f"no memory at {address:#x}")
+
+
 def threads() -> list[str]:
     """The names of the threads of this process that are inrush's."""
     names = []

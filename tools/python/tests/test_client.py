@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import mmap
 import pickle
 import threading
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from typing import Any
 
 import inrush
 import pytest
-from common import Answers, descriptors, pattern, threads, until
+from common import Answers, descriptors, pattern, prefers_huge_pages, threads, until
 
 Serve = Callable[..., Any]
 BIG = pattern(20_000_003)
@@ -45,6 +47,23 @@ def test_what_is_read_is_what_is_there(serve: Serve) -> None:
         assert client.read("s3://data/empty") == b""
         assert client.read(info, (len(BIG), 0)) == b""
         assert client.read("s3://data/train/a*b") == b"star", "no character is a wildcard"
+
+
+def test_large_bytes_have_huge_pages_and_memory_of_others_stays_as_it_is(serve: Serve) -> None:
+    huge = pattern(70_000_000)
+    origin = serve({"data/huge": huge, "data/big": BIG})
+    with origin.client() as client:
+        for name, expected in (("big", False), ("huge", True)):
+            data = client.read(f"s3://data/{name}")
+            assert data == {"big": BIG, "huge": huge}[name]
+            # The address of an object is that of its head, and of a page that is its own.
+            assert prefers_huge_pages(id(data) + (4 << 20)) == expected
+        lent = mmap.mmap(-1, len(huge))
+        assert client.read_into("s3://data/huge", lent) == len(huge)
+        assert lent[:] == huge
+        view = (ctypes.c_char * len(huge)).from_buffer(lent)
+        assert not prefers_huge_pages(ctypes.addressof(view) + (4 << 20))
+        del view
 
 
 def test_reads_into_memory_of_the_caller(serve: Serve) -> None:

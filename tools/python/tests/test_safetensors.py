@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from common import prefers_huge_pages
 from conftest import Origin, require
 
 torch = require("torch")
@@ -66,6 +67,15 @@ def test_a_file_is_as_it_was_written(serve: Serve, monkeypatch: pytest.MonkeyPat
     assert header.metadata == {"format": "pt"}
     assert {one.name: one.shape for one in header.tensors} == \
         {name: tuple(one.shape) for name, one in made.items()}
+
+
+def test_large_tensors_have_huge_pages(serve: Serve) -> None:
+    write = require("safetensors.torch").save
+    made = {"large": torch.randint(0, 256, (40 << 20,), dtype=torch.uint8), "small": torch.ones(9)}
+    serve({"data/model.safetensors": write(made)})
+    loaded = inrush.safetensors.load("s3://data/model.safetensors")
+    alike(loaded, made)
+    assert prefers_huge_pages(loaded["large"].data_ptr() + (4 << 20))
 
 
 def test_a_long_header(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
