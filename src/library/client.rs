@@ -327,9 +327,8 @@ impl Drop for ControlThread {
 }
 
 async fn open(options: ControlOptions) -> Result<(Rc<Control>, Shared)> {
-    let is_plain = options.endpoint_url.as_ref().is_some_and(|url| url.starts_with("http://"));
     let control = Rc::new(Control::new(options).await?);
-    let tls = if is_plain { None } else { Some(control.tls_config()?) };
+    let tls = if control.is_tls() { Some(control.tls_config()?) } else { None };
     let interfaces = control.interfaces();
     let shared = Shared { keys: control.keys(), tls, interfaces };
     Ok((control, shared))

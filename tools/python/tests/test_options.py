@@ -149,3 +149,12 @@ def test_attempts_are_as_many_as_were_wished() -> None:
 def test_what_is_no_option_is_refused(serve: Serve, option: str, wrong: Any) -> None:
     with pytest.raises((ValueError, TypeError, inrush.Usage), match=option.split("_")[0]):
         serve({"data/a": b"data"}).client(**{option: wrong}).read("s3://data/a")
+
+
+def test_without_tls_no_certificates_are_read(serve: Serve, monkeypatch: pytest.MonkeyPatch,
+                                              tmp_path: Path) -> None:
+    serve({"data/a": b"abc"})
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "missing.pem"))
+    # The address is that of the environment.
+    with inrush.Client() as client:
+        assert client.read("s3://data/a") == b"abc"
