@@ -14,6 +14,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -66,6 +67,12 @@ def main() -> None:
     note("mypy and pytest")
     step(python, "-m", "mypy", "--strict", "--python-version", "3.10", "inrush",
          folder=HERE, env=env)
+    with tempfile.TemporaryDirectory() as folder:
+        # What people copy has the types that they see.
+        readme = (HERE / "README.md").read_text()
+        Path(folder, "readme.py").write_text(readme.split("```python\n")[1].split("```")[0])
+        step(python, "-m", "mypy", "--strict", "--python-version", "3.10", "readme.py",
+             folder=Path(folder), env=env)
     # Not from this folder: what is tested is what is installed.
     step(venv / "bin" / "pytest", "-q", "--rootdir", HERE, HERE / "tests", *words.pytest,
          folder=target, env=env)

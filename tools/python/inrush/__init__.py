@@ -4,7 +4,7 @@
 program. Sizes and offsets are in bytes, times in seconds.
 """
 
-from ._client import Client, default_client
+from ._client import Client, Item, Range, Source, default_client
 from ._errors import (
     Archived,
     Changed,
@@ -42,6 +42,7 @@ __all__ = [
     "Integrity",
     "Interrupted",
     "InvalidRange",
+    "Item",
     "LocalIO",
     "NoSpace",
     "NotFound",
@@ -49,8 +50,10 @@ __all__ = [
     "ObjectsFailed",
     "PermissionDenied",
     "Prefix",
+    "Range",
     "ReadResult",
     "ServerError",
+    "Source",
     "Throttled",
     "Timeout",
     "Usage",

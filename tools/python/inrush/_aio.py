@@ -183,14 +183,22 @@ class Loops:
                         is_over = True
                         break
                     index, item = entry
-                    source, range = item if isinstance(item, tuple) else (item, None)
+                    is_pair = isinstance(item, tuple) and len(item) == 2
+                    source, range = item if is_pair else (item, None)
                     if index == 0 and isinstance(source, ObjectInfo):
                         # Where the bucket is, once; what is wrong is told of the item.
                         with contextlib.suppress(OSError):
                             await jobs.read(source, (0, 0))
-                    size = range[1] if range is not None else getattr(source, "size", 0)
+                    size = 0
+                    try:
+                        future = jobs.read(source, range)
+                        size = range[1] if range is not None else getattr(source, "size", 0)
+                    except (OSError, TypeError) as wrong:
+                        # At its turn, as all errors.
+                        future = asyncio.get_running_loop().create_future()
+                        future.set_exception(wrong)
                     ahead += size
-                    under_way.append((index, source, range, size, jobs.read(source, range)))
+                    under_way.append((index, source, range, size, future))
                 if not under_way:
                     return
                 if not ordered:
@@ -211,7 +219,9 @@ class Loops:
                 yield _native.ReadResult(source, range, data, index, error)
         finally:
             for *_, future in under_way:
-                future.cancel()
+                if not future.cancel() and not future.cancelled():
+                    # Looked at, so that asyncio does not tell of it.
+                    future.exception()
 
 
 def _ring(rung: asyncio.Future[None]) -> None:

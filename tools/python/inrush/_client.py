@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Optional, TypeVar, Union
+from typing import Any, Literal, Optional, TypeVar, Union, overload
 
 from . import _native
 from ._aio import Loops
@@ -15,8 +15,11 @@ from ._file import File
 from ._native import ObjectInfo, Prefix, ReadResult
 from ._program import run_transfer
 
+#: An address "s3://bucket/key", every character of the key literal, or an object of a listing.
 Source = Union[str, ObjectInfo]
+#: Offset and length, in bytes.
 Range = tuple[int, int]
+#: What `Client.read_many` takes.
 Item = Union[Source, tuple[Source, Optional[Range]]]
 Element = TypeVar("Element")
 
@@ -126,6 +129,12 @@ class Client:
         """
         return self._core.stat(uri)
 
+    @overload
+    def list(self, uri: str, *, recursive: Literal[True] = True) -> Iterator[ObjectInfo]: ...
+
+    @overload
+    def list(self, uri: str, *, recursive: bool) -> Iterator[Union[ObjectInfo, Prefix]]: ...
+
     def list(self, uri: str, *, recursive: bool = True) -> Iterator[Union[ObjectInfo, Prefix]]:
         """The objects whose key begins so, in the order of keys, as their pages come.
 
@@ -163,9 +172,12 @@ class Client:
 
         An item is a source or a tuple (source, range). Items are taken as they are needed, up to
         2,048 items or 256 MiB ahead. Results come in the order of the items, or as they are there
-        if not `ordered`. The first error is raised, and ends the iterator; with `return_exceptions`
-        it is the `error` of its result.
+        if not `ordered`. The first error is raised at its turn, and ends the iterator; with
+        `return_exceptions` it is the `error` of its result, whose `data` is empty. What the client
+        itself lacks, such as credentials, what `items` raises, and TypeErrors are raised always.
         """
+        if isinstance(items, str):
+            raise TypeError("items is one str: give a list of sources, [source]")
         found = self._where_asked(iter(items))
         return _with(self, self._core.read_many(found, ordered, return_exceptions))
 
@@ -203,7 +215,7 @@ class Client:
     ) -> dict[str, Any]:
         """Downloads objects as `inrush get` does, and returns its JSON report.
 
-        Options are the command's: `verify="required"`, `include=["*.tar"]`, `overwrite="never"`.
+        Options are the command's: `verify="strict"`, `include=["*.tar"]`, `overwrite="never"`.
         `progress` is called for each object as soon as it has ended, with a dict: `object` (its
         line of the command's --report), `objects` and `bytes` (so far). What it raises stops the
         run. Raises the error that the command reports.
@@ -256,7 +268,11 @@ class Client:
     def async_read_many(
         self, items: Iterable[Item], *, ordered: bool = True, return_exceptions: bool = False
     ) -> AsyncIterator[ReadResult]:
-        """`read_many` for event loops. The iterable must not block."""
+        """`read_many` for event loops. The iterable must not block; what `async_list` yields is
+        collected before: `[info async for info in client.async_list(uri)]`.
+        """
+        if isinstance(items, str):
+            raise TypeError("items is one str: give a list of sources, [source]")
         return self._loops.read_many(items, ordered, return_exceptions)
 
     @property

@@ -151,9 +151,8 @@ def _is_info(source: object) -> bool:
 
 def _objects(client: Client, prefix: str) -> Iterator[ObjectInfo]:
     for info in client.list(prefix, recursive=True):
-        size = getattr(info, "size", None)
-        if size is not None and not (size == 0 and info.uri.endswith("/")):
-            yield cast("ObjectInfo", info)
+        if info.size > 0 or not info.uri.endswith("/"):
+            yield info
 
 
 def _manifest(client: Client, place: str) -> list[str]:

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Optional, Union
 
-from .__main__ import start
 from ._errors import Error, Usage, from_native
+from ._start import start
 
 Progress = Callable[[dict[str, Any]], None]
 

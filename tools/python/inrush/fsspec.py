@@ -34,6 +34,9 @@ PIECE_BYTES = 16 << 20
 #: How many objects are asked about at the same time.
 ASKED_MAX = 16
 
+#: How addresses begin.
+_PROTOCOLS = ("inrush", "s3", "s3a")
+
 #: Options of s3fs that mean the same here, and their names.
 _OF_S3FS = {"anon": "no_sign_request", "endpoint_url": "endpoint_url", "profile": "profile"}
 #: Options of s3fs that hold keys: they would be in every pickle of the file system.
@@ -80,7 +83,8 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
         path = os.fspath(path)
-        for protocol in (cls.protocol,) if isinstance(cls.protocol, str) else cls.protocol:
+        # Errors name objects by s3://, whatever the address was; no bucket has a colon.
+        for protocol in _PROTOCOLS:
             if path.startswith(f"{protocol}://"):
                 path = path[len(protocol) + 3:]
                 break
@@ -164,7 +168,7 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
                                 **options)
         found = {}
         for info in self.client.list(f"{self._uri(path)}/{prefix}", recursive=True):
-            entry = self._entry(cast("ObjectInfo", info))
+            entry = self._entry(info)
             if entry["type"] == "file":
                 found[entry["name"]] = entry
         if not found and not prefix and "/" in path:
@@ -342,6 +346,12 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
 
     def invalidate_cache(self, path: str | None = None) -> None:
         """Does nothing: no listings are kept."""
+
+    def _refuse(self, path: str, *_arguments: Any, **_options: Any) -> None:
+        """:raises OSError: always: EROFS."""
+        raise OSError(errno.EROFS, "inrush only reads", path)
+
+    mkdir = makedirs = rmdir = rm_file = rm = mv = cp_file = copy = _refuse
 
 
 class _S3(InrushFileSystem):

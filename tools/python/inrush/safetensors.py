@@ -19,7 +19,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"{error}: pip install 'inrush[safetensors]'", name=error.name) from error
 
 from ._native import prefer_huge_pages
 from ._stream import of_this_process

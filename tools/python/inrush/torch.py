@@ -26,7 +26,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}: pip install 'inrush[torch]'", name=error.name) from error
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from ._places import Listing, Source, listing

@@ -191,10 +191,10 @@ impl ReadResult {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let source = self.source.bind(py).repr()?;
         let range = self.range.bind(py).repr()?;
-        let length = self.data.bind(py).len()?;
-        Ok(format!(
-            "ReadResult(index={}, source={source}, range={range}, {length} bytes)",
-            self.index
-        ))
+        let what = match &self.error {
+            Some(error) => format!("error={}", error.bind(py).repr()?),
+            None => format!("{} bytes", self.data.bind(py).len()?),
+        };
+        Ok(format!("ReadResult(index={}, source={source}, range={range}, {what})", self.index))
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PyTuple};
+use pyo3::types::{PyBytes, PyIterator, PyTuple};
 
 use crate::errors::Failure;
 use crate::info::ReadResult;
@@ -26,6 +26,24 @@ struct Item {
     bytes: u64,
 }
 
+/// Why an item has no data.
+#[derive(Debug)]
+enum Fault {
+    /// It could not be read.
+    Read(Failure),
+    /// It names nothing that could be.
+    Item(PyErr),
+}
+
+impl Fault {
+    fn raised(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Read(failure) => failure.raised(py),
+            Self::Item(error) => error,
+        }
+    }
+}
+
 /// An iterator over `ReadResult`.
 #[pyclass(module = "inrush._native")]
 #[derive(Debug)]
@@ -39,7 +57,7 @@ pub(crate) struct ReadMany {
     /// Objects that are known, and wait for room.
     waiting: VecDeque<u64>,
     /// By index.
-    done: BTreeMap<u64, (Item, Result<Outcome, Failure>)>,
+    done: BTreeMap<u64, (Item, Result<Outcome, Fault>)>,
     next_index: u64,
     next_out: u64,
     bytes_ahead: u64,
@@ -80,11 +98,25 @@ impl ReadMany {
                 self.items = None;
                 return Ok(());
             };
-            let (source, range) = split(&item?)?;
-            let (what, part): (Source, Option<Part>) = (source.extract()?, part_of(&range)?);
-            let bytes = what.size_bytes().map_or(0, |size| part.map_or(size, |(_, length)| length));
+            let item = item?;
             let index = self.next_index;
             self.next_index += 1;
+            let read = split(&item).and_then(|(source, range)| {
+                let (what, part): (Source, Option<Part>) = (source.extract()?, part_of(&range)?);
+                Ok((what, part, source, range))
+            });
+            let (what, part, source, range) = match read {
+                Ok(read) => read,
+                // At its turn, as all errors.
+                Err(error) => {
+                    let (source, range) = split(&item).unwrap_or_else(|_| (item, none(py)));
+                    let (source, range) = (source.unbind(), range.unbind());
+                    let item = Item { source, range, index, bytes: 0 };
+                    self.done.insert(index, (item, Err(Fault::Item(error))));
+                    continue;
+                }
+            };
+            let bytes = what.size_bytes().map_or(0, |size| part.map_or(size, |(_, length)| length));
             let is_known = what.size_bytes().is_some();
             let number = self.jobs()?.begin(what, part, Want::Bytes);
             let item = Item { source: source.unbind(), range: range.unbind(), index, bytes };
@@ -122,13 +154,13 @@ impl ReadMany {
     fn sort_in(&mut self, ended: Vec<Ended>) {
         for (number, outcome) in ended {
             if let Some(item) = self.begun.remove(&number) {
-                self.done.insert(item.index, (item, outcome));
+                self.done.insert(item.index, (item, outcome.map_err(Fault::Read)));
             }
         }
     }
 
     /// What may be handed out.
-    fn pop(&mut self) -> Option<(Item, Result<Outcome, Failure>)> {
+    fn pop(&mut self) -> Option<(Item, Result<Outcome, Fault>)> {
         let first = match self.ordered {
             true => self.done.remove(&self.next_out),
             false => self.done.pop_first().map(|(_, done)| done),
@@ -144,17 +176,21 @@ impl ReadMany {
         &mut self,
         py: Python<'_>,
         item: Item,
-        outcome: Result<Outcome, Failure>,
+        outcome: Result<Outcome, Fault>,
     ) -> PyResult<ReadResult> {
         let Item { source, range, index, .. } = item;
         let (data, error) = match outcome {
             Ok(Outcome::Bytes(bytes)) => (bytes, None),
             Ok(_) => unreachable!("bytes were asked for"),
-            Err(failure) if self.return_exceptions => {
-                let exception = failure.exception(py)?.unbind();
-                (pyo3::types::PyBytes::new(py, b"").into_any().unbind(), Some(exception))
+            Err(fault) => {
+                let error = fault.raised(py);
+                // A TypeError is a mistake in the program, not in what it reads.
+                if !self.return_exceptions || !error.is_instance_of::<PyOSError>(py) {
+                    return Err(error);
+                }
+                let exception = error.into_value(py).into_any();
+                (PyBytes::new(py, b"").into_any().unbind(), Some(exception))
             }
-            Err(failure) => return Err(failure.raised(py)),
         };
         Ok(ReadResult { source, range, data, index, error })
     }
@@ -193,13 +229,16 @@ impl ReadMany {
 
 /// Source and range of an item.
 fn split<'py>(item: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-    let none = item.py().None().into_bound(item.py());
-    let Ok(pair) = item.cast::<PyTuple>() else { return Ok((item.clone(), none)) };
+    let Ok(pair) = item.cast::<PyTuple>() else { return Ok((item.clone(), none(item.py()))) };
     if pair.len() != 2 {
         let message = "an item is a source, or a tuple (source, range)";
         return Err(PyTypeError::new_err(message));
     }
     Ok((pair.get_item(0)?, pair.get_item(1)?))
+}
+
+fn none(py: Python<'_>) -> Bound<'_, PyAny> {
+    py.None().into_bound(py)
 }
 
 /// Offset and length, where a range is given.

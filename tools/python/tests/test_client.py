@@ -195,6 +195,51 @@ def test_large_items_stay_within_bounds(serve: Serve) -> None:
         assert sum(len(result.data) for result in by_address) == 12 * (90 << 20)
 
 
+@pytest.mark.parametrize("wrong", [("s3://data/train/axb", "0-3"), ("a", "b", "c"), 7, None])
+def test_what_is_a_mistake_of_the_program_is_raised_at_its_turn(serve: Serve, wrong: Any) -> None:
+    with serve(KEYS).client() as client:
+        for return_exceptions in (False, True):
+            items: list[Any] = ["s3://data/train/axb", wrong]
+            results = client.read_many(items, return_exceptions=return_exceptions)
+            assert next(results).data == b"x"
+            with pytest.raises(TypeError):
+                next(results)
+
+            async def twin(items: list[Any] = items, returned: bool = return_exceptions) -> None:
+                found = client.async_read_many(items, return_exceptions=returned)
+                assert (await anext(found)).data == b"x"
+                await anext(found)
+
+            with pytest.raises(TypeError):
+                asyncio.run(twin())
+        for read_many in (client.read_many, client.async_read_many):
+            with pytest.raises(TypeError, match="give a list"):
+                read_many("s3://data/big")
+
+
+def test_what_names_no_object_is_told_at_its_turn(serve: Serve) -> None:
+    with serve(KEYS).client() as client:
+        for wrong in ("bad", ("s3://data/train/axb", (-1, 3))):
+            items: list[Any] = ["s3://data/train/axb", wrong, "s3://data/train/sub/one"]
+            results = client.read_many(items)
+            assert next(results).data == b"x"
+            with pytest.raises((inrush.Usage, inrush.InvalidRange)):
+                next(results)
+            first, second, third = client.read_many(items, return_exceptions=True)
+            assert (first.data, third.data, second.data) == (b"x", b"1", b"")
+            assert isinstance(second.error, (inrush.Usage, inrush.InvalidRange))
+            assert type(second.error).__name__ in repr(second)
+            assert repr(first).endswith(", 1 bytes)")
+
+            async def twin(items: list[Any] = items) -> list[Any]:
+                found = client.async_read_many(items, return_exceptions=True)
+                return [result async for result in found]
+
+            twins = asyncio.run(twin())
+            assert [result.data for result in twins] == [b"x", b"", b"1"]
+            assert type(twins[1].error) is type(second.error)
+
+
 def test_errors_of_read_many_come_at_their_turn(serve: Serve) -> None:
     with serve(KEYS).client() as client:
         items = ["s3://data/train/axb", "s3://data/not-there", "s3://data/big"]

@@ -243,6 +243,16 @@ def test_it_only_reads_and_holds_no_keys(serve: Serve) -> None:
     for mode in ("wb", "ab", "xb"):
         with pytest.raises(OSError, match="only reads"):
             fs.open("data/a", mode)
+    for refused in (fs.rm, fs.rm_file, fs.mkdir, fs.makedirs, fs.rmdir, fs.touch):
+        with pytest.raises(OSError, match="only reads"):
+            refused("data/b")
+    for refused in (fs.mv, fs.cp_file, fs.copy):
+        with pytest.raises(OSError, match="only reads"):
+            refused("data/a", "data/b")
+    # Whatever its addresses begin with.
+    for path in ("data/a", "inrush://data/a", "s3://data/a"):
+        assert fs.exists(path) and fs.ls(path, detail=False) == ["data/a"]
+    assert fs.isdir("s3://data") and fs.ls("s3://data/", detail=False) == ["data/a"]
     for option in ("key", "secret", "token"):
         with pytest.raises(ValueError, match="AWS_ACCESS_KEY_ID"):
             cast(Any, InrushFileSystem)(**{option: "AKID"})

@@ -36,6 +36,13 @@ def test_the_whole_program_is_there(serve: Serve, tmp_path: Path) -> None:
     assert missing.returncode == 4 and "none" in missing.stderr
 
 
+def test_it_starts_without_a_warning() -> None:
+    for words in (["-m", "inrush"], ["-c", "from inrush.__main__ import main; main()"]):
+        ended = subprocess.run([sys.executable, "-W", "error", *words, "--version"],
+                               capture_output=True, text=True, check=True)
+        assert ended.stdout.startswith("inrush ") and ended.stderr == ""
+
+
 def test_demo_runs() -> None:
     assert program("demo").returncode == 0
 
