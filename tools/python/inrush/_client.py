@@ -148,8 +148,10 @@ class Client:
     def read(self, source: Source, range: Optional[Range] = None) -> bytes:
         """The bytes of an object, or of a range: (offset, length) in bytes.
 
-        An ObjectInfo spares the question for the size, and fails with Changed where the object was
-        replaced since. Long ranges are fetched in parallel. Raises InvalidRange beyond the end.
+        An ObjectInfo spares the question for the size. With its ETag, which listings tell, the read
+        fails with Changed where the object was replaced since; without one only another size is
+        found, as a ServerError. Long ranges are fetched in parallel. Raises InvalidRange beyond the
+        end.
         """
         return self._core.read(source, range)
 
