@@ -22,8 +22,8 @@ use crate::limits::{
 /// What it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing is known yet. `filled_us`: when as many requests as may be in flight had been sent;
-    /// as good as all; `has_leapt`: those are more than it began with.
+    /// Nothing is known yet. `filled_us`: when nearly as many requests had been sent as may be in
+    /// flight; `has_leapt`: those are more than it began with.
     First { filled_us: Option<u64>, has_leapt: bool },
     /// Doubles while that pays, or leaps to four times as many; `below` is the level before. What
     /// brought a little more in one window is measured once more: new connections need their time.
@@ -140,12 +140,11 @@ impl Controller {
         if self.judge_rates((before_us, now_us), endpoints) {
             self.begin_window(now_us, self.piece_us);
         }
-        if self.bounds.is_adaptive() {
-            self.leap_unanswered(now_us, &totals);
+        if !self.bounds.is_adaptive() {
+            return;
         }
-        if self.bounds.is_adaptive()
-            && let Some(measured) = self.measure(now_us, &totals)
-        {
+        self.leap_unanswered(now_us, &totals);
+        if let Some(measured) = self.measure(now_us, &totals) {
             self.decide(now_us, measured);
         }
     }
@@ -385,13 +384,7 @@ impl Controller {
         }
     }
 
-    pub(super) fn climbed(
-        &mut self,
-        now_us: u64,
-        below: Option<usize>,
-        again: bool,
-        measured: Measured,
-    ) {
+    fn climbed(&mut self, now_us: u64, below: Option<usize>, again: bool, measured: Measured) {
         self.levels.note(self.level, measured.work, now_us);
         // A disk that is the limit may still take more at once: not for noise.
         let needed =

@@ -15,7 +15,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from fsspec import register_implementation
 from fsspec.callbacks import DEFAULT_CALLBACK
@@ -201,7 +201,7 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
               cache_type: str | None = None, size: int | None = None,
               **_options: Any) -> File:
         if mode != "rb":
-            raise OSError(errno.EROFS, "inrush only reads", path)
+            self._refuse(path)
         # Formats that seek to and fro want no reading ahead.
         ahead = 0 if cache_type == "none" else None
         return self.client.open(self._uri(path), read_ahead=ahead)
@@ -347,7 +347,7 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     def invalidate_cache(self, path: str | None = None) -> None:
         """Does nothing: no listings are kept."""
 
-    def _refuse(self, path: str, *_arguments: Any, **_options: Any) -> None:
+    def _refuse(self, path: str, *_arguments: Any, **_options: Any) -> NoReturn:
         """:raises OSError: always: EROFS."""
         raise OSError(errno.EROFS, "inrush only reads", path)
 
