@@ -70,6 +70,7 @@
 //!     Pure.
 //!   * [`engine::placement`]: on which cores and over which network interfaces workers are. Pure.
 //!   * [`engine::metrics`]: plain counters, a set per worker.
+//!   * [`engine::snapshot`]: the same while it runs, for who asks.
 //! * [`link`]: one connection to a server: what is sent, what comes, why it fails, and when it is
 //!   tried again.
 //!   * [`link::conn`]: one connection as a state machine. Pure.
@@ -103,6 +104,7 @@
 //!   * [`report::document`]: counters into words and JSON.
 //!   * [`report::exposition`]: the numbers of a run as Prometheus reads them. Pure.
 //!   * [`report::limit`]: which part of the machine was the limit of a run, and how far off. Pure.
+//!   * [`report::asked`]: the facts of that where programs ask for what they need.
 //!   * [`report::log`]: decisions in lines on standard error, with `--verbose`.
 //!   * [`report::progress`]: the bar and the lines on standard error.
 //!   * [`report::stages`]: how far each stage of a run is, below the bar. Pure.
@@ -293,5 +295,6 @@ pub use library::{
     Bucket, Client, ClientOptions, Engine, EngineOptions, Listed, Listing, RemoteObject, Request,
     Requests, Waker,
 };
+pub use report::limit::{Limit, Part as LimitPart};
 pub use sys::Place;
 pub use sys::choice::{RingChoice, RingKind};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use inrush::{
     Client, ClientOptions, Destination, Engine, EngineOptions, ErrorKind, ErrorReason, Lease,
-    Listed, Priority, RemoteObject, Request, Requests, RingChoice,
+    LimitPart, Listed, Priority, RemoteObject, Request, Requests, RingChoice,
 };
 use inrush_origin::{
     Config, Credentials, FaultPlan, ObjectContent, ObjectSpec, Origin, Profile, TlsConfig,
@@ -532,4 +532,22 @@ fn a_request_that_waits_for_a_lease_can_be_cancelled_and_outlived() {
     assert!(rest[0].result.is_err());
     let reader = std::thread::spawn(move || leases.iter().for_each(Leased::assert_right));
     reader.join().expect("they outlive the engine");
+}
+
+#[test]
+fn what_the_limit_was_is_told_while_it_runs() {
+    let objects = BTreeMap::from([("small", bytes_of(1000, 3))]);
+    let origin = serve(&objects, FaultPlan::none());
+    let client = connect(&origin);
+    let engine = start(&client);
+    let object = client.head("s3://lab/small").expect("it is there");
+    let begun = Instant::now();
+    engine.read(&object, 0..1000).expect("its bytes");
+    let limit = engine.limit();
+    assert!(limit.bytes_per_second.is_some_and(|speed| speed > 0), "{limit:?}");
+    // Nobody asks for anything, four times as long.
+    std::thread::sleep(begun.elapsed() * 4 + Duration::from_millis(100));
+    let limit = engine.limit();
+    assert!(limit.shares[&LimitPart::Reader] > 0.5, "{limit:?}");
+    assert!(limit.sentence.starts_with("the limit: "), "{limit:?}");
 }

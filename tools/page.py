@@ -4,8 +4,8 @@ JSON of the same run.
 
     tools/page.py [--inrush PATH] [--may-skip]
 
-It runs a short bench of the machine alone, with two sweeps, and looks at the page as a person's
-browser lays it out:
+It runs a short bench of the machine alone, with two sweeps, and one of a few seconds, and looks at
+their pages as a person's browser lays them out:
 
 * the console is silent, nothing else is loaded, and the page is not in quirks mode;
 * the sentence and the rows of the table are those of the document;
@@ -36,6 +36,9 @@ BROWSER = Path(__file__).resolve().parent / "lab/consumers/browser.py"
 BENCH = ("--size", "256MiB", "--runs", "2", "--warm-up", "0", "--stages",
          "network,tls,disk-buffered,get,stream", "--sweep", "connections=1,4,16", "--sweep",
          "part-size=1MiB,8MiB")
+# Long enough for a course of several moments.
+LONG = ("--size", "12GiB", "--runs", "1", "--warm-up", "0", "--stages", "network")
+MOMENTS_LEAST = 3
 BENCH_SECONDS = 120.0
 BROWSER_SECONDS = 120.0
 SAME = 1e-9
@@ -151,18 +154,30 @@ def tools() -> Sequence[str | Path]:
 
 
 def run(args: argparse.Namespace, folder: Path) -> Counts:
-    """The bench, the browser and the comparison."""
-    python, chromium, driver = tools()
-    page, report = folder / "bench.html", folder / "bench.json"
+    """The benches, the browser and the comparison."""
+    counts = Counts()
     (folder / "files").mkdir(exist_ok=True)
-    must([args.inrush, "bench", *BENCH, "--html", page, "--report", report, folder / "files"],
+    look(args, folder, "bench", [*BENCH, folder / "files"], counts)
+    document = look(args, folder, "long", LONG, counts)
+    moments = len(document["steps"][0]["course"])
+    counts.tell("course", None if moments >= MOMENTS_LEAST else f"{moments} moments",
+                f"{moments} moments")
+    return counts
+
+
+def look(args: argparse.Namespace, folder: Path, name: str, words: Sequence[str | Path],
+         counts: Counts) -> dict[str, Any]:
+    """Runs one bench and looks at its page; returns its document."""
+    python, chromium, driver = tools()
+    page, report = folder / f"{name}.html", folder / f"{name}.json"
+    must([args.inrush, "bench", *words, "--html", page, "--report", report],
          seconds=BENCH_SECONDS, env=client.clean_environment(folder))
     outcome = must([python, BROWSER, page, chromium, driver], seconds=BROWSER_SECONDS,
                    env=client.clean_environment(folder))
-    found, counts = json.loads(outcome), Counts()
+    found, document = json.loads(outcome), json.loads(report.read_text())
     say(f"Chromium {found['browser']}")
-    compare_all(found, json.loads(report.read_text()), counts)
-    return counts
+    compare_all(found, document, counts)
+    return document
 
 
 def main() -> int:

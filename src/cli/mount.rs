@@ -47,6 +47,8 @@ pub struct MountArgs {
     pub report: Option<PathBuf>,
     /// One JSON object with the summary at the end.
     pub json: bool,
+    /// The summary tells what the limit was.
+    pub explain: bool,
     /// Which part of the objects.
     pub shard: Shard,
     /// Nothing but errors.
@@ -116,6 +118,9 @@ pub(super) struct MountTyped {
     /// print one JSON object with the summary to standard output at the end; needs --foreground
     #[arg(long, conflicts_with = "check")]
     json: bool,
+    /// print which part of the machine, the network or the server was the limit
+    #[arg(long, conflicts_with = "check")]
+    explain: bool,
     /// take only part I of N of the objects; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
@@ -195,6 +200,7 @@ impl MountTyped {
             deadline: self.deadline,
             report: self.report,
             json: self.json,
+            explain: self.explain,
             shard: self.shard,
             quiet: self.quiet,
             no_progress: self.no_progress,

@@ -13,6 +13,7 @@ use crate::control::Control;
 use crate::engine::metrics::{FeedCount, WorkerMetrics};
 use crate::engine::threads::Workers;
 use crate::error::{Error, Result};
+use crate::report::asked::of_machine;
 use crate::report::document::{RingTold, StreamSummary, StreamedLine, summary_json};
 use crate::report::limit::LimitFacts;
 use crate::report::out::ReportWriter;
@@ -108,12 +109,9 @@ impl EndedEngine {
         let known = LimitFacts {
             // The control plane's thread began before, and moves no bytes.
             cpu_seconds: usage::process_cpu_seconds() - usage::thread_cpu_seconds(),
-            processors: usage::processors(),
             is_fixed,
-            receive_buffer_bytes: usage::receive_buffer_bytes_max(),
-            memory_bytes: engine.config().memory_bytes,
             bandwidth_limit: bandwidth.map(NonZeroU64::get),
-            ..LimitFacts::default()
+            ..of_machine(engine.config())
         };
         Self { ring: RingTold::new(engine.ring()), known, workers: engine.end() }
     }

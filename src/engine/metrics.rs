@@ -7,9 +7,11 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::pace::Timeline;
+use crate::engine::snapshot::Snapshot;
 use crate::link::failure::{RetryCounts, RetryReason};
 use crate::link::waiting::Wait;
 use crate::sys::choice::Features;
+use crate::sys::usage::ProcessorTime;
 
 /// What one worker counted.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -62,13 +64,8 @@ pub struct WorkerMetrics {
     pub connect_us_min: Option<u64>,
     /// When its last work was done, in microseconds since the run began.
     pub done_us: u64,
-    /// Processor time of its thread, in seconds.
-    pub cpu_seconds: f64,
-    /// Of that: in the program itself, and not in the kernel.
-    pub user_seconds: f64,
-    /// How long its thread was ready and had no processor, in seconds; 0 where the kernel does not
-    /// say.
-    pub delay_seconds: f64,
+    /// Of its thread.
+    pub processor: ProcessorTime,
     /// What its ring used of the kernel; `None` for a simulated one.
     pub features: Option<Features>,
 }
@@ -139,15 +136,17 @@ pub enum WaitFor {
     Writes,
     /// Other calls of the file system.
     Files,
-    /// Objects: the listing is behind.
+    /// Objects, or requests of a client: there is nothing to do until they come.
     Work,
+    /// More of them, beside what is under way.
+    MoreWork,
     /// The other workers, which have all that is left.
     Nothing,
 }
 
 impl WaitFor {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Requests,
         Self::Refused,
         Self::Retry,
@@ -156,6 +155,7 @@ impl WaitFor {
         Self::Writes,
         Self::Files,
         Self::Work,
+        Self::MoreWork,
         Self::Nothing,
     ];
 }
@@ -224,9 +224,7 @@ impl WorkerMetrics {
         self.loop_us += other.loop_us;
         self.connect_us_min = self.connect_us_min.into_iter().chain(other.connect_us_min).min();
         self.done_us = self.done_us.max(other.done_us);
-        self.cpu_seconds += other.cpu_seconds;
-        self.user_seconds += other.user_seconds;
-        self.delay_seconds += other.delay_seconds;
+        self.processor.add(&other.processor);
         self.features = self.features.or(other.features);
     }
 }
@@ -445,6 +443,8 @@ pub struct Gauge {
     file_jobs: AtomicU64,
     /// What has been waited for so long that it is to be told.
     wait: Mutex<Option<Wait>>,
+    /// All that it has counted, for who asks.
+    pub snapshot: Snapshot,
 }
 
 impl Gauge {

@@ -13,6 +13,7 @@ pub mod peers;
 pub mod placement;
 pub mod request;
 pub mod schedule;
+pub mod snapshot;
 pub mod stream;
 pub mod threads;
 pub mod worker;

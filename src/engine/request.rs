@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::engine::backlog::RangeBacklog;
 use crate::engine::endpoints::EndpointNumber;
@@ -14,6 +15,7 @@ use crate::engine::handover::Handover;
 use crate::engine::lease::Lease;
 use crate::engine::metrics::{AddressCount, ClientCounts};
 use crate::engine::pace::{EndpointTotals, Pacer, Totals};
+use crate::engine::snapshot::Waited;
 use crate::error::{Error, ErrorKind};
 use crate::limits::ENDPOINTS_MAX;
 use crate::link::failure::RetryReason;
@@ -109,6 +111,7 @@ pub struct Completion {
 struct Arrived {
     completions: Vec<Completion>,
     counts: ClientCounts,
+    waited: Waited,
 }
 
 /// What one endpoint has said to a client.
@@ -132,6 +135,8 @@ pub struct Inbox {
     ended_bytes: AtomicU64,
     /// By the endpoint's number.
     said: [Said; ENDPOINTS_MAX],
+    /// How long clients have waited, in microseconds, where somebody wants to know.
+    waited_us: Option<Arc<AtomicU64>>,
 }
 
 impl Inbox {
@@ -149,6 +154,7 @@ impl Inbox {
             ended_us: AtomicU64::new(0),
             ended_bytes: AtomicU64::new(0),
             said: std::array::from_fn(|_| Said::default()),
+            waited_us: None,
         }
     }
 
@@ -159,6 +165,27 @@ impl Inbox {
     /// Moves the completions since the last call into `into`.
     pub fn collect(&self, into: &mut Vec<Completion>) {
         into.append(&mut self.lock().completions);
+    }
+
+    /// Adds to `waited_us` how long its client waits, in microseconds.
+    #[must_use]
+    pub fn with_waited(self, waited_us: Arc<AtomicU64>) -> Self {
+        Self { waited_us: Some(waited_us), ..self }
+    }
+
+    /// From now on its client waits for what is under way, until something comes that it has not
+    /// taken; or nothing is under way.
+    pub fn note_waiting(&self, waits: bool) {
+        let mut arrived = self.lock();
+        let waits = waits && arrived.completions.is_empty();
+        self.count_waited(arrived.waited.set(waits));
+    }
+
+    fn count_waited(&self, waited: Duration) {
+        if let Some(total_us) = &self.waited_us {
+            let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+            total_us.fetch_add(us, Ordering::Relaxed);
+        }
     }
 
     /// What was counted so far.
@@ -382,6 +409,7 @@ impl Errand {
             if let Some(from) = brought.from {
                 arrived.counts.address(from.endpoint, from.address).add(&from);
             }
+            ticket.inbox.count_waited(arrived.waited.set(false));
             arrived.completions.push(Completion { token, into, result });
         }
         descriptor::raise(&ticket.inbox.counter);

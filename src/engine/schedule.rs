@@ -243,6 +243,11 @@ impl Scheduler {
         state.wake_one(for_lease);
     }
 
+    /// Wakes all workers, so that they look at what they are asked.
+    pub fn wake_workers(&self) {
+        self.lock().wake_all();
+    }
+
     /// Completes a request that was cancelled, where nobody has begun it; else has the worker look
     /// for it. It is found at once, however many wait.
     pub fn cancel_one(&self, ticket: &Ticket) {

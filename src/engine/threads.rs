@@ -24,6 +24,7 @@ use crate::engine::worker::{Parts, Worker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::sink::Sink;
 use crate::files::system_host::{Persistence, Root, SystemHost};
+use crate::limits::metrics::SNAPSHOT_WAIT_MAX;
 use crate::limits::{
     CONTROL_SLOT_BYTES, FILE_HELPERS_MAX, FILE_HELPERS_PER_WORKER_MIN, FOLDERS_OPEN_MAX,
     RING_WRITERS_MAX, RING_WRITERS_PER_WORKER_MIN,
@@ -36,7 +37,8 @@ use crate::sys::choice::{ChosenRing, RingKind};
 use crate::sys::pool::{Chunk, Pages};
 use crate::sys::topology::{self, Interface};
 use crate::sys::uring::SetupError;
-use crate::sys::{Handle, Pool, Region, descriptor, usage};
+use crate::sys::usage::{self, ProcessorTime};
+use crate::sys::{Handle, Pool, Region, descriptor};
 use agreement::{Agreement, Seat};
 
 /// What a run of the data plane needs.
@@ -320,6 +322,16 @@ impl Workers {
         }
     }
 
+    /// What all workers have counted so far. One that does not answer at once has what it told
+    /// before.
+    #[must_use]
+    pub fn counted(&self) -> Vec<WorkerMetrics> {
+        let asked: Vec<u64> = self.gauges.iter().map(|gauge| gauge.snapshot.ask()).collect();
+        self.scheduler.wake_workers();
+        let told = self.gauges.iter().zip(asked);
+        told.map(|(gauge, question)| gauge.snapshot.wait(question, SNAPSHOT_WAIT_MAX)).collect()
+    }
+
     /// What any worker has waited for longest, where that is long enough to be told.
     #[must_use]
     pub fn longest_wait(&self) -> Option<Wait> {
@@ -561,9 +573,7 @@ fn work(start: Start) -> WorkerMetrics {
     }
     let (mut metrics, ring, _machine) = worker.into_parts();
     metrics.features = Some(ring.features());
-    metrics.cpu_seconds = usage::thread_cpu_seconds();
-    metrics.user_seconds = metrics.cpu_seconds * usage::thread_user_share().unwrap_or(1.0);
-    metrics.delay_seconds = usage::thread_delay_seconds();
+    metrics.processor = ProcessorTime::of_thread();
     metrics
 }
 

@@ -13,12 +13,18 @@ use crate::files::transfer::Transfer;
 use crate::link::failure::Failure;
 use crate::s3::ByteRange;
 use crate::s3::answer::ServerError;
+use crate::sys::usage::ProcessorTime;
 use crate::sys::{Errno, Handle, Slot, descriptor};
 
 /// The machine as a worker sees it.
 pub trait Host {
     /// Monotonic time in microseconds since the run began.
     fn now_us(&mut self) -> u64;
+
+    /// What the calling thread had of the processors. A machine that is not real has none.
+    fn processor_time(&self) -> ProcessorTime {
+        ProcessorTime::default()
+    }
 
     /// A random number, for jitter and names.
     fn random(&mut self) -> u64;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::Persistence;
 use crate::limits::{ATTEMPTS_WISHED_MAX, PART_BYTES_DEFAULT};
 use crate::link::attempt::RetryPolicy;
+use crate::report::asked::Asked;
+use crate::report::limit::{Asker, Limit};
 use crate::s3::ByteRange;
 use crate::sys::choice::{RingChoice, RingKind};
 use crate::sys::{Handle, descriptor};
@@ -156,6 +159,11 @@ pub struct Engine {
     shared: Arc<Shared>,
     slot_length_bytes: u32,
     leases_max: usize,
+    /// How long callers have waited, in microseconds, and since when.
+    waited_us: Arc<AtomicU64>,
+    begun: Instant,
+    is_fixed: bool,
+    bandwidth_limit: Option<NonZeroU64>,
 }
 
 impl Engine {
@@ -178,6 +186,7 @@ impl Engine {
             attempts_max: options.max_attempts.map_or(usual.attempts_max, NonZeroU32::get),
             retry_for_us: options.retry_for.map_or(usual.retry_for_us, micros),
         };
+        let begun = Instant::now();
         let tls = client.shared.tls.clone();
         let config = if tls.is_some() { config.secured() } else { config };
         let workers = Workers::start(RunSetup {
@@ -189,7 +198,7 @@ impl Engine {
             retries,
             bandwidth: bandwidth_limit.map(|limit| Arc::new(Bandwidth::new(limit))),
             interfaces: client.shared.interfaces.clone(),
-            begun: Instant::now(),
+            begun,
         })?;
         if let Some(line) = workers.ring().fallback() {
             tracing::warn!("{line}");
@@ -200,6 +209,10 @@ impl Engine {
             shared: Arc::clone(&client.shared),
             slot_length_bytes: config.slot_length_bytes,
             leases_max: config.leases_max(),
+            waited_us: Arc::default(),
+            begun,
+            is_fixed: options.connections.is_some(),
+            bandwidth_limit,
         })
     }
 
@@ -228,6 +241,22 @@ impl Engine {
         self.leases_max
     }
 
+    /// What the limit of all reads so far was, as of commands with `--explain`. Time in which the
+    /// program waited for no read counts as its own ([`LimitPart::Reader`]).
+    ///
+    /// [`LimitPart::Reader`]: crate::LimitPart::Reader
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        let asked = Asked {
+            asker: Asker::Library,
+            elapsed: self.begun.elapsed(),
+            waited: Duration::from_micros(self.waited_us.load(Ordering::Relaxed)),
+            is_fixed: self.is_fixed,
+            bandwidth_limit: self.bandwidth_limit,
+        };
+        asked.limit(self.workers.config(), &self.workers.counted())
+    }
+
     /// A queue of requests and their completions. There may be several.
     ///
     /// # Errors
@@ -238,7 +267,9 @@ impl Engine {
             scheduler: Arc::clone(&self.workers.scheduler),
             shared: Arc::clone(&self.shared),
             slot_length_bytes: self.slot_length_bytes,
-            inbox: Arc::new(Inbox::new(counter.clone(), None)),
+            inbox: Arc::new(
+                Inbox::new(counter.clone(), None).with_waited(Arc::clone(&self.waited_us)),
+            ),
             counter,
             tickets: Mutex::default(),
         })
@@ -313,6 +344,9 @@ impl Requests {
         if tickets.contains_key(&token) {
             let message = format!("a request with token {token} is under way");
             return Err(Error::new(ErrorKind::Usage, message));
+        }
+        if tickets.is_empty() {
+            self.inbox.note_waiting(true);
         }
         tickets.insert(token, Arc::clone(&ticket));
         drop(tickets);
@@ -392,6 +426,9 @@ impl Requests {
         let mut tickets = self.tickets();
         for completion in &arrived {
             tickets.remove(&completion.token);
+        }
+        if !arrived.is_empty() {
+            self.inbox.note_waiting(!tickets.is_empty());
         }
         arrived
     }

@@ -46,7 +46,7 @@ pub enum Part {
     Disk,
     /// Creating, writing whole and renaming files.
     Files,
-    /// Who reads the pipe.
+    /// Who reads the pipe, or asks for what it reads.
     Reader,
     /// Processors.
     Cpu,
@@ -120,6 +120,20 @@ pub struct LimitFacts {
     pub is_memory_bound: bool,
     /// What the user bounds, in bytes a second.
     pub bandwidth_limit: Option<u64>,
+    /// Who asks for what is fetched.
+    pub asker: Asker,
+}
+
+/// Who asks for what is fetched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Asker {
+    /// The command itself: all of a listing, or the reader of a pipe what is next.
+    #[default]
+    Command,
+    /// Programs that read the files of a mount.
+    Mount,
+    /// A program that uses the library.
+    Library,
 }
 
 impl LimitFacts {
@@ -135,9 +149,10 @@ impl LimitFacts {
         let each = |us: u64| seconds(us) / count;
         self.workers = workers.len() as u64;
         self.waits = WaitFor::ALL.map(|what| each(all.waits.of(what)));
-        self.running_seconds = (all.cpu_seconds + all.delay_seconds) / count;
+        let processor = all.processor;
+        self.running_seconds = (processor.cpu_seconds + processor.delay_seconds) / count;
         self.blocked_seconds = (each(all.loop_us) - self.running_seconds).max(0.0);
-        self.user_share = all.user_seconds / all.cpu_seconds.max(1e-9);
+        self.user_share = processor.user_seconds / processor.cpu_seconds.max(1e-9);
         self.outside_seconds = seconds(all.loop_us);
         self.verify_seconds = seconds(all.stages.verify_us);
         self.tls_seconds = seconds(all.stages.tls_us);
@@ -179,6 +194,33 @@ impl LimitFacts {
         self.inflating_seconds /= channels;
     }
 
+    /// Of programs that ask for what they need, after [`Self::take_workers`]: how long one of them
+    /// waited for it, in seconds. The rest of the time they asked for nothing, or for no more.
+    pub fn take_asker(&mut self, asker: Asker, waited_seconds: f64) {
+        self.asker = asker;
+        let waited = waited_seconds.clamp(0.0, self.seconds);
+        self.reader_seconds = self.seconds - waited;
+        self.waits[WaitFor::Work as usize] = 0.0;
+        self.waits[WaitFor::Nothing as usize] = 0.0;
+        // With more under way a worker would not have slept so, but nobody asked for more.
+        self.waits[WaitFor::Requests as usize] +=
+            std::mem::take(&mut self.waits[WaitFor::MoreWork as usize]);
+        // One worker may have waited while others did not, and while nobody waited for it.
+        let each = self.outside_seconds / f64::max(self.workers as f64, 1.0);
+        let active = self.waits.iter().sum::<f64>() + each;
+        let scale = waited / active.max(1e-9);
+        self.waits.iter_mut().for_each(|waits| *waits *= scale);
+        self.blocked_seconds *= scale.min(1.0);
+    }
+
+    /// An option as this asker writes it.
+    fn option(&self, name: &str) -> String {
+        match self.asker {
+            Asker::Library => name.replace('-', "_"),
+            Asker::Command | Asker::Mount => format!("--{name}"),
+        }
+    }
+
     /// Requests are smaller than they may be: objects are, and no option makes them larger.
     fn has_small_objects(&self) -> bool {
         self.part_bytes > 0 && self.bytes < self.requests.saturating_mul(self.part_bytes) / 2
@@ -192,6 +234,11 @@ impl LimitFacts {
 
     /// What brings more bytes at the same time where each connection has its rate.
     fn more_at_once(&self) -> Option<String> {
+        if self.asker != Asker::Command {
+            let words = if self.is_fixed { "use more " } else { "read more at the same time" };
+            let option = if self.is_fixed { self.option("connections") } else { String::new() };
+            return Some(format!("{words}{option}"));
+        }
         if self.has_few_ranges() {
             let requests = counted(self.requests, "request", "requests");
             return Some(format!("use a smaller --part-size: there were only {requests}"));
@@ -201,6 +248,9 @@ impl LimitFacts {
 
     /// What makes fewer requests, or more of them at the same time.
     fn fewer_requests(&self) -> (&'static str, &'static str) {
+        if self.asker != Asker::Command {
+            return ("read more at the same time", "larger reads");
+        }
         let more = if self.is_fixed { "use more --connections" } else { "allow more connections" };
         match self.has_small_objects() {
             true => (more, "larger objects"),
@@ -273,7 +323,10 @@ impl LimitFacts {
             (Part::Memory, self.waited(WaitFor::Memory)),
             (Part::Disk, self.waited(WaitFor::Writes) + self.syncing_seconds),
             (Part::Files, self.waited(WaitFor::Files) + self.blocked_seconds),
-            (Part::Listing, self.waited(WaitFor::Work) + self.listing_seconds),
+            (
+                Part::Listing,
+                self.waited(WaitFor::Work) + self.waited(WaitFor::MoreWork) + self.listing_seconds,
+            ),
             (Part::Startup, self.startup_seconds),
             (Part::Reader, self.reader_seconds),
             (Part::Cpu, running.max(of_all).max(self.inflating_seconds)),
@@ -337,6 +390,14 @@ impl Limit {
             shares: rounded.filter(|(_, share)| *share > 0.0).collect(),
             sentence,
         }
+    }
+}
+
+impl Limit {
+    /// As it stands in summaries.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        super::document::json(self)
     }
 }
 
@@ -409,16 +470,20 @@ fn words(facts: &LimitFacts, part: Part, work: Option<&'static str>) -> (String,
             ),
             Some(format!("raise net.ipv4.tcp_rmem, or {more}")),
         ),
-        Part::BandwidthLimit => match facts.bandwidth_limit {
-            Some(limit) => (format!("--bandwidth-limit, {}/s", Decimal(limit)), None),
-            None => ("--bandwidth-limit".to_owned(), None),
-        },
+        Part::BandwidthLimit => {
+            let limit = facts.bandwidth_limit.map(|limit| format!(", {}/s", Decimal(limit)));
+            (facts.option("bandwidth-limit") + &limit.unwrap_or_default(), None)
+        }
         Part::Disk => ("the disk: writes to files".to_owned(), owned("use a faster disk")),
         Part::Files => (
             "creating, writing and renaming files".to_owned(),
             owned("use a faster file system, or fewer and larger objects"),
         ),
-        Part::Reader => ("the reader of the pipe".to_owned(), None),
+        Part::Reader => match facts.asker {
+            Asker::Command => ("the reader of the pipe".to_owned(), None),
+            Asker::Mount => ("the programs that read: they waited for no read".to_owned(), None),
+            Asker::Library => ("the program: it waited for no read".to_owned(), None),
+        },
         Part::Cpu => {
             let kind = match work {
                 Some("verification") => ", most of all for checksums",
@@ -430,7 +495,8 @@ fn words(facts: &LimitFacts, part: Part, work: Option<&'static str>) -> (String,
             (format!("the processors ({workers}){kind}"), owned("use more cores"))
         }
         Part::Memory => {
-            (format!("memory for buffers, {}", Binary(facts.memory_bytes)), owned("raise --memory"))
+            let words = format!("memory for buffers, {}", Binary(facts.memory_bytes));
+            (words, Some(format!("raise {}", facts.option("memory"))))
         }
         Part::Listing => (
             "listing and questions about objects".to_owned(),

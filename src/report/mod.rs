@@ -1,5 +1,6 @@
 //! What users and their programs read of a run: progress, summary, document, data.
 
+pub mod asked;
 pub mod bench;
 pub mod document;
 pub mod exposition;

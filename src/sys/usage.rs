@@ -26,6 +26,34 @@ pub fn thread_cpu_seconds() -> f64 {
     seconds(ClockId::ThreadCPUTime)
 }
 
+/// What a thread had of the processors, and what it had not, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ProcessorTime {
+    /// It ran.
+    pub cpu_seconds: f64,
+    /// Of that: in the program itself, and not in the kernel.
+    pub user_seconds: f64,
+    /// It was ready and had no processor; 0 where the kernel does not say.
+    pub delay_seconds: f64,
+}
+
+impl ProcessorTime {
+    /// The calling thread's.
+    #[must_use]
+    pub fn of_thread() -> Self {
+        let cpu_seconds = thread_cpu_seconds();
+        let user_seconds = cpu_seconds * thread_user_share().unwrap_or(1.0);
+        Self { cpu_seconds, user_seconds, delay_seconds: thread_delay_seconds() }
+    }
+
+    /// Adds another's.
+    pub fn add(&mut self, other: &Self) {
+        self.cpu_seconds += other.cpu_seconds;
+        self.user_seconds += other.user_seconds;
+        self.delay_seconds += other.delay_seconds;
+    }
+}
+
 /// The share of the calling thread's processor time that it was in the program itself, and not in
 /// the kernel, 0 to 1 (utime and stime of proc_pid_stat(5)); `None` where the kernel does not say,
 /// or has counted nothing yet.

@@ -45,7 +45,8 @@ fn what_was_read_is_told_at_the_end() {
     let origin = serve(&objects());
     let reports = tempfile::tempdir().expect("a folder");
     let report = reports.path().join("report");
-    let words = ["--json", "--memory", "8M", "--report", report.to_str().expect("UTF-8")];
+    let words =
+        ["--json", "--explain", "--memory", "8M", "--report", report.to_str().expect("UTF-8")];
     let mut mounted = Mounted::new(&origin, &words);
     assert_eq!(fs::read(mounted.at("large")).expect("its bytes").len(), LARGE);
     for _ in 0..2 {
@@ -78,6 +79,10 @@ fn what_was_read_is_told_at_the_end() {
     run.check(asked > served, "failed reads were asked for, too");
     let received = number(&told, "received_bytes");
     run.check(received >= served && number(&told, "requests") >= 3, "requests");
+    let limit = &told["limit"];
+    let sentence = limit["sentence"].as_str().expect("a sentence");
+    run.check(sentence.starts_with("the limit: ") && run.stderr.contains(sentence), "a limit");
+    run.check(limit["bytes_per_second"].as_u64() > Some(0), "bytes came");
     let amplification = told["read_amplification"].as_f64().expect("a ratio");
     run.check((amplification - received as f64 / served as f64).abs() < 1e-9, "a ratio");
     let (files, summary) = lines(&report);
@@ -108,6 +113,7 @@ fn a_mount_that_is_unmounted_ends_well_and_says_so() {
     let run = mounted.running().wait().expect(0);
     let told = run.json();
     run.check(told["error"].is_null() && number(&told, "exit_code") == 0, "a good end");
+    run.check(!run.stderr.contains("the limit"), "it is not asked for");
     run.check(number(&told, "opens") == 0 && told["read_amplification"].is_null(), "no reads");
     // Without somebody who waits for it nobody would read it.
     let background = program(&origin, &["--json"]).with([&mounted.point]).run().expect(2);

@@ -109,12 +109,14 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let totals = tree.totals();
     let mounted =
         MountedCounts { files: totals.files, bytes: totals.bytes, hidden_keys: hidden.count() };
-    let (reads, ring) = (server.reads(), RingTold::new(server.ring()));
+    let (reads, ring, limit) = (server.reads(), RingTold::new(server.ring()), server.limit());
     // Now it is unmounted, if it was not, and reads that waited have ended.
     drop(server);
     let failed = served.err();
     let json = args.json;
-    let ended = Ended { control: &control, mounted, ring, reads, begun, json, failed };
+    let explains = args.explain;
+    let ended =
+        Ended { control: &control, mounted, ring, limit, explains, reads, begun, json, failed };
     Ok(ended.tell(report, &progress, &mut interrupts).await)
 }
 

@@ -19,6 +19,7 @@ use super::told::Closed;
 use crate::engine::lease::Lease;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
+use crate::engine::snapshot::Waited;
 use crate::engine::threads::{Workers, event_counter};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::transfer::{Cut, Transfer};
@@ -68,6 +69,9 @@ struct State {
     reads: u64,
     /// What was read of all files.
     all: AllReads,
+    /// Whether a read waits, and how long one has so far.
+    waits: Waited,
+    waited: Duration,
 }
 
 /// What all threads of a mount share.
@@ -127,6 +131,8 @@ impl Reader {
             lost: HashMap::new(),
             reads: 0,
             all: AllReads::default(),
+            waits: Waited::default(),
+            waited: Duration::ZERO,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -171,6 +177,7 @@ impl Shared {
         // Whoever has the lock next sees it.
         self.is_stopped.store(true, Ordering::Release);
         let waiting = std::mem::take(&mut state.waiting);
+        state.note_waiting();
         waiting.values().for_each(|waiting| state.count(waiting.file, |of| of.failed_reads += 1));
         drop(state);
         descriptor::raise(&self.counter);
@@ -185,6 +192,11 @@ impl Shared {
     /// Files that are still open, as if they were closed now.
     pub(super) fn still_open(&self) -> Vec<Closed> {
         self.lock().files.values().map(Open::closed).collect()
+    }
+
+    /// How long reads have waited.
+    pub(super) fn waited(&self) -> Duration {
+        self.lock().waited
     }
 
     /// What was read of all files.
@@ -319,6 +331,7 @@ impl Shared {
             }
         }
         state.lost.clear();
+        state.note_waiting();
         todo
     }
 
@@ -435,6 +448,11 @@ impl Open {
 }
 
 impl State {
+    /// Takes into account whether a read waits now.
+    fn note_waiting(&mut self) {
+        self.waited += self.waits.set(!self.waiting.is_empty());
+    }
+
     /// Counts something of a file, and of all.
     fn count(&mut self, file: FileId, note: impl Fn(&mut ReadCounts)) {
         note(&mut self.all.counts);

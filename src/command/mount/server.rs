@@ -1,7 +1,7 @@
 //! What serves mounts: workers, the reads that wait for them, and for each mount the threads that
 //! answer the kernel. Several mounts share the workers and their memory.
 
-use std::num::NonZero;
+use std::num::{NonZero, NonZeroU64};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ use crate::limits::{
 };
 use crate::link::attempt::RetryPolicy;
 use crate::mount::tree::Tree;
+use crate::report::asked::Asked;
+use crate::report::limit::{Asker, Limit};
 use crate::sys::choice::ChosenRing;
 
 /// What the workers of mounts are started with.
@@ -68,6 +70,11 @@ pub(in crate::command) struct Server {
     /// What answers them.
     names: JoinHandle<()>,
     mounts: Vec<Mounted>,
+    /// Since when it serves.
+    started: Instant,
+    /// The number of requests in flight was given.
+    is_fixed: bool,
+    bandwidth_limit: Option<NonZeroU64>,
 }
 
 /// One mount.
@@ -123,7 +130,29 @@ impl Server {
         let reader = Reader::start(&workers, deadline, errors.clone())?;
         let (asks, asked) = mpsc::channel(MOUNT_LOOKUPS_QUEUED_MAX);
         let names = spawn_local(replaced::answer(Rc::clone(control), asked, deadline, errors));
-        Ok(Self { workers, reader: Some(reader), told, asks, names, mounts: Vec::new() })
+        Ok(Self {
+            workers,
+            reader: Some(reader),
+            told,
+            asks,
+            names,
+            mounts: Vec::new(),
+            started: now(),
+            is_fixed: tuning.connections.is_some(),
+            bandwidth_limit: tuning.bandwidth_limit,
+        })
+    }
+
+    /// What the limit of all reads so far was.
+    pub(in crate::command) fn limit(&self) -> Limit {
+        let asked = Asked {
+            asker: Asker::Mount,
+            elapsed: self.started.elapsed(),
+            waited: self.reads().waited(),
+            is_fixed: self.is_fixed,
+            bandwidth_limit: self.bandwidth_limit,
+        };
+        asked.limit(self.workers.config(), &self.workers.counted())
     }
 
     /// Which ring the workers use.
@@ -216,6 +245,11 @@ impl Server {
     pub(in crate::command) fn take_failure(&mut self) -> Option<(usize, Error)> {
         self.told.try_recv().ok()
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long it has served is told")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 async fn until_lost(workers: &Workers) {

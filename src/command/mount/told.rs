@@ -17,6 +17,7 @@ use crate::limits::MOUNT_CLOSED_TOLD_MAX;
 use crate::report::document::{
     MountSummary, MountedCounts, ReadCounts, ReadFileLine, RingTold, summary_json,
 };
+use crate::report::limit::Limit;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 use crate::sys::usage;
@@ -105,6 +106,9 @@ pub(super) struct Ended<'a> {
     pub(super) control: &'a Control,
     pub(super) mounted: MountedCounts,
     pub(super) ring: RingTold,
+    pub(super) limit: Limit,
+    /// The limit is told people, too (`--explain`).
+    pub(super) explains: bool,
     pub(super) reads: Arc<Shared>,
     pub(super) begun: Instant,
     /// Programs read the summary on standard output.
@@ -128,12 +132,16 @@ impl Ended<'_> {
         let code = exit_code(self.failed.as_ref().or(report.failed.as_ref()));
         let retries = self.control.retries();
         let mut summary =
-            MountSummary::new(self.mounted, &self.reads.all(), &retries, self.ring, code);
+            MountSummary::new(self.mounted, &self.reads.all(), &retries, self.ring, self.limit);
+        summary.exit_code = code;
         summary.seconds = self.begun.elapsed().as_secs_f64();
         summary.cpu_seconds = usage::process_cpu_seconds();
         summary.peak_rss_bytes = usage::peak_rss_bytes();
         for line in summary.lines() {
             progress.note(line);
+        }
+        if self.explains {
+            progress.report(&summary.limit.sentence);
         }
         let document = summary_json(&summary, self.failed.as_ref().or(report.failed.as_ref()));
         report.line(&document, progress);

@@ -36,9 +36,26 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         let is_behind = self.supply == Supply::Later && self.ready.is_empty();
         match is_behind && self.has_room(false) {
-            true if !self.scheduler.is_complete() => WaitFor::Work,
+            true if !self.scheduler.is_complete() => match busy {
+                0 => WaitFor::Work,
+                _ => WaitFor::MoreWork,
+            },
             _ if busy == 0 => WaitFor::Nothing,
             _ => WaitFor::Requests,
         }
+    }
+
+    /// Answers who has asked what it has counted so far.
+    pub(super) fn tell_who_asks(&mut self) {
+        let asked = self.gauge.snapshot.asked();
+        if asked == self.answered {
+            return;
+        }
+        self.answered = asked;
+        let mut metrics = self.metrics.clone();
+        metrics.addresses = self.addresses.counts();
+        metrics.connections = self.connections.len() as u64;
+        metrics.processor = self.host.processor_time();
+        self.gauge.snapshot.tell(asked, metrics);
     }
 }

@@ -167,6 +167,8 @@ pub struct Worker<R, H> {
     entered: (u64, WaitFor),
     /// When it was last left.
     left_us: u64,
+    /// The last question for its counts that it has answered.
+    answered: u64,
     /// Length of a data slot in bytes.
     slot_length: u64,
     metrics: WorkerMetrics,
@@ -234,6 +236,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             held: None,
             entered: (0, WaitFor::Work),
             left_us: 0,
+            answered: 0,
             slot_length: u64::from(slot_length),
             metrics: WorkerMetrics::default(),
         }
@@ -314,6 +317,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.serve_loan_queue();
         self.serve_slot_queue();
         self.gauge.show(&self.metrics);
+        self.tell_who_asks();
         self.show_waiting();
         self.note_pace();
         Ok(())

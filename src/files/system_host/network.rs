@@ -10,6 +10,7 @@ use crate::files::host::{Host, Objection};
 use crate::files::transfer::Transfer;
 use crate::s3::ByteRange;
 use crate::s3::sign::{Get, PublishedKeys};
+use crate::sys::usage::ProcessorTime;
 use crate::sys::{Errno, Handle, descriptor};
 
 impl SystemHost {
@@ -28,6 +29,10 @@ impl SystemHost {
 impl Host for SystemHost {
     fn now_us(&mut self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn processor_time(&self) -> ProcessorTime {
+        ProcessorTime::of_thread()
     }
 
     fn random(&mut self) -> u64 {

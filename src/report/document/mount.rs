@@ -9,6 +9,7 @@ use super::{RingTold, asked_again, by_name, json, tried_again};
 use crate::engine::metrics::ClientCounts;
 use crate::error::Error;
 use crate::link::failure::RetryCounts;
+use crate::report::limit::Limit;
 use crate::s3::Object;
 use crate::text::size::{Count, Decimal, counted};
 
@@ -127,6 +128,8 @@ pub struct MountSummary {
     pub peak_rss_bytes: u64,
     /// How the data plane talked to the kernel.
     pub ring: RingTold,
+    /// Which part of the machine, the network, the server or the programs was the limit.
+    pub limit: Limit,
 }
 
 /// What was counted over all files.
@@ -152,7 +155,7 @@ impl MountSummary {
         read: &AllReads,
         control_retries: &RetryCounts,
         ring: RingTold,
-        exit_code: u8,
+        limit: Limit,
     ) -> Self {
         let client = &read.client;
         let received_bytes = client.addresses.iter().map(|address| address.bytes).sum();
@@ -160,7 +163,7 @@ impl MountSummary {
         let served = counts.served_bytes;
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            exit_code,
+            exit_code: 0,
             seconds: 0.0,
             mounted,
             opens: read.opens,
@@ -177,6 +180,7 @@ impl MountSummary {
             cpu_seconds: 0.0,
             peak_rss_bytes: 0,
             ring,
+            limit,
         }
     }
 
@@ -212,7 +216,12 @@ mod tests {
     use crate::engine::endpoints::EndpointNumber;
     use crate::engine::metrics::AddressCount;
     use crate::error::ErrorKind;
+    use crate::report::limit::LimitFacts;
     use crate::sys::choice::RingKind;
+
+    fn limit() -> Limit {
+        Limit::of(&LimitFacts::default())
+    }
 
     fn ring() -> RingTold {
         RingTold { kind: RingKind::Epoll, io_uring_unavailable: None }
@@ -248,7 +257,7 @@ mod tests {
         let mut read = AllReads { opens: 1, counts, client, ..AllReads::default() };
         let retries = RetryCounts::default();
         let of = |read: &AllReads| {
-            MountSummary::new(MountedCounts::default(), read, &retries, ring(), 0)
+            MountSummary::new(MountedCounts::default(), read, &retries, ring(), limit())
         };
         let summary = of(&read);
         assert_eq!(summary.read_amplification, Some(1.5));

@@ -305,7 +305,7 @@ impl Summary {
             gigabytes_per_second: (inputs.elapsed_us > 0).then(|| gigabytes / elapsed),
             cpu_seconds_per_terabyte: (all.bytes > 0).then(|| inputs.cpu_seconds / terabytes),
             cpu_seconds: inputs.cpu_seconds,
-            worker_cpu_seconds: all.cpu_seconds,
+            worker_cpu_seconds: all.processor.cpu_seconds,
             peak_rss_bytes: inputs.peak_rss_bytes,
             retries: by_name(&all.retries),
             control_retries: by_name(&inputs.control_retries),
@@ -531,6 +531,7 @@ mod tests {
     use crate::link::failure::RetryReason;
     use crate::sys::choice::{Features, RingKind};
     use crate::sys::uring::SetupMode;
+    use crate::sys::usage::ProcessorTime;
 
     fn empty() -> SummaryInputs {
         SummaryInputs {
@@ -605,7 +606,7 @@ mod tests {
             files_buffered: 0,
             stages: Stages { first_byte_us: 1, body_us: 2, write_us: 3, ..Stages::default() },
             done_us: 1_400_000,
-            cpu_seconds: 0.25,
+            processor: ProcessorTime { cpu_seconds: 0.25, ..ProcessorTime::default() },
             features: Some(Features {
                 kind: RingKind::IoUring,
                 mode: Some(SetupMode::DeferTaskrun),

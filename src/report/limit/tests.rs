@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::metrics::EpochCount;
+use crate::sys::usage::ProcessorTime;
 
 /// A run of ten seconds with a worker that does next to nothing.
 fn idle() -> LimitFacts {
@@ -180,9 +181,7 @@ fn a_short_round_trip_fills_any_buffer() {
 fn worker(what: WaitFor) -> WorkerMetrics {
     let mut worker = WorkerMetrics {
         loop_us: 3_000_000,
-        cpu_seconds: 1.5,
-        user_seconds: 0.75,
-        delay_seconds: 0.5,
+        processor: ProcessorTime { cpu_seconds: 1.5, user_seconds: 0.75, delay_seconds: 0.5 },
         answers: 4,
         ..WorkerMetrics::default()
     };
@@ -232,4 +231,42 @@ fn of_a_stream_its_feeders_say_what_was_waited_for() {
     let mut facts = idle();
     facts.take_feeds([FeedCount { epochs, ..FeedCount::default() }].iter());
     assert_eq!(facts.reader_seconds, 3.0, "the first came before the run was counted");
+}
+
+/// Ten seconds of two workers that counted `waits`, for somebody who waited so long.
+fn asked(waits: &[(WaitFor, f64)], waited_seconds: f64) -> LimitFacts {
+    let mut facts = idle();
+    for (what, seconds) in waits {
+        facts.waits[*what as usize] = *seconds;
+    }
+    (facts.first_byte_seconds, facts.body_seconds) = (60.0, 10.0);
+    facts.outside_seconds = 0.6;
+    facts.take_asker(Asker::Mount, waited_seconds);
+    facts
+}
+
+#[test]
+fn who_asks_for_little_is_the_limit() {
+    let idle = asked(&[(WaitFor::Work, 9.0), (WaitFor::Requests, 0.7)], 0.9);
+    check(&idle, Part::Reader, "the programs that read: they waited for no read, 91 % of the time");
+    let library = LimitFacts { asker: Asker::Library, ..idle };
+    check(&library, Part::Reader, "the program: it waited for no read, 91 %");
+    // What is read ahead of a program that takes its time is not waited for.
+    let ahead = asked(&[(WaitFor::Work, 1.0), (WaitFor::Requests, 8.7)], 1.0);
+    check(&ahead, Part::Reader, "90 % of the time");
+}
+
+#[test]
+fn who_waits_for_one_read_after_the_other_waits_for_it_all_the_time() {
+    // Each of two workers had every second read.
+    let waits = [(WaitFor::Work, 4.8), (WaitFor::Requests, 1.2), (WaitFor::MoreWork, 3.6)];
+    let facts = asked(&waits, 9.9);
+    check(&facts, Part::Latency, "8 connections, and 0.60 s to the first byte of each request");
+    let limit = Limit::of(&facts);
+    assert!(limit.share > 0.9 && limit.share <= 1.0, "{limit:?}");
+    assert!(limit.sentence.ends_with("; read more at the same time, or use larger reads"));
+    assert_eq!(limit.shares.get(&Part::Listing), None, "{limit:?}");
+    let library = LimitFacts { bandwidth_limit: Some(5), ..waiting(WaitFor::Bandwidth, 9.0) };
+    let library = LimitFacts { asker: Asker::Library, ..library };
+    check(&library, Part::BandwidthLimit, "the limit: bandwidth_limit, 5 B/s");
 }

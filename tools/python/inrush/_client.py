@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -276,6 +277,17 @@ class Client:
         if isinstance(items, str):
             raise TypeError("items is one str: give a list of sources, [source]")
         return self._loops.read_many(items, ordered, return_exceptions)
+
+    def limit(self) -> Optional[dict[str, Any]]:
+        """What the limit of all reads of this client in this process was, so far; None where
+        nothing was read.
+
+        As `limit` in the summary of the command: `part` ("latency", "cpu", ...; "reader" where the
+        program waited for no read), `share` of the time (0 to 1), `bytes_per_second`, `shares` of
+        all parts, and all of it in words as `sentence`.
+        """
+        told = self._core.limit()
+        return None if told is None else json.loads(told)
 
     @property
     def closed(self) -> bool:

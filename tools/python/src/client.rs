@@ -268,6 +268,13 @@ impl Core {
         Ok(Reactor::new(Jobs::new(py, &self.home)?))
     }
 
+    /// What the limit of all reads so far was, as JSON; `None` where nothing was read.
+    fn limit(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let started = self.home.started().map_err(|failure| failure.raised(py))?;
+        let Some(engine) = started else { return Ok(None) };
+        Ok(Some(py.detach(move || engine.limit().to_json())))
+    }
+
     fn close(&self, py: Python<'_>) {
         self.home.close(py);
     }

@@ -97,6 +97,10 @@ impl Session {
         Ok(started)
     }
 
+    fn started(&self) -> Option<Arc<Engine>> {
+        lock(&self.engine).clone()
+    }
+
     pub(crate) fn bucket(&self, name: &str) -> Option<Bucket> {
         lock(&self.buckets).get(name).cloned()
     }
@@ -218,6 +222,16 @@ impl Home {
             };
             // The session stays with the state alone.
             *lock(&starting.done) = None;
+        }
+    }
+
+    /// The workers, where this process has started them.
+    pub(crate) fn started(&self) -> Result<Option<Arc<Engine>>, Failure> {
+        let state = lock(&self.state);
+        match &*state {
+            State::Closed => Err(Failure::closed()),
+            State::Open(session) => Ok(session.view().and_then(|session| session.started())),
+            State::Idle | State::Starting(_) => Ok(None),
         }
     }
 

@@ -7,6 +7,7 @@ import ctypes
 import mmap
 import pickle
 import threading
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -47,6 +48,25 @@ def test_what_is_read_is_what_is_there(serve: Serve) -> None:
         assert client.read("s3://data/empty") == b""
         assert client.read(info, (len(BIG), 0)) == b""
         assert client.read("s3://data/train/a*b") == b"star", "no character is a wildcard"
+
+
+def test_the_limit_is_told(serve: Serve) -> None:
+    origin = serve(KEYS, "--first-byte-latency", "100:0")
+    with origin.client() as client:
+        assert client.limit() is None, "nothing was read"
+        for _ in range(10):
+            client.read("s3://data/train/axb")
+        found = client.limit()
+        assert found is not None
+        assert found["part"] == "latency", found
+        assert found["sentence"].startswith("the limit: latency: "), found
+        # From here on it is the program that takes its time.
+        time.sleep(5 * 10 * 0.1)
+        found = client.limit()
+        assert found is not None
+        assert found["part"] == "reader" and found["shares"]["reader"] > 0.5, found
+    with pytest.raises(inrush.Closed):
+        client.limit()
 
 
 def test_large_bytes_have_huge_pages_and_memory_of_others_stays_as_it_is(serve: Serve) -> None:

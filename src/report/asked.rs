@@ -1,0 +1,61 @@
+//! What the limit of workers was that programs ask for what they need: the facts, gathered.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use super::limit::{Asker, Limit, LimitFacts};
+use crate::engine::config::Config;
+use crate::engine::metrics::WorkerMetrics;
+use crate::sys::usage;
+
+/// What the workers do not know of a program that asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// Who asks.
+    pub asker: Asker,
+    /// Since the workers were started.
+    pub elapsed: Duration,
+    /// Of that: somebody waited for what was under way.
+    pub waited: Duration,
+    /// The number of requests in flight was given.
+    pub is_fixed: bool,
+    /// What the user bounds, in bytes a second.
+    pub bandwidth_limit: Option<NonZeroU64>,
+}
+
+impl Asked {
+    /// Judges by what the workers have counted.
+    #[must_use]
+    pub fn limit(&self, config: &Config, workers: &[WorkerMetrics]) -> Limit {
+        let sum = |count: fn(&WorkerMetrics) -> u64| workers.iter().map(count).sum();
+        let connections = sum(|worker| worker.connections);
+        let mut facts = LimitFacts {
+            bytes: sum(|worker| worker.bytes),
+            seconds: self.elapsed.as_secs_f64(),
+            connections,
+            is_fixed: self.is_fixed,
+            is_memory_bound: config.memory_bounds().is_some_and(|most| connections >= most),
+            bandwidth_limit: self.bandwidth_limit.map(NonZeroU64::get),
+            ..of_machine(config)
+        };
+        if self.asker == Asker::Library {
+            // What the program itself computes keeps no read waiting that its workers wait for.
+            facts.cpu_seconds = workers.iter().map(|worker| worker.processor.cpu_seconds).sum();
+        }
+        facts.take_workers(workers);
+        facts.take_asker(self.asker, self.waited.as_secs_f64());
+        Limit::of(&facts)
+    }
+}
+
+/// What this process has had of its machine so far, and what its workers may have.
+#[must_use]
+pub fn of_machine(config: &Config) -> LimitFacts {
+    LimitFacts {
+        cpu_seconds: usage::process_cpu_seconds(),
+        processors: usage::processors(),
+        receive_buffer_bytes: usage::receive_buffer_bytes_max(),
+        memory_bytes: config.memory_bytes,
+        ..LimitFacts::default()
+    }
+}
