@@ -88,6 +88,7 @@
 //!   * [`files::system_host`]: the real [`files::host`], with clock and files, and helper threads
 //!     for calls that are slow.
 //!   * [`files::mark`]: what a complete file carries so that a later run knows it.
+//!   * [`files::cache`]: a folder of whole objects that are kept for later.
 //!   * [`files::journal`]: which ranges of an unfinished one are there, and the beginnings of
 //!     which. Pure.
 //!   * [`files::sink`]: what the bytes of a range become, and whether calls of the file system are

@@ -11,6 +11,7 @@ use super::{SelectionArgs, ServiceArgs, TuningArgs, options, sources, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
+use crate::text::size;
 
 /// Both forms of `mount`.
 pub(super) const USAGE: &str = "inrush mount [OPTIONS] SOURCE... MOUNTPOINT\n       \
@@ -49,6 +50,10 @@ pub struct MountArgs {
     pub json: bool,
     /// The summary tells what the limit was.
     pub explain: bool,
+    /// A folder that keeps what was read.
+    pub cache: Option<PathBuf>,
+    /// Bytes that it keeps at most.
+    pub cache_size: Option<u64>,
     /// Which part of the objects.
     pub shard: Shard,
     /// Nothing but errors.
@@ -121,6 +126,14 @@ pub(super) struct MountTyped {
     /// print which part of the machine, the network or the server was the limit
     #[arg(long, conflicts_with = "check")]
     explain: bool,
+    /// keep objects that were read whole in this folder, and read them from there afterwards, also in
+    /// later mounts and others that share it
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "check")]
+    cache: Option<PathBuf>,
+    /// keep at most so much in the folder of --cache; what was used longest ago is removed
+    /// [default: 90% of its free space]
+    #[arg(long, value_name = "SIZE", value_parser = parse_cache_size, requires = "cache")]
+    cache_size: Option<u64>,
     /// take only part I of N of the objects; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
@@ -201,6 +214,8 @@ impl MountTyped {
             report: self.report,
             json: self.json,
             explain: self.explain,
+            cache: self.cache,
+            cache_size: self.cache_size,
             shard: self.shard,
             quiet: self.quiet,
             no_progress: self.no_progress,
@@ -211,6 +226,13 @@ impl MountTyped {
             service: self.service,
             tuning: self.tuning,
         })
+    }
+}
+
+fn parse_cache_size(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        0 => Err("expected a size above 0".to_owned()),
+        bytes => Ok(bytes),
     }
 }
 

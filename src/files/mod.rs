@@ -1,6 +1,7 @@
 //! A destination: objects on their way to files, how complete files appear, and what an earlier
 //! run left.
 
+pub mod cache;
 pub mod host;
 pub mod journal;
 pub mod mark;

@@ -9,7 +9,7 @@
 mod adopt;
 mod disk;
 mod helpers;
-mod marks;
+pub(in crate::files) mod marks;
 mod network;
 mod obstacle;
 mod parts;

@@ -52,3 +52,16 @@ pub const MOUNT_NAMES_TTL: std::time::Duration = std::time::Duration::from_secs(
 
 /// Errors of reads that are printed, at most; a read that succeeds makes room for more.
 pub const MOUNT_ERRORS_TOLD_MAX: usize = 20;
+
+/// Bytes that a cache of objects leaves free on its file system.
+pub const CACHE_FREE_BYTES_MIN: u64 = 256 << 20;
+
+/// Where a cache needs room, one in so many of its bytes goes with what has to go, so that the next
+/// objects find some.
+pub const CACHE_ROOM_SHARE: u64 = 16;
+
+/// When one in so many of its bytes has come, a cache is looked through again: others may share it.
+pub const CACHE_SCAN_SHARE: u64 = 8;
+
+/// Threads that write objects into a cache.
+pub const CACHE_WRITERS: usize = 2;

@@ -20,5 +20,6 @@ mod served;
 #[path = "../common/skip.rs"]
 mod skip;
 
+mod cache;
 mod replaced;
 mod report;

@@ -6,6 +6,8 @@
 
 mod background;
 mod detach;
+mod keep;
+mod local;
 mod reader;
 mod replaced;
 mod server;
@@ -36,6 +38,7 @@ use crate::control::Control;
 use crate::control::entries::Entries;
 use crate::control::walk::Walk;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::cache::Cache;
 use crate::mount::tree::{Builder, Hidden, Tree};
 use crate::plan::filter::Filter;
 use crate::report::document::{MountedCounts, RingTold};
@@ -209,6 +212,11 @@ fn tell_mounted(tree: &Tree, hidden: &Hidden, point: &Path, progress: &Progress)
 
 /// Starts the workers that bring what is read.
 async fn start(args: &MountArgs, control: &Rc<Control>, begun: Instant) -> Result<Server> {
+    let kept = args.cache.clone().map(|folder| (folder, args.cache_size));
+    let cache = match kept {
+        None => None,
+        Some((folder, bytes)) => Some(aside(move || Cache::open(&folder, bytes)).await?),
+    };
     Server::start(Supply {
         control,
         tuning: &args.tuning,
@@ -217,6 +225,7 @@ async fn start(args: &MountArgs, control: &Rc<Control>, begun: Instant) -> Resul
         bandwidth: session::bandwidth(args.tuning.bandwidth_limit),
         deadline: args.deadline,
         begun,
+        cache,
     })
 }
 

@@ -14,6 +14,7 @@ use fuser::{Errno, ReplyData};
 use rustix::event::{PollFd, PollFlags};
 use tokio::sync::mpsc;
 
+use super::keep::{self, Growing};
 use super::replaced::Replaced;
 use super::told::Closed;
 use crate::engine::lease::Lease;
@@ -46,6 +47,16 @@ struct Open {
     counts: ReadCounts,
     /// Why the first of its reads failed that did.
     error: Option<Error>,
+    /// Where its bytes are kept, too.
+    growing: Option<Arc<Growing>>,
+}
+
+/// A chunk that was asked for.
+#[derive(Debug)]
+struct Asked {
+    ticket: Arc<Ticket>,
+    file: FileId,
+    offset: u64,
 }
 
 /// A read that waits.
@@ -62,7 +73,7 @@ struct State {
     waiting: HashMap<ReadId, Waiting>,
     /// Reads by the time at which they fail; all have as long.
     due: VecDeque<(Instant, ReadId)>,
-    under_way: HashMap<ChunkId, (Arc<Ticket>, FileId)>,
+    under_way: HashMap<ChunkId, Asked>,
     here: HashMap<ChunkId, Arc<Lease>>,
     /// Why chunks did not come, until their reads were told.
     lost: HashMap<ChunkId, Error>,
@@ -87,6 +98,8 @@ pub(in crate::command) struct Shared {
     /// Where files that are closed are told.
     closed: OnceLock<mpsc::Sender<Closed>>,
     is_stopped: AtomicBool,
+    /// What keeps what has come, where something does.
+    keeper: Option<Arc<keep::Shared>>,
 }
 
 /// The thread that takes what has come.
@@ -116,6 +129,7 @@ impl Reader {
         workers: &Workers,
         deadline: Option<Duration>,
         errors: mpsc::Sender<(usize, Error)>,
+        keeper: Option<Arc<keep::Shared>>,
     ) -> Result<Self> {
         let counter = event_counter()?;
         let config = workers.config();
@@ -144,6 +158,7 @@ impl Reader {
             errors,
             closed: OnceLock::new(),
             is_stopped: AtomicBool::new(false),
+            keeper,
         });
         let works = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("inrush-reads".to_owned());
@@ -201,7 +216,10 @@ impl Shared {
 
     /// What was read of all files.
     pub(super) fn all(&self) -> AllReads {
-        AllReads { client: self.inbox.counts(), ..self.lock().all.clone() }
+        let cache = self.keeper.as_ref().map(|keeper| keeper.counts());
+        let mut all = AllReads { client: self.inbox.counts(), cache, ..self.lock().all.clone() };
+        all.opens += cache.map_or(0, |cache| cache.hits);
+        all
     }
 
     /// Opens a file of a mount.
@@ -214,6 +232,8 @@ impl Shared {
         endpoint: Arc<Endpoint>,
     ) -> FileId {
         let size_bytes = object.size_bytes;
+        let keeper = self.keeper.as_ref();
+        let growing = keeper.and_then(|to| to.grow((of.number(), inode), &endpoint, &object));
         let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), self.cut));
         let of = Arc::clone(of);
         let opened = Open {
@@ -225,6 +245,7 @@ impl Shared {
             opened: Instant::now(),
             counts: ReadCounts::default(),
             error: None,
+            growing,
         };
         let mut state = self.lock();
         state.all.opens += 1;
@@ -297,7 +318,8 @@ impl Shared {
                 Action::Fetch { chunk, file, range, urgent } => {
                     let transfer = Arc::clone(&state.files[&file].transfer);
                     let ticket = Arc::new(Ticket::new(chunk.0, Arc::clone(&self.inbox)));
-                    state.under_way.insert(chunk, (Arc::clone(&ticket), file));
+                    let asked = Asked { ticket: Arc::clone(&ticket), file, offset: range.start };
+                    state.under_way.insert(chunk, asked);
                     let into = Destination::Lease(Lease::new());
                     let errand = Some(Errand::new(ticket, into));
                     let range = ByteRange { offset: range.start, length: range.end - range.start };
@@ -305,7 +327,7 @@ impl Shared {
                     self.scheduler.submit(Assignment::new(transfer, range, errand), priority);
                 }
                 Action::Cancel(chunk) => {
-                    if let Some((ticket, _)) = state.under_way.get(&chunk) {
+                    if let Some(Asked { ticket, .. }) = state.under_way.get(&chunk) {
                         ticket.cancel();
                         self.scheduler.cancel_one(ticket);
                     }
@@ -376,15 +398,18 @@ impl Shared {
             for Completion { token, into, result } in arrived.drain(..) {
                 let chunk = ChunkId(token);
                 let mut state = self.lock();
-                let owner = state.under_way.remove(&chunk).map(|(_, file)| file);
+                let asked = state.under_way.remove(&chunk);
                 let is_right = result.is_ok();
+                let mut kept = None;
                 match (result, into) {
                     (Ok(()), Destination::Lease(lease)) => {
-                        let came = lease.len() as u64;
-                        owner.into_iter().for_each(|file| {
-                            state.count(file, |of| of.received_bytes += came);
-                        });
-                        state.here.insert(chunk, Arc::new(lease));
+                        let lease = Arc::new(lease);
+                        if let Some(Asked { file, offset, .. }) = asked {
+                            state.count(file, |of| of.received_bytes += lease.len() as u64);
+                            let growing = state.files.get(&file).and_then(|of| of.growing.clone());
+                            kept = growing.map(|growing| (growing, offset, Arc::clone(&lease)));
+                        }
+                        state.here.insert(chunk, lease);
                     }
                     (Ok(()), _) => unreachable!("it was asked for so"),
                     (Err(error), _) => drop(state.lost.insert(chunk, error)),
@@ -392,6 +417,9 @@ impl Shared {
                 state.demand.landed(chunk, is_right);
                 let todo = self.act(&mut state);
                 drop(state);
+                if let (Some(keeper), Some((growing, offset, lease))) = (&self.keeper, kept) {
+                    keeper.take(growing, offset, lease);
+                }
                 self.finish(todo);
             }
             self.end_late(now);

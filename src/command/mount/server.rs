@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::detach;
+use super::keep::Keeper;
 use super::reader::{Reader, Shared};
 use super::replaced::{self, Ask, Replaced};
 use super::view::{Looks, Shown, View};
@@ -25,6 +26,7 @@ use crate::engine::config::{Config, HostFacts};
 use crate::engine::pace::Bandwidth;
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::cache::Cache;
 use crate::files::system_host::Persistence;
 use crate::limits::{
     MOUNT_ERRORS_TOLD_MAX, MOUNT_LOOKUPS_QUEUED_MAX, MOUNT_READ_BYTES_MAX, MOUNT_READAHEAD_KIB,
@@ -46,6 +48,8 @@ pub(in crate::command) struct Supply<'a> {
     /// Longest time of a read.
     pub(in crate::command) deadline: Option<Duration>,
     pub(in crate::command) begun: Instant,
+    /// What was read is kept in it.
+    pub(in crate::command) cache: Option<Cache>,
 }
 
 /// What happens to mounts by themselves.
@@ -70,6 +74,7 @@ pub(in crate::command) struct Server {
     /// What answers them.
     names: JoinHandle<()>,
     mounts: Vec<Mounted>,
+    keeper: Option<Keeper>,
     /// Since when it serves.
     started: Instant,
     /// The number of requests in flight was given.
@@ -100,6 +105,8 @@ impl Drop for Server {
         if let Some(reader) = self.reader.take() {
             reader.stop();
         }
+        // Before the workers, whose memory it writes from.
+        self.keeper = None;
     }
 }
 
@@ -109,7 +116,7 @@ impl Server {
     /// # Errors
     /// When this machine has no room for them.
     pub(in crate::command) fn start(supply: Supply<'_>) -> Result<Self> {
-        let Supply { control, tuning, tls, retries, bandwidth, deadline, begun } = supply;
+        let Supply { control, tuning, tls, retries, bandwidth, deadline, begun, cache } = supply;
         let config = Config::resolve(get::options(tuning)?, HostFacts::read())?;
         let config = if tls.is_some() { config.secured() } else { config }.of_leases();
         crate::command::log::config(&config);
@@ -127,7 +134,9 @@ impl Server {
         crate::command::log::places(&workers.places_in_words());
         crate::command::exporter::watch(&workers);
         let (errors, told) = mpsc::channel(MOUNT_ERRORS_TOLD_MAX);
-        let reader = Reader::start(&workers, deadline, errors.clone())?;
+        let keeper = cache.map(|cache| Keeper::start(cache, errors.clone())).transpose()?;
+        let kept = keeper.as_ref().map(Keeper::shared);
+        let reader = Reader::start(&workers, deadline, errors.clone(), kept)?;
         let (asks, asked) = mpsc::channel(MOUNT_LOOKUPS_QUEUED_MAX);
         let names = spawn_local(replaced::answer(Rc::clone(control), asked, deadline, errors));
         Ok(Self {
@@ -137,6 +146,7 @@ impl Server {
             asks,
             names,
             mounts: Vec::new(),
+            keeper,
             started: now(),
             is_fixed: tuning.connections.is_some(),
             bandwidth_limit: tuning.bandwidth_limit,
@@ -185,7 +195,8 @@ impl Server {
         let looks = Looks::new(shown);
         let replaced = Replaced::new(number, Arc::clone(&tree), looks, self.asks.clone());
         let replaced = Arc::new(replaced);
-        let view = View::new(tree, self.reads(), Arc::clone(&replaced), looks);
+        let kept = self.keeper.as_ref().map(Keeper::shared);
+        let view = View::new(tree, self.reads(), Arc::clone(&replaced), looks, kept);
         let place = point.to_owned();
         let session = aside(move || Session::new(view, &place, &config)).await;
         let session = session.map_err(|error| {

@@ -12,6 +12,8 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, Request,
 };
 
+use super::keep;
+use super::local::Local;
 use super::reader::Shared;
 use super::replaced::Replaced;
 use crate::limits::{BLOCK_BYTES, MOUNT_BACKGROUND_MAX, MOUNT_NAMES_TTL, MOUNT_READ_BYTES_MAX};
@@ -45,6 +47,8 @@ pub(super) struct View {
     reader: Arc<Shared>,
     replaced: Arc<Replaced>,
     looks: Looks,
+    /// What is read from the cache, where there is one.
+    local: Option<Local>,
 }
 
 /// Whose files are, and what may be done with them.
@@ -61,8 +65,9 @@ impl View {
         reader: Arc<Shared>,
         replaced: Arc<Replaced>,
         looks: Looks,
+        keeper: Option<Arc<keep::Shared>>,
     ) -> Self {
-        Self { tree, reader, replaced, looks }
+        Self { tree, reader, replaced, looks, local: keeper.map(Local::new) }
     }
 
     /// What a folder lists from a place on: itself, the one above, its children; each with the
@@ -139,6 +144,12 @@ impl Filesystem for View {
         }
         let _ = config.set_max_write(MOUNT_READ_BYTES_MAX);
         let _ = config.set_max_background(MOUNT_BACKGROUND_MAX);
+        if let Some(local) = &self.local
+            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(1).is_ok()
+        {
+            local.set_passes();
+        }
         Ok(())
     }
 
@@ -172,6 +183,13 @@ impl Filesystem for View {
             // Of one that was replaced the kernel then looks the name up again.
             Err(errno) => return reply.error(errno),
         };
+        let reply = match &self.local {
+            None => reply,
+            Some(local) => match local.open(inode.0, &endpoint, &object, reply) {
+                Some(reply) => reply,
+                None => return,
+            },
+        };
         let file = self.reader.open(&self.replaced, inode.0, object, endpoint);
         // An inode is of one version for ever.
         reply.opened(FileHandle(file.0), FopenFlags::FOPEN_KEEP_CACHE);
@@ -188,20 +206,28 @@ impl Filesystem for View {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.reader.read(FileId(handle.0), offset, size, reply);
+        match &self.local {
+            Some(local) if Local::is_local(handle) => local.read(handle, offset, size, reply),
+            _ => self.reader.read(FileId(handle.0), offset, size, reply),
+        }
     }
 
     fn release(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.reader.close(FileId(handle.0));
+        if !Local::is_local(handle) {
+            self.reader.close(FileId(handle.0));
+        }
+        if let Some(local) = &self.local {
+            local.close(inode.0, handle);
+        }
         reply.ok();
     }
 

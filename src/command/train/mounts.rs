@@ -77,6 +77,7 @@ impl Mounts {
         // It is programs that decide what is read.
         let tuning = TuningArgs { part_size: None, ..args.tuning.clone() };
         let server = Server::start(Supply {
+            cache: None,
             control,
             tuning: &tuning,
             tls: shared.tls.clone(),

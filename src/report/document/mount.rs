@@ -87,6 +87,21 @@ pub struct MountedCounts {
     pub hidden_keys: u64,
 }
 
+/// What the cache of a mount came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct CacheCounts {
+    /// Opened files that were read from the cache.
+    pub hits: u64,
+    /// Opened files that were not.
+    pub misses: u64,
+    /// Objects that were written to the cache.
+    pub kept_objects: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Objects that were removed to make room.
+    pub evicted_objects: u64,
+}
+
 /// What a mount came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MountSummary {
@@ -108,6 +123,8 @@ pub struct MountSummary {
     pub read_amplification: Option<f64>,
     /// Open files whose objects turned out to be replaced or deleted.
     pub changed_files: u64,
+    /// What the cache came to; null without one.
+    pub cache: Option<CacheCounts>,
     /// Files that were closed while the file of `--report` was too far behind to take their lines.
     pub unreported_files: u64,
     /// HTTP requests sent for what was read.
@@ -145,6 +162,8 @@ pub struct AllReads {
     pub unreported_files: u64,
     /// What was asked of the server, and how.
     pub client: ClientCounts,
+    /// Where there is a cache.
+    pub cache: Option<CacheCounts>,
 }
 
 impl MountSummary {
@@ -170,6 +189,7 @@ impl MountSummary {
             counts,
             read_amplification: (served > 0).then(|| received_bytes as f64 / served as f64),
             changed_files: read.changed_files,
+            cache: read.cache,
             unreported_files: read.unreported_files,
             requests: client.requests,
             connects: client.connects,
@@ -200,6 +220,20 @@ impl MountSummary {
             line += &format!(", {} failed", Count(counts.failed_reads));
         }
         let mut lines = vec![line];
+        lines.extend(self.cache.map(|cache| {
+            let CacheCounts { hits, misses, kept_objects, kept_bytes, evicted_objects } = cache;
+            let opened = counted(hits + misses, "open file", "open files");
+            let evicted = match evicted_objects {
+                0 => String::new(),
+                count => format!(", {} removed to make room", Count(count)),
+            };
+            let kept = counted(kept_objects, "object", "objects");
+            let bytes = Decimal(kept_bytes);
+            format!(
+                "cache: {} of {opened} read from it; {kept} kept, {bytes}{evicted}",
+                Count(hits)
+            )
+        }));
         lines.extend(tried_again("retry", "retries", &self.retries));
         lines.extend(asked_again(&self.control_retries));
         if self.unreported_files > 0 {

@@ -1,0 +1,144 @@
+//! Files of a mount that are read from its cache: by the kernel alone where it can pass reads
+//! through (FUSE passthrough, Linux 6.9), else by this process.
+//!
+//! The kernel has an inode in one way at a time: while somebody has it open whose reads come here,
+//! it cannot be passed through, and while it is passed through all who open it get the same file
+//! (fs/fuse/iomode.c).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fuser::{BackingId, Errno, FileHandle, FopenFlags, ReplyData, ReplyOpen};
+
+use super::keep;
+use crate::files::cache::Found;
+use crate::limits::MOUNT_READ_BYTES_MAX;
+use crate::mount::tree::Inode;
+use crate::s3::{Endpoint, Object};
+
+/// Handles with this bit are of files that are read from the cache.
+const LOCAL: u64 = 1 << 63;
+
+/// Files of one mount that are open.
+#[derive(Debug)]
+pub(super) struct Local {
+    keeper: Arc<keep::Shared>,
+    state: Mutex<State>,
+    /// The kernel passes reads through, as far as is known.
+    passes: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inodes: HashMap<Inode, Way>,
+    /// Those that this process reads, by handle.
+    files: HashMap<u64, Arc<Found>>,
+    handles: u64,
+}
+
+/// How the kernel has an inode, and how often it is open so.
+#[derive(Debug)]
+enum Way {
+    /// Its reads come here.
+    Here(usize),
+    /// They are passed through to this file.
+    Through(BackingId, usize),
+}
+
+impl Local {
+    pub(super) fn new(keeper: Arc<keep::Shared>) -> Self {
+        Self { keeper, state: Mutex::default(), passes: AtomicBool::new(false) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernel can pass reads through.
+    pub(super) fn set_passes(&self) {
+        self.passes.store(true, Ordering::Relaxed);
+    }
+
+    /// Opens a file that is kept. Returns the reply where it is not: then it has to be fetched, and
+    /// [`Self::close`] ends that, too.
+    pub(super) fn open(
+        &self,
+        inode: Inode,
+        endpoint: &Endpoint,
+        object: &Object,
+        reply: ReplyOpen,
+    ) -> Option<ReplyOpen> {
+        let mut state = self.lock();
+        let State { inodes, files, handles } = &mut *state;
+        *handles += 1;
+        let handle = *handles | LOCAL;
+        if let Some(Way::Through(backing, opens)) = inodes.get_mut(&inode) {
+            *opens += 1;
+            self.keeper.note_hit();
+            reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), backing);
+            return None;
+        }
+        let found = self.keeper.find(endpoint, object);
+        if let Some(file) = &found
+            && self.passes.load(Ordering::Relaxed)
+            && !inodes.contains_key(&inode)
+        {
+            match reply.open_backing(file) {
+                Ok(backing) => {
+                    reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &backing);
+                    inodes.insert(inode, Way::Through(backing, 1));
+                    return None;
+                }
+                Err(error) => {
+                    tracing::info!("the kernel passes no reads through to the cache: {error}");
+                    self.passes.store(false, Ordering::Relaxed);
+                }
+            }
+        }
+        match inodes.entry(inode).or_insert(Way::Here(0)) {
+            Way::Here(opens) => *opens += 1,
+            Way::Through(..) => unreachable!("it was looked for"),
+        }
+        let Some(file) = found else { return Some(reply) };
+        files.insert(handle, Arc::new(file));
+        reply.opened(FileHandle(handle), FopenFlags::FOPEN_KEEP_CACHE);
+        None
+    }
+
+    /// Whether a handle is of a file that is kept.
+    pub(super) const fn is_local(handle: FileHandle) -> bool {
+        handle.0 & LOCAL != 0
+    }
+
+    /// Reads a file that is kept.
+    pub(super) fn read(&self, handle: FileHandle, offset: u64, length: u32, reply: ReplyData) {
+        let file = self.lock().files.get(&handle.0).map(Arc::clone);
+        let Some(file) = file else { return reply.error(Errno::EBADF) };
+        let length = usize::try_from(length.min(MOUNT_READ_BYTES_MAX)).expect("short");
+        let mut bytes = vec![0; length];
+        match file.read(&mut bytes, offset) {
+            Ok(read) => reply.data(&bytes[..read]),
+            Err(error) => {
+                tracing::warn!("read of the cache: {error}");
+                reply.error(Errno::EIO);
+            }
+        }
+    }
+
+    /// A file was closed, kept or not.
+    pub(super) fn close(&self, inode: Inode, handle: FileHandle) {
+        let mut state = self.lock();
+        state.files.remove(&handle.0);
+        let is_last = match state.inodes.get_mut(&inode) {
+            Some(Way::Here(opens) | Way::Through(_, opens)) => {
+                *opens -= 1;
+                *opens == 0
+            }
+            None => false,
+        };
+        if is_last {
+            state.inodes.remove(&inode);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `inrush mount --cache`: what was read once is read from the disk, and is never wrong.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use inrush_origin::Origin;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::fuse::{can_mount, unmount_lazily};
+use crate::matrix::Objects;
+use crate::mounted::{Mounted, program};
+use crate::program::Program;
+use crate::served::{object, serve};
+
+const LARGE: usize = 5_000_003;
+/// Kills of [`no_kill_leaves_a_wrong_byte`]; more of them with `INRUSH_TEST_KILLS`.
+const KILLS: u64 = 6;
+
+/// Bytes that differ from place to place and from file to file.
+fn pattern(length: usize, salt: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(salt);
+    let mut bytes = vec![0; length];
+    random.fill(&mut bytes);
+    bytes
+}
+
+/// A large object, small ones, and an empty one.
+fn objects() -> Objects {
+    let mut objects = Objects::from([
+        ("d/large".to_owned(), pattern(LARGE, 1)),
+        ("d/empty".to_owned(), Vec::new()),
+    ]);
+    for number in 0..20 {
+        objects.insert(format!("d/s/{number}"), pattern(1000 + 517 * number, number as u64 + 2));
+    }
+    objects
+}
+
+fn mount(origin: &Origin, cache: &Path, words: &[&str]) -> Mounted {
+    let cache = ["--json", "--memory", "8M", "--cache", cache.to_str().expect("UTF-8")];
+    Mounted::of(program(origin, &cache).with(words))
+}
+
+#[track_caller]
+fn expect_all(mounted: &Mounted, objects: &Objects) {
+    for (key, bytes) in objects {
+        let path = mounted.at(key.strip_prefix("d/").expect("all are below it"));
+        assert!(fs::read(&path).expect("its bytes") == *bytes, "{key}");
+    }
+}
+
+/// Ends a mount; what its cache came to.
+fn end(mut mounted: Mounted) -> Value {
+    let running = mounted.running();
+    running.signal(Signal::TERM);
+    running.wait().expect(130).json()["cache"].clone()
+}
+
+#[track_caller]
+fn number(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or_else(|| panic!("{name} in {of}"))
+}
+
+fn answers(origin: &Origin) -> u64 {
+    origin.stats().requests
+}
+
+#[test]
+fn what_was_read_whole_is_read_from_the_cache_by_later_mounts() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (objects, cache) = (objects(), folder.path().join("cache"));
+    let origin = serve(&objects);
+    let first = mount(&origin, &cache, &[]);
+    expect_all(&first, &objects);
+    // Of this one not all is read.
+    let told = end(first);
+    assert_eq!((number(&told, "hits"), number(&told, "kept_objects")), (0, 21), "{told}");
+    let second = mount(&origin, &cache, &[]);
+    let before = answers(&origin);
+    expect_all(&second, &objects);
+    expect_all(&second, &objects);
+    // By several at the same time, in any way of reading.
+    let open: Vec<File> =
+        (0..3).map(|_| File::open(second.at("large")).expect("it is there")).collect();
+    for (number, file) in open.iter().enumerate() {
+        let (mut bytes, at) = (vec![0; 70_000], 1_000_001 * number);
+        file.read_exact_at(&mut bytes, at as u64).expect("its bytes");
+        assert!(bytes == objects["d/large"][at..at + bytes.len()]);
+    }
+    assert_eq!(answers(&origin), before, "nothing is requested");
+    drop(open);
+    let told = end(second);
+    assert_eq!((number(&told, "hits"), number(&told, "kept_objects")), (45, 0), "{told}");
+}
+
+#[test]
+fn an_object_that_is_kept_while_it_is_open_is_read_from_both() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let objects = objects();
+    let origin = serve(&objects);
+    let mounted = mount(&origin, folder.path(), &[]);
+    let large = &objects["d/large"];
+    // Read whole, and still open: the kernel asks for it as before.
+    let mut open = Vec::new();
+    for _ in 0..40 {
+        let file = File::open(mounted.at("large")).expect("it is there");
+        let mut bytes = vec![0; LARGE];
+        file.read_exact_at(&mut bytes, 0).expect("its bytes");
+        assert!(bytes == *large);
+        open.push(file);
+    }
+    for file in &open {
+        let mut bytes = vec![0; 5000];
+        file.read_exact_at(&mut bytes, 4_000_000).expect("its bytes");
+        assert!(bytes == large[4_000_000..4_005_000]);
+    }
+    drop(open);
+    // From here on the cache has it.
+    assert!(fs::read(mounted.at("large")).expect("its bytes") == *large);
+    let told = end(mounted);
+    assert_eq!((number(&told, "kept_objects"), number(&told, "kept_bytes")), (1, LARGE as u64));
+    assert!(number(&told, "hits") > 0, "{told}");
+}
+
+#[test]
+fn another_version_is_not_read_from_the_cache() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut objects = objects();
+    let origin = serve(&objects);
+    let first = mount(&origin, folder.path(), &[]);
+    expect_all(&first, &objects);
+    end(first);
+    let new = pattern(LARGE, 77);
+    origin.put_object(&object("d/large", new.clone())).expect("room");
+    objects.insert("d/large".to_owned(), new);
+    for hits in [20, 21] {
+        let later = mount(&origin, folder.path(), &[]);
+        expect_all(&later, &objects);
+        assert_eq!(number(&end(later), "hits"), hits);
+    }
+}
+
+#[test]
+fn a_small_cache_keeps_what_was_used_last_and_all_is_right() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let objects = objects();
+    let origin = serve(&objects);
+    let small = mount(&origin, folder.path(), &["--cache-size", "50KB"]);
+    expect_all(&small, &objects);
+    expect_all(&small, &objects);
+    let told = end(small);
+    assert!(number(&told, "evicted_objects") > 0, "{told}");
+    let bytes = |folder: &Path| -> u64 {
+        let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
+        entries.map(|entry| entry.metadata().expect("its length").len()).sum()
+    };
+    let folders = fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("one"));
+    let folders = folders.filter(|entry| entry.path().is_dir());
+    let kept: u64 = folders.map(|entry| bytes(&entry.path())).sum();
+    assert!(kept > 0 && kept <= 50_000, "{kept}");
+}
+
+#[test]
+fn no_kill_leaves_a_wrong_byte() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let objects = objects();
+    let origin = serve(&objects);
+    let kills = std::env::var("INRUSH_TEST_KILLS").ok().and_then(|kills| kills.parse().ok());
+    let mut random = fastrand::Rng::with_seed(9);
+    for round in 0..kills.unwrap_or(KILLS) {
+        let mut mounted = mount(&origin, folder.path(), &[]);
+        let mut paths: Vec<&String> = objects.keys().collect();
+        random.shuffle(&mut paths);
+        paths.truncate(random.usize(1..paths.len()));
+        let running = mounted.running();
+        std::thread::scope(|scope| {
+            let reads = scope.spawn(|| {
+                for key in paths {
+                    let path = mounted.at(key.strip_prefix("d/").expect("all are below it"));
+                    // What comes before the kill is right.
+                    if let Ok(bytes) = fs::read(path) {
+                        assert!(bytes == objects[key], "{round}: {key}");
+                    }
+                }
+            });
+            std::thread::sleep(std::time::Duration::from_micros(random.u64(..40_000)));
+            running.signal(Signal::KILL);
+            reads.join().expect("right bytes");
+        });
+        let _ = running.wait();
+        Program::new(["unmount"]).with([&mounted.point]).run().expect(0);
+    }
+    let after = mount(&origin, folder.path(), &[]);
+    expect_all(&after, &objects);
+    expect_all(&after, &objects);
+    let told = end(after);
+    assert!(number(&told, "hits") > 0, "{told}");
+    unmount_lazily(folder.path());
+}
+
+#[test]
+fn a_folder_that_cannot_be_a_cache_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let origin = serve(&objects());
+    let file = folder.path().join("file");
+    fs::write(&file, "").expect("room");
+    for place in [file.as_path(), Path::new("/proc/inrush")] {
+        let words = ["--foreground", "--cache", place.to_str().expect("UTF-8")];
+        let run = program(&origin, &words).with([folder.path()]).run().expect(5);
+        run.expect_error(&["--cache", place.to_str().expect("UTF-8")]);
+    }
+    let run = program(&origin, &["--cache-size", "1G"]).with([folder.path()]).run().expect(2);
+    run.expect_words(&["required", "--cache <DIR>"]);
+}
